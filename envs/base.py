@@ -1,0 +1,61 @@
+"""The environment contract: gymnax 1.0's, with what a rollout needs beside it."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+from gymnax.environments import environment as gymnax_environment
+from gymnax.environments import spaces
+
+EnvParams = gymnax_environment.EnvParams
+EnvState = gymnax_environment.EnvState
+
+MetricRule = Literal["sum", "mean", "last"]
+
+__all__ = ["EnvParams", "EnvState", "Environment", "MetricRule", "spaces"]
+
+
+class Environment(gymnax_environment.Environment):
+    """An environment as pure functions; subclass it with a frozen dataclass.
+
+    A subclass defines `default_params`, `reset_env`, `step_env`, `action_space` and
+    `observation_space`; `reset` and `step`, which adds the time limit and the automatic
+    reset, come with it. Fields of the dataclass are static: two equal environments share
+    one compilation. Numbers that one would tune belong in an `EnvParams`, which is traced,
+    and what evolves in an `EnvState`, whose `time` counts the steps of the episode.
+
+    `step_env(key, state, action, params) -> (obs, state, reward, terminated, info)`:
+    `terminated` never includes the time limit, which is `is_truncated(state, params)`.
+    The reward's shape `[*A]` is the batch shape: `()` for one agent, `(N,)` for a crowd;
+    observation and action leaves are `[*A, ...]`, the episode flags scalars. `info` may hold
+
+      * `"active"`: bool `[*A]`, the agent took part in this transition (weights the losses);
+      * `"agent_terminated"`: bool `[*A]`, replaces `terminated` when bootstrapping;
+      * `"metrics"`: a flat dictionary of numbers, reduced over an episode by `metric_rules`.
+    """
+
+    @property
+    def metric_rules(self) -> Mapping[str, MetricRule]:
+        """How each entry of `info["metrics"]` is reduced over an episode."""
+        return {}
+
+    def action_mask(self, state: Any, params: Any) -> Any:
+        """Which discrete actions are allowed, or None where all are.
+
+        Args:
+          state, params: of the current step, traced.
+
+        Returns:
+          None, or a bool array `[*A, num_actions]`; for a `Tuple` of discrete spaces, a
+          tuple of such arrays.
+        """
+        del state, params
+        return None
+
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
+        """One transition, neither limited in time nor reset (see the class)."""
+        raise NotImplementedError
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+        """The first observation and state of an episode."""
+        raise NotImplementedError
