@@ -1,0 +1,66 @@
+# Every target works alone on a fresh clone with nothing but make and Python 3.11 to 3.13:
+# it creates .venv, installs what it needs, and is fast the second time.
+#   make demo PYTHON=python3.12     another interpreter
+#   make demo EXTRA=cuda12          with an extra of pyproject.toml: cuda12, cuda13, tpu
+#   make test WORKERS=4             test processes (default: one per core, at most 8)
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+VENV ?= .venv
+EXTRA ?=
+WORKERS ?= auto
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 \
+	&& { echo $$python; exit; }; done; echo python3)
+
+BIN := $(VENV)/bin
+comma := ,
+stamp = $(VENV)/.installed-$(1)$(if $(EXTRA),$(comma)$(EXTRA))
+
+.PHONY: help demo test test-all bench lint format notebook clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(call stamp,video)  ## PPO on CartPole under three discounts, 64 seeds each, in one call
+	$(BIN)/jaxrl train ppo cartpole --seeds 64 --out runs/demo --force \
+		--hparams.discount exp:gamma=0.98 beta:mu=0.98,eta=0.5 hyperbolic:k=0.020408163
+	$(BIN)/jaxrl plot runs/demo
+
+test: $(call stamp,test)  ## the fast tests
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
+
+test-all: $(call stamp,test)  ## every test
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 -m ""
+
+bench: $(call stamp,test)  ## training beside rejax, stepping beside gymnax
+	$(BIN)/python bench/train.py
+	$(BIN)/python bench/envs.py
+
+lint: $(call stamp,dev)  ## ruff and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(call stamp,dev)  ## let ruff fix and format what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+notebook: $(call stamp,test)  ## run the quickstart notebook at small size
+	JAXRL_NOTEBOOK_SMALL=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=1200 -W ignore notebooks
+
+clean:  ## remove the virtual environment, caches and what runs wrote
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist runs
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || { \
+		echo "jaxrl takes Python 3.11, 3.12 or 3.13, but $(PYTHON) is $$($(PYTHON) --version 2>&1);" \
+			"name another one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+# The stem is the list of extras; the stamp makes the second time fast.
+$(VENV)/.installed-%: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	@touch '$@'

@@ -1,0 +1,132 @@
+"""Reinforcement learning in JAX under any discount: thousands of seeds and settings in one call.
+
+Names are imported when they are first used, so that `import jaxrl` alone starts neither JAX
+nor anything else that is slow.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from jaxrl.version import REPOSITORY, __version__
+
+if TYPE_CHECKING:
+    from jaxrl import plotting, presets, statistics
+    from jaxrl.advantages import gae, lambda_returns, monte_carlo, ugae
+    from jaxrl.algorithms.base import Algorithm
+    from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
+    from jaxrl.checking import check
+    from jaxrl.discounting import (
+        BetaWeighted,
+        Exponential,
+        FixedHorizon,
+        Hyperbolic,
+        QuasiHyperbolic,
+        Tabulated,
+        Truncated,
+        as_discount,
+    )
+    from jaxrl.presets import preset
+    from jaxrl.rendering import render
+    from jaxrl.results import Result, load_result
+    from jaxrl.sweeps import Choice, LogUniform, Sweep, Uniform, grid, sample
+    from jaxrl.training import TrainOutput, make_train, train
+
+__all__ = [
+    "REPOSITORY",
+    "Algorithm",
+    "BetaWeighted",
+    "Choice",
+    "Exponential",
+    "FixedHorizon",
+    "Hyperbolic",
+    "LogUniform",
+    "PPOConfig",
+    "PPOHParams",
+    "QuasiHyperbolic",
+    "Result",
+    "Sweep",
+    "Tabulated",
+    "TrainOutput",
+    "Truncated",
+    "Uniform",
+    "__version__",
+    "as_discount",
+    "check",
+    "gae",
+    "grid",
+    "lambda_returns",
+    "load_result",
+    "make_train",
+    "monte_carlo",
+    "plotting",
+    "ppo",
+    "preset",
+    "presets",
+    "render",
+    "sample",
+    "statistics",
+    "train",
+    "ugae",
+]
+
+_NAMES_OF_MODULE = {
+    "advantages": ("gae", "lambda_returns", "monte_carlo", "ugae"),
+    "algorithms.base": ("Algorithm",),
+    "algorithms.ppo": ("PPOConfig", "PPOHParams", "ppo"),
+    "checking": ("check",),
+    "discounting": (
+        "BetaWeighted",
+        "Exponential",
+        "FixedHorizon",
+        "Hyperbolic",
+        "QuasiHyperbolic",
+        "Tabulated",
+        "Truncated",
+        "as_discount",
+    ),
+    "presets": ("preset",),
+    "rendering": ("render",),
+    "results": ("Result", "load_result"),
+    "sweeps": ("Choice", "LogUniform", "Sweep", "Uniform", "grid", "sample"),
+    "training": ("TrainOutput", "make_train", "train"),
+}
+_MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
+_MODULES = frozenset({"plotting", "presets", "statistics"})
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use."""
+    if name in _MODULES:
+        return importlib.import_module(f"jaxrl.{name}")
+    if name not in _MODULE_OF_NAME:
+        raise AttributeError(_unknown_name(name), name=name)
+    _require_own_envs()
+    value = getattr(importlib.import_module(f"jaxrl.{_MODULE_OF_NAME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _unknown_name(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, __all__, n=3)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"module 'jaxrl' has no attribute {name!r}{hint}"
+
+
+def _require_own_envs() -> None:
+    """Raises ImportError where the package `envs` is not the one that comes with jaxrl."""
+    import importlib.util
+    import os
+
+    spec = importlib.util.find_spec("envs")
+    if spec is None:
+        raise ImportError("the package 'envs', which comes with jaxrl, is not installed; install jaxrl again")
+    expected = os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir, "envs"))
+    found = [os.path.realpath(path) for path in spec.submodule_search_locations or [spec.origin or "?"]]
+    if expected not in found:
+        raise ImportError(f"another 'envs', {found[0]}, hides the one that comes with jaxrl, {expected}; rename it")

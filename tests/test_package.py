@@ -1,0 +1,145 @@
+"""The package as a whole: its public names, what importing costs, and its one address."""
+
+import ast
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import jaxrl
+from jaxrl.version import REPOSITORY, __version__
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def run_python(code: str, **environment: str) -> str:
+    """The standard output of `code` in a fresh interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", jaxrl.__all__)
+def test_every_public_name_can_be_imported(name: str):
+    value = getattr(jaxrl, name)
+    if not isinstance(value, str) and not isinstance(value, type(jaxrl)):
+        assert value.__doc__, f"jaxrl.{name} has no docstring"
+
+
+def test_public_names_are_listed_once_for_the_type_checker_and_once_for_python():
+    tree = ast.parse(Path(jaxrl.__file__).read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    for_the_checker = {
+        alias.name: statement.module
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    lazily = {name: f"jaxrl.{module}" for name, module in jaxrl._MODULE_OF_NAME.items()}
+    lazily |= dict.fromkeys(jaxrl._MODULES, "jaxrl")
+    assert for_the_checker == lazily
+    assert set(jaxrl.__all__) == {*lazily, "REPOSITORY", "__version__"}
+    assert set(jaxrl.__all__) <= set(dir(jaxrl))
+
+
+def test_functions_are_not_hidden_by_modules():
+    for module in ("training", "checking", "rendering", "algorithms.ppo"):
+        importlib.import_module(f"jaxrl.{module}")
+    for name in ("train", "check", "render", "ppo"):
+        assert callable(getattr(jaxrl, name))
+
+
+def test_an_unknown_name_gets_near_matches():
+    with pytest.raises(AttributeError, match=r"no attribute 'Hyperbollic'; did you mean Hyperbolic"):
+        _ = jaxrl.Hyperbollic
+    assert not hasattr(jaxrl, "qqqqqq")
+
+
+def test_importing_jaxrl_imports_nothing_slow():
+    code = """
+import sys
+before = set(sys.modules)
+import jaxrl
+print(sorted({name.split(".")[0] for name in set(sys.modules) - before}))
+"""
+    imported = set(ast.literal_eval(run_python(code)))
+    assert imported.isdisjoint({"jax", "numpy", "flax", "optax", "gymnax", "distrax", "matplotlib", "xarray", "envs"})
+
+
+def import_seconds(code: str) -> float:
+    """The least of three times, each in a fresh interpreter: the others met a busy machine or a cold disk."""
+    timed = f"import time; start = time.perf_counter()\n{code}\nprint(time.perf_counter() - start)"
+    return min(float(run_python(timed)) for _ in range(3))
+
+
+def test_importing_jaxrl_takes_under_a_second():
+    assert import_seconds("import jaxrl") < 1.0
+
+
+@pytest.mark.slow
+def test_first_use_costs_little_more_than_the_libraries_it_needs():
+    by_hand = import_seconds("import jax, gymnax, distrax")
+    first_use = import_seconds("import jaxrl; jaxrl.ppo, jaxrl.train, jaxrl.grid, jaxrl.ugae")
+    assert first_use < by_hand + 0.3
+
+
+def test_another_envs_package_is_named_in_one_sentence(tmp_path: Path):
+    (tmp_path / "envs").mkdir()
+    (tmp_path / "envs" / "__init__.py").write_text("")
+    code = f"""
+import sys
+import jaxrl
+sys.path.insert(0, {str(tmp_path)!r})
+try:
+    jaxrl.ppo
+except ImportError as error:
+    print(error)
+"""
+    message = run_python(code)
+    assert str(tmp_path / "envs") in message
+    assert "hides the one that comes with jaxrl" in message
+    assert len(message.splitlines()) == 1
+
+
+def test_the_address_of_the_repository_is_one_constant():
+    for address in PROJECT["project"]["urls"].values():
+        assert address == REPOSITORY or address.startswith(REPOSITORY + "/")
+    owner_and_name = REPOSITORY.removeprefix("https://github.com/")
+    texts = {path: path.read_text() for path in [ROOT / "README.md", *(ROOT / "notebooks").glob("*.ipynb")]}
+    for path, text in texts.items():
+        for address in re.findall(r"github(?:\.com)?/[\w.-]+/[\w-]+", text):
+            assert address.endswith(f"/{owner_and_name}"), f"{path.name} names {address}"
+
+
+def test_the_version_is_known_to_the_installer():
+    from importlib import metadata
+
+    assert PROJECT["tool"]["hatch"]["version"]["path"] == "jaxrl/version.py"
+    try:
+        installed = metadata.version("jaxrl")
+    except metadata.PackageNotFoundError:
+        pytest.skip("jaxrl runs from a source tree that is not installed")
+    assert installed == __version__
+
+
+def test_notebooks_are_stored_without_outputs():
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        for cell in json.loads(path.read_text())["cells"]:
+            assert not cell.get("outputs"), f"{path.name} was saved with outputs"
+
+
+def test_envs_imports_nothing_of_jaxrl():
+    for path in (ROOT / "envs").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not any(module.split(".")[0] == "jaxrl" for module in modules), path
