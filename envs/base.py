@@ -1,5 +1,6 @@
 """The environment contract: gymnax 1.0's, with what a rollout needs beside it."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -52,7 +53,19 @@ class Environment(gymnax_environment.Environment):
         del state, params
         return None
 
-    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
+    @property
+    def num_actions(self) -> int:
+        """Choices of a `Discrete` action space, numbers in a `Box` action."""
+        space = self.action_space(self.default_params)
+        if isinstance(space, spaces.Discrete):
+            return space.n
+        if isinstance(space, spaces.Box):
+            return math.prod(space.shape)
+        raise TypeError(f"num_actions is defined for a Discrete or Box action space, not {space!r}.")
+
+    def step_env(
+        self, key: jax.Array, state: Any, action: Any, params: Any
+    ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """One transition, neither limited in time nor reset (see the class)."""
         raise NotImplementedError
 

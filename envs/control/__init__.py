@@ -1,0 +1,1 @@
+"""Classic control, one task a file, with the dynamics, rewards and resets of Gymnasium."""

@@ -1,0 +1,93 @@
+"""MountainCarContinuous: rock a weak car out of a valley, paying for the effort."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from envs import base
+from envs.base import spaces
+
+
+@struct.dataclass
+class MountainCarContinuousState(base.EnvState):
+    """Position along the valley (its floor is at -pi / 6) and its change in a step."""
+
+    time: jax.Array
+    position: jax.Array
+    velocity: jax.Array
+
+
+@struct.dataclass
+class MountainCarContinuousParams(base.EnvParams):
+    """Constants per step; the height of the road is sin(3 position)."""
+
+    gravity: float = 0.0025
+    power: float = 0.0015
+    min_position: float = -1.2
+    max_position: float = 0.6
+    max_speed: float = 0.07
+    goal_position: float = 0.45
+    goal_velocity: float = 0.0
+    goal_reward: float = 100.0
+    action_cost: float = 0.1
+    max_steps_in_episode: int = 999
+
+
+@dataclass(frozen=True)
+class MountainCarContinuous(base.Environment):
+    """MountainCarContinuous-v0: 100 at the goal, less a tenth of the squared action at every step.
+
+    Source: dynamics, reward and reset of Gymnasium's MountainCarContinuous-v0.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "mountain-car-continuous"
+
+    @property
+    def default_params(self) -> MountainCarContinuousParams:
+        """The constants of MountainCarContinuous-v0."""
+        return MountainCarContinuousParams()
+
+    def reset_env(
+        self, key: jax.Array, params: MountainCarContinuousParams
+    ) -> tuple[jax.Array, MountainCarContinuousState]:
+        """The first observation `[2]` and state: at rest, position uniform in [-0.6, -0.4]."""
+        del params
+        position = jax.random.uniform(key, (), minval=-0.6, maxval=-0.4)
+        state = MountainCarContinuousState(jnp.zeros((), jnp.int32), position, jnp.zeros((), jnp.float32))
+        return _observe(state), state
+
+    def step_env(
+        self, key: jax.Array, state: MountainCarContinuousState, action: jax.Array, params: MountainCarContinuousParams
+    ) -> tuple[jax.Array, MountainCarContinuousState, jax.Array, jax.Array, dict[Any, Any]]:
+        """One step under the push `action[0]`, clipped to [-1, 1]; the cost is of the action as given."""
+        del key
+        push = jnp.clip(action[0], -1.0, 1.0)
+        velocity = state.velocity + push * params.power - jnp.cos(3 * state.position) * params.gravity
+        velocity = jnp.clip(velocity, -params.max_speed, params.max_speed)
+        position = jnp.clip(state.position + velocity, params.min_position, params.max_position)
+        velocity = jnp.where((position <= params.min_position) & (velocity < 0), 0.0, velocity)
+        terminated = (position >= params.goal_position) & (velocity >= params.goal_velocity)
+        reward = jnp.where(terminated, params.goal_reward, 0.0) - params.action_cost * action[0] * action[0]
+        state = MountainCarContinuousState(state.time + 1, position, velocity)
+        return _observe(state), state, reward, terminated, {}
+
+    def action_space(self, params: MountainCarContinuousParams | None = None) -> spaces.Box:
+        """The push, `[1]`."""
+        del params
+        return spaces.Box(-1.0, 1.0, (1,), jnp.float32)
+
+    def observation_space(self, params: MountainCarContinuousParams) -> spaces.Box:
+        """Position and velocity."""
+        low = jnp.array([params.min_position, -params.max_speed], jnp.float32)
+        high = jnp.array([params.max_position, params.max_speed], jnp.float32)
+        return spaces.Box(low, high, (2,), jnp.float32)
+
+
+def _observe(state: MountainCarContinuousState) -> jax.Array:
+    return jnp.stack([state.position, state.velocity])

@@ -1,0 +1,90 @@
+"""Pendulum: swing a rod up with too little torque and hold it there."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from envs import base
+from envs.base import spaces
+
+
+@struct.dataclass
+class PendulumState(base.EnvState):
+    """Angle in radians (0 is upright, never wrapped) and its rate per second."""
+
+    time: jax.Array
+    theta: jax.Array
+    theta_dot: jax.Array
+
+
+@struct.dataclass
+class PendulumParams(base.EnvParams):
+    """Physical constants of a uniform rod in SI units; `dt` is the time of a step."""
+
+    gravity: float = 10.0
+    mass: float = 1.0
+    length: float = 1.0
+    dt: float = 0.05
+    max_speed: float = 8.0
+    max_torque: float = 2.0
+    max_steps_in_episode: int = 200
+
+
+@dataclass(frozen=True)
+class Pendulum(base.Environment):
+    """Pendulum-v1: the cost is the squared angle plus small ones of speed and torque; it never terminates.
+
+    Source: dynamics (semi-implicit Euler), reward and reset of Gymnasium's Pendulum-v1.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "pendulum"
+
+    @property
+    def default_params(self) -> PendulumParams:
+        """The constants of Pendulum-v1."""
+        return PendulumParams()
+
+    def reset_env(self, key: jax.Array, params: PendulumParams) -> tuple[jax.Array, PendulumState]:
+        """The first observation `[3]` and state: angle uniform in [-pi, pi], rate in [-1, 1]."""
+        del params
+        high = jnp.array([math.pi, 1.0], jnp.float32)
+        theta, theta_dot = jax.random.uniform(key, (2,), minval=-high, maxval=high)
+        state = PendulumState(jnp.zeros((), jnp.int32), theta, theta_dot)
+        return _observe(state), state
+
+    def step_env(
+        self, key: jax.Array, state: PendulumState, action: jax.Array, params: PendulumParams
+    ) -> tuple[jax.Array, PendulumState, jax.Array, jax.Array, dict[Any, Any]]:
+        """One step under the torque `action[0]`, clipped to the motor's; the reward is of the state before it."""
+        del key
+        torque = jnp.clip(action[0], -params.max_torque, params.max_torque)
+        angle = state.theta - 2 * math.pi * jnp.round(state.theta / (2 * math.pi))
+        cost = angle * angle + 0.1 * state.theta_dot * state.theta_dot + 0.001 * torque * torque
+
+        acceleration = 3 * params.gravity / (2 * params.length) * jnp.sin(state.theta) + torque * (
+            3 / (params.mass * params.length * params.length)
+        )
+        theta_dot = jnp.clip(state.theta_dot + acceleration * params.dt, -params.max_speed, params.max_speed)
+        state = PendulumState(state.time + 1, state.theta + theta_dot * params.dt, theta_dot)
+        return _observe(state), state, -cost, jnp.zeros((), bool), {}
+
+    def action_space(self, params: PendulumParams | None = None) -> spaces.Box:
+        """The motor's torque, `[1]`, in newton metres."""
+        params = self.default_params if params is None else params
+        return spaces.Box(-params.max_torque, params.max_torque, (1,), jnp.float32)
+
+    def observation_space(self, params: PendulumParams) -> spaces.Box:
+        """cos theta, sin theta, theta_dot."""
+        high = jnp.array([1.0, 1.0, params.max_speed], jnp.float32)
+        return spaces.Box(-high, high, (3,), jnp.float32)
+
+
+def _observe(state: PendulumState) -> jax.Array:
+    return jnp.stack([jnp.cos(state.theta), jnp.sin(state.theta), state.theta_dot])
