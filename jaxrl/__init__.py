@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     )
     from jaxrl.presets import preset
     from jaxrl.rendering import render
-    from jaxrl.results import Result, load_result
+    from jaxrl.results import Result
+    from jaxrl.run_directory import load_result
     from jaxrl.sweeps import Choice, LogUniform, Sweep, Uniform, grid, sample
     from jaxrl.training import TrainOutput, make_train, train
 
@@ -86,7 +87,8 @@ _NAMES_OF_MODULE = {
     ),
     "presets": ("preset",),
     "rendering": ("render",),
-    "results": ("Result", "load_result"),
+    "results": ("Result",),
+    "run_directory": ("load_result",),
     "sweeps": ("Choice", "LogUniform", "Sweep", "Uniform", "grid", "sample"),
     "training": ("TrainOutput", "make_train", "train"),
 }

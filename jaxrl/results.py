@@ -1,0 +1,271 @@
+"""What a training call returns: labelled metrics and the final policies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jaxrl.acting import TrainedPolicy
+from jaxrl.algorithms.base import Algorithm
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import xarray
+
+    from jaxrl.sweeps import Sweep
+    from jaxrl.tables import Table
+
+__all__ = ["Result", "ResultError", "metrics_dataset"]
+
+RUN_DIMS = ("seed", "env_step")
+UNKNOWN = "algorithm_unknown"  # the attribute that says why a loaded result has no algorithm
+
+
+class ResultError(ValueError):
+    """A result is missing, damaged, or does not hold what is asked of it."""
+
+
+def metrics_dataset(
+    values: Mapping[str, Any],
+    *,
+    seeds: Sequence[int],
+    env_steps: Sequence[int],
+    sweep: Sweep | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> xarray.Dataset:
+    """Metrics with named axes.
+
+    Args:
+      values: `{name: [num_settings, num_seeds, num_points]}`, settings row-major over the sweep.
+      seeds: the seeds' labels, `[num_seeds]`.
+      env_steps: environment steps at each point, `[num_points]`.
+      sweep: names and coordinates of the settings, or None for a single setting.
+      attrs: strings and numbers about the whole call.
+
+    Returns:
+      A Dataset with the dims `(*sweep.dims, "seed", "env_step")`.
+
+    Raises:
+      ValueError: an array of another shape.
+    """
+    import xarray
+
+    shape = () if sweep is None else tuple(sweep.shape)
+    dims = () if sweep is None else tuple(sweep.dims)
+    wanted = (math.prod(shape), len(seeds), len(env_steps))
+    variables = {}
+    for name, value in values.items():
+        array = np.asarray(value)
+        if array.shape != wanted:
+            raise ValueError(
+                f"values[{name!r}] has shape {array.shape}; it takes (settings, seeds, points) = {wanted}."
+            )
+        variables[name] = ((*dims, *RUN_DIMS), array.reshape(*shape, *wanted[1:]))
+    coords: dict[str, Any] = {"seed": np.asarray(seeds, np.int64), "env_step": np.asarray(env_steps, np.int64)}
+    if sweep is not None:
+        coords = {path: (on, np.asarray(at)) for path, (on, at) in sweep.coords.items()} | coords
+    return xarray.Dataset(variables, coords, dict(attrs or {}))
+
+
+@dataclass
+class Result:
+    """A finished training call.
+
+    Attributes:
+      metrics: Dataset with the dims `(*sweep dims, "seed", "env_step")`; the attributes tell of
+        the whole call (algorithm, environment, block, device, precision, wall times).
+      policies: pytree of NumPy arrays `[num_settings, num_seeds, ...]`, settings row-major over
+        the sweep's dims; for one run with its labels, see `policy`.
+      algo: the algorithm, or None where a loaded one cannot be built again.
+      hparams: batched pytree `[num_settings]`, or None in a loaded result.
+    """
+
+    metrics: xarray.Dataset
+    policies: Any
+    algo: Algorithm | None = None
+    hparams: Any = None
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The sweep's dimensions, in order; empty for a single setting."""
+        first = next(iter(self.metrics.data_vars.values()))
+        return tuple(str(dim) for dim in first.dims if dim not in RUN_DIMS)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The label of every seed."""
+        return [int(seed) for seed in self.metrics["seed"].values]
+
+    @property
+    def settings(self) -> list[dict[str, Any]]:
+        """The coordinates of every setting, `{path: value}`, row-major over `dims`."""
+        shape = tuple(self.metrics.sizes[dim] for dim in self.dims)
+        paths = [str(name) for name in self.metrics.coords if name not in RUN_DIMS]
+        found = []
+        for index in np.ndindex(*shape):
+            at = dict(zip(self.dims, index, strict=True))
+            setting = {}
+            for path in paths:
+                coord = self.metrics.coords[path]
+                value = coord.values[tuple(at[str(dim)] for dim in coord.dims)]
+                setting[path] = value.item() if isinstance(value, np.generic) else value
+            found.append(setting)
+        return found
+
+    @property
+    def failed(self) -> list[tuple[dict[str, Any], int]]:
+        """`(setting, seed)` of every run with a metric that is not finite at the last point."""
+        settings, seeds = self.settings, self.seeds
+        return [(settings[s], seeds[n]) for s, n in np.argwhere(self.failed_runs())]
+
+    def failed_runs(self) -> np.ndarray:
+        """Which runs have a metric that is not finite at the last point: bool `[num_settings, num_seeds]`."""
+        bad = np.zeros((len(self.settings), len(self.seeds)), dtype=bool)
+        for name in self.metrics.data_vars:
+            bad |= ~np.isfinite(self.values(str(name))[:, :, -1])
+        return bad
+
+    def values(self, metric: str) -> np.ndarray:
+        """A metric as a plain array `[num_settings, num_seeds, num_points]`.
+
+        Raises:
+          ResultError: there is no such metric.
+        """
+        if metric not in self.metrics.data_vars:
+            known = ", ".join(sorted(str(name) for name in self.metrics.data_vars))
+            raise ResultError(f"metric is {metric!r}; this result has {known}.")
+        array = self.metrics[metric].transpose(*self.dims, *RUN_DIMS).values
+        return array.reshape(-1, *array.shape[-2:])
+
+    def table(self, metric: str = "return", *, confidence: float = 0.95) -> Table:
+        """A row per setting: interquartile mean over seeds, its bootstrap interval, and the mean.
+
+        Args:
+          metric: taken at the last point.
+          confidence: of the interval.
+
+        Returns:
+          A table that prints well and has `to_pandas()`. Runs that failed are left out of the
+          estimates and counted in a column of their own.
+
+        Raises:
+          ResultError: there is no such metric.
+        """
+        from jaxrl.tables import estimate_table
+
+        return estimate_table(self, metric, confidence)
+
+    def plot(
+        self,
+        metric: str = "return",
+        *,
+        hue: str | None = None,
+        ax: matplotlib.axes.Axes | None = None,
+        path: str | Path | None = None,
+        confidence: float = 0.95,
+    ) -> matplotlib.axes.Axes:
+        """Learning curves with interval bands; see `jaxrl.plotting.learning_curves`."""
+        from jaxrl.plotting import learning_curves
+
+        return learning_curves(self.metrics, metric, hue=hue, ax=ax, path=path, confidence=confidence)
+
+    def policy(self, *, seed: int | None = None, **coords: Any) -> TrainedPolicy:
+        """The final policy of one run.
+
+        Args:
+          seed: its seed; may be left out where there is one only.
+          **coords: its coordinates in the sweep, such as `lr=1e-3, discount="exp:gamma=0.98"`
+            (`**{"env.gravity": 9.8}` for a path with dots); those of a single value may be left out.
+
+        Returns:
+          A callable `policy(obs, key=None, greedy=True)`.
+
+        Raises:
+          ResultError: no run, or several, answer to the coordinates, or the algorithm is unknown.
+        """
+        if self.algo is None:
+            reason = self.metrics.attrs.get(UNKNOWN, "the result was made without one")
+            raise ResultError(f"This result's algorithm is unknown ({reason}): pass algo= to load_result.")
+        setting = self._setting(coords)
+        seeds = self.seeds
+        if seed is None and len(seeds) > 1:
+            raise ResultError(f"seed is missing; this result has {_listed(seeds)}.")
+        if seed is not None and seed not in seeds:
+            raise ResultError(f"seed is {seed!r}; this result has {_listed(seeds)}.")
+        run = 0 if seed is None else seeds.index(seed)
+        params = jax.tree.map(lambda leaf: leaf[setting, run], self.policies)
+        return TrainedPolicy(self.algo, params, self.settings[setting], seeds[run])
+
+    def save(self, path: str | Path, force: bool = False) -> Path:
+        """Writes a run directory: `metrics.nc`, `metrics.csv`, `policies.npz`, `config.json`.
+
+        Args:
+          path: the directory, made where it is missing.
+          force: replace a result that is there already.
+
+        Returns:
+          The directory.
+
+        Raises:
+          FileExistsError: there is a result already.
+          ResultError: the directory cannot be written.
+        """
+        from jaxrl.run_directory import save
+
+        return save(self, path, force)
+
+    def _setting(self, coords: Mapping[str, Any]) -> int:
+        settings = self.settings
+        paths = list(settings[0])
+        matching = list(range(len(settings)))
+        for path, wanted in coords.items():
+            if path not in paths:
+                has = "the coordinates " + ", ".join(paths) if paths else "no coordinates but the seed"
+                raise ResultError(f"{path} is not a coordinate; this result has {has}.")
+            labels = list(dict.fromkeys(setting[path] for setting in settings))
+            hits = _matching(labels, wanted)
+            if not hits:
+                raise ResultError(f"{path} is {str(wanted)!r}; this result has {_listed(labels)}.")
+            matching = [s for s in matching if settings[s][path] in hits]
+        if not matching:
+            raise ResultError(f"No setting has {_named(coords)} together; see result.settings.")
+        if len(matching) > 1:
+            left = [p for p in paths if len({settings[s][p] for s in matching}) > 1]
+            options = [f"{p} of {_listed(list(dict.fromkeys(settings[s][p] for s in matching)))}" for p in left]
+            which = "; ".join(options) or "among equal ones"
+            raise ResultError(f"{len(matching)} settings have {_named(coords)}; choose {which}.")
+        return matching[0]
+
+
+def _matching(labels: Sequence[Any], wanted: Any) -> list[Any]:
+    """The labels of a coordinate that a typed value means: equal numbers, strings or discounts."""
+    if not isinstance(labels[0], str):
+        try:
+            number = float(wanted)
+        except (TypeError, ValueError):
+            return []
+        return [label for label in labels if math.isclose(float(label), number, rel_tol=1e-6)]
+    if str(wanted) in labels:
+        return [str(wanted)]
+    from jaxrl.discounting import as_discount
+
+    try:
+        canonical = str(as_discount(wanted))
+    except (TypeError, ValueError):
+        return []
+    return [label for label in labels if label == canonical]
+
+
+def _listed(values: Sequence[Any], most: int = 12) -> str:
+    shown = ", ".join(str(value) for value in values[:most])
+    return shown if len(values) <= most else f"{shown}, ... ({len(values)} in all, up to {values[-1]})"
+
+
+def _named(coords: Mapping[str, Any]) -> str:
+    return ", ".join(f"{path}={value}" for path, value in coords.items()) or "no coordinates given"

@@ -1,0 +1,305 @@
+"""Point and interval estimates over seeds, in NumPy, for anyone's arrays."""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Axis = int | tuple[int, ...]
+Statistic = Callable[[Array, Axis], Array]
+NanPolicy = Literal["raise", "propagate"]
+
+MAX_RESAMPLED = 4_000_000  # numbers resampled at once: the bound of the working memory, 32 MB
+
+__all__ = [
+    "Interval",
+    "bootstrap_interval",
+    "iqm",
+    "mean",
+    "median",
+    "normalise",
+    "optimality_gap",
+    "performance_profile",
+    "probability_of_improvement",
+]
+
+
+class Interval(NamedTuple):
+    """An estimate and the ends of its confidence interval, arrays of one shape."""
+
+    value: Array
+    low: Array
+    high: Array
+
+
+def mean(scores: npt.ArrayLike, axis: Axis = -1, nan_policy: NanPolicy = "raise") -> Array:
+    """The mean over the axis (or axes) of the runs.
+
+    Args:
+      scores: `[..., seeds]`.
+      axis: the axis of the seeds, or a tuple such as `(-2, -1)` for `[tasks, seeds]`.
+      nan_policy: `"raise"` refuses a nan, `"propagate"` makes the estimate nan.
+
+    Returns:
+      The scores' shape without the axis.
+
+    Raises:
+      ValueError: there is no score, or a nan that the policy refuses.
+    """
+    return np.mean(_checked("scores", scores, nan_policy), axis=axis)
+
+
+def median(scores: npt.ArrayLike, axis: Axis = -1, nan_policy: NanPolicy = "raise") -> Array:
+    """The median over the axis (or axes) of the runs; arguments as for `mean`.
+
+    The "median over tasks of the mean over seeds" of older papers is
+    `median(mean(scores))`.
+    """
+    return np.median(_checked("scores", scores, nan_policy), axis=axis)
+
+
+def iqm(scores: npt.ArrayLike, axis: Axis = -1, nan_policy: NanPolicy = "raise") -> Array:
+    """The interquartile mean: the mean of what remains when a quarter is cut off each end.
+
+    Args:
+      scores, axis, nan_policy: as for `mean`. Over several axes the runs are pooled first.
+
+    Returns:
+      The scores' shape without the axis. Of n runs, floor(n / 4) are cut at each end.
+
+    Source: Agarwal et al. (2021), "Deep reinforcement learning at the edge of the
+    statistical precipice", section 4.3.
+    """
+    pooled = _pooled(_checked("scores", scores, nan_policy), axis)
+    cut = pooled.shape[-1] // 4
+    value = np.sort(pooled, axis=-1)[..., cut : pooled.shape[-1] - cut].mean(axis=-1)
+    return np.where(np.isnan(pooled).any(axis=-1), np.nan, value)
+
+
+def optimality_gap(
+    scores: npt.ArrayLike, axis: Axis = -1, *, target: float = 1.0, nan_policy: NanPolicy = "raise"
+) -> Array:
+    """How far the runs fall short of a target on average, overshooting not counted.
+
+    Args:
+      scores, axis, nan_policy: as for `mean`.
+      target: the score that is good enough; 1 for normalised scores.
+
+    Returns:
+      The mean of max(target - score, 0); smaller is better.
+
+    Source: Agarwal et al. (2021), section 4.3.
+    """
+    return np.mean(np.maximum(target - _checked("scores", scores, nan_policy), 0.0), axis=axis)
+
+
+def normalise(scores: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) -> Array:
+    """Scores on the scale where `low` is 0 and `high` is 1.
+
+    Args:
+      scores: `[seeds]` or `[tasks, seeds]`.
+      low, high: scalars, or `[tasks]`: such as a random policy's return and a solved one's.
+
+    Returns:
+      The shape of the scores.
+
+    Raises:
+      ValueError: high does not exceed low, or their shapes do not fit the scores.
+    """
+    values = _checked("scores", scores, "propagate")
+    bounds = []
+    for name, bound in (("low", np.asarray(low, dtype=np.float64)), ("high", np.asarray(high, dtype=np.float64))):
+        if bound.ndim and (values.ndim < 2 or bound.shape != values.shape[:-1]):
+            raise ValueError(f"{name} has shape {bound.shape}; it takes a number or one per task, {values.shape[:-1]}.")
+        bounds.append(bound[..., None] if bound.ndim else bound)
+    if not np.all(bounds[1] > bounds[0]):
+        raise ValueError(f"high must exceed low everywhere, got low={low!r} and high={high!r}.")
+    return (values - bounds[0]) / (bounds[1] - bounds[0])
+
+
+def bootstrap_interval(
+    statistic: Statistic,
+    scores: npt.ArrayLike,
+    *,
+    tasks: bool = False,
+    confidence: float = 0.95,
+    num_resamples: int = 2000,
+    seed: int = 0,
+    nan_policy: NanPolicy = "raise",
+) -> Interval:
+    """A percentile bootstrap interval for a statistic of the runs.
+
+    Args:
+      statistic: called as `statistic(array, axis)`; `mean`, `median`, `iqm`,
+        `optimality_gap` or a function alike.
+      scores: `[..., seeds]`, or `[..., tasks, seeds]` with `tasks=True`: seeds are then drawn
+        within each task (stratified) and the statistic is taken over both axes. Leading axes
+        share the same draws, so that seeds stay paired along them.
+      tasks: whether the last but one axis holds tasks.
+      confidence: between 0 and 1.
+      num_resamples: how many times the runs are drawn anew, with replacement.
+      seed: of the draws; equal seeds give equal intervals.
+      nan_policy: as for `mean`.
+
+    Returns:
+      The statistic of the scores and the ends of its interval, of the leading shape.
+
+    Raises:
+      ValueError: an argument out of range, no score, or a nan that the policy refuses.
+
+    Source: Agarwal et al. (2021), section 4.1.
+    """
+    values = _checked("scores", scores, nan_policy)
+    if tasks and values.ndim < 2:
+        raise ValueError(f"scores has shape {values.shape}; with tasks=True it takes [..., tasks, seeds].")
+    sampled_axes = 2 if tasks else 1
+    axis: Axis = (-2, -1) if tasks else -1
+    leading, sample_shape = values.shape[: values.ndim - sampled_axes], values.shape[values.ndim - sampled_axes :]
+    draws = _draws(sample_shape, confidence, num_resamples, seed)
+    flat = values.reshape(-1, *sample_shape)
+    resampled = np.empty((num_resamples, flat.shape[0]))
+    at_once = max(1, MAX_RESAMPLED // int(np.prod(sample_shape)))
+    for begin in range(0, num_resamples, at_once):
+        part = draws[begin : begin + at_once]
+        for column, sample in enumerate(flat):
+            drawn = np.take_along_axis(np.broadcast_to(sample, part.shape), part, axis=-1)
+            resampled[begin : begin + at_once, column] = statistic(drawn, axis)
+    low, high = _quantiles(resampled, confidence)
+    return Interval(statistic(values, axis), low.reshape(leading), high.reshape(leading))
+
+
+def performance_profile(
+    scores: npt.ArrayLike,
+    thresholds: npt.ArrayLike,
+    *,
+    confidence: float = 0.95,
+    num_resamples: int = 2000,
+    seed: int = 0,
+) -> Interval:
+    """The share of runs that score above each threshold, with pointwise intervals.
+
+    Args:
+      scores: `[seeds]` or `[tasks, seeds]`, every task of equal weight.
+      thresholds: `[num_thresholds]`.
+      confidence, num_resamples, seed: as for `bootstrap_interval`, stratified over tasks.
+
+    Returns:
+      Arrays `[num_thresholds]`, values in [0, 1].
+
+    Raises:
+      ValueError: a nan, a wrong number of axes, or an argument out of range.
+
+    Source: Agarwal et al. (2021), section 4.2.
+    """
+    values = _per_task("scores", scores)
+    levels = np.asarray(thresholds, dtype=np.float64)
+    if levels.ndim != 1:
+        raise ValueError(f"thresholds has shape {levels.shape}; it takes one axis.")
+    above = (values[..., None] > levels).reshape(values.size, levels.size).astype(np.float64)
+    counts = _counts(_draws(values.shape, confidence, num_resamples, seed), values.shape[-1])
+    low, high = _quantiles(counts.reshape(num_resamples, -1) @ above / values.size, confidence)
+    return Interval(above.mean(axis=0), low, high)
+
+
+def probability_of_improvement(
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    paired: bool = False,
+    confidence: float = 0.95,
+    num_resamples: int = 2000,
+    seed: int = 0,
+) -> Interval:
+    """The probability that a run of x scores higher than a run of y, ties counting one half.
+
+    Args:
+      x, y: `[seeds]` or `[tasks, seeds]`, averaged over tasks.
+      paired: compare run i of x with run i of y only, as where equal seeds share their keys,
+        and draw such pairs together.
+      confidence, num_resamples, seed: as for `bootstrap_interval`, stratified over tasks.
+
+    Returns:
+      Scalars in [0, 1].
+
+    Raises:
+      ValueError: a nan, numbers of tasks that differ, or `paired` with numbers of seeds that do.
+
+    Source: Agarwal et al. (2021), section 4.3; unpaired it is the Mann-Whitney statistic U / (n m).
+    """
+    first, second = _per_task("x", x), _per_task("y", y)
+    if first.shape[0] != second.shape[0]:
+        raise ValueError(f"x has {first.shape[0]} tasks and y has {second.shape[0]}; they must be the same tasks.")
+    if paired and first.shape != second.shape:
+        raise ValueError(f"paired=True needs as many seeds in y as in x, got shapes {first.shape} and {second.shape}.")
+    draws = _draws(first.shape, confidence, num_resamples, seed)
+    if paired:
+        wins = _win(first, second)
+        resampled = np.take_along_axis(np.broadcast_to(wins, draws.shape), draws, axis=-1).mean(axis=(-2, -1))
+        value = wins.mean()
+    else:
+        counts_x = _counts(draws, first.shape[-1])
+        counts_y = _counts(_draws(second.shape, confidence, num_resamples, seed + 1), second.shape[-1])
+        value, resampled = np.float64(0.0), np.zeros(num_resamples)
+        for task in range(first.shape[0]):
+            wins = _win(first[task][:, None], second[task][None, :])
+            value = value + wins.mean() / first.shape[0]
+            total = ((counts_x[:, task] @ wins) * counts_y[:, task]).sum(axis=-1)
+            resampled += total / (wins.size * first.shape[0])
+    low, high = _quantiles(resampled, confidence)
+    return Interval(np.asarray(value), low, high)
+
+
+def _checked(name: str, scores: npt.ArrayLike, nan_policy: NanPolicy) -> Array:
+    values = np.asarray(scores, dtype=np.float64)
+    if values.ndim == 0 or values.size == 0:
+        raise ValueError(f"{name} has shape {values.shape}; it takes at least one score along an axis of seeds.")
+    if nan_policy not in ("raise", "propagate"):
+        raise ValueError(f"nan_policy is {nan_policy!r}; it takes 'raise' or 'propagate'.")
+    if nan_policy == "raise" and np.isnan(values).any():
+        count = int(np.isnan(values).sum())
+        raise ValueError(
+            f"{name} holds {count} nan among {values.size}; drop those runs or pass nan_policy='propagate'."
+        )
+    return values
+
+
+def _per_task(name: str, scores: npt.ArrayLike) -> Array:
+    values = _checked(name, scores, "raise")
+    if values.ndim > 2:
+        raise ValueError(f"{name} has shape {values.shape}; it takes [seeds] or [tasks, seeds].")
+    return np.atleast_2d(values)
+
+
+def _pooled(values: Array, axis: Axis) -> Array:
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    moved = np.moveaxis(values, axes, tuple(range(-len(axes), 0)))
+    return moved.reshape(*moved.shape[: moved.ndim - len(axes)], -1)
+
+
+def _draws(shape: tuple[int, ...], confidence: float, num_resamples: int, seed: int) -> Array:
+    """Indices of seeds, [num_resamples, *shape], drawn with replacement within each task."""
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
+    if num_resamples < 1:
+        raise ValueError(f"num_resamples is {num_resamples!r}; it takes a positive number.")
+    return np.random.default_rng(seed).integers(shape[-1], size=(num_resamples, *shape))
+
+
+def _counts(draws: Array, num_seeds: int) -> Array:
+    """How often each seed of each task was drawn, the shape of the draws."""
+    rows = draws.reshape(-1, num_seeds)
+    shifted = rows + num_seeds * np.arange(rows.shape[0])[:, None]
+    counts = np.bincount(shifted.ravel(), minlength=rows.size)
+    return counts.reshape(draws.shape).astype(np.float64)
+
+
+def _win(first: Array, second: Array) -> Array:
+    return (first > second) + 0.5 * (first == second)
+
+
+def _quantiles(resampled: Array, confidence: float) -> tuple[Array, Array]:
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(resampled, [tail, 1.0 - tail], axis=0)
+    return np.asarray(low), np.asarray(high)
