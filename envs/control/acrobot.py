@@ -10,6 +10,7 @@ from flax import struct
 
 from envs import base
 from envs.base import spaces
+from envs.control.trigonometry import sin_cos
 
 _Joints = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
@@ -110,16 +111,9 @@ class Acrobot(base.Environment):
 
 
 def _observe(state: AcrobotState) -> jax.Array:
-    return jnp.stack(
-        [
-            jnp.cos(state.joint_angle_1),
-            jnp.sin(state.joint_angle_1),
-            jnp.cos(state.joint_angle_2),
-            jnp.sin(state.joint_angle_2),
-            state.velocity_1,
-            state.velocity_2,
-        ]
-    )
+    sin_1, cos_1 = sin_cos(state.joint_angle_1)
+    sin_2, cos_2 = sin_cos(state.joint_angle_2)
+    return jnp.stack([cos_1, sin_1, cos_2, sin_2, state.velocity_1, state.velocity_2])
 
 
 def _wrap(angle: jax.Array) -> jax.Array:
@@ -145,12 +139,13 @@ def _derivative(joints: _Joints, torque: jax.Array, params: AcrobotParams) -> _J
     weight_1 = (params.link_mass_1 * com_1 + params.link_mass_2 * params.link_length_1) * params.gravity
     weight_2 = params.link_mass_2 * com_2 * params.gravity
 
-    swing = coupling * jnp.sin(angle_2)
-    reach = coupling * jnp.cos(angle_2)
+    sin_1, cos_1 = sin_cos(angle_1)
+    sin_2, cos_2 = sin_cos(angle_2)
+    swing, reach = coupling * sin_2, coupling * cos_2
     d1 = inertia_1 + 2 * reach
     d2 = inertia_2 + reach
-    phi_2 = weight_2 * jnp.sin(angle_1 + angle_2)
-    phi_1 = weight_1 * jnp.sin(angle_1) + phi_2 - swing * velocity_2 * (velocity_2 + 2 * velocity_1)
+    phi_2 = weight_2 * (sin_1 * cos_2 + cos_1 * sin_2)
+    phi_1 = weight_1 * sin_1 + phi_2 - swing * velocity_2 * (velocity_2 + 2 * velocity_1)
     load_2 = torque - swing * velocity_1 * velocity_1 - phi_2
     acceleration_2 = (d1 * load_2 + d2 * phi_1) / (d1 * inertia_2 - d2 * d2)
     acceleration_1 = -(d2 * acceleration_2 + phi_1) / d1

@@ -10,6 +10,7 @@ from flax import struct
 
 from envs import base
 from envs.base import spaces
+from envs.control.trigonometry import sin_cos
 
 
 @struct.dataclass
@@ -71,7 +72,7 @@ class CartPole(base.Environment):
         total_mass = params.masscart + params.masspole
         polemass_length = params.masspole * params.length
         force = jnp.where(action == 1, params.force_mag, -params.force_mag)
-        sin, cos = jnp.sin(state.theta), jnp.cos(state.theta)
+        sin, cos = sin_cos(state.theta)
 
         push = (force + polemass_length * state.theta_dot * state.theta_dot * sin) / total_mass
         theta_acc = (params.gravity * sin - cos * push) / (

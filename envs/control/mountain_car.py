@@ -9,6 +9,7 @@ from flax import struct
 
 from envs import base
 from envs.base import spaces
+from envs.control.trigonometry import sin_cos
 
 
 @struct.dataclass
@@ -63,7 +64,7 @@ class MountainCar(base.Environment):
     ) -> tuple[jax.Array, MountainCarState, jax.Array, jax.Array, dict[Any, Any]]:
         """One step under a push to the left, none, or to the right (actions 0, 1, 2)."""
         del key
-        velocity = state.velocity + (action - 1) * params.force - jnp.cos(3 * state.position) * params.gravity
+        velocity = state.velocity + (action - 1) * params.force - sin_cos(3 * state.position)[1] * params.gravity
         velocity = jnp.clip(velocity, -params.max_speed, params.max_speed)
         position = jnp.clip(state.position + velocity, params.min_position, params.max_position)
         velocity = jnp.where((position <= params.min_position) & (velocity < 0), 0.0, velocity)

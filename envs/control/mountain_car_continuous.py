@@ -9,6 +9,7 @@ from flax import struct
 
 from envs import base
 from envs.base import spaces
+from envs.control.trigonometry import sin_cos
 
 
 @struct.dataclass
@@ -68,7 +69,7 @@ class MountainCarContinuous(base.Environment):
         """One step under the push `action[0]`, clipped to [-1, 1]; the cost is of the action as given."""
         del key
         push = jnp.clip(action[0], -1.0, 1.0)
-        velocity = state.velocity + push * params.power - jnp.cos(3 * state.position) * params.gravity
+        velocity = state.velocity + push * params.power - sin_cos(3 * state.position)[1] * params.gravity
         velocity = jnp.clip(velocity, -params.max_speed, params.max_speed)
         position = jnp.clip(state.position + velocity, params.min_position, params.max_position)
         velocity = jnp.where((position <= params.min_position) & (velocity < 0), 0.0, velocity)

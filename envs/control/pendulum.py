@@ -10,6 +10,7 @@ from flax import struct
 
 from envs import base
 from envs.base import spaces
+from envs.control.trigonometry import sin_cos
 
 
 @struct.dataclass
@@ -68,7 +69,7 @@ class Pendulum(base.Environment):
         angle = state.theta - 2 * math.pi * jnp.round(state.theta / (2 * math.pi))
         cost = angle * angle + 0.1 * state.theta_dot * state.theta_dot + 0.001 * torque * torque
 
-        acceleration = 3 * params.gravity / (2 * params.length) * jnp.sin(state.theta) + torque * (
+        acceleration = 3 * params.gravity / (2 * params.length) * sin_cos(state.theta)[0] + torque * (
             3 / (params.mass * params.length * params.length)
         )
         theta_dot = jnp.clip(state.theta_dot + acceleration * params.dt, -params.max_speed, params.max_speed)
@@ -87,4 +88,5 @@ class Pendulum(base.Environment):
 
 
 def _observe(state: PendulumState) -> jax.Array:
-    return jnp.stack([jnp.cos(state.theta), jnp.sin(state.theta), state.theta_dot])
+    sin, cos = sin_cos(state.theta)
+    return jnp.stack([cos, sin, state.theta_dot])
