@@ -1,0 +1,61 @@
+"""UGAE by its definition: a double loop in float64, one column of a rollout at a time."""
+
+import numpy as np
+
+
+def curve(family, steps, **p):
+    """Gamma(0) ... Gamma(steps) of a family in float64, from closed forms and plain products."""
+    t = np.arange(steps + 1, dtype=np.float64)
+    if family == "exp":
+        return p["gamma"] ** t
+    if family == "quasi":
+        return np.where(t == 0, 1.0, p["beta"] * p["gamma"] ** t)
+    if family == "hyperbolic":
+        return 1.0 / (1.0 + p["k"] * t)
+    if family == "beta":
+        weights = [1.0]
+        for step in range(steps):
+            spread = step * p["eta"] * (1.0 - p["mu"])
+            weights.append(weights[-1] * (p["mu"] + spread) / (1.0 + spread))
+        return np.asarray(weights)
+    if family == "fixed":
+        return np.where(t < p["horizon"], 1.0, 0.0)
+    if family == "table":
+        padded = np.zeros(max(steps + 1, len(p["curve"])))
+        padded[: len(p["curve"])] = p["curve"]
+        return padded[: steps + 1]
+    raise ValueError(family)
+
+
+def ugae(gamma, lam, reward, value, next_value, terminated, done):
+    """(advantage, target) along one column: `gamma` is Gamma(0) ... Gamma(T), everything else `[T]`."""
+    reward, value, next_value = (np.asarray(x, np.float64) for x in (reward, value, next_value))
+    horizon = len(reward)
+    advantage = np.zeros(horizon)
+    for t in range(horizon):
+        total = 0.0
+        for lag in range(horizon - t):
+            j = t + lag
+            ends = bool(terminated[j]) or bool(done[j]) or j == horizon - 1
+            weight = lam**lag
+            total += weight * gamma[lag] * reward[j]
+            if not terminated[j]:
+                total += weight * (1.0 if ends else 1.0 - lam) * gamma[lag + 1] * next_value[j]
+            if ends:
+                break
+        advantage[t] = total - value[t]
+    return advantage, advantage + np.asarray(value, np.float64)
+
+
+def gae(gamma, lam, reward, value, next_value, terminated, done):
+    """GAE by its recursion over temporal differences, one column, float64."""
+    reward, value, next_value = (np.asarray(x, np.float64) for x in (reward, value, next_value))
+    advantage = np.zeros(len(reward))
+    following = 0.0
+    for t in reversed(range(len(reward))):
+        if terminated[t] or done[t]:
+            following = 0.0
+        delta = reward[t] + gamma * (0.0 if terminated[t] else next_value[t]) - value[t]
+        following = delta + gamma * lam * following
+        advantage[t] = following
+    return advantage
