@@ -5,26 +5,13 @@ from __future__ import annotations
 import dataclasses
 import numbers
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.discount_form import Form, checked_horizon, is_concrete, to_host
-
-
-@runtime_checkable
-class Discount(Protocol):
-    """What every function here takes as a discount: a pytree with a curve.
-
-    A family of one's own needs no more than this: a pytree (a `flax.struct.dataclass`, say) whose parameters are its
-    leaves. `ugae` applies it lag by lag, in O(T^2) time and O(T) memory.
-    """
-
-    def curve(self, horizon: int) -> Any:
-        """Gamma(0) ... Gamma(horizon), `[horizon + 1]`, with Gamma(0) = 1."""
-        ...
 
 
 class Family:
@@ -228,7 +215,7 @@ class Tabulated(Family):
     """
 
     prefix = "table"
-    values: Any
+    values: Any = dataclasses.field(init=False)
 
     def __init__(self, curve: Any) -> None:
         if isinstance(curve, list | tuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,6 @@ import numpy as np
 from jaxrl.discount_families import (
     FAMILIES,
     BetaWeighted,
-    Discount,
     Exponential,
     Family,
     FixedHorizon,
@@ -53,6 +52,19 @@ _PARAMETERS = {
     "fixed": ("horizon",),
     "truncated": ("inner", "horizon"),
 }
+
+
+@runtime_checkable
+class Discount(Protocol):
+    """What every function here takes as a discount: a pytree with a curve.
+
+    A family of one's own needs no more than this: a pytree (a `flax.struct.dataclass`, say) whose parameters are its
+    leaves. `ugae` applies it lag by lag, in O(T^2) time and O(T) memory.
+    """
+
+    def curve(self, horizon: int) -> Any:
+        """Gamma(0) ... Gamma(horizon), `[horizon + 1]`, with Gamma(0) = 1."""
+        ...
 
 
 def as_discount(value: Any) -> Discount:

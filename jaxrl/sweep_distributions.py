@@ -1,0 +1,85 @@
+"""What random designs draw from: ranges and lists."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+
+__all__ = ["Choice", "Distribution", "LogUniform", "Uniform", "listed"]
+
+
+@runtime_checkable
+class Distribution(Protocol):
+    """What `sample` draws from."""
+
+    def draw(self, generator: np.random.Generator, count: int) -> list[Any]:
+        """`count` independent values."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform:
+    """Numbers spread evenly over [low, high)."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        _check_range(self)
+
+    def draw(self, generator: np.random.Generator, count: int) -> list[Any]:
+        return generator.uniform(self.low, self.high, count).tolist()
+
+
+@dataclasses.dataclass(frozen=True)
+class LogUniform:
+    """Positive numbers whose logarithm is spread evenly over [low, high)."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        _check_range(self)
+        if self.low <= 0:
+            raise ValueError(f"low must be above 0 for LogUniform, got {self.low}.")
+
+    def draw(self, generator: np.random.Generator, count: int) -> list[Any]:
+        drawn = np.exp(generator.uniform(math.log(self.low), math.log(self.high), count))
+        return np.clip(drawn, self.low, self.high).tolist()
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One of `values` at a time, all equally likely; discounts of any kind too."""
+
+    values: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(listed("Choice", self.values)))
+
+    def draw(self, generator: np.random.Generator, count: int) -> list[Any]:
+        return [self.values[i] for i in generator.integers(len(self.values), size=count)]
+
+
+def listed(name: str, values: Any) -> list[Any]:
+    """The values as a list, if they are several of anything."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence | np.ndarray | jax.Array):
+        raise TypeError(f"{name!r} takes a list of values, got {values!r}.")
+    several = list(values)
+    if not several:
+        raise ValueError(f"{name!r} has no values.")
+    return several
+
+
+def _check_range(distribution: Uniform | LogUniform) -> None:
+    name = type(distribution).__name__
+    for end in (distribution.low, distribution.high):
+        if isinstance(end, bool) or not isinstance(end, int | float) or not math.isfinite(end):
+            raise TypeError(f"{name} takes two finite numbers, got {end!r}.")
+    if not distribution.low < distribution.high:
+        raise ValueError(f"{name} takes low < high, got {distribution.low} and {distribution.high}.")
