@@ -102,7 +102,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"jaxrl.{name}")
     if name not in _MODULE_OF_NAME:
         raise AttributeError(_unknown_name(name), name=name)
-    _require_own_envs()
+    require_own_envs()
     value = getattr(importlib.import_module(f"jaxrl.{_MODULE_OF_NAME[name]}"), name)
     globals()[name] = value
     return value
@@ -120,7 +120,7 @@ def _unknown_name(name: str) -> str:
     return f"module 'jaxrl' has no attribute {name!r}{hint}"
 
 
-def _require_own_envs() -> None:
+def require_own_envs() -> None:
     """Raises ImportError where the package `envs` is not the one that comes with jaxrl."""
     import importlib.util
     import os

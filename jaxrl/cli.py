@@ -1,0 +1,224 @@
+"""The command line: `jaxrl train | plot | evaluate | render | envs | version`.
+
+Bad input gets one sentence on standard error and the exit status 2; with JAXRL_TRACEBACK=1 in
+the environment it gets Python's traceback instead.
+"""
+
+import difflib
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+import jaxrl
+from jaxrl.command_parsing import CommandError, parse
+
+__all__ = ["main"]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Draw the learning curves of a run directory."""
+
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Directory that `jaxrl train --out` wrote."""
+    metric: str = "return"
+    """Which metric: return, return_sampled, discounted_return, length, a loss, ..."""
+    hue: str | None = None
+    """Which swept name the colours tell apart; all of them where there is none."""
+    out: Path | None = None
+    """Picture to write (.png, .pdf, .svg); METRIC.png in the run directory where there is none."""
+
+    def run_command(self) -> None:
+        """Write the picture and say where."""
+        result = jaxrl.load_result(self.run)
+        out = self.out or self.run / f"{self.metric}.png"
+        result.plot(self.metric, hue=self.hue, path=out)
+        print(f"Wrote {out}.")
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Run whole episodes with the final policies of a run directory."""
+
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Directory that `jaxrl train --out` wrote."""
+    episodes: int = 100
+    """Episodes of every policy, greedy, and as many with sampled actions."""
+    key: int = 0
+    """Seed of the evaluation's own random numbers."""
+
+    def run_command(self) -> None:
+        """Print a table per metric."""
+        from jaxrl.reevaluation import evaluate_result
+
+        evaluated = evaluate_result(jaxrl.load_result(self.run), self.episodes, self.key)
+        for metric in ("return", "return_sampled", "length"):
+            print(f"\n{metric}, {self.episodes} episodes of every seed")
+            print(evaluated.table(metric))
+
+
+@dataclass(frozen=True)
+class Render:
+    """Film an episode of one policy of a run directory."""
+
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Directory that `jaxrl train --out` wrote."""
+    out: Path = Path("episode.gif")
+    """Film to write: .gif, or .mp4 with the extra `video`."""
+    seed: int | None = None
+    """Whose policy; the first seed where there is none."""
+    at: tuple[str, ...] = ()
+    """Which setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; the first where there is none."""
+
+    def run_command(self) -> None:
+        """Write the film and say where."""
+        result = jaxrl.load_result(self.run)
+        coords = dict(self._coordinate(text) for text in self.at) or result.settings[0]
+        seed = result.seeds[0] if self.seed is None else self.seed
+        policy = result.policy(seed=seed, **coords)
+        jaxrl.render(policy.algo.env, policy, self.out)
+        print(
+            f"Wrote {self.out}: {', '.join([*(f'{name} {value}' for name, value in coords.items()), f'seed {seed}'])}."
+        )
+
+    @staticmethod
+    def _coordinate(text: str) -> tuple[str, str]:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise CommandError(f"--at takes NAME=VALUE, such as lr=1e-3, but got {text!r}")
+        return name, value
+
+
+@dataclass(frozen=True)
+class Envs:
+    """List the environments that `jaxrl train` knows by name."""
+
+    def run_command(self) -> None:
+        """Print a name a line."""
+        import envs
+
+        print("\n".join(envs.names()))
+
+
+@dataclass(frozen=True)
+class Version:
+    """Show the versions, devices and precision that results here depend on."""
+
+    def run_command(self) -> None:
+        """Print a fact a line."""
+        import jax
+
+        from jaxrl.run_directory import versions
+
+        facts = versions()
+        facts |= {
+            "devices": ", ".join(f"{device.platform}:{device.id} ({device.device_kind})" for device in jax.devices())
+        }
+        facts |= {
+            "precision": f"float32, matrix products at {jax.config.jax_default_matmul_precision or 'the default'}"
+        }
+        facts |= {"repository": jaxrl.REPOSITORY}
+        width = max(map(len, facts))
+        for name, fact in facts.items():
+            print(f"{name:{width}}  {fact}")
+
+
+_SIMPLE = {"plot": Plot, "evaluate": Evaluate, "render": Render, "envs": Envs, "version": Version}
+
+
+def _train(args: Sequence[str]) -> None:
+    from jaxrl.command_train import run_train
+
+    run_train(args)
+
+
+def _simple(name: str) -> Callable[[Sequence[str]], None]:
+    return lambda args: parse(_SIMPLE[name], args, f"jaxrl {name}").run_command()
+
+
+_COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"train": _train} | {name: _simple(name) for name in _SIMPLE}
+
+_USAGE = """usage: jaxrl COMMAND ...
+
+  train ALGORITHM ENVIRONMENT   Train many seeds, under one setting or a sweep, in one call.
+{commands}
+
+`jaxrl COMMAND --help` tells more. A first run: jaxrl train ppo cartpole --seeds 8 --out runs/first"""
+
+
+def _usage() -> str:
+    lines = [
+        f"  {name + (' RUN' if name in ('plot', 'evaluate', 'render') else ''):28}  {command.__doc__}"
+        for name, command in _SIMPLE.items()
+    ]
+    return _USAGE.format(commands="\n".join(lines))
+
+
+def _one_cpu_device_per_core() -> None:
+    """Let JAX, before it starts, make one CPU device of every core that this process may use."""
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(cores))
+
+
+def _dispatch(argv: Sequence[str]) -> None:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_usage())
+        return
+    if argv[0] not in _COMMANDS:
+        near = difflib.get_close_matches(argv[0], _COMMANDS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(_COMMANDS)}"
+        raise CommandError(f"there is no command {argv[0]!r}{hint}")
+    jaxrl.require_own_envs()
+    _COMMANDS[argv[0]](argv[1:])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+      argv: what follows `jaxrl`; the process's own arguments where there are none, and then
+        JAX is told to make one CPU device per core.
+
+    Returns:
+      The exit status: 0, 2 for bad input, 130 after Ctrl-C.
+    """
+    if argv is None:
+        argv = sys.argv[1:]
+        _one_cpu_device_per_core()
+    # Environments and runs may name modules of the current directory. It comes last: nothing in it hides a package.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            _dispatch(argv)
+    except KeyboardInterrupt:
+        return 130
+    except (ValueError, TypeError, LookupError, OSError, ImportError) as error:
+        if os.environ.get("JAXRL_TRACEBACK"):
+            raise
+        print(f"jaxrl: {_sentence(error)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    print(f"jaxrl: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+
+def _sentence(error: Exception) -> str:
+    """The message of an exception on one line."""
+    message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    return " ".join(message.split()) or type(error).__name__
+
+
+if __name__ == "__main__":
+    sys.exit(main())

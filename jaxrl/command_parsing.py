@@ -1,0 +1,61 @@
+"""Parsing one command's arguments into a dataclass, with one sentence for whatever does not parse."""
+
+import contextlib
+import io
+import re
+from collections.abc import Sequence
+from typing import TypeVar
+
+import tyro
+
+T = TypeVar("T")
+
+
+class CommandError(ValueError):
+    """Arguments that make no sense, told in one sentence."""
+
+
+def parse(command: type[T], args: Sequence[str], prog: str, description: str | None = None) -> T:
+    """The arguments of one command.
+
+    Args:
+      command: a dataclass whose fields are the options.
+      args: what follows the command's name.
+      prog: how the command was called.
+      description: heads the help; the dataclass's docstring if None.
+
+    Raises:
+      CommandError: an argument is unknown, missing or malformed.
+      SystemExit: the help was asked for and printed.
+    """
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            return tyro.cli(command, args=list(args), prog=prog, description=description)
+    except SystemExit as exit:
+        if not exit.code:
+            raise
+    raise CommandError(f"{_sentence(errors.getvalue())} (see {prog} --help)")
+
+
+def _sentence(box: str) -> str:
+    """What tyro's message says, and the options that it suggests.
+
+    The message is a frame, or plain text where the terminal has no frames: a title, then sections between rules.
+    """
+    framed = box.startswith("╭")
+    lines = [line.strip("│ ") for line in box.splitlines() if not line.startswith(("╭", "╰"))]
+    sections: list[list[str]] = [[]]
+    for line in lines:
+        if line and not line.strip("─-"):
+            sections.append([])
+        else:
+            sections[-1].append(line)
+    if not framed and len(sections) > 1:
+        del sections[0]
+    message = " ".join(" ".join(sections[0]).split()).rstrip(".")
+    if message.startswith("Unrecognized"):
+        near = [match[0] for section in sections[1:] for line in section if (match := re.match(r"--[\w.-]+", line))]
+        message += f"; did you mean {' or '.join(near[:3])}?" if near else ""
+    message = re.sub(r"^Error parsing config: ", "", message)
+    return message[:1].lower() + message[1:]

@@ -1,0 +1,206 @@
+"""`jaxrl train`: its options are made from the fields of an algorithm and of an environment."""
+
+import dataclasses
+import inspect
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+import envs
+import jaxrl
+from jaxrl import algorithms
+from jaxrl.algorithms.base import Algorithm
+from jaxrl.command_parsing import CommandError, parse
+from jaxrl.discounting import Discount, as_discount
+
+DEFAULT_ENV_STEPS = 500_000
+
+
+def run_train(args: Sequence[str]) -> None:
+    """Train as the arguments say, print a table, and name what was written.
+
+    Args:
+      args: what follows `jaxrl train`: algorithm, environment, options.
+    """
+    named = list(itertools.takewhile(lambda arg: not arg.startswith("-"), args[:2]))
+    if len(named) < 2:
+        if {"-h", "--help"} & set(args):
+            print("The algorithm and the environment come first; with ppo and cartpole the options are these.\n")
+            _parse_options("ppo", "cartpole", ["--help"], "jaxrl train ALGORITHM ENVIRONMENT")
+        raise CommandError("train takes an algorithm and an environment first, such as: jaxrl train ppo cartpole")
+    name, environment = named
+    options, defaults = _parse_options(name, environment, args[2:], f"jaxrl train {name} {environment}")
+
+    algo = _build(name, environment, options.config)
+    fixed, swept = _split("hparams", options.hparams, defaults.hparams)
+    for path in {**fixed, **swept}:
+        if getattr(algo.hparams, path) is None:
+            raise CommandError(f"--hparams.{path} has no effect under this configuration of {name} on {environment}")
+    algo = algo._replace(hparams=dataclasses.replace(algo.hparams, **fixed))
+    # One value of an environment's parameter is a sweep of length one, so that the run directory tells it.
+    fixed_params, swept_params = _split("env", options.env, defaults.env)
+    paths = swept | {f"env.{path}": values for path, values in swept_params.items()}
+    paths |= {f"env.{path}": [value] for path, value in fixed_params.items()}
+
+    if defaults.from_preset:
+        print(f"Settings of the preset for {name} on {environment}, but for the options given (--no-preset: without).")
+    seeds = options.seeds[0] if len(options.seeds) == 1 else options.seeds
+    result = jaxrl.train(
+        algo,
+        jaxrl.grid(algo.hparams, paths) if paths else None,
+        seeds=seeds,
+        env_steps=options.env_steps,
+        evals=options.evals,
+        eval_episodes=options.eval_episodes,
+        block=options.block,
+        out=options.out,
+        force=options.force,
+        progress=not options.no_progress,
+        precision=options.precision,
+    )
+    print(result.table())
+    if options.out is not None:
+        print(f"Wrote {options.out} (next: jaxrl plot {options.out})")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Defaults:
+    """Where the options start from: a preset's values or the algorithm's own."""
+
+    config: Any
+    hparams: Mapping[str, Any]
+    env: Mapping[str, Any]
+    env_steps: int
+    from_preset: bool
+
+
+def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) -> tuple[Any, _Defaults]:
+    base = _build(name, environment)
+    defaults = _defaults(base, name, environment, preset="--no-preset" not in args)
+    description = f"Train {name} on {environment}: every seed under every setting, in one call."
+    options = parse(_options_class(base, defaults), _named_discount(args), prog, description)
+    return options, defaults
+
+
+def _build(name: str, environment: str, config: Any = None) -> Algorithm:
+    """The algorithm on the environment, under its default configuration if `config` is None."""
+    builder = algorithms.member(name, "builder")
+    return builder(envs.make(environment), config)
+
+
+def _defaults(base: Any, name: str, environment: str, preset: bool) -> _Defaults:
+    hparams = _leaves(type(base.hparams)()) | {
+        name: leaf for name, leaf in _leaves(base.hparams).items() if leaf is not None
+    }
+    env = {name: leaf for name, leaf in _leaves(base.env.default_params).items() if np.ndim(leaf) == 0}
+    return _Defaults(base.config, hparams, env, DEFAULT_ENV_STEPS, False)
+
+
+def _leaves(values: Any) -> dict[str, Any]:
+    return {field.name: getattr(values, field.name) for field in dataclasses.fields(values)}
+
+
+def _options_class(base: Any, defaults: _Defaults) -> type:
+    """The dataclass whose fields are the options of `jaxrl train ALGORITHM ENVIRONMENT`."""
+    hparams = _values_class(type(base.hparams), defaults.hparams)
+    env = _values_class(type(base.env.default_params), defaults.env)
+
+    def option(name: str, kind: Any, default: Any, text: str) -> tuple[str, Any, Any]:
+        return name, Annotated[kind, tyro.conf.arg(help=text)], dataclasses.field(default=default)
+
+    fields = [
+        option(
+            "seeds", tuple[int, ...], (1,), "How many seeds (0, 1, ...), or, where there are several numbers, which."
+        ),
+        option("env_steps", int, defaults.env_steps, "Environment steps of each run."),
+        option("evals", int, 10, "Evaluations, evenly spaced, the last at the end."),
+        option("eval_episodes", int, 64, "Whole episodes of each evaluation, greedy and again sampled."),
+        option("block", int | None, None, "Runs that one device works on together; chosen where there is none."),
+        option("precision", str, "default", "Of float32 matrix products: default, high or highest."),
+        option("out", Path | None, None, "Directory to write the result to."),
+        option("force", tyro.conf.FlagCreatePairsOff[bool], False, "Overwrite a result that is there already."),
+        option("no_progress", tyro.conf.FlagCreatePairsOff[bool], False, "Show no progress."),
+        option("no_preset", tyro.conf.FlagCreatePairsOff[bool], False, "Start from defaults, not from the preset."),
+        option("config", type(defaults.config), defaults.config, "What is static: a value each."),
+        ("hparams", hparams, dataclasses.field(default_factory=hparams)),
+        ("env", env, dataclasses.field(default_factory=env)),
+    ]
+    return dataclasses.make_dataclass("Train", fields, frozen=True)
+
+
+def _values_class(documented: type, defaults: Mapping[str, Any]) -> type:
+    """A dataclass that takes one or several values, as text, for every default."""
+    texts = _field_texts(documented)
+    fields = []
+    for name, default in defaults.items():
+        argument = tyro.conf.arg(help=texts.get(name, ""), metavar="VALUE [VALUE ...]")
+        fields.append((name, Annotated[tuple[str, ...], argument], dataclasses.field(default=(_text(default),))))
+    made = dataclasses.make_dataclass(documented.__name__, fields, frozen=True)
+    made.__doc__ = "Several values make a sweep."
+    return made
+
+
+def _field_texts(documented: type) -> dict[str, str]:
+    """What the section "Attributes:" of a class's docstring says of each field."""
+    section = inspect.cleandoc(documented.__doc__ or "").partition("\nAttributes:\n")[2]
+    texts = {}
+    for names, text in re.findall(r"^  ([\w, ]+): (.*(?:\n    .*)*)", section, flags=re.MULTILINE):
+        texts |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return texts
+
+
+def _text(value: Any) -> str:
+    return (
+        str(value) if isinstance(value, Discount) else repr(value if isinstance(value, int | float) else float(value))
+    )
+
+
+def _split(prefix: str, given: Any, defaults: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """What the options change, with one value each, and with several."""
+    fixed, swept = {}, {}
+    for name, default in defaults.items():
+        texts = getattr(given, name)
+        if texts == (_text(default),):
+            continue
+        values = [_value(f"--{prefix}.{name}", text, default) for text in texts]
+        if not values:
+            raise CommandError(f"--{prefix}.{name} takes at least one value")
+        if len(values) == 1:
+            fixed[name] = values[0]
+        else:
+            swept[name] = values
+    return fixed, swept
+
+
+def _value(option: str, text: str, default: Any) -> Any:
+    """A value of the kind that the default has: a discount, a whole number, a number, true or false."""
+    if isinstance(default, Discount):
+        return as_discount(text)
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise CommandError(f"{option} takes true or false, but got {text!r}")
+        return text.lower() == "true"
+    try:
+        number = float(text)
+    except ValueError:
+        raise CommandError(f"{option} takes numbers, but got {text!r}") from None
+    if math.isnan(number):
+        raise CommandError(f"{option} takes numbers, but got nan")
+    if isinstance(default, int):
+        if not number.is_integer():
+            raise CommandError(f"{option} takes whole numbers, but got {text!r}")
+        return int(number)
+    return number
+
+
+def _named_discount(args: Sequence[str]) -> Sequence[str]:
+    for arg in args:
+        if arg.partition("=")[0] == "--hparams.gamma":
+            raise CommandError("gamma is not a field: use --hparams.discount, such as 0.98 or beta:0.98,0.5")
+    return args

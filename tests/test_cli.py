@@ -1,0 +1,252 @@
+"""The command line: one sentence for bad input, helps that name every option, and the whole way once."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxrl import cli
+
+ROOT = Path(__file__).parent.parent
+
+MY_ENVIRONMENT = """
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from envs import Environment, EnvParams, EnvState, spaces
+
+
+@dataclass(frozen=True)
+class Walk(Environment):
+    @property
+    def default_params(self):
+        return EnvParams(max_steps_in_episode=8)
+
+    def reset_env(self, key, params):
+        return jnp.zeros(1), EnvState(time=jnp.zeros((), jnp.int32))
+
+    def step_env(self, key, state, action, params):
+        state = state.replace(time=state.time + 1)
+        return jnp.zeros(1), state, jnp.float32(action), jnp.zeros((), bool), {}
+
+    def action_space(self, params=None):
+        return spaces.Discrete(2)
+
+    def observation_space(self, params):
+        return spaces.Box(-1.0, 1.0, (1,))
+
+
+class NoEnvironment:
+    pass
+"""
+
+
+def failed(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    """The one sentence that the command fails with."""
+    assert cli.main(args) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("jaxrl: ")
+    assert message.count("\n") == 1
+    return message
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        ("trian", "no command 'trian'; did you mean train?"),
+        ("train", "an algorithm and an environment first"),
+        ("train ppo", "an algorithm and an environment first"),
+        ("train --seeds 3 ppo cartpole", "an algorithm and an environment first"),
+        ("train ppoo cartpole", "no algorithm 'ppoo'; did you mean 'ppo'?"),
+        ("train ppo cartpol", "no environment 'cartpol'; did you mean 'cartpole'"),
+        ("train ppo nowhere:Env", "no module 'nowhere'"),
+        ("train ppo cartpole --seed 3", "unrecognized options: --seed, 3; did you mean --seeds"),
+        ("train ppo cartpole --hparams.lrr 3", "did you mean --hparams.lr"),
+        ("train ppo cartpole --hparams.gamma 0.9", "use --hparams.discount"),
+        ("train ppo cartpole --env.gravitas 3", "did you mean --env.gravity"),
+        ("train ppo cartpole --seeds 0", "seeds must be a whole number of at least 1, got 0"),
+        ("train ppo cartpole --seeds 3 3", "seeds must be"),
+        ("train ppo cartpole --seeds", "seeds must be"),
+        ("train ppo cartpole --env-steps 0", "env_steps must be a whole number of at least 1, got 0"),
+        ("train ppo cartpole --env-steps many", "--env-steps"),
+        ("train ppo cartpole --config.num-minibatches 7", "num_minibatches must divide the 512 samples"),
+        ("train ppo cartpole --config.activation sine", "activation must be one of tanh"),
+        ("train ppo cartpole --hparams.lr fast", "--hparams.lr takes numbers, but got 'fast'"),
+        ("train ppo cartpole --hparams.lr nan", "--hparams.lr takes numbers, but got nan"),
+        ("train ppo cartpole --hparams.lr", "--hparams.lr takes at least one value"),
+        ("train ppo cartpole --hparams.lam 1.5", "lam must lie in [0, 1], got 1.5"),
+        ("train ppo cartpole --hparams.lam 0.5 1.5", "lam must lie in [0, 1]"),
+        ("train ppo cartpole --hparams.discount 1.01", "gamma must"),
+        ("train ppo cartpole --hparams.discount beta:0.9,-1", "eta must"),
+        ("train ppo cartpole --hparams.discount nan", "gamma must"),
+        ("train ppo cartpole --hparams.discount betta:0.9,1", "betta"),
+        ("train ppo cartpole --hparams.discount 0.9 0.9", "0.9"),
+        ("train ppo cartpole --hparams.log-std-init 1", "--hparams.log_std_init has no effect"),
+        ("train ppo cartpole --env.max-steps-in-episode 2.5", "takes whole numbers, but got '2.5'"),
+        ("train ppo cartpole --precision low", "precision must be one of default"),
+        ("plot", "missing from jaxrl plot: RUN"),
+        ("plot no/such/run", "no/such/run"),
+        ("evaluate no/such/run", "no/such/run"),
+        ("render no/such/run --at lr", "no/such/run"),
+        ("envs cartpole", "unrecognized options: cartpole"),
+    ],
+)
+def test_bad_input_gets_one_sentence(args: str, sentence: str, capsys: pytest.CaptureFixture[str]):
+    assert sentence in failed(capsys, *args.split())
+
+
+def test_a_result_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "config.json").write_text("{}")
+    message = failed(capsys, "train", "ppo", "cartpole", "--out", str(tmp_path))
+    assert str(tmp_path) in message
+    assert "--force" in message
+    assert (tmp_path / "config.json").read_text() == "{}"
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "file").write_text("")
+    message = failed(capsys, "train", "ppo", "cartpole", "--out", str(tmp_path / "file" / "run"))
+    assert f"{tmp_path / 'file' / 'run'} cannot be written" in message
+
+
+def test_a_damaged_result_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for name in ("config.json", "metrics.nc", "metrics.csv", "policies.npz"):
+        (tmp_path / name).write_bytes(b"not what it should be")
+    assert str(tmp_path) in failed(capsys, "plot", str(tmp_path))
+
+
+def test_what_is_no_environment_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "walks_refused.py").write_text(MY_ENVIRONMENT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert "envs.Environment" in failed(capsys, "train", "ppo", "walks_refused:NoEnvironment")
+    assert "'Walk'" in failed(capsys, "train", "ppo", "walks_refused:Wolk")
+
+
+def test_the_traceback_can_be_asked_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("JAXRL_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="no command"):
+        cli.main(["nothing"])
+
+
+def test_no_argument_prints_the_commands(capsys: pytest.CaptureFixture[str]):
+    assert cli.main([]) == 0
+    listed = capsys.readouterr().out
+    for command in ("train", "plot", "evaluate", "render", "envs", "version"):
+        assert f"\n  {command} " in listed
+
+
+def test_the_help_of_train_names_every_field(capsys: pytest.CaptureFixture[str]):
+    from dataclasses import fields
+
+    import envs
+    from jaxrl import PPOConfig, PPOHParams
+
+    with pytest.raises(SystemExit) as end:
+        cli.main(["train", "ppo", "cartpole", "--help"])
+    assert not end.value.code
+    shown = capsys.readouterr().out
+    params = envs.make("cartpole").default_params
+    for prefix, values in (("config", PPOConfig), ("hparams", PPOHParams), ("env", params)):
+        for field in fields(values):
+            assert f"--{prefix}.{field.name.replace('_', '-')}" in shown
+    assert "norm to which gradients are clipped" in " ".join(shown.replace("│", " ").split())
+    assert "(default: exp:gamma=" in shown
+
+
+@pytest.mark.parametrize("command", ["train", "plot", "evaluate", "render", "envs", "version"])
+def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as end:
+        cli.main([command, "--help"])
+    assert not end.value.code
+    assert f"usage: jaxrl {command}" in capsys.readouterr().out
+
+
+def test_envs_lists_names_that_make_takes(capsys: pytest.CaptureFixture[str]):
+    import envs
+
+    assert cli.main(["envs"]) == 0
+    assert capsys.readouterr().out.split() == list(envs.names())
+
+
+def test_version_names_versions_devices_and_precision(capsys: pytest.CaptureFixture[str]):
+    import jax
+
+    import jaxrl
+
+    assert cli.main(["version"]) == 0
+    facts = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert facts["jaxrl"] == jaxrl.__version__
+    assert facts["jax"] == jax.__version__
+    assert len(facts["devices"].split(", ")) == jax.device_count()
+    assert "float32" in facts["precision"]
+
+
+def jaxrl_command(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """`jaxrl ...` in a process of its own, as the installed command starts it."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("JAX_NUM_CPU_DEVICES", None)
+    return subprocess.run(
+        [sys.executable, "-c", "import sys; from jaxrl.cli import main; sys.exit(main())", *args],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        timeout=300,
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which cores a process may use")
+def test_there_is_one_cpu_device_per_core_that_may_be_used(tmp_path: Path):
+    cores = os.sched_getaffinity(0)
+    for allowed in ({min(cores)}, cores):
+        # A child inherits what its parent may use.
+        os.sched_setaffinity(0, allowed)
+        try:
+            done = jaxrl_command("version", cwd=tmp_path)
+        finally:
+            os.sched_setaffinity(0, cores)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("cpu:") == len(allowed)
+
+
+def test_another_envs_is_told_in_one_sentence(tmp_path: Path):
+    (tmp_path / "envs.py").write_text("")
+    done = jaxrl_command("train", "ppo", "cartpole", cwd=tmp_path)
+    assert done.returncode == 2
+    assert str(tmp_path / "envs.py") in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_the_whole_way(tmp_path: Path):
+    """Train a sweep in an environment of one's own, then plot, evaluate, and refuse to overwrite."""
+    (tmp_path / "walks.py").write_text(MY_ENVIRONMENT)
+    train = "train ppo walks:Walk --seeds 5 7 --env-steps 1024 --evals 2 --eval-episodes 4 --out runs/walk"
+    sweep = "--hparams.discount 0.9 beta:0.98,0.5 --hparams.lr 1e-3 --env.max-steps-in-episode 6"
+    done = jaxrl_command(*train.split(), *sweep.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "exp:gamma=0.9" in done.stdout
+    assert "beta:mu=0.98,eta=0.5" in done.stdout
+    config = json.loads((tmp_path / "runs" / "walk" / "config.json").read_text())
+    assert config["seeds"] == [5, 7]
+    assert config["hparams"]["lr"] == 1e-3
+    assert config["sweep"]["coords"]["discount"]["values"] == ["exp:gamma=0.9", "beta:mu=0.98,eta=0.5"]
+
+    done = jaxrl_command("plot", "runs/walk", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs" / "walk" / "return.png").read_bytes().startswith(b"\x89PNG")
+
+    done = jaxrl_command("evaluate", "runs/walk", "--episodes", "3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    # The swept episode length holds in the evaluation too.
+    assert "6.0" in done.stdout.split("length, 3 episodes")[1]
+
+    done = jaxrl_command(*train.split(), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "holds a result already" in done.stderr
