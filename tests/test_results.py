@@ -122,12 +122,13 @@ def test_table_prints_each_setting_with_its_interval():
     text = str(table)
     assert "return after 500 environment steps" in text and "95% bootstrap interval" in text
     assert len(text.splitlines()) == 2 + 1 + NUM_SETTINGS
-    frame = table.to_pandas()
-    row = frame[(frame["lr"] == 1e-3) & (frame["discount"] == "exp:gamma=0.98")].iloc[0]
+    assert list(table.to_pandas().columns) == list(table.columns)
+    row = dict(zip(table.columns, table.rows[3], strict=True))
+    assert (row["lr"], row["discount"]) == (1e-3, "exp:gamma=0.98")
     runs = numbers()[3, :, -1]
     assert row["iqm"] == pytest.approx(np.sort(runs)[1:4].mean())
-    assert float(row["low"]) <= float(row["iqm"]) <= float(row["high"])
-    assert row["seeds"] == len(SEEDS) and "failed" not in frame
+    assert row["low"] <= row["iqm"] <= row["high"]
+    assert row["seeds"] == len(SEEDS) and "failed" not in table.columns
     with pytest.raises(ResultError, match="metric is 'retrun'; this result has loss, return"):
         small_result().table("retrun")
 

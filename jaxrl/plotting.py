@@ -1,0 +1,274 @@
+"""Pictures of results: learning curves, discount curves, performance profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxrl.statistics import Interval, bootstrap_interval, iqm, performance_profile
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import xarray
+
+    from jaxrl.results import Result
+
+# Okabe and Ito's colours, which colour-blind readers tell apart; yellow, faint on white, is left out.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LINE_STYLES = ("-", "--", "-.", ":")
+MOST_LINES = len(COLOURS) * len(LINE_STYLES)
+RUN_DIMS = ("seed", "env_step")
+SUFFIXES = (".png", ".pdf", ".svg", ".jpg")
+UNITS = {
+    "return": "return per episode",
+    "return_sampled": "return per episode, sampled actions",
+    "discounted_return": "discounted return per episode",
+    "discounted_return_sampled": "discounted return per episode, sampled actions",
+    "length": "episode length (steps)",
+    "length_sampled": "episode length (steps), sampled actions",
+    "entropy": "entropy (nats)",
+    "kl": "KL divergence (nats)",
+}
+
+__all__ = ["discount_curves", "learning_curves", "performance_profiles"]
+
+
+def learning_curves(
+    result: Result | xarray.Dataset,
+    metric: str = "return",
+    *,
+    hue: str | None = None,
+    ax: matplotlib.axes.Axes | None = None,
+    path: str | Path | None = None,
+    confidence: float = 0.95,
+    num_resamples: int = 500,
+) -> matplotlib.axes.Axes:
+    """The interquartile mean over seeds against environment steps, with a bootstrap band.
+
+    Args:
+      result: a `Result`, or a Dataset with the dims `(..., "seed", "env_step")`.
+      metric: name of the variable.
+      hue: the sweep coordinate that the lines differ in; the runs of the other coordinates are
+        pooled, and drawn anew within each (stratified). None draws a line per setting.
+      ax: where to draw; None makes a figure.
+      path: picture file to write as well.
+      confidence, num_resamples: of the bootstrap.
+
+    Returns:
+      The axes. A run that is not finite somewhere is left out there, where the others are then
+      drawn anew from one pool, and the legend counts it.
+
+    Raises:
+      ValueError: an unknown metric or hue, or more lines than can be told apart.
+    """
+    import xarray
+
+    metrics = result if isinstance(result, xarray.Dataset) else result.metrics
+    if metric not in metrics.data_vars:
+        known = ", ".join(sorted(str(name) for name in metrics.data_vars))
+        raise ValueError(f"metric is {metric!r}; there are {known}.")
+    env_steps = np.asarray(metrics["env_step"].values)
+    groups, pooled = _groups(metrics[metric], hue)
+    _require_few(len(groups), "choose a hue= that pools some, or select from the metrics")
+    ax = _axes(ax, path)
+    for index, (label, values) in enumerate(groups.items()):
+        finite = np.isfinite(values)
+        band = _band(values, finite, confidence, num_resamples)
+        failed = int((~finite.all(axis=-1)).sum())
+        note = f" ({failed} of {finite[..., 0].size} failed)" if failed else ""
+        _line(ax, index, env_steps, band, (label + note).strip() or None)
+    _scale_steps(ax, env_steps)
+    ax.set_ylabel(UNITS.get(metric, metric.replace("_", " ")))
+    runs = next(iter(groups.values()))[..., 0].size
+    over = f" over {' and '.join(pooled)}" if pooled else ""
+    ax.set_title(f"interquartile mean of {runs} runs{over}, {confidence:.0%} interval", fontsize="medium")
+    title = hue if hue is not None else ", ".join(_coordinates(metrics[metric]))
+    return _finish(ax, path, title or None)
+
+
+def discount_curves(
+    discounts: Sequence[Any] | Mapping[str, Any],
+    horizon: int,
+    *,
+    ax: matplotlib.axes.Axes | None = None,
+    path: str | Path | None = None,
+) -> matplotlib.axes.Axes:
+    """The weight of a reward against its delay, a line per discount.
+
+    Args:
+      discounts: numbers, strings or Discounts; a mapping gives them labels of their own.
+      horizon: the longest delay drawn, in steps.
+      ax, path: as for `learning_curves`.
+
+    Returns:
+      The axes.
+
+    Raises:
+      ValueError: more lines than can be told apart, or what is no discount.
+    """
+    from jaxrl.discounting import as_discount
+
+    named = discounts if isinstance(discounts, Mapping) else {str(as_discount(value)): value for value in discounts}
+    _require_few(len(named), "draw fewer of them")
+    ax = _axes(ax, path)
+    for index, (label, value) in enumerate(named.items()):
+        curve = np.asarray(as_discount(value).curve(horizon))
+        ax.plot(np.arange(horizon + 1), curve, label=label, **_style(index))
+    ax.set_xlabel("delay t (steps)")
+    ax.set_ylabel("discount weight \N{GREEK CAPITAL LETTER GAMMA}(t)")
+    ax.set_xlim(0, horizon)
+    ax.set_ylim(0, 1.02)
+    return _finish(ax, path, None)
+
+
+def performance_profiles(
+    scores: Mapping[str, npt.ArrayLike],
+    *,
+    thresholds: npt.ArrayLike | None = None,
+    ax: matplotlib.axes.Axes | None = None,
+    path: str | Path | None = None,
+    label: str = "return",
+    confidence: float = 0.95,
+) -> matplotlib.axes.Axes:
+    """The share of runs above each score, a line per algorithm or setting.
+
+    Args:
+      scores: `{label: [seeds] or [tasks, seeds]}`.
+      thresholds: `[num_thresholds]`; None takes 101 over the range of all scores.
+      ax, path: as for `learning_curves`.
+      label: what the scores are, for the axis.
+      confidence: of the pointwise intervals.
+
+    Returns:
+      The axes.
+
+    Raises:
+      ValueError: no scores, a nan among them, or more lines than can be told apart.
+    """
+    if not scores:
+        raise ValueError("scores is empty; it takes at least one array of scores with its label.")
+    _require_few(len(scores), "draw fewer of them")
+    if thresholds is None:
+        everything = np.concatenate([np.asarray(value, dtype=np.float64).ravel() for value in scores.values()])
+        thresholds = np.linspace(everything.min(), everything.max(), 101)
+    levels = np.asarray(thresholds, dtype=np.float64)
+    ax = _axes(ax, path)
+    for index, (name, value) in enumerate(scores.items()):
+        profile = performance_profile(value, levels, confidence=confidence)
+        _line(ax, index, levels, profile, name)
+    ax.set_xlabel(f"threshold ({label})")
+    ax.set_ylabel("share of runs above the threshold")
+    ax.set_ylim(-0.02, 1.02)
+    return _finish(ax, path, None)
+
+
+def _coordinates(array: xarray.DataArray) -> list[str]:
+    return [str(name) for name in array.coords if name not in RUN_DIMS]
+
+
+def _groups(array: xarray.DataArray, hue: str | None) -> tuple[dict[str, np.ndarray], list[str]]:
+    """`{label: [settings pooled, seeds, points]}` and the names of what is pooled."""
+    names = _coordinates(array)
+    if hue is not None and hue not in names:
+        has = ", ".join(names) if names else "none but the seed"
+        raise ValueError(f"hue is {hue!r}; the coordinates are {has}.")
+    dims = [str(dim) for dim in array.dims if dim not in RUN_DIMS]
+    stacked = array.transpose(*dims, *RUN_DIMS)
+    values = stacked.values.reshape(-1, *stacked.shape[-2:])
+    shape = stacked.shape[:-2]
+    labels = {}
+    for name in names:
+        coord = array.coords[name].broadcast_like(stacked.isel(seed=0, env_step=0)).transpose(*dims)
+        labels[name] = coord.values.reshape(-1)
+    shown = names if hue is None else [hue]
+    rows: dict[str, list[int]] = {}
+    for row in range(int(np.prod(shape))):
+        rows.setdefault(", ".join(_text(labels[name][row]) for name in shown), []).append(row)
+    pooled = [name for name in names if name not in shown and len(set(labels[name].tolist())) > 1]
+    return {label: values[at] for label, at in rows.items()}, pooled
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def _band(values: np.ndarray, finite: np.ndarray, confidence: float, num_resamples: int) -> Interval:
+    """Estimate and interval at every point of [settings, seeds, points]."""
+
+    def interval(scores: np.ndarray) -> Interval:
+        return bootstrap_interval(iqm, scores, tasks=True, confidence=confidence, num_resamples=num_resamples)
+
+    if finite.all():
+        return interval(np.moveaxis(values, -1, 0))
+    points = []
+    for point in range(values.shape[-1]):
+        runs, good = values[..., point], finite[..., point]
+        runs = runs if good.all() else runs[good][None]
+        points.append(interval(runs) if runs.size else Interval(*np.full((3,), np.nan)))
+    return Interval(*(np.array(part) for part in zip(*points, strict=True)))
+
+
+def _require_few(count: int, remedy: str) -> None:
+    if count > MOST_LINES:
+        raise ValueError(f"{count} lines cannot be told apart, {MOST_LINES} can: {remedy}.")
+
+
+def _axes(ax: matplotlib.axes.Axes | None, path: str | Path | None) -> matplotlib.axes.Axes:
+    if path is not None and Path(path).suffix.lower() not in SUFFIXES:
+        raise ValueError(f"path is {str(path)!r}; a picture's name ends in {', '.join(SUFFIXES)}.")
+    if ax is not None:
+        return ax
+    if path is not None:  # only a file: no window, whatever the backend
+        from matplotlib.figure import Figure
+
+        return Figure(figsize=(6.4, 4.2), layout="constrained").subplots()
+    from matplotlib import pyplot
+
+    return pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")[1]
+
+
+def _style(index: int) -> dict[str, Any]:
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": LINE_STYLES[(index % len(COLOURS) + index // len(COLOURS)) % len(LINE_STYLES)],
+        "linewidth": 1.8,
+    }
+
+
+def _line(ax: matplotlib.axes.Axes, index: int, x: np.ndarray, band: Interval, label: str | None) -> None:
+    style = _style(index)
+    marker = "o" if len(x) == 1 else None
+    ax.plot(x, band.value, label=label, marker=marker, **style)
+    if len(x) == 1:
+        ax.errorbar(x, band.value, [band.value - band.low, band.high - band.value], color=style["color"], capsize=3)
+    else:
+        ax.fill_between(x, band.low, band.high, color=style["color"], alpha=0.18, linewidth=0)
+
+
+def _scale_steps(ax: matplotlib.axes.Axes, env_steps: np.ndarray) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    ax.set_xlabel("environment steps")
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if len(env_steps) > 1:
+        ax.set_xlim(min(0, env_steps[0]), env_steps[-1])
+
+
+def _finish(ax: matplotlib.axes.Axes, path: str | Path | None, title: str | None) -> matplotlib.axes.Axes:
+    ax.grid(True, color="0.9", linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    lines = ax.get_legend_handles_labels()[0]
+    if len(lines) > 8:
+        ax.legend(title=title, frameon=False, fontsize="small", handlelength=3, loc="upper left", bbox_to_anchor=(1, 1))
+    elif lines:
+        ax.legend(title=title, frameon=False, fontsize="small", handlelength=3)
+    if path is not None:
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        ax.figure.savefig(file, dpi=150)  # pyright: ignore[reportAttributeAccessIssue]
+    return ax

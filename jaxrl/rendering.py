@@ -1,0 +1,137 @@
+"""Films of a policy at work."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+__all__ = ["render"]
+
+VIDEO_HINT = "an .mp4 needs imageio-ffmpeg: pip install 'jaxrl[video]', or write a .gif, which needs nothing more"
+
+
+def render(
+    env: Any,
+    policy: Callable[..., Any] | None,
+    path: str | Path,
+    *,
+    env_params: Any = None,
+    num_steps: int | None = None,
+    seed: int = 0,
+    fps: int = 30,
+) -> Path:
+    """Plays a policy and writes what is seen as a film.
+
+    Args:
+      env: an environment that can be drawn.
+      policy: `policy(obs) -> action`, such as `result.policy(...)`, which then acts greedily;
+        where the environment masks actions it is called as `policy(obs, mask=mask)`. None acts at random.
+      path: file to write, `.mp4` or `.gif`; one that is there is replaced.
+      env_params: the environment's parameters; None takes the default ones.
+      num_steps: steps to play, over as many episodes as begin; None plays one episode.
+      seed: of the episodes' random keys.
+      fps: frames a second.
+
+    Returns:
+      The path.
+
+    Raises:
+      ValueError: an environment without a drawing, another suffix, a number out of range, or a
+        file that cannot be written.
+      ImportError: an `.mp4` is asked for and imageio-ffmpeg is not installed.
+    """
+    from envs.rendering import Scene
+
+    file = Path(path)
+    writers = {".mp4": _write_mp4, ".gif": _write_gif}
+    if file.suffix.lower() not in writers:
+        raise ValueError(f"path is {str(file)!r}; a film's name ends in {' or '.join(writers)}.")
+    for name, number in (("num_steps", 1 if num_steps is None else num_steps), ("fps", fps)):
+        if number < 1:
+            raise ValueError(f"{name} is {number}; it takes a positive number.")
+    params = env.default_params if env_params is None else env_params
+    scene = Scene(env, params)
+    part = file.with_name(f".{os.getpid()}-{file.name}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            frames = (scene.frame(state) for state in _play(env, policy, params, num_steps, seed))
+            writers[file.suffix.lower()](part, frames, scene.size, fps)
+            os.replace(part, file)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise ValueError(f"{file} cannot be written: {error.strerror or error}.") from None
+    return file
+
+
+def _play(env: Any, policy: Callable[..., Any] | None, params: Any, num_steps: int | None, seed: int) -> Iterable[Any]:
+    """The states of the episodes, the first one and the last one of each included."""
+    reset = jax.jit(env.reset_env)
+    sample = jax.jit(env.action_space(params).sample)
+
+    @jax.jit
+    def step(key: jax.Array, state: Any, action: Any) -> tuple[Any, Any, jax.Array]:
+        obs, state, _, terminated, _ = env.step_env(key, state, action, params)
+        return obs, state, terminated | env.is_truncated(state, params)
+
+    key, reset_key = jax.random.split(jax.random.key(seed))
+    obs, state = reset(reset_key, params)
+    yield jax.device_get(state)
+    played = 0
+    while num_steps is None or played < num_steps:
+        key, act_key, step_key, reset_key = jax.random.split(key, 4)
+        action = sample(act_key) if policy is None else _act(policy, obs, env.action_mask(state, params))
+        obs, state, done = step(step_key, state, action)
+        yield jax.device_get(state)
+        played += 1
+        if done:
+            if num_steps is None:
+                return
+            obs, state = reset(reset_key, params)
+
+
+def _act(policy: Callable[..., Any], obs: Any, mask: Any) -> Any:
+    return policy(obs) if mask is None else policy(obs, mask=mask)
+
+
+def _write_gif(file: Path, frames: Iterable[np.ndarray], size: tuple[int, int], fps: int) -> None:
+    from PIL import Image
+
+    del size
+    pictures: list[Image.Image] = []
+    for frame in frames:  # all in the colours of the first one: an adaptive palette for each is slow
+        picture = Image.fromarray(frame)
+        pictures.append(
+            picture.quantize(palette=pictures[0], dither=Image.Dither.NONE) if pictures else picture.quantize()
+        )
+    # A GIF counts in hundredths of a second.
+    duration = max(1, round(100 / fps)) * 10
+    pictures[0].save(file, format="GIF", save_all=True, append_images=pictures[1:], duration=duration, loop=0)
+
+
+def _write_mp4(file: Path, frames: Iterable[np.ndarray], size: tuple[int, int], fps: int) -> None:
+    try:
+        from imageio_ffmpeg import get_ffmpeg_exe
+    except ModuleNotFoundError:
+        raise ImportError(VIDEO_HINT) from None
+    height, width = size
+    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-"]
+    target = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "20", "-f", "mp4", str(file)]
+    command = [get_ffmpeg_exe(), "-y", "-loglevel", "error", *source, *target]
+    with tempfile.TemporaryFile() as errors:
+        # Its own session, so that Ctrl-C ends this process first; and no fork beside JAX's threads.
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors, start_new_session=True) as encoder:
+            assert encoder.stdin is not None
+            for frame in frames:
+                encoder.stdin.write(frame.data)
+        if encoder.returncode:
+            errors.seek(0)
+            raise OSError(errors.read().decode(errors="replace").strip().splitlines()[-1])

@@ -1,0 +1,166 @@
+"""Drawings of the control environments, and films of a policy."""
+
+import builtins
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+from envs.control.acrobot import Acrobot
+from envs.control.cartpole import CartPole
+from envs.control.mountain_car import MountainCar
+from envs.control.mountain_car_continuous import MountainCarContinuous
+from envs.control.pendulum import Pendulum
+from envs.rendering import BODY, ROD, Scene, drawable, frame
+from jaxrl.rendering import render
+
+KINDS = [CartPole, Pendulum, Acrobot, MountainCar, MountainCarContinuous]
+
+
+def start(env):
+    return env.reset_env(jax.random.key(0), env.default_params)[1]
+
+
+def centre(picture, colour):
+    """Where the pixels of a colour are in the middle: (row, column)."""
+    rgb = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    rows, columns = np.nonzero((picture == rgb).all(axis=-1))
+    assert rows.size > 50
+    return rows.mean(), columns.mean()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_frame_is_a_picture_of_the_state(kind):
+    env = kind()
+    state = start(env)
+    picture = frame(env, state, env.default_params)
+    assert picture.dtype == np.uint8 and picture.shape[2] == 3
+    assert picture.shape[0] % 16 == picture.shape[1] % 16 == 0
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 4
+    np.testing.assert_array_equal(picture, frame(env, state, env.default_params))
+    later = env.step_env(jax.random.key(1), state, env.action_space().sample(jax.random.key(2)), env.default_params)[1]
+    assert not np.array_equal(picture, frame(env, later, env.default_params))
+
+
+def test_a_scene_leaves_nothing_of_the_frame_before():
+    env = Acrobot()
+    state = start(env)
+    scene = Scene(env, env.default_params)
+    first = scene.frame(state)
+    scene.frame(replace(state, joint_angle_1=jnp.float32(2.0)))
+    np.testing.assert_array_equal(scene.frame(state), first)
+
+
+def test_cartpole_moves_right_and_leans_right():
+    env, state = CartPole(), start(CartPole())
+    left = frame(env, replace(state, x=-1.0, theta=0.0), env.default_params)
+    right = frame(env, replace(state, x=1.0, theta=0.2), env.default_params)
+    assert centre(left, BODY)[1] < 320 < centre(right, BODY)[1]
+    assert centre(right, ROD)[1] > centre(right, BODY)[1] + 5
+
+
+def test_pendulum_at_zero_is_upright_and_turns_counterclockwise():
+    env, state = Pendulum(), start(Pendulum())
+    upright = centre(frame(env, replace(state, theta=0.0), env.default_params), ROD)
+    turned = centre(frame(env, replace(state, theta=np.pi / 2), env.default_params), ROD)
+    assert upright[0] < 150 and upright[1] == pytest.approx(199.5, abs=2)
+    assert turned[1] < 150 and turned[0] == pytest.approx(199.5, abs=2)
+
+
+def test_acrobot_hangs_at_zero_and_its_second_angle_is_relative():
+    env, state = Acrobot(), start(Acrobot())
+    zero = jnp.float32(0.0)
+    hanging = frame(env, replace(state, joint_angle_1=zero, joint_angle_2=zero), env.default_params)
+    assert 200 < centre(hanging, BODY)[0] < centre(hanging, ROD)[0]
+    bent = frame(env, replace(state, joint_angle_1=jnp.float32(np.pi / 2), joint_angle_2=zero), env.default_params)
+    assert 200 < centre(bent, BODY)[1] < centre(bent, ROD)[1]
+    assert centre(bent, ROD)[0] == pytest.approx(199.5, abs=2)
+
+
+@pytest.mark.parametrize("kind", [MountainCar, MountainCarContinuous])
+def test_mountain_car_is_low_in_the_valley(kind):
+    env, state = kind(), start(kind())
+    valley, hill = (centre(frame(env, replace(state, position=x), env.default_params), BODY) for x in (-np.pi / 6, 0.4))
+    assert hill[0] < valley[0] - 100 and hill[1] > valley[1]
+
+
+@dataclass(frozen=True)
+class Unknown(CartPole):
+    """Another environment, even if it inherits from one that can be drawn."""
+
+
+def test_an_environment_without_a_drawing_is_refused(tmp_path):
+    assert drawable() == ["cartpole", "pendulum", "acrobot", "mountain-car", "mountain-car-continuous"]
+    with pytest.raises(ValueError, match="Unknown cannot be drawn; what can is cartpole, pendulum"):
+        render(Unknown(), None, tmp_path / "x.gif")
+    assert not list(tmp_path.iterdir())
+
+
+def test_gif_of_one_episode(tmp_path):
+    env = CartPole()
+    params = replace(env.default_params, max_steps_in_episode=7)
+    seen = []
+
+    def policy(obs):
+        seen.append(np.asarray(obs))
+        return jnp.int32(len(seen) % 2)
+
+    assert render(env, policy, tmp_path / "new" / "x.gif", env_params=params) == tmp_path / "new" / "x.gif"
+    assert len(seen) == 7 and seen[0].shape == (4,)
+    with Image.open(tmp_path / "new" / "x.gif") as film:
+        assert (film.n_frames, film.size) == (8, (640, 400))  # type: ignore[attr-defined]
+        first = np.asarray(film.convert("RGB"), dtype=np.int32)
+        film.seek(7)
+        last = np.asarray(film.convert("RGB"), dtype=np.int32)
+    _, state = env.reset_env(jax.random.split(jax.random.key(0))[1], params)
+    # One palette of 256 colours: no channel of the few colours of a drawing moves by more than 32.
+    assert np.abs(first - frame(env, state, params)).max() <= 32
+    assert np.abs(first - last).max() > 100
+
+
+def test_a_film_goes_on_over_episodes(tmp_path):
+    env = CartPole()
+    params = replace(env.default_params, max_steps_in_episode=3)
+    render(env, None, tmp_path / "x.gif", env_params=params, num_steps=10)
+    with Image.open(tmp_path / "x.gif") as film:
+        assert film.n_frames == 11  # type: ignore[attr-defined]
+
+
+def test_mp4(tmp_path):
+    imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    render(Pendulum(), None, tmp_path / "x.mp4", num_steps=20, fps=10)
+    frames, seconds = imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "x.mp4"))
+    assert frames == 21 and seconds == pytest.approx(2.1)
+    assert [file.name for file in tmp_path.iterdir()] == ["x.mp4"]
+
+
+def test_a_missing_encoder_is_named(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name == "imageio_ffmpeg":
+            raise ModuleNotFoundError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"pip install 'jaxrl\[video\]'"):
+        render(Pendulum(), None, tmp_path / "x.mp4", num_steps=2)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "sentence"),
+    [
+        ("x.avi", {}, "a film's name ends in .mp4 or .gif"),
+        ("x.gif", {"num_steps": 0}, "num_steps is 0; it takes a positive number"),
+        ("x.gif", {"fps": 0}, "fps is 0; it takes a positive number"),
+        ("file/x.gif", {"num_steps": 2}, "cannot be written"),
+    ],
+)
+def test_wrong_arguments_get_one_sentence(tmp_path, name, arguments, sentence):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ValueError, match=sentence):
+        render(Pendulum(), None, tmp_path / name, **arguments)
