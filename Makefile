@@ -62,5 +62,6 @@ $(BIN)/python:
 
 # The stem is the list of extras; the stamp makes the second time fast.
 $(VENV)/.installed-%: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	@echo "Installing jaxrl[$*] into $(VENV); the first time this is about 1.3 GB ..."
+	@$(BIN)/python -m pip install --quiet --editable '.[$*]'
 	@touch '$@'
