@@ -1,0 +1,50 @@
+"""Environments as pure JAX functions, behind one contract.
+
+`make(name)` builds one, `names()` lists them, `check(env)` tests anyone's. `Environment`,
+`EnvParams`, `EnvState` and `spaces` are what an environment of one's own is made of.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envs.base import Environment, EnvParams, EnvState, MetricRule, spaces
+    from envs.checking import ContractError, check
+    from envs.registry import make, names
+
+__all__ = [
+    "ContractError",
+    "EnvParams",
+    "EnvState",
+    "Environment",
+    "MetricRule",
+    "check",
+    "make",
+    "names",
+    "spaces",
+]
+
+_HOME = {
+    "ContractError": "envs.checking",
+    "EnvParams": "envs.base",
+    "EnvState": "envs.base",
+    "Environment": "envs.base",
+    "MetricRule": "envs.base",
+    "check": "envs.checking",
+    "make": "envs.registry",
+    "names": "envs.registry",
+    "spaces": "envs.base",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: `import envs` alone loads neither JAX nor gymnax."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'envs' has no attribute {name!r}")
+    value = vars(importlib.import_module(_HOME[name]))[name]
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,1 @@
+"""Environments of other libraries, brought under the contract, one library a file."""

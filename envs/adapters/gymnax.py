@@ -1,0 +1,172 @@
+"""gymnax's environments: hashable by value, and with the types that a scan needs."""
+
+import functools
+import inspect
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnax.environments import environment as gymnax_environment
+
+from envs import base
+from envs.base import spaces
+
+
+@dataclass(frozen=True)
+class GymnaxEnvironment(base.Environment):
+    """One of gymnax's environments.
+
+    Nothing of its semantics changes. Its states and observations get the same strong dtypes
+    from a reset and from a step, its rewards become float32 and its termination a bool; and
+    two adapters of the same environment are equal, which gymnax's own objects are not.
+
+    Attributes:
+      env_id: gymnax's name, for instance `Breakout-MinAtar`.
+      fields: what gymnax's constructor is called with, as sorted (name, value) pairs.
+    """
+
+    env_id: str
+    fields: tuple[tuple[str, Hashable], ...] = ()
+
+    @property
+    def inner(self) -> Any:
+        """The environment as gymnax makes it."""
+        return _inner(self)
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return f"gymnax/{self.env_id}"
+
+    @property
+    def default_params(self) -> Any:
+        """gymnax's defaults."""
+        return self.inner.default_params
+
+    @property
+    def num_actions(self) -> int:
+        """As gymnax counts them."""
+        return self.inner.num_actions
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+        """gymnax's reset."""
+        return self._outward(*self.inner.reset_env(key, params))
+
+    def step_env(
+        self, key: jax.Array, state: Any, action: Any, params: Any
+    ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
+        """gymnax's step."""
+        state = _cast(state, _dtypes(self)[1])
+        obs, state, reward, terminated, info = self.inner.step_env(key, state, action, params)
+        obs, state = self._outward(obs, state)
+        return obs, state, jnp.asarray(reward, jnp.float32), jnp.asarray(terminated, bool), info
+
+    @functools.partial(jax.jit, static_argnames=("self",))
+    def step(
+        self, key: jax.Array, state: Any, action: Any, params: Any = None
+    ) -> tuple[Any, Any, jax.Array, jax.Array, jax.Array, dict[Any, Any]]:
+        """One transition with time limit and automatic reset; gymnax's own where it differs (DeepSea)."""
+        if type(self.inner).step is gymnax_environment.Environment.step:
+            return super().step(key, state, action, params)
+        params = self.default_params if params is None else params
+        state = _cast(state, _dtypes(self)[1])
+        obs, state, reward, terminated, truncated, info = self.inner.step(key, state, action, params)
+        final = _cast(info["final_observation"], _dtypes(self)[0])
+        obs, state = self._outward(obs, state)
+        terminated = jnp.asarray(terminated, bool)
+        info = {**info, "final_observation": final, "terminated": terminated}
+        return obs, state, jnp.asarray(reward, jnp.float32), terminated, truncated, info
+
+    def is_truncated(self, state: Any, params: Any) -> jax.Array:
+        """gymnax's time limit."""
+        return jnp.asarray(self.inner.is_truncated(state, params), bool)
+
+    def action_space(self, params: Any = None) -> spaces.Space:
+        """gymnax's action space."""
+        return self.inner.action_space(self.default_params if params is None else params)
+
+    def observation_space(self, params: Any) -> spaces.Space:
+        """gymnax's observation space, put right where its observations leave it."""
+        space = self.inner.observation_space(params)
+        if self.env_id == "MemoryChain-bsuite":  # its context bits are -1 and 1, its space starts at 0
+            return spaces.Box(-1.0, space.high, space.shape, space.dtype)
+        return space
+
+    def state_space(self, params: Any) -> spaces.Space:
+        """gymnax's state space."""
+        return self.inner.state_space(params)
+
+    def _outward(self, obs: Any, state: Any) -> tuple[Any, Any]:
+        """Observation and state as they leave: gymnax counts time in floats here and there, and needs it so."""
+        obs_dtype, state_dtypes = _dtypes(self)
+        return _cast(obs, obs_dtype), _cast(state, state_dtypes.replace(time=np.dtype(np.int32)))
+
+
+def environment_ids() -> tuple[str, ...]:
+    """What gymnax can make."""
+    return tuple(gymnax.registered_envs)
+
+
+def make(env_id: str, **fields: object) -> GymnaxEnvironment:
+    """The adapter of one environment; see `envs.make`.
+
+    Raises:
+      ValueError: gymnax's constructor takes no such field.
+      TypeError: a field's value cannot be hashed.
+    """
+    for name, value in fields.items():
+        if not isinstance(value, Hashable):
+            raise TypeError(f"gymnax/{env_id}: the static field {name!r} is {value!r}, which cannot be hashed.")
+    env = GymnaxEnvironment(env_id, tuple(sorted(fields.items())))
+    _inner(env)
+    return env
+
+
+@functools.cache
+def _inner(env: GymnaxEnvironment) -> Any:
+    # Some constructors draw random numbers, which inside a trace would be tracers: kept, they would leak.
+    with jax.ensure_compile_time_eval():
+        inner, _ = gymnax.make(env.env_id)
+        parameters = inspect.signature(type(inner).__init__).parameters
+        takes = [name for name in parameters if name not in ("self", "args", "kwargs")]
+        for name, _ in env.fields:
+            if name not in takes:
+                has = f"its static fields are {', '.join(takes)}" if takes else "it has no static fields"
+                raise ValueError(f"The environment {env.name!r} has no static field {name!r}; {has}.")
+        return gymnax.make(env.env_id, **dict(env.fields))[0] if env.fields else inner
+
+
+@functools.cache
+def _dtypes(env: GymnaxEnvironment) -> tuple[Any, Any]:
+    """The dtypes of observation and gymnax's state that hold a reset's values and any step's."""
+    params = env.default_params
+    key = jax.eval_shape(lambda: jax.random.key(0))
+
+    def step(key: jax.Array, obs_and_state: Any) -> Any:
+        action = env.action_space(params).sample(key)
+        return env.inner.step_env(key, obs_and_state[1], action, params)[:2]
+
+    held = jax.tree.map(_strong, jax.eval_shape(env.inner.reset_env, key, params))
+    while True:
+        stepped = jax.tree.map(_strong, jax.eval_shape(step, key, held))
+        wider = jax.tree.map(
+            lambda a, b: jax.ShapeDtypeStruct(a.shape, np.promote_types(a.dtype, b.dtype)), held, stepped
+        )
+        if wider == held:
+            break
+        held = wider
+    obs, state = jax.tree.map(lambda leaf: leaf.dtype, held)
+    space = env.observation_space(params)
+    return (space.dtype if isinstance(space, spaces.Box) else obs), state
+
+
+def _strong(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+
+def _cast(tree: Any, dtypes: Any) -> Any:
+    return jax.tree.map(lambda leaf, dtype: jax.lax.convert_element_type(jnp.asarray(leaf), dtype), tree, dtypes)

@@ -1,0 +1,338 @@
+"""The laws of the environment contract, tested on anyone's environment."""
+
+import copy
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs import base
+from envs.base import spaces
+
+# How far the same transition may differ between two compilations: room for a thousand roundings of
+# a float32 of the leaf's size, which a step of a few hundred operations does not use up.
+TOLERANCE = 1000 * float(np.finfo(np.float32).eps)
+
+# What an action without bounds is tried at.
+EXTREME = 1e6
+
+_SHORT_LIMIT = 5
+
+
+class ContractError(AssertionError):
+    """An environment breaks a law of the contract; the message says which, and with what."""
+
+
+class Transitions(NamedTuple):
+    """A rollout with automatic resets; every leaf `[T, ...]`. `stepped_*` come from `step_env` alone."""
+
+    key: Any
+    state: Any
+    action: Any
+    stepped: Any
+    cut: Any
+    obs: Any
+    next_state: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    final_observation: Any
+
+
+def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> None:
+    """Test an environment on every law of the contract; takes a few seconds.
+
+    The laws: it is hashable and equal to its copy; a reset and a step return the same shapes and strong
+    types, with numbers of `params` traced; reward, flags, mask and info have the shapes that
+    `Environment` promises; observations are inside their space; the same key gives the same
+    trajectory; jit and eager, vmap and a loop agree; the time limit truncates and never
+    terminates; `final_observation` is the one before the reset; nothing becomes NaN or
+    infinite under extreme actions.
+
+    Args:
+      env: the environment.
+      params: its parameters; None for its defaults.
+      num_steps: length of the rollouts.
+
+    Raises:
+      ContractError: a law does not hold. The message is one sentence that says which.
+      TypeError: `env` is no `envs.Environment`.
+    """
+    if not isinstance(env, base.Environment):
+        raise TypeError(f"env is {env!r}; check takes an instance of a subclass of envs.Environment.")
+    _check_hash(env)
+    params = jax.tree.map(jnp.asarray, env.default_params if params is None else params)
+    _check_shapes(env, params)
+
+    key = jax.random.key(0)
+    space = env.action_space(params)
+    actions = jax.vmap(space.sample)(jax.random.split(key, num_steps))
+    _check_inside("action law: a sampled action", space, actions)
+
+    (first_obs, first_state), run = _roll(env, key, actions, params)
+    first_obs_alone = jax.tree.map(lambda leaf: leaf[None], first_obs)
+    _check_inside("observation law: a reset's observation", env.observation_space(params), first_obs_alone)
+    _check_run(env, params, run)
+    _require_close("the same key must give the same trajectory", run, _roll(env, key, actions, params)[1], 0.0)
+    _require_close(
+        "vmap must agree with a loop over step_env",
+        _step_all(env, run.key, run.state, run.action, params),
+        run.stepped,
+    )
+    _check_eager(env, params, key, (first_obs, first_state), run)
+    for high in (False, True):
+        extreme = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_steps, *leaf.shape)), _extreme(space, high))
+        _check_finite(_roll(env, key, extreme, params)[1], "the highest" if high else "the lowest")
+    _check_finite(run, "random")
+    _check_time_limit(env, params, key, actions, run)
+
+
+def _fail(sentence: str) -> None:
+    raise ContractError(sentence)
+
+
+def _check_hash(env: base.Environment) -> None:
+    try:
+        equal = hash(env) == hash(copy.deepcopy(env)) and env == copy.deepcopy(env)
+    except TypeError as error:
+        raise ContractError(f"hash law: {env!r} cannot be hashed ({error}); make it a frozen dataclass.") from error
+    if not equal:
+        _fail(f"hash law: {env!r} differs from its copy, so each copy compiles anew; make it a frozen dataclass.")
+
+
+def _check_shapes(env: base.Environment, params: Any) -> None:
+    """Everything that can be said without running the environment."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    try:
+        action = jax.eval_shape(lambda key: env.action_space(params).sample(key), key)
+        reset = jax.eval_shape(env.reset_env, key, params)
+        stepped = jax.eval_shape(env.step_env, key, reset[1], action, params)
+        cut = jax.eval_shape(env.is_truncated, reset[1], params)
+        mask = jax.eval_shape(env.action_mask, reset[1], params)
+    except jax.errors.JAXTypeError as error:
+        reason = str(error).partition("\n")[0]
+        raise ContractError(f"tracing law: a number that is traced is used as a Python value: {reason}") from error
+    if len(stepped) != 5:
+        _fail(f"step law: step_env returns {len(stepped)} values; it returns obs, state, reward, terminated, info.")
+    obs, state, reward, terminated, info = stepped
+    _require_same_types("observation", reset[0], obs)
+    _require_same_types("state", reset[1], state)
+    if not isinstance(state, base.EnvState):
+        _fail(f"state law: the state is a {type(state).__name__}; it is a subclass of envs.EnvState.")
+    _require_type("state.time", state.time, (), jnp.int32)
+    _require_type("terminated", terminated, (), jnp.bool_)
+    _require_type("is_truncated(...)", cut, (), jnp.bool_)
+    batch = reward.shape
+    _require_type("the reward", reward, batch, jnp.float32)
+    for kind, tree in (("observation", obs), ("action", action)):
+        for path, leaf in jax.tree.leaves_with_path(tree):
+            if leaf.shape[: len(batch)] != batch:
+                _fail(
+                    f"batch law: the {kind}{jax.tree_util.keystr(path)} has shape {leaf.shape}; it starts with the "
+                    f"reward's, {batch}."
+                )
+    _check_mask(env.action_space(params), mask, batch)
+    for name in ("active", "agent_terminated"):
+        if name in info:
+            _require_type(f'info["{name}"]', info[name], batch, jnp.bool_)
+    metrics, rules = info.get("metrics", {}), env.metric_rules
+    if set(metrics) != set(rules):
+        _fail(f'metric law: info["metrics"] has {sorted(metrics)}, metric_rules has {sorted(rules)}.')
+    for name, rule in rules.items():
+        if rule not in ("sum", "mean", "last"):
+            _fail(f"metric law: the rule of {name!r} is {rule!r}; it is 'sum', 'mean' or 'last'.")
+        if metrics[name].shape != ():
+            _fail(f"metric law: {name!r} has shape {metrics[name].shape}; a metric is a number.")
+
+
+def _check_mask(space: spaces.Space, mask: Any, batch: tuple[int, ...]) -> None:
+    if mask is None:
+        return
+    parts = list(space.spaces) if isinstance(space, spaces.Tuple) else [space]
+    masks = list(mask) if isinstance(space, spaces.Tuple) else [mask]
+    for part, leaf in zip(parts, masks, strict=True):
+        if not isinstance(part, spaces.Discrete):
+            _fail(f"mask law: action_mask is given for {part!r}; only Discrete actions have masks.")
+        else:
+            _require_type("action_mask(...)", leaf, (*batch, part.n), jnp.bool_)
+
+
+def _require_type(what: str, leaf: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    if leaf.shape != shape or leaf.dtype != dtype:
+        wanted = jnp.dtype(dtype).name
+        _fail(f"type law: {what} is {leaf.dtype.name}{list(leaf.shape)}; it is {wanted}{list(shape)}.")
+
+
+def _require_same_types(what: str, reset: Any, stepped: Any) -> None:
+    if jax.tree.structure(reset) != jax.tree.structure(stepped):
+        _fail(
+            f"type law: a reset's {what} is {jax.tree.structure(reset)}, a step's {jax.tree.structure(stepped)}; "
+            "they are the same structure."
+        )
+    for (path, a), b in zip(jax.tree.leaves_with_path(reset), jax.tree.leaves(stepped), strict=True):
+        if (a.shape, a.dtype, a.weak_type) != (b.shape, b.dtype, b.weak_type) or a.weak_type:
+            _fail(
+                f"type law: {what}{jax.tree_util.keystr(path)} is {_describe(a)} after a reset and {_describe(b)} "
+                "after a step; the two are equal and strong (jnp.float32(x), not x)."
+            )
+
+
+def _describe(leaf: Any) -> str:
+    return f"{'weak ' if leaf.weak_type else ''}{leaf.dtype}{list(leaf.shape)}"
+
+
+def _check_inside(what: str, space: spaces.Space, value: Any) -> None:
+    """Whether values `[T, ...]` lie in a space, on the host (gymnax's own test reads no dictionary)."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(value, dict) or set(value) != set(space.spaces):
+            _fail(f"{what} is no dictionary with the keys {sorted(space.spaces)} of its space.")
+        for name, part in space.spaces.items():
+            _check_inside(f"{what} at {name!r}", part, value[name])
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(value, tuple) or len(value) != len(space.spaces):
+            _fail(f"{what} is no tuple of the {len(space.spaces)} parts of its space.")
+        for index, part in enumerate(space.spaces):
+            _check_inside(f"{what} at {index}", part, value[index])
+    elif isinstance(space, spaces.Discrete | spaces.Box):
+        if value.shape[1:] != tuple(space.shape) or value.dtype != space.dtype:
+            _fail(f"{what} is {value.dtype}{list(value.shape[1:])}; its space is {space!r}.")
+        low, high = (0, space.n - 1) if isinstance(space, spaces.Discrete) else (space.low, space.high)
+        array = np.asarray(value)
+        inside = (array >= np.asarray(low)) & (array <= np.asarray(high))
+        if not np.all(inside):
+            _fail(f"{what} is {array[int(np.argwhere(~inside)[0][0])]}, outside its space {space!r}.")
+    else:
+        _fail(f"{what} belongs to a {type(space).__name__}; spaces are Discrete, Box, Tuple and Dict.")
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _roll(env: base.Environment, key: jax.Array, actions: Any, params: Any) -> tuple[Any, Transitions]:
+    reset_key, step_key = jax.random.split(key)
+    first = env.reset(reset_key, params)
+
+    def body(state: Any, xs: tuple[Any, Any]) -> tuple[Any, Transitions]:
+        key, action = xs
+        action = _legal(env.action_space(params), action, env.action_mask(state, params))
+        own_key = jax.random.split(key)[0]
+        stepped = env.step_env(own_key, state, action, params)
+        obs, next_state, reward, terminated, truncated, info = env.step(key, state, action, params)
+        return next_state, Transitions(
+            key=own_key,
+            state=state,
+            action=action,
+            stepped=stepped,
+            cut=env.is_truncated(stepped[1], params),
+            obs=obs,
+            next_state=next_state,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            final_observation=info["final_observation"],
+        )
+
+    count = jax.tree.leaves(actions)[0].shape[0]
+    return first, jax.lax.scan(body, first[1], (jax.random.split(step_key, count), actions))[1]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _step_all(env: base.Environment, key: jax.Array, state: Any, action: Any, params: Any) -> Any:
+    return jax.vmap(env.step_env, (0, 0, 0, None))(key, state, action, params)
+
+
+def _legal(space: spaces.Space, action: Any, mask: Any) -> Any:
+    """The action, or the first allowed one where a mask forbids it."""
+    if mask is None:
+        return action
+    if isinstance(space, spaces.Tuple):
+        return tuple(_legal(*parts) for parts in zip(space.spaces, action, mask, strict=True))
+    allowed = jnp.take_along_axis(mask, action[..., None], axis=-1)[..., 0]
+    return jnp.where(allowed, action, jnp.argmax(mask, axis=-1).astype(action.dtype))
+
+
+def _extreme(space: Any, high: bool) -> Any:
+    if isinstance(space, spaces.Tuple):
+        return tuple(_extreme(part, high) for part in space.spaces)
+    if isinstance(space, spaces.Dict):
+        return {name: _extreme(part, high) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Discrete):
+        return jnp.asarray(space.n - 1 if high else 0, space.dtype)
+    bound = jnp.broadcast_to(jnp.asarray(space.high if high else space.low, space.dtype), space.shape)
+    return jnp.clip(bound, -EXTREME, EXTREME).astype(space.dtype)
+
+
+def _check_run(env: base.Environment, params: Any, run: Transitions) -> None:
+    obs, state, reward, terminated, _ = run.stepped
+    _check_inside("observation law: an observation", env.observation_space(params), run.final_observation)
+    _require_close("final_observation must be step_env's, from before the reset", run.final_observation, obs)
+    _require_close("step's reward must be step_env's", run.reward, reward)
+    _require_close("step's terminated must be step_env's", run.terminated, terminated)
+    _require_close("step's truncated must be is_truncated(...)", run.truncated, run.cut)
+    _require_close("state.time must grow by 1 in a step", state.time, run.state.time + 1)
+    done = np.asarray(run.terminated) | np.asarray(run.truncated)
+    _require_close(
+        "state.time must be 0 after the end of an episode, and go on otherwise",
+        run.next_state.time,
+        np.where(done, 0, np.asarray(state.time)),
+    )
+    run_obs, obs = jax.tree.map(np.asarray, (run.obs, obs))
+    going_on = np.flatnonzero(~done)
+    _require_close(
+        "the observation inside an episode must be step_env's",
+        jax.tree.map(lambda leaf: leaf[going_on], run_obs),
+        jax.tree.map(lambda leaf: leaf[going_on], obs),
+    )
+
+
+def _check_eager(env: base.Environment, params: Any, key: jax.Array, first: Any, run: Transitions) -> None:
+    _require_close("jit must agree with eager in reset_env", env.reset_env(jax.random.split(key)[0], params), first)
+    key, state, action, stepped = jax.tree.map(lambda leaf: leaf[1], (run.key, run.state, run.action, run.stepped))
+    _require_close("jit must agree with eager in step_env", env.step_env(key, state, action, params), stepped)
+
+
+def _check_finite(run: Transitions, kind: str) -> None:
+    obs, state, reward, _, info = run.stepped
+    for what, tree in (("observation", obs), ("state", state), ("reward", reward), ("info", info)):
+        for path, leaf in jax.tree.leaves_with_path(tree):
+            if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.all(np.isfinite(np.asarray(leaf))):
+                step = int(np.argwhere(~np.isfinite(np.asarray(leaf)))[0][0])
+                _fail(
+                    f"finite law: {what}{jax.tree_util.keystr(path)} is {np.asarray(leaf)[step]} after {step + 1} "
+                    f"steps of {kind} actions."
+                )
+
+
+def _check_time_limit(env: base.Environment, params: Any, key: jax.Array, actions: Any, run: Transitions) -> None:
+    """A short limit must show in `truncated` at once, and never in `terminated`."""
+    limit = jnp.asarray(_SHORT_LIMIT, jnp.asarray(params.max_steps_in_episode).dtype)
+    short = _roll(env, key, actions, params.replace(max_steps_in_episode=limit))[1]
+    time, cut = np.asarray(short.stepped[1].time), np.asarray(short.truncated)
+    if not np.all(cut[time >= _SHORT_LIMIT]):
+        _fail(f"time law: with max_steps_in_episode={_SHORT_LIMIT} an episode goes on past {_SHORT_LIMIT} steps.")
+    _check_run(env, params.replace(max_steps_in_episode=limit), short)
+    until = min(_SHORT_LIMIT, len(cut))
+    _require_close(
+        f"terminated must not depend on the time limit (tried with {_SHORT_LIMIT})",
+        np.asarray(short.terminated)[:until],
+        np.asarray(run.terminated)[:until],
+    )
+
+
+def _require_close(law: str, a: Any, b: Any, tolerance: float = TOLERANCE) -> None:
+    for (path, x), y in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
+        x, y = _host(x), _host(y)
+        if np.issubdtype(x.dtype, np.floating) and x.size:
+            finite = np.concatenate([x[np.isfinite(x)].ravel(), np.ones(1, x.dtype)])
+            close = np.isclose(x, y, rtol=0, atol=tolerance * float(np.abs(finite).max()), equal_nan=True)
+        else:
+            close = x == y
+        if not np.all(close):
+            where = tuple(int(i) for i in np.argwhere(~close)[0])
+            _fail(f"{law}, but at {jax.tree_util.keystr(path)}{list(where)} they are {x[where]} and {y[where]}.")
+
+
+def _host(leaf: Any) -> np.ndarray:
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return np.asarray(jax.random.key_data(leaf))
+    return np.asarray(leaf)

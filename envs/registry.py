@@ -1,0 +1,114 @@
+"""Every environment by name: one row each, and `make`, which builds it."""
+
+import dataclasses
+import difflib
+import importlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from envs import base
+
+
+class Row(NamedTuple):
+    """Where an environment is defined, and its name in Gymnasium where it has one."""
+
+    module: str
+    class_name: str
+    gymnasium_id: str | None = None
+
+
+ROWS: dict[str, Row] = {
+    "cartpole": Row("envs.control.cartpole", "CartPole", "CartPole-v1"),
+    "pendulum": Row("envs.control.pendulum", "Pendulum", "Pendulum-v1"),
+    "acrobot": Row("envs.control.acrobot", "Acrobot", "Acrobot-v1"),
+    "mountain-car": Row("envs.control.mountain_car", "MountainCar", "MountainCar-v0"),
+    "mountain-car-continuous": Row(
+        "envs.control.mountain_car_continuous", "MountainCarContinuous", "MountainCarContinuous-v0"
+    ),
+    "probe/constant-reward": Row("envs.probes", "ConstantReward"),
+    "probe/observation-dependent": Row("envs.probes", "ObservationDependent"),
+    "probe/delayed-reward": Row("envs.probes", "DelayedReward"),
+    "probe/action-dependent": Row("envs.probes", "ActionDependent"),
+    "probe/action-and-observation-dependent": Row("envs.probes", "ActionAndObservationDependent"),
+    "probe/only-terminates": Row("envs.probes", "OnlyTerminates"),
+    "probe/only-truncates": Row("envs.probes", "OnlyTruncates"),
+}
+_GYMNAX = "gymnax/"
+
+
+def names() -> tuple[str, ...]:
+    """Every name that `make` takes, ours first, then gymnax's as `gymnax/...`."""
+    from envs.adapters import gymnax
+
+    return (*ROWS, *(_GYMNAX + env_id for env_id in gymnax.environment_ids()))
+
+
+def make(name: str, **static: object) -> base.Environment:
+    """The environment of this name.
+
+    Args:
+      name: one of `names()`; or an id of Gymnasium's (`CartPole-v1`); or `module:Class`, a
+        class of your own that can be imported.
+      static: values for the environment's static fields.
+
+    Returns:
+      The environment. Two calls with equal arguments return equal environments, which share
+      one compilation.
+
+    Raises:
+      ValueError: the name or a static field is unknown, or a field's value is out of range.
+      TypeError: `module:Class` is no environment, or a static value cannot be hashed.
+    """
+    if name.startswith(_GYMNAX):
+        from envs.adapters import gymnax
+
+        env_id = name.removeprefix(_GYMNAX)
+        if env_id not in gymnax.environment_ids():
+            raise _unknown(name)
+        return gymnax.make(env_id, **static)
+    if ":" in name:
+        return _build(name, _import(name), static)
+    row = ROWS.get(name) or {row.gymnasium_id: row for row in ROWS.values()}.get(name)
+    if row is None:
+        raise _unknown(name)
+    return _build(name, vars(importlib.import_module(row.module))[row.class_name], static)
+
+
+def near(word: str, words: Iterable[str]) -> str:
+    """A clause that lists the words closest to a mistyped one, empty if there are none."""
+    by_lower_case = {candidate.lower(): candidate for candidate in words}
+    found = difflib.get_close_matches(word.lower(), by_lower_case, n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(repr(by_lower_case[match]) for match in found)}?" if found else ""
+
+
+def _unknown(name: str) -> ValueError:
+    known = [*names(), *(row.gymnasium_id for row in ROWS.values() if row.gymnasium_id)]
+    hint = near(name, known) or near(_GYMNAX + name, known) or near("probe/" + name, known)
+    hint = hint or f"; known are {', '.join(ROWS)}, gymnax/... and module:Class."
+    return ValueError(f"There is no environment {name!r}{hint}")
+
+
+def _import(name: str) -> object:
+    module_name, _, class_name = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(f"There is no module {module_name!r} to import for the environment {name!r}.") from error
+    if class_name not in vars(module):
+        raise ValueError(f"Module {module_name!r} defines no {class_name!r}{near(class_name, vars(module))}")
+    return vars(module)[class_name]
+
+
+def _build(name: str, kind: object, static: dict[str, object]) -> base.Environment:
+    if not (isinstance(kind, type) and issubclass(kind, base.Environment)):
+        raise TypeError(f"{name!r} is {kind!r}; an environment is a subclass of envs.Environment.")
+    if dataclasses.is_dataclass(kind):
+        fields = [field.name for field in dataclasses.fields(kind) if field.init]
+        for field in static:
+            if field not in fields:
+                takes = f"its static fields are {', '.join(fields)}" if fields else "it has no static fields"
+                hint = near(field, fields) or f"; {takes}."
+                raise ValueError(f"The environment {name!r} has no static field {field!r}{hint}")
+    return kind(**static)
