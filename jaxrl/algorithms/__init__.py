@@ -1,0 +1,86 @@
+"""Algorithms by name, and as a description that a run directory keeps."""
+
+import dataclasses
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import envs
+from envs import registry
+from envs.adapters.gymnax import GymnaxEnvironment
+from jaxrl.algorithms.base import Algorithm
+
+
+class Row(NamedTuple):
+    """Where an algorithm is defined: its module, builder, Config and HParams."""
+
+    module: str
+    builder: str
+    config: str
+    hparams: str
+
+
+ROWS: dict[str, Row] = {
+    "ppo": Row("jaxrl.algorithms.ppo", "ppo", "PPOConfig", "PPOHParams"),
+}
+
+
+def row(name: str) -> Row:
+    """The row of an algorithm, or an error that lists near matches."""
+    if name not in ROWS:
+        hint = registry.near(name, ROWS) or f"; known are {', '.join(ROWS)}."
+        raise ValueError(f"There is no algorithm {name!r}{hint}")
+    return ROWS[name]
+
+
+def member(name: str, which: str) -> Any:
+    """The "builder", "config" or "hparams" of an algorithm."""
+    found = row(name)
+    return vars(importlib.import_module(found.module))[getattr(found, which)]
+
+
+def describe(algo: Algorithm) -> dict[str, Any]:
+    """What `build` needs to make an equal algorithm in another process, as plain values.
+
+    Raises:
+      ValueError: a part of it cannot be found by name: a network, an environment from a
+        notebook, an edited copy of an algorithm.
+    """
+    if algo.name not in ROWS or algo.act.__module__ != ROWS[algo.name].module:
+        raise ValueError(f"the algorithm {algo.name!r} is not one of jaxrl's own")
+    if algo.network is not None:
+        raise ValueError(f"its network is the user's own {type(algo.network).__name__}")
+    config = {field.name: getattr(algo.config, field.name) for field in dataclasses.fields(algo.config)}
+    return {"algorithm": algo.name, "environment": _describe_environment(algo.env), "config": config}
+
+
+def build(spec: Mapping[str, Any]) -> Algorithm:
+    """The algorithm that `describe` described.
+
+    Raises:
+      ValueError, TypeError, ImportError: it cannot be built here.
+    """
+    environment = spec["environment"]
+    static = {name: _hashable(value) for name, value in environment["static"].items()}
+    env = envs.make(environment["name"], **static)
+    config = {name: _hashable(value) for name, value in spec["config"].items()}
+    return member(spec["algorithm"], "builder")(env, member(spec["algorithm"], "config")(**config))
+
+
+def _describe_environment(env: Any) -> dict[str, Any]:
+    if isinstance(env, GymnaxEnvironment):
+        return {"name": env.name, "static": dict(env.fields)}
+    kind = type(env)
+    if kind.__module__ == "__main__" or vars(sys.modules[kind.__module__]).get(kind.__name__) is not kind:
+        raise ValueError(f"the environment {kind.__name__} cannot be imported by name")
+    static = {field.name: getattr(env, field.name) for field in dataclasses.fields(env) if field.init}
+    for name, found in registry.ROWS.items():
+        if (found.module, found.class_name) == (kind.__module__, kind.__name__):
+            return {"name": name, "static": static}
+    return {"name": f"{kind.__module__}:{kind.__name__}", "static": static}
+
+
+def _hashable(value: Any) -> Any:
+    """A value as JSON gives it back, with lists as the tuples they were."""
+    return tuple(_hashable(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,175 @@
+"""Action distributions: how a network's outputs become actions of a space."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import distrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import spaces
+
+
+class ActionHead(NamedTuple):
+    """What turns a network's outputs into actions of one space.
+
+    The *raw* action is what is stored and scored: an int32 for a `Discrete` space, int32
+    `[branches]` for a `Tuple` of them, float32 `[num_outputs]` for a `Box`. Arrays may carry
+    any axes in front.
+
+    Attributes:
+      num_outputs: numbers that the network must give for one observation.
+      continuous: whether the distribution is normal and needs a log standard deviation.
+      noise: `(key, shape) -> [*shape, num_outputs]`, what `sample` consumes; drawn in bulk.
+      sample: `(outputs, log_std, mask, noise) -> raw action`.
+      mode: `(outputs, mask) -> raw action`, the most probable one.
+      log_prob: `(outputs, log_std, mask, raw) -> [...]`.
+      entropy: `(outputs, log_std, mask) -> [...]`.
+      to_env: `(raw) -> action`, for one observation or any axes in front; a bounded `Box` maps
+        [-1, 1] onto its bounds and clips.
+    """
+
+    num_outputs: int
+    continuous: bool
+    noise: Callable[[jax.Array, tuple[int, ...]], jax.Array]
+    sample: Callable[[jax.Array, Any, Any, jax.Array], jax.Array]
+    mode: Callable[[jax.Array, Any], jax.Array]
+    log_prob: Callable[[jax.Array, Any, Any, jax.Array], jax.Array]
+    entropy: Callable[[jax.Array, Any, Any], jax.Array]
+    to_env: Callable[[jax.Array], Any]
+
+
+def action_head(space: spaces.Space) -> ActionHead:
+    """The head for an action space: `Discrete`, `Tuple` of `Discrete`, or `Box` of floats.
+
+    Args:
+      space: one agent's action space, with concrete bounds.
+
+    Raises:
+      TypeError: any other space.
+    """
+    if isinstance(space, spaces.Discrete):
+        return _categorical(space)
+    if isinstance(space, spaces.Tuple):
+        sizes = [branch.n for branch in space.spaces if isinstance(branch, spaces.Discrete)]
+        if len(sizes) == space.num_spaces:
+            return _several_categoricals(tuple(sizes))
+    if isinstance(space, spaces.Box) and jnp.issubdtype(space.dtype, jnp.floating):
+        return _normal(space)
+    raise TypeError(f"action_space must be Discrete, a Tuple of Discrete or a Box of floats, got {space!r}")
+
+
+def _masked(logits: jax.Array, mask: jax.Array | None) -> jax.Array:
+    """The logits with disallowed actions at a probability of exactly 0, still finite."""
+    return logits if mask is None else jnp.where(mask, logits, jnp.finfo(logits.dtype).min)
+
+
+def _categorical(space: spaces.Discrete) -> ActionHead:
+    def log_prob(outputs: jax.Array, log_std: Any, mask: Any, raw: jax.Array) -> jax.Array:
+        del log_std
+        return jnp.asarray(distrax.Categorical(logits=_masked(outputs, mask)).log_prob(raw))
+
+    def entropy(outputs: jax.Array, log_std: Any, mask: Any) -> jax.Array:
+        del log_std
+        return jnp.asarray(distrax.Categorical(logits=_masked(outputs, mask)).entropy())
+
+    def mode(outputs: jax.Array, mask: Any) -> jax.Array:
+        return jnp.argmax(_masked(outputs, mask), axis=-1).astype(jnp.int32)
+
+    def sample(outputs: jax.Array, log_std: Any, mask: Any, noise: jax.Array) -> jax.Array:
+        # The Gumbel-max trick: the arg max of logits + Gumbel noise is a categorical sample.
+        del log_std
+        return mode(outputs + noise, mask)
+
+    return ActionHead(
+        num_outputs=space.n,
+        continuous=False,
+        noise=lambda key, shape: jax.random.gumbel(key, (*shape, space.n)),
+        sample=sample,
+        mode=mode,
+        log_prob=log_prob,
+        entropy=entropy,
+        to_env=lambda raw: raw,
+    )
+
+
+def _several_categoricals(sizes: tuple[int, ...]) -> ActionHead:
+    heads = [_categorical(spaces.Discrete(size)) for size in sizes]
+    ends = np.cumsum(sizes)[:-1].tolist()
+
+    def branches(outputs: jax.Array, mask: Any) -> list[tuple[ActionHead, jax.Array, Any]]:
+        masks = mask if mask is not None else [None] * len(heads)
+        return list(zip(heads, jnp.split(outputs, ends, axis=-1), masks, strict=True))
+
+    def sample(outputs: jax.Array, log_std: Any, mask: Any, noise: jax.Array) -> jax.Array:
+        parts = zip(branches(outputs, mask), jnp.split(noise, ends, axis=-1), strict=True)
+        return jnp.stack([head.sample(part, log_std, allowed, drawn) for (head, part, allowed), drawn in parts], -1)
+
+    def mode(outputs: jax.Array, mask: Any) -> jax.Array:
+        return jnp.stack([head.mode(part, allowed) for head, part, allowed in branches(outputs, mask)], -1)
+
+    def log_prob(outputs: jax.Array, log_std: Any, mask: Any, raw: jax.Array) -> jax.Array:
+        parts = enumerate(branches(outputs, mask))
+        total = [head.log_prob(part, log_std, allowed, raw[..., i]) for i, (head, part, allowed) in parts]
+        return jnp.sum(jnp.stack(total), axis=0)
+
+    def entropy(outputs: jax.Array, log_std: Any, mask: Any) -> jax.Array:
+        parts = [head.entropy(part, log_std, allowed) for head, part, allowed in branches(outputs, mask)]
+        return jnp.sum(jnp.stack(parts), axis=0)
+
+    return ActionHead(
+        num_outputs=sum(sizes),
+        continuous=False,
+        noise=lambda key, shape: jax.random.gumbel(key, (*shape, sum(sizes))),
+        sample=sample,
+        mode=lambda outputs, mask: jnp.stack(
+            [h.mode(part, allowed) for h, part, allowed in branches(outputs, mask)], -1
+        ),
+        log_prob=log_prob,
+        entropy=entropy,
+        to_env=lambda raw: tuple(raw[..., i] for i in range(len(sizes))),
+    )
+
+
+def _normal(space: spaces.Box) -> ActionHead:
+    shape = tuple(space.shape)
+    size = math.prod(shape)
+    low = np.broadcast_to(np.asarray(space.low, np.float64), shape).reshape(size)
+    high = np.broadcast_to(np.asarray(space.high, np.float64), shape).reshape(size)
+    largest = float(np.finfo(np.float32).max)
+    bounded = (low > -largest) & (high < largest)
+    centre = np.where(bounded, (low + high) / 2, 0.0).astype(np.float32)
+    half_width = np.where(bounded, (high - low) / 2, 1.0).astype(np.float32)
+
+    def distribution(outputs: jax.Array, log_std: jax.Array) -> distrax.Distribution:
+        scale = jnp.broadcast_to(jnp.exp(log_std), outputs.shape)
+        return distrax.Independent(distrax.Normal(outputs, scale), reinterpreted_batch_ndims=1)
+
+    def log_prob(outputs: jax.Array, log_std: Any, mask: Any, raw: jax.Array) -> jax.Array:
+        del mask
+        return jnp.asarray(distribution(outputs, log_std).log_prob(raw))
+
+    def entropy(outputs: jax.Array, log_std: Any, mask: Any) -> jax.Array:
+        del mask
+        return jnp.asarray(distribution(outputs, log_std).entropy())
+
+    def sample(outputs: jax.Array, log_std: Any, mask: Any, noise: jax.Array) -> jax.Array:
+        del mask
+        return outputs + jnp.exp(log_std) * noise
+
+    def to_env(raw: jax.Array) -> jax.Array:
+        action = jnp.clip(centre + half_width * raw, low.astype(np.float32), high.astype(np.float32))
+        return action.reshape(raw.shape[:-1] + shape).astype(space.dtype)
+
+    return ActionHead(
+        num_outputs=size,
+        continuous=True,
+        noise=lambda key, shape: jax.random.normal(key, (*shape, size)),
+        sample=sample,
+        mode=lambda outputs, mask: outputs,
+        log_prob=log_prob,
+        entropy=entropy,
+        to_env=to_env,
+    )

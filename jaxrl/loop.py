@@ -1,0 +1,106 @@
+"""The loop of one run, written once: initialise, advance, evaluate."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.algorithms.base import Algorithm
+from jaxrl.evaluation import evaluate
+
+Metrics = dict[str, jax.Array]
+
+
+class Run(NamedTuple):
+    """One run between two chunks.
+
+    Attributes:
+      state: the algorithm's.
+      sums: its metrics, added up since the last evaluation.
+      iteration: int32 `[]`, iterations done.
+      since: float32 `[]`, iterations since the last evaluation.
+    """
+
+    state: Any
+    sums: Metrics
+    iteration: jax.Array
+    since: jax.Array
+
+
+class Loop(NamedTuple):
+    """The functions of one run, for prepared hyper-parameters; pure, to be vmapped and compiled.
+
+    Attributes:
+      init: `(key, hparams, env_params) -> Run`.
+      advance: `(Run, key, hparams, env_params, num_iterations) -> Run`; the number is traced.
+      evaluate: `(Run, key, hparams, env_params) -> (Run, metrics)`: means over the iterations
+        since the last evaluation, and the evaluation itself.
+    """
+
+    init: Callable[[jax.Array, Any, Any], Run]
+    advance: Callable[[Run, jax.Array, Any, Any, Any], Run]
+    evaluate: Callable[[Run, jax.Array, Any, Any], tuple[Run, Metrics]]
+
+
+def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
+    """The loop of one run of an algorithm, evaluated over `eval_episodes` whole episodes."""
+
+    def keys(key: jax.Array) -> jax.Array:
+        return jax.random.split(key, 3)
+
+    def init(key: jax.Array, hparams: Any, env_params: Any) -> Run:
+        state = algo.init(keys(key)[0], hparams, env_params)
+        metrics = jax.eval_shape(algo.step, key, state, hparams, env_params)[1]
+        sums = {name: jnp.zeros(leaf.shape, jnp.float32) for name, leaf in metrics.items()}
+        return Run(state, sums, jnp.zeros((), jnp.int32), jnp.zeros(()))
+
+    def advance(run: Run, key: jax.Array, hparams: Any, env_params: Any, num_iterations: Any) -> Run:
+        step_key = keys(key)[1]
+
+        def body(_: Any, run: Run) -> Run:
+            state, metrics = algo.step(jax.random.fold_in(step_key, run.iteration), run.state, hparams, env_params)
+            return Run(state, jax.tree.map(jnp.add, run.sums, metrics), run.iteration + 1, run.since + 1)
+
+        return jax.lax.fori_loop(0, num_iterations, body, run)
+
+    def evaluate_run(run: Run, key: jax.Array, hparams: Any, env_params: Any) -> tuple[Run, Metrics]:
+        policy = algo.policy(run.state)
+        episodes = evaluate(
+            algo.env,
+            env_params,
+            lambda key, obs, greedy, mask: algo.act(key, policy, obs, greedy, mask),
+            jax.random.fold_in(keys(key)[2], run.iteration),
+            eval_episodes,
+            hparams.discount.next_weight,
+        )
+        means = {name: total / jnp.maximum(run.since, 1.0) for name, total in run.sums.items()}
+        return run._replace(sums=jax.tree.map(jnp.zeros_like, run.sums), since=jnp.zeros(())), episodes | means
+
+    return Loop(init, advance, evaluate_run)
+
+
+def evaluation_points(env_steps: int, evals: int, env_steps_per_iteration: int) -> np.ndarray:
+    """Iterations after which to evaluate, evenly spaced, the last one the end.
+
+    Args:
+      env_steps: of one run; rounded up to whole iterations.
+      evals: how many; fewer where there are fewer iterations.
+      env_steps_per_iteration: of the algorithm.
+
+    Returns:
+      int64 `[<= evals]`, increasing.
+    """
+    iterations = -(-env_steps // env_steps_per_iteration)
+    evals = min(evals, iterations)
+    return -(-iterations * np.arange(1, evals + 1) // evals)
+
+
+def with_run_length(hparams: Any, env_steps: int) -> Any:
+    """Hyper-parameters whose infinite `anneal_env_steps` is the length of the run."""
+    if "anneal_env_steps" not in hparams.__dataclass_fields__:
+        return hparams
+    set_by_user = hparams.anneal_env_steps
+    numpy = jnp if isinstance(set_by_user, jax.Array) else np
+    return hparams.replace(anneal_env_steps=numpy.where(numpy.isinf(set_by_user), np.float32(env_steps), set_by_user))

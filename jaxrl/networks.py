@@ -1,0 +1,82 @@
+"""Actor-critic networks, and the interface that takes a user's own flax module."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "tanh": nn.tanh,
+    "relu": nn.relu,
+    "leaky_relu": nn.leaky_relu,
+    "elu": nn.elu,
+    "gelu": nn.gelu,
+    "silu": nn.silu,
+}
+
+
+def flatten_observation(obs: Any) -> jax.Array:
+    """One observation, an array or a dictionary of arrays, as a float32 vector."""
+    return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float32) for leaf in jax.tree.leaves(obs)])
+
+
+class MLPActorCritic(nn.Module):
+    """Two multilayer perceptrons, or one with two heads, from one observation.
+
+    Orthogonal initial weights with gain sqrt(2), .01 for the actor's last layer and 1 for the
+    critic's, as is usual for PPO.
+
+    Attributes:
+      num_outputs: what the action head needs (`ActionHead.num_outputs`).
+      hidden: widths of the hidden layers.
+      activation: a name in `ACTIVATIONS`.
+      shared_trunk: whether actor and critic share the hidden layers.
+    """
+
+    num_outputs: int
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+    shared_trunk: bool = False
+
+    @nn.compact
+    def __call__(self, obs: Any) -> tuple[jax.Array, jax.Array]:
+        """The actor's outputs `[num_outputs]` and the value `[]` of one observation."""
+        features = flatten_observation(obs)
+        actor = self._trunk(features, "trunk" if self.shared_trunk else "actor")
+        critic = actor if self.shared_trunk else self._trunk(features, "critic")
+        outputs = _dense(self.num_outputs, 0.01, "actor_out")(actor)
+        return outputs, _dense(1, 1.0, "critic_out")(critic)[0]
+
+    def _trunk(self, features: jax.Array, name: str) -> jax.Array:
+        for i, width in enumerate(self.hidden):
+            features = ACTIVATIONS[self.activation](_dense(width, np.sqrt(2), f"{name}_{i}")(features))
+        return features
+
+
+def _dense(width: int, gain: float, name: str) -> nn.Dense:
+    return nn.Dense(width, kernel_init=nn.initializers.orthogonal(gain), name=name)
+
+
+def check_network(network: nn.Module, obs: Any, num_outputs: int) -> None:
+    """Refuse a network whose outputs the algorithm cannot use, before anything is compiled.
+
+    Args:
+      network: called as `network.apply(params, obs)` on one observation.
+      obs: shapes of one observation.
+      num_outputs: what the action head needs.
+
+    Raises:
+      TypeError, ValueError: what the network gave and what it should give.
+    """
+    wanted = f"(outputs [{num_outputs}], value [])"
+    if not isinstance(network, nn.Module):
+        raise TypeError(f"network must be a flax.linen module, got {type(network).__name__}")
+    got = jax.eval_shape(lambda key, x: network.init_with_output(key, x)[0], jax.random.key(0), obs)
+    if not isinstance(got, tuple) or len(got) != 2:
+        raise TypeError(f"network must return {wanted} for one observation, got {jax.tree.map(jnp.shape, got)}")
+    shapes = tuple(getattr(leaf, "shape", type(leaf).__name__) for leaf in got)
+    if shapes != ((num_outputs,), ()):
+        raise ValueError(f"network must return {wanted} for one observation, got shapes {shapes[0]} and {shapes[1]}")

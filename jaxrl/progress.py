@@ -1,0 +1,111 @@
+"""What a user sees and may interrupt while runs train."""
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+import tqdm.auto
+
+SECONDS_BETWEEN_LINES = 60.0
+
+
+class Progress:
+    """A progress bar on a terminal or in a notebook, a line a minute elsewhere, or nothing.
+
+    Args:
+      total: environment steps of all runs together.
+      enabled: whether to show anything.
+    """
+
+    def __init__(self, total: int, enabled: bool = True):
+        self.total = total
+        self.done = 0
+        self._enabled = enabled
+        self._note = ""
+        self._start = self._last_line = time.monotonic()
+        self._bar: tqdm.auto.tqdm | None = None
+        if enabled and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+            self._bar = tqdm.auto.tqdm(total=total, unit=" env steps", unit_scale=True, dynamic_ncols=True)
+
+    def phase(self, text: str) -> None:
+        """Shows what is going on, such as "compiling"."""
+        if self._bar is not None:
+            self._bar.set_description(text)
+        elif self._enabled:
+            self._say(text)
+
+    def start(self) -> None:
+        """Starts the clock: what came before was not training."""
+        self._start = self._last_line = time.monotonic()
+        if self._bar is not None:
+            self._bar.reset(self.total)
+            self._bar.set_description("training")
+
+    def advance(self, env_steps: int) -> None:
+        """Counts environment steps of all runs together."""
+        self.done += env_steps
+        if self._bar is not None:
+            self._bar.update(env_steps)
+        elif self._enabled and time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._line()
+
+    def report(self, note: str) -> None:
+        """Shows the latest evaluation."""
+        self._note = note
+        if self._bar is not None:
+            self._bar.set_postfix_str(note)
+
+    def close(self) -> None:
+        """Leaves the final state on the screen."""
+        if self._bar is not None:
+            self._bar.close()
+        elif self._enabled:
+            self._line()
+
+    def _line(self) -> None:
+        self._last_line = time.monotonic()
+        seconds = max(self._last_line - self._start, 1e-9)
+        rate = self.done / seconds
+        left = (self.total - self.done) / rate if rate > 0 else float("inf")
+        percent = 100 * self.done / max(self.total, 1)
+        parts = [f"{percent:.0f} %", f"{rate:,.0f} env steps/s", f"{seconds:.0f} s elapsed", f"{left:.0f} s left"]
+        self._say(", ".join([*parts, self._note] if self._note else parts))
+
+    def _say(self, text: str) -> None:
+        print(f"jaxrl: {text}", file=sys.stderr, flush=True)
+
+
+class StopRequest:
+    """Whether Ctrl-C or SIGTERM asked to end after the chunk under way."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Turns the first Ctrl-C or SIGTERM into a request to end; a second one ends at once."""
+    stop = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del frame
+        if stop:
+            raise KeyboardInterrupt
+        stop.signal = number
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,122 @@
+"""Stepping environments: the one place that decides time limits and resets."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from envs.base import Environment
+
+
+class Transition(NamedTuple):
+    """One step of every environment; leaves `[N, ...]` inside the loop, `[T, N, ...]` after it.
+
+    Attributes:
+      obs: before the step.
+      next_obs: after it, before any reset.
+      reward: `[N, *A]`.
+      terminated, truncated: bool `[N]`; the time limit alone sets `truncated`.
+      agent_terminated: bool `[N, *A]`; `terminated` where the environment does not say more.
+      active: bool `[N, *A]`; all true where the environment does not say more.
+      mask: the action mask before the step, or None.
+      extras: what `choose` returned beside the action.
+    """
+
+    obs: Any
+    next_obs: Any
+    reward: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+    agent_terminated: jax.Array
+    active: jax.Array
+    mask: Any
+    extras: Any
+
+
+class Carry(NamedTuple):
+    """The environments between two rollouts: states and observations, leaves `[N, ...]`."""
+
+    state: Any
+    obs: Any
+
+
+def step_once(
+    env: Environment, key: jax.Array, state: Any, action: Any, params: Any
+) -> tuple[Any, Any, jax.Array, jax.Array, jax.Array, dict[Any, Any]]:
+    """One step of one environment without a reset: obs, state, reward, terminated, truncated, info.
+
+    The time limit truncates only where the environment has not terminated.
+    """
+    obs, state, reward, terminated, info = env.step_env(key, state, action, params)
+    truncated = env.is_truncated(state, params) & ~terminated
+    return obs, state, reward, terminated, truncated, info
+
+
+def reset_all(env: Environment, key: jax.Array, params: Any, num_envs: int) -> Carry:
+    """Fresh episodes in `num_envs` environments."""
+    obs, state = jax.vmap(env.reset_env, in_axes=(0, None))(jax.random.split(key, num_envs), params)
+    return Carry(state, obs)
+
+
+def default_reset_pool(num_steps: int) -> int:
+    """Fresh states that a rollout keeps ready for each environment: room for a reset every 8 steps."""
+    return max(2, -(-num_steps // 8))
+
+
+def rollout(
+    env: Environment,
+    params: Any,
+    choose: Callable[[Any, Any, Any], tuple[Any, Any]],
+    key: jax.Array,
+    carry: Carry,
+    inputs: Any,
+    reset_pool: int | None = None,
+) -> tuple[Carry, Transition, jax.Array]:
+    """Steps every environment `T` times, resetting where an episode ends.
+
+    Fresh states come from a pool per environment, drawn in bulk beforehand, each given out
+    once and in order; only when an environment needs more than its pool holds does it start
+    over, and every such reuse is counted.
+
+    Args:
+      env: static.
+      params: its parameters, traced.
+      choose: `(obs, mask, input) -> (action, extras)` on leaves `[N, ...]`.
+      key: for the environments; what `choose` needs of randomness is in `inputs`.
+      carry: the environments, `[N, ...]`.
+      inputs: leaves `[T, ...]`, one slice for each step's `choose`.
+      reset_pool: fresh states per environment, `default_reset_pool(T)` if None.
+
+    Returns:
+      The environments afterwards, transitions `[T, N, ...]`, and the number of reused fresh
+      states, int32 `[]`.
+    """
+    num_envs = jax.tree.leaves(carry.obs)[0].shape[0]
+    num_steps = jax.tree.leaves(inputs)[0].shape[0]
+    pool_size = default_reset_pool(num_steps) if reset_pool is None else reset_pool
+    reset_key, step_key = jax.random.split(key)
+    pool = reset_all(env, reset_key, params, num_envs * pool_size)
+    pool = jax.tree.map(lambda leaf: leaf.reshape(num_envs, pool_size, *leaf.shape[1:]), pool)
+
+    def step_and_reset(key: jax.Array, state: Any, action: Any, fresh: Carry, used: jax.Array) -> tuple[Any, ...]:
+        obs, state, reward, terminated, truncated, info = step_once(env, key, state, action, params)
+        done = terminated | truncated
+        slot = jax.lax.rem(used, pool_size)
+        after = jax.tree.map(lambda new, ready: jnp.where(done, ready[slot], new), Carry(state, obs), fresh)
+        agent_terminated = jnp.broadcast_to(info.get("agent_terminated", terminated), reward.shape)
+        active = jnp.broadcast_to(info.get("active", True), reward.shape)
+        transition = Transition(None, obs, reward, terminated, truncated, agent_terminated, active, None, None)
+        return after, used + done, transition
+
+    def one_step(loop: tuple[Carry, jax.Array, jax.Array], step_input: Any) -> tuple[Any, Transition]:
+        (state, obs), used, t = loop
+        mask = jax.vmap(env.action_mask, in_axes=(0, None))(state, params)
+        action, extras = choose(obs, mask, step_input)
+        keys = jax.random.split(jax.random.fold_in(step_key, t), num_envs)
+        after, used, transition = jax.vmap(step_and_reset)(keys, state, action, pool, used)
+        return (after, used, t + 1), transition._replace(obs=obs, mask=mask, extras=extras)
+
+    start = (carry, jnp.zeros(num_envs, jnp.int32), jnp.zeros((), jnp.int32))
+    (carry, used, _), transitions = jax.lax.scan(one_step, start, inputs)
+    return carry, transitions, jnp.sum(jnp.maximum(used - pool_size, 0))
