@@ -1,0 +1,103 @@
+"""Named tuned settings: what to train on an environment, and for how long."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import envs
+from envs import registry
+from jaxrl.algorithms import member
+from jaxrl.algorithms.base import Algorithm
+from jaxrl.algorithms.ppo import PPOConfig
+
+
+class Preset(NamedTuple):
+    """Tuned settings of one algorithm on one environment.
+
+    Attributes:
+      algorithm, environment: names, as on the command line.
+      config: static.
+      hparams: `{name: value}` of the hyper-parameters that differ from the algorithm's defaults.
+      env_steps: environment steps of a run.
+    """
+
+    algorithm: str
+    environment: str
+    config: Any
+    hparams: Mapping[str, Any]
+    env_steps: int
+
+    @property
+    def algo(self) -> Algorithm:
+        """The algorithm on the environment with these settings as its defaults, ready for `train`."""
+        algo = member(self.algorithm, "builder")(envs.make(self.environment), self.config)
+        return algo._replace(hparams=dataclasses.replace(algo.hparams, **self.hparams))
+
+
+PRESETS = (
+    # PureJaxRL's settings for CartPole.
+    Preset(
+        "ppo",
+        "cartpole",
+        PPOConfig(num_envs=4, num_steps=128, num_epochs=4, num_minibatches=4),
+        {"lr": 2.5e-4, "lr_end": 0.0, "discount": 0.99, "lam": 0.95, "value_clip": 0.2},
+        499_712,
+    ),
+    Preset(
+        "ppo",
+        "pendulum",
+        PPOConfig(num_envs=16, num_steps=128, num_epochs=10, num_minibatches=16, normalise_observation=True),
+        {"lr": 1e-3, "lr_end": 0.0, "discount": 0.9, "lam": 0.95, "entropy_coef": 0.0},
+        1_000_000,
+    ),
+    Preset(
+        "ppo",
+        "acrobot",
+        PPOConfig(num_envs=16, num_steps=128, num_epochs=4, num_minibatches=4, normalise_observation=True),
+        {"lr": 1e-3, "lr_end": 0.0, "discount": 0.99, "lam": 0.95},
+        500_000,
+    ),
+    Preset(
+        "ppo",
+        "mountain-car",
+        PPOConfig(num_envs=16, num_steps=128, num_epochs=4, num_minibatches=4, normalise_observation=True),
+        {"lr": 1e-3, "lr_end": 0.0, "discount": 0.99, "lam": 0.98},
+        1_000_000,
+    ),
+    Preset(
+        "ppo",
+        "mountain-car-continuous",
+        PPOConfig(num_envs=16, num_steps=128, num_epochs=4, num_minibatches=4, normalise_observation=True),
+        {"lr": 1e-3, "lr_end": 0.0, "discount": 0.99, "lam": 0.98},
+        1_000_000,
+    ),
+)
+
+
+def names() -> tuple[tuple[str, str], ...]:
+    """The `(algorithm, environment)` of every preset."""
+    return tuple((row.algorithm, row.environment) for row in PRESETS)
+
+
+def find(algorithm: str, environment: str) -> Preset | None:
+    """The preset of an algorithm on an environment (or Gymnasium's id of it), None without one."""
+    row = next((name for name, row in registry.ROWS.items() if row.gymnasium_id == environment), environment)
+    return next((found for found in PRESETS if (found.algorithm, found.environment) == (algorithm, row)), None)
+
+
+def preset(algorithm: str, environment: str) -> Preset:
+    """The tuned settings of an algorithm on an environment.
+
+    Args:
+      algorithm: such as `ppo`.
+      environment: such as `pendulum`, or Gymnasium's id.
+
+    Raises:
+      ValueError: there is no such preset.
+    """
+    found = find(algorithm, environment)
+    if found is None:
+        known = [f"{algorithm} {environment}" for algorithm, environment in names()]
+        wanted = f"{algorithm} {environment}"
+        raise ValueError(f"There is no preset for {wanted!r}{registry.near(wanted, known)} ({', '.join(known)} exist)")
+    return found
