@@ -337,7 +337,7 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: nn.Module | 
         def one_minibatch(learner: Any, rows: Samples) -> tuple[Any, Metrics]:
             weights, optimiser, stopped = learner
             (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(weights, rows, hparams)
-            metrics["grad_norm"] = optax.global_norm(gradient)
+            metrics["grad_norm"] = optax.tree.norm(gradient)
             updates, updated_optimiser = transformation.update(gradient, optimiser, weights)
             stopped = stopped | (metrics["approx_kl"] > hparams.target_kl)
             updated = (optax.apply_updates(weights, updates), updated_optimiser)
