@@ -58,9 +58,9 @@ class Evaluate:
         from jaxrl.reevaluation import evaluate_result
 
         evaluated = evaluate_result(jaxrl.load_result(self.run), self.episodes, self.key)
+        print(f"{self.episodes} whole episodes with every final policy, greedy and sampled")
         for metric in ("return", "return_sampled", "length"):
-            print(f"\n{metric}, {self.episodes} episodes of every seed")
-            print(evaluated.table(metric))
+            print(f"\n{evaluated.table(metric)}")
 
 
 @dataclass(frozen=True)

@@ -245,7 +245,7 @@ def test_the_whole_way(tmp_path: Path):
     done = jaxrl_command("evaluate", "runs/walk", "--episodes", "3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     # The swept episode length holds in the evaluation too.
-    assert "6.0" in done.stdout.split("length, 3 episodes")[1]
+    assert "6.0" in done.stdout.split("\nlength after")[1]
 
     done = jaxrl_command(*train.split(), cwd=tmp_path)
     assert done.returncode == 2
