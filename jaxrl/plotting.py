@@ -31,7 +31,7 @@ UNITS = {
     "length": "episode length (steps)",
     "length_sampled": "episode length (steps), sampled actions",
     "entropy": "entropy (nats)",
-    "kl": "KL divergence (nats)",
+    "approx_kl": "approximate KL divergence (nats)",
 }
 
 __all__ = ["discount_curves", "learning_curves", "performance_profiles"]

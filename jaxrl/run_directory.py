@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import math
 import os
 import platform
 import tempfile
 import zipfile
 from collections.abc import Callable
 from importlib import metadata
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ import numpy as np
 
 from jaxrl import algorithms
 from jaxrl.algorithms.base import Algorithm
+from jaxrl.discount_families import Family
 from jaxrl.results import RUN_DIMS, UNKNOWN, Result, ResultError
 from jaxrl.version import __version__
 
@@ -145,7 +148,7 @@ def _config(result: Result) -> dict[str, Any]:
             spec = dict(algorithms.describe(result.algo))
         except (TypeError, ValueError) as error:
             spec = {"algorithm": None, UNKNOWN: str(error).rstrip("."), "name": result.algo.name}
-        spec["hparams"] = _plain(result.algo.hparams)
+        spec["hparams"] = _hparams(result)
     coords = {str(name): coord for name, coord in result.metrics.coords.items() if name not in RUN_DIMS}
     return spec | {
         "sweep": {
@@ -159,16 +162,31 @@ def _config(result: Result) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
-    """Hyper-parameters as JSON: nested names, numbers, and discounts as their strings."""
-    if dataclasses.is_dataclass(value):
-        from jaxrl.discounting import as_discount
+def _hparams(result: Result) -> dict[str, Any]:
+    """Every hyper-parameter as a number or a discount's string: one, or a list over the settings."""
+    settings = result.settings
+    assert result.algo is not None
+    batched = result.hparams is not None
+    hparams = result.hparams if batched else result.algo.hparams
+    plain = {}
+    for field in dataclasses.fields(hparams) if dataclasses.is_dataclass(hparams) else ():
+        value = getattr(hparams, field.name)
+        if field.name in settings[0]:
+            values = [setting[field.name] for setting in settings]
+        elif batched:
+            values = [_plain(jax.tree.map(itemgetter(s), value)) for s in range(len(settings))]
+        else:
+            values = [_plain(value)]
+        plain[field.name] = values[0] if all(value == values[0] for value in values) else values
+    return plain
 
-        try:
-            return str(as_discount(value))
-        except (TypeError, ValueError):
-            return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    return value.tolist() if isinstance(value, np.ndarray | np.generic | jax.Array) else value
+
+def _plain(value: Any) -> Any:
+    """A number, where JSON has one for it, or a string; None for a discount that is resolved already."""
+    if isinstance(value, int | float | np.ndarray | np.generic | jax.Array):
+        number = np.float32(value).item()
+        return float(np.format_float_positional(np.float32(value))) if math.isfinite(number) else str(number)
+    return str(value) if isinstance(value, Family) else None
 
 
 def _attribute(value: Any) -> Any:

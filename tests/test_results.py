@@ -1,9 +1,11 @@
 """Results: labels, tables, the choice of a run, and the run directory."""
 
+import dataclasses
 import json
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,7 @@ import xarray
 
 from jaxrl import algorithms
 from jaxrl.algorithms.base import Algorithm
+from jaxrl.discounting import Exponential
 from jaxrl.results import Result, ResultError, metrics_dataset
 from jaxrl.run_directory import FILES, claim_directory, load_result
 
@@ -140,10 +143,11 @@ def test_failed_runs_are_named_and_left_out():
     result = small_result(values=values)
     assert result.failed[0] == ({"lr": 3e-4, "discount": "hyperbolic:k=0.02"}, 11)
     assert len(result.failed) == 1 + len(SEEDS)
-    frame = result.table().to_pandas()
-    assert list(frame["failed"]) == [0, 0, 1, 0, 0, 5]
-    assert frame["mean"][2] == pytest.approx(np.delete(values[2, :, 1], 1).mean())
-    assert np.isnan(frame["iqm"][5]) and "nan" in str(result.table())
+    table = result.table()
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [row["failed"] for row in rows] == [0, 0, 1, 0, 0, 5]
+    assert rows[2]["mean"] == pytest.approx(np.delete(values[2, :, 1], 1).mean())
+    assert np.isnan(rows[5]["iqm"]) and "nan" in str(table)
 
 
 def test_table_of_a_single_setting():
@@ -214,6 +218,34 @@ def test_saved_files_open_without_us(tmp_path):
     config = json.loads((directory / "config.json").read_text())
     assert config["sweep"]["coords"]["lr"] == {"dims": ["lr"], "values": list(LRS)}
     assert config["seeds"] == list(SEEDS) and {"python", "jax", "flax", "jaxrl"} <= set(config["versions"])
+
+
+@flax.struct.dataclass
+class SmallHParams:
+    """Hyper-parameters of the kinds that there are: swept, common, without end, a discount."""
+
+    lr: Any
+    lam: Any
+    anneal_env_steps: Any
+    discount: Any
+
+
+def test_configuration_tells_the_hyper_parameters_that_ran(tmp_path):
+    def full(value):
+        return np.full(NUM_SETTINGS, value, np.float32)
+
+    lrs = np.repeat(np.asarray(LRS, np.float32), len(DISCOUNTS))
+    hparams = SmallHParams(lrs, full(0.95), full(np.inf), Exponential(full(0.98)))
+    result = dataclasses.replace(small_result(), hparams=hparams)
+    result.metrics = result.metrics.drop_vars("discount")
+    result.save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text(), parse_constant=pytest.fail)
+    assert config["hparams"] == {
+        "lr": [3e-4, 3e-4, 3e-4, 1e-3, 1e-3, 1e-3],
+        "lam": 0.95,
+        "anneal_env_steps": "inf",
+        "discount": "exp:gamma=0.98",
+    }
 
 
 def test_load_gives_back_the_policies(tmp_path):
