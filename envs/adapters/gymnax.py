@@ -15,6 +15,10 @@ from gymnax.environments import environment as gymnax_environment
 from envs import base
 from envs.base import spaces
 
+# MemoryChain's context bits are -1 or 1 in bounds from 0; MetaMaze shows a reward of 10 in bounds up to 1;
+# GaussianBandit shows rewards of either sign, and a time of -1, in bounds from 0.
+_WRONG_BOUNDS = ("MemoryChain-bsuite", "MetaMaze-misc", "GaussianBandit-misc")
+
 
 @dataclass(frozen=True)
 class GymnaxEnvironment(base.Environment):
@@ -90,11 +94,9 @@ class GymnaxEnvironment(base.Environment):
         return self.inner.action_space(self.default_params if params is None else params)
 
     def observation_space(self, params: Any) -> spaces.Space:
-        """gymnax's observation space, put right where its observations leave it."""
+        """gymnax's observation space, without bounds where its observations leave them."""
         space = self.inner.observation_space(params)
-        if self.env_id == "MemoryChain-bsuite":  # its context bits are -1 and 1, its space starts at 0
-            return spaces.Box(-1.0, space.high, space.shape, space.dtype)
-        return space
+        return spaces.Box(-jnp.inf, jnp.inf, space.shape, space.dtype) if self.env_id in _WRONG_BOUNDS else space
 
     def state_space(self, params: Any) -> spaces.Space:
         """gymnax's state space."""

@@ -1,0 +1,401 @@
+"""The laws of the contract over every environment that ships, and that each law can fail."""
+
+import dataclasses
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+
+import envs
+from envs import base, probes
+from envs.adapters import gymnax as adapter
+from envs.base import spaces
+from envs.registry import ROWS
+
+OURS = sorted(ROWS)
+PROBES = [name for name in OURS if name.startswith("probe/")]
+# The quick ones of gymnax's; a MinAtar game alone takes five seconds and more to compile.
+GYMNAX_QUICK = ("CartPole-v1", "DeepSea-bsuite", "MemoryChain-bsuite", "GaussianBandit-misc", "FrozenLake-misc")
+GYMNAX_SLOW = [name for name in adapter.environment_ids() if name not in (*GYMNAX_QUICK, "MNISTBandit-bsuite")]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_ours_keep_the_laws(name: str) -> None:
+    envs.check(envs.make(name))
+
+
+@pytest.mark.parametrize("name", GYMNAX_QUICK)
+def test_gymnax_keeps_the_laws(name: str) -> None:
+    envs.check(envs.make(f"gymnax/{name}"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GYMNAX_SLOW)
+def test_the_rest_of_gymnax_keeps_the_laws(name: str) -> None:
+    envs.check(envs.make(f"gymnax/{name}"))
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        probes.ActionDependent(continuous=True),
+        probes.ActionAndObservationDependent(continuous=True),
+        probes.DelayedReward(delay=3),
+        probes.OnlyTruncates(steps=4),
+    ],
+    ids=str,
+)
+def test_probes_keep_the_laws_with_other_fields(env: base.Environment) -> None:
+    envs.check(env)
+
+
+# --- each law can fail -------------------------------------------------------------------
+
+
+@struct.dataclass
+class State(base.EnvState):
+    time: jax.Array
+    x: jax.Array
+
+
+@struct.dataclass
+class Params(base.EnvParams):
+    speed: float = 1.0
+    max_steps_in_episode: int = 20
+
+
+@dataclass(frozen=True)
+class Walk(base.Environment):
+    """A sound environment; each class below breaks it in one way."""
+
+    @property
+    def default_params(self) -> Any:
+        return Params()
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+        x = jax.random.uniform(key)
+        return x[None], State(jnp.zeros((), jnp.int32), x)
+
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
+        x = jnp.clip(state.x + params.speed * action[0], -5.0, 5.0)
+        return x[None], State(state.time + 1, x), -jnp.abs(x), jnp.abs(x) > 4, {}
+
+    def action_space(self, params: Any = None) -> spaces.Box:
+        return spaces.Box(-1.0, 1.0, (1,))
+
+    def observation_space(self, params: Any) -> spaces.Box:
+        return spaces.Box(-5.0, 5.0, (1,))
+
+
+class ByIdentity(Walk):
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+class Unhashable(Walk):
+    __hash__ = None  # type: ignore[assignment]
+
+
+class WeakReset(Walk):
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+        obs, state = super().reset_env(key, params)
+        return obs, state.replace(time=0)
+
+
+class PythonBranch(Walk):
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
+        if params.speed > 0:
+            return super().step_env(key, state, action, params)
+        raise AssertionError
+
+
+class IntegerReward(Walk):
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
+        obs, state, _, terminated, info = super().step_env(key, state, action, params)
+        return obs, state, jnp.int32(1), terminated, info
+
+
+class RewardPerAgent(Walk):
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
+        obs, state, reward, terminated, info = super().step_env(key, state, action, params)
+        return obs, state, jnp.broadcast_to(reward, (3,)), terminated, info
+
+
+class OutsideItsSpace(Walk):
+    def observation_space(self, params: Any) -> spaces.Box:
+        return spaces.Box(-0.5, 0.5, (1,))
+
+
+class LimitTerminates(Walk):
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
+        obs, state, reward, terminated, info = super().step_env(key, state, 0 * action, params)
+        return obs, state, reward, terminated | (state.time >= params.max_steps_in_episode), info
+
+
+class NoLimit(Walk):
+    def is_truncated(self, state: Any, params: Any) -> jax.Array:
+        return jnp.zeros((), bool)
+
+
+class ForgetsTheFinalObservation(Walk):
+    def step(self, key: jax.Array, state: Any, action: Any, params: Any = None) -> Any:
+        obs, state, reward, terminated, truncated, info = super().step(key, state, action, params)
+        return obs, state, reward, terminated, truncated, {**info, "final_observation": obs}
+
+
+class Divides(Walk):
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
+        obs, state, reward, terminated, info = super().step_env(key, state, action, params)
+        return obs, state, reward / (action[0] + 1), terminated, info
+
+
+class UnnamedMetric(Walk):
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
+        obs, state, reward, terminated, _ = super().step_env(key, state, action, params)
+        return obs, state, reward, terminated, {"metrics": {"speed": reward}}
+
+
+class MasksABox(Walk):
+    def action_mask(self, state: Any, params: Any) -> Any:
+        return jnp.ones(1, bool)
+
+
+class PythonState(Walk):
+    """Counts its calls outside JAX, so that a compiled step and an eager one differ."""
+
+    calls = 0
+
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
+        PythonState.calls += 1
+        obs, state, reward, terminated, info = super().step_env(key, state, action, params)
+        return obs, state, reward + PythonState.calls, terminated, info
+
+
+def test_a_sound_environment_passes() -> None:
+    envs.check(Walk())
+
+
+@pytest.mark.parametrize(
+    ("env", "law"),
+    [
+        (ByIdentity(), "hash law"),
+        (Unhashable(), "cannot be hashed"),
+        (WeakReset(), r"state\.time is weak int32\[\] after a reset"),
+        (PythonBranch(), "tracing law"),
+        (IntegerReward(), r"the reward is int32\[\]; it is float32\[\]"),
+        (RewardPerAgent(), r"batch law: the observation has shape \(1,\)"),
+        (OutsideItsSpace(), "outside its space"),
+        (LimitTerminates(), "terminated must not depend on the time limit"),
+        (NoLimit(), "goes on past 5 steps"),
+        (ForgetsTheFinalObservation(), "final_observation must be step_env's"),
+        (Divides(), "finite law: reward .* of the lowest actions"),
+        (UnnamedMetric(), r"metric law: .*\['speed'\], metric_rules has \[\]"),
+        (MasksABox(), "mask law"),
+        (PythonState(), "must"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, base.Environment) else "",
+)
+def test_each_broken_law_is_named(env: base.Environment, law: str) -> None:
+    with pytest.raises(envs.ContractError, match=law):
+        envs.check(env)
+
+
+def test_check_takes_environments_only() -> None:
+    with pytest.raises(TypeError, match=r"subclass of envs\.Environment"):
+        envs.check("cartpole")  # type: ignore[arg-type]
+
+
+# --- names -------------------------------------------------------------------------------
+
+
+def test_names_and_gymnasium_ids_make_the_same_environment() -> None:
+    for name in OURS:
+        assert envs.make(name) == envs.make(name)
+        assert envs.make(name).default_params is not None
+    for row_name, row in ROWS.items():
+        if row.gymnasium_id is not None:
+            assert envs.make(row.gymnasium_id) == envs.make(row_name)
+            assert envs.make(row_name).name == row_name
+    assert envs.make("probe/delayed-reward", delay=4) == probes.DelayedReward(delay=4)
+    assert set(OURS) < set(envs.names())
+    assert "gymnax/Breakout-MinAtar" in envs.names()
+
+
+def test_module_and_class() -> None:
+    assert envs.make("envs.probes:DelayedReward", delay=2) == probes.DelayedReward(delay=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "static", "error", "sentence"),
+    [
+        ("cartpol", {}, ValueError, "There is no environment 'cartpol'; did you mean 'cartpole'"),
+        ("cart-pole", {}, ValueError, "did you mean 'cartpole'"),
+        ("CartPole-v2", {}, ValueError, "'CartPole-v1'"),
+        ("MountainCar", {}, ValueError, "'mountain-car'"),
+        ("gymnax/breakout-minatar", {}, ValueError, "did you mean 'gymnax/Breakout-MinAtar'"),
+        ("Breakout-MinAtar", {}, ValueError, "did you mean 'gymnax/Breakout-MinAtar'"),
+        ("delayed-reward", {}, ValueError, "did you mean 'probe/delayed-reward'"),
+        ("zzz", {}, ValueError, "There is no environment 'zzz'; known are cartpole, pendulum"),
+        ("cartpole", {"gravity": 9.8}, ValueError, "'cartpole' has no static field 'gravity'; it has no static fields"),
+        ("probe/delayed-reward", {"dealy": 2}, ValueError, "no static field 'dealy'; did you mean 'delay'"),
+        ("probe/delayed-reward", {"delay": 0}, ValueError, "delay is 0; it takes a whole number of at least 1"),
+        ("gymnax/Catch-bsuite", {"row": 3}, ValueError, "no static field 'row'; its static fields are rows, columns"),
+        ("gymnax/Catch-bsuite", {"rows": [3]}, TypeError, "cannot be hashed"),
+        ("no_such_module:Env", {}, ValueError, "There is no module 'no_such_module'"),
+        ("envs.probes:DelayedRewards", {}, ValueError, "defines no 'DelayedRewards'; did you mean 'DelayedReward'"),
+        ("envs.registry:Row", {}, TypeError, r"is a subclass of envs\.Environment"),
+    ],
+)
+def test_bad_names_and_fields_get_one_sentence(name: str, static: dict, error: type, sentence: str) -> None:
+    with pytest.raises(error, match=sentence) as caught:
+        envs.make(name, **static)
+    assert "\n" not in str(caught.value)
+
+
+def test_equal_environments_share_a_compilation() -> None:
+    for name in ("acrobot", "gymnax/Catch-bsuite"):
+        first, second = envs.make(name), envs.make(name)
+        traces = []
+
+        def reset(env: base.Environment, key: jax.Array, traces: list = traces) -> Any:
+            traces.append(env)
+            return env.reset_env(key, env.default_params)
+
+        compiled = jax.jit(reset, static_argnums=0)
+        compiled(first, jax.random.key(0))
+        compiled(second, jax.random.key(1))
+        assert len(traces) == 1
+    assert envs.make("gymnax/Catch-bsuite") is not None
+    assert envs.make("gymnax/Catch-bsuite", rows=8) != envs.make("gymnax/Catch-bsuite")
+    assert envs.make("gymnax/Catch-bsuite", rows=8, columns=5) == envs.make("gymnax/Catch-bsuite", columns=5, rows=8)
+
+
+def test_an_adapter_first_used_inside_a_trace_leaks_nothing() -> None:
+    # DeepSea draws random numbers in its constructor.
+    env = adapter.GymnaxEnvironment("DeepSea-bsuite", (("size", 5),))
+    obs, _ = jax.jit(lambda key: env.reset_env(key, env.default_params))(jax.random.key(0))
+    again, _ = jax.jit(lambda key: env.reset_env(key, env.default_params))(jax.random.key(0))
+    np.testing.assert_array_equal(obs, again)
+
+
+def test_deep_sea_keeps_its_own_step() -> None:
+    """Its count of bad episodes outlives the automatic reset, which the common step would clear."""
+    env = envs.make("gymnax/DeepSea-bsuite")
+    obs, state = env.reset(jax.random.key(0))
+    for i in range(3 * env.default_params.max_steps_in_episode):
+        key = jax.random.key(i)
+        wrong = 1 - state.action_mapping[state.row, state.column]
+        obs, state, _, terminated, truncated, _ = env.step(key, state, wrong)
+    assert bool(terminated | truncated) and obs.dtype == jnp.float32
+    assert int(state.total_bad_episodes) == 3
+
+
+def test_import_is_lazy() -> None:
+    """`import envs` alone loads neither JAX nor gymnax, and offers what it says."""
+    code = "import sys, envs; assert 'jax' not in sys.modules and 'gymnax' not in sys.modules; print(len(dir(envs)))"
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert time.perf_counter() - start < 5  # an interpreter's own start, on a busy machine
+    assert callable(envs.check) and issubclass(envs.ContractError, AssertionError)
+    with pytest.raises(AttributeError, match="no attribute 'cheque'"):
+        envs.cheque  # type: ignore[attr-defined]  # noqa: B018
+
+
+# --- probes ------------------------------------------------------------------------------
+
+
+def play(env: Any, steps: int = 200) -> dict[bytes, list[float]]:
+    """Discounted returns of whole episodes, by first observation and by every later one, best actions taken.
+
+    The independent way to the values: play, then add up what came after each visit.
+    """
+    params, best = env.default_params, env.best_actions()
+    listed = env.observations()
+    curve = 0.9 ** np.arange(steps + 1)
+    found: dict[bytes, list[float]] = {}
+    for seed in range(8):
+        obs, state = env.reset_env(jax.random.key(seed), params)
+        visits, rewards = [], []
+        for _ in range(steps):
+            index = int(np.argmax(np.all(listed == np.asarray(obs), axis=1)))
+            assert np.array_equal(listed[index], obs)
+            action = jnp.zeros((1,)) if env.continuous else jnp.int32(0)
+            action = action if best is None else jnp.asarray(best[index])
+            visits.append(listed[index].tobytes())
+            obs, state, reward, terminated, _ = env.step_env(jax.random.key(0), state, action, params)
+            rewards.append(float(reward))
+            if terminated:
+                break
+        for t, visit in enumerate(visits):
+            rest = np.array(rewards[t:])
+            found.setdefault(visit, []).append(float(rest @ curve[: len(rest)]))
+        if not terminated:  # for ever: the first visit alone has (almost) all of its rewards before it
+            found = {visit: values[:1] for visit, values in found.items()}
+            break
+    return found
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+@pytest.mark.parametrize("name", PROBES)
+def test_values_are_the_returns_of_the_best_actions(name: str, continuous: bool) -> None:
+    env: Any = envs.make(name, continuous=continuous)
+    found = play(env)
+    curve = 0.9 ** np.arange(101)
+    for lam in (0.0, 0.5, 1.0):  # under an exponential discount all have the same fixed point
+        values = env.values(curve, lam)
+        assert len(found) == len(values)
+        for obs, value in zip(env.observations(), values, strict=True):
+            # Rewards are sums of float32 of size 1; what 200 steps leave out of the infinite sum is 10 * 0.9**200.
+            np.testing.assert_allclose(found[obs.tobytes()], value, rtol=1e-6)
+
+
+def test_values_without_an_exponential() -> None:
+    curve = 1 / (1 + 0.5 * np.arange(20))
+    g1, g2, g3 = curve[1:4]
+    np.testing.assert_allclose(probes.DelayedReward().values(curve, 0.3), [g1, 1])
+    np.testing.assert_allclose(probes.DelayedReward(delay=3).values(curve), [g3, g2, g1, 1])
+    np.testing.assert_allclose(probes.DelayedReward(delay=2).values(curve, 0.0), [g1 * g1, g1, 1])
+    np.testing.assert_allclose(probes.OnlyTerminates().values(curve), [1 + g1 + g2, 1 + g1, 1])
+    for lam in (0.0, 0.5, 1.0):
+        np.testing.assert_allclose(probes.OnlyTruncates().values(curve, lam), [1 / (1 - g1)])
+    first = (1 + g1) / (1 - g2)
+    np.testing.assert_allclose(probes.OnlyTruncates(steps=2).values(curve), [first, 1 + g1 * first])
+
+
+def test_a_curve_that_is_too_short_is_refused() -> None:
+    with pytest.raises(ValueError, match="curve has 2 entries; a chain of 4 states needs at least 5"):
+        probes.DelayedReward(delay=3).values(np.ones(2))
+
+
+def test_wrong_actions_cost() -> None:
+    for continuous in (False, True):
+        env = probes.ActionAndObservationDependent(continuous=continuous)
+        for obs, best, value in zip(env.observations(), env.best_actions(), env.values(np.ones(2)), strict=True):
+            state = probes.ProbeState(jnp.int32(0), jnp.float32(obs[0]))
+            worst = jnp.asarray(-best if continuous else 1 - best)
+            _, _, reward, terminated, _ = env.step_env(jax.random.key(0), state, worst, env.default_params)
+            assert float(reward) == -value and bool(terminated)
+
+
+def test_probes_end_as_they_say() -> None:
+    truncates, terminates = probes.OnlyTruncates(steps=3), probes.OnlyTerminates(steps=3)
+    for env, ends in ((truncates, (False, True)), (terminates, (True, False))):
+        _, state = env.reset(jax.random.key(0))
+        flags = []
+        for i in range(3):
+            _, state, _, terminated, truncated, _ = env.step(jax.random.key(i), state, jnp.int32(0))
+            flags.append((bool(terminated), bool(truncated)))
+        assert flags == [(False, False), (False, False), ends]
+
+
+def test_fields_are_static() -> None:
+    for name in OURS:
+        env = envs.make(name)
+        assert dataclasses.is_dataclass(env) and hash(env) == hash(envs.make(name))
