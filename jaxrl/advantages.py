@@ -30,7 +30,7 @@ def ugae(
       lam: scalar in [0, 1], traced; 1 gives Monte Carlo returns, 0 one-step targets.
       reward: `[T, *B]`.
       value: `[T, *B]`, of the observation before the step.
-      next_value: `[T, *B]`, of the observation after it, before any reset.
+      next_value: `[T, *B]`, of the observation after it, before any reset; within an episode, the next step's `value`.
       terminated: bool `[T]`, `[T, ...]` or `[T, *B]` (trailing axes are shared); the episode ended in a state of
         value 0.
       done: likewise; terminated or truncated. A truncation bootstraps from `next_value`; where both hold, termination
@@ -44,7 +44,7 @@ def ugae(
 
     Source: Kwiatkowski et al. (2023), UGAE; it is linear in the discount curve, hence the mixture.
     """
-    reward = jnp.asarray(reward, jnp.float32)
+    reward = _checked_reward(reward)
     value = _like_reward("value", value, reward)
     target = _targets(discount, lam, reward, next_value, terminated, done)
     return target - value, target
@@ -80,7 +80,7 @@ def lambda_returns(gamma: Any, lam: Any, reward: Any, next_value: Any, terminate
 
     Source: Sutton and Barto (2018), section 12.2.
     """
-    return _targets(gamma, lam, jnp.asarray(reward, jnp.float32), next_value, terminated, done)
+    return _targets(gamma, lam, _checked_reward(reward), next_value, terminated, done)
 
 
 def monte_carlo(discount: Any, reward: Any, next_value: Any, terminated: Any, done: Any) -> jax.Array:
@@ -93,12 +93,10 @@ def monte_carlo(discount: Any, reward: Any, next_value: Any, terminated: Any, do
     Returns:
       `[T, *B]`, sum_l Gamma(l) r_{t+l} + Gamma(n) V_{t+n}, with n the steps left and V 0 after a termination.
     """
-    return _targets(discount, 1.0, jnp.asarray(reward, jnp.float32), next_value, terminated, done)
+    return _targets(discount, 1.0, _checked_reward(reward), next_value, terminated, done)
 
 
 def _targets(discount: Any, lam: Any, reward: jax.Array, next_value: Any, terminated: Any, done: Any) -> jax.Array:
-    if reward.ndim == 0 or reward.shape[0] == 0:
-        raise ValueError(f"reward must be time-major, [T, *B] with T at least 1, got the shape {reward.shape}.")
     next_value = _like_reward("next_value", next_value, reward)
     terminated = _flag("terminated", terminated, reward)
     last = (terminated | _flag("done", done, reward)).at[-1].set(True)
@@ -199,6 +197,13 @@ def _quadrature_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tupl
 
 
 _quadrature_targets.defjvp(_quadrature_jvp, symbolic_zeros=True)
+
+
+def _checked_reward(reward: Any) -> jax.Array:
+    reward = jnp.asarray(reward, jnp.float32)
+    if reward.ndim == 0 or reward.shape[0] == 0:
+        raise ValueError(f"reward must be time-major, [T, *B] with T at least 1, got the shape {reward.shape}.")
+    return reward
 
 
 def _like_reward(name: str, array: Any, reward: jax.Array) -> jax.Array:

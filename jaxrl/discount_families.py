@@ -67,15 +67,18 @@ class Family:
     def __hash__(self) -> int:
         return hash((type(self), str(self)))
 
+    def is_single(self) -> bool:
+        """Whether this is one discount with known parameters, neither a stack nor traced."""
+        return is_concrete(self) and not any(np.ndim(leaf) for leaf in jax.tree.leaves(self))
+
     def __str__(self) -> str:
         """The string that parses back to this discount (the `repr` of traced or stacked ones)."""
-        parameters = [getattr(self, field.name) for field in dataclasses.fields(self)]  # pyright: ignore
-        if not is_concrete(parameters) or any(np.ndim(p) for p in jax.tree.leaves(parameters)):
+        if not self.is_single():
             return repr(self)
-        parts = [
-            f"{field.name}=({p})" if isinstance(p, Family) else f"{field.name}={format_number(p)}"
-            for field, p in zip(dataclasses.fields(self), parameters, strict=True)  # pyright: ignore
-        ]
+        parts = []
+        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
+            value = getattr(self, field.name)
+            parts.append(f"{field.name}=" + (f"({value})" if isinstance(value, Family) else format_number(value)))
         return f"{self.prefix}:{','.join(parts)}"
 
 
@@ -205,6 +208,9 @@ class Truncated(Family):
             horizon = (np if is_concrete(self) else jnp).minimum(horizon, form.horizon)
         return dataclasses.replace(form, horizon=horizon, has_mixture=False)
 
+    def is_single(self) -> bool:
+        return is_concrete(self) and self.inner.is_single() and np.ndim(self.horizon) == 0
+
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
 class Tabulated(Family):
@@ -234,8 +240,11 @@ class Tabulated(Family):
         zero = 0.0 * self.values[..., 0]
         return Form(mu=1.0 + zero, step=zero, table=self.values, tail=zero, has_mixture=False)
 
+    def is_single(self) -> bool:
+        return is_concrete(self) and np.ndim(self.values) == 1
+
     def __str__(self) -> str:
-        if not is_concrete(self.values) or np.ndim(self.values) != 1:
+        if not self.is_single():
             return repr(self)
         return f"{self.prefix}:{','.join(format_number(value) for value in np.asarray(self.values))}"
 
