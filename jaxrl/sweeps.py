@@ -80,7 +80,7 @@ class Sweep:
         raise ValueError(f"No setting has {asked}: {listed}.")
 
 
-def grid(base: Any, values: Mapping[str, Sequence[Any]]) -> Sweep:
+def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
     """Every combination of the values.
 
     Args:

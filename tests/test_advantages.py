@@ -283,7 +283,7 @@ def test_the_part_that_does_not_apply_changes_no_bit(one, other):
 
 def test_parameters_and_lam_map_under_vmap():
     data = rollout(12, (32, 2))
-    mus, lams = np.float32([0.9, 0.98, 1.0]), np.float32([0.0, 0.95, 1.0])
+    mus, lams = np.asarray([0.9, 0.98, 1.0], np.float32), np.asarray([0.0, 0.95, 1.0], np.float32)
     mapped = jax.vmap(lambda mu, lam: ugae(BetaWeighted(mu, 0.5), lam, *data)[0])(mus, lams)
     for row, mu, lam in zip(mapped, mus, lams, strict=True):
         assert_close(row, np.asarray(jitted(BetaWeighted(mu, 0.5), lam, *data)[0], np.float64))
@@ -361,8 +361,8 @@ def test_gradients_through_rewards_values_and_lam(discount):
 
     slopes = jax.grad(total, argnums=(0, 1, 2, 3))(0.9, reward, value, next_value)
 
-    def exact(lam, *arrays):
-        return (weight * reference.ugae(curve, lam, *arrays, terminated, done)[0]).sum()
+    def exact(lam, reward, value, next_value):
+        return (weight * reference.ugae(curve, lam, reward, value, next_value, terminated, done)[0]).sum()
 
     difference = (exact(0.9 + 1e-6, *data[:3]) - exact(0.9 - 1e-6, *data[:3])) / 2e-6
     assert float(slopes[0]) == pytest.approx(difference, rel=0.01)
@@ -382,7 +382,9 @@ def memory(discount, length, derivative):
 
     call = jax.grad(total) if derivative else total
     compiled = jax.jit(call).lower(discount, *rollout(0, (length, 4))).compile()
-    return compiled.memory_analysis().temp_size_in_bytes
+    analysis = compiled.memory_analysis()
+    assert analysis is not None
+    return analysis.temp_size_in_bytes
 
 
 @pytest.mark.parametrize("derivative", [False, True], ids=["value", "gradient"])
