@@ -126,7 +126,8 @@ def train(
     check_choice("precision", precision, PRECISIONS)
     seed_list = _seeds(seeds)
     sweep = hparams if isinstance(hparams, Sweep) else None
-    batched = _settings(algo, hparams, int(points[-1]) * algo.env_steps_per_iteration)
+    batched = _settings(algo, hparams)
+    prepared = _prepare(algo, batched, int(points[-1]) * algo.env_steps_per_iteration)
     batched_params = _env_settings(algo, env_params, sweep)
     num_settings = 1 if sweep is None else len(sweep)
     layout = plan_layout(num_settings * len(seed_list), block, devices)
@@ -137,7 +138,7 @@ def train(
 
     arguments = (
         layout.spread(np.tile(np.asarray(seed_list, np.uint32), num_settings)),
-        jax.tree.map(every_run, batched),
+        jax.tree.map(every_run, prepared),
         jax.tree.map(every_run, batched_params),
     )
     shape = (num_settings, len(seed_list))
@@ -299,8 +300,8 @@ def _float32(hparams: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), hparams)
 
 
-def _settings(algo: Algorithm, hparams: Any, env_steps: int) -> Any:
-    """Prepared hyper-parameters with leaves float32 `[num_settings]`, on the host."""
+def _settings(algo: Algorithm, hparams: Any) -> Any:
+    """Hyper-parameters with leaves float32 `[num_settings]`, on the host."""
     single = algo.hparams if hparams is None else hparams
     if isinstance(hparams, Sweep):
         single = hparams.hparams
@@ -308,9 +309,13 @@ def _settings(algo: Algorithm, hparams: Any, env_steps: int) -> Any:
         raise TypeError(
             f"hparams must be a {type(algo.hparams).__name__} or a Sweep of them, got {type(single).__name__}"
         )
-    if not isinstance(hparams, Sweep):
-        single = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32)[None], single)
-    prepared = algo.prepare(with_run_length(single, env_steps))
+    if isinstance(hparams, Sweep):
+        return single
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32)[None], single)
+
+
+def _prepare(algo: Algorithm, batched: Any, env_steps: int) -> Any:
+    prepared = algo.prepare(with_run_length(batched, env_steps))
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), prepared)
 
 
