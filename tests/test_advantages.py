@@ -136,8 +136,8 @@ def test_ugae_is_the_double_loop_at_any_length(name, parameters, family, length)
 def test_mixture_scan_and_lag_form_agree(length, lam):
     data = rollout(1, (length, 3), ends=0.01)
     for discount in (Exponential(0.99), QuasiHyperbolic(0.8, 0.98), BetaWeighted(0.99, 0.5), Hyperbolic(0.02)):
-        lag_form = ugae(Tabulated(discount.curve(length)), lam, *data)[0]
-        assert_close(ugae(discount, lam, *data)[0], np.asarray(lag_form, np.float64))
+        lag_form = jitted(Tabulated(discount.curve(length)), lam, *data)[0]
+        assert_close(jitted(discount, lam, *data)[0], np.asarray(lag_form, np.float64))
 
 
 @pytest.mark.parametrize("mu", [0.999, 0.9999, 1.0])
@@ -172,7 +172,7 @@ def test_exponential_is_gae(lam):
 def test_ugae_is_linear_in_the_curve(lam):
     data = rollout(4, (64, 2))
     one, other = BetaWeighted(0.9, 1.0).curve(64), FixedHorizon(20).curve(64)
-    targets = [ugae(Tabulated(curve), lam, *data)[1] for curve in (one, other, 0.25 * one + 0.75 * other)]
+    targets = [jitted(Tabulated(curve), lam, *data)[1] for curve in (one, other, 0.25 * one + 0.75 * other)]
     assert_close(targets[2], np.asarray(0.25 * targets[0] + 0.75 * targets[1], np.float64))
 
 
@@ -180,7 +180,7 @@ def test_undiscounted_is_gae_without_discount():
     data = consistent(5, (64, 2))
     exact = np.stack([reference.gae(1.0, np.float32(0.95), *[x[:, b] for x in data]) for b in range(2)], axis=1)
     for discount in (1, BetaWeighted(1, 0.5), Hyperbolic(0), FixedHorizon(65), Tabulated(np.ones(65))):
-        assert_close(ugae(discount, 0.95, *data)[0], exact)
+        assert_close(jitted(discount, 0.95, *data)[0], exact)
 
 
 def test_myopic_is_the_reward_alone():
@@ -188,7 +188,7 @@ def test_myopic_is_the_reward_alone():
     for discount in (0, FixedHorizon(1), Tabulated([1]), QuasiHyperbolic(0, 0.9), BetaWeighted(0, 0)):
         for lam in LAMS:
             # A mixture weighs the reward twice, and the weights add up to 1 within rounding.
-            np.testing.assert_allclose(ugae(discount, lam, *data)[1], data[0], rtol=1e-6)
+            np.testing.assert_allclose(jitted(discount, lam, *data)[1], data[0], rtol=1e-6)
 
 
 def test_one_step_targets_see_the_first_step_alone():
@@ -197,7 +197,7 @@ def test_one_step_targets_see_the_first_step_alone():
     k = 0.02 / 0.98
     exact = reward + 0.98 * np.where(terminated, 0, next_value).astype(np.float64)
     for discount in (0.98, BetaWeighted(0.98, 0.5), BetaWeighted(0.98, 2), Hyperbolic(k), Tabulated([1, 0.98])):
-        assert_close(ugae(discount, 0, *data)[1], exact)
+        assert_close(jitted(discount, 0, *data)[1], exact)
 
 
 @pytest.mark.parametrize("discount", [0.98, "beta:0.98,0.5", "fixed:9"])
