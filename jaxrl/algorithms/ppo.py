@@ -231,13 +231,14 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: nn.Module | 
     batch_axes = 1 + len(agents)
 
     def apply(params: Any, obs: Any, axes: int) -> tuple[jax.Array, jax.Array]:
-        function = network.apply
+        function: Any = network.apply
         for _ in range(axes):
             function = jax.vmap(function, in_axes=(None, 0))
         return function(params, obs)
 
     def prepare_hparams(hparams: PPOHParams) -> PPOHParams:
-        return hparams.replace(
+        return dataclasses.replace(
+            hparams,
             discount=prepare(hparams.discount, config.num_steps),
             log_std_init=_effective("log_std_init", hparams.log_std_init, head.continuous),
             observation_clip=_effective("observation_clip", hparams.observation_clip, config.normalise_observation),
@@ -245,7 +246,7 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: nn.Module | 
         )
 
     def see(policy: PPOPolicy, obs: Any) -> Any:
-        if policy.observations is None:
+        if policy.observations is None or policy.observation_clip is None:
             return obs
         return normalise(policy.observations, obs, policy.observation_clip)
 
@@ -262,7 +263,8 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: nn.Module | 
         rewards = None
         if config.normalise_reward:
             rewards = (init_statistics(jax.ShapeDtypeStruct((), jnp.float32)), jnp.zeros((config.num_envs, *agents)))
-        optimiser = _optimiser(hparams, hparams.lr).init((policy.params, policy.log_std))
+        weights: Any = (policy.params, policy.log_std)
+        optimiser = _optimiser(hparams, hparams.lr).init(weights)
         carry = reset_all(env, reset_key, env_params, config.num_envs)
         return PPOState(policy, optimiser, carry, rewards, jnp.zeros(()))
 
@@ -363,13 +365,13 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: nn.Module | 
         reward, rewards = scale_rewards(state, steps, hparams.discount, hparams.reward_clip)
         samples = samples_of(state.policy, steps, reward, hparams)
         lr = hparams.lr * learning_rate_share(state.env_steps, hparams)
-        weights, optimiser, metrics = learn(
+        (params, log_std), optimiser, metrics = learn(
             learn_key, (state.policy.params, state.policy.log_std), state.optimiser, samples, hparams, lr
         )
         observations = state.policy.observations
         if observations is not None:
             observations = update_statistics(observations, steps.obs, steps.active.astype(jnp.float32))
-        policy = PPOPolicy(*weights, observations, state.policy.observation_clip)
+        policy = PPOPolicy(params, log_std, observations, state.policy.observation_clip)
         metrics["explained_variance"] = explained_variance(samples.value, samples.target, samples.weight)
         metrics["learning_rate"] = lr
         metrics["reset_reuse"] = reused.astype(jnp.float32)
@@ -383,11 +385,11 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: nn.Module | 
 
     defaults = PPOHParams()
     if not head.continuous:
-        defaults = defaults.replace(log_std_init=None)
+        defaults = dataclasses.replace(defaults, log_std_init=None)
     if not config.normalise_observation:
-        defaults = defaults.replace(observation_clip=None)
+        defaults = dataclasses.replace(defaults, observation_clip=None)
     if not config.normalise_reward:
-        defaults = defaults.replace(reward_clip=None)
+        defaults = dataclasses.replace(defaults, reward_clip=None)
     return Algorithm(
         name="ppo",
         env=env,
