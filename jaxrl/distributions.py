@@ -124,9 +124,7 @@ def _several_categoricals(sizes: tuple[int, ...]) -> ActionHead:
         continuous=False,
         noise=lambda key, shape: jax.random.gumbel(key, (*shape, sum(sizes))),
         sample=sample,
-        mode=lambda outputs, mask: jnp.stack(
-            [h.mode(part, allowed) for h, part, allowed in branches(outputs, mask)], -1
-        ),
+        mode=mode,
         log_prob=log_prob,
         entropy=entropy,
         to_env=lambda raw: tuple(raw[..., i] for i in range(len(sizes))),
@@ -140,8 +138,9 @@ def _normal(space: spaces.Box) -> ActionHead:
     high = np.broadcast_to(np.asarray(space.high, np.float64), shape).reshape(size)
     largest = float(np.finfo(np.float32).max)
     bounded = (low > -largest) & (high < largest)
-    centre = np.where(bounded, (low + high) / 2, 0.0).astype(np.float32)
-    half_width = np.where(bounded, (high - low) / 2, 1.0).astype(np.float32)
+    lower, upper = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+    centre = ((lower + upper) / 2).astype(np.float32)
+    half_width = ((upper - lower) / 2).astype(np.float32)
 
     def distribution(outputs: jax.Array, log_std: jax.Array) -> distrax.Distribution:
         scale = jnp.broadcast_to(jnp.exp(log_std), outputs.shape)
