@@ -6,7 +6,8 @@ import jax.numpy as jnp
 
 def weighted_mean(x: jax.Array, weight: jax.Array) -> jax.Array:
     """Mean of `x` weighted by `weight`, both `[*B]`; 0 where all weights are 0."""
-    return jnp.sum(x * weight) / jnp.maximum(jnp.sum(weight), 1.0)
+    total = jnp.sum(weight)
+    return jnp.sum(x * weight) / jnp.where(total > 0, total, 1.0)
 
 
 def standardise(x: jax.Array, weight: jax.Array) -> jax.Array:

@@ -43,12 +43,12 @@ def update_statistics(statistics: RunningStatistics, batch: Any, weight: jax.Arr
     """
     added = jnp.sum(weight)
     total = statistics.count + added
-    fraction = added / jnp.maximum(total, 1.0)
+    fraction = added / jnp.where(total > 0, total, 1.0)
     axes = tuple(range(weight.ndim))
 
     def merge(mean: jax.Array, variance: jax.Array, leaf: jax.Array) -> tuple[jax.Array, jax.Array]:
         leaf = leaf.astype(jnp.float32)
-        w = weight.reshape(weight.shape + (1,) * (leaf.ndim - weight.ndim)) / jnp.maximum(added, 1.0)
+        w = weight.reshape(weight.shape + (1,) * (leaf.ndim - weight.ndim)) / jnp.where(added > 0, added, 1.0)
         batch_mean = jnp.sum(leaf * w, axes)
         batch_variance = jnp.sum(jnp.square(leaf - batch_mean) * w, axes)
         shift = batch_mean - mean
