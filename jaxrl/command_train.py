@@ -14,10 +14,11 @@ import tyro
 
 import envs
 import jaxrl
-from jaxrl import algorithms
+from jaxrl import algorithms, presets
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.command_parsing import CommandError, parse
 from jaxrl.discounting import Discount, as_discount
+from jaxrl.presets import Preset
 
 DEFAULT_ENV_STEPS = 500_000
 
@@ -42,14 +43,17 @@ def run_train(args: Sequence[str]) -> None:
     for path in {**fixed, **swept}:
         if getattr(algo.hparams, path) is None:
             raise CommandError(f"--hparams.{path} has no effect under this configuration of {name} on {environment}")
-    algo = algo._replace(hparams=dataclasses.replace(algo.hparams, **fixed))
+    tuned = {} if defaults.preset is None else {k: v for k, v in defaults.preset.hparams.items() if k not in fixed}
+    algo = algo._replace(hparams=dataclasses.replace(algo.hparams, **tuned, **fixed))
     # One value of an environment's parameter is a sweep of length one, so that the run directory tells it.
     fixed_params, swept_params = _split("env", options.env, defaults.env)
     paths = swept | {f"env.{path}": values for path, values in swept_params.items()}
     paths |= {f"env.{path}": [value] for path, value in fixed_params.items()}
 
-    if defaults.from_preset:
-        print(f"Settings of the preset for {name} on {environment}, but for the options given (--no-preset: without).")
+    if defaults.preset is not None:
+        print(
+            f"Starting from the preset for {name} on {environment} (--no-preset starts from the defaults).", flush=True
+        )
     seeds = options.seeds[0] if len(options.seeds) == 1 else options.seeds
     result = jaxrl.train(
         algo,
@@ -67,25 +71,42 @@ def run_train(args: Sequence[str]) -> None:
     print(result.table())
     if options.out is not None:
         print(f"Wrote {options.out} (next: jaxrl plot {options.out})")
+    if result.metrics.attrs["interrupted"]:
+        raise KeyboardInterrupt
 
 
 @dataclasses.dataclass(frozen=True)
 class _Defaults:
-    """Where the options start from: a preset's values or the algorithm's own."""
+    """Where the options start from: a preset, or the algorithm's own defaults where there is none."""
 
-    config: Any
-    hparams: Mapping[str, Any]
-    env: Mapping[str, Any]
-    env_steps: int
-    from_preset: bool
+    algo: Algorithm
+    preset: Preset | None
+
+    @property
+    def hparams(self) -> dict[str, Any]:
+        """Every hyper-parameter, those included that have no effect (None) until the configuration gives them one."""
+        effective = {name: leaf for name, leaf in _leaves(self.algo.hparams).items() if leaf is not None}
+        return _leaves(type(self.algo.hparams)()) | effective
+
+    @property
+    def env(self) -> dict[str, Any]:
+        """The environment's parameters that are single numbers."""
+        return {name: leaf for name, leaf in _leaves(self.algo.env.default_params).items() if np.ndim(leaf) == 0}
+
+    @property
+    def env_steps(self) -> int:
+        """The length of a run."""
+        return DEFAULT_ENV_STEPS if self.preset is None else self.preset.env_steps
 
 
 def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) -> tuple[Any, _Defaults]:
-    base = _build(name, environment)
-    defaults = _defaults(base, name, environment, preset="--no-preset" not in args)
+    if any(arg.partition("=")[0] == "--hparams.gamma" for arg in args):
+        raise CommandError("gamma is not a field: use --hparams.discount, such as 0.98 or beta:0.98,0.5")
+    preset = None if {"--no-preset", "--no_preset"} & set(args) else presets.find(name, environment)
+    algo = _build(name, environment) if preset is None else preset.algo
+    defaults = _Defaults(algo, preset)
     description = f"Train {name} on {environment}: every seed under every setting, in one call."
-    options = parse(_options_class(base, defaults), _named_discount(args), prog, description)
-    return options, defaults
+    return parse(_options_class(defaults), args, prog, description), defaults
 
 
 def _build(name: str, environment: str, config: Any = None) -> Algorithm:
@@ -94,22 +115,15 @@ def _build(name: str, environment: str, config: Any = None) -> Algorithm:
     return builder(envs.make(environment), config)
 
 
-def _defaults(base: Any, name: str, environment: str, preset: bool) -> _Defaults:
-    hparams = _leaves(type(base.hparams)()) | {
-        name: leaf for name, leaf in _leaves(base.hparams).items() if leaf is not None
-    }
-    env = {name: leaf for name, leaf in _leaves(base.env.default_params).items() if np.ndim(leaf) == 0}
-    return _Defaults(base.config, hparams, env, DEFAULT_ENV_STEPS, False)
-
-
 def _leaves(values: Any) -> dict[str, Any]:
     return {field.name: getattr(values, field.name) for field in dataclasses.fields(values)}
 
 
-def _options_class(base: Any, defaults: _Defaults) -> type:
+def _options_class(defaults: _Defaults) -> type:
     """The dataclass whose fields are the options of `jaxrl train ALGORITHM ENVIRONMENT`."""
-    hparams = _values_class(type(base.hparams), defaults.hparams)
-    env = _values_class(type(base.env.default_params), defaults.env)
+    algo = defaults.algo
+    hparams = _values_class(type(algo.hparams), defaults.hparams)
+    env = _values_class(type(algo.env.default_params), defaults.env)
 
     def option(name: str, kind: Any, default: Any, text: str) -> tuple[str, Any, Any]:
         return name, Annotated[kind, tyro.conf.arg(help=text)], dataclasses.field(default=default)
@@ -127,7 +141,7 @@ def _options_class(base: Any, defaults: _Defaults) -> type:
         option("force", tyro.conf.FlagCreatePairsOff[bool], False, "Overwrite a result that is there already."),
         option("no_progress", tyro.conf.FlagCreatePairsOff[bool], False, "Show no progress."),
         option("no_preset", tyro.conf.FlagCreatePairsOff[bool], False, "Start from defaults, not from the preset."),
-        option("config", type(defaults.config), defaults.config, "What is static: a value each."),
+        option("config", type(algo.config), algo.config, "What is static: a value each."),
         ("hparams", hparams, dataclasses.field(default_factory=hparams)),
         ("env", env, dataclasses.field(default_factory=env)),
     ]
@@ -197,10 +211,3 @@ def _value(option: str, text: str, default: Any) -> Any:
             raise CommandError(f"{option} takes whole numbers, but got {text!r}")
         return int(number)
     return number
-
-
-def _named_discount(args: Sequence[str]) -> Sequence[str]:
-    for arg in args:
-        if arg.partition("=")[0] == "--hparams.gamma":
-            raise CommandError("gamma is not a field: use --hparams.discount, such as 0.98 or beta:0.98,0.5")
-    return args

@@ -159,6 +159,21 @@ def test_the_help_of_train_names_every_field(capsys: pytest.CaptureFixture[str])
     assert "(default: exp:gamma=" in shown
 
 
+def test_a_preset_is_where_options_start(capsys: pytest.CaptureFixture[str]):
+    from jaxrl import PPOHParams, preset
+
+    tuned = preset("ppo", "pendulum")
+    shown = {}
+    for option in ("--help", "--no-preset --help"):
+        with pytest.raises(SystemExit):
+            cli.main(["train", "ppo", "Pendulum-v1", *option.split()])
+        shown[option] = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert tuned.hparams["lr"] != PPOHParams().lr
+    assert f"at the start. (default: {tuned.hparams['lr']})" in shown["--help"]
+    assert f"Environment steps of each run. (default: {tuned.env_steps})" in shown["--help"]
+    assert f"at the start. (default: {PPOHParams().lr})" in shown["--no-preset --help"]
+
+
 @pytest.mark.parametrize("command", ["train", "plot", "evaluate", "render", "envs", "version"])
 def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as end:
