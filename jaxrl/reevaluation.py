@@ -53,7 +53,9 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
         def act(key: jax.Array, obs: jax.Array, greedy: jax.Array, mask: jax.Array | None) -> jax.Array:
             return algo.act(key, policy, obs, greedy, mask)
 
-        return evaluate(algo.env, dataclasses.replace(params, **values), act, run_key, num_episodes, lambda t, weight: weight)
+        return evaluate(
+            algo.env, dataclasses.replace(params, **values), act, run_key, num_episodes, lambda t, weight: weight
+        )
 
     policies = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), result.policies)
     arguments = (policies, jax.tree.map(jnp.asarray, values), jnp.tile(seed_keys, runs[0]))
