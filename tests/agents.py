@@ -1,0 +1,106 @@
+"""A crowd so small that every number of an episode is known beforehand."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from envs.base import Environment, EnvParams, EnvState, MetricRule, spaces
+
+NUM_ACTIONS = 3
+
+
+@struct.dataclass
+class CrowdParams(EnvParams):
+    """Parameters of the crowd.
+
+    Attributes:
+      pay: what an action is worth.
+      max_steps_in_episode: the time limit.
+    """
+
+    pay: jax.Array | float = 1.0
+    max_steps_in_episode: jax.Array | int = 100
+
+
+@struct.dataclass
+class CrowdState(EnvState):
+    """The crowd.
+
+    Attributes:
+      time: int32 `[]`.
+      total: float32 `[N]`, the sum of each agent's actions.
+    """
+
+    time: jax.Array
+    total: jax.Array
+
+
+@dataclass(frozen=True)
+class Crowd(Environment):
+    """Agent i acts for i + 2 steps, then stands still; the episode ends with the last agent.
+
+    An active agent i earns `pay * (i + 1) * action`, others 0. Observations `[N, 2]`: the share
+    of the agent's steps that are left, and its actions' sum as a share of the largest possible.
+    Metrics: `acting` (agents that act, summed), `share` (the same as a share of N, its mean) and
+    `total` (an agent's sum of actions on average, its last value).
+
+    Attributes:
+      num_agents: N.
+      masked: whether agent i may not take the action (time + i) modulo 3.
+    """
+
+    num_agents: int = 2
+    masked: bool = False
+
+    @property
+    def default_params(self) -> CrowdParams:
+        return CrowdParams()
+
+    @property
+    def metric_rules(self) -> Mapping[str, MetricRule]:
+        return {"acting": "sum", "share": "mean", "total": "last"}
+
+    def reset_env(self, key: jax.Array, params: CrowdParams) -> tuple[jax.Array, CrowdState]:
+        del key, params
+        state = CrowdState(jnp.zeros((), jnp.int32), jnp.zeros(self.num_agents, jnp.float32))
+        return self._observe(state), state
+
+    def step_env(
+        self, key: jax.Array, state: CrowdState, action: jax.Array, params: CrowdParams
+    ) -> tuple[jax.Array, CrowdState, jax.Array, jax.Array, dict[Any, Any]]:
+        del key
+        active = state.time < self._steps()
+        gain = jnp.where(active, action.astype(jnp.float32), 0.0)
+        state = CrowdState(state.time + 1, state.total + gain)
+        reward = jnp.asarray(params.pay, jnp.float32) * jnp.arange(1, self.num_agents + 1) * gain
+        finished = state.time >= self._steps()
+        metrics = {"acting": jnp.sum(active), "share": jnp.mean(active.astype(jnp.float32)), "total": jnp.mean(state.total)}
+        info = {"active": active, "agent_terminated": finished, "metrics": metrics}
+        return self._observe(state), state, reward, jnp.all(finished), info
+
+    def action_mask(self, state: CrowdState, params: CrowdParams) -> jax.Array | None:
+        del params
+        if not self.masked:
+            return None
+        forbidden = (state.time + jnp.arange(self.num_agents)) % NUM_ACTIONS
+        return jnp.arange(NUM_ACTIONS) != forbidden[:, None]
+
+    def action_space(self, params: CrowdParams | None = None) -> spaces.Discrete:
+        del params
+        return spaces.Discrete(NUM_ACTIONS)
+
+    def observation_space(self, params: CrowdParams | None = None) -> spaces.Box:
+        del params
+        return spaces.Box(0.0, 1.0, (2,))
+
+    def _steps(self) -> jax.Array:
+        return jnp.arange(2, self.num_agents + 2)
+
+    def _observe(self, state: CrowdState) -> jax.Array:
+        steps = self._steps()
+        left = jnp.maximum(steps - state.time, 0) / steps
+        return jnp.stack([left, state.total / (steps * (NUM_ACTIONS - 1))], axis=-1).astype(jnp.float32)
