@@ -78,7 +78,8 @@ class Crowd(Environment):
         state = CrowdState(state.time + 1, state.total + gain)
         reward = jnp.asarray(params.pay, jnp.float32) * jnp.arange(1, self.num_agents + 1) * gain
         finished = state.time >= self._steps()
-        metrics = {"acting": jnp.sum(active), "share": jnp.mean(active.astype(jnp.float32)), "total": jnp.mean(state.total)}
+        share = jnp.mean(active.astype(jnp.float32))
+        metrics = {"acting": jnp.sum(active), "share": share, "total": jnp.mean(state.total)}
         info = {"active": active, "agent_terminated": finished, "metrics": metrics}
         return self._observe(state), state, reward, jnp.all(finished), info
 

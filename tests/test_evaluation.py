@@ -56,7 +56,9 @@ class Decaying(Environment):
 
     @property
     def metric_rules(self) -> Mapping[str, MetricRule]:
-        return {"time_sum": "sum", "time_mean": "mean", "time_last": "last"} | {str(i + 1): "last" for i in range(LIVES)}
+        rules: dict[str, MetricRule] = {str(i + 1): "last" for i in range(LIVES)}
+        rules.update(time_sum="sum", time_mean="mean", time_last="last")
+        return rules
 
     def reset_env(self, key: jax.Array, params: Params) -> tuple[jax.Array, State]:
         state = State(jnp.zeros((), jnp.int32), jax.random.randint(key, (), 1, LIVES + 1))
@@ -122,7 +124,7 @@ def test_whole_episodes_are_what_adding_up_by_hand_gives(limit: int) -> None:
     assert shares[:2].sum() > 0, "some life must be shorter than the limit, so that a NaN follows it"
     episodes = [by_hand(life, limit, 0.9 ** np.arange(LIVES)) for life in range(1, LIVES + 1)]
     for name in episodes[0]:
-        assert_close(metrics[name], shares @ [episode[name] for episode in episodes])
+        assert_close(metrics[name], float(shares @ [episode[name] for episode in episodes]))
     assert_close(metrics["length_sampled"], metrics["length"])
     assert {name for name in metrics if not name.endswith("_sampled")} == {*episodes[0], *"123456"}
     assert all(np.isfinite(value) and np.shape(value) == () for value in metrics.values())
