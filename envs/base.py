@@ -36,6 +36,11 @@ class Environment(gymnax_environment.Environment):
     """
 
     @property
+    def default_params(self) -> Any:
+        """What is tunable, at its usual values: an `EnvParams`, in most cases of a subclass."""
+        return EnvParams()
+
+    @property
     def metric_rules(self) -> Mapping[str, MetricRule]:
         """How each entry of `info["metrics"]` is reduced over an episode."""
         return {}

@@ -84,7 +84,8 @@ class Acrobot(base.Environment):
         """One Runge-Kutta step under torque -max, 0 or max (actions 0, 1, 2)."""
         del key
         torque = (action - 1) * jnp.float32(1) * params.max_torque
-        angle_1, angle_2, velocity_1, velocity_2 = _runge_kutta(state, torque, params)
+        # Behind the barrier, or a CPU compiles the integration anew into each output that reads it.
+        angle_1, angle_2, velocity_1, velocity_2 = jax.lax.optimization_barrier(_runge_kutta(state, torque, params))
         state = AcrobotState(
             time=state.time + 1,
             joint_angle_1=_wrap(angle_1),
