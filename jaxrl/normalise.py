@@ -52,7 +52,7 @@ def update_statistics(statistics: RunningStatistics, batch: Any, weight: jax.Arr
         batch_mean = jnp.sum(leaf * w, axes)
         batch_variance = jnp.sum(jnp.square(leaf - batch_mean) * w, axes)
         shift = batch_mean - mean
-        merged = (1 - fraction) * jnp.where(statistics.count > 0, variance, 0.0) + fraction * batch_variance
+        merged = (1 - fraction) * variance + fraction * batch_variance
         return mean + fraction * shift, merged + fraction * (1 - fraction) * jnp.square(shift)
 
     means, treedef = jax.tree.flatten(statistics.mean)
