@@ -1,12 +1,12 @@
 """How runs are laid out: blocks of fixed width, one after another on every device."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 CPU_BLOCK = 8
 ACCELERATOR_BLOCK = 1024
@@ -19,27 +19,30 @@ class Layout(NamedTuple):
       num_runs: that the user asked for.
       block: runs of one vmap.
       num_blocks: blocks of one device, worked through one after another.
-      mesh: the devices, along one axis `runs`.
+      devices: each has the next `num_blocks * block` runs.
     """
 
     num_runs: int
     block: int
     num_blocks: int
-    mesh: Mesh
+    devices: tuple[Any, ...]
 
     @property
-    def num_slots(self) -> int:
-        """Runs that are computed, padding included."""
-        return self.mesh.size * self.num_blocks * self.block
+    def slots_per_device(self) -> int:
+        """Runs that one device computes, padding included."""
+        return self.num_blocks * self.block
 
-    def spread(self, array: Any) -> jax.Array:
-        """An array `[num_runs, ...]` as `[num_slots, ...]` over the devices; padding repeats runs."""
-        padded = np.asarray(array)[np.arange(self.num_slots) % self.num_runs]
-        return jax.device_put(padded, NamedSharding(self.mesh, P("runs")))
+    def spread(self, tree: Any) -> list[Any]:
+        """Leaves `[num_runs, ...]` as leaves `[slots_per_device, ...]` of each device; padding repeats runs."""
+        slots = np.arange(len(self.devices) * self.slots_per_device).reshape(len(self.devices), -1) % self.num_runs
+        return [
+            jax.device_put(jax.tree.map(lambda leaf, mine=mine: np.asarray(leaf)[mine], tree), device)
+            for mine, device in zip(slots, self.devices, strict=True)
+        ]
 
-    def gather(self, array: jax.Array) -> np.ndarray:
-        """An array `[num_slots, ...]` back on the host as `[num_runs, ...]`."""
-        return np.asarray(array)[: self.num_runs]
+    def gather(self, parts: Sequence[Any]) -> Any:
+        """What `spread` spread, back on the host with leaves `[num_runs, ...]`."""
+        return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(x) for x in leaves])[: self.num_runs], *parts)
 
 
 def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None) -> Layout:
@@ -51,7 +54,7 @@ def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None)
         that leaves the least padding. Results are equal bit for bit at one width only.
       devices: None takes every local device of JAX's default backend.
     """
-    devices = list(jax.local_devices() if devices is None else devices)
+    devices = tuple(jax.local_devices() if devices is None else devices)
     if not devices:
         raise ValueError("devices must name at least one device, got none")
     if block is None:
@@ -62,38 +65,76 @@ def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None)
         raise ValueError(f"block must be a whole number of at least 1, got {block!r}")
     total_blocks = -(-num_runs // block)
     devices = devices[:total_blocks]
-    mesh = Mesh(np.array(devices), ("runs",), axis_types=(jax.sharding.AxisType.Auto,))
-    return Layout(num_runs, block, -(-total_blocks // len(devices)), mesh)
+    return Layout(num_runs, block, -(-total_blocks // len(devices)), devices)
 
 
-def over_runs(function: Callable[..., Any], layout: Layout, num_shared: int = 0) -> Callable[..., Any]:
-    """A function of one run as a function of all of them.
-
-    Within a block the runs are one vmap, a device works through its blocks with `lax.map`, and
-    devices share the runs without any communication.
+def over_runs(function: Callable[..., Any], block: int, num_shared: int = 0) -> Callable[..., Any]:
+    """A function of one run as a function of a device's runs: a loop over blocks, a vmap within each.
 
     Args:
       function: of one run.
-      layout: the blocks and devices.
+      block: runs of one vmap.
       num_shared: trailing arguments that are the same for every run, such as a trip count.
 
     Returns:
-      The function on leaves `[num_slots, ...]`, to be jit-compiled.
+      A function of leaves `[num_blocks * block, ...]`, of the shared arguments, and last of
+      `num_blocks`. That number is an argument on purpose: a loop that the compiler knows to run
+      once would be compiled into something that may round otherwise.
     """
 
     def on_device(*arguments: Any) -> Any:
-        split = len(arguments) - num_shared
-        runs, shared = arguments[:split], arguments[split:]
+        split = len(arguments) - num_shared - 1
+        shared, num_blocks = arguments[split:-1], arguments[-1]
         one_block = jax.vmap(lambda *run: function(*run, *shared))
-        blocked = jax.tree.map(lambda leaf: leaf.reshape(layout.num_blocks, layout.block, *leaf.shape[1:]), runs)
-        out = jax.lax.map(lambda block: one_block(*block), blocked)
+        blocks = jax.tree.map(lambda leaf: leaf.reshape(-1, block, *leaf.shape[1:]), arguments[:split])
+
+        def at(i: Any) -> Any:
+            return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), blocks)
+
+        def work(i: Any, out: Any) -> Any:
+            done = one_block(*at(i))
+            return jax.tree.map(lambda every, one: jax.lax.dynamic_update_index_in_dim(every, one, i, 0), out, done)
+
+        shapes = jax.eval_shape(one_block, *jax.eval_shape(at, 0))
+        slots = jax.tree.leaves(blocks)[0].shape[0]
+        out = jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype), shapes)
+        out = jax.lax.fori_loop(0, num_blocks, work, out)
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), out)
 
-    def on_all(*arguments: Any) -> Any:
-        split = len(arguments) - num_shared
-        specs = (P("runs"),) * split + (P(),) * num_shared
-        return jax.shard_map(on_device, mesh=layout.mesh, in_specs=specs, out_specs=P("runs"), check_vma=False)(
-            *arguments
-        )
+    return on_device
 
-    return on_all
+
+def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence[Any]) -> list[list[Any]]:
+    """Compiles programs for every device, side by side.
+
+    One program for all devices would be compiled by other passes than a program for one, and
+    round otherwise; and runs have nothing to tell each other.
+
+    Args:
+      programs: each lowers itself for a device.
+      devices: where they will run.
+
+    Returns:
+      For each program its executables, one for each device.
+    """
+    lowered = [lower(device) for lower in programs for device in devices]
+    with ThreadPoolExecutor() as pool:
+        compiled = list(pool.map(lambda program: program.compile(), lowered))
+    return [compiled[i * len(devices) : (i + 1) * len(devices)] for i in range(len(programs))]
+
+
+def run_on_devices(executables: Sequence[Any], *arguments: Sequence[Any]) -> list[Any]:
+    """Runs one program on every device at the same time, and waits.
+
+    Args:
+      executables: one for each device.
+      *arguments: of each argument, one for each device.
+
+    Returns:
+      What each device gave.
+    """
+    if len(executables) == 1:
+        return [jax.block_until_ready(executables[0](*(argument[0] for argument in arguments)))]
+    with ThreadPoolExecutor(len(executables)) as pool:
+        calls = [pool.submit(executable, *each) for executable, *each in zip(executables, *arguments, strict=True)]
+        return [jax.block_until_ready(call.result()) for call in calls]

@@ -2,8 +2,8 @@
 
 import time
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.registry import near
 from jaxrl.algorithms.base import Algorithm, check_choice, check_count
-from jaxrl.layout import Layout, over_runs, plan_layout
+from jaxrl.layout import Layout, compile_programs, over_runs, plan_layout, run_on_devices
 from jaxrl.loop import Loop, evaluation_points, make_loop, with_run_length
 from jaxrl.progress import Progress, stop_on_signals
 from jaxrl.results import Result, metrics_dataset
@@ -133,20 +133,18 @@ def train(
     layout = plan_layout(num_settings * len(seed_list), block, devices)
     directory = None if out is None else claim_directory(out, force)
 
-    def every_run(leaf: np.ndarray) -> jax.Array:
-        return layout.spread(np.repeat(leaf, len(seed_list), axis=0))
-
-    arguments = (
-        layout.spread(np.tile(np.asarray(seed_list, np.uint32), num_settings)),
-        jax.tree.map(every_run, prepared),
-        jax.tree.map(every_run, batched_params),
+    arguments = layout.spread(
+        (
+            np.tile(np.asarray(seed_list, np.uint32), num_settings),
+            *jax.tree.map(lambda leaf: np.repeat(leaf, len(seed_list), axis=0), (prepared, batched_params)),
+        )
     )
     shape = (num_settings, len(seed_list))
     bar = Progress(int(points[-1]) * algo.env_steps_per_iteration * layout.num_runs, progress)
     bar.phase("compiling")
     started = time.perf_counter()
     with jax.default_matmul_precision(None if precision == "default" else precision):
-        programs = _compile(make_loop(algo, eval_episodes), layout, arguments)
+        programs = _programs(algo, eval_episodes, layout, precision, arguments)
     clashes = set(programs.metric_names) & ({"seed", "env_step"} | set(() if sweep is None else sweep.coords))
     if clashes:
         raise ValueError(f"metrics and swept paths must differ in name, got {', '.join(sorted(clashes))} for both")
@@ -154,22 +152,21 @@ def train(
         "algorithm": algo.name,
         "environment": algo.env.name,
         "block": layout.block,
-        "num_devices": layout.mesh.size,
-        "device_kind": layout.mesh.devices.flat[0].device_kind,
+        "num_devices": len(layout.devices),
+        "device_kind": layout.devices[0].device_kind,
         "precision": precision,
         "eval_episodes": eval_episodes,
         "compile_seconds": time.perf_counter() - started,
         **{f"version_{name}": version for name, version in versions().items()},
     }
     history = _History(shape, algo.env_steps_per_iteration)
-    runs = programs.init(*arguments)
+    runs = programs.init(arguments)
     bar.start()
     started = time.perf_counter()
 
     def result() -> Result:
-        policies = jax.tree.map(
-            lambda leaf: layout.gather(leaf).reshape(*shape, *leaf.shape[1:]), jax.vmap(algo.policy)(runs.state)
-        )
+        gathered = layout.gather([jax.vmap(algo.policy)(part.state) for part in runs])
+        policies = jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), gathered)
         seconds = time.perf_counter() - started
         done = history.iterations[-1] * algo.env_steps_per_iteration * layout.num_runs
         attrs.update(run_seconds=seconds, env_steps_per_second=done / seconds)
@@ -187,15 +184,14 @@ def train(
                     count = 1 if seconds_per_iteration is None else int(SECONDS_PER_CHUNK / seconds_per_iteration)
                     count = min(max(count, 1), point - done)
                     chunk_started = time.perf_counter()
-                    runs = programs.advance(runs, *arguments, np.int32(count))
-                    jax.block_until_ready(runs.iteration)
+                    runs = programs.advance(runs, arguments, count)
                     seconds_per_iteration = (time.perf_counter() - chunk_started) / count
                     done += count
                     bar.advance(count * algo.env_steps_per_iteration * layout.num_runs)
                 if history.iterations and history.iterations[-1] == done:
                     break
-                runs, metrics = programs.evaluate(runs, *arguments)
-                chunk = history.add(done, {name: layout.gather(leaf) for name, leaf in metrics.items()})
+                runs, metrics = programs.evaluate(runs, arguments)
+                chunk = history.add(done, layout.gather(metrics))
                 bar.report(f"return {np.nanmean(chunk['return']):.1f}")
                 if on_chunk is not None:
                     on_chunk(history.env_steps[-1], chunk)
@@ -216,38 +212,87 @@ def train(
 
 
 class _Programs(NamedTuple):
-    init: Callable[..., Any]
-    advance: Callable[..., Any]
-    evaluate: Callable[..., Any]
+    """Compiled; runs and arguments are lists over devices.
+
+    Attributes:
+      init: `(arguments) -> runs`.
+      advance: `(runs, arguments, count) -> runs`; the runs given are updated in place.
+      evaluate: `(runs, arguments) -> (runs, metrics)`, likewise.
+      metric_names: of an evaluation.
+    """
+
+    init: Callable[[Any], Any]
+    advance: Callable[[Any, Any, int], Any]
+    evaluate: Callable[[Any, Any], tuple[Any, Any]]
     metric_names: tuple[str, ...]
 
 
-def _compile(loop: Loop, layout: Layout, arguments: Any) -> _Programs:
-    """Compiles the three programs side by side; states are updated in place."""
+# The programs of the last few calls, so that another one with other seeds or values compiles nothing.
+_COMPILED: OrderedDict[Any, _Programs] = OrderedDict()
+_KEPT_PROGRAMS = 16
 
-    def init(seed: jax.Array, hparams: Any, env_params: Any) -> Any:
+
+def _programs(algo: Algorithm, eval_episodes: int, layout: Layout, precision: str, arguments: Any) -> _Programs:
+    leaves, structure = jax.tree.flatten(arguments)
+    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+    functions = (algo.init, algo.step, algo.policy, algo.act)
+    key = (algo.env, functions, eval_episodes, layout._replace(num_runs=0), precision, structure, shapes)
+    if key not in _COMPILED:
+        _COMPILED[key] = _compile(make_loop(algo, eval_episodes), layout, arguments)
+    _COMPILED.move_to_end(key)
+    while len(_COMPILED) > _KEPT_PROGRAMS:
+        _COMPILED.popitem(last=False)
+    return _COMPILED[key]
+
+
+def _compile(loop: Loop, layout: Layout, arguments: Any) -> _Programs:
+    def init(arguments: Any) -> Any:
+        seed, hparams, env_params = arguments
         return loop.init(jax.random.key(seed), hparams, env_params)
 
-    def advance(run: Any, seed: jax.Array, hparams: Any, env_params: Any, count: jax.Array) -> Any:
+    def advance(run: Any, arguments: Any, count: jax.Array) -> Any:
+        seed, hparams, env_params = arguments
         return loop.advance(run, jax.random.key(seed), hparams, env_params, count)
 
-    def evaluate(run: Any, seed: jax.Array, hparams: Any, env_params: Any) -> Any:
+    def evaluate(run: Any, arguments: Any) -> Any:
+        seed, hparams, env_params = arguments
         return loop.evaluate(run, jax.random.key(seed), hparams, env_params)
 
-    initialise = jax.jit(over_runs(init, layout))
-    sharding = jax.sharding.NamedSharding(layout.mesh, jax.sharding.PartitionSpec("runs"))
-    runs = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-        jax.eval_shape(initialise, *arguments),
+    num_blocks = np.int32(layout.num_blocks)
+    jit_init = jax.jit(over_runs(init, layout.block))
+    jit_advance = jax.jit(over_runs(advance, layout.block, num_shared=1), donate_argnums=0)
+    jit_evaluate = jax.jit(over_runs(evaluate, layout.block), donate_argnums=0)
+    shapes = jax.eval_shape(jit_init, arguments[0], num_blocks)
+    metric_names = tuple(jax.eval_shape(jit_evaluate, shapes, arguments[0], num_blocks)[1])
+
+    def at(device: Any, tree: Any) -> Any:
+        sharding = jax.sharding.SingleDeviceSharding(device)
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree)
+
+    inits, advances, evaluates = compile_programs(
+        [
+            lambda device: jit_init.lower(at(device, arguments[0]), num_blocks),
+            lambda device: jit_advance.lower(at(device, shapes), at(device, arguments[0]), np.int32(1), num_blocks),
+            lambda device: jit_evaluate.lower(at(device, shapes), at(device, arguments[0]), num_blocks),
+        ],
+        layout.devices,
     )
-    lowered = (
-        jax.jit(over_runs(advance, layout, num_shared=1), donate_argnums=0).lower(runs, *arguments, np.int32(1)),
-        jax.jit(over_runs(evaluate, layout), donate_argnums=0).lower(runs, *arguments),
-        initialise.lower(*arguments),
+
+    def everywhere(value: Any) -> list[Any]:
+        return [value] * len(layout.devices)
+
+    def evaluate_all(runs: Any, arguments: Any) -> tuple[Any, Any]:
+        results = run_on_devices(evaluates, runs, arguments, everywhere(num_blocks))
+        return [run for run, _ in results], [metrics for _, metrics in results]
+
+    return _Programs(
+        init=lambda arguments: run_on_devices(inits, arguments, everywhere(num_blocks)),
+        advance=lambda runs, arguments, count: run_on_devices(
+            advances, runs, arguments, everywhere(np.int32(count)), everywhere(num_blocks)
+        ),
+        evaluate=evaluate_all,
+        metric_names=metric_names,
     )
-    with ThreadPoolExecutor() as pool:
-        advance_program, evaluate_program, init_program = pool.map(lambda program: program.compile(), lowered)
-    return _Programs(init_program, advance_program, evaluate_program, tuple(lowered[1].out_info[1]))
 
 
 class _History:

@@ -1,0 +1,163 @@
+"""The laws that every algorithm obeys, and the values that it must reach."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+import jaxrl
+from jaxrl.loop import make_loop
+from jaxrl.networks import MLPActorCritic
+
+SMALL = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
+
+ALGORITHMS = {
+    "ppo, discrete": lambda: jaxrl.ppo(envs.make("cartpole"), SMALL),
+    "ppo, continuous, everything normalised": lambda: jaxrl.ppo(
+        envs.make("pendulum"),
+        dataclasses.replace(
+            SMALL,
+            normalise_observation=True,
+            normalise_reward=True,
+            normalise_advantage="batch",
+            shared_trunk=True,
+            activation="relu",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_laws_hold(name: str) -> None:
+    jaxrl.check(ALGORITHMS[name]())
+
+
+def _broken(change: str) -> Any:
+    algo = ALGORITHMS["ppo, discrete"]()
+
+    def step(key: Any, state: Any, hparams: Any, env_params: Any) -> Any:
+        if change == "ignores lam":
+            hparams = dataclasses.replace(hparams, lam=jnp.float32(0.5))
+        state, metrics = algo.step(key, state, hparams, env_params)
+        if change == "vector metric":
+            metrics["returns"] = jnp.zeros(3)
+        if change == "grows state":
+            state = (state,)
+        return state, metrics
+
+    def act(key: Any, policy: Any, obs: Any, greedy: Any, mask: Any = None) -> Any:
+        return algo.act(key, policy, obs, False if change == "never greedy" else greedy, mask)
+
+    return algo._replace(step=step, act=act)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("ignores lam", r"every hyper-parameter must change the result.*\.lam did not"),
+        ("vector metric", "metrics must be float32 scalars, 'returns'"),
+        ("grows state", "state with the structure"),
+        ("never greedy", "a greedy action must not depend on the key"),
+    ],
+)
+def test_a_broken_algorithm_is_told_which_law(change: str, sentence: str) -> None:
+    with pytest.raises(envs.ContractError, match=sentence):
+        jaxrl.check(_broken(change))
+
+
+def test_check_takes_algorithms_only() -> None:
+    with pytest.raises(TypeError, match="algo must be an Algorithm"):
+        jaxrl.check(envs.make("cartpole"))
+
+
+PROBES: list[tuple[str, dict[str, int]]] = [
+    ("constant-reward", {}),
+    ("observation-dependent", {}),
+    ("delayed-reward", {}),
+    ("delayed-reward", {"delay": 5}),
+    ("action-dependent", {}),
+    ("action-and-observation-dependent", {}),
+    ("only-terminates", {}),
+    ("only-truncates", {}),
+    ("only-truncates", {"steps": 3}),
+]
+DISCOUNTS = ["exp:gamma=0.9", "hyperbolic:k=0.1"]
+LAM = 0.95
+
+
+@pytest.mark.parametrize("continuous", [False, True], ids=["discrete", "continuous"])
+@pytest.mark.parametrize(("name", "static"), PROBES, ids=lambda value: str(value))
+def test_ppo_reaches_the_value_of_each_probe(name: str, static: dict[str, int], continuous: bool) -> None:
+    env = envs.make(f"probe/{name}", continuous=continuous, **static)
+    algo = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=8, num_steps=32, hidden=(16,)))
+    iterations, num_seeds = 300, 2
+    base = dataclasses.replace(
+        algo.hparams, lr=1e-2, lr_end=0.0, anneal_env_steps=float(iterations * 256), entropy_coef=0.0, lam=LAM
+    )
+    prepared = algo.prepare(jaxrl.grid(base, {"discount": DISCOUNTS}).hparams)
+    hparams = jax.tree.map(lambda leaf: np.repeat(leaf, num_seeds, axis=0), prepared)
+    env_params = jax.tree.map(jnp.asarray, env.default_params)
+    loop = make_loop(algo, eval_episodes=1)
+
+    @jax.jit
+    @jax.vmap
+    def train(key: Any, hparams: Any) -> Any:
+        return loop.advance(loop.init(key, hparams, env_params), key, hparams, env_params, iterations).state.policy
+
+    keys = jax.vmap(jax.random.key)(jnp.tile(jnp.arange(num_seeds), len(DISCOUNTS)))
+    policies = train(keys, hparams)
+    network = MLPActorCritic(1 if continuous else 2, (16,))
+    observations = jnp.asarray(env.observations())
+    values = jax.vmap(lambda p: jax.vmap(lambda obs: network.apply(p, obs)[1])(observations))(policies.params)
+    for i, discount in enumerate(DISCOUNTS):
+        wanted = env.values(np.asarray(jaxrl.as_discount(discount).curve(100)), LAM)
+        for seed in range(num_seeds):
+            np.testing.assert_allclose(values[i * num_seeds + seed], wanted, rtol=0.01)
+
+
+# CartPole with rewards of its own probes nothing of the discount: a mixture of families must
+# tell runs apart in one program, each as if it were alone.
+def test_a_sweep_over_every_leaf_and_all_families_compiles_once() -> None:
+    algo = ALGORITHMS["ppo, continuous, everything normalised"]()
+    changes = {
+        name: [float(value), 0.5 * float(value) if 0 < value < np.inf else 0.25]
+        for name, value in vars(algo.hparams).items()
+        if name != "discount"
+    }
+    changes["anneal_env_steps"] = [np.inf, 1e4]
+    leaves = jaxrl.sample(
+        algo.hparams,
+        12,
+        {name: jaxrl.Choice(values) for name, values in changes.items()}
+        | {
+            "discount": jaxrl.Choice(
+                ["0.9", "quasi:0.9,0.99", "hyperbolic:0.1", "beta:0.98,0.5", "fixed:5", "table:1,0.5,0.2"]
+            ),
+            "env.gravity": jaxrl.Uniform(8.0, 12.0),
+        },
+    )
+    compilations: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, seconds, **details: compilations.append(event) if "backend_compile" in event else None
+    )
+    counts = []
+    for seeds in (1, 2):  # other numbers of runs at one layout reuse the programs
+        compilations.clear()
+        jaxrl.train(
+            algo,
+            leaves,
+            seeds=seeds,
+            env_steps=64,
+            evals=1,
+            eval_episodes=2,
+            block=24,
+            devices=jax.devices()[:1],
+            progress=False,
+        )
+        counts.append(len(compilations))
+    assert counts[0] >= 3
+    assert counts[1] == 0
