@@ -423,9 +423,11 @@ def _shapes(env: Environment, params: Any) -> tuple[Any, tuple[int, ...]]:
     """Shapes of one agent's observation, and of the agents: what an observation has in front."""
     obs, _ = jax.eval_shape(env.reset_env, jax.random.key(0), params)
     space = env.observation_space(params)
-    example = jax.eval_shape(space.sample, jax.random.key(0))
-    agents = jax.tree.leaves(obs)[0].shape
-    agents = agents[: len(agents) - len(jax.tree.leaves(example)[0].shape)]
+    leaves = jax.tree.leaves(obs)
+    one = jax.tree.leaves(jax.eval_shape(space.sample, jax.random.key(0)))
+    # Numbers of axes are added up, as a Dict's sample has its leaves in an order of its own.
+    axes = sum(len(leaf.shape) for leaf in leaves) - sum(len(leaf.shape) for leaf in one)
+    agents = leaves[0].shape[: axes // len(leaves)]
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs), agents
 
 
