@@ -28,7 +28,8 @@ class Environment(gymnax_environment.Environment):
     `step_env(key, state, action, params) -> (obs, state, reward, terminated, info)`:
     `terminated` never includes the time limit, which is `is_truncated(state, params)`.
     The reward's shape `[*A]` is the batch shape: `()` for one agent, `(N,)` for a crowd;
-    observation and action leaves are `[*A, ...]`, the episode flags scalars. `info` may hold
+    observation and action leaves are `[*A, ...]` while the spaces describe one agent, and the
+    episode flags are scalars. `info` may hold
 
       * `"active"`: bool `[*A]`, the agent took part in this transition (weights the losses);
       * `"agent_terminated"`: bool `[*A]`, replaces `terminated` when bootstrapping;

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -64,17 +65,17 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> 
         raise TypeError(f"env is {env!r}; check takes an instance of a subclass of envs.Environment.")
     _check_hash(env)
     params = jax.tree.map(jnp.asarray, env.default_params if params is None else params)
-    _check_shapes(env, params)
+    agents = _check_shapes(env, params)
 
     key = jax.random.key(0)
     space = env.action_space(params)
-    actions = jax.vmap(space.sample)(jax.random.split(key, num_steps))
-    _check_inside("action law: a sampled action", space, actions)
+    actions = _sample(space, key, (num_steps, *agents))
+    _check_inside("action law: a sampled action", space, actions, agents)
 
     (first_obs, first_state), run = _roll(env, key, actions, params)
     first_obs_alone = jax.tree.map(lambda leaf: leaf[None], first_obs)
-    _check_inside("observation law: a reset's observation", env.observation_space(params), first_obs_alone)
-    _check_run(env, params, run)
+    _check_inside("observation law: a reset's observation", env.observation_space(params), first_obs_alone, agents)
+    _check_run(env, params, run, agents)
     _require_close("the same key must give the same trajectory", run, _roll(env, key, actions, params)[1], 0.0)
     _require_close(
         "vmap must agree with a loop over step_env",
@@ -83,10 +84,12 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> 
     )
     _check_eager(env, params, key, (first_obs, first_state), run)
     for high in (False, True):
-        extreme = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_steps, *leaf.shape)), _extreme(space, high))
+        extreme = jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, (num_steps, *agents, *leaf.shape)), _extreme(space, high)
+        )
         _check_finite(_roll(env, key, extreme, params)[1], "the highest" if high else "the lowest")
     _check_finite(run, "random")
-    _check_time_limit(env, params, key, actions, run)
+    _check_time_limit(env, params, key, actions, run, agents)
 
 
 def _fail(sentence: str) -> None:
@@ -102,12 +105,13 @@ def _check_hash(env: base.Environment) -> None:
         _fail(f"hash law: {env!r} differs from its copy, so each copy compiles anew; make it a frozen dataclass.")
 
 
-def _check_shapes(env: base.Environment, params: Any) -> None:
-    """Everything that can be said without running the environment."""
+def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
+    """Everything that can be said without running the environment; returns the agents' axes."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     try:
-        action = jax.eval_shape(lambda key: env.action_space(params).sample(key), key)
         reset = jax.eval_shape(env.reset_env, key, params)
+        agents = _agents(env.observation_space(params), reset[0])
+        action = jax.eval_shape(lambda key: _sample(env.action_space(params), key, agents), key)
         stepped = jax.eval_shape(env.step_env, key, reset[1], action, params)
         cut = jax.eval_shape(env.is_truncated, reset[1], params)
         mask = jax.eval_shape(env.action_mask, reset[1], params)
@@ -145,6 +149,26 @@ def _check_shapes(env: base.Environment, params: Any) -> None:
             _fail(f"metric law: the rule of {name!r} is {rule!r}; it is 'sum', 'mean' or 'last'.")
         if metrics[name].shape != ():
             _fail(f"metric law: {name!r} has shape {metrics[name].shape}; a metric is a number.")
+    if agents != batch:
+        _fail(f"batch law: an observation has {agents} in front of its space's shape; it has the reward's, {batch}.")
+    return agents
+
+
+def _agents(space: spaces.Space, obs: Any) -> tuple[int, ...]:
+    """What an observation has in front of its space, which describes one agent.
+
+    Numbers of axes are added up, as a Dict's sample has its leaves in an order of its own.
+    """
+    leaves = jax.tree.leaves(obs)
+    one = jax.tree.leaves(jax.eval_shape(space.sample, jax.random.key(0)))
+    axes = sum(len(leaf.shape) for leaf in leaves) - sum(len(leaf.shape) for leaf in one)
+    return leaves[0].shape[: max(axes // len(leaves), 0)]
+
+
+def _sample(space: spaces.Space, key: jax.Array, shape: tuple[int, ...]) -> Any:
+    """Samples of a space, `[*shape, ...]`."""
+    samples = jax.vmap(space.sample)(jax.random.split(key, math.prod(shape)))
+    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), samples)
 
 
 def _check_mask(space: spaces.Space, mask: Any, batch: tuple[int, ...]) -> None:
@@ -183,20 +207,20 @@ def _describe(leaf: Any) -> str:
     return f"{'weak ' if leaf.weak_type else ''}{leaf.dtype}{list(leaf.shape)}"
 
 
-def _check_inside(what: str, space: spaces.Space, value: Any) -> None:
-    """Whether values `[T, ...]` lie in a space, on the host (gymnax's own test reads no dictionary)."""
+def _check_inside(what: str, space: spaces.Space, value: Any, agents: tuple[int, ...]) -> None:
+    """Whether values `[T, *A, ...]` lie in a space, on the host (gymnax's own test reads no dictionary)."""
     if isinstance(space, spaces.Dict):
         if not isinstance(value, dict) or set(value) != set(space.spaces):
             _fail(f"{what} is no dictionary with the keys {sorted(space.spaces)} of its space.")
         for name, part in space.spaces.items():
-            _check_inside(f"{what} at {name!r}", part, value[name])
+            _check_inside(f"{what} at {name!r}", part, value[name], agents)
     elif isinstance(space, spaces.Tuple):
         if not isinstance(value, tuple) or len(value) != len(space.spaces):
             _fail(f"{what} is no tuple of the {len(space.spaces)} parts of its space.")
         for index, part in enumerate(space.spaces):
-            _check_inside(f"{what} at {index}", part, value[index])
+            _check_inside(f"{what} at {index}", part, value[index], agents)
     elif isinstance(space, spaces.Discrete | spaces.Box):
-        if value.shape[1:] != tuple(space.shape) or value.dtype != space.dtype:
+        if value.shape[1:] != (*agents, *space.shape) or value.dtype != space.dtype:
             _fail(f"{what} is {value.dtype}{list(value.shape[1:])}; its space is {space!r}.")
         low, high = (0, space.n - 1) if isinstance(space, spaces.Discrete) else (space.low, space.high)
         array = np.asarray(value)
@@ -262,9 +286,9 @@ def _extreme(space: Any, high: bool) -> Any:
     return jnp.clip(bound, -EXTREME, EXTREME).astype(space.dtype)
 
 
-def _check_run(env: base.Environment, params: Any, run: Transitions) -> None:
+def _check_run(env: base.Environment, params: Any, run: Transitions, agents: tuple[int, ...]) -> None:
     obs, state, reward, terminated, _ = run.stepped
-    _check_inside("observation law: an observation", env.observation_space(params), run.final_observation)
+    _check_inside("observation law: an observation", env.observation_space(params), run.final_observation, agents)
     _require_close("final_observation must be step_env's, from before the reset", run.final_observation, obs)
     _require_close("step's reward must be step_env's", run.reward, reward)
     _require_close("step's terminated must be step_env's", run.terminated, terminated)
@@ -303,14 +327,16 @@ def _check_finite(run: Transitions, kind: str) -> None:
                 )
 
 
-def _check_time_limit(env: base.Environment, params: Any, key: jax.Array, actions: Any, run: Transitions) -> None:
+def _check_time_limit(
+    env: base.Environment, params: Any, key: jax.Array, actions: Any, run: Transitions, agents: tuple[int, ...]
+) -> None:
     """A short limit must show in `truncated` at once, and never in `terminated`."""
     limit = jnp.asarray(_SHORT_LIMIT, jnp.asarray(params.max_steps_in_episode).dtype)
     short = _roll(env, key, actions, params.replace(max_steps_in_episode=limit))[1]
     time, cut = np.asarray(short.stepped[1].time), np.asarray(short.truncated)
     if not np.all(cut[time >= _SHORT_LIMIT]):
         _fail(f"time law: with max_steps_in_episode={_SHORT_LIMIT} an episode goes on past {_SHORT_LIMIT} steps.")
-    _check_run(env, params.replace(max_steps_in_episode=limit), short)
+    _check_run(env, params.replace(max_steps_in_episode=limit), short, agents)
     until = min(_SHORT_LIMIT, len(cut))
     _require_close(
         f"terminated must not depend on the time limit (tried with {_SHORT_LIMIT})",
