@@ -50,8 +50,8 @@ def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None)
 
     Args:
       num_runs: settings times seeds.
-      block: the width; None takes the widest of at most 8 on a CPU, at most 1024 elsewhere,
-        that leaves the least padding. Results are equal bit for bit at one width only.
+      block: the width; None takes the fewest blocks of at most 8 on a CPU, at most 1024
+        elsewhere, evenly filled. Results are equal bit for bit at one width only.
       devices: None takes every local device of JAX's default backend.
     """
     devices = tuple(jax.local_devices() if devices is None else devices)
