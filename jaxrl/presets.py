@@ -75,7 +75,7 @@ PRESETS = (
             normalise_observation=True,
             normalise_reward=True,
         ),
-        {"lr": 5e-3, "lr_end": 0.0, "discount": 0.995, "lam": 0.95},
+        {"lr": 8e-3, "lr_end": 0.0, "discount": 0.995, "lam": 0.9},
         500_000,
     ),
     Preset(
