@@ -34,9 +34,10 @@ test: $(call stamp,test)  ## the fast tests
 test-all: $(call stamp,test)  ## every test
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 -m ""
 
-bench: $(call stamp,test)  ## training beside rejax, stepping beside gymnax
-	$(BIN)/python bench/train.py
+bench: $(call stamp,test) $(VENV)-rejax/.installed  ## training beside rejax, stepping beside gymnax, memory
+	$(BIN)/python bench/train.py --rejax $(VENV)-rejax/bin/python
 	$(BIN)/python bench/envs.py
+	$(BIN)/python bench/memory.py
 
 lint: $(call stamp,dev)  ## ruff and pyright
 	$(BIN)/ruff check .
@@ -59,6 +60,13 @@ $(BIN)/python:
 		echo "jaxrl takes Python 3.11, 3.12 or 3.13, but $(PYTHON) is $$($(PYTHON) --version 2>&1);" \
 			"name another one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+# rejax needs a gymnax that jaxrl cannot have, so it lives apart, on the same JAX.
+$(VENV)-rejax/.installed: $(call stamp,test)
+	$(PYTHON) -m venv $(VENV)-rejax
+	@$(VENV)-rejax/bin/python -m pip install --quiet rejax==0.1.3 gymnax==0.0.9 six \
+		"jax==$$($(BIN)/python -c 'import jax; print(jax.__version__)')"
+	@touch '$@'
 
 # The stem is the list of extras; the stamp makes the second time fast.
 $(VENV)/.installed-%: pyproject.toml | $(BIN)/python

@@ -114,12 +114,14 @@ class Version:
         """Print a fact a line."""
         import jax
 
+        from jaxrl.layout import default_devices
         from jaxrl.run_directory import versions
 
         facts = versions()
         facts |= {
             "devices": ", ".join(f"{device.platform}:{device.id} ({device.device_kind})" for device in jax.devices())
         }
+        facts |= {"threads": f"{len(default_devices())}, each with its own share of the runs"}
         facts |= {
             "precision": f"float32, matrix products at {jax.config.jax_default_matmul_precision or 'the default'}"
         }
@@ -160,14 +162,6 @@ def _usage() -> str:
     return _USAGE.format(commands="\n".join(lines))
 
 
-def _one_cpu_device_per_core() -> None:
-    """Let JAX, before it starts, make one CPU device of every core that this process may use."""
-    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
-        return
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(cores))
-
-
 def _dispatch(argv: Sequence[str]) -> None:
     if not argv or argv[0] in ("-h", "--help"):
         print(_usage())
@@ -184,15 +178,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-      argv: what follows `jaxrl`; the process's own arguments where there are none, and then
-        JAX is told to make one CPU device per core.
+      argv: what follows `jaxrl`; the process's own arguments where there are none.
 
     Returns:
       The exit status: 0, 2 for bad input, 130 after Ctrl-C.
     """
     if argv is None:
         argv = sys.argv[1:]
-        _one_cpu_device_per_core()
     # Environments and runs may name modules of the current directory. It comes last: nothing in it hides a package.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())

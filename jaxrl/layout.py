@@ -1,5 +1,7 @@
 """How runs are laid out: blocks of fixed width, one after another on every device."""
 
+import functools
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -19,7 +21,8 @@ class Layout(NamedTuple):
       num_runs: that the user asked for.
       block: runs of one vmap.
       num_blocks: blocks of one device, worked through one after another.
-      devices: each has the next `num_blocks * block` runs.
+      devices: each entry works on the next `num_blocks * block` runs, in a thread of its own; a
+        CPU device stands here once for every core.
     """
 
     num_runs: int
@@ -52,9 +55,10 @@ def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None)
       num_runs: settings times seeds.
       block: the width; None takes the fewest blocks of at most 8 on a CPU, at most 1024
         elsewhere, evenly filled. Results are equal bit for bit at one width only.
-      devices: None takes every local device of JAX's default backend.
+      devices: None takes every local device of JAX's default backend, and CPU devices over and
+        over until there is one for every core that the process may use.
     """
-    devices = tuple(jax.local_devices() if devices is None else devices)
+    devices = default_devices() if devices is None else tuple(devices)
     if not devices:
         raise ValueError("devices must name at least one device, got none")
     if block is None:
@@ -66,6 +70,19 @@ def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None)
     total_blocks = -(-num_runs // block)
     devices = devices[:total_blocks]
     return Layout(num_runs, block, -(-total_blocks // len(devices)), devices)
+
+
+def default_devices() -> tuple[Any, ...]:
+    """Every local device; on a CPU repeated, one for every core that this process may use.
+
+    One thread of a CPU device leaves cores idle where arrays are small, and a program that is
+    compiled for one device can run in several threads of it at the same time.
+    """
+    devices = tuple(jax.local_devices())
+    if devices[0].platform != "cpu":
+        return devices
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return devices * max(1, cores // len(devices))
 
 
 def over_runs(function: Callable[..., Any], block: int, num_shared: int = 0) -> Callable[..., Any]:
@@ -117,24 +134,33 @@ def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence
     Returns:
       For each program its executables, one for each device.
     """
-    lowered = [lower(device) for lower in programs for device in devices]
-    with ThreadPoolExecutor() as pool:
-        compiled = list(pool.map(lambda program: program.compile(), lowered))
-    return [compiled[i * len(devices) : (i + 1) * len(devices)] for i in range(len(programs))]
+    different = list(dict.fromkeys(devices))
+    lowered = [lower(device) for lower in programs for device in different]
+    compiled = iter(_threads(len(lowered)).map(lambda program: program.compile(), lowered))
+    by_device = [{device: next(compiled) for device in different} for _ in programs]
+    return [[executables[device] for device in devices] for executables in by_device]
 
 
 def run_on_devices(executables: Sequence[Any], *arguments: Sequence[Any]) -> list[Any]:
     """Runs one program on every device at the same time, and waits.
 
     Args:
-      executables: one for each device.
-      *arguments: of each argument, one for each device.
+      executables: one for each entry of a layout's devices.
+      *arguments: of each argument, likewise one for each.
 
     Returns:
-      What each device gave.
+      What each gave.
     """
+
+    def call(executable: Any, *each: Any) -> Any:
+        return jax.block_until_ready(executable(*each))
+
     if len(executables) == 1:
-        return [jax.block_until_ready(executables[0](*(argument[0] for argument in arguments)))]
-    with ThreadPoolExecutor(len(executables)) as pool:
-        calls = [pool.submit(executable, *each) for executable, *each in zip(executables, *arguments, strict=True)]
-        return [jax.block_until_ready(call.result()) for call in calls]
+        return [call(executables[0], *(argument[0] for argument in arguments))]
+    return list(_threads(len(executables)).map(call, executables, *arguments))
+
+
+@functools.cache
+def _threads(count: int) -> ThreadPoolExecutor:
+    """Threads that live as long as the process: new ones for every call would grow its memory."""
+    return ThreadPoolExecutor(count, thread_name_prefix="jaxrl")

@@ -1,5 +1,6 @@
 """Blocks over devices: what is planned, where runs go, and that it changes no bit."""
 
+import os
 from typing import Any
 
 import jax
@@ -66,8 +67,16 @@ def test_a_plan_holds_every_run_and_pads_little(num_devices: int) -> None:
         assert fixed.block == 7 and fixed.slots_per_device * len(fixed.devices) >= num_runs
 
 
-def test_all_devices_are_the_default() -> None:
-    assert plan_layout(4, None, None).devices == tuple(DEVICES)
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux tells which cores a process may use")
+def test_the_default_is_every_device_and_every_core_that_may_be_used() -> None:
+    cores = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        assert plan_layout(64, None, None).devices == tuple(DEVICES)
+    finally:
+        os.sched_setaffinity(0, cores)
+    wanted = max(len(DEVICES), len(cores) // len(DEVICES) * len(DEVICES))
+    assert plan_layout(64, 1, None).devices == (tuple(DEVICES) * len(cores))[:wanted]
 
 
 @pytest.mark.parametrize("block", [0, -1, True, 2.0, "8"])
@@ -173,6 +182,12 @@ def test_devices_change_no_bit(on_one_device: dict[str, np.ndarray]) -> None:
     assert_same_bits(run_all(planned, inputs()), on_one_device)
 
 
+def test_two_threads_of_one_device_change_no_bit(on_one_device: dict[str, np.ndarray]) -> None:
+    planned = plan_layout(NUM_RUNS, 3, [DEVICES[0]] * 2)
+    assert planned.devices == (DEVICES[0], DEVICES[0])
+    assert_same_bits(run_all(planned, inputs()), on_one_device)
+
+
 def test_neighbours_and_order_change_no_bit(on_one_device: dict[str, np.ndarray]) -> None:
     order = np.random.default_rng(1).permutation(NUM_RUNS)
     shuffled = run_all(plan(NUM_RUNS, 3, 2), jax.tree.map(lambda leaf: leaf[order], inputs()))
@@ -198,6 +213,18 @@ def test_one_program_serves_every_trip_count_and_number_of_blocks() -> None:
     np.testing.assert_array_equal(half[:5], whole[:5])
     assert not np.any(half[5:]) and np.all(whole != x)
     assert len(traced) == 1
+
+
+def test_a_device_that_stands_twice_compiles_once() -> None:
+    lowered = []
+
+    def lower(device: Any) -> Any:
+        lowered.append(device)
+        return jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((), jnp.float32))
+
+    [executables] = compile_programs([lower], [DEVICES[0]] * 3)
+    assert lowered == [DEVICES[0]]
+    assert len(executables) == 3 and len(set(map(id, executables))) == 1
 
 
 def test_programs_come_back_in_the_order_they_were_given() -> None:

@@ -1,0 +1,101 @@
+"""Memory of a training call at 200 thousand and at 2 million environment steps: the same.
+
+    python bench/memory.py [--seeds 64] [--env-steps 200000 2000000]
+
+Each length runs in a process of its own. Printed are the compiler's own figure (arguments,
+outputs and temporaries of the three programs), the resident size after compilation (once every
+program has run), and how far the highest resident size later lies above it.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[0] = str(ROOT)  # as a script this file lies first on the path, where envs.py hides the package `envs`
+
+
+def resident_mebibytes() -> float:
+    """The resident size of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 2**20
+
+
+def worker(num_seeds: int, env_steps: int) -> None:
+    """Trains once and prints a JSON line."""
+    import jax
+
+    import jaxrl
+
+    compiled = []
+    lowered: Any = jax.stages.Lowered
+    compile_program = lowered.compile
+
+    def compile_and_note(self: Any, *args: Any, **kwargs: Any) -> jax.stages.Compiled:
+        program = compile_program(self, *args, **kwargs)
+        compiled.append(program)
+        return program
+
+    lowered.compile = compile_and_note
+    algo = jaxrl.preset("ppo", "cartpole").algo
+
+    def run(env_steps: int) -> float:
+        result = jaxrl.train(algo, seeds=num_seeds, env_steps=env_steps, evals=10, progress=False)
+        return float(result.metrics["return"][:, -1].mean())
+
+    run(512 * 10)
+    level, highest, running = resident_mebibytes(), [0.0], True
+
+    def watch() -> None:
+        while running:
+            highest[0] = max(highest[0], resident_mebibytes())
+            time.sleep(0.05)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    final_return = run(env_steps)
+    running = False
+    watcher.join()
+    analyses = [program.memory_analysis() for program in compiled]
+    total = sum(
+        analysis.argument_size_in_bytes
+        + analysis.output_size_in_bytes
+        + analysis.temp_size_in_bytes
+        - analysis.alias_size_in_bytes
+        for analysis in analyses
+    )
+    figures = {"compiler": total / 2**20, "level": level, "above": highest[0] - level, "return": final_return}
+    print(json.dumps(figures), flush=True)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=64)
+    parser.add_argument("--env-steps", type=int, nargs="+", default=[200_000, 2_000_000])
+    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker is not None:
+        worker(arguments.seeds, arguments.worker)
+        return
+
+    from bench.machine import print_header
+
+    print_header()
+    print("| env steps | compiler, MiB | resident after compilation, MiB | highest above it, MiB | return |")
+    print("|---|---|---|---|---|", flush=True)
+    for env_steps in arguments.env_steps:
+        command = [sys.executable, __file__, "--worker", str(env_steps), "--seeds", str(arguments.seeds)]
+        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        figures = json.loads(out.splitlines()[-1])
+        row = "{compiler:.2f} | {level:.1f} | {above:.2f} | {return:.1f} |"
+        print(f"| {env_steps:,} | " + row.format(**figures), flush=True)
+
+
+if __name__ == "__main__":
+    main()
