@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import struct
+from jax.flatten_util import ravel_pytree
 
 from envs.base import Environment
 from jaxrl.advantages import ugae
@@ -88,7 +89,7 @@ class PPOHParams:
       value_clip: how far a value may move in one iteration; infinite turns the clip off.
       value_coef, entropy_coef: weights of the value loss and of the entropy bonus.
       max_grad_norm: global norm to which gradients are clipped; infinite turns it off.
-      target_kl: an iteration stops learning once the KL divergence of a minibatch exceeds this;
+      target_kl: an iteration stops learning after the epoch whose mean KL divergence exceeds this;
         infinite turns it off.
       adam_b1, adam_b2, adam_eps: Adam's decay rates and stabiliser.
       log_std_init: initial log standard deviation of continuous actions.
@@ -337,25 +338,25 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: nn.Module | 
         transformation = _optimiser(hparams, lr)
 
         def one_minibatch(learner: Any, rows: Samples) -> tuple[Any, Metrics]:
-            weights, optimiser, stopped = learner
+            weights, optimiser = learner
             (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(weights, rows, hparams)
-            metrics["grad_norm"] = optax.tree.norm(gradient)
-            updates, updated_optimiser = transformation.update(gradient, optimiser, weights)
-            stopped = stopped | (metrics["approx_kl"] > hparams.target_kl)
-            updated = (optax.apply_updates(weights, updates), updated_optimiser)
-            kept = jax.tree.map(lambda new, old: jnp.where(stopped, old, new), updated, (weights, optimiser))
-            metrics["stopped_early"] = stopped.astype(jnp.float32)
-            return (*kept, stopped), metrics
+            metrics["grad_norm"] = jnp.linalg.norm(ravel_pytree(gradient)[0])
+            updates, optimiser = transformation.update(gradient, optimiser, weights)
+            return (optax.apply_updates(weights, updates), optimiser), metrics
 
-        def one_epoch(learner: Any, key: jax.Array) -> tuple[Any, Metrics]:
+        def one_epoch(carry: Any, key: jax.Array) -> tuple[Any, Metrics]:
+            learner, stopped = carry
             order = jax.random.permutation(key, num_rows)
             shape = (config.num_minibatches, num_rows // config.num_minibatches)
             shuffled = jax.tree.map(lambda leaf: leaf[order].reshape(*shape, *leaf.shape[1:]), samples)
-            return jax.lax.scan(one_minibatch, learner, shuffled)
+            learned, metrics = jax.lax.scan(one_minibatch, learner, shuffled)
+            metrics = jax.tree.map(jnp.mean, metrics) | {"stopped_early": stopped.astype(jnp.float32)}
+            learner = jax.tree.map(lambda new, old: jnp.where(stopped, old, new), learned, learner)
+            return (learner, stopped | (metrics["approx_kl"] > hparams.target_kl)), metrics
 
-        start = (weights, optimiser, jnp.zeros((), bool))
+        start = ((weights, optimiser), jnp.zeros((), bool))
         keys = jax.random.split(key, config.num_epochs)
-        (weights, optimiser, _), metrics = jax.lax.scan(one_epoch, start, keys)
+        ((weights, optimiser), _), metrics = jax.lax.scan(one_epoch, start, keys)
         return weights, optimiser, jax.tree.map(jnp.mean, metrics)
 
     def step(key: jax.Array, state: PPOState, hparams: PPOHParams, env_params: Any) -> tuple[PPOState, Metrics]:
@@ -412,10 +413,13 @@ def learning_rate_share(env_steps: jax.Array, hparams: PPOHParams) -> jax.Array:
 
 
 def _optimiser(hparams: PPOHParams, lr: Any) -> optax.GradientTransformation:
-    return optax.chain(
-        optax.clip_by_global_norm(hparams.max_grad_norm),
-        optax.scale_by_adam(hparams.adam_b1, hparams.adam_b2, hparams.adam_eps),
-        optax.scale_by_learning_rate(lr),
+    # One long vector in place of many small arrays: a third of the operations of a minibatch on a CPU.
+    return optax.flatten(
+        optax.chain(
+            optax.clip_by_global_norm(hparams.max_grad_norm),
+            optax.scale_by_adam(hparams.adam_b1, hparams.adam_b2, hparams.adam_eps),
+            optax.scale_by_learning_rate(lr),
+        )
     )
 
 
