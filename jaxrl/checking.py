@@ -122,14 +122,15 @@ def _check_acting(algo: Algorithm, key: jax.Array, state: Any) -> None:
     obs, env_state = algo.env.reset_env(key, params)
     mask = algo.env.action_mask(env_state, params)
     policy = algo.policy(state)
-    act = jax.jit(lambda key, greedy: algo.act(key, policy, obs, greedy, mask))
-    first, second = act(key, True), act(jax.random.fold_in(key, 1), True)
-    if not _equal(first, second):
-        raise ContractError(f"a greedy action must not depend on the key, got {first} and {second}")
-    for greedy in (True, False):
-        action = act(key, greedy)
-        if not np.all(algo.env.action_space(params).contains(action)):
-            raise ContractError(f"act must return an action of {algo.env.action_space(params)!r}, got {action}")
+    act = jax.jit(jax.vmap(lambda key, greedy: algo.act(key, policy, obs, greedy, mask), in_axes=(0, None)))
+    keys = jax.random.split(key, 16)
+    greedy = jax.tree.map(np.asarray, act(keys, True))
+    if not _equal(_row(greedy, slice(1, None)), _row(greedy, slice(None, -1))):
+        raise ContractError(f"a greedy action must not depend on the key, got {greedy} for different keys")
+    for actions in (greedy, act(keys, False)):
+        inside = jax.vmap(algo.env.action_space(params).contains)(actions)
+        if not np.all(inside):
+            raise ContractError(f"act must return an action of {algo.env.action_space(params)!r}, got {actions}")
 
 
 def _check_leaves(algo: Algorithm, key: jax.Array, env_params: Any) -> None:

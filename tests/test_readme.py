@@ -1,7 +1,7 @@
 """The README does what it says: its Python runs, its commands parse, its files, presets and figures are there.
 
 Of the Python blocks, which run in order in one namespace, only the numbers that make them long are replaced: `seeds` by
-4 and `env_steps` by 4,096. Everything else, the files they write included, is what a reader would get.
+4 and `env_steps` by 1,024. Everything else, the files they write included, is what a reader would get.
 """
 
 import re
@@ -26,7 +26,7 @@ COMMANDS = [
 def shortened(block: str) -> str:
     """The block with fewer seeds and environment steps."""
     block = re.sub(r"\bseeds=[\d_]+", "seeds=4", block)
-    return re.sub(r"\benv_steps=[\d_]+", "env_steps=4_096", block)
+    return re.sub(r"\benv_steps=[\d_]+", "env_steps=1_024", block)
 
 
 def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
