@@ -32,13 +32,22 @@ class TrainedPolicy:
       params: pytree of arrays, what `algo.act` takes: parameters and normalisation.
       setting: the coordinates of the run within the sweep, `{path: value}`.
       seed: the run's seed, or None where the policy does not come from a result.
+      env_params: of the environment that it was trained in; None for the defaults.
     """
 
-    def __init__(self, algo: Algorithm, params: Any, setting: dict[str, Any] | None = None, seed: int | None = None):
+    def __init__(
+        self,
+        algo: Algorithm,
+        params: Any,
+        setting: dict[str, Any] | None = None,
+        seed: int | None = None,
+        env_params: Any = None,
+    ):
         self.algo = algo
         self.params = params
         self.setting = dict(setting or {})
         self.seed = seed
+        self.env_params = env_params
         obs, _ = jax.eval_shape(algo.env.reset_env, jax.random.key(0), algo.env.default_params)
         self._obs_shape = obs
 

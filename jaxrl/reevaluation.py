@@ -1,7 +1,5 @@
 """Evaluation of finished policies over as many episodes as one likes."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,8 +15,7 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
     """Runs whole episodes with every final policy of a result.
 
     Args:
-      result: trained here or loaded; where the sweep has parameters of the environment, each
-        policy meets its own.
+      result: trained here or loaded; each policy meets the environment that it was trained in.
       num_episodes: of every policy, greedy, and as many with sampled actions.
       key: seed of the random numbers; equal seeds of the result share them, so that settings
         are compared on the same episodes.
@@ -37,28 +34,22 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
         raise ResultError("this result's algorithm is unknown, so its policies cannot act; pass algo= to load_result")
     settings, seeds = result.settings, result.seeds
     runs = (len(settings), len(seeds))
-    params = algo.env.default_params
-    swept = {path.removeprefix("env."): path for path in settings[0] if path.startswith("env.")}
-    values = {
-        name: np.repeat(
-            np.asarray([setting[path] for setting in settings], np.asarray(getattr(params, name)).dtype), runs[1]
-        )
-        for name, path in swept.items()
-    }
+    env_params = result.env_params
+    if env_params is None:
+        env_params = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], runs[0], 0), algo.env.default_params)
+    env_params = jax.tree.map(lambda leaf: jnp.asarray(np.repeat(leaf, runs[1], axis=0)), env_params)
     seed_keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(key), jnp.asarray(seeds, jnp.uint32))
 
     def one_run(arguments: tuple) -> dict[str, jax.Array]:
-        policy, values, run_key = arguments
+        policy, env_params, run_key = arguments
 
         def act(key: jax.Array, obs: jax.Array, greedy: jax.Array, mask: jax.Array | None) -> jax.Array:
             return algo.act(key, policy, obs, greedy, mask)
 
-        return evaluate(
-            algo.env, dataclasses.replace(params, **values), act, run_key, num_episodes, lambda t, weight: weight
-        )
+        return evaluate(algo.env, env_params, act, run_key, num_episodes, lambda t, weight: weight)
 
     policies = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), result.policies)
-    arguments = (policies, jax.tree.map(jnp.asarray, values), jnp.tile(seed_keys, runs[0]))
+    arguments = (policies, env_params, jnp.tile(seed_keys, runs[0]))
     metrics = jax.jit(lambda arguments: jax.lax.map(one_run, arguments, batch_size=POLICIES_AT_ONCE))(arguments)
 
     last = result.metrics.isel(env_step=[-1])
@@ -71,4 +62,4 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
             if not name.startswith("discounted_return")
         }
     )
-    return Result(dataset, result.policies, algo, result.hparams)
+    return Result(dataset, result.policies, algo, result.hparams, result.env_params)

@@ -12,6 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl.acting import TrainedPolicy
+
 __all__ = ["render"]
 
 VIDEO_HINT = "an .mp4 needs imageio-ffmpeg: pip install 'jaxrl[video]', or write a .gif, which needs nothing more"
@@ -34,7 +36,8 @@ def render(
       policy: `policy(obs) -> action`, such as `result.policy(...)`, which then acts greedily;
         where the environment masks actions it is called as `policy(obs, mask=mask)`. None acts at random.
       path: file to write, `.mp4` or `.gif`; one that is there is replaced.
-      env_params: the environment's parameters; None takes the default ones.
+      env_params: the environment's parameters; None takes those that a policy of `result.policy`
+        was trained with, and otherwise the default ones.
       num_steps: steps to play, over as many episodes as begin; None plays one episode.
       seed: of the episodes' random keys.
       fps: frames a second.
@@ -56,6 +59,8 @@ def render(
     for name, number in (("num_steps", 1 if num_steps is None else num_steps), ("fps", fps)):
         if number < 1:
             raise ValueError(f"{name} is {number}; it takes a positive number.")
+    if env_params is None and isinstance(policy, TrainedPolicy):
+        env_params = policy.env_params
     params = env.default_params if env_params is None else env_params
     scene = Scene(env, params)
     part = file.with_name(f".{os.getpid()}-{file.name}")

@@ -84,12 +84,15 @@ class Result:
         the sweep's dims; for one run with its labels, see `policy`.
       algo: the algorithm, or None where a loaded one cannot be built again.
       hparams: batched pytree `[num_settings]`, or None in a loaded result.
+      env_params: the environment's parameters, a batched pytree `[num_settings]`; None stands for
+        its defaults, and for an unknown environment.
     """
 
     metrics: xarray.Dataset
     policies: Any
     algo: Algorithm | None = None
     hparams: Any = None
+    env_params: Any = None
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -200,7 +203,8 @@ class Result:
             raise ResultError(f"seed is {seed!r}; this result has {_listed(seeds)}.")
         run = 0 if seed is None else seeds.index(seed)
         params = jax.tree.map(lambda leaf: leaf[setting, run], self.policies)
-        return TrainedPolicy(self.algo, params, self.settings[setting], seeds[run])
+        env_params = jax.tree.map(lambda leaf: leaf[setting], self.env_params)
+        return TrainedPolicy(self.algo, params, self.settings[setting], seeds[run], env_params)
 
     def save(self, path: str | Path, force: bool = False) -> Path:
         """Writes a run directory: `metrics.nc`, `metrics.csv`, `policies.npz`, `config.json`.

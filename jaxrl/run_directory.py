@@ -129,7 +129,7 @@ def load_result(path: str | Path, algo: Algorithm | None = None) -> Result:
         metrics.attrs[UNKNOWN] = str(config.get(UNKNOWN, "config.json does not describe it"))
         return Result(metrics, leaves)
     metrics.attrs.pop(UNKNOWN, None)
-    result = Result(metrics, leaves, algo)
+    result = Result(metrics, leaves, algo, env_params=_env_params(directory, config, algo))
     result.policies = _restore(directory / POLICIES, result, leaves, algo)
     return result
 
@@ -149,6 +149,10 @@ def _config(result: Result) -> dict[str, Any]:
         except (TypeError, ValueError) as error:
             spec = {"algorithm": None, UNKNOWN: str(error).rstrip("."), "name": result.algo.name}
         spec["hparams"] = _hparams(result)
+        spec["env_params"] = None
+        if result.env_params is not None:
+            names = [field.name for field in dataclasses.fields(result.env_params)]
+            spec["env_params"] = {name: np.asarray(getattr(result.env_params, name)).tolist() for name in names}
     coords = {str(name): coord for name, coord in result.metrics.coords.items() if name not in RUN_DIMS}
     return spec | {
         "sweep": {
@@ -241,6 +245,21 @@ def _build(directory: Path, config: dict[str, Any]) -> Algorithm:
         return algorithms.build(spec)
     except (ImportError, KeyError, TypeError, ValueError) as error:
         raise ResultError(f"{directory / CONFIG} describes an algorithm that cannot be built: {error}") from None
+
+
+def _env_params(directory: Path, config: dict[str, Any], algo: Algorithm) -> Any:
+    """The environment's parameters `[num_settings]` as they were trained with."""
+    saved, params = config.get("env_params"), algo.env.default_params
+    if saved is None:
+        return None
+    names = [field.name for field in dataclasses.fields(params)]
+    if sorted(saved) != sorted(names):
+        raise ResultError(
+            f"{directory / CONFIG} does not fit the environment {algo.env.name}: "
+            f"it has the parameters {', '.join(saved)}, not {', '.join(names)}."
+        )
+    types = {name: jax.dtypes.canonicalize_dtype(np.asarray(getattr(params, name)).dtype) for name in names}
+    return dataclasses.replace(params, **{name: np.asarray(saved[name], types[name]) for name in names})
 
 
 def _restore(file: Path, result: Result, leaves: dict[str, np.ndarray], algo: Algorithm) -> Any:

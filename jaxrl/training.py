@@ -174,7 +174,7 @@ def train(
         metrics = metrics_dataset(
             history.stacked(), seeds=seed_list, env_steps=history.env_steps, sweep=sweep, attrs=attrs
         )
-        return Result(metrics, policies, algo, batched)
+        return Result(metrics, policies, algo, batched, batched_params)
 
     with stop_on_signals() as stop:
         try:

@@ -1,5 +1,6 @@
 """Training: the same bits however runs are laid out, and nothing lost."""
 
+import dataclasses
 import os
 import signal
 import warnings
@@ -133,6 +134,16 @@ def test_environment_parameters_are_swept(algo: Algorithm) -> None:
     lengths = result.values("length")
     assert lengths.max() <= 30
     assert lengths[1].mean() < lengths[0].mean()
+
+
+def test_the_environment_of_a_run_is_kept_with_its_policy(algo: Algorithm, tmp_path: Any) -> None:
+    heavy = dataclasses.replace(algo.env.default_params, gravity=20.0)
+    sweep = jaxrl.grid(algo.hparams, {"env.max_steps_in_episode": [30, 40]})
+    run(algo, sweep, env_params=heavy, out=tmp_path / "x")
+    loaded = jaxrl.load_result(tmp_path / "x")
+    params = loaded.policy(**{"env.max_steps_in_episode": 40}).env_params
+    assert (float(params.gravity), int(params.max_steps_in_episode)) == (20.0, 40)
+    np.testing.assert_array_equal(loaded.env_params.max_steps_in_episode, [30, 40])
 
 
 def test_on_chunk_sees_every_evaluation(algo: Algorithm) -> None:
