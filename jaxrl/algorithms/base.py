@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from envs.base import Environment
+from jaxrl.discount_form import is_concrete
 
 State = Any
 Policy = Any
@@ -65,11 +66,7 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 def check_range(name: str, value: Any, low: float, high: float) -> None:
     """Refuse a concrete number, or array of numbers, outside [low, high]; let traced ones pass."""
-    if (
-        value is None
-        or isinstance(value, jax.core.Tracer)
-        or not isinstance(value, int | float | np.ndarray | np.number | jax.Array)
-    ):
+    if not is_concrete(value) or not isinstance(value, int | float | np.ndarray | np.number | jax.Array):
         return
     numbers = np.asarray(value, np.float64)
     if not np.all((numbers >= low) & (numbers <= high)):

@@ -71,7 +71,7 @@ def test_a_broken_algorithm_is_told_which_law(change: str, sentence: str) -> Non
 
 def test_check_takes_algorithms_only() -> None:
     with pytest.raises(TypeError, match="algo must be an Algorithm"):
-        jaxrl.check(envs.make("cartpole"))
+        jaxrl.check(envs.make("cartpole"))  # pyright: ignore[reportArgumentType]
 
 
 PROBES: list[tuple[str, dict[str, int]]] = [
@@ -92,7 +92,7 @@ LAM = 0.95
 @pytest.mark.parametrize("continuous", [False, True], ids=["discrete", "continuous"])
 @pytest.mark.parametrize(("name", "static"), PROBES, ids=lambda value: str(value))
 def test_ppo_reaches_the_value_of_each_probe(name: str, static: dict[str, int], continuous: bool) -> None:
-    env = envs.make(f"probe/{name}", continuous=continuous, **static)
+    env: Any = envs.make(f"probe/{name}", continuous=continuous, **static)
     algo = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=8, num_steps=32, hidden=(16,)))
     iterations, num_seeds = 300, 2
     base = dataclasses.replace(
@@ -112,15 +112,17 @@ def test_ppo_reaches_the_value_of_each_probe(name: str, static: dict[str, int], 
     policies = train(keys, hparams)
     network = MLPActorCritic(1 if continuous else 2, (16,))
     observations = jnp.asarray(env.observations())
-    values = jax.vmap(lambda p: jax.vmap(lambda obs: network.apply(p, obs)[1])(observations))(policies.params)
+
+    def value(params: Any, obs: jax.Array) -> Any:
+        return network.apply(params, obs)[1]
+
+    values = jax.vmap(jax.vmap(value, in_axes=(None, 0)), in_axes=(0, None))(policies.params, observations)
     for i, discount in enumerate(DISCOUNTS):
         wanted = env.values(np.asarray(jaxrl.as_discount(discount).curve(100)), LAM)
         for seed in range(num_seeds):
             np.testing.assert_allclose(values[i * num_seeds + seed], wanted, rtol=0.01)
 
 
-# CartPole with rewards of its own probes nothing of the discount: a mixture of families must
-# tell runs apart in one program, each as if it were alone.
 def test_a_sweep_over_every_leaf_and_all_families_compiles_once() -> None:
     algo = ALGORITHMS["ppo, continuous, everything normalised"]()
     changes = {
@@ -142,7 +144,7 @@ def test_a_sweep_over_every_leaf_and_all_families_compiles_once() -> None:
     )
     compilations: list[str] = []
     jax.monitoring.register_event_duration_secs_listener(
-        lambda event, seconds, **details: compilations.append(event) if "backend_compile" in event else None
+        lambda event, duration_secs, **kwargs: compilations.append(event) if "backend_compile" in event else None
     )
     counts = []
     for seeds in (1, 2):  # other numbers of runs at one layout reuse the programs
