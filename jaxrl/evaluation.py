@@ -9,6 +9,9 @@ import jax.numpy as jnp
 from envs.base import Environment
 from jaxrl.rollout import reset_all, step_once
 
+EPISODE_METRICS = ("return", "discounted_return", "length")
+SAMPLED = "_sampled"
+
 
 def evaluate(
     env: Environment,
@@ -32,12 +35,16 @@ def evaluate(
       Scalars: `return`, `discounted_return`, `length` and every entry of the environment's
       `info["metrics"]` for greedy actions, and the same with the suffix `_sampled`. Returns
       are the mean over agents where there are several.
+
+    Raises:
+      ValueError: a metric of the environment has the name of another one; when traced.
     """
+    rules = env.metric_rules
+    _require_own_names(env, rules)
     reset_key, step_key = jax.random.split(key)
     first = reset_all(env, reset_key, params, num_episodes)
     twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), first)
     greedy = jnp.arange(2 * num_episodes) < num_episodes
-    rules = env.metric_rules
 
     def one_step(key: jax.Array, state: Any, obs: Any, greedy: jax.Array) -> Any:
         act_key, env_key = jax.random.split(key)
@@ -61,13 +68,40 @@ def evaluate(
         return t + 1, next_weight(t, weight), alive & ~done, state, obs, updated
 
     zeros = jnp.zeros(2 * num_episodes)
-    totals = {name: zeros for name in ("return", "discounted_return", "length", *rules)}
+    totals = {name: zeros for name in (*EPISODE_METRICS, *rules)}
     start = (jnp.zeros((), jnp.int32), jnp.ones(()), jnp.ones(2 * num_episodes, bool), *twice, totals)
     *_, totals = jax.lax.while_loop(lambda loop: jnp.any(loop[2]), body, start)
     for name, rule in rules.items():
         if rule == "mean":
             totals[name] = totals[name] / totals["length"]
     return _named(totals, num_episodes)
+
+
+def finite_only(metrics: Mapping[str, jax.Array], policy: Any, others: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """The metrics of a policy's episodes, NaN where the run that it comes from has failed.
+
+    A policy of NaNs still acts, its most likely action being the first one, so that its episodes
+    look like any others.
+
+    Args:
+      metrics: of the episodes, scalars.
+      policy: pytree; a NaN in a leaf of numbers is a failure, an infinite bound is none.
+      others: further metrics of the run, scalars; one that is not finite is a failure.
+    """
+    numbers = [leaf for leaf in jax.tree.leaves(policy) if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.inexact)]
+    failed = [jnp.any(jnp.isnan(leaf)) for leaf in numbers] + [~jnp.isfinite(leaf) for leaf in others.values()]
+    any_failed = jnp.any(jnp.stack(failed)) if failed else jnp.zeros((), bool)
+    return {name: jnp.where(any_failed, jnp.nan, value) for name, value in metrics.items()}
+
+
+def _require_own_names(env: Environment, rules: Mapping[str, str]) -> None:
+    taken = {*EPISODE_METRICS, *(f"{name}{SAMPLED}" for name in (*EPISODE_METRICS, *rules))}
+    clashes = sorted(taken & set(rules))
+    if clashes:
+        raise ValueError(
+            f"metric_rules of {type(env).__name__} has {', '.join(clashes)}, which evaluation itself names so; "
+            f"it takes names other than {', '.join(EPISODE_METRICS)} and those with {SAMPLED} behind."
+        )
 
 
 def _reduce(rule: str, total: jax.Array, value: jax.Array, alive: jax.Array) -> jax.Array:
@@ -77,5 +111,5 @@ def _reduce(rule: str, total: jax.Array, value: jax.Array, alive: jax.Array) -> 
 
 def _named(totals: Mapping[str, jax.Array], num_episodes: int) -> dict[str, jax.Array]:
     greedy = {name: jnp.mean(values[:num_episodes]) for name, values in totals.items()}
-    sampled = {f"{name}_sampled": jnp.mean(values[num_episodes:]) for name, values in totals.items()}
+    sampled = {f"{name}{SAMPLED}": jnp.mean(values[num_episodes:]) for name, values in totals.items()}
     return {**greedy, **sampled}

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms.base import Algorithm
-from jaxrl.evaluation import evaluate
+from jaxrl.evaluation import evaluate, finite_only
 
 Metrics = dict[str, jax.Array]
 
@@ -36,7 +36,8 @@ class Loop(NamedTuple):
       init: `(key, hparams, env_params) -> Run`.
       advance: `(Run, key, hparams, env_params, num_iterations) -> Run`; the number is traced.
       evaluate: `(Run, key, hparams, env_params) -> (Run, metrics)`: means over the iterations
-        since the last evaluation, and the evaluation itself.
+        since the last evaluation, and the evaluation itself, whose metrics are NaN where a mean
+        is not finite or the policy holds a NaN.
     """
 
     init: Callable[[jax.Array, Any, Any], Run]
@@ -45,7 +46,11 @@ class Loop(NamedTuple):
 
 
 def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
-    """The loop of one run of an algorithm, evaluated over `eval_episodes` whole episodes."""
+    """The loop of one run of an algorithm, evaluated over `eval_episodes` whole episodes.
+
+    Its `evaluate` raises ValueError, when traced, where a metric of the algorithm has the name of
+    one of the evaluation.
+    """
 
     def keys(key: jax.Array) -> jax.Array:
         return jax.random.split(key, 3)
@@ -76,7 +81,14 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
             hparams.discount.next_weight,
         )
         means = {name: total / jnp.maximum(run.since, 1.0) for name, total in run.sums.items()}
-        return run._replace(sums=jax.tree.map(jnp.zeros_like, run.sums), since=jnp.zeros(())), episodes | means
+        clashes = sorted(set(episodes) & set(means))
+        if clashes:
+            raise ValueError(
+                f"{', '.join(clashes)} is a metric of {algo.name} and of the evaluation of {type(algo.env).__name__} "
+                f"too; metric_rules and the algorithm's metrics take different names."
+            )
+        started = run._replace(sums=jax.tree.map(jnp.zeros_like, run.sums), since=jnp.zeros(()))
+        return started, finite_only(episodes, policy, means) | means
 
     return Loop(init, advance, evaluate_run)
 
