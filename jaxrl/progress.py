@@ -31,6 +31,12 @@ class Progress:
         if enabled and (sys.stderr.isatty() or "ipykernel" in sys.modules):
             self._bar = tqdm.auto.tqdm(total=total, unit=" env steps", unit_scale=True, dynamic_ncols=True)
 
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def phase(self, text: str) -> None:
         """Shows what is going on, such as "compiling"."""
         if self._bar is not None:

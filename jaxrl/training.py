@@ -1,8 +1,10 @@
 """Training: one compiled program for anyone to transform, and the driver of thousands of runs."""
 
+import contextlib
+import dataclasses
+import math
 import time
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +15,9 @@ import numpy as np
 
 from envs.registry import near
 from jaxrl.algorithms.base import Algorithm, check_choice, check_count
-from jaxrl.layout import Layout, compile_programs, over_runs, plan_layout, run_on_devices
-from jaxrl.loop import Loop, evaluation_points, make_loop, with_run_length
+from jaxrl.layout import Layout, plan_layout
+from jaxrl.loop import evaluation_points, make_loop, with_run_length
+from jaxrl.programs import compiled_programs
 from jaxrl.progress import Progress, stop_on_signals
 from jaxrl.results import Result, metrics_dataset
 from jaxrl.run_directory import claim_directory, versions
@@ -126,180 +129,102 @@ def train(
     check_choice("precision", precision, PRECISIONS)
     seed_list = _seeds(seeds)
     sweep = hparams if isinstance(hparams, Sweep) else None
-    batched = _settings(algo, hparams)
-    prepared = _prepare(algo, batched, int(points[-1]) * algo.env_steps_per_iteration)
-    batched_params = _env_settings(algo, env_params, sweep)
-    num_settings = 1 if sweep is None else len(sweep)
-    layout = plan_layout(num_settings * len(seed_list), block, devices)
+    settings = _settings(algo, hparams)
+    env_settings = _env_settings(algo, env_params, sweep)
+    prepared = _prepare(algo, settings, int(points[-1]) * algo.env_steps_per_iteration)
+    shape = (1 if sweep is None else len(sweep), len(seed_list))
+    layout = plan_layout(math.prod(shape), block, devices)
     directory = None if out is None else claim_directory(out, force)
-
     arguments = layout.spread(
         (
-            np.tile(np.asarray(seed_list, np.uint32), num_settings),
-            *jax.tree.map(lambda leaf: np.repeat(leaf, len(seed_list), axis=0), (prepared, batched_params)),
+            np.tile(np.asarray(seed_list, np.uint32), shape[0]),
+            *jax.tree.map(lambda leaf: np.repeat(leaf, shape[1], axis=0), (prepared, env_settings)),
         )
     )
-    shape = (num_settings, len(seed_list))
-    bar = Progress(int(points[-1]) * algo.env_steps_per_iteration * layout.num_runs, progress)
-    bar.phase("compiling")
-    started = time.perf_counter()
-    with jax.default_matmul_precision(None if precision == "default" else precision):
-        programs = _programs(algo, eval_episodes, layout, precision, arguments)
-    clashes = set(programs.metric_names) & ({"seed", "env_step"} | set(() if sweep is None else sweep.coords))
-    if clashes:
-        raise ValueError(f"metrics and swept paths must differ in name, got {', '.join(sorted(clashes))} for both")
-    attrs = {
-        "algorithm": algo.name,
-        "environment": algo.env.name,
-        "block": layout.block,
-        "num_devices": len(layout.devices),
-        "device_kind": layout.devices[0].device_kind,
-        "precision": precision,
-        "eval_episodes": eval_episodes,
-        "compile_seconds": time.perf_counter() - started,
-        **{f"version_{name}": version for name, version in versions().items()},
-    }
+    env_steps_per_iteration = algo.env_steps_per_iteration * layout.num_runs
     history = _History(shape, algo.env_steps_per_iteration)
-    runs = programs.init(arguments)
-    bar.start()
-    started = time.perf_counter()
+    attrs = _attributes(algo, layout, eval_episodes)
 
     def result() -> Result:
-        gathered = layout.gather([jax.vmap(algo.policy)(part.state) for part in runs])
-        policies = jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), gathered)
-        seconds = time.perf_counter() - started
-        done = history.iterations[-1] * algo.env_steps_per_iteration * layout.num_runs
-        attrs.update(run_seconds=seconds, env_steps_per_second=done / seconds)
-        attrs.update(interrupted=int(history.iterations[-1] < points[-1]))
+        seconds = attrs["run_seconds"] = time.perf_counter() - started
+        attrs["env_steps_per_second"] = history.iterations[-1] * env_steps_per_iteration / seconds
+        attrs["interrupted"] = int(history.iterations[-1] < points[-1])
+        attrs["stopped_by_signal"] = stop.signal or 0
         metrics = metrics_dataset(
             history.stacked(), seeds=seed_list, env_steps=history.env_steps, sweep=sweep, attrs=attrs
         )
-        return Result(metrics, policies, algo, batched, batched_params)
+        return Result(metrics, history.policies, algo, settings, env_settings)
 
-    with stop_on_signals() as stop:
+    with Progress(int(points[-1]) * env_steps_per_iteration, progress) as bar, stop_on_signals() as stop:
+        started = time.perf_counter()
         try:
-            done, seconds_per_iteration = 0, None
+            bar.phase("compiling")
+            reserved = {"seed", "env_step"} | set(() if sweep is None else sweep.coords)
+            with contextlib.nullcontext() if precision == "default" else jax.default_matmul_precision(precision):
+                attrs["precision"] = jax.config.jax_default_matmul_precision or "default"
+                programs = compiled_programs(algo, eval_episodes, layout, arguments, reserved)
+            attrs["compile_seconds"] = time.perf_counter() - started
+            bar.start()
+            started = time.perf_counter()
+            runs = programs.init(arguments)
+            done, seconds_per_iteration = 0, math.inf
             for point in points.tolist():
                 while done < point and not stop:
-                    count = 1 if seconds_per_iteration is None else int(SECONDS_PER_CHUNK / seconds_per_iteration)
-                    count = min(max(count, 1), point - done)
+                    # The first chunk is one iteration, to see how long one takes.
+                    count = min(max(int(SECONDS_PER_CHUNK / seconds_per_iteration), 1), point - done)
                     chunk_started = time.perf_counter()
                     runs = programs.advance(runs, arguments, count)
                     seconds_per_iteration = (time.perf_counter() - chunk_started) / count
                     done += count
-                    bar.advance(count * algo.env_steps_per_iteration * layout.num_runs)
-                if history.iterations and history.iterations[-1] == done:
+                    bar.advance(count * env_steps_per_iteration)
+                if done == (history.iterations[-1] if history.iterations else 0):
                     break
-                runs, metrics = programs.evaluate(runs, arguments)
-                chunk = history.add(done, layout.gather(metrics))
-                bar.report(f"return {np.nanmean(chunk['return']):.1f}")
+                runs, metrics, policies = programs.evaluate(runs, arguments)
+                chunk = history.add(done, layout.gather(metrics), layout.gather(policies))
+                bar.report(_mean_return(chunk["return"]))
                 if on_chunk is not None:
                     on_chunk(history.env_steps[-1], chunk)
-                if stop:
-                    break
+            if not history.iterations:
+                raise KeyboardInterrupt
         except BaseException:
             # Nothing already computed is lost: what was evaluated is saved before the error goes on.
             if directory is not None and history.iterations:
                 result().save(directory, force=True)
+            elif directory is not None:
+                with contextlib.suppress(OSError):
+                    directory.rmdir()
             raise
-        finally:
-            bar.close()
-    finished = result()
+        finished = result()
     _warn_of_failures(finished)
     if directory is not None:
         finished.save(directory, force=True)
     return finished
 
 
-class _Programs(NamedTuple):
-    """Compiled; runs and arguments are lists over devices.
-
-    Attributes:
-      init: `(arguments) -> runs`.
-      advance: `(runs, arguments, count) -> runs`; the runs given are updated in place.
-      evaluate: `(runs, arguments) -> (runs, metrics)`, likewise.
-      metric_names: of an evaluation.
-    """
-
-    init: Callable[[Any], Any]
-    advance: Callable[[Any, Any, int], Any]
-    evaluate: Callable[[Any, Any], tuple[Any, Any]]
-    metric_names: tuple[str, ...]
+def _attributes(algo: Algorithm, layout: Layout, eval_episodes: int) -> dict[str, Any]:
+    return {
+        "algorithm": algo.name,
+        "environment": algo.env.name,
+        "block": layout.block,
+        "num_devices": len(set(layout.devices)),
+        "num_threads": len(layout.devices),
+        "device_kind": layout.devices[0].device_kind,
+        "eval_episodes": eval_episodes,
+        **{f"version_{name}": version for name, version in versions().items()},
+    }
 
 
-# The programs of the last few calls, so that another one with other seeds or values compiles nothing.
-_COMPILED: OrderedDict[Any, _Programs] = OrderedDict()
-_KEPT_PROGRAMS = 16
-
-
-def _programs(algo: Algorithm, eval_episodes: int, layout: Layout, precision: str, arguments: Any) -> _Programs:
-    leaves, structure = jax.tree.flatten(arguments)
-    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    functions = (algo.init, algo.step, algo.policy, algo.act)
-    key = (algo.env, functions, eval_episodes, layout._replace(num_runs=0), precision, structure, shapes)
-    if key not in _COMPILED:
-        _COMPILED[key] = _compile(make_loop(algo, eval_episodes), layout, arguments)
-    _COMPILED.move_to_end(key)
-    while len(_COMPILED) > _KEPT_PROGRAMS:
-        _COMPILED.popitem(last=False)
-    return _COMPILED[key]
-
-
-def _compile(loop: Loop, layout: Layout, arguments: Any) -> _Programs:
-    def init(arguments: Any) -> Any:
-        seed, hparams, env_params = arguments
-        return loop.init(jax.random.key(seed), hparams, env_params)
-
-    def advance(run: Any, arguments: Any, count: jax.Array) -> Any:
-        seed, hparams, env_params = arguments
-        return loop.advance(run, jax.random.key(seed), hparams, env_params, count)
-
-    def evaluate(run: Any, arguments: Any) -> Any:
-        seed, hparams, env_params = arguments
-        return loop.evaluate(run, jax.random.key(seed), hparams, env_params)
-
-    num_blocks = np.int32(layout.num_blocks)
-    jit_init = jax.jit(over_runs(init, layout.block))
-    jit_advance = jax.jit(over_runs(advance, layout.block, num_shared=1), donate_argnums=0)
-    jit_evaluate = jax.jit(over_runs(evaluate, layout.block), donate_argnums=0)
-    shapes = jax.eval_shape(jit_init, arguments[0], num_blocks)
-    metric_names = tuple(jax.eval_shape(jit_evaluate, shapes, arguments[0], num_blocks)[1])
-
-    def at(device: Any, tree: Any) -> Any:
-        sharding = jax.sharding.SingleDeviceSharding(device)
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree)
-
-    inits, advances, evaluates = compile_programs(
-        [
-            lambda device: jit_init.lower(at(device, arguments[0]), num_blocks),
-            lambda device: jit_advance.lower(at(device, shapes), at(device, arguments[0]), np.int32(1), num_blocks),
-            lambda device: jit_evaluate.lower(at(device, shapes), at(device, arguments[0]), num_blocks),
-        ],
-        layout.devices,
-    )
-
-    def everywhere(value: Any) -> list[Any]:
-        return [value] * len(layout.devices)
-
-    def evaluate_all(runs: Any, arguments: Any) -> tuple[Any, Any]:
-        results = run_on_devices(evaluates, runs, arguments, everywhere(num_blocks))
-        return [run for run, _ in results], [metrics for _, metrics in results]
-
-    return _Programs(
-        init=lambda arguments: run_on_devices(inits, arguments, everywhere(num_blocks)),
-        advance=lambda runs, arguments, count: run_on_devices(
-            advances, runs, arguments, everywhere(np.int32(count)), everywhere(num_blocks)
-        ),
-        evaluate=evaluate_all,
-        metric_names=metric_names,
-    )
+def _mean_return(returns: np.ndarray) -> str:
+    finite = returns[np.isfinite(returns)]
+    return f"return {finite.mean():.1f}" if finite.size else "no finite return"
 
 
 class _History:
-    """Metrics of the evaluations so far, on the host."""
+    """The evaluations so far, on the host: metrics of all of them, and the policies of the last."""
 
     def __init__(self, shape: tuple[int, int], env_steps_per_iteration: int):
         self.iterations: list[int] = []
+        self.policies: Any = None
         self._shape = shape
         self._per_iteration = env_steps_per_iteration
         self._chunks: list[dict[str, np.ndarray]] = []
@@ -308,8 +233,10 @@ class _History:
     def env_steps(self) -> list[int]:
         return [iteration * self._per_iteration for iteration in self.iterations]
 
-    def add(self, iteration: int, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        chunk = {name: values.reshape(self._shape) for name, values in metrics.items()}
+    def add(self, iteration: int, metrics: Any, policies: Any) -> dict[str, np.ndarray]:
+        chunk, self.policies = jax.tree.map(
+            lambda leaf: leaf.reshape(*self._shape, *leaf.shape[1:]), (dict(metrics), policies)
+        )
         self.iterations.append(iteration)
         self._chunks.append(chunk)
         return chunk
@@ -327,11 +254,15 @@ def _points(algo: Algorithm, env_steps: int, evals: int, eval_episodes: int) -> 
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:
+    if isinstance(seeds, np.integer):
+        seeds = int(seeds)
     if not isinstance(seeds, Sequence | np.ndarray):
         check_count("seeds", seeds)
         return list(range(seeds))
-    chosen = [int(seed) for seed in seeds]
-    if not chosen or len(set(chosen)) != len(chosen) or min(chosen) < 0 or max(chosen) >= 2**32:
+    whole = [seed for seed in seeds if isinstance(seed, int | np.integer) and not isinstance(seed, bool)]
+    chosen = [int(seed) for seed in whole]
+    wrong = len(chosen) < len(seeds) or len(set(chosen)) < len(chosen)
+    if not chosen or wrong or min(chosen) < 0 or max(chosen) >= 2**32:
         raise ValueError(f"seeds must be a number or different whole numbers in [0, 2**32), got {seeds!r}")
     return chosen
 
@@ -356,6 +287,9 @@ def _settings(algo: Algorithm, hparams: Any) -> Any:
         )
     if isinstance(hparams, Sweep):
         return single
+    for field in single.__dataclass_fields__:
+        if np.ndim(getattr(single, field)) > 0:
+            raise ValueError(f"{field} takes one number in hparams; several values make a sweep: use jaxrl.grid")
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32)[None], single)
 
 
@@ -387,8 +321,33 @@ def _env_settings(algo: Algorithm, env_params: Any, sweep: Sweep | None) -> Any:
         default = getattr(batched, path)
         if np.shape(values) != default.shape:
             raise ValueError(f"env.{path} takes values of shape {default.shape[1:]}, got {np.shape(values)[1:]}")
-        batched = batched.replace(**{path: np.asarray(values).astype(default.dtype)})
+        cast = np.asarray(values).astype(default.dtype)
+        if np.issubdtype(default.dtype, np.integer) and np.any(cast != values):
+            raise ValueError(f"env.{path} takes whole numbers, got {np.asarray(values)[cast != values][0]}")
+        batched = dataclasses.replace(batched, **{path: cast})
+    _check_action_space(algo, batched, num_settings)
     return batched
+
+
+def _check_action_space(algo: Algorithm, batched: Any, num_settings: int) -> None:
+    """Refuse parameters that change the action space, which a policy has been built for."""
+
+    def bounds(params: Any) -> list[np.ndarray]:
+        space = algo.env.action_space(params)
+        parts = getattr(space, "spaces", (space,))
+        return [
+            np.asarray(getattr(part, name)) for part in parts for name in ("n", "low", "high") if name in vars(part)
+        ]
+
+    wanted = bounds(algo.env.default_params)
+    for i in range(num_settings):
+        got = bounds(jax.tree.map(lambda leaf, i=i: leaf[i], batched))
+        same = len(got) == len(wanted) and all(map(np.array_equal, map(np.float32, got), map(np.float32, wanted)))
+        if not same:
+            raise ValueError(
+                f"env_params change the action space of {algo.env.name}, which policies are built for: it has the "
+                f"bounds {[bound.tolist() for bound in wanted]} by default, got {[bound.tolist() for bound in got]}"
+            )
 
 
 def _warn_of_failures(result: Result) -> None:

@@ -14,6 +14,7 @@ import pytest
 import envs
 import jaxrl
 from jaxrl.algorithms.base import Algorithm
+from jaxrl.layout import run_on_devices
 from jaxrl.loop import evaluation_points
 
 CONFIG = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
@@ -165,6 +166,39 @@ def test_an_error_in_on_chunk_loses_nothing(algo: Algorithm, tmp_path: Any) -> N
     assert saved.metrics.attrs["interrupted"] == 1
 
 
+def test_an_error_in_the_middle_of_a_chunk_loses_nothing(
+    algo: Algorithm, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def fail_late(executables: Any, *arguments: Any) -> Any:
+        calls.append(None)
+        out = run_on_devices(executables, *arguments)
+        if len(calls) == 6:  # init, then chunk and evaluation by turns: in the third chunk, its states given away
+            raise MemoryError("no room")
+        return out
+
+    monkeypatch.setattr("jaxrl.programs.run_on_devices", fail_late)
+    with pytest.raises(MemoryError, match="no room"):
+        run(algo, seeds=2, evals=7, out=tmp_path / "x")
+    monkeypatch.undo()
+    saved = jaxrl.load_result(tmp_path / "x")
+    assert saved.metrics["env_step"].values.tolist() == [32, 64]
+    assert_same_bits(saved.policies, run(algo, seeds=2, env_steps=64).policies)
+
+
+def test_an_error_before_the_first_evaluation_leaves_no_directory(
+    algo: Algorithm, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("jaxrl.programs.run_on_devices", fail)
+    with pytest.raises(MemoryError):
+        run(algo, out=tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_cleanly_with_what_is_done(algo: Algorithm, tmp_path: Any, number: int) -> None:
     def ask_to_end(env_step: int, metrics: Any) -> None:
@@ -174,6 +208,7 @@ def test_a_signal_ends_cleanly_with_what_is_done(algo: Algorithm, tmp_path: Any,
     result = run(algo, seeds=2, evals=7, on_chunk=ask_to_end, out=tmp_path / "x")
     assert result.metrics["env_step"].values[-1] == 3 * PER_ITERATION
     assert result.metrics.attrs["interrupted"] == 1
+    assert result.metrics.attrs["stopped_by_signal"] == number
     assert_same_bits(jaxrl.load_result(tmp_path / "x").policies, result.policies)
     whole = run(algo, seeds=2, evals=7)
     np.testing.assert_array_equal(whole.values("return")[:, :, :3], result.values("return"))
@@ -200,6 +235,9 @@ def test_the_learning_rate_falls_over_the_whole_run(algo: Algorithm) -> None:
         ({"seeds": 0}, ValueError, "seeds must be a whole number of at least 1, got 0"),
         ({"seeds": []}, ValueError, "seeds must be a number or different whole numbers"),
         ({"seeds": [1, 1]}, ValueError, "seeds must be a number or different whole numbers"),
+        ({"seeds": [0.5, 1.7]}, ValueError, "seeds must be a number or different whole numbers"),
+        ({"seeds": "64"}, ValueError, "seeds must be a number or different whole numbers"),
+        ({"hparams": jaxrl.PPOHParams(lr=np.array([1e-3, 1e-4]))}, ValueError, "lr takes one number .*jaxrl.grid"),
         ({"seeds": 1.5}, ValueError, "seeds must be a whole number of at least 1, got 1.5"),
         ({"env_steps": 0}, ValueError, "env_steps must be a whole number of at least 1, got 0"),
         ({"evals": 0}, ValueError, "evals must be"),
@@ -223,6 +261,23 @@ def test_bad_sweeps_get_one_sentence(algo: Algorithm) -> None:
         jaxrl.PPOHParams(gamma=0.99)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="log_std_init has no effect"):
         run(algo, jaxrl.PPOHParams(log_std_init=1.0))
+
+
+def test_parameters_that_a_program_cannot_have_are_refused() -> None:
+    algo = jaxrl.ppo(envs.make("pendulum"), CONFIG)
+    with pytest.raises(ValueError, match=r"change the action space of pendulum.*2\.0\] by default.*4\.0\]"):
+        run(algo, jaxrl.grid(algo.hparams, {"env.max_torque": [2.0, 4.0]}))
+    with pytest.raises(ValueError, match=r"env\.max_steps_in_episode takes whole numbers, got 3\.9"):
+        run(algo, jaxrl.grid(algo.hparams, {"env.max_steps_in_episode": [2.0, 3.9]}))
+
+
+def test_a_number_of_numpy_is_a_number_of_seeds(algo: Algorithm) -> None:
+    assert run(algo, seeds=np.int64(2)).seeds == [0, 1]
+
+
+def test_precision_in_force_is_kept_and_recorded(algo: Algorithm) -> None:
+    with jax.default_matmul_precision("highest"):
+        assert run(algo).metrics.attrs["precision"] == "highest"
 
 
 def test_an_existing_result_is_kept_unless_forced(algo: Algorithm, tmp_path: Any) -> None:
