@@ -59,8 +59,9 @@ def learning_curves(
       confidence, num_resamples: of the bootstrap.
 
     Returns:
-      The axes. A run that is not finite somewhere is left out there, where the others are then
-      drawn anew from one pool, and the legend counts it.
+      The axes. Where any metric of a run is not finite, the run is left out and the others are
+      drawn anew from one pool; the legend counts such runs, as failed where that is so at the
+      last point, as `Result.table` does.
 
     Raises:
       ValueError: an unknown metric or hue, or more lines than can be told apart.
@@ -72,15 +73,13 @@ def learning_curves(
         known = ", ".join(sorted(str(name) for name in metrics.data_vars))
         raise ValueError(f"metric is {metric!r}; there are {known}.")
     env_steps = np.asarray(metrics["env_step"].values)
-    groups, pooled = _groups(metrics[metric], hue)
+    groups, pooled = _groups(_without_failures(metrics, metric), hue)
     _require_few(len(groups), "choose a hue= that pools some, or select from the metrics")
     ax = _axes(ax, path)
     for index, (label, values) in enumerate(groups.items()):
         finite = np.isfinite(values)
         band = _band(values, finite, confidence, num_resamples)
-        failed = int((~finite.all(axis=-1)).sum())
-        note = f" ({failed} of {finite[..., 0].size} failed)" if failed else ""
-        _line(ax, index, env_steps, band, (label + note).strip() or None)
+        _line(ax, index, env_steps, band, (label + _failures(finite)).strip() or None)
     _scale_steps(ax, env_steps)
     ax.set_ylabel(UNITS.get(metric, metric.replace("_", " ")))
     runs = next(iter(groups.values()))[..., 0].size
@@ -164,6 +163,23 @@ def performance_profiles(
     ax.set_ylabel("share of runs above the threshold")
     ax.set_ylim(-0.02, 1.02)
     return _finish(ax, path, None)
+
+
+def _without_failures(metrics: xarray.Dataset, metric: str) -> xarray.DataArray:
+    """A metric, nan wherever any metric of its run is not finite."""
+    array = metrics[metric]
+    for other in metrics.data_vars.values():
+        if set(other.dims) == set(array.dims):
+            array = array.where(np.isfinite(other))
+    return array
+
+
+def _failures(finite: np.ndarray) -> str:
+    """What the legend says of runs left out of [settings, seeds, points]."""
+    at_the_end = ~finite[..., -1]
+    counts = {"failed": at_the_end, "failed for a time": ~finite.all(axis=-1) & ~at_the_end}
+    shown = [f"{runs.sum()} of {runs.size} {how}" for how, runs in counts.items() if runs.any()]
+    return f" ({', '.join(shown)})" if shown else ""
 
 
 def _coordinates(array: xarray.DataArray) -> list[str]:

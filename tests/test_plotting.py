@@ -78,6 +78,24 @@ def test_failed_runs_are_left_out_and_counted(ax, values):
     assert ax.lines[0].get_ydata()[2] == pytest.approx(statistics.iqm(rest))
 
 
+def test_the_runs_left_out_are_those_that_the_table_leaves_out(ax, values):
+    result = result_of(values)
+    loss = np.zeros_like(values)
+    loss[1, 5, 2], loss[2, 6, 1] = np.inf, np.nan
+    result.metrics["loss"] = (result.metrics["return"].dims, loss.reshape(2, 2, 16, 3))
+    result.plot("return", ax=ax)
+    table = result.table("return").to_pandas()
+    assert table["failed"].tolist() == [0, 1, 0, 0]
+    assert [line.get_ydata()[2] for line in ax.lines] == pytest.approx(table["iqm"].tolist())
+    assert ax.lines[2].get_ydata()[1] == pytest.approx(statistics.iqm(np.delete(values[2, :, 1], 6)))
+    assert [label.partition(" (")[2] for label in labels(ax)] == [
+        "",
+        "1 of 16 failed)",
+        "1 of 16 failed for a time)",
+        "",
+    ]
+
+
 def test_lines_differ_in_colour_and_style(ax, values):
     plotting.learning_curves(result_of(values), ax=ax)
     assert len({line.get_color() for line in ax.lines}) == len({line.get_linestyle() for line in ax.lines}) == 4
