@@ -155,7 +155,7 @@ class Result:
 
         Returns:
           A table that prints well and has `to_pandas()`. Runs that failed are left out of the
-          estimates and counted in a column of their own.
+          estimates and counted in a column of their own; below two runs there is no interval.
 
         Raises:
           ResultError: there is no such metric.

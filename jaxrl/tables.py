@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from jaxrl.results import Result
 
+NO_INTERVAL = "\N{EN DASH}"
+
 __all__ = ["Table", "estimate_table"]
 
 
@@ -27,7 +29,8 @@ class Table:
       columns: their names.
       rows: `[num_rows]` of `[num_columns]`, plain values.
       num_labels: how many of the columns, from the left, name the row.
-      interval: names of the two columns printed together as `[low, high]`.
+      interval: names of the two columns printed together as `[low, high]`, or as a dash where
+        they are nan.
     """
 
     title: str
@@ -52,7 +55,8 @@ class Table:
         lines = []
         for row in self.rows:
             text = [_text(value, digits) for value, digits in zip(row, numbers, strict=True)]
-            lines.append([*text[:low], f"[{text[low]}, {text[high]}]", *text[high + 1 :]])
+            interval = f"[{text[low]}, {text[high]}]" if np.isfinite([row[low], row[high]]).all() else NO_INTERVAL
+            lines.append([*text[:low], interval, *text[high + 1 :]])
         left = [column < self.num_labels for column in range(len(header))]
         widths = [max(len(line[column]) for line in [header, *lines]) for column in range(len(header))]
         return "\n".join([self.title, "", *(_line(line, widths, left) for line in [header, *lines])])
@@ -69,11 +73,12 @@ def estimate_table(result: Result, metric: str, confidence: float) -> Table:
     rows = []
     for setting, runs, bad in zip(settings, values, failed, strict=True):
         good = runs[~bad]
+        numbers = [float("nan")] * 4
         if good.size:
+            numbers[0], numbers[3] = float(iqm(good)), float(good.mean())
+        if good.size > 1:  # one run drawn again and again would give an interval of no width
             estimate = bootstrap_interval(iqm, good, confidence=confidence)
-            numbers = (float(estimate.value), float(estimate.low), float(estimate.high), float(good.mean()))
-        else:
-            numbers = (float("nan"),) * 4
+            numbers[1:3] = float(estimate.low), float(estimate.high)
         rows.append((*setting.values(), *numbers, int(good.size), int(bad.sum())))
     columns = (*paths, "iqm", "low", "high", "mean", "seeds", "failed")
     if not failed.any():

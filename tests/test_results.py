@@ -150,6 +150,17 @@ def test_failed_runs_are_named_and_left_out():
     assert np.isnan(rows[5]["iqm"]) and "nan" in str(table)
 
 
+def test_a_single_run_has_no_interval():
+    values = numbers()
+    values[1, 1:, 1] = np.nan
+    table = small_result(values=values).table()
+    rows = table.to_pandas()
+    assert rows["iqm"][1] == rows["mean"][1] == 101 and rows["seeds"][1] == 1
+    assert np.isnan(rows["low"][1]) and np.isnan(rows["high"][1]) and np.isfinite(rows["low"][0])
+    line = str(table).splitlines()[2 + 1 + 1]
+    assert line.split()[2:5] == ["101.0", "\N{EN DASH}", "101.0"] and "[" in str(table).splitlines()[3]
+
+
 def test_table_of_a_single_setting():
     text = str(small_result(values=numbers()[:1], sweep=None).table("loss"))
     assert text.splitlines()[2].split() == ["iqm", "interval", "mean", "seeds"]
