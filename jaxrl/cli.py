@@ -1,12 +1,15 @@
 """The command line: `jaxrl train | plot | evaluate | render | envs | version`.
 
 Bad input gets one sentence on standard error and the exit status 2; with JAXRL_TRACEBACK=1 in
-the environment it gets Python's traceback instead.
+the environment it gets Python's traceback instead. An error of the same kinds that jaxrl did not
+raise itself, such as one in an environment of one's own, gets a sentence that says so.
 """
 
 import difflib
+import linecache
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +22,10 @@ import jaxrl
 from jaxrl.command_parsing import CommandError, parse
 
 __all__ = ["main"]
+
+# What an argument may cause wherever it is used, and what jaxrl raises besides with a sentence of its own.
+_CAUSED = (ValueError, TypeError, LookupError, OSError, ImportError)
+_TOLD = (*_CAUSED, AssertionError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -134,17 +141,21 @@ class Version:
 _SIMPLE = {"plot": Plot, "evaluate": Evaluate, "render": Render, "envs": Envs, "version": Version}
 
 
-def _train(args: Sequence[str]) -> None:
+def _train(args: Sequence[str]) -> int:
     from jaxrl.command_train import run_train
 
-    run_train(args)
+    return run_train(args)
 
 
-def _simple(name: str) -> Callable[[Sequence[str]], None]:
-    return lambda args: parse(_SIMPLE[name], args, f"jaxrl {name}").run_command()
+def _simple(name: str) -> Callable[[Sequence[str]], int]:
+    def run(args: Sequence[str]) -> int:
+        parse(_SIMPLE[name], args, f"jaxrl {name}").run_command()
+        return 0
+
+    return run
 
 
-_COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"train": _train} | {name: _simple(name) for name in _SIMPLE}
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"train": _train} | {name: _simple(name) for name in _SIMPLE}
 
 _USAGE = """usage: jaxrl COMMAND ...
 
@@ -162,16 +173,16 @@ def _usage() -> str:
     return _USAGE.format(commands="\n".join(lines))
 
 
-def _dispatch(argv: Sequence[str]) -> None:
+def _dispatch(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(_usage())
-        return
+        return 0
     if argv[0] not in _COMMANDS:
         near = difflib.get_close_matches(argv[0], _COMMANDS, n=1)
         hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(_COMMANDS)}"
         raise CommandError(f"there is no command {argv[0]!r}{hint}")
     jaxrl.require_own_envs()
-    _COMMANDS[argv[0]](argv[1:])
+    return _COMMANDS[argv[0]](argv[1:])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -181,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: what follows `jaxrl`; the process's own arguments where there are none.
 
     Returns:
-      The exit status: 0, 2 for bad input, 130 after Ctrl-C.
+      The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 where SIGTERM ended training.
     """
     if argv is None:
         argv = sys.argv[1:]
@@ -191,25 +202,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            _dispatch(argv)
+            return _dispatch(argv)
     except KeyboardInterrupt:
         return 130
-    except (ValueError, TypeError, LookupError, OSError, ImportError) as error:
-        if os.environ.get("JAXRL_TRACEBACK"):
+    except _TOLD as error:
+        deliberate = _is_deliberate(error)
+        if os.environ.get("JAXRL_TRACEBACK") or not (deliberate or isinstance(error, _CAUSED)):
             raise
-        print(f"jaxrl: {_sentence(error)}", file=sys.stderr)
+        print(f"jaxrl: {_sentence(error) if deliberate else _sentence_of_another(error)}", file=sys.stderr)
         return 2
-    return 0
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
     print(f"jaxrl: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
+def _is_deliberate(error: Exception) -> bool:
+    """Whether a `raise` statement of jaxrl or envs made the exception, and not a bug or another's code."""
+    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
+    package = frame.f_globals.get("__package__") or ""
+    statement = linecache.getline(frame.f_code.co_filename, line).strip()
+    return package.partition(".")[0] in ("jaxrl", "envs") and statement.startswith("raise ")
+
+
 def _sentence(error: Exception) -> str:
     """The message of an exception on one line."""
     message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     return " ".join(message.split()) or type(error).__name__
+
+
+def _sentence_of_another(error: Exception) -> str:
+    """The kind and the message of an exception that may need a look at its traceback."""
+    return f"{type(error).__name__}: {_sentence(error).rstrip('.')} (JAXRL_TRACEBACK=1 shows where)"
 
 
 if __name__ == "__main__":

@@ -23,11 +23,14 @@ from jaxrl.presets import Preset
 DEFAULT_ENV_STEPS = 500_000
 
 
-def run_train(args: Sequence[str]) -> None:
+def run_train(args: Sequence[str]) -> int:
     """Train as the arguments say, print a table, and name what was written.
 
     Args:
       args: what follows `jaxrl train`: algorithm, environment, options.
+
+    Returns:
+      The exit status: 0, or 128 and the number of the signal that ended training early.
     """
     named = list(itertools.takewhile(lambda arg: not arg.startswith("-"), args[:2]))
     if len(named) < 2:
@@ -71,8 +74,8 @@ def run_train(args: Sequence[str]) -> None:
     print(result.table())
     if options.out is not None:
         print(f"Wrote {options.out} (next: jaxrl plot {options.out})")
-    if result.metrics.attrs["interrupted"]:
-        raise KeyboardInterrupt
+    attrs = result.metrics.attrs
+    return 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,12 +46,13 @@ class NoEnvironment:
 """
 
 
-def failed(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """The one sentence that the command fails with."""
+def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl") -> str:
+    """The one sentence that the command fails with, which names a traceback where the error is not jaxrl's own."""
     assert cli.main(args) == 2
     message = capsys.readouterr().err
     assert message.startswith("jaxrl: ")
     assert message.count("\n") == 1
+    assert message.endswith(" (JAXRL_TRACEBACK=1 shows where)\n") == (whose != "jaxrl")
     return message
 
 
@@ -66,6 +69,7 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str) -> str:
         ("train ppo cartpole --seed 3", "unrecognized options: --seed, 3; did you mean --seeds"),
         ("train ppo cartpole --hparams.lrr 3", "did you mean --hparams.lr"),
         ("train ppo cartpole --hparams.gamma 0.9", "use --hparams.discount"),
+        ("train ppo cartpole --hparams.gamma=0.9", "use --hparams.discount"),
         ("train ppo cartpole --env.gravitas 3", "did you mean --env.gravity"),
         ("train ppo cartpole --seeds 0", "seeds must be a whole number of at least 1, got 0"),
         ("train ppo cartpole --seeds 3 3", "seeds must be"),
@@ -132,6 +136,83 @@ def test_the_traceback_can_be_asked_for(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("JAXRL_TRACEBACK", "1")
     with pytest.raises(ValueError, match="no command"):
         cli.main(["nothing"])
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ('{}["nothing"]', "KeyError: nothing"),
+        ('raise ValueError("no such move.")', "ValueError: no such move"),
+        ("jnp.zeros(3) + jnp.zeros(2)", "TypeError: add got incompatible shapes"),
+    ],
+)
+def test_an_error_in_an_environment_says_how_to_see_where(
+    mistake: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "walks_mistaken", raising=False)
+    broken = MY_ENVIRONMENT.replace(
+        "        state = state.replace", f"        {mistake}\n        state = state.replace"
+    )
+    (tmp_path / "walks_mistaken.py").write_text(broken)
+    told = failed(capsys, "train", "ppo", "walks_mistaken:Walk", "--no-progress", whose="another")
+    assert told.startswith(f"jaxrl: {message}")
+    monkeypatch.setenv("JAXRL_TRACEBACK", "1")
+    with pytest.raises((KeyError, ValueError, TypeError)):
+        cli.main(["train", "ppo", "walks_mistaken:Walk", "--no-progress"])
+
+
+def command(monkeypatch: pytest.MonkeyPatch, run: Callable[[], object]) -> None:
+    """Puts `run` in the place of `jaxrl version`."""
+    monkeypatch.setitem(cli._COMMANDS, "version", lambda args: run() and 0)
+
+
+def test_what_jaxrl_raises_on_purpose_is_a_sentence_whatever_its_type(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    import envs
+    import jaxrl
+    from envs import ContractError
+
+    class Unequal(type(envs.make("cartpole"))):
+        __hash__ = object.__hash__
+
+    with pytest.raises(ContractError):
+        envs.check(Unequal())
+    command(monkeypatch, lambda: envs.check(Unequal()))
+    failed(capsys, "version")
+    command(monkeypatch, lambda: jaxrl.Hyperbollic)
+    assert "did you mean Hyperbolic" in failed(capsys, "version")
+
+
+def test_a_mistake_of_jaxrl_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """A slip in jaxrl's own code, such as a number where a text belongs, is no `raise` statement."""
+    from jaxrl.command_parsing import _sentence
+
+    command(monkeypatch, lambda: _sentence(3))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(AttributeError):
+        cli.main(["version"])
+    command(monkeypatch, lambda: cli._usage(3))  # pyright: ignore[reportCallIssue]
+    assert failed(capsys, "version", whose="another").startswith("jaxrl: TypeError: _usage() takes 0")
+
+
+@pytest.mark.parametrize(
+    ("attrs", "status"),
+    [
+        ({"interrupted": 0, "stopped_by_signal": 0}, 0),
+        ({"interrupted": 1, "stopped_by_signal": 2}, 130),
+        ({"interrupted": 1, "stopped_by_signal": 15}, 143),
+        ({"interrupted": 0, "stopped_by_signal": 15}, 0),
+    ],
+)
+def test_the_exit_status_tells_the_signal_that_ended_training(
+    attrs: dict[str, int], status: int, monkeypatch: pytest.MonkeyPatch
+):
+    import jaxrl
+
+    result = SimpleNamespace(table=lambda: "", metrics=SimpleNamespace(attrs=attrs))
+    monkeypatch.setattr(jaxrl, "train", lambda *args, **kwargs: result)
+    assert cli.main(["train", "ppo", "cartpole"]) == status
 
 
 def test_no_argument_prints_the_commands(capsys: pytest.CaptureFixture[str]):
