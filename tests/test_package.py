@@ -137,6 +137,25 @@ def test_notebooks_are_stored_without_outputs():
             assert not cell.get("outputs"), f"{path.name} was saved with outputs"
 
 
+def test_what_is_imported_is_what_is_declared():
+    imported = set()
+    for path in [*(ROOT / "jaxrl").rglob("*.py"), *(ROOT / "envs").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module.split(".")[0])
+    imported -= {"jaxrl", "envs", "__future__", *sys.stdlib_module_names}
+
+    def declared(requirements: list[str]) -> set[str]:
+        names = {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}  # pyright: ignore[reportOptionalSubscript]
+        return {{"pillow": "PIL"}.get(name, name.replace("-", "_")) for name in names}
+
+    # chex is under distrax and optax, and every result tells its version; xarray writes files by the other two.
+    always = declared(PROJECT["project"]["dependencies"]) - {"chex", "h5netcdf", "h5py"}
+    assert imported == always | declared(PROJECT["project"]["optional-dependencies"]["video"])
+
+
 def test_envs_imports_nothing_of_jaxrl():
     for path in (ROOT / "envs").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
