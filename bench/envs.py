@@ -12,7 +12,6 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ import jax
 import jax.numpy as jnp
 
 import envs
+from bench.machine import print_header
 from jaxrl import rollout
 
 TASKS = (
@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, nargs="+", default=[1, 64, 1024, 8192])
     parser.add_argument("--steps", type=int, default=250_000, help="environment steps in one timing")
     arguments = parser.parse_args()
-    print(f"jax {jax.__version__}, gymnax {version('gymnax')}, {jax.devices()}")
+    print_header()
     print(f"{'task':14s} {'N':>6s} {'ours M/s':>9s} {'gymnax M/s':>11s} {'ratio':>6s} {'reused':>7s}")
     for name, env_id in TASKS:
         for num_envs in arguments.num_envs:

@@ -4,7 +4,8 @@
 
 Each length runs in a process of its own. Printed are the compiler's own figure (arguments,
 outputs and temporaries of the three programs), the resident size after compilation (once every
-program has run), and how far the highest resident size later lies above it.
+program has run), and how far the highest resident size later lies above it. The exit status is 1
+where the longest run needs more than the shortest: by over 5 % and by over 2 MiB.
 """
 
 import argparse
@@ -73,6 +74,16 @@ def worker(num_seeds: int, env_steps: int) -> None:
     print(json.dumps(figures), flush=True)
 
 
+def grown(shortest: dict[str, float], longest: dict[str, float]) -> list[str]:
+    """A sentence for each figure that grows with the length of a run by more than 5 % and more than 2 MiB."""
+    names = {"compiler": "The compiler's figure", "above": "The highest resident size above its level"}
+    return [
+        f"{name} grows with the run: from {shortest[figure]:.2f} to {longest[figure]:.2f} MiB."
+        for figure, name in names.items()
+        if longest[figure] > 1.05 * shortest[figure] and longest[figure] > shortest[figure] + 2
+    ]
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -89,12 +100,15 @@ def main() -> None:
     print_header()
     print("| env steps | compiler, MiB | resident after compilation, MiB | highest above it, MiB | return |")
     print("|---|---|---|---|---|", flush=True)
+    measured = {}
     for env_steps in arguments.env_steps:
         command = [sys.executable, __file__, "--worker", str(env_steps), "--seeds", str(arguments.seeds)]
         out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        figures = json.loads(out.splitlines()[-1])
+        figures = measured[env_steps] = json.loads(out.splitlines()[-1])
         row = "{compiler:.2f} | {level:.1f} | {above:.2f} | {return:.1f} |"
         print(f"| {env_steps:,} | " + row.format(**figures), flush=True)
+    if sentences := grown(measured[min(measured)], measured[max(measured)]):
+        sys.exit("\n".join(sentences))
 
 
 if __name__ == "__main__":
