@@ -23,10 +23,11 @@ stamp = $(VENV)/.installed-$(1)$(if $(EXTRA),$(comma)$(EXTRA))
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(call stamp,video)  ## PPO on CartPole under three discounts, 64 seeds each, in one call
-	$(BIN)/jaxrl train ppo cartpole --seeds 64 --out runs/demo --force \
+demo: $(call stamp,video)  ## PPO on CartPole under three discounts, 64 seeds each, in one call; a picture, a film
+	$(BIN)/jaxrl train ppo cartpole --seeds 64 --evals 20 --out runs/demo --force \
 		--hparams.discount exp:gamma=0.98 beta:mu=0.98,eta=0.5 hyperbolic:k=0.020408163
 	$(BIN)/jaxrl plot runs/demo
+	$(BIN)/jaxrl render runs/demo --at discount=beta:mu=0.98,eta=0.5 --out runs/demo/cartpole.mp4
 
 test: $(call stamp,test)  ## the fast tests
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
