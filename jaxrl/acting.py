@@ -48,8 +48,12 @@ class TrainedPolicy:
         self.setting = dict(setting or {})
         self.seed = seed
         self.env_params = env_params
-        obs, _ = jax.eval_shape(algo.env.reset_env, jax.random.key(0), algo.env.default_params)
-        self._obs_shape = obs
+
+        def first(key: jax.Array, params: Any) -> tuple[Any, Any]:
+            obs, state = algo.env.reset_env(key, params)
+            return obs, algo.env.action_mask(state, params)
+
+        self._obs_shape, self._mask_shape = jax.eval_shape(first, jax.random.key(0), algo.env.default_params)
 
     def __call__(self, obs: Any, key: jax.Array | None = None, greedy: bool = True, mask: Any = None) -> Any:
         """The action for an observation, or for a batch of them.
@@ -58,14 +62,19 @@ class TrainedPolicy:
           obs: an observation of the environment, or such with further leading axes.
           key: a random key; needed where `greedy` is false.
           greedy: the most likely action instead of a sampled one.
-          mask: the environment's `action_mask`, with the same leading axes, or None.
+          mask: the environment's `action_mask`, with the same leading axes; None where it has none.
 
         Returns:
           The action, with the same leading axes.
 
         Raises:
-          ValueError: the observation does not fit the environment, or a key is missing.
+          ValueError: the observation does not fit the environment, or a key or mask is missing.
         """
+        if mask is None and self._mask_shape is not None:
+            raise ValueError(
+                f"mask is None, but {type(self.algo.env).__name__} forbids actions; "
+                "it takes what env.action_mask(state, params) returns."
+            )
         if key is None:
             if not greedy:
                 raise ValueError("key is None, but a sampled action (greedy=False) takes a random key.")

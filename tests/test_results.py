@@ -5,6 +5,7 @@ import json
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import agents
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ import pytest
 import xarray
 
 from jaxrl import algorithms
+from jaxrl.acting import TrainedPolicy
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.discounting import Exponential
 from jaxrl.results import Result, ResultError, metrics_dataset
@@ -38,6 +40,9 @@ class SmallEnv:
 
     def reset_env(self, key, params):
         return jnp.zeros(3), jnp.zeros(())
+
+    def action_mask(self, state, params):
+        return None
 
 
 def small_algorithm(width=3):
@@ -155,8 +160,9 @@ def test_a_single_run_has_no_interval():
     values[1, 1:, 1] = np.nan
     table = small_result(values=values).table()
     rows = table.to_pandas()
-    assert rows["iqm"][1] == rows["mean"][1] == 101 and rows["seeds"][1] == 1
-    assert np.isnan(rows["low"][1]) and np.isnan(rows["high"][1]) and np.isfinite(rows["low"][0])
+    assert [rows[name].tolist()[1] for name in ("iqm", "mean", "seeds")] == [101, 101, 1]
+    for end in ("low", "high"):
+        np.testing.assert_array_equal(np.isnan(rows[end].to_numpy(float)), [False, True, False, False, False, False])
     line = str(table).splitlines()[2 + 1 + 1]
     assert line.split()[2:5] == ["101.0", "\N{EN DASH}", "101.0"] and "[" in str(table).splitlines()[3]
 
@@ -196,6 +202,20 @@ def test_policy_takes_batches_and_samples():
         policy(obs, greedy=False)
     with pytest.raises(ValueError, match=r"obs has the shape \(2,\); the environment's is \(3,\)"):
         policy(np.zeros(2))
+
+
+def test_policy_asks_for_the_mask_of_an_environment_that_forbids_actions():
+    env = agents.Crowd(2, masked=True)
+    policy = TrainedPolicy(
+        small_algorithm()._replace(env=env, act=lambda key, policy, obs, greedy, mask=None: jnp.argmax(mask, -1)), {}
+    )
+    obs, state = env.reset_env(jax.random.key(0), env.default_params)
+    with pytest.raises(ValueError, match=r"mask is None, but Crowd forbids actions; it takes what env\.action_mask"):
+        policy(obs)
+    mask = env.action_mask(state, env.default_params)
+    assert mask is not None
+    np.testing.assert_array_equal(policy(obs, mask=mask), [1, 0])
+    np.testing.assert_array_equal(policy(obs[None], mask=mask[None]), [[1, 0]])
 
 
 @pytest.mark.parametrize(
