@@ -1,18 +1,21 @@
 """Evaluation of finished policies over as many episodes as one likes."""
 
+import dataclasses
+from typing import Any
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms.base import check_count
-from jaxrl.evaluation import evaluate
+from jaxrl.evaluation import evaluate, finite_only
+from jaxrl.layout import compile_programs, over_runs, plan_layout, run_on_devices
 from jaxrl.results import RUN_DIMS, Result, ResultError
 
-POLICIES_AT_ONCE = 8
+EPISODES_AT_ONCE = 2**17
 
 
 def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
-    """Runs whole episodes with every final policy of a result.
+    """Runs whole episodes with every final policy of a result, on all devices.
 
     Args:
       result: trained here or loaded; each policy meets the environment that it was trained in.
@@ -22,7 +25,7 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
 
     Returns:
       A result with one point, whose metrics are `return`, `length` and the environment's own,
-      each also as `..._sampled`.
+      each also as `..._sampled`; NaN for the runs that have failed.
 
     Raises:
       ResultError: the result's algorithm is unknown.
@@ -37,29 +40,44 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
     env_params = result.env_params
     if env_params is None:
         env_params = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], runs[0], 0), algo.env.default_params)
-    env_params = jax.tree.map(lambda leaf: jnp.asarray(np.repeat(leaf, runs[1], axis=0)), env_params)
-    seed_keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(key), jnp.asarray(seeds, jnp.uint32))
 
-    def one_run(arguments: tuple) -> dict[str, jax.Array]:
-        policy, env_params, run_key = arguments
-
-        def act(key: jax.Array, obs: jax.Array, greedy: jax.Array, mask: jax.Array | None) -> jax.Array:
+    def one_run(policy: Any, env_params: Any, seed: jax.Array) -> dict[str, jax.Array]:
+        def act(key: jax.Array, obs: Any, greedy: jax.Array, mask: Any) -> Any:
             return algo.act(key, policy, obs, greedy, mask)
 
-        return evaluate(algo.env, env_params, act, run_key, num_episodes, lambda t, weight: weight)
+        run_key = jax.random.fold_in(jax.random.key(key), seed)
+        metrics = evaluate(algo.env, env_params, act, run_key, num_episodes, lambda t, weight: weight)
+        return finite_only(metrics, policy, {})
 
+    num_runs = runs[0] * runs[1]
+    widest = max(1, EPISODES_AT_ONCE // num_episodes)
+    layout = plan_layout(num_runs, None, None)
+    layout = plan_layout(num_runs, min(layout.block, widest), None)
     policies = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), result.policies)
-    arguments = (policies, env_params, jnp.tile(seed_keys, runs[0]))
-    metrics = jax.jit(lambda arguments: jax.lax.map(one_run, arguments, batch_size=POLICIES_AT_ONCE))(arguments)
+    env_params = jax.tree.map(lambda leaf: np.repeat(leaf, runs[1], axis=0), env_params)
+    arguments = layout.spread((policies, env_params, np.tile(np.asarray(seeds, np.uint32), runs[0])))
+    program, num_blocks = jax.jit(over_runs(one_run, layout.block)), np.int32(layout.num_blocks)
+
+    def lower(device: Any) -> Any:
+        sharding = jax.sharding.SingleDeviceSharding(device)
+        shapes = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), arguments[0]
+        )
+        return program.lower(*shapes, num_blocks)
+
+    (executables,) = compile_programs([lower], layout.devices)
+    each_argument = zip(*arguments, strict=True)
+    metrics = layout.gather(run_on_devices(executables, *each_argument, [num_blocks] * len(layout.devices)))
 
     last = result.metrics.isel(env_step=[-1])
     dims = (*result.dims, *RUN_DIMS)
     shape = tuple(last.sizes[dim] for dim in dims)
+    failed = result.failed_runs().reshape(-1)  # by their learning too, which the policies alone do not tell
     dataset = last.drop_vars(list(last.data_vars)).assign(
         {
-            name: (dims, np.asarray(value).reshape(shape))
+            name: (dims, np.where(failed, np.float32(np.nan), value).reshape(shape))
             for name, value in metrics.items()
-            if not name.startswith("discounted_return")
+            if name not in ("discounted_return", "discounted_return_sampled")
         }
     )
-    return Result(dataset, result.policies, algo, result.hparams, result.env_params)
+    return dataclasses.replace(result, metrics=dataset.assign_attrs(eval_episodes=num_episodes))
