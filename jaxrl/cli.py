@@ -8,6 +8,7 @@ raise itself, such as one in an environment of one's own, gets a sentence that s
 import difflib
 import linecache
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -203,8 +204,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             return _dispatch(argv)
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as stop:  # it carries the signal's number where training had nothing to keep yet
+        return 128 + (stop.args[0] if stop.args else signal.SIGINT)
     except _TOLD as error:
         deliberate = _is_deliberate(error)
         if os.environ.get("JAXRL_TRACEBACK") or not (deliberate or isinstance(error, _CAUSED)):

@@ -196,6 +196,17 @@ def test_a_mistake_of_jaxrl_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch,
     assert failed(capsys, "version", whose="another").startswith("jaxrl: TypeError: _usage() takes 0")
 
 
+@pytest.mark.parametrize(("stop", "status"), [(KeyboardInterrupt(), 130), (KeyboardInterrupt(15), 143)])
+def test_the_exit_status_tells_the_signal_that_ended_a_command(
+    stop: KeyboardInterrupt, status: int, monkeypatch: pytest.MonkeyPatch
+):
+    def interrupted():
+        raise stop
+
+    command(monkeypatch, interrupted)
+    assert cli.main(["version"]) == status
+
+
 @pytest.mark.parametrize(
     ("attrs", "status"),
     [
