@@ -3,7 +3,7 @@
 import copy
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ EXTREME = 1e6
 _SHORT_LIMIT = 5
 
 
-class ContractError(AssertionError):
+class ContractError(ValueError):
     """An environment breaks a law of the contract; the message says which, and with what."""
 
 
@@ -61,12 +61,8 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> 
       ContractError: a law does not hold. The message is one sentence that says which.
       TypeError: `env` is no `envs.Environment`.
     """
-    if not isinstance(env, base.Environment):
-        raise TypeError(f"env is {env!r}; check takes an instance of a subclass of envs.Environment.")
-    _check_hash(env)
+    agents = check_abstractly(env, params)
     params = jax.tree.map(jnp.asarray, env.default_params if params is None else params)
-    agents = _check_shapes(env, params)
-
     key = jax.random.key(0)
     space = env.action_space(params)
     actions = _sample(space, key, (num_steps, *agents))
@@ -92,7 +88,27 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> 
     _check_time_limit(env, params, key, actions, run, agents)
 
 
-def _fail(sentence: str) -> None:
+def check_abstractly(env: base.Environment, params: Any = None) -> tuple[int, ...]:
+    """Test an environment on the laws of hashing, types and shapes, for which nothing is run or compiled.
+
+    Args:
+      env: the environment.
+      params: its parameters; None for its defaults.
+
+    Returns:
+      The agents' axes, `()` for one agent: the reward's shape, which observations and actions have in front.
+
+    Raises:
+      ContractError: a law does not hold. The message is one sentence that says which.
+      TypeError: `env` is no `envs.Environment`.
+    """
+    if not isinstance(env, base.Environment):
+        raise TypeError(f"env is {env!r}; it is an instance of a subclass of envs.Environment.")
+    _check_hash(env)
+    return _check_shapes(env, jax.tree.map(jnp.asarray, env.default_params if params is None else params))
+
+
+def _fail(sentence: str) -> NoReturn:
     raise ContractError(sentence)
 
 
@@ -108,18 +124,33 @@ def _check_hash(env: base.Environment) -> None:
 def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
     """Everything that can be said without running the environment; returns the agents' axes."""
     key = jax.eval_shape(lambda: jax.random.key(0))
+
+    def reset_pair(key: jax.Array, params: Any) -> Any:
+        reset = env.reset_env(key, params)
+        if not isinstance(reset, tuple) or len(reset) != 2:
+            got = f"{len(reset)} values" if isinstance(reset, tuple) else "a single value"
+            _fail(f"reset law: reset_env returns {got}; it returns obs, state.")
+        return reset
+
+    def step(key: jax.Array, state: Any, action: Any, params: Any) -> Any:
+        stepped = env.step_env(key, state, action, params)
+        if not isinstance(stepped, tuple) or len(stepped) != 5:
+            got = f"{len(stepped)} values" if isinstance(stepped, tuple) else "a single value"
+            _fail(f"step law: step_env returns {got}; it returns obs, state, reward, terminated, info.")
+        _require_array("the reward", stepped[2])
+        _require_array("terminated", stepped[3])
+        return stepped
+
     try:
-        reset = jax.eval_shape(env.reset_env, key, params)
+        reset = jax.eval_shape(reset_pair, key, params)
         agents = _agents(env.observation_space(params), reset[0])
         action = jax.eval_shape(lambda key: _sample(env.action_space(params), key, agents), key)
-        stepped = jax.eval_shape(env.step_env, key, reset[1], action, params)
+        stepped = jax.eval_shape(step, key, reset[1], action, params)
         cut = jax.eval_shape(env.is_truncated, reset[1], params)
         mask = jax.eval_shape(env.action_mask, reset[1], params)
     except jax.errors.JAXTypeError as error:
         reason = str(error).partition("\n")[0]
         raise ContractError(f"tracing law: a number that is traced is used as a Python value: {reason}") from error
-    if len(stepped) != 5:
-        _fail(f"step law: step_env returns {len(stepped)} values; it returns obs, state, reward, terminated, info.")
     obs, state, reward, terminated, info = stepped
     _require_same_types("observation", reset[0], obs)
     _require_same_types("state", reset[1], state)
@@ -155,7 +186,8 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
 
 
 def _agents(space: spaces.Space, obs: Any) -> tuple[int, ...]:
-    """What an observation has in front of its space, which describes one agent.
+    """What an observation has in front of its space, which describes one agent; `_check_shapes` then
+    holds it against the reward's shape, which cannot be known before an action has been given.
 
     Numbers of axes are added up, as a Dict's sample has its leaves in an order of its own.
     """
@@ -181,6 +213,14 @@ def _check_mask(space: spaces.Space, mask: Any, batch: tuple[int, ...]) -> None:
             _fail(f"mask law: action_mask is given for {part!r}; only Discrete actions have masks.")
         else:
             _require_type("action_mask(...)", leaf, (*batch, part.n), jnp.bool_)
+
+
+def _require_array(what: str, value: Any) -> None:
+    """Refuse a Python number, which has no shape where rollouts ask for it."""
+    if not isinstance(value, jax.Array | np.ndarray | np.generic):
+        _fail(
+            f"type law: {what} is the Python value {value!r}; it is an array, such as jnp.float32(x) or jnp.bool_(x)."
+        )
 
 
 def _require_type(what: str, leaf: Any, shape: tuple[int, ...], dtype: Any) -> None:

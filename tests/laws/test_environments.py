@@ -125,6 +125,28 @@ class IntegerReward(Walk):
         return obs, state, jnp.int32(1), terminated, info
 
 
+class PythonReward(Walk):
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
+        obs, state, _, terminated, info = super().step_env(key, state, action, params)
+        return obs, state, 1.0, terminated, info
+
+
+class PythonFlag(Walk):
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
+        obs, state, reward, _, info = super().step_env(key, state, action, params)
+        return obs, state, reward, False, info
+
+
+class FourValues(Walk):
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> Any:
+        return super().step_env(key, state, action, params)[:4]
+
+
+class OnlyAnObservation(Walk):
+    def reset_env(self, key: jax.Array, params: Any) -> Any:
+        return super().reset_env(key, params)[0]
+
+
 class RewardPerAgent(Walk):
     def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
         obs, state, reward, terminated, info = super().step_env(key, state, action, params)
@@ -193,6 +215,10 @@ def test_a_sound_environment_passes() -> None:
         (WeakReset(), r"state\.time is weak int32\[\] after a reset"),
         (PythonBranch(), "tracing law"),
         (IntegerReward(), r"the reward is int32\[\]; it is float32\[\]"),
+        (PythonReward(), r"type law: the reward is the Python value 1\.0; it is an array"),
+        (PythonFlag(), r"type law: terminated is the Python value False; it is an array"),
+        (FourValues(), r"step law: step_env returns 4 values"),
+        (OnlyAnObservation(), r"reset law: reset_env returns a single value"),
         (RewardPerAgent(), r"batch law: the observation has shape \(1,\)"),
         (OutsideItsSpace(), "outside its space"),
         (LimitTerminates(), "terminated must not depend on the time limit"),
@@ -307,7 +333,7 @@ def test_import_is_lazy() -> None:
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert time.perf_counter() - start < 5  # an interpreter's own start, on a busy machine
-    assert callable(envs.check) and issubclass(envs.ContractError, AssertionError)
+    assert callable(envs.check) and issubclass(envs.ContractError, ValueError)
     with pytest.raises(AttributeError, match="no attribute 'cheque'"):
         envs.cheque  # type: ignore[attr-defined]  # noqa: B018
 
