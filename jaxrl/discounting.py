@@ -24,6 +24,7 @@ from jaxrl.discount_families import (
 from jaxrl.discount_form import Form, Prepared, checked_horizon, is_concrete, prepare_form, stack_forms, to_host
 
 __all__ = [
+    "GAMMA_HINT",
     "BetaWeighted",
     "Discount",
     "Exponential",
@@ -43,6 +44,7 @@ EXAMPLES = (
     "0.98, 'exp:gamma=0.98', 'beta:mu=0.98,eta=0.5', 'beta:0.98,0.5', 'hyperbolic:k=0.02', "
     "'quasi:beta=0.9,gamma=0.99', 'fixed:horizon=100' or 'table:1,0.9,0.5'"
 )
+GAMMA_HINT = "gamma is not a field: use discount=0.99 or another discount, such as 'beta:0.98,0.5'"
 _PREFIXES = {family.prefix: family for family in FAMILIES}
 _PARAMETERS = {
     "exp": ("gamma",),
@@ -90,7 +92,7 @@ def as_discount(value: Any) -> Discount:
     raise TypeError(f"A discount is a number, a string or a Discount, such as {EXAMPLES}, not {value!r}.")
 
 
-def prepare(discount: Any, horizon: int) -> Prepared:
+def prepare(discount: Any, horizon: int, batch_size: int | None = None) -> Prepared:
     """Resolve a discount, once, for rollouts of at most `horizon` steps.
 
     Concrete parameters are resolved on the host in float64, traced ones by an eigenvalue decomposition in float32; so
@@ -101,9 +103,14 @@ def prepare(discount: Any, horizon: int) -> Prepared:
       discount: what `as_discount` takes, a stack of discounts (every leaf of the result then has its leading axis), or
         a `Prepared`, which is returned unchanged.
       horizon: static, at least 1.
+      batch_size: for a family of the user's own, whose parameters cannot tell: S where its leaves are stacked, `[S]` in
+        front, None for a single discount. The families here ignore it.
 
     Returns:
       The prepared discount, float32.
+
+    Raises:
+      ValueError: for a curve that has another shape or does not start at 1.
     """
     if isinstance(discount, Prepared):
         return discount
@@ -112,12 +119,11 @@ def prepare(discount: Any, horizon: int) -> Prepared:
     if isinstance(discount, Family | Form):
         resolved = to_host(discount) if is_concrete(discount) else discount
         return prepare_form(resolved if isinstance(resolved, Form) else resolved.form(), horizon)
-    lags = jnp.asarray(discount.curve(horizon), jnp.float32)
-    if lags.shape != (horizon + 1,):
-        name = type(discount).__name__
-        raise ValueError(f"{name}.curve({horizon}) must have the shape ({horizon + 1},), got {lags.shape}.")
-    if is_concrete(lags) and lags[0] != 1:
-        raise ValueError(f"{type(discount).__name__}.curve must start at 1, got {lags[0]}.")
+    if batch_size is None:
+        return Prepared(None, None, None, _checked_curve(discount, horizon), None, horizon)
+    # One by one, not by vmap: a curve may be written in NumPy, and may look at its parameters.
+    members = [jax.tree.map(lambda leaf, i=i: leaf[i], discount) for i in range(batch_size)]
+    lags = jnp.stack([_checked_curve(member, horizon) for member in members])
     return Prepared(None, None, None, lags, None, horizon)
 
 
@@ -147,6 +153,16 @@ def stack(discounts: Sequence[Any]) -> Any:
             raise TypeError(f"{name} cannot share a sweep with other families; give it as Tabulated(its curve).")
         forms.append(to_host(member).form())
     return stack_forms(forms)
+
+
+def _checked_curve(discount: Discount, horizon: int) -> jax.Array:
+    curve = jnp.asarray(discount.curve(horizon), jnp.float32)
+    name = type(discount).__name__
+    if curve.shape != (horizon + 1,):
+        raise ValueError(f"{name}.curve({horizon}) must have the shape ({horizon + 1},), got {curve.shape}.")
+    if is_concrete(curve) and curve[0] != 1:
+        raise ValueError(f"{name}.curve must start at 1, got {curve[0]}.")
+    return curve
 
 
 def _parse(text: str) -> Discount:

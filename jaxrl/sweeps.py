@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl.discounting import as_discount, stack
+from jaxrl.discounting import GAMMA_HINT, as_discount, stack
 from jaxrl.sweep_distributions import Choice, Distribution, LogUniform, Uniform, listed
 
 __all__ = ["Choice", "Distribution", "LogUniform", "Sweep", "Uniform", "grid", "sample"]
@@ -209,6 +209,8 @@ def _check_path(node: Any, path: str, rest: str) -> None:
         return
     if name in names:
         return _check_path(getattr(node, name), path, rest)
+    if path == "gamma" and "discount" in names:
+        raise ValueError(f"There is no hyper-parameter 'gamma'; {GAMMA_HINT}")
     parent = path[: len(path) - len(name) - (len(rest) + 1 if rest else 0)]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names
     known = ", ".join(repr(parent + candidate) for candidate in near)

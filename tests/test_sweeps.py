@@ -110,6 +110,7 @@ def test_index_tells_what_there_is(values, sentence):
     [
         ({}, ValueError, "grid takes at least one path"),
         ({"lrr": [1]}, ValueError, "There is no hyper-parameter 'lrr'; did you mean 'lr'?"),
+        ({"gamma": [0.9]}, ValueError, "'gamma'; gamma is not a field: use discount=0.99"),
         ({"discount.mu": [0.9]}, ValueError, "no hyper-parameter 'discount.mu'; did you mean 'discount.gamma'?"),
         ({"inner.scle": [0.9]}, ValueError, "no hyper-parameter 'inner.scle'; did you mean 'inner.scale'?"),
         ({"lr.x": [1]}, ValueError, "There is no hyper-parameter 'lr.x'; 'lr' has no parts."),
