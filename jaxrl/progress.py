@@ -106,7 +106,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
     def handle(number: int, frame: FrameType | None) -> None:
         del frame
         if stop:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(number)
         stop.signal = number
 
     previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -185,7 +185,7 @@ def train(
                 if on_chunk is not None:
                     on_chunk(history.env_steps[-1], chunk)
             if not history.iterations:
-                raise KeyboardInterrupt
+                raise KeyboardInterrupt(stop.signal)
         except BaseException:
             # Nothing already computed is lost: what was evaluated is saved before the error goes on.
             if directory is not None and history.iterations:
