@@ -1,21 +1,22 @@
 """Proximal policy optimisation under any discount."""
 
 import dataclasses
+import functools
 import math
 from typing import Any, Literal, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import struct
 from jax.flatten_util import ravel_pytree
 
 from envs.base import Environment
+from envs.checking import check_abstractly
 from jaxrl.advantages import ugae
-from jaxrl.algorithms.base import Algorithm, Metrics, check_choice, check_count, check_range
-from jaxrl.discounting import Exponential, as_discount, prepare
+from jaxrl.algorithms import parts
+from jaxrl.algorithms.base import Algorithm, Metrics, Range, check_choice, check_count, check_range, effective
+from jaxrl.discounting import GAMMA_HINT, Exponential, as_discount, prepare
 from jaxrl.distributions import action_head
 from jaxrl.losses import (
     approximate_kl,
@@ -25,7 +26,7 @@ from jaxrl.losses import (
     standardise,
     weighted_mean,
 )
-from jaxrl.networks import ACTIVATIONS, MLPActorCritic, check_network
+from jaxrl.networks import ACTIVATIONS, MLPActorCritic, Module, check_network
 from jaxrl.normalise import RunningStatistics, init_statistics, normalise, update_statistics
 from jaxrl.rollout import Carry, Transition, reset_all, rollout
 
@@ -46,9 +47,11 @@ class PPOConfig:
       shared_trunk: whether actor and critic share the hidden layers.
       normalise_advantage: over the whole "batch", over each "minibatch", or "off".
       normalise_observation: by running mean and variance.
-      normalise_reward: divided by the running deviation of the discounted return.
+      normalise_reward: divided by the running deviation of the rewards' exponentially discounted sum, at the rate
+        Gamma(1) whatever the family of the discount.
       reset_pool: fresh states kept for each environment and iteration; None has room for a
         reset every 8 steps.
+      gamma: not a field; discounts are hyper-parameters.
     """
 
     num_envs: int = 4
@@ -62,8 +65,11 @@ class PPOConfig:
     normalise_observation: bool = False
     normalise_reward: bool = False
     reset_pool: int | None = None
+    gamma: dataclasses.InitVar[None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, gamma: None) -> None:
+        if gamma is not None:
+            raise TypeError(f"{GAMMA_HINT}, in PPOHParams")
         for name in ("num_envs", "num_steps", "num_epochs", "num_minibatches"):
             check_count(name, getattr(self, name))
         object.__setattr__(self, "hidden", tuple(self.hidden))
@@ -120,30 +126,25 @@ class PPOHParams:
 
     def __post_init__(self, gamma: None) -> None:
         if gamma is not None:
-            raise TypeError(f"gamma is not a field: use discount={gamma} or another discount, such as 'beta:0.98,0.5'")
+            raise TypeError(GAMMA_HINT)
         if isinstance(self.discount, int | float | str):
             object.__setattr__(self, "discount", as_discount(self.discount))
-        for name, (low, high) in _RANGES.items():
-            check_range(name, getattr(self, name), low, high)
+        if isinstance(self.discount, list | tuple):
+            raise TypeError(f"discount takes one discount, got {self.discount!r}; several make a sweep: use jaxrl.grid")
+        for name, allowed in _RANGES.items():
+            check_range(name, getattr(self, name), allowed)
 
 
 _RANGES = {
-    "lr": (0, INFINITE),
-    "lr_end": (0, INFINITE),
-    "anneal_env_steps": (1, INFINITE),
-    "lam": (0, 1),
-    "clip_eps": (0, INFINITE),
-    "value_clip": (0, INFINITE),
-    "value_coef": (0, INFINITE),
-    "entropy_coef": (-INFINITE, INFINITE),
-    "max_grad_norm": (0, INFINITE),
-    "target_kl": (0, INFINITE),
-    "adam_b1": (0, 1),
-    "adam_b2": (0, 1),
-    "adam_eps": (0, INFINITE),
-    "log_std_init": (-20, 20),
-    "observation_clip": (0, INFINITE),
-    "reward_clip": (0, INFINITE),
+    **dict.fromkeys(("lr", "lr_end", "clip_eps", "value_coef", "adam_eps"), Range(0, INFINITE, "[)")),
+    **dict.fromkeys(
+        ("value_clip", "max_grad_norm", "target_kl", "observation_clip", "reward_clip"), Range(0, INFINITE)
+    ),
+    **dict.fromkeys(("adam_b1", "adam_b2"), Range(0, 1, "[)")),
+    "anneal_env_steps": Range(1, INFINITE),
+    "lam": Range(0, 1),
+    "entropy_coef": Range(-INFINITE, INFINITE, "()"),
+    "log_std_init": Range(-20, 20),
 }
 
 
@@ -170,15 +171,15 @@ class PPOState(NamedTuple):
       policy: parameters and normalisation.
       optimiser: optax's state.
       carry: the environments.
-      rewards: running statistics of the discounted return, and that return `[num_envs, *A]`;
-        None without normalisation.
+      rewards: running statistics of the exponentially discounted sum of rewards, and that sum
+        `[num_envs, *A]`; None without normalisation.
       env_steps: float32 `[]`, taken so far.
     """
 
     policy: PPOPolicy
     optimiser: optax.OptState
     carry: Carry
-    rewards: tuple[RunningStatistics, jax.Array] | None
+    rewards: parts.RewardScale | None
     env_steps: jax.Array
 
 
@@ -195,7 +196,7 @@ class Samples(NamedTuple):
     weight: jax.Array
 
 
-def ppo(env: Environment, config: PPOConfig | None = None, network: nn.Module | None = None) -> Algorithm:
+def ppo(env: Environment, config: PPOConfig | None = None, network: Module | None = None) -> Algorithm:
     """PPO on an environment with discrete, several discrete, or continuous actions.
 
     Advantages are UGAE's, so `hparams.discount` may be any discount; a time limit bootstraps
@@ -209,15 +210,18 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: nn.Module | 
         outputs being logits or the mean of a normal; `MLPActorCritic` if None.
 
     Raises:
-      TypeError: an action space or a network that PPO cannot serve.
+      TypeError: an action space or a network that PPO cannot serve, or no environment.
+      ContractError (a ValueError): an environment that breaks the laws of hashing, types or shapes.
       ValueError: minibatches that do not divide an iteration.
 
     Source: Schulman et al. (2017); advantages: Kwiatkowski et al. (2023), arXiv 2302.05740.
     """
     config = PPOConfig() if config is None else config
+    agents = check_abstractly(env)
     params = env.default_params
     head = action_head(env.action_space(params))
-    obs_shape, agents = _shapes(env, params)
+    obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
+    obs_shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
     own_network = network
     if network is None:
         network = MLPActorCritic(head.num_outputs, config.hidden, config.activation, config.shared_trunk)
@@ -230,21 +234,21 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: nn.Module | 
         )
     steps_per_iteration = config.num_envs * config.num_steps
     batch_axes = 1 + len(agents)
-
-    def apply(params: Any, obs: Any, axes: int) -> tuple[jax.Array, jax.Array]:
-        function: Any = network.apply
-        for _ in range(axes):
-            function = jax.vmap(function, in_axes=(None, 0))
-        return function(params, obs)
+    active = {  # the hyper-parameters that not every environment and configuration has
+        "log_std_init": head.continuous,
+        "observation_clip": config.normalise_observation,
+        "reward_clip": config.normalise_reward,
+    }
+    apply = functools.partial(parts.apply_over, network)
 
     def prepare_hparams(hparams: PPOHParams) -> PPOHParams:
-        return dataclasses.replace(
-            hparams,
-            discount=prepare(hparams.discount, config.num_steps),
-            log_std_init=_effective("log_std_init", hparams.log_std_init, head.continuous),
-            observation_clip=_effective("observation_clip", hparams.observation_clip, config.normalise_observation),
-            reward_clip=_effective("reward_clip", hparams.reward_clip, config.normalise_reward),
-        )
+        batch_size = jnp.shape(hparams.lr)[0] if jnp.ndim(hparams.lr) else None
+        discount = prepare(hparams.discount, config.num_steps, batch_size)
+        others = {
+            name: effective(name, getattr(hparams, name), PPOHParams.__dataclass_fields__[name].default, on)
+            for name, on in active.items()
+        }
+        return dataclasses.replace(hparams, discount=discount, **others)
 
     def see(policy: PPOPolicy, obs: Any) -> Any:
         if policy.observations is None or policy.observation_clip is None:
@@ -259,11 +263,9 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: nn.Module | 
             params=network.init(network_key, example),
             log_std=jnp.full(head.num_outputs, hparams.log_std_init, jnp.float32) if head.continuous else None,
             observations=init_statistics(obs_shape) if config.normalise_observation else None,
-            observation_clip=_float(hparams.observation_clip) if config.normalise_observation else None,
+            observation_clip=jax.tree.map(jnp.float32, hparams.observation_clip),
         )
-        rewards = None
-        if config.normalise_reward:
-            rewards = (init_statistics(jax.ShapeDtypeStruct((), jnp.float32)), jnp.zeros((config.num_envs, *agents)))
+        rewards = parts.init_reward_scale((config.num_envs, *agents)) if config.normalise_reward else None
         weights: Any = (policy.params, policy.log_std)
         optimiser = _optimiser(hparams, hparams.lr).init(weights)
         carry = reset_all(env, reset_key, env_params, config.num_envs)
@@ -280,32 +282,14 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: nn.Module | 
 
         return rollout(env, env_params, choose, env_key, state.carry, noise, config.reset_pool)
 
-    def scale_rewards(
-        state: PPOState, steps: Transition, discount: Any, clip: Any
-    ) -> tuple[jax.Array, tuple[RunningStatistics, jax.Array] | None]:
-        if state.rewards is None:
-            return steps.reward, None
-        statistics, accumulated = state.rewards
-        done = _over_agents(steps.terminated | steps.truncated, steps.reward) | steps.agent_terminated
-
-        def accumulate(total: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            reward, done = step
-            total = reward + discount.next_weight(jnp.zeros((), jnp.int32), jnp.ones(())) * total
-            return jnp.where(done, 0.0, total), total
-
-        accumulated, totals = jax.lax.scan(accumulate, accumulated, (steps.reward, done))
-        statistics = update_statistics(statistics, totals, steps.active.astype(jnp.float32))
-        reward = jnp.clip(steps.reward * jax.lax.rsqrt(statistics.variance + 1e-8), -clip, clip)
-        return reward, (statistics, accumulated)
-
     def samples_of(policy: PPOPolicy, steps: Transition, reward: jax.Array, hparams: PPOHParams) -> Samples:
         # Values and log-probabilities of the whole rollout in one batch, not step by step.
         obs, next_obs = see(policy, steps.obs), see(policy, steps.next_obs)
         outputs, value = apply(policy.params, obs, 1 + batch_axes)
         _, next_value = apply(policy.params, next_obs, 1 + batch_axes)
         log_prob = head.log_prob(outputs, policy.log_std, steps.mask, steps.extras)
-        done = _over_agents(steps.terminated | steps.truncated, reward) | steps.agent_terminated
-        advantage, target = ugae(hparams.discount, hparams.lam, reward, value, next_value, steps.agent_terminated, done)
+        ended, done = steps.agent_terminated, parts.episode_ends(steps)
+        advantage, target = ugae(hparams.discount, hparams.lam, reward, value, next_value, ended, done)
         weight = steps.active.astype(jnp.float32)
         if config.normalise_advantage == "batch":
             advantage = standardise(advantage, weight)
@@ -344,35 +328,41 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: nn.Module | 
             updates, optimiser = transformation.update(gradient, optimiser, weights)
             return (optax.apply_updates(weights, updates), optimiser), metrics
 
-        def one_epoch(carry: Any, key: jax.Array) -> tuple[Any, Metrics]:
+        def one_epoch(carry: Any, key: jax.Array) -> tuple[Any, tuple[Metrics, jax.Array]]:
             learner, stopped = carry
             order = jax.random.permutation(key, num_rows)
             shape = (config.num_minibatches, num_rows // config.num_minibatches)
             shuffled = jax.tree.map(lambda leaf: leaf[order].reshape(*shape, *leaf.shape[1:]), samples)
             learned, metrics = jax.lax.scan(one_minibatch, learner, shuffled)
-            metrics = jax.tree.map(jnp.mean, metrics) | {"stopped_early": stopped.astype(jnp.float32)}
+            metrics = jax.tree.map(jnp.mean, metrics)
             learner = jax.tree.map(lambda new, old: jnp.where(stopped, old, new), learned, learner)
-            return (learner, stopped | (metrics["approx_kl"] > hparams.target_kl)), metrics
+            return (learner, stopped | (metrics["approx_kl"] > hparams.target_kl)), (metrics, stopped)
 
         start = ((weights, optimiser), jnp.zeros((), bool))
         keys = jax.random.split(key, config.num_epochs)
-        ((weights, optimiser), _), metrics = jax.lax.scan(one_epoch, start, keys)
-        return weights, optimiser, jax.tree.map(jnp.mean, metrics)
+        ((weights, optimiser), _), (metrics, stopped) = jax.lax.scan(one_epoch, start, keys)
+        metrics = parts.kept_means(metrics, ~stopped)  # an epoch after the stop is computed, and discarded
+        metrics["stopped_early"] = jnp.mean(stopped.astype(jnp.float32))
+        return weights, optimiser, metrics
 
     def step(key: jax.Array, state: PPOState, hparams: PPOHParams, env_params: Any) -> tuple[PPOState, Metrics]:
         hparams = prepare_hparams(hparams)
+        clip = jax.tree.map(jnp.float32, hparams.observation_clip)
+        state = state._replace(policy=state.policy._replace(observation_clip=clip))
         collect_key, learn_key = jax.random.split(key)
         carry, steps, reused = collect(collect_key, state, env_params)
-        reward, rewards = scale_rewards(state, steps, hparams.discount, hparams.reward_clip)
+        reward, rewards = steps.reward, state.rewards
+        if rewards is not None:
+            reward, rewards = parts.scale_rewards(rewards, steps, hparams.discount, hparams.reward_clip)
         samples = samples_of(state.policy, steps, reward, hparams)
-        lr = hparams.lr * learning_rate_share(state.env_steps, hparams)
+        lr = hparams.lr * parts.learning_rate_share(state.env_steps, hparams.lr_end, hparams.anneal_env_steps)
         (params, log_std), optimiser, metrics = learn(
             learn_key, (state.policy.params, state.policy.log_std), state.optimiser, samples, hparams, lr
         )
         observations = state.policy.observations
         if observations is not None:
             observations = update_statistics(observations, steps.obs, steps.active.astype(jnp.float32))
-        policy = PPOPolicy(params, log_std, observations, state.policy.observation_clip)
+        policy = state.policy._replace(params=params, log_std=log_std, observations=observations)
         metrics["explained_variance"] = explained_variance(samples.value, samples.target, samples.weight)
         metrics["learning_rate"] = lr
         metrics["reset_reuse"] = reused.astype(jnp.float32)
@@ -384,18 +374,11 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: nn.Module | 
         raw = jnp.where(greedy, head.mode(outputs, mask), head.sample(outputs, policy.log_std, mask, noise))
         return head.to_env(raw)
 
-    defaults = PPOHParams()
-    if not head.continuous:
-        defaults = dataclasses.replace(defaults, log_std_init=None)
-    if not config.normalise_observation:
-        defaults = dataclasses.replace(defaults, observation_clip=None)
-    if not config.normalise_reward:
-        defaults = dataclasses.replace(defaults, reward_clip=None)
     return Algorithm(
         name="ppo",
         env=env,
         config=config,
-        hparams=defaults,
+        hparams=PPOHParams(**{name: None for name, on in active.items() if not on}),
         init=init,
         step=step,
         policy=lambda state: state.policy,
@@ -404,12 +387,6 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: nn.Module | 
         prepare=prepare_hparams,
         network=own_network,
     )
-
-
-def learning_rate_share(env_steps: jax.Array, hparams: PPOHParams) -> jax.Array:
-    """The share of `lr` in force after `env_steps`, falling linearly from 1 to `lr_end`."""
-    progress = jnp.minimum(env_steps / hparams.anneal_env_steps, 1.0)
-    return 1 + (hparams.lr_end - 1) * progress
 
 
 def _optimiser(hparams: PPOHParams, lr: Any) -> optax.GradientTransformation:
@@ -421,35 +398,3 @@ def _optimiser(hparams: PPOHParams, lr: Any) -> optax.GradientTransformation:
             optax.scale_by_learning_rate(lr),
         )
     )
-
-
-def _shapes(env: Environment, params: Any) -> tuple[Any, tuple[int, ...]]:
-    """Shapes of one agent's observation, and of the agents: what an observation has in front."""
-    obs, _ = jax.eval_shape(env.reset_env, jax.random.key(0), params)
-    space = env.observation_space(params)
-    leaves = jax.tree.leaves(obs)
-    one = jax.tree.leaves(jax.eval_shape(space.sample, jax.random.key(0)))
-    # Numbers of axes are added up, as a Dict's sample has its leaves in an order of its own.
-    axes = sum(len(leaf.shape) for leaf in leaves) - sum(len(leaf.shape) for leaf in one)
-    agents = leaves[0].shape[: axes // len(leaves)]
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs), agents
-
-
-def _over_agents(flag: jax.Array, reward: jax.Array) -> jax.Array:
-    """A flag `[T, N]` with the agents' axes of a reward `[T, N, *A]`."""
-    return jnp.broadcast_to(flag.reshape(flag.shape + (1,) * (reward.ndim - flag.ndim)), reward.shape)
-
-
-def _effective(name: str, value: Any, active: bool) -> Any:
-    """The value of a leaf that has an effect, None for one without; a changed one is refused."""
-    default = PPOHParams.__dataclass_fields__[name].default
-    if active:
-        return default if value is None else value
-    concrete = isinstance(value, int | float | np.ndarray | np.number)
-    if concrete and np.any(np.asarray(value, np.float32) != np.float32(default)):
-        raise ValueError(f"{name} has no effect on this environment and configuration, got {value}; leave it out")
-    return None
-
-
-def _float(value: Any) -> jax.Array:
-    return jnp.asarray(value, jnp.float32)

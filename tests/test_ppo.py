@@ -1,0 +1,164 @@
+"""PPO's own: its arguments, its hyper-parameters, and what it does with them."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+from laws.test_environments import PythonReward, Unhashable
+
+import envs
+import jaxrl
+from jaxrl.algorithms.parts import kept_means
+
+TINY = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
+
+
+# --- a discount of one's own -------------------------------------------------------------
+
+
+@struct.dataclass
+class Sloped:
+    """Falls linearly to 0."""
+
+    slope: Any
+
+    def curve(self, horizon: int) -> Any:
+        return jnp.maximum(0.0, 1.0 - self.slope * jnp.arange(horizon + 1))
+
+
+@struct.dataclass
+class Halved:
+    """1, then a half for good: no parameters."""
+
+    def curve(self, horizon: int) -> Any:
+        return np.where(np.arange(horizon + 1) == 0, 1.0, 0.5)
+
+
+def trained(algo: jaxrl.Algorithm, hparams: Any) -> jaxrl.Result:
+    return jaxrl.train(algo, hparams, seeds=2, env_steps=3 * 32, evals=3, eval_episodes=2, progress=False)
+
+
+@pytest.mark.parametrize(
+    "own", [Sloped(0.0625), pytest.param(Halved(), marks=pytest.mark.slow)], ids=["one leaf", "none"]
+)
+def test_a_discount_of_ones_own_trains_as_its_table_does(own: Any) -> None:
+    algo = jaxrl.ppo(envs.make("cartpole"), TINY)
+    table = jaxrl.Tabulated(np.asarray(own.curve(TINY.num_steps)))
+    mine, tables = (trained(algo, algo.hparams.replace(discount=discount)) for discount in (own, table))
+    # The same curve, float32 to the bit, in the same lag form of two programs: equal but for the rounding of three
+    # iterations of 4 minibatches, in which each weight moves by lr = 2.5e-4 a minibatch.
+    for one, other in zip(jax.tree.leaves(mine.policies), jax.tree.leaves(tables.policies), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_discount_of_ones_own_is_swept_by_its_parameter() -> None:
+    algo = jaxrl.ppo(envs.make("cartpole"), TINY)
+    base = algo.hparams.replace(discount=Sloped(0.1))
+    result = trained(algo, jaxrl.grid(base, {"discount.slope": [0.0625, 0.25]}))
+    alone = trained(algo, base.replace(discount=Sloped(0.25)))
+    for many, one in zip(jax.tree.leaves(result.policies), jax.tree.leaves(alone.policies), strict=True):
+        np.testing.assert_allclose(many[1], one[0], rtol=0, atol=1e-5)
+
+
+# --- what it is built from ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env", "error", "sentence"),
+    [
+        (PythonReward(), envs.ContractError, r"^type law: the reward is the Python value 1\.0; it is an array"),
+        (Unhashable(), envs.ContractError, r"^hash law: .* cannot be hashed .*; make it a frozen dataclass"),
+        ("cartpole", TypeError, r"^env is 'cartpole'; it is an instance of a subclass of envs\.Environment"),
+    ],
+    ids=["Python reward", "unhashable", "a name"],
+)
+def test_a_bad_environment_gets_one_sentence(env: Any, error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
+        jaxrl.ppo(env, TINY)
+
+
+ONE = r"takes one number, got .*; several values make a sweep: use jaxrl\.grid$"
+GAMMA = r"^gamma is not a field: use discount=0\.99 or another discount, such as 'beta:0\.98,0\.5'"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "sentence"),
+    [
+        ({"lr": [1e-3, 1e-4]}, TypeError, "^lr " + ONE),
+        ({"lam": (0.9, 0.95)}, TypeError, "^lam " + ONE),
+        ({"lr": "fast"}, TypeError, "^lr takes a number, got 'fast'$"),
+        ({"clip_eps": True}, TypeError, "^clip_eps takes a number, got True$"),
+        ({"discount": [0.9, 0.99]}, TypeError, r"^discount takes one discount, got \[0\.9, 0\.99\]; several make a"),
+        ({"gamma": 0.99}, TypeError, GAMMA),
+        ({"lr": np.inf}, ValueError, r"^lr must lie in \[0, inf\), got inf$"),
+        ({"clip_eps": np.inf}, ValueError, r"^clip_eps must lie in \[0, inf\), got inf$"),
+        ({"entropy_coef": -np.inf}, ValueError, r"^entropy_coef must lie in \(-inf, inf\), got -inf$"),
+        ({"adam_b1": 1.0}, ValueError, r"^adam_b1 must lie in \[0, 1\), got 1\.0$"),
+        # 1 in float32, the precision that it is used in.
+        ({"adam_b2": 1 - 1e-9}, ValueError, r"^adam_b2 must lie in \[0, 1\), got 0\.999999999$"),
+        ({"lam": 1.5}, ValueError, r"^lam must lie in \[0, 1\], got 1\.5$"),
+        ({"lam": np.float32("nan")}, ValueError, r"^lam must lie in \[0, 1\], got nan$"),
+    ],
+    ids=str,
+)
+def test_a_bad_hyper_parameter_gets_one_sentence(changes: Any, error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
+        jaxrl.PPOHParams(**changes)
+
+
+def test_what_may_be_infinite_is_taken() -> None:
+    names = ("anneal_env_steps", "value_clip", "max_grad_norm", "target_kl", "observation_clip", "reward_clip")
+    hparams = jaxrl.PPOHParams(**dict.fromkeys(names, np.inf))
+    assert all(getattr(hparams, name) == np.inf for name in names)
+
+
+def test_gamma_is_answered_in_the_configuration_and_in_a_sweep() -> None:
+    with pytest.raises(TypeError, match=GAMMA):
+        jaxrl.PPOConfig(gamma=0.99)  # pyright: ignore[reportArgumentType]
+    assert dataclasses.replace(TINY, num_envs=3).num_envs == 3
+    with pytest.raises(ValueError, match=r"no hyper-parameter 'gamma'; gamma is not a field: use discount=0\.99"):
+        jaxrl.grid(jaxrl.PPOHParams(), {"gamma": [0.9, 0.99]})
+
+
+# --- what it does ------------------------------------------------------------------------
+
+
+def test_a_step_takes_the_clip_of_its_own_hyper_parameters() -> None:
+    algo = jaxrl.ppo(envs.make("cartpole"), dataclasses.replace(TINY, normalise_observation=True))
+    params, key = algo.env.default_params, jax.random.key(0)
+    narrow = algo.hparams.replace(observation_clip=0.01)
+    step = jax.jit(algo.step)
+    state = step(key, algo.init(key, algo.hparams, params), algo.hparams, params)[0]
+    kept, changed = (step(key, state, hparams, params)[0].policy for hparams in (algo.hparams, narrow))
+    assert (float(kept.observation_clip), changed.observation_clip) == (10.0, np.float32(0.01))
+    assert np.any(kept.params["params"]["actor_0"]["kernel"] != changed.params["params"]["actor_0"]["kernel"])
+
+
+def test_discarded_epochs_leave_no_trace_in_the_metrics() -> None:
+    # One epoch, and four of which target_kl = 0 discards the last three: the same weights and metrics.
+    env = envs.make("cartpole")
+    key, results = jax.random.key(0), []
+    for num_epochs in (1, 4):
+        algo = jaxrl.ppo(env, dataclasses.replace(TINY, num_epochs=num_epochs))
+        hparams = algo.hparams.replace(target_kl=0.0, lr=1e-2)
+        state = algo.init(key, hparams, env.default_params)
+        results.append(jax.jit(algo.step)(key, state, hparams, env.default_params))
+    (one, single), (four, stopped) = results
+    assert (single.pop("stopped_early"), stopped.pop("stopped_early")) == (0.0, 0.75)
+    # The first epoch's key is the first of any number of keys that are split off in this way.
+    keys = jax.random.key_data(jax.random.split(key, 4))
+    assert np.array_equal(jax.random.key_data(jax.random.split(key, 1)), keys[:1])
+    for name, value in single.items():
+        np.testing.assert_allclose(stopped[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+    for mine, other in zip(jax.tree.leaves(one.policy), jax.tree.leaves(four.policy), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=0, atol=1e-6)
+
+
+def test_means_over_kept_epochs_ignore_what_the_others_hold() -> None:
+    means = kept_means({"loss": jnp.array([1.0, 3.0, np.nan])}, jnp.array([True, True, False]))
+    assert float(means["loss"]) == 2.0
