@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,9 +83,12 @@ class Result:
       policies: pytree of NumPy arrays `[num_settings, num_seeds, ...]`, settings row-major over
         the sweep's dims; for one run with its labels, see `policy`.
       algo: the algorithm, or None where a loaded one cannot be built again.
-      hparams: batched pytree `[num_settings]`, or None in a loaded result.
+      hparams: batched pytree `[num_settings]`, or None in a loaded result whose `config.json` has
+        none that the algorithm takes.
       env_params: the environment's parameters, a batched pytree `[num_settings]`; None stands for
         its defaults, and for an unknown environment.
+      loaded: of a loaded result, what its `config.json` says; saving it again keeps what jaxrl
+        cannot tell anew, such as the versions that it was made with.
     """
 
     metrics: xarray.Dataset
@@ -93,6 +96,7 @@ class Result:
     algo: Algorithm | None = None
     hparams: Any = None
     env_params: Any = None
+    loaded: dict[str, Any] | None = field(default=None, repr=False)
 
     @property
     def dims(self) -> tuple[str, ...]:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
-import math
 import os
-import platform
 import tempfile
 import zipfile
 from collections.abc import Callable
-from importlib import metadata
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +16,13 @@ import numpy as np
 
 from jaxrl import algorithms
 from jaxrl.algorithms.base import Algorithm
-from jaxrl.discount_families import Family
 from jaxrl.results import RUN_DIMS, UNKNOWN, Result, ResultError
-from jaxrl.version import __version__
+from jaxrl.run_config import attribute, config_of, env_params, from_json, hparams, to_json, versions
 
 if TYPE_CHECKING:
     import xarray
 
 METRICS, TABLE, POLICIES, CONFIG = FILES = ("metrics.nc", "metrics.csv", "policies.npz", "config.json")
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "chex", "distrax", "gymnax", "numpy", "xarray")
 
 __all__ = ["claim_directory", "load_result", "save", "versions"]
 
@@ -65,11 +58,11 @@ def claim_directory(path: str | Path, force: bool = False) -> Path:
 def save(result: Result, path: str | Path, force: bool = False) -> Path:
     """Writes a result; see `Result.save`. A file is complete or not there."""
     directory = claim_directory(path, force)
-    dataset = result.metrics.assign_attrs({name: _attribute(value) for name, value in result.metrics.attrs.items()})
+    dataset = result.metrics.assign_attrs({name: attribute(value) for name, value in result.metrics.attrs.items()})
     leaves = result.policies  # of an unknown algorithm they are still as they were read
     if UNKNOWN not in result.metrics.attrs:
         leaves = {jax.tree_util.keystr(at): np.asarray(leaf) for at, leaf in jax.tree.leaves_with_path(result.policies)}
-    config = json.dumps(_config(result), indent=2, default=str) + "\n"
+    config = json.dumps(to_json(config_of(result)), indent=2, default=str, allow_nan=False) + "\n"
 
     def write_policies(file: Path) -> None:
         with file.open("wb") as stream:
@@ -106,8 +99,9 @@ def load_result(path: str | Path, algo: Algorithm | None = None) -> Result:
         and otherwise built again from `config.json`.
 
     Returns:
-      The result; its `algo` is None where it is not given and cannot be built again, and its
-      `hparams` None (the coordinates and `config.json` tell them).
+      The result; its `algo` is None where it is not given and cannot be built again. Its
+      `hparams` are those that ran, and so are those of its `algo` where there is one setting;
+      where `config.json` has none that the algorithm takes, `hparams` is None.
 
     Raises:
       ResultError: a file is missing or damaged, or the policies do not fit the algorithm.
@@ -118,7 +112,7 @@ def load_result(path: str | Path, algo: Algorithm | None = None) -> Result:
     missing = [name for name in (METRICS, POLICIES, CONFIG) if not (directory / name).is_file()]
     if missing:
         raise ResultError(f"{directory} holds no whole result: {', '.join(missing)} is missing.")
-    config = _read(directory / CONFIG, lambda file: json.loads(file.read_text(encoding="utf-8")))
+    config = _read(directory / CONFIG, lambda file: from_json(json.loads(file.read_text(encoding="utf-8"))))
     metrics = _read(directory / METRICS, _read_dataset)
     leaves = _read(directory / POLICIES, _read_policies)
     if not isinstance(config, dict) or "algorithm" not in config:
@@ -127,79 +121,18 @@ def load_result(path: str | Path, algo: Algorithm | None = None) -> Result:
         algo = _build(directory, config)
     if algo is None:
         metrics.attrs[UNKNOWN] = str(config.get(UNKNOWN, "config.json does not describe it"))
-        return Result(metrics, leaves)
+        return Result(metrics, leaves, loaded=config)
     metrics.attrs.pop(UNKNOWN, None)
-    result = Result(metrics, leaves, algo, env_params=_env_params(directory, config, algo))
+    result = Result(metrics, leaves, algo, loaded=config)
+    num_settings = len(result.settings)
+    result.env_params = env_params(directory / CONFIG, config, algo, num_settings)
     result.policies = _restore(directory / POLICIES, result, leaves, algo)
+    found = hparams(config, algo, num_settings)
+    if found is not None:
+        result.hparams, settings = found
+        if num_settings == 1:
+            result.algo = algo._replace(hparams=settings[0])
     return result
-
-
-def versions() -> dict[str, str]:
-    """The versions of jaxrl, Python and what the numbers depend on."""
-    ours = {"jaxrl": __version__, "python": platform.python_version()}
-    return ours | {name: metadata.version(name) for name in PACKAGES}
-
-
-def _config(result: Result) -> dict[str, Any]:
-    reason = result.metrics.attrs.get(UNKNOWN, "the result was made without one")
-    spec: dict[str, Any] = {"algorithm": None, UNKNOWN: reason}
-    if result.algo is not None:
-        try:
-            spec = dict(algorithms.describe(result.algo))
-        except (TypeError, ValueError) as error:
-            spec = {"algorithm": None, UNKNOWN: str(error).rstrip("."), "name": result.algo.name}
-        spec["hparams"] = _hparams(result)
-        spec["env_params"] = None
-        if result.env_params is not None:
-            names = [field.name for field in dataclasses.fields(result.env_params)]
-            spec["env_params"] = {name: np.asarray(getattr(result.env_params, name)).tolist() for name in names}
-    coords = {str(name): coord for name, coord in result.metrics.coords.items() if name not in RUN_DIMS}
-    return spec | {
-        "sweep": {
-            "dims": list(result.dims),
-            "coords": {name: {"dims": list(at.dims), "values": at.values.tolist()} for name, at in coords.items()},
-        },
-        "seeds": result.seeds,
-        "attributes": {str(name): _attribute(value) for name, value in result.metrics.attrs.items()},
-        "devices": [f"{device.platform}:{device.id} {device.device_kind}" for device in jax.devices()],
-        "versions": versions(),
-    }
-
-
-def _hparams(result: Result) -> dict[str, Any]:
-    """Every hyper-parameter as a number or a discount's string: one, or a list over the settings."""
-    settings = result.settings
-    assert result.algo is not None
-    batched = result.hparams is not None
-    hparams = result.hparams if batched else result.algo.hparams
-    plain = {}
-    for field in dataclasses.fields(hparams) if dataclasses.is_dataclass(hparams) else ():
-        value = getattr(hparams, field.name)
-        if field.name in settings[0]:
-            values = [setting[field.name] for setting in settings]
-        elif batched:
-            values = [_plain(jax.tree.map(itemgetter(s), value)) for s in range(len(settings))]
-        else:
-            values = [_plain(value)]
-        plain[field.name] = values[0] if all(value == values[0] for value in values) else values
-    return plain
-
-
-def _plain(value: Any) -> Any:
-    """A number, where JSON has one for it, or a string; None for a discount that is resolved already."""
-    if isinstance(value, int | float | np.ndarray | np.generic | jax.Array):
-        number = np.float32(value).item()
-        return float(np.format_float_positional(np.float32(value))) if math.isfinite(number) else str(number)
-    return str(value) if isinstance(value, Family) else None
-
-
-def _attribute(value: Any) -> Any:
-    """What netCDF can hold: strings and numbers as they are, anything else as JSON."""
-    if isinstance(value, bool | np.bool_):
-        return int(value)
-    if isinstance(value, str | int | float | np.integer | np.floating):
-        return value
-    return json.dumps(value, default=str)
 
 
 def _write_csv(result: Result, file: Path) -> None:
@@ -243,23 +176,8 @@ def _build(directory: Path, config: dict[str, Any]) -> Algorithm:
     spec = {name: config.get(name) for name in ("algorithm", "environment", "config")}
     try:
         return algorithms.build(spec)
-    except (ImportError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
         raise ResultError(f"{directory / CONFIG} describes an algorithm that cannot be built: {error}") from None
-
-
-def _env_params(directory: Path, config: dict[str, Any], algo: Algorithm) -> Any:
-    """The environment's parameters `[num_settings]` as they were trained with."""
-    saved, params = config.get("env_params"), algo.env.default_params
-    if saved is None:
-        return None
-    names = [field.name for field in dataclasses.fields(params)]
-    if sorted(saved) != sorted(names):
-        raise ResultError(
-            f"{directory / CONFIG} does not fit the environment {algo.env.name}: "
-            f"it has the parameters {', '.join(saved)}, not {', '.join(names)}."
-        )
-    types = {name: jax.dtypes.canonicalize_dtype(np.asarray(getattr(params, name)).dtype) for name in names}
-    return dataclasses.replace(params, **{name: np.asarray(saved[name], types[name]) for name in names})
 
 
 def _restore(file: Path, result: Result, leaves: dict[str, np.ndarray], algo: Algorithm) -> Any:

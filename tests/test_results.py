@@ -205,15 +205,16 @@ def test_policy_takes_batches_and_samples():
 
 
 def test_policy_asks_for_the_mask_of_an_environment_that_forbids_actions():
+    def first_allowed(key: Any, policy: Any, obs: Any, greedy: Any, mask: Any) -> Any:
+        return jnp.argmax(mask, -1)
+
     env = agents.Crowd(2, masked=True)
-    policy = TrainedPolicy(
-        small_algorithm()._replace(env=env, act=lambda key, policy, obs, greedy, mask=None: jnp.argmax(mask, -1)), {}
-    )
+    policy = TrainedPolicy(small_algorithm()._replace(env=env, act=first_allowed), {})
     obs, state = env.reset_env(jax.random.key(0), env.default_params)
     with pytest.raises(ValueError, match=r"mask is None, but Crowd forbids actions; it takes what env\.action_mask"):
         policy(obs)
     mask = env.action_mask(state, env.default_params)
-    assert mask is not None
+    assert mask is not None and obs is not None
     np.testing.assert_array_equal(policy(obs, mask=mask), [1, 0])
     np.testing.assert_array_equal(policy(obs[None], mask=mask[None]), [[1, 0]])
 
