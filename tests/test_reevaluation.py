@@ -42,7 +42,8 @@ def finished(actions: np.ndarray, loss: Any = 0.0) -> Result:
     sweep: Any = SimpleNamespace(dims=("env.pay",), shape=(2,), coords={"env.pay": (("env.pay",), PAYS)})
     values = {"return": np.zeros((2, 5, 1)), "loss": np.zeros((2, 5, 1)) + np.asarray(loss)}
     dataset = metrics_dataset(values, seeds=SEEDS, env_steps=[64], sweep=sweep, attrs={"eval_episodes": 1})
-    params = agents.CrowdParams(pay=np.asarray(PAYS, np.float32), max_steps_in_episode=np.full(2, 100, np.int32))
+    params: Any = agents.CrowdParams()
+    params = params.replace(pay=np.asarray(PAYS, np.float32), max_steps_in_episode=np.full(2, 100, np.int32))
     return Result(dataset, actions, algorithm(), env_params=params)
 
 
