@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -162,3 +163,22 @@ def test_discarded_epochs_leave_no_trace_in_the_metrics() -> None:
 def test_means_over_kept_epochs_ignore_what_the_others_hold() -> None:
     means = kept_means({"loss": jnp.array([1.0, 3.0, np.nan])}, jnp.array([True, True, False]))
     assert float(means["loss"]) == 2.0
+
+
+def test_equal_arguments_give_the_same_functions_and_so_one_compilation() -> None:
+    config = jaxrl.PPOConfig(num_envs=2, num_steps=16)
+    one, other = (jaxrl.ppo(envs.make("cartpole"), dataclasses.replace(config)) for _ in range(2))
+    assert one.step is other.step
+    assert jaxrl.ppo(envs.make("cartpole"), dataclasses.replace(config, num_envs=4)).step is not one.step
+
+
+def test_a_network_that_has_no_hash_is_refused() -> None:
+    class Listed(nn.Module):
+        widths: list[int]
+
+        @nn.compact
+        def __call__(self, obs: Any) -> Any:
+            return nn.Dense(2)(obs), nn.Dense(1)(obs)[0]
+
+    with pytest.raises(TypeError, match="network must be hashable"):
+        jaxrl.ppo(envs.make("cartpole"), network=Listed([8]))

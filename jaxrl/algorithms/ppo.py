@@ -216,8 +216,18 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: Module | Non
 
     Source: Schulman et al. (2017); advantages: Kwiatkowski et al. (2023), arXiv 2302.05740.
     """
-    config = PPOConfig() if config is None else config
     agents = check_abstractly(env)
+    try:
+        hash(network)
+    except TypeError:
+        raise TypeError(
+            "network must be hashable, which takes tuples in place of lists as its fields"
+        ) from None
+    return _build(env, PPOConfig() if config is None else config, network, agents)
+
+
+@functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
+def _build(env: Environment, config: PPOConfig, network: Module | None, agents: tuple[int, ...]) -> Algorithm:
     params = env.default_params
     head = action_head(env.action_space(params))
     obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
