@@ -60,7 +60,14 @@ PRESETS = (
     Preset(
         "ppo",
         "acrobot",
-        PPOConfig(num_envs=16, num_steps=128, num_epochs=4, num_minibatches=4, normalise_observation=True),
+        PPOConfig(
+            num_envs=16,
+            num_steps=128,
+            num_epochs=4,
+            num_minibatches=4,
+            normalise_observation=True,
+            normalise_reward=True,
+        ),
         {"lr": 3e-3, "lr_end": 0.0, "discount": 0.995, "lam": 0.95},
         250_000,
     ),
