@@ -220,9 +220,7 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: Module | Non
     try:
         hash(network)
     except TypeError:
-        raise TypeError(
-            "network must be hashable, which takes tuples in place of lists as its fields"
-        ) from None
+        raise TypeError("network must be hashable, which takes tuples in place of lists as its fields") from None
     return _build(env, PPOConfig() if config is None else config, network, agents)
 
 
