@@ -130,9 +130,8 @@ class Version:
             "devices": ", ".join(f"{device.platform}:{device.id} ({device.device_kind})" for device in jax.devices())
         }
         facts |= {"threads": f"{len(default_devices())}, each with its own share of the runs"}
-        facts |= {
-            "precision": f"float32, matrix products at {jax.config.jax_default_matmul_precision or 'the default'}"
-        }
+        precision = jax.config.values["jax_default_matmul_precision"] or "the default"
+        facts |= {"precision": f"float32, matrix products at {precision}"}
         facts |= {"repository": jaxrl.REPOSITORY}
         width = max(map(len, facts))
         for name, fact in facts.items():

@@ -51,7 +51,7 @@ def compiled_programs(
     leaves, structure = jax.tree.flatten(arguments)
     shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
     functions = (algo.init, algo.step, algo.policy, algo.act)
-    precision = jax.config.jax_default_matmul_precision
+    precision = jax.config.values["jax_default_matmul_precision"]
     key = (algo.env, functions, eval_episodes, layout._replace(num_runs=0), precision, structure, shapes)
     if key not in _COMPILED:
         _COMPILED[key] = _compile(algo, eval_episodes, layout, arguments, reserved)

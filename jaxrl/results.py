@@ -98,6 +98,12 @@ class Result:
     env_params: Any = None
     loaded: dict[str, Any] | None = field(default=None, repr=False)
 
+    def __repr__(self) -> str:
+        runs = f"{len(self.settings)} settings x {len(self.seeds)} seeds"
+        metrics = ", ".join(map(str, self.metrics.data_vars))
+        points = self.metrics.sizes["env_step"]
+        return f"Result({runs}, {points} points up to {int(self.metrics['env_step'][-1]):,} env steps; {metrics})"
+
     @property
     def dims(self) -> tuple[str, ...]:
         """The sweep's dimensions, in order; empty for a single setting."""

@@ -161,7 +161,7 @@ def train(
             bar.phase("compiling")
             reserved = {"seed", "env_step"} | set(() if sweep is None else sweep.coords)
             with contextlib.nullcontext() if precision == "default" else jax.default_matmul_precision(precision):
-                attrs["precision"] = jax.config.jax_default_matmul_precision or "default"
+                attrs["precision"] = jax.config.values["jax_default_matmul_precision"] or "default"
                 programs = compiled_programs(algo, eval_episodes, layout, arguments, reserved)
             attrs["compile_seconds"] = time.perf_counter() - started
             bar.start()

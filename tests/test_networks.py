@@ -74,7 +74,7 @@ def test_initial_weights_are_orthogonal_with_the_usual_gains(key: jax.Array) -> 
         product = kernel.T @ kernel if kernel.shape[0] >= kernel.shape[1] else kernel @ kernel.T
         # A QR decomposition of 16 columns leaves some tens of roundings.
         np.testing.assert_allclose(product, squared * np.eye(len(product)), rtol=0, atol=64 * EPS * squared)
-        assert not np.any(params[name]["bias"])
+        assert not np.any(np.asarray(params[name]["bias"]))
 
 
 def test_actor_and_critic_share_only_what_they_should(key: jax.Array) -> None:

@@ -146,7 +146,7 @@ def test_discount_curves(ax):
     delay = np.arange(11)
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), delay)
     # Ten float32 products.
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), 0.9**delay, rtol=11 * np.finfo(np.float32).eps)
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), 0.9**delay, rtol=11 * float(np.finfo(np.float32).eps))
     np.testing.assert_allclose(ax.lines[1].get_ydata(), 1 / (1 + 0.5 * delay), rtol=1e-5)
     assert labels(ax) == ["exp:gamma=0.9", "hyperbolic:k=0.5"]
     named = plotting.discount_curves({"steep": 0.5}, horizon=3, ax=Figure().subplots())

@@ -195,7 +195,7 @@ def test_policy_takes_batches_and_samples():
     actions = policy(obs)
     assert actions.shape == (2, 4)
     # One batched product against single ones: three float32 terms of up to 24 * 50, in another order.
-    np.testing.assert_allclose(actions[1, 2], policy(obs[1, 2]), rtol=4 * np.finfo(np.float32).eps)
+    np.testing.assert_allclose(actions[1, 2], policy(obs[1, 2]), rtol=4 * float(np.finfo(np.float32).eps))
     sampled = policy(np.zeros((64, 3), np.float32), key=jax.random.key(1), greedy=False)
     assert len(np.unique(sampled)) == 64
     with pytest.raises(ValueError, match="takes a random key"):
