@@ -79,7 +79,7 @@ def default_devices() -> tuple[Any, ...]:
     compiled for one device can run in several threads of it at the same time.
     """
     devices = tuple(jax.local_devices())
-    if devices[0].platform != "cpu" or jax.__version_info__ < (0, 11):  # older JAX deadlocks in two threads of a device
+    if devices[0].platform != "cpu":
         return devices
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return devices * max(1, cores // len(devices))

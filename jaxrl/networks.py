@@ -60,7 +60,40 @@ class MLPActorCritic(nn.Module):
 
 
 def _dense(width: int, gain: float, name: str) -> nn.Dense:
-    return nn.Dense(width, kernel_init=nn.initializers.orthogonal(gain), name=name)
+    def kernel_init(key: jax.Array, shape: tuple[int, int], dtype: Any = jnp.float32) -> jax.Array:
+        return gain * orthogonal(key, *shape).astype(dtype)
+
+    return nn.Dense(width, kernel_init=kernel_init, name=name)
+
+
+def orthogonal(key: jax.Array, rows: int, columns: int) -> jax.Array:
+    """A random matrix with orthonormal columns, or rows where those are fewer, by Gram-Schmidt.
+
+    Every vector is projected twice, which is enough for orthogonality to rounding. Uniform over
+    such matrices. Free of LAPACK, whose batched calls can starve each other of threads for ever
+    in one program of JAX 0.10 on a CPU.
+
+    Args:
+      key: random key.
+      rows, columns: of the matrix.
+
+    Returns:
+      float32 `[rows, columns]`.
+
+    Source: Giraud, Langou and Rozloznik (2005), "The loss of orthogonality in the Gram-Schmidt process".
+    """
+    length, count = max(rows, columns), min(rows, columns)
+    vectors = jax.random.normal(key, (length, count)).T
+
+    def add(i: Any, basis: jax.Array) -> jax.Array:
+        vector = vectors[i]
+        for _ in range(2):
+            along = jnp.matmul(basis, vector, precision="highest")
+            vector = vector - jnp.matmul(along, basis, precision="highest")
+        return basis.at[i].set(vector / jnp.linalg.norm(vector))
+
+    basis = jax.lax.fori_loop(0, count, add, jnp.zeros_like(vectors))
+    return basis.T if rows >= columns else basis
 
 
 def check_network(network: nn.Module, obs: Any, num_outputs: int) -> None:

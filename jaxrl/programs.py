@@ -115,10 +115,7 @@ def _compile(
         return runs, metrics, policies
 
     return Programs(
-        # One after another: JAX 0.10 deadlocks where two threads call LAPACK for the first time.
-        init=lambda arguments: [
-            jax.block_until_ready(program(mine, num_blocks)) for program, mine in zip(inits, arguments, strict=True)
-        ],
+        init=lambda arguments: run_on_devices(inits, arguments, everywhere(num_blocks)),
         advance=lambda runs, arguments, count: run_on_devices(
             advances, runs, arguments, everywhere(np.int32(count)), everywhere(num_blocks)
         ),

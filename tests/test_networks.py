@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from jaxrl.networks import ACTIVATIONS, MLPActorCritic, check_network, flatten_observation
+from jaxrl.networks import ACTIVATIONS, MLPActorCritic, check_network, flatten_observation, orthogonal
 
 OBS = {"b": jnp.array([[1, 2], [3, 4]], jnp.int32), "a": jnp.array(0.5), "c": jnp.array([-1.5, 2.5])}
 EPS = float(np.finfo(np.float32).eps)
@@ -75,6 +75,19 @@ def test_initial_weights_are_orthogonal_with_the_usual_gains(key: jax.Array) -> 
         # A QR decomposition of 16 columns leaves some tens of roundings.
         np.testing.assert_allclose(product, squared * np.eye(len(product)), rtol=0, atol=64 * EPS * squared)
         assert not np.any(np.asarray(params[name]["bias"]))
+
+
+@pytest.mark.parametrize("shape", [(4, 64), (64, 64), (64, 2), (256, 256), (1, 1)])
+def test_orthogonal_matrices_are_those_of_a_qr_decomposition(key: jax.Array, shape: tuple[int, int]) -> None:
+    got = np.asarray(orthogonal(key, *shape))
+    smaller = got @ got.T if shape[0] < shape[1] else got.T @ got
+    assert np.abs(smaller - np.eye(len(smaller))).max() <= 8 * EPS  # as after one rounding: the second projection
+    draws = np.asarray(jax.random.normal(key, (max(shape), min(shape))), np.float64)
+    q, r = np.linalg.qr(draws)
+    expected = q * np.sign(np.diag(r))
+    # A singular matrix near draws is EPS |draws| away: the decomposition is that much less certain.
+    tolerance = 8 * EPS * np.linalg.cond(draws) * np.sqrt(max(shape))
+    np.testing.assert_allclose(got, expected.T if shape[0] < shape[1] else expected, atol=tolerance)
 
 
 def test_actor_and_critic_share_only_what_they_should(key: jax.Array) -> None:
