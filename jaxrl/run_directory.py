@@ -159,8 +159,11 @@ def _read(file: Path, reader: Callable[[Path], Any]) -> Any:
 
 
 def _read_dataset(file: Path) -> xarray.Dataset:
+    import h5py
     import xarray
 
+    with h5py.File(file) as stream:  # h5netcdf leaves a file half open, and prints so, where these are damaged
+        list(stream.attrs.values())
     dataset = xarray.load_dataset(file, engine="h5netcdf")
     if not dataset.data_vars or any(dim not in dataset.dims for dim in RUN_DIMS):
         raise ValueError("it has no metrics over seed and env_step")

@@ -1,7 +1,9 @@
 """Results: labels, tables, the choice of a run, and the run directory."""
 
 import dataclasses
+import gc
 import json
+import sys
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -363,3 +365,22 @@ def test_policies_of_another_algorithm_are_refused(tmp_path):
     small_result().save(tmp_path)
     with pytest.raises(ResultError, match=r"\.weight is float32\[6, 5, 3\], not float32\[6, 5, 7\]"):
         load_result(tmp_path, algo=small_algorithm(width=7))
+
+
+def test_a_damaged_head_prints_nothing_besides_the_sentence(tmp_path, monkeypatch):
+    """What reads netCDF must not complain of a half open file while it is thrown away."""
+    small_result().save(tmp_path)
+    complaints = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    file = tmp_path / "metrics.nc"
+    whole = file.read_bytes()
+    refused = 0
+    for at in range(0, 1024, 16):
+        file.write_bytes(whole[:at] + b"\xff" * 16 + whole[at + 16 :])
+        try:
+            load_result(tmp_path)
+        except ResultError as error:
+            assert "\n" not in str(error)
+            refused += 1
+    gc.collect()
+    assert refused > 0 and not complaints
