@@ -1,4 +1,4 @@
-"""The command line: `jaxrl train | plot | evaluate | render | envs | version`.
+"""The command line: `jaxrl train | experiment | plot | evaluate | render | envs | version`.
 
 Bad input gets one sentence on standard error and the exit status 2; with JAXRL_TRACEBACK=1 in
 the environment it gets Python's traceback instead. An error of the same kinds that jaxrl did not
@@ -147,6 +147,12 @@ def _train(args: Sequence[str]) -> int:
     return run_train(args)
 
 
+def _experiment(args: Sequence[str]) -> int:
+    from jaxrl.command_experiment import run_experiment_command
+
+    return run_experiment_command(args)
+
+
 def _simple(name: str) -> Callable[[Sequence[str]], int]:
     def run(args: Sequence[str]) -> int:
         parse(_SIMPLE[name], args, f"jaxrl {name}").run_command()
@@ -155,11 +161,13 @@ def _simple(name: str) -> Callable[[Sequence[str]], int]:
     return run
 
 
-_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"train": _train} | {name: _simple(name) for name in _SIMPLE}
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"train": _train, "experiment": _experiment}
+_COMMANDS |= {name: _simple(name) for name in _SIMPLE}
 
 _USAGE = """usage: jaxrl COMMAND ...
 
   train ALGORITHM ENVIRONMENT   Train many seeds, under one setting or a sweep, in one call.
+  experiment NAME               Run or resume a study of this project; without a name, list them.
 {commands}
 
 `jaxrl COMMAND --help` tells more. A first run: jaxrl train ppo cartpole --seeds 8 --out runs/first"""

@@ -1,0 +1,7 @@
+"""Studies over the public API, each in one short file: `jaxrl experiment NAME`."""
+
+from jaxrl.experiments.study import Experiment, Study, StudyError, run_experiment
+
+__all__ = ["EXPERIMENTS", "Experiment", "Study", "StudyError", "run_experiment"]
+
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in ()}

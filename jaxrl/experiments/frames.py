@@ -1,0 +1,63 @@
+"""Data frames as text: aligned for a terminal, and as a table of Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas
+
+MISSING = "\N{EN DASH}"
+
+__all__ = ["markdown", "plain"]
+
+
+def plain(frame: pandas.DataFrame) -> str:
+    """The columns of a frame, numbers to the right, floats to about four digits, nan as a dash."""
+    cells, right = _cells(frame)
+    return "\n".join("  ".join(row).rstrip() for row in _padded(cells, right))
+
+
+def markdown(frame: pandas.DataFrame) -> str:
+    """The same as a table of Markdown."""
+    cells, right = _cells(frame)
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in cells]
+    head, *rows = _padded(cells, right)
+    rule = ["-" * (len(cell) - 1) + (":" if to_right else "-") for cell, to_right in zip(head, right, strict=True)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+
+
+def _cells(frame: pandas.DataFrame) -> tuple[list[list[str]], list[bool]]:
+    """Header and rows as text, and which columns are numbers."""
+    columns = [[str(name), *_column(frame[name].tolist())] for name in frame.columns]
+    right = [not any(isinstance(value, str) for value in frame[name]) for name in frame.columns]
+    return [list(row) for row in zip(*columns, strict=True)], right
+
+
+def _column(values: list[Any]) -> list[str]:
+    floats = [abs(value) for value in values if isinstance(value, float) and np.isfinite(value)]
+    largest = max(floats, default=0.0)
+    typed = all(float(f"{value:.4g}") == value for value in floats)  # as a setting is: nothing to round
+    decimals = 0 if largest == 0 else int(np.clip(3 - np.floor(np.log10(largest)), 1, 6))
+
+    def text(value: Any) -> str:
+        if not isinstance(value, float):
+            return str(value)
+        if np.isnan(value):
+            return MISSING
+        return f"{value:g}" if typed else f"{value:.{decimals}f}"
+
+    return [text(value) for value in values]
+
+
+def _padded(cells: list[list[str]], right: list[bool]) -> list[list[str]]:
+    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(right))]
+    return [
+        [
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(row, widths, right, strict=True)
+        ]
+        for row in cells
+    ]
