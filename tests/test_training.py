@@ -174,7 +174,7 @@ def test_an_error_in_the_middle_of_a_chunk_loses_nothing(
     def fail_late(executables: Any, *arguments: Any) -> Any:
         calls.append(None)
         out = run_on_devices(executables, *arguments)
-        if len(calls) == 5:  # chunk and evaluation by turns: in the third chunk, its states given away
+        if len(calls) == 6:  # initial states, then chunk and evaluation by turns: in the third chunk
             raise MemoryError("no room")
         return out
 
