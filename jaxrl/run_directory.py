@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
+import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 METRICS, TABLE, POLICIES, CONFIG = FILES = ("metrics.nc", "metrics.csv", "policies.npz", "config.json")
 
-__all__ = ["claim_directory", "load_result", "save", "versions"]
+__all__ = ["claim_directory", "exclusive", "load_result", "save", "versions"]
 
 
 def claim_directory(path: str | Path, force: bool = False) -> Path:
@@ -39,13 +41,12 @@ def claim_directory(path: str | Path, force: bool = False) -> Path:
 
     Raises:
       FileExistsError: there is a result already, and no `force`.
-      ResultError: the directory cannot be written.
+      ResultError: the path is an empty string, or the directory cannot be written.
     """
+    if path == "":
+        raise ResultError("out, the directory to save in, is an empty string; it takes a name, such as runs/first.")
     directory = Path(path)
-    if not force and any((directory / name).exists() for name in FILES):
-        raise FileExistsError(
-            f"{directory} holds a result already: choose another directory, or overwrite it with --force (force=True)."
-        )
+    _refuse_result(directory, force)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
@@ -53,6 +54,47 @@ def claim_directory(path: str | Path, force: bool = False) -> Path:
     except OSError as error:
         raise ResultError(f"{directory} cannot be written: {error.strerror or error}.") from None
     return directory
+
+
+@contextlib.contextmanager
+def exclusive(directory: Path | None, force: bool = False) -> Iterator[None]:
+    """Keeps every other training call out of a directory; a process that dies lets go of it.
+
+    Where the system or the file system has no locks, nobody is kept out.
+
+    Args:
+      directory: as `claim_directory` returned it; None does nothing.
+      force: accept that a result has come into it since.
+
+    Raises:
+      FileExistsError: another call is training into it, or has saved a result there.
+    """
+    if directory is None or sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FileExistsError(
+                f"{directory} is being written by another run that is still training: choose another directory."
+            ) from None
+        except OSError:
+            pass
+        _refuse_result(directory, force)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _refuse_result(directory: Path, force: bool) -> None:
+    if not force and any((directory / name).exists() for name in FILES):
+        raise FileExistsError(
+            f"{directory} holds a result already: choose another directory, or overwrite it with --force (force=True)."
+        )
 
 
 def save(result: Result, path: str | Path, force: bool = False) -> Path:

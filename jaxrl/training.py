@@ -20,7 +20,7 @@ from jaxrl.loop import evaluation_points, make_loop, with_run_length
 from jaxrl.programs import compiled_programs
 from jaxrl.progress import Progress, stop_on_signals
 from jaxrl.results import Result, metrics_dataset
-from jaxrl.run_directory import claim_directory, versions
+from jaxrl.run_directory import claim_directory, exclusive, versions
 from jaxrl.sweeps import Sweep
 
 PRECISIONS = ("default", "high", "highest", "bfloat16", "tensorfloat32", "float32")
@@ -123,7 +123,7 @@ def train(
 
     Raises:
       ValueError, TypeError: bad arguments, before anything is compiled.
-      FileExistsError, OSError: `out` exists or cannot be written, likewise.
+      FileExistsError: `out` holds a result, or another call is training into it, likewise.
     """
     points = _points(algo, env_steps, evals, eval_episodes)
     check_choice("precision", precision, PRECISIONS)
@@ -155,7 +155,8 @@ def train(
         )
         return Result(metrics, history.policies, algo, settings, env_settings)
 
-    with Progress(int(points[-1]) * env_steps_per_iteration, progress) as bar, stop_on_signals() as stop:
+    total = int(points[-1]) * env_steps_per_iteration
+    with exclusive(directory, force), Progress(total, progress) as bar, stop_on_signals() as stop:
         started = time.perf_counter()
         try:
             bar.phase("compiling")
@@ -195,9 +196,9 @@ def train(
                     directory.rmdir()
             raise
         finished = result()
+        if directory is not None:
+            finished.save(directory, force=True)
     _warn_of_failures(finished)
-    if directory is not None:
-        finished.save(directory, force=True)
     return finished
 
 
@@ -325,6 +326,9 @@ def _env_settings(algo: Algorithm, env_params: Any, sweep: Sweep | None) -> Any:
         if np.issubdtype(default.dtype, np.integer) and np.any(cast != values):
             raise ValueError(f"env.{path} takes whole numbers, got {np.asarray(values)[cast != values][0]}")
         batched = dataclasses.replace(batched, **{path: cast})
+    limits = np.asarray(batched.max_steps_in_episode)
+    if np.any(limits < 1):
+        raise ValueError(f"env.max_steps_in_episode must be at least 1, got {limits[limits < 1][0]}")
     _check_action_space(algo, batched, num_settings)
     return batched
 

@@ -16,6 +16,7 @@ import jaxrl
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.layout import run_on_devices
 from jaxrl.loop import evaluation_points
+from jaxrl.run_directory import claim_directory, exclusive
 
 CONFIG = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
 PER_ITERATION = 32
@@ -244,6 +245,7 @@ def test_the_learning_rate_falls_over_the_whole_run(algo: Algorithm) -> None:
         ({"eval_episodes": -1}, ValueError, "eval_episodes must be"),
         ({"block": 0}, ValueError, "block must be"),
         ({"devices": []}, ValueError, "devices must name at least one"),
+        ({"out": ""}, ValueError, "out, the directory to save in, is an empty string"),
         ({"precision": "half"}, ValueError, "precision must be one of"),
         ({"hparams": {"lr": 1e-3}}, TypeError, "hparams must be a PPOHParams or a Sweep"),
         ({"env_params": {"gravity": 1.0}}, TypeError, "env_params must be CartPoleParams"),
@@ -269,6 +271,10 @@ def test_parameters_that_a_program_cannot_have_are_refused() -> None:
         run(algo, jaxrl.grid(algo.hparams, {"env.max_torque": [2.0, 4.0]}))
     with pytest.raises(ValueError, match=r"env\.max_steps_in_episode takes whole numbers, got 3\.9"):
         run(algo, jaxrl.grid(algo.hparams, {"env.max_steps_in_episode": [2.0, 3.9]}))
+    with pytest.raises(ValueError, match=r"env\.max_steps_in_episode must be at least 1, got 0"):
+        run(algo, jaxrl.grid(algo.hparams, {"env.max_steps_in_episode": [5, 0]}))
+    with pytest.raises(ValueError, match=r"env\.max_steps_in_episode must be at least 1, got -1"):
+        run(algo, env_params=dataclasses.replace(algo.env.default_params, max_steps_in_episode=-1))
 
 
 def test_a_number_of_numpy_is_a_number_of_seeds(algo: Algorithm) -> None:
@@ -287,6 +293,28 @@ def test_an_existing_result_is_kept_unless_forced(algo: Algorithm, tmp_path: Any
     assert jaxrl.load_result(tmp_path / "x").seeds == [0]
     run(algo, seeds=2, out=tmp_path / "x", force=True)
     assert jaxrl.load_result(tmp_path / "x").seeds == [0, 1]
+
+
+def test_two_calls_do_not_train_into_one_directory(algo: Algorithm, tmp_path: Any) -> None:
+    def second_call(env_step: int, metrics: Any) -> None:
+        with pytest.raises(FileExistsError, match=r"x is being written by another run that is still training"):
+            run(algo, out=tmp_path / "x", force=True)
+        seen.append(env_step)
+
+    seen: list[int] = []
+    run(algo, seeds=2, out=tmp_path / "x", on_chunk=second_call)
+    assert seen
+    assert jaxrl.load_result(tmp_path / "x").seeds == [0, 1]
+    run(algo, seeds=1, out=tmp_path / "x", force=True)
+
+
+def test_a_result_that_came_while_claiming_is_kept(tmp_path: Any) -> None:
+    directory = claim_directory(tmp_path / "x")
+    (directory / "config.json").write_text("{}")
+    with pytest.raises(FileExistsError, match="holds a result already"), exclusive(directory):
+        pass
+    with exclusive(directory, force=True):
+        pass
 
 
 def test_precision_is_recorded(algo: Algorithm) -> None:
