@@ -1,12 +1,12 @@
 """`jaxrl train`: its options are made from the fields of an algorithm and of an environment."""
 
+import contextlib
 import dataclasses
 import inspect
 import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -21,6 +21,30 @@ from jaxrl.discounting import Discount, as_discount
 from jaxrl.presets import Preset
 
 DEFAULT_ENV_STEPS = 500_000
+
+
+def _whole_number(words: list[str]) -> int:
+    """Exact for digits, which a float is not beyond 2**53; and `1e6` for those who count so."""
+    with contextlib.suppress(ValueError):
+        return int(words[0])
+    with contextlib.suppress(ValueError):
+        number = float(words[0])
+        if number.is_integer():
+            return int(number)
+    raise ValueError(f"{words[0]!r} is no whole number")
+
+
+# What an option that counts takes: 1000000, 1_000_000 or 1e6.
+WholeNumber = Annotated[
+    int,
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=_whole_number,
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [str(value)],
+    ),
+]
 
 
 def run_train(args: Sequence[str]) -> int:
@@ -135,12 +159,12 @@ def _options_class(defaults: _Defaults) -> type:
         option(
             "seeds", tuple[int, ...], (1,), "How many seeds (0, 1, ...), or, where there are several numbers, which."
         ),
-        option("env_steps", int, defaults.env_steps, "Environment steps of each run."),
-        option("evals", int, 10, "Evaluations, evenly spaced, the last at the end."),
-        option("eval_episodes", int, 64, "Whole episodes of each evaluation, greedy and again sampled."),
+        option("env_steps", WholeNumber, defaults.env_steps, "Environment steps of each run."),
+        option("evals", WholeNumber, 10, "Evaluations, evenly spaced, the last at the end."),
+        option("eval_episodes", WholeNumber, 64, "Whole episodes of each evaluation, greedy and again sampled."),
         option("block", int | None, None, "Runs that one device works on together; chosen where there is none."),
         option("precision", str, "default", "Of float32 matrix products: default, high or highest."),
-        option("out", Path | None, None, "Directory to write the result to."),
+        option("out", str | None, None, "Directory to write the result to."),
         option("force", tyro.conf.FlagCreatePairsOff[bool], False, "Overwrite a result that is there already."),
         option("no_progress", tyro.conf.FlagCreatePairsOff[bool], False, "Show no progress."),
         option("no_preset", tyro.conf.FlagCreatePairsOff[bool], False, "Start from defaults, not from the preset."),

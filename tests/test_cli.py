@@ -65,6 +65,7 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl")
         ("train --seeds 3 ppo cartpole", "an algorithm and an environment first"),
         ("train ppoo cartpole", "no algorithm 'ppoo'; did you mean 'ppo'?"),
         ("train ppo cartpol", "no environment 'cartpol'; did you mean 'cartpole'"),
+        ("train ppo CartPole", "no environment 'CartPole'; did you mean 'cartpole'"),
         ("train ppo nowhere:Env", "no module 'nowhere'"),
         ("train ppo cartpole --seed 3", "unrecognized options: --seed, 3; did you mean --seeds"),
         ("train ppo cartpole --hparams.lrr 3", "did you mean --hparams.lr"),
@@ -75,7 +76,10 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl")
         ("train ppo cartpole --seeds 3 3", "seeds must be"),
         ("train ppo cartpole --seeds", "seeds must be"),
         ("train ppo cartpole --env-steps 0", "env_steps must be a whole number of at least 1, got 0"),
-        ("train ppo cartpole --env-steps many", "--env-steps"),
+        ("train ppo cartpole --env-steps many", "--env-steps: 'many' is no whole number"),
+        ("train ppo cartpole --env-steps 1.5e0", "--env-steps: '1.5e0' is no whole number"),
+        ("train ppo cartpole --evals inf", "--evals: 'inf' is no whole number"),
+        ("train ppo cartpole --out=", "out, the directory to save in, is an empty string"),
         ("train ppo cartpole --config.num-minibatches 7", "num_minibatches must divide the 512 samples"),
         ("train ppo cartpole --config.activation sine", "activation must be one of tanh"),
         ("train ppo cartpole --hparams.lr fast", "--hparams.lr takes numbers, but got 'fast'"),
@@ -90,6 +94,7 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl")
         ("train ppo cartpole --hparams.discount 0.9 0.9", "0.9"),
         ("train ppo cartpole --hparams.log-std-init 1", "--hparams.log_std_init has no effect"),
         ("train ppo cartpole --env.max-steps-in-episode 2.5", "takes whole numbers, but got '2.5'"),
+        ("train ppo cartpole --env.max-steps-in-episode 0", "env.max_steps_in_episode must be at least 1, got 0"),
         ("train ppo cartpole --precision low", "precision must be one of default"),
         ("plot", "missing from jaxrl plot: RUN"),
         ("plot no/such/run", "no/such/run"),
@@ -224,6 +229,21 @@ def test_the_exit_status_tells_the_signal_that_ended_training(
     result = SimpleNamespace(table=lambda: "", metrics=SimpleNamespace(attrs=attrs))
     monkeypatch.setattr(jaxrl, "train", lambda *args, **kwargs: result)
     assert cli.main(["train", "ppo", "cartpole"]) == status
+
+
+@pytest.mark.parametrize(("typed", "number"), [("12_000", 12_000), ("1e4", 10_000), (str(2**53 + 1), 2**53 + 1)])
+def test_whole_numbers_may_be_typed_as_others_count(typed: str, number: int, monkeypatch: pytest.MonkeyPatch):
+    import jaxrl
+
+    def train(*args: object, env_steps: int, **kwargs: object) -> SimpleNamespace:
+        seen.append(env_steps)
+        return SimpleNamespace(table=lambda: "", metrics=SimpleNamespace(attrs={"interrupted": 0}))
+
+    seen: list[int] = []
+    monkeypatch.setattr(jaxrl, "train", train)
+    assert cli.main(["train", "ppo", "cartpole", "--env-steps", typed]) == 0
+    assert seen == [number]
+    assert isinstance(seen[0], int)
 
 
 def test_no_argument_prints_the_commands(capsys: pytest.CaptureFixture[str]):
