@@ -1,12 +1,11 @@
 """Every environment by name: one row each, and `make`, which builds it."""
 
 import dataclasses
-import difflib
 import importlib
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from envs import base
+from envs.spelling import near
 
 
 class Row(NamedTuple):
@@ -72,13 +71,6 @@ def make(name: str, **static: object) -> base.Environment:
     if row is None:
         raise _unknown(name)
     return _build(name, vars(importlib.import_module(row.module))[row.class_name], static)
-
-
-def near(word: str, words: Iterable[str]) -> str:
-    """A clause that lists the words closest to a mistyped one, empty if there are none."""
-    by_lower_case = {candidate.lower(): candidate for candidate in words}
-    found = difflib.get_close_matches(word.lower(), by_lower_case, n=3, cutoff=0.6)
-    return f"; did you mean {' or '.join(repr(by_lower_case[match]) for match in found)}?" if found else ""
 
 
 def _unknown(name: str) -> ValueError:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.registry import near
+from envs.spelling import near
 from jaxrl.algorithms.base import Algorithm, check_choice, check_count
 from jaxrl.layout import Layout, plan_layout
 from jaxrl.loop import evaluation_points, make_loop, with_run_length
