@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxrl.acting import TrainedPolicy
 from jaxrl.algorithms.base import Algorithm
+from jaxrl.setting_choice import choose_setting, listed
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -205,12 +206,15 @@ class Result:
         if self.algo is None:
             reason = self.metrics.attrs.get(UNKNOWN, "the result was made without one")
             raise ResultError(f"This result's algorithm is unknown ({reason}): pass algo= to load_result.")
-        setting = self._setting(coords)
+        try:
+            setting = choose_setting(self.settings, coords, "this result")
+        except ValueError as error:
+            raise ResultError(str(error)) from None
         seeds = self.seeds
         if seed is None and len(seeds) > 1:
-            raise ResultError(f"seed is missing; this result has {_listed(seeds)}.")
+            raise ResultError(f"seed is missing; this result has {listed(seeds)}.")
         if seed is not None and seed not in seeds:
-            raise ResultError(f"seed is {seed!r}; this result has {_listed(seeds)}.")
+            raise ResultError(f"seed is {seed!r}; this result has {listed(seeds)}.")
         run = 0 if seed is None else seeds.index(seed)
         params = jax.tree.map(lambda leaf: leaf[setting, run], self.policies)
         env_params = jax.tree.map(lambda leaf: leaf[setting], self.env_params)
@@ -233,53 +237,3 @@ class Result:
         from jaxrl.run_directory import save
 
         return save(self, path, force)
-
-    def _setting(self, coords: Mapping[str, Any]) -> int:
-        settings = self.settings
-        paths = list(settings[0])
-        matching = list(range(len(settings)))
-        for path, wanted in coords.items():
-            if path not in paths:
-                has = "the coordinates " + ", ".join(paths) if paths else "no coordinates but the seed"
-                raise ResultError(f"{path} is not a coordinate; this result has {has}.")
-            labels = list(dict.fromkeys(setting[path] for setting in settings))
-            hits = _matching(labels, wanted)
-            if not hits:
-                raise ResultError(f"{path} is {str(wanted)!r}; this result has {_listed(labels)}.")
-            matching = [s for s in matching if settings[s][path] in hits]
-        if not matching:
-            raise ResultError(f"No setting has {_named(coords)} together; see result.settings.")
-        if len(matching) > 1:
-            left = [p for p in paths if len({settings[s][p] for s in matching}) > 1]
-            options = [f"{p} of {_listed(list(dict.fromkeys(settings[s][p] for s in matching)))}" for p in left]
-            which = "; ".join(options) or "among equal ones"
-            raise ResultError(f"{len(matching)} settings have {_named(coords)}; choose {which}.")
-        return matching[0]
-
-
-def _matching(labels: Sequence[Any], wanted: Any) -> list[Any]:
-    """The labels of a coordinate that a typed value means: equal numbers, strings or discounts."""
-    if not isinstance(labels[0], str):
-        try:
-            number = float(wanted)
-        except (TypeError, ValueError):
-            return []
-        return [label for label in labels if math.isclose(float(label), number, rel_tol=1e-6)]
-    if str(wanted) in labels:
-        return [str(wanted)]
-    from jaxrl.discounting import as_discount
-
-    try:
-        canonical = str(as_discount(wanted))
-    except (TypeError, ValueError):
-        return []
-    return [label for label in labels if label == canonical]
-
-
-def _listed(values: Sequence[Any], most: int = 12) -> str:
-    shown = ", ".join(str(value) for value in values[:most])
-    return shown if len(values) <= most else f"{shown}, ... ({len(values)} in all, up to {values[-1]})"
-
-
-def _named(coords: Mapping[str, Any]) -> str:
-    return ", ".join(f"{path}={value}" for path, value in coords.items()) or "no coordinates given"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import zlib
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from envs.spelling import near
 from jaxrl.discounting import GAMMA_HINT, as_discount, stack
+from jaxrl.setting_choice import choose_setting
 from jaxrl.sweep_distributions import Choice, Distribution, LogUniform, Uniform, listed
 
 __all__ = ["Choice", "Distribution", "LogUniform", "Sweep", "Uniform", "grid", "sample"]
@@ -61,23 +62,7 @@ class Sweep:
         Raises:
           ValueError: for a path that is not swept, and where no setting has these values, or several have.
         """
-        for path in values:
-            if path not in self.coords:
-                raise ValueError(f"{path!r} is not swept here; the paths are {', '.join(self.coords)}.")
-        wanted = {path: _label(path, value) for path, value in values.items()}
-        found = [
-            i
-            for i, setting in enumerate(self.settings)
-            if all(_same(setting[path], value) for path, value in wanted.items())
-        ]
-        if len(found) == 1:
-            return found[0]
-        asked = ", ".join(f"{path}={value!r}" for path, value in wanted.items()) or "no values"
-        if found:
-            raise ValueError(f"{len(found)} settings have {asked}; name more of {', '.join(self.coords)}.")
-        known = {path: list(dict.fromkeys(setting[path] for setting in self.settings)) for path in wanted}
-        listed = "; ".join(f"{path} has {_shortened(values)}" for path, values in known.items())
-        raise ValueError(f"No setting has {asked}: {listed}.")
+        return choose_setting(self.settings, values, "this sweep")
 
 
 def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
@@ -93,10 +78,12 @@ def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
 
     Raises:
       ValueError: for an unknown path, no values, repeated values, nan, or a discount out of its range.
-      TypeError: for values that are no numbers (no discounts, for `"discount"`).
+      TypeError: for values that are no numbers (no discounts, for `"discount"`), and a base that is no
+        hyper-parameters, such as an algorithm.
     """
     if not values:
         raise ValueError("grid takes at least one path, such as {'lr': [3e-4, 1e-3]}, got none.")
+    base = _checked_base(base, list(values))
     axes: dict[str, list[Any]] = {}
     for path, given in values.items():
         axis = [_checked(path, value) for value in listed(path, given)]
@@ -135,6 +122,7 @@ def sample(base: Any, n: int, distributions: Mapping[str, Distribution], seed: i
         raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
     if not distributions:
         raise ValueError("sample takes at least one path, such as {'lr': LogUniform(1e-4, 1e-2)}, got none.")
+    base = _checked_base(base, list(distributions))
     columns = {}
     for path, distribution in distributions.items():
         if not isinstance(distribution, Distribution) or isinstance(distribution, type):
@@ -145,6 +133,20 @@ def sample(base: Any, n: int, distributions: Mapping[str, Distribution], seed: i
     return _sweep(base, columns, ("setting",), (int(n),), coords)
 
 
+def _checked_base(base: Any, paths: Sequence[str]) -> Any:
+    """The base, its discount as an object, once it is known to have these paths."""
+    if not dataclasses.is_dataclass(base) or isinstance(base, type):
+        raise TypeError(f"base takes hyper-parameters, such as algo.hparams, got {type(base).__name__}.")
+    if "discount" in paths and any(path.startswith("discount.") for path in paths):
+        raise ValueError("'discount' and a parameter of it ('discount. ...') cannot be swept together.")
+    if isinstance(getattr(base, "discount", None), int | float | str):
+        base = dataclasses.replace(base, discount=as_discount(base.discount))
+    for path in paths:
+        if not path.startswith("env."):
+            _check_path(base, path, path)
+    return base
+
+
 def _sweep(
     base: Any,
     columns: dict[str, list[Any]],
@@ -152,17 +154,12 @@ def _sweep(
     shape: tuple[int, ...],
     coords: dict[str, tuple[tuple[str, ...], np.ndarray]],
 ) -> Sweep:
-    if "discount" in columns and any(path.startswith("discount.") for path in columns):
-        raise ValueError("'discount' and a parameter of it ('discount. ...') cannot be swept together.")
-    if isinstance(getattr(base, "discount", None), int | float | str):
-        base = dataclasses.replace(base, discount=as_discount(base.discount))
     count = math.prod(shape)
     fields, env = {}, {}
     for path, column in columns.items():
         if path.startswith("env."):
             env[path.removeprefix("env.")] = np.asarray(column)
         else:
-            _check_path(base, path, path)
             fields[path] = column
     settings = [_with(base, {path: column[i] for path, column in fields.items()}) for i in range(count)]
     hparams = {}
@@ -212,10 +209,12 @@ def _check_path(node: Any, path: str, rest: str) -> None:
     if path == "gamma" and "discount" in names:
         raise ValueError(f"There is no hyper-parameter 'gamma'; {GAMMA_HINT}")
     parent = path[: len(path) - len(name) - (len(rest) + 1 if rest else 0)]
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names
-    known = ", ".join(repr(parent + candidate) for candidate in near)
-    hint = f"did you mean {known}?" if names else f"{parent.rstrip('.')!r} has no parts."
-    raise ValueError(f"There is no hyper-parameter {path!r}; {hint}")
+    if not names:
+        raise ValueError(f"There is no hyper-parameter {path!r}; {parent.rstrip('.')!r} has no parts.")
+    known = [parent + candidate for candidate in names]
+    static = "" if parent else "; a static setting of the algorithm's config takes an algorithm for each value"
+    hint = near(path, known) or f"; there are {', '.join(known)}{static}."
+    raise ValueError(f"There is no hyper-parameter {path!r}{hint}")
 
 
 def _checked(path: str, value: Any) -> Any:
@@ -251,8 +250,3 @@ def _same(one: Any, other: Any) -> bool:
 
 def _coordinate(path: str, values: list[Any]) -> np.ndarray:
     return np.asarray([_label(path, value) for value in values])
-
-
-def _shortened(values: list[Any]) -> str:
-    shown = ", ".join(repr(value) for value in values[:6])
-    return shown if len(values) <= 6 else f"{shown}, ... ({len(values)} values)"

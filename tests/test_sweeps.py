@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from flax import struct
 
+import envs
+from jaxrl import PPOHParams, ppo
 from jaxrl.discounting import BetaWeighted, Exponential, Hyperbolic, Tabulated, Truncated, as_discount
 from jaxrl.sweeps import Choice, LogUniform, Sweep, Uniform, grid, sample
 
@@ -92,10 +94,10 @@ def test_index_finds_the_setting_whatever_a_discount_is_typed_as():
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"lr": 1.0, "discount": 0.98}, "No setting has lr=1.0, discount='exp:gamma=0.98': lr has 0.0003, 0.001;"),
-        ({"lr": 1e-3}, "3 settings have lr=0.001; name more of lr, discount."),
-        ({}, "6 settings have no values; name more of lr, discount."),
-        ({"gamma": 0.9}, "'gamma' is not swept here; the paths are lr, discount."),
+        ({"lr": 1.0, "discount": 0.98}, "lr is '1.0'; this sweep has 0.0003, 0.001."),
+        ({"lr": 1e-3}, "3 settings have lr=0.001; choose discount of exp:gamma=0.98, beta:"),
+        ({}, "6 settings have no coordinates given; choose lr of 0.0003, 0.001; discount of"),
+        ({"gamma": 0.9}, "gamma is not a coordinate; this sweep has the coordinates lr, discount."),
     ],
 )
 def test_index_tells_what_there_is(values, sentence):
@@ -138,6 +140,28 @@ def test_a_bad_grid_gets_one_sentence(values, error, sentence):
         grid(HParams(), values)
     assert sentence in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_static_setting_is_told_from_a_hyper_parameter():
+    for name, value in (("num_envs", 4), ("num_steps", 128), ("activation", "tanh")):
+        with pytest.raises(ValueError) as raised:
+            grid(PPOHParams(), {name: [value]})
+        assert f"There is no hyper-parameter {name!r}; there are lr, lr_end, " in str(raised.value)
+        assert "a static setting of the algorithm's config takes an algorithm for each value" in str(raised.value)
+
+
+def test_a_base_that_is_no_hyper_parameters_is_refused():
+    for base, kind in ((ppo(envs.make("cartpole")), "Algorithm"), ({"lr": 1e-3}, "dict"), (HParams, "type")):
+        sentence = f"base takes hyper-parameters, such as algo.hparams, got {kind}."
+        with pytest.raises(TypeError, match=sentence):
+            grid(base, {"lr": [1e-3]})
+        with pytest.raises(TypeError, match=sentence):
+            sample(base, 2, {"lr": Uniform(0, 1)})
+
+
+def test_index_takes_equal_numbers_before_close_ones():
+    sweep = grid(HParams(), {"env.seed": [2**24, 2**24 + 1]})
+    assert [sweep.index(**{"env.seed": 2**24 + i}) for i in (0, 1)] == [0, 1]
 
 
 def test_a_table_has_no_parameter_to_sweep():
