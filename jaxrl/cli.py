@@ -5,7 +5,6 @@ the environment it gets Python's traceback instead. An error of the same kinds t
 raise itself, such as one in an environment of one's own, gets a sentence that says so.
 """
 
-import difflib
 import linecache
 import os
 import signal
@@ -82,18 +81,22 @@ class Render:
     seed: int | None = None
     """Whose policy; the first seed where there is none."""
     at: tuple[str, ...] = ()
-    """Which setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; the first where there is none."""
+    """Which setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; needed where there are several."""
 
     def run_command(self) -> None:
         """Write the film and say where."""
+        from jaxrl.setting_choice import listed, values_of
+
         result = jaxrl.load_result(self.run)
-        coords = dict(self._coordinate(text) for text in self.at) or result.settings[0]
-        seed = result.seeds[0] if self.seed is None else self.seed
-        policy = result.policy(seed=seed, **coords)
+        coords = dict(self._coordinate(text) for text in self.at)
+        settings = result.settings
+        if len(settings) > 1 and not coords:
+            choices = "; ".join(f"{path} of {listed(values_of(settings, path))}" for path in settings[0])
+            raise CommandError(f"{self.run} has {len(settings)} settings: choose one by --at NAME=VALUE, {choices}")
+        policy = result.policy(seed=result.seeds[0] if self.seed is None else self.seed, **coords)
         jaxrl.render(policy.algo.env, policy, self.out)
-        print(
-            f"Wrote {self.out}: {', '.join([*(f'{name} {value}' for name, value in coords.items()), f'seed {seed}'])}."
-        )
+        which = [*(f"{name} {value}" for name, value in policy.setting.items()), f"seed {policy.seed}"]
+        print(f"Wrote {self.out}: {', '.join(which)}.")
 
     @staticmethod
     def _coordinate(text: str) -> tuple[str, str]:
@@ -185,11 +188,12 @@ def _dispatch(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(_usage())
         return 0
-    if argv[0] not in _COMMANDS:
-        near = difflib.get_close_matches(argv[0], _COMMANDS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(_COMMANDS)}"
-        raise CommandError(f"there is no command {argv[0]!r}{hint}")
     jaxrl.require_own_envs()
+    if argv[0] not in _COMMANDS:
+        from envs.spelling import near
+
+        hint = near(argv[0], _COMMANDS) or f"; it takes {', '.join(_COMMANDS)}"
+        raise CommandError(f"there is no command {argv[0]!r}{hint}")
     return _COMMANDS[argv[0]](argv[1:])
 
 

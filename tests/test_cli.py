@@ -59,7 +59,7 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl")
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        ("trian", "no command 'trian'; did you mean train?"),
+        ("trian", "no command 'trian'; did you mean 'train'"),
         ("train", "an algorithm and an environment first"),
         ("train ppo", "an algorithm and an environment first"),
         ("train --seeds 3 ppo cartpole", "an algorithm and an environment first"),
@@ -244,6 +244,27 @@ def test_whole_numbers_may_be_typed_as_others_count(typed: str, number: int, mon
     assert cli.main(["train", "ppo", "cartpole", "--env-steps", typed]) == 0
     assert seen == [number]
     assert isinstance(seen[0], int)
+
+
+def test_a_film_of_a_sweep_asks_which_setting(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    import jaxrl
+
+    def policy(**chosen: object) -> SimpleNamespace:
+        seen.append(chosen)
+        return SimpleNamespace(algo=SimpleNamespace(env=None), setting={"lr": 0.001, "lam": 0.9}, seed=chosen["seed"])
+
+    seen: list[dict[str, object]] = []
+    settings = [{"lr": lr, "lam": 0.9} for lr in (1e-3, 2e-3)]
+    result = SimpleNamespace(settings=settings, seeds=[3, 4], policy=policy)
+    monkeypatch.setattr(jaxrl, "load_result", lambda run: result)
+    monkeypatch.setattr(jaxrl, "render", lambda env, policy, path: path)
+    message = failed(capsys, "render", "runs/x", "--seed", "4")
+    assert "runs/x has 2 settings: choose one by --at NAME=VALUE, lr of 0.001, 0.002; lam of 0.9" in message
+    assert cli.main(["render", "runs/x", "--at", "lr=1e-3"]) == 0
+    assert capsys.readouterr().out == "Wrote episode.gif: lr 0.001, lam 0.9, seed 3.\n"
+    del settings[1]
+    assert cli.main(["render", "runs/x"]) == 0
+    assert seen == [{"seed": 3, "lr": "1e-3"}, {"seed": 3}]
 
 
 def test_no_argument_prints_the_commands(capsys: pytest.CaptureFixture[str]):
