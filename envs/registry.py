@@ -24,6 +24,10 @@ ROWS: dict[str, Row] = {
     "mountain-car-continuous": Row(
         "envs.control.mountain_car_continuous", "MountainCarContinuous", "MountainCarContinuous-v0"
     ),
+    "pathworld": Row("envs.decision.pathworld", "Pathworld"),
+    "delayed-choice": Row("envs.decision.delayed_choice", "DelayedChoice"),
+    "preference-reversal": Row("envs.decision.preference_reversal", "PreferenceReversal"),
+    "random-dilemmas": Row("envs.decision.random_dilemmas", "RandomDilemmas"),
     "probe/constant-reward": Row("envs.probes", "ConstantReward"),
     "probe/observation-dependent": Row("envs.probes", "ObservationDependent"),
     "probe/delayed-reward": Row("envs.probes", "DelayedReward"),

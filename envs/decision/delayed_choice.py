@@ -1,0 +1,116 @@
+"""Delayed choice: one choice between two rewards, both paid much later."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from flax import struct
+
+from envs import base
+from envs.base import spaces
+from envs.decision import curves
+
+
+@struct.dataclass
+class DelayedChoiceState(base.EnvState):
+    """What was chosen, 0 or 1 (0 before the choice)."""
+
+    time: jax.Array
+    choice: jax.Array
+
+
+@struct.dataclass
+class DelayedChoiceParams(base.EnvParams):
+    """The rewards of action 0 and 1, and the step, of `num_steps`, with whose last one they are paid."""
+
+    first_reward: float = 1.75
+    second_reward: float = 1.0
+    num_steps: int = 100
+    max_steps_in_episode: int = 100
+
+
+@dataclass(frozen=True)
+class DelayedChoice(base.Environment):
+    """The first action decides, the last of 100 steps pays: a test of credit over a long delay.
+
+    The better action is the same under every discount; what is hard is to find out. Between the
+    choice and its reward there is nothing to do: `action_mask` allows the chosen action alone.
+
+    Source: the decision tasks of Kwiatkowski et al. (2023), "UGAE: a novel approach to
+    non-exponential discounting".
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "delayed-choice"
+
+    @property
+    def default_params(self) -> DelayedChoiceParams:
+        """1.75 or 1, after 100 steps."""
+        return DelayedChoiceParams()
+
+    @property
+    def metric_rules(self) -> dict[str, base.MetricRule]:
+        """`chose_first`: 1 in an episode that chose action 0."""
+        return {"chose_first": "sum"}
+
+    def reset_env(self, key: jax.Array, params: DelayedChoiceParams) -> tuple[jax.Array, DelayedChoiceState]:
+        """The first observation `[3]` and state."""
+        del key
+        zero = jnp.zeros((), jnp.int32)
+        state = DelayedChoiceState(zero, zero)
+        return _observe(state, params), state
+
+    def step_env(
+        self, key: jax.Array, state: DelayedChoiceState, action: jax.Array, params: DelayedChoiceParams
+    ) -> tuple[jax.Array, DelayedChoiceState, jax.Array, jax.Array, dict[Any, Any]]:
+        """Choose at first, wait then, and be paid at last."""
+        del key
+        deciding = state.time == 0
+        choice = jnp.where(deciding, action, state.choice).astype(jnp.int32)
+        state = DelayedChoiceState(state.time + 1, choice)
+        paid = state.time >= params.num_steps
+        pay = jnp.where(choice == 0, params.first_reward, params.second_reward)
+        reward = jnp.where(paid, pay, 0.0).astype(jnp.float32)
+        info = {"metrics": {"chose_first": deciding & (choice == 0)}}
+        return _observe(state, params), state, reward, paid, info
+
+    def action_mask(self, state: DelayedChoiceState, params: DelayedChoiceParams) -> jax.Array:
+        """Both at first, then the chosen one."""
+        del params
+        return (state.time == 0) | (jnp.arange(2) == state.choice)
+
+    def action_space(self, params: DelayedChoiceParams | None = None) -> spaces.Discrete:
+        """0 for the first reward, 1 for the second."""
+        del params
+        return spaces.Discrete(2)
+
+    def observation_space(self, params: DelayedChoiceParams) -> spaces.Box:
+        """Whether the choice is to come, what was chosen (-1 for action 0, 1 for 1), and the share of steps left."""
+        del params
+        return spaces.Box(-1.0, 1.0, (3,), jnp.float32)
+
+    def values(self, curve: npt.ArrayLike, params: DelayedChoiceParams | None = None) -> np.ndarray:
+        """What the two actions are worth at first.
+
+        Args:
+          curve: `[>= num_steps]`, Gamma(0) = 1, Gamma(1), ...
+          params: concrete; None for the defaults.
+
+        Returns:
+          float64 `[2]`, Gamma(num_steps - 1) times the reward.
+        """
+        params = self.default_params if params is None else params
+        rewards = np.array([params.first_reward, params.second_reward], np.float64)
+        return rewards * curves.at(curve, params.num_steps - 1)
+
+
+def _observe(state: DelayedChoiceState, params: DelayedChoiceParams) -> jax.Array:
+    deciding = state.time == 0
+    left = jnp.maximum(1 - state.time / params.num_steps, 0)
+    numbers = [deciding, jnp.where(deciding, 0, 2 * state.choice - 1), left]
+    return jnp.stack([jnp.asarray(number, jnp.float32) for number in numbers])

@@ -1,0 +1,154 @@
+"""Pathworld: choose a path, the longer the better paid, and survive an unknown hazard along it."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from flax import struct
+
+from envs import base
+from envs.base import spaces
+from envs.decision import curves
+
+HAZARDS = ("uniform", "exponential", "constant")
+
+
+@struct.dataclass
+class PathworldState(base.EnvState):
+    """The path walked (0 before the choice), and the episode's hazard, which is not observed."""
+
+    time: jax.Array
+    path: jax.Array
+    hazard: jax.Array
+
+
+@struct.dataclass
+class PathworldParams(base.EnvParams):
+    """The mean hazard k; the default limit leaves time to walk the longest of 15 paths."""
+
+    mean_hazard: float = 0.05
+    max_steps_in_episode: int = 197
+
+
+@dataclass(frozen=True)
+class Pathworld(base.Environment):
+    """Path i pays i after i^2 steps, each survived with probability exp(-hazard).
+
+    The hazard is drawn anew for each episode: uniformly from (0, 2k), exponentially with mean
+    k, or always k. Under a constant hazard survival falls exponentially with time, under an
+    exponentially distributed one exactly hyperbolically, as 1 / (1 + k t): a discount that is
+    not exponential expresses uncertainty about the hazard.
+
+    Attributes:
+      hazard: how it is distributed: "uniform", "exponential" or "constant".
+      num_paths: paths 0, 1, ..., num_paths - 1.
+
+    Source: Fedus et al. (2019), "Hyperbolic discounting and learning over multiple horizons";
+    Sozou (1998), "On hyperbolic discounting and uncertain hazard rates".
+    """
+
+    hazard: Literal["uniform", "exponential", "constant"] = "uniform"
+    num_paths: int = 15
+
+    def __post_init__(self) -> None:
+        if self.hazard not in HAZARDS:
+            raise ValueError(f"hazard is {self.hazard!r}; it takes {', '.join(HAZARDS)}.")
+        if self.num_paths < 2:
+            raise ValueError(f"num_paths is {self.num_paths}; it takes a whole number of at least 2.")
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "pathworld"
+
+    @property
+    def default_params(self) -> PathworldParams:
+        """A mean hazard of 0.05, and a limit that leaves time to walk the longest path."""
+        return PathworldParams(max_steps_in_episode=int(self._lengths[-1]) + 1)
+
+    def reset_env(self, key: jax.Array, params: PathworldParams) -> tuple[jax.Array, PathworldState]:
+        """The first observation `[3]` and state: a hazard, and the choice to come."""
+        draw = {
+            "uniform": lambda: 2 * jax.random.uniform(key),
+            "exponential": lambda: jax.random.exponential(key),
+            "constant": lambda: jnp.ones(()),
+        }[self.hazard]()
+        zero = jnp.zeros((), jnp.int32)
+        state = PathworldState(zero, zero, jnp.asarray(params.mean_hazard * draw, jnp.float32))
+        return self._observe(state), state
+
+    def step_env(
+        self, key: jax.Array, state: PathworldState, action: jax.Array, params: PathworldParams
+    ) -> tuple[jax.Array, PathworldState, jax.Array, jax.Array, dict[Any, Any]]:
+        """The first step chooses and starts to walk, later ones walk on; the step with index i^2 pays and ends."""
+        del params
+        path = jnp.where(state.time == 0, action, state.path).astype(jnp.int32)
+        arrives = state.time >= path * path
+        dies = jax.random.uniform(key) >= jnp.exp(-state.hazard)
+        reward = jnp.where(arrives, path, 0).astype(jnp.float32)
+        state = PathworldState(state.time + 1, path, state.hazard)
+        return self._observe(state), state, reward, arrives | dies, {}
+
+    def action_mask(self, state: PathworldState, params: PathworldParams) -> jax.Array:
+        """Every path at first, then the chosen one."""
+        del params
+        return (state.time == 0) | (jnp.arange(self.num_paths) == state.path)
+
+    def action_space(self, params: PathworldParams | None = None) -> spaces.Discrete:
+        """Which path to take."""
+        del params
+        return spaces.Discrete(self.num_paths)
+
+    def observation_space(self, params: PathworldParams) -> spaces.Box:
+        """Whether the choice is to come, the path, and the steps left on it, as shares of the longest path's."""
+        del params
+        return spaces.Box(0.0, 1.0, (3,), jnp.float32)
+
+    def survival(self, steps: npt.ArrayLike, mean_hazard: float = 0.05) -> np.ndarray:
+        """Probability to survive so many steps, E[exp(-hazard * steps)].
+
+        Args:
+          steps: whole numbers, any shape.
+          mean_hazard: k, above 0.
+
+        Returns:
+          float64 of the steps' shape: (1 - exp(-2 k t)) / (2 k t), 1 / (1 + k t) or exp(-k t).
+        """
+        risk = mean_hazard * np.asarray(steps, np.float64)
+        if self.hazard == "exponential":
+            return 1 / (1 + risk)
+        if self.hazard == "constant":
+            return np.exp(-risk)
+        return np.where(risk > 0, -np.expm1(-2 * risk) / np.where(risk > 0, 2 * risk, 1), 1.0)
+
+    def values(self, mean_hazard: float = 0.05) -> np.ndarray:
+        """What each path really pays on average, not discounted: float64 `[num_paths]`."""
+        return self.survival(self._lengths, mean_hazard) * np.arange(self.num_paths)
+
+    def estimates(self, curve: npt.ArrayLike) -> np.ndarray:
+        """What each path is worth to an agent that knows of no hazard, and discounts.
+
+        Args:
+          curve: `[>= (num_paths - 1)^2 + 1]`, Gamma(0) = 1, Gamma(1), ...
+
+        Returns:
+          float64 `[num_paths]`, Gamma(i^2) i.
+        """
+        return curves.at(curve, self._lengths) * np.arange(self.num_paths)
+
+    def mean_squared_error(self, curve: npt.ArrayLike, mean_hazard: float = 0.05) -> float:
+        """Mean over the paths of (`estimates(curve)` - `values(mean_hazard)`) squared."""
+        return float(np.mean(np.square(self.estimates(curve) - self.values(mean_hazard))))
+
+    @property
+    def _lengths(self) -> np.ndarray:
+        return np.arange(self.num_paths) ** 2
+
+    def _observe(self, state: PathworldState) -> jax.Array:
+        longest = self.num_paths - 1
+        left = jnp.maximum(state.path * state.path - state.time, 0)
+        shares = [state.time == 0, state.path / longest, left / longest**2]
+        return jnp.stack([jnp.asarray(share, jnp.float32) for share in shares])

@@ -1,0 +1,176 @@
+"""Preference reversal: plan for the larger, later reward, then be tempted by the smaller, sooner one."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy.typing as npt
+from flax import struct
+
+from envs import base
+from envs.base import spaces
+from envs.decision import curves
+
+SOONER, LATER = 0, 1
+
+
+class PlanValues(NamedTuple):
+    """What the plans of `PreferenceReversal` are worth under a discount.
+
+    Attributes:
+      sooner: at the first step, of committing to the smaller, sooner reward.
+      later: at the first step, of committing to the larger, later one and holding on.
+      switching: at the first step, of committing to the later one and switching on the way.
+      switch: at the second choice, of switching to the sooner reward, less the tax, paid at once.
+      hold: at the second choice, of holding on.
+    """
+
+    sooner: float
+    later: float
+    switching: float
+    switch: float
+    hold: float
+
+    @property
+    def plans_later(self) -> bool:
+        """Whether the plan made at the first step is the later reward."""
+        return self.later > max(self.sooner, self.switching)
+
+    @property
+    def would_switch(self) -> bool:
+        """Whether the second choice, made afresh, is to switch."""
+        return self.switch > self.hold
+
+    @property
+    def reverses(self) -> bool:
+        """Whether an agent that takes its plans for granted commits to the later reward and then switches."""
+        return self.plans_later and self.would_switch
+
+    @property
+    def foreseeing_later(self) -> bool:
+        """Whether an agent that foresees its second choice commits to the later reward at the first."""
+        return (self.switching if self.would_switch else self.later) > self.sooner
+
+
+@struct.dataclass
+class PreferenceReversalState(base.EnvState):
+    """What the agent is committed to: 0 the sooner reward (and before the choice), 1 the later one."""
+
+    time: jax.Array
+    commitment: jax.Array
+
+
+@struct.dataclass
+class PreferenceReversalParams(base.EnvParams):
+    """Rewards, what switching costs, and the indices of the steps that pay; the second choice is at the sooner one.
+
+    The time limit is one step above `later_step`, which it may not fall short of.
+    """
+
+    sooner_reward: float = 1.0
+    later_reward: float = 1.75
+    tax: float = 0.01
+    sooner_step: int = 99
+    later_step: int = 199
+    max_steps_in_episode: int = 200
+
+
+@dataclass(frozen=True)
+class PreferenceReversal(base.Environment):
+    """Commit to 1 at step 99 or 1.75 at step 199; at step 99 one may switch from the latter to 0.99 at once.
+
+    The first action commits: 0 to the smaller, sooner reward, 1 to the larger, later one. At
+    step `sooner_step` an agent committed to the later reward chooses again: 0 takes the sooner
+    one less the tax, 1 holds on. Nothing else is decided: elsewhere `action_mask` allows only the
+    action that was committed to. A hyperbolic agent with k = 0.01 prefers the later reward at
+    first (.585 against .503) and switching at step 99 (.99 against .875); an exponential one
+    never changes its mind by more than the tax.
+
+    Source: the decision tasks of Kwiatkowski et al. (2023), "UGAE: a novel approach to
+    non-exponential discounting"; Ainslie (1975), "Specious reward".
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "preference-reversal"
+
+    @property
+    def default_params(self) -> PreferenceReversalParams:
+        """1 at step 99, less 0.01 after a switch, or 1.75 at step 199."""
+        return PreferenceReversalParams()
+
+    @property
+    def metric_rules(self) -> dict[str, base.MetricRule]:
+        """`chose_later` and `switched`: 1 in an episode that committed to the later reward, and switched."""
+        return {"chose_later": "sum", "switched": "sum"}
+
+    def reset_env(self, key: jax.Array, params: PreferenceReversalParams) -> tuple[jax.Array, PreferenceReversalState]:
+        """The first observation `[4]` and state."""
+        del key
+        zero = jnp.zeros((), jnp.int32)
+        state = PreferenceReversalState(zero, zero)
+        return _observe(state, params), state
+
+    def step_env(
+        self, key: jax.Array, state: PreferenceReversalState, action: jax.Array, params: PreferenceReversalParams
+    ) -> tuple[jax.Array, PreferenceReversalState, jax.Array, jax.Array, dict[Any, Any]]:
+        """Commit at first, choose again at `sooner_step`, wait elsewhere."""
+        del key
+        first, time = state.time == 0, state.time
+        commitment = jnp.where(first, action, state.commitment).astype(jnp.int32)
+        switched = ~first & (time == params.sooner_step) & (commitment == LATER) & (action == SOONER)
+        takes_sooner = (time >= params.sooner_step) & (commitment == SOONER)
+        takes_later = (time >= params.later_step) & (commitment == LATER)
+        reward = jnp.where(takes_sooner, params.sooner_reward, 0.0)
+        reward = jnp.where(switched, params.sooner_reward - params.tax, reward)
+        reward = jnp.where(takes_later, params.later_reward, reward).astype(jnp.float32)
+        state = PreferenceReversalState(time + 1, commitment)
+        info = {"metrics": {"chose_later": first & (commitment == LATER), "switched": switched}}
+        return _observe(state, params), state, reward, takes_sooner | takes_later | switched, info
+
+    def action_mask(self, state: PreferenceReversalState, params: PreferenceReversalParams) -> jax.Array:
+        """Both at the two choices, elsewhere the action committed to."""
+        return _choosing(state, params) | (jnp.arange(2) == state.commitment)
+
+    def action_space(self, params: PreferenceReversalParams | None = None) -> spaces.Discrete:
+        """0 for the sooner reward, 1 for the later one."""
+        del params
+        return spaces.Discrete(2)
+
+    def observation_space(self, params: PreferenceReversalParams) -> spaces.Box:
+        """Whether there is a choice, the commitment (0, then -1 for the sooner, 1 for the later reward), and the
+        steps left to each of the rewards, as shares of all."""
+        del params
+        return spaces.Box(-1.0, 1.0, (4,), jnp.float32)
+
+    def values(self, curve: npt.ArrayLike, params: PreferenceReversalParams | None = None) -> PlanValues:
+        """What the plans are worth under a discount.
+
+        Args:
+          curve: `[>= later_step + 1]`, Gamma(0) = 1, Gamma(1), ...
+          params: concrete; None for the defaults.
+        """
+        params = self.default_params if params is None else params
+        taxed = params.sooner_reward - params.tax
+        to_sooner, to_later, between = curves.at(
+            curve, [params.sooner_step, params.later_step, params.later_step - params.sooner_step]
+        ).tolist()
+        return PlanValues(
+            sooner=params.sooner_reward * to_sooner,
+            later=params.later_reward * to_later,
+            switching=taxed * to_sooner,
+            switch=taxed,
+            hold=params.later_reward * between,
+        )
+
+
+def _choosing(state: PreferenceReversalState, params: PreferenceReversalParams) -> jax.Array:
+    return (state.time == 0) | ((state.time == params.sooner_step) & (state.commitment == LATER))
+
+
+def _observe(state: PreferenceReversalState, params: PreferenceReversalParams) -> jax.Array:
+    committed = jnp.where(state.time == 0, 0, 2 * state.commitment - 1)
+    left = [jnp.maximum(step - state.time, 0) / params.later_step for step in (params.sooner_step, params.later_step)]
+    return jnp.stack([jnp.asarray(number, jnp.float32) for number in (_choosing(state, params), committed, *left)])
