@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 MISSING = "\N{EN DASH}"
 
-__all__ = ["markdown", "plain"]
+__all__ = ["MISSING", "markdown", "plain"]
 
 
 def plain(frame: pandas.DataFrame) -> str:
