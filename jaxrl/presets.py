@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import envs
 from envs import registry
+from envs.spelling import near
 from jaxrl.algorithms import member
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.algorithms.ppo import PPOConfig
@@ -127,5 +128,5 @@ def preset(algorithm: str, environment: str) -> Preset:
     if found is None:
         known = [f"{algorithm} {environment}" for algorithm, environment in names()]
         wanted = f"{algorithm} {environment}"
-        raise ValueError(f"There is no preset for {wanted!r}{registry.near(wanted, known)} ({', '.join(known)} exist)")
+        raise ValueError(f"There is no preset for {wanted!r}{near(wanted, known)} ({', '.join(known)} exist)")
     return found

@@ -139,8 +139,9 @@ def _checked_base(base: Any, paths: Sequence[str]) -> Any:
         raise TypeError(f"base takes hyper-parameters, such as algo.hparams, got {type(base).__name__}.")
     if "discount" in paths and any(path.startswith("discount.") for path in paths):
         raise ValueError("'discount' and a parameter of it ('discount. ...') cannot be swept together.")
-    if isinstance(getattr(base, "discount", None), int | float | str):
-        base = dataclasses.replace(base, discount=as_discount(base.discount))
+    discount = getattr(base, "discount", None)
+    if isinstance(discount, int | float | str):
+        base = dataclasses.replace(base, discount=as_discount(discount))
     for path in paths:
         if not path.startswith("env."):
             _check_path(base, path, path)
