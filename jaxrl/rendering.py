@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from envs.base import Environment, spaces
 from jaxrl.acting import TrainedPolicy
 
 __all__ = ["render"]
@@ -46,8 +47,9 @@ def render(
       The path.
 
     Raises:
-      ValueError: an environment without a drawing, another suffix, a number out of range, or a
-        file that cannot be written.
+      TypeError: `env` is no environment, or `policy` no function, such as a whole result.
+      ValueError: an environment without a drawing, a policy of another environment, another suffix, a
+        number out of range, or a file that cannot be written.
       ImportError: an `.mp4` is asked for and imageio-ffmpeg is not installed.
     """
     from envs.rendering import Scene
@@ -59,9 +61,13 @@ def render(
     for name, number in (("num_steps", 1 if num_steps is None else num_steps), ("fps", fps)):
         if number < 1:
             raise ValueError(f"{name} is {number}; it takes a positive number.")
+    _check_fit(env, policy)
     if env_params is None and isinstance(policy, TrainedPolicy):
         env_params = policy.env_params
     params = env.default_params if env_params is None else env_params
+    if not isinstance(params, type(env.default_params)):
+        kind = type(env.default_params).__name__
+        raise TypeError(f"env_params must be {kind} of {env.name}, got {type(params).__name__}.")
     scene = Scene(env, params)
     part = file.with_name(f".{os.getpid()}-{file.name}")
     try:
@@ -75,6 +81,32 @@ def render(
     except OSError as error:
         raise ValueError(f"{file} cannot be written: {error.strerror or error}.") from None
     return file
+
+
+def _check_fit(env: Any, policy: Any) -> None:
+    """Refuse what cannot play, as far as it tells before it is called."""
+    if not isinstance(env, Environment):
+        raise TypeError(f"env must be an environment, such as envs.make('cartpole'), got {type(env).__name__}.")
+    if policy is not None and not callable(policy):
+        raise TypeError(
+            f"policy must be a function of observations, such as result.policy(seed=0), or None, "
+            f"got {type(policy).__name__}."
+        )
+    if isinstance(policy, TrainedPolicy) and _interface(policy.algo.env) != _interface(env):
+        raise ValueError(
+            f"policy was trained on {policy.algo.env.name}, whose observations or actions are unlike those of "
+            f"{env.name}; env takes the policy's own, policy.algo.env, or one like it."
+        )
+
+
+def _interface(env: Environment) -> Any:
+    """What a policy must know of an environment: structure, shapes and types of observations, and its actions."""
+    params, key = env.default_params, jax.random.key(0)
+    space = env.action_space(params)
+    seen = jax.eval_shape(env.reset_env, key, params)[0], jax.eval_shape(space.sample, key)
+    leaves, structure = jax.tree.flatten(seen)
+    numbers = [part.n for part in getattr(space, "spaces", (space,)) if isinstance(part, spaces.Discrete)]
+    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves], numbers
 
 
 def _play(env: Any, policy: Callable[..., Any] | None, params: Any, num_steps: int | None, seed: int) -> Iterable[Any]:

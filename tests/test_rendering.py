@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from envs.base import spaces
 from envs.control.acrobot import Acrobot
 from envs.control.cartpole import CartPole
 from envs.control.mountain_car import MountainCar
 from envs.control.mountain_car_continuous import MountainCarContinuous
 from envs.control.pendulum import Pendulum
 from envs.rendering import BODY, ROD, Scene, drawable, frame
-from jaxrl.rendering import render
+from jaxrl import PPOConfig, ppo
+from jaxrl.acting import TrainedPolicy
+from jaxrl.rendering import _check_fit, render
 
 KINDS = [CartPole, Pendulum, Acrobot, MountainCar, MountainCarContinuous]
 
@@ -164,3 +167,43 @@ def test_wrong_arguments_get_one_sentence(tmp_path, name, arguments, sentence):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ValueError, match=sentence):
         render(Pendulum(), None, tmp_path / name, **arguments)
+
+
+def trained(env):
+    return TrainedPolicy(ppo(env, PPOConfig(num_envs=2, num_steps=8, hidden=(4,))), params=None)
+
+
+def test_a_policy_of_another_environment_is_refused(tmp_path):
+    sentence = "policy was trained on pendulum, whose observations or actions are unlike those of cartpole; env takes"
+    with pytest.raises(ValueError, match=sentence):
+        render(CartPole(), trained(Pendulum()), tmp_path / "x.gif")
+    # Equal observations are not enough, nor is an equal shape of actions.
+    with pytest.raises(ValueError, match="policy was trained on mountain-car-continuous"):
+        render(MountainCar(), trained(MountainCarContinuous()), tmp_path / "x.gif")
+    assert not list(tmp_path.iterdir())
+
+
+@dataclass(frozen=True)
+class ThreeWays(CartPole):
+    """A cart that can also be left alone."""
+
+    def action_space(self, params=None):
+        return spaces.Discrete(3)
+
+
+def test_numbers_of_actions_are_told_apart():
+    _check_fit(CartPole(), trained(Unknown()))
+    with pytest.raises(ValueError, match="unlike those of cartpole"):
+        _check_fit(CartPole(), trained(ThreeWays()))
+
+
+def test_what_cannot_play_is_refused(tmp_path):
+    class Result:
+        """As little a function as a result."""
+
+    with pytest.raises(TypeError, match=r"policy must be a function .* result\.policy\(seed=0\), or None, got Result"):
+        render(CartPole(), Result(), tmp_path / "x.gif")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"env must be an environment, such as envs\.make\('cartpole'\), got str"):
+        render("cartpole", None, tmp_path / "x.gif")
+    with pytest.raises(TypeError, match="env_params must be CartPoleParams of cartpole, got dict"):
+        render(CartPole(), None, tmp_path / "x.gif", env_params={"gravity": 1.0})
