@@ -1,16 +1,17 @@
-"""The laws of the environment contract, tested on anyone's environment."""
+"""The laws of the environment contract, tested on anyone's environment by playing in it."""
 
-import copy
 import functools
-import math
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from envs import base
+from envs.abstract_checking import ContractError, check_abstractly, fail, sample
 from envs.base import spaces
+
+__all__ = ["ContractError", "check", "check_abstractly"]
 
 # How far the same transition may differ between two compilations: room for a thousand roundings of
 # a float32 of the leaf's size, which a step of a few hundred operations does not use up.
@@ -20,10 +21,6 @@ TOLERANCE = 1000 * float(np.finfo(np.float32).eps)
 EXTREME = 1e6
 
 _SHORT_LIMIT = 5
-
-
-class ContractError(ValueError):
-    """An environment breaks a law of the contract; the message says which, and with what."""
 
 
 class Transitions(NamedTuple):
@@ -65,7 +62,7 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> 
     params = jax.tree.map(jnp.asarray, env.default_params if params is None else params)
     key = jax.random.key(0)
     space = env.action_space(params)
-    actions = _sample(space, key, (num_steps, *agents))
+    actions = sample(space, key, (num_steps, *agents))
     _check_inside("action law: a sampled action", space, actions, agents)
 
     (first_obs, first_state), run = _roll(env, key, actions, params)
@@ -88,187 +85,28 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> 
     _check_time_limit(env, params, key, actions, run, agents)
 
 
-def check_abstractly(env: base.Environment, params: Any = None) -> tuple[int, ...]:
-    """Test an environment on the laws of hashing, types and shapes, for which nothing is run or compiled.
-
-    Args:
-      env: the environment.
-      params: its parameters; None for its defaults.
-
-    Returns:
-      The agents' axes, `()` for one agent: the reward's shape, which observations and actions have in front.
-
-    Raises:
-      ContractError: a law does not hold. The message is one sentence that says which.
-      TypeError: `env` is no `envs.Environment`.
-    """
-    if not isinstance(env, base.Environment):
-        raise TypeError(f"env is {env!r}; it is an instance of a subclass of envs.Environment.")
-    _check_hash(env)
-    return _check_shapes(env, jax.tree.map(jnp.asarray, env.default_params if params is None else params))
-
-
-def _fail(sentence: str) -> NoReturn:
-    raise ContractError(sentence)
-
-
-def _check_hash(env: base.Environment) -> None:
-    try:
-        equal = hash(env) == hash(copy.deepcopy(env)) and env == copy.deepcopy(env)
-    except TypeError as error:
-        raise ContractError(f"hash law: {env!r} cannot be hashed ({error}); make it a frozen dataclass.") from error
-    if not equal:
-        _fail(f"hash law: {env!r} differs from its copy, so each copy compiles anew; make it a frozen dataclass.")
-
-
-def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
-    """Everything that can be said without running the environment; returns the agents' axes."""
-    key = jax.eval_shape(lambda: jax.random.key(0))
-
-    def reset_pair(key: jax.Array, params: Any) -> Any:
-        reset = env.reset_env(key, params)
-        if not isinstance(reset, tuple) or len(reset) != 2:
-            got = f"{len(reset)} values" if isinstance(reset, tuple) else "a single value"
-            _fail(f"reset law: reset_env returns {got}; it returns obs, state.")
-        return reset
-
-    def step(key: jax.Array, state: Any, action: Any, params: Any) -> Any:
-        stepped = env.step_env(key, state, action, params)
-        if not isinstance(stepped, tuple) or len(stepped) != 5:
-            got = f"{len(stepped)} values" if isinstance(stepped, tuple) else "a single value"
-            _fail(f"step law: step_env returns {got}; it returns obs, state, reward, terminated, info.")
-        _require_array("the reward", stepped[2])
-        _require_array("terminated", stepped[3])
-        return stepped
-
-    try:
-        reset = jax.eval_shape(reset_pair, key, params)
-        agents = _agents(env.observation_space(params), reset[0])
-        action = jax.eval_shape(lambda key: _sample(env.action_space(params), key, agents), key)
-        stepped = jax.eval_shape(step, key, reset[1], action, params)
-        cut = jax.eval_shape(env.is_truncated, reset[1], params)
-        mask = jax.eval_shape(env.action_mask, reset[1], params)
-    except jax.errors.JAXTypeError as error:
-        reason = str(error).partition("\n")[0]
-        raise ContractError(f"tracing law: a number that is traced is used as a Python value: {reason}") from error
-    obs, state, reward, terminated, info = stepped
-    _require_same_types("observation", reset[0], obs)
-    _require_same_types("state", reset[1], state)
-    if not isinstance(state, base.EnvState):
-        _fail(f"state law: the state is a {type(state).__name__}; it is a subclass of envs.EnvState.")
-    _require_type("state.time", state.time, (), jnp.int32)
-    _require_type("terminated", terminated, (), jnp.bool_)
-    _require_type("is_truncated(...)", cut, (), jnp.bool_)
-    batch = reward.shape
-    _require_type("the reward", reward, batch, jnp.float32)
-    for kind, tree in (("observation", obs), ("action", action)):
-        for path, leaf in jax.tree.leaves_with_path(tree):
-            if leaf.shape[: len(batch)] != batch:
-                _fail(
-                    f"batch law: the {kind}{jax.tree_util.keystr(path)} has shape {leaf.shape}; it starts with the "
-                    f"reward's, {batch}."
-                )
-    _check_mask(env.action_space(params), mask, batch)
-    for name in ("active", "agent_terminated"):
-        if name in info:
-            _require_type(f'info["{name}"]', info[name], batch, jnp.bool_)
-    metrics, rules = info.get("metrics", {}), env.metric_rules
-    if set(metrics) != set(rules):
-        _fail(f'metric law: info["metrics"] has {sorted(metrics)}, metric_rules has {sorted(rules)}.')
-    for name, rule in rules.items():
-        if rule not in ("sum", "mean", "last"):
-            _fail(f"metric law: the rule of {name!r} is {rule!r}; it is 'sum', 'mean' or 'last'.")
-        if metrics[name].shape != ():
-            _fail(f"metric law: {name!r} has shape {metrics[name].shape}; a metric is a number.")
-    if agents != batch:
-        _fail(f"batch law: an observation has {agents} in front of its space's shape; it has the reward's, {batch}.")
-    return agents
-
-
-def _agents(space: spaces.Space, obs: Any) -> tuple[int, ...]:
-    """What an observation has in front of its space, which describes one agent; `_check_shapes` then
-    holds it against the reward's shape, which cannot be known before an action has been given.
-
-    Numbers of axes are added up, as a Dict's sample has its leaves in an order of its own.
-    """
-    leaves = jax.tree.leaves(obs)
-    one = jax.tree.leaves(jax.eval_shape(space.sample, jax.random.key(0)))
-    axes = sum(len(leaf.shape) for leaf in leaves) - sum(len(leaf.shape) for leaf in one)
-    return leaves[0].shape[: max(axes // len(leaves), 0)]
-
-
-def _sample(space: spaces.Space, key: jax.Array, shape: tuple[int, ...]) -> Any:
-    """Samples of a space, `[*shape, ...]`."""
-    samples = jax.vmap(space.sample)(jax.random.split(key, math.prod(shape)))
-    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), samples)
-
-
-def _check_mask(space: spaces.Space, mask: Any, batch: tuple[int, ...]) -> None:
-    if mask is None:
-        return
-    parts = list(space.spaces) if isinstance(space, spaces.Tuple) else [space]
-    masks = list(mask) if isinstance(space, spaces.Tuple) else [mask]
-    for part, leaf in zip(parts, masks, strict=True):
-        if not isinstance(part, spaces.Discrete):
-            _fail(f"mask law: action_mask is given for {part!r}; only Discrete actions have masks.")
-        else:
-            _require_type("action_mask(...)", leaf, (*batch, part.n), jnp.bool_)
-
-
-def _require_array(what: str, value: Any) -> None:
-    """Refuse a Python number, which has no shape where rollouts ask for it."""
-    if not isinstance(value, jax.Array | np.ndarray | np.generic):
-        _fail(
-            f"type law: {what} is the Python value {value!r}; it is an array, such as jnp.float32(x) or jnp.bool_(x)."
-        )
-
-
-def _require_type(what: str, leaf: Any, shape: tuple[int, ...], dtype: Any) -> None:
-    if leaf.shape != shape or leaf.dtype != dtype:
-        wanted = jnp.dtype(dtype).name
-        _fail(f"type law: {what} is {leaf.dtype.name}{list(leaf.shape)}; it is {wanted}{list(shape)}.")
-
-
-def _require_same_types(what: str, reset: Any, stepped: Any) -> None:
-    if jax.tree.structure(reset) != jax.tree.structure(stepped):
-        _fail(
-            f"type law: a reset's {what} is {jax.tree.structure(reset)}, a step's {jax.tree.structure(stepped)}; "
-            "they are the same structure."
-        )
-    for (path, a), b in zip(jax.tree.leaves_with_path(reset), jax.tree.leaves(stepped), strict=True):
-        if (a.shape, a.dtype, a.weak_type) != (b.shape, b.dtype, b.weak_type) or a.weak_type:
-            _fail(
-                f"type law: {what}{jax.tree_util.keystr(path)} is {_describe(a)} after a reset and {_describe(b)} "
-                "after a step; the two are equal and strong (jnp.float32(x), not x)."
-            )
-
-
-def _describe(leaf: Any) -> str:
-    return f"{'weak ' if leaf.weak_type else ''}{leaf.dtype}{list(leaf.shape)}"
-
-
 def _check_inside(what: str, space: spaces.Space, value: Any, agents: tuple[int, ...]) -> None:
     """Whether values `[T, *A, ...]` lie in a space, on the host (gymnax's own test reads no dictionary)."""
     if isinstance(space, spaces.Dict):
         if not isinstance(value, dict) or set(value) != set(space.spaces):
-            _fail(f"{what} is no dictionary with the keys {sorted(space.spaces)} of its space.")
+            fail(f"{what} is no dictionary with the keys {sorted(space.spaces)} of its space.")
         for name, part in space.spaces.items():
             _check_inside(f"{what} at {name!r}", part, value[name], agents)
     elif isinstance(space, spaces.Tuple):
         if not isinstance(value, tuple) or len(value) != len(space.spaces):
-            _fail(f"{what} is no tuple of the {len(space.spaces)} parts of its space.")
+            fail(f"{what} is no tuple of the {len(space.spaces)} parts of its space.")
         for index, part in enumerate(space.spaces):
             _check_inside(f"{what} at {index}", part, value[index], agents)
     elif isinstance(space, spaces.Discrete | spaces.Box):
         if value.shape[1:] != (*agents, *space.shape) or value.dtype != space.dtype:
-            _fail(f"{what} is {value.dtype}{list(value.shape[1:])}; its space is {space!r}.")
+            fail(f"{what} is {value.dtype}{list(value.shape[1:])}; its space is {space!r}.")
         low, high = (0, space.n - 1) if isinstance(space, spaces.Discrete) else (space.low, space.high)
         array = np.asarray(value)
         inside = (array >= np.asarray(low)) & (array <= np.asarray(high))
         if not np.all(inside):
-            _fail(f"{what} is {array[int(np.argwhere(~inside)[0][0])]}, outside its space {space!r}.")
+            fail(f"{what} is {array[int(np.argwhere(~inside)[0][0])]}, outside its space {space!r}.")
     else:
-        _fail(f"{what} belongs to a {type(space).__name__}; spaces are Discrete, Box, Tuple and Dict.")
+        fail(f"{what} belongs to a {type(space).__name__}; spaces are Discrete, Box, Tuple and Dict.")
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -361,7 +199,7 @@ def _check_finite(run: Transitions, kind: str) -> None:
         for path, leaf in jax.tree.leaves_with_path(tree):
             if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.all(np.isfinite(np.asarray(leaf))):
                 step = int(np.argwhere(~np.isfinite(np.asarray(leaf)))[0][0])
-                _fail(
+                fail(
                     f"finite law: {what}{jax.tree_util.keystr(path)} is {np.asarray(leaf)[step]} after {step + 1} "
                     f"steps of {kind} actions."
                 )
@@ -375,7 +213,7 @@ def _check_time_limit(
     short = _roll(env, key, actions, params.replace(max_steps_in_episode=limit))[1]
     time, cut = np.asarray(short.stepped[1].time), np.asarray(short.truncated)
     if not np.all(cut[time >= _SHORT_LIMIT]):
-        _fail(f"time law: with max_steps_in_episode={_SHORT_LIMIT} an episode goes on past {_SHORT_LIMIT} steps.")
+        fail(f"time law: with max_steps_in_episode={_SHORT_LIMIT} an episode goes on past {_SHORT_LIMIT} steps.")
     _check_run(env, params.replace(max_steps_in_episode=limit), short, agents)
     until = min(_SHORT_LIMIT, len(cut))
     _require_close(
@@ -395,7 +233,7 @@ def _require_close(law: str, a: Any, b: Any, tolerance: float = TOLERANCE) -> No
             close = x == y
         if not np.all(close):
             where = tuple(int(i) for i in np.argwhere(~close)[0])
-            _fail(f"{law}, but at {jax.tree_util.keystr(path)}{list(where)} they are {x[where]} and {y[where]}.")
+            fail(f"{law}, but at {jax.tree_util.keystr(path)}{list(where)} they are {x[where]} and {y[where]}.")
 
 
 def _host(leaf: Any) -> np.ndarray:
