@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.version import REPOSITORY, __version__
 
 if TYPE_CHECKING:
-    from jaxrl import plotting, presets, statistics
+    from jaxrl import discount_properties, hazards, plotting, presets, statistics
     from jaxrl.advantages import gae, lambda_returns, monte_carlo, ugae
     from jaxrl.algorithms.base import Algorithm
     from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
     from jaxrl.checking import check
+    from jaxrl.discount_fit import fit
     from jaxrl.discounting import (
         BetaWeighted,
         Exponential,
@@ -53,8 +54,11 @@ __all__ = [
     "__version__",
     "as_discount",
     "check",
+    "discount_properties",
+    "fit",
     "gae",
     "grid",
+    "hazards",
     "lambda_returns",
     "load_result",
     "make_train",
@@ -75,6 +79,7 @@ _NAMES_OF_MODULE = {
     "algorithms.base": ("Algorithm",),
     "algorithms.ppo": ("PPOConfig", "PPOHParams", "ppo"),
     "checking": ("check",),
+    "discount_fit": ("fit",),
     "discounting": (
         "BetaWeighted",
         "Exponential",
@@ -93,7 +98,7 @@ _NAMES_OF_MODULE = {
     "training": ("TrainOutput", "make_train", "train"),
 }
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
-_MODULES = frozenset({"plotting", "presets", "statistics"})
+_MODULES = frozenset({"discount_properties", "hazards", "plotting", "presets", "statistics"})
 
 
 def __getattr__(name: str) -> Any:

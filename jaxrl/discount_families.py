@@ -229,11 +229,7 @@ class Tabulated(Family):
         if not isinstance(curve, np.ndarray | jax.Array) or curve.ndim == 0:
             raise TypeError(f"curve takes a sequence of numbers such as [1, 0.9, 0.5], got {curve!r}.")
         if is_concrete(curve):
-            values = np.asarray(curve)
-            if values.shape[-1] == 0 or not np.all(values[..., 0] == 1):
-                raise ValueError(f"curve must start at 1, got {values}.")
-            if not np.all((values >= 0) & (values <= 1)) or not np.all(np.diff(values, axis=-1) <= 0):
-                raise ValueError(f"curve must stay within [0, 1] and never grow, got {values}.")
+            check_curve(np.asarray(curve))
         object.__setattr__(self, "values", curve)
 
     def form(self) -> Form:
@@ -250,6 +246,19 @@ class Tabulated(Family):
 
 
 FAMILIES = (Exponential, QuasiHyperbolic, Hyperbolic, BetaWeighted, FixedHorizon, Truncated, Tabulated)
+
+
+def check_curve(values: np.ndarray) -> None:
+    """Refuse curves, `[*S, n]`, that do not start at 1, grow, or leave [0, 1]."""
+    if values.shape[-1] == 0:
+        raise ValueError("curve must start at 1, got no values.")
+    for start in values[..., 0][values[..., 0] != 1][:1]:
+        raise ValueError(f"curve must start at 1, got {start:g}.")
+    for position in np.argwhere(~((values >= 0) & (values <= 1)))[:1]:
+        raise ValueError(f"curve must stay within [0, 1], got {values[tuple(position)]:g} at t = {position[-1]}.")
+    for *row, t in np.argwhere(np.diff(values, axis=-1) > 0)[:1]:
+        before, after = values[(*row, t)], values[(*row, t + 1)]
+        raise ValueError(f"curve must never grow, got {before:g} at t = {t} and {after:g} after it.")
 
 
 def format_number(value: Any) -> str:

@@ -97,7 +97,7 @@ def prepare(discount: Any, horizon: int, batch_size: int | None = None) -> Prepa
 
     Concrete parameters are resolved on the host in float64, traced ones by an eigenvalue decomposition in float32; so
     call this outside the training loop. The number of exponentials Q is static: 1 for `Exponential`, 2 for
-    `QuasiHyperbolic`, ceil(1.75 sqrt(horizon)) otherwise, and one more where beta is present too.
+    `QuasiHyperbolic`, ceil(1.9 sqrt(horizon)) otherwise, and one more where beta is present too.
 
     Args:
       discount: what `as_discount` takes, a stack of discounts (every leaf of the result then has its leading axis), or

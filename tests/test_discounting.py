@@ -149,11 +149,12 @@ def test_what_is_no_discount_is_refused_in_one_sentence(value, error, part):
             TypeError,
             "inner takes a discount family such as Exponential(0.99), got 0.9.",
         ),
-        (lambda: Tabulated([0.9, 0.5]), ValueError, "curve must start at 1, got [0.9 0.5]."),
-        (lambda: Tabulated([1, 0.5, 0.6]), ValueError, "curve must stay within [0, 1] and never grow"),
-        (lambda: Tabulated([1, math.nan]), ValueError, "curve must stay within [0, 1] and never grow"),
+        (lambda: Tabulated([0.9, 0.5]), ValueError, "curve must start at 1, got 0.9."),
+        (lambda: Tabulated([1, 0.5, 0.6]), ValueError, "curve must never grow, got 0.5 at t = 1 and 0.6 after it."),
+        (lambda: Tabulated([1, math.nan]), ValueError, "curve must stay within [0, 1], got nan at t = 1."),
+        (lambda: Tabulated([1, 0.5, -0.5]), ValueError, "curve must stay within [0, 1], got -0.5 at t = 2."),
         (lambda: Tabulated("1,2"), TypeError, "curve takes a sequence of numbers"),
-        (lambda: Tabulated([]), ValueError, "curve must start at 1"),
+        (lambda: Tabulated([]), ValueError, "curve must start at 1, got no values."),
         (lambda: Exponential(0.9).curve(-1), ValueError, "horizon must be a whole number of at least 0, got -1."),
         (lambda: prepare(0.9, 0), ValueError, "horizon must be a whole number of at least 1, got 0."),
         (lambda: stack([]), ValueError, "stack takes at least one discount"),
@@ -260,25 +261,26 @@ def test_mixture_sums_to_the_curve(horizon, traced):
     batch = BetaWeighted(mus.ravel(), etas.ravel())
     mixture = jax.jit(lambda batch: batch.mixture(horizon)) if traced else lambda batch: batch.mixture(horizon)
     rates, weights = (np.asarray(leaf, np.float64) for leaf in mixture(batch))
-    assert rates.shape == weights.shape == (mus.size, max(2, math.ceil(1.75 * math.sqrt(horizon))))
+    assert rates.shape == weights.shape == (mus.size, max(2, math.ceil(1.9 * math.sqrt(horizon))))
     assert rates.min() >= 0 and rates.max() <= 1 and weights.min() >= 0
     t = np.arange(horizon + 1)
     mixed = np.einsum("sq,sqt->st", weights, rates[..., None] ** t)
-    # The quadrature is good to 4e-7; a rate near 1 is rounded by 2^-25, which t steps multiply by its weight times t.
+    # The quadrature is good to 2^-24; a rate near 1 is rounded by 2^-25, which t steps multiply by its weight times t.
     # A float32 eigensolver adds a few 2^-24 of the matrix's norm, at most 1 / step, to nodes that step multiplies.
     rounding = 2.0**-25 * np.einsum("sq,sqt->st", weights, t * rates[..., None] ** np.maximum(t - 1, 0))
     curve = np.asarray(batch.curve(horizon), np.float64)
-    assert np.all(np.abs(mixed - curve) <= 4e-7 + 2 * ULP + (8 if traced else 1) * rounding + (2e-6 if traced else 0))
+    assert np.all(np.abs(mixed - curve) <= 3 * ULP + (8 if traced else 1) * rounding + (2e-6 if traced else 0))
 
 
 def test_quadrature_is_good_to_its_stated_error_before_rounding():
     with np.errstate(all="raise", under="ignore"):
-        for mu in (0.5, 0.9, 0.999):
-            for eta in (0.25, 1.0, 2.0):
+        for mu in (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999):
+            for eta in (0.01, 0.1, 0.25, 0.5, 1.0, 2.0):
                 form = BetaWeighted(np.float64(mu), np.float64(eta)).form()
-                rates, weights = form.mixture(512)
-                mixed = (weights[:, None] * rates[:, None] ** np.arange(513)).sum(0)
-                assert np.abs(mixed - form.curve(512)).max() < 4e-7
+                for horizon in (32, 512):
+                    rates, weights = form.mixture(horizon)
+                    mixed = (weights[:, None] * rates[:, None] ** np.arange(horizon + 1)).sum(0)
+                    assert np.abs(mixed - form.curve(horizon)).max() < ULP
 
 
 def test_a_single_exponential_is_exact_as_a_mixture():
@@ -292,8 +294,8 @@ def test_a_single_exponential_is_exact_as_a_mixture():
 def test_number_of_exponentials_is_static_and_small():
     assert prepare(0.98, 128).rates.shape == (1,)
     assert prepare(QuasiHyperbolic(0.9, 0.99), 128).rates.shape == (2,)
-    assert prepare(Hyperbolic(0.02), 128).rates.shape == (20,)
-    assert prepare(stack([QuasiHyperbolic(0.9, 0.99), Hyperbolic(0.02)]), 128).rates.shape == (2, 21)
+    assert prepare(Hyperbolic(0.02), 128).rates.shape == (22,)
+    assert prepare(stack([QuasiHyperbolic(0.9, 0.99), Hyperbolic(0.02)]), 128).rates.shape == (2, 23)
     assert prepare(0.98, 128).lags is None and prepare(Hyperbolic(0.02), 128).lags is None
     assert prepare(FixedHorizon(9), 128).rates is None
     prepared = prepare(0.98, 128)
