@@ -164,14 +164,14 @@ def test_plans_pay_what_they_are_worth() -> None:
     for name, actions in plans.items():
         rewards, record = play(env, actions)
         step, reward = ends[name]
-        assert record["length"] == step + 1 and rewards[step] == np.float32(reward) and rewards.sum() == rewards[step]
+        assert record["length"] == 200 and rewards[step] == np.float32(reward) and rewards.sum() == rewards[step]
         np.testing.assert_allclose(curve[:205] @ rewards, getattr(values, name), rtol=1e-6)
-        metrics = {metric: steps[: step + 1].sum() for metric, steps in record["info"]["metrics"].items()}
+        metrics = {metric: steps[:200].sum() for metric, steps in record["info"]["metrics"].items()}
         assert metrics == {"chose_later": name != "sooner", "switched": name == "switching"}
         choices = [0] if name == "sooner" else [0, 99]
-        np.testing.assert_array_equal(np.flatnonzero(record["masks"][: step + 1].all(1)), choices)
-        shown = np.flatnonzero(record["obs"][: step + 1, 0] == 1) + 1  # the observation after step t is of t + 1
-        assert set(choices) - {0} == {at for at in shown.tolist() if at < 200}
+        np.testing.assert_array_equal(np.flatnonzero(record["masks"][:200].all(1)), choices)
+        shown = np.flatnonzero(record["obs"][:199, 1] == 1) + 1  # the observation after step t is of t + 1
+        assert set(choices) - {0} == set(shown.tolist())
     # At the second choice the clock starts anew.
     assert values.switch == 1 - 0.01 and values.hold == 1.75 * curve[100]
 
@@ -179,10 +179,13 @@ def test_plans_pay_what_they_are_worth() -> None:
 def test_only_the_later_reward_can_be_left() -> None:
     env = PreferenceReversal()
     rewards, record = play(env, [SOONER] + [LATER] * 204)
-    assert record["length"] == 100 and rewards[99] == 1 and not record["info"]["metrics"]["switched"].any()
+    assert rewards[99] == 1 == rewards.sum() and not record["info"]["metrics"]["switched"].any()
     np.testing.assert_array_equal(record["masks"][1:100], [[True, False]] * 99)
     early, _ = play(env, [LATER] + [SOONER] * 98 + [LATER] * 106)
     assert early[199] == 1.75 == early.sum()
+    switched, record = play(env, [LATER] * 99 + [SOONER] + [LATER] * 105)  # once paid, nothing comes any more
+    assert switched[99] == switched.sum() == np.float32(0.99)
+    np.testing.assert_array_equal(record["masks"][100:200], [[True, False]] * 100)
 
 
 def test_a_hyperbolic_agent_changes_its_mind() -> None:

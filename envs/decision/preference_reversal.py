@@ -55,7 +55,7 @@ class PlanValues(NamedTuple):
 
 @struct.dataclass
 class PreferenceReversalState(base.EnvState):
-    """What the agent is committed to: 0 the sooner reward (and before the choice), 1 the later one."""
+    """What the agent is committed to, or has taken: 0 the sooner reward (and before the choice), 1 the later one."""
 
     time: jax.Array
     commitment: jax.Array
@@ -83,9 +83,12 @@ class PreferenceReversal(base.Environment):
     The first action commits: 0 to the smaller, sooner reward, 1 to the larger, later one. At
     step `sooner_step` an agent committed to the later reward chooses again: 0 takes the sooner
     one less the tax, 1 holds on. Nothing else is decided: elsewhere `action_mask` allows only the
-    action that was committed to. A hyperbolic agent with k = 0.01 prefers the later reward at
-    first (.585 against .503) and switching at step 99 (.99 against .875); an exponential one
-    never changes its mind by more than the tax.
+    action that was committed to. Every episode goes on to step `later_step`, whatever was taken, so
+    that rollouts of 200 steps hold whole episodes and bootstrap nothing.
+
+    A hyperbolic agent with k = 0.01 prefers the later reward at first (.585 against .503) and
+    switching at step 99 (.99 against .875); an exponential one never changes its mind by more than
+    the tax.
 
     Source: the decision tasks of Kwiatkowski et al. (2023), "UGAE: a novel approach to
     non-exponential discounting"; Ainslie (1975), "Specious reward".
@@ -107,7 +110,7 @@ class PreferenceReversal(base.Environment):
         return {"chose_later": "sum", "switched": "sum"}
 
     def reset_env(self, key: jax.Array, params: PreferenceReversalParams) -> tuple[jax.Array, PreferenceReversalState]:
-        """The first observation `[4]` and state."""
+        """The first observation `[5]` and state."""
         del key
         zero = jnp.zeros((), jnp.int32)
         state = PreferenceReversalState(zero, zero)
@@ -120,19 +123,20 @@ class PreferenceReversal(base.Environment):
         del key
         first, time = state.time == 0, state.time
         commitment = jnp.where(first, action, state.commitment).astype(jnp.int32)
-        switched = ~first & (time == params.sooner_step) & (commitment == LATER) & (action == SOONER)
-        takes_sooner = (time >= params.sooner_step) & (commitment == SOONER)
-        takes_later = (time >= params.later_step) & (commitment == LATER)
-        reward = jnp.where(takes_sooner, params.sooner_reward, 0.0)
-        reward = jnp.where(switched, params.sooner_reward - params.tax, reward)
-        reward = jnp.where(takes_later, params.later_reward, reward).astype(jnp.float32)
+        chooses_again = ~first & (time == params.sooner_step) & (commitment == LATER)
+        switched = chooses_again & (action == SOONER)
+        commitment = jnp.where(switched, SOONER, commitment)
+        sooner = params.sooner_reward - jnp.where(switched, params.tax, 0.0)
+        reward = jnp.where((time == params.sooner_step) & (commitment == SOONER), sooner, 0.0)
+        reward = jnp.where((time == params.later_step) & (commitment == LATER), params.later_reward, reward)
         state = PreferenceReversalState(time + 1, commitment)
         info = {"metrics": {"chose_later": first & (commitment == LATER), "switched": switched}}
-        return _observe(state, params), state, reward, takes_sooner | takes_later | switched, info
+        return _observe(state, params), state, reward.astype(jnp.float32), time >= params.later_step, info
 
     def action_mask(self, state: PreferenceReversalState, params: PreferenceReversalParams) -> jax.Array:
         """Both at the two choices, elsewhere the action committed to."""
-        return _choosing(state, params) | (jnp.arange(2) == state.commitment)
+        first, second = _choices(state, params)
+        return first | second | (jnp.arange(2) == state.commitment)
 
     def action_space(self, params: PreferenceReversalParams | None = None) -> spaces.Discrete:
         """0 for the sooner reward, 1 for the later one."""
@@ -140,10 +144,10 @@ class PreferenceReversal(base.Environment):
         return spaces.Discrete(2)
 
     def observation_space(self, params: PreferenceReversalParams) -> spaces.Box:
-        """Whether there is a choice, the commitment (0, then -1 for the sooner, 1 for the later reward), and the
-        steps left to each of the rewards, as shares of all."""
+        """Whether this is the first choice, or the second; the commitment (0, then -1 for the sooner, 1 for the
+        later reward); and the steps left to each of the rewards, as shares of all."""
         del params
-        return spaces.Box(-1.0, 1.0, (4,), jnp.float32)
+        return spaces.Box(-1.0, 1.0, (5,), jnp.float32)
 
     def values(self, curve: npt.ArrayLike, params: PreferenceReversalParams | None = None) -> PlanValues:
         """What the plans are worth under a discount.
@@ -166,11 +170,13 @@ class PreferenceReversal(base.Environment):
         )
 
 
-def _choosing(state: PreferenceReversalState, params: PreferenceReversalParams) -> jax.Array:
-    return (state.time == 0) | ((state.time == params.sooner_step) & (state.commitment == LATER))
+def _choices(state: PreferenceReversalState, params: PreferenceReversalParams) -> tuple[jax.Array, jax.Array]:
+    first = state.time == 0
+    return first, ~first & (state.time == params.sooner_step) & (state.commitment == LATER)
 
 
 def _observe(state: PreferenceReversalState, params: PreferenceReversalParams) -> jax.Array:
     committed = jnp.where(state.time == 0, 0, 2 * state.commitment - 1)
     left = [jnp.maximum(step - state.time, 0) / params.later_step for step in (params.sooner_step, params.later_step)]
-    return jnp.stack([jnp.asarray(number, jnp.float32) for number in (_choosing(state, params), committed, *left)])
+    numbers = (*_choices(state, params), committed, *left)
+    return jnp.stack([jnp.asarray(number, jnp.float32) for number in numbers])
