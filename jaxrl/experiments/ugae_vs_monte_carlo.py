@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import jaxrl
-from envs.registry import near
+from envs.spelling import near
 from jaxrl.experiments.frames import MISSING
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.statistics import Interval, bootstrap_interval, iqm, probability_of_improvement
