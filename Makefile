@@ -35,10 +35,11 @@ test: $(call stamp,test)  ## the fast tests
 test-all: $(call stamp,test)  ## every test
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 -m ""
 
-bench: $(call stamp,test) $(VENV)-rejax/.installed  ## training beside rejax, stepping beside gymnax, memory
+bench: $(call stamp,test) $(VENV)-rejax/.installed  ## training beside rejax, stepping beside gymnax, memory, advantages
 	$(BIN)/python bench/train.py --rejax $(VENV)-rejax/bin/python
 	$(BIN)/python bench/envs.py
 	$(BIN)/python bench/memory.py
+	$(BIN)/python bench/advantages.py
 
 lint: $(call stamp,dev)  ## ruff and pyright
 	$(BIN)/ruff check .

@@ -1,0 +1,207 @@
+"""What a discount costs: Beta-weighted advantages beside plain GAE and the dense form, their memory, and PPO.
+
+    python bench/advantages.py [--rounds 15] [--seeds 1 16] [--iterations 40]
+
+At 128 steps of 64 environments: GAE, Beta weights by the mixture scan, and Beta weights by the dense form that masks
+`[T, T]` weights by episode, each a compiled loop of calls, by turns; ratios are of neighbouring timings. The numbers of
+the two Beta-weighted forms are compared before anything is timed. Then 1,024 steps of 1,024 environments: the
+compiler's figure for scratch memory and how far the highest resident size lies above that before the call. Then
+iterations of PPO on CartPole, exponential and Beta-weighted, by turns. The exit status is 1 where the numbers
+disagree, where scratch memory is not bounded, or where a target is missed by the median.
+"""
+
+import argparse
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxrl
+from bench.machine import print_header
+from bench.memory import resident_mebibytes
+from jaxrl.discounting import prepare
+from jaxrl.loop import make_loop, with_run_length
+
+DISCOUNT, GAMMA, LAM = "beta:mu=0.98,eta=0.5", 0.98, 0.95
+MOST_TIMES_GAE, LEAST_TIMES_BELOW_DENSE, MOST_ADDED_TO_PPO = 4.0, 10.0, 0.03
+MEBIBYTE = 2**20
+
+
+def rollout(num_steps: int, num_envs: int) -> tuple[jax.Array, ...]:
+    """reward, value, next_value, terminated, done."""
+    generator = np.random.default_rng(0)
+    numbers = generator.normal(size=(3, num_steps, num_envs)).astype(np.float32)
+    terminated, done = generator.random((2, num_steps, num_envs)) < 0.01
+    return tuple(jnp.asarray(array) for array in (*numbers, terminated, terminated | done))
+
+
+def dense(curve: jax.Array, lam: Any, *data: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """UGAE by weights `[T, T]`, masked for every environment where a lag crosses the end of an episode."""
+    reward, value, next_value, terminated, done = data
+    num_steps = reward.shape[0]
+    last = (terminated | done).at[-1].set(True)
+    episode = jnp.cumsum(last, axis=0) - last
+    lag = jnp.arange(num_steps)[None, :] - jnp.arange(num_steps)[:, None]
+    ahead = jnp.maximum(lag, 0)
+    decay = jnp.where(lag >= 0, lam**ahead, 0.0)
+    same = (episode[:, None] == episode[None, :]).astype(jnp.float32)
+    bootstrap = jnp.where(terminated, 0.0, next_value) * jnp.where(last, 1.0, 1.0 - lam)
+    target = jnp.einsum("tj,tjb,jb->tb", decay * curve[ahead], same, reward)
+    target = target + jnp.einsum("tj,tjb,jb->tb", decay * curve[ahead + 1], same, bootstrap)
+    return target - value, target
+
+
+def compiled_loop(estimate: Callable[..., Any], data: Sequence[jax.Array], calls: int) -> Callable[[], float]:
+    """Seconds of one call, within a compiled loop of `calls`, each of which waits for the one before."""
+
+    def body(_: Any, previous: jax.Array) -> jax.Array:
+        advantage, target = estimate(LAM + 1e-9 * previous, *data)
+        return (advantage[0, 0] + target[-1, -1]) * 1e-3
+
+    loop = jax.jit(lambda start: jax.lax.fori_loop(0, calls, body, start))
+    jax.block_until_ready(loop(jnp.float32(0)))
+
+    def run() -> float:
+        start = time.perf_counter()
+        jax.block_until_ready(loop(jnp.float32(0)))
+        return (time.perf_counter() - start) / calls
+
+    return run
+
+
+def spread(values: Sequence[float], style: str) -> str:
+    """Median, least and most."""
+    return f"{statistics.median(values):{style}} ({min(values):{style}} to {max(values):{style}})"
+
+
+def small(rounds: int) -> list[str]:
+    """The table at 128 steps of 64 environments; sentences on what is amiss."""
+    data = rollout(128, 64)
+    prepared, single = prepare(DISCOUNT, 128), prepare(GAMMA, 128)
+    curve = jaxrl.as_discount(DISCOUNT).curve(128)
+    mixture, by_weights = (
+        jax.jit(form)(LAM, *data)[0]
+        for form in (lambda lam, *data: jaxrl.ugae(prepared, lam, *data), lambda lam, *data: dense(curve, lam, *data))
+    )
+    scale = float(jnp.abs(by_weights).max())
+    difference = float(jnp.abs(mixture - by_weights).max()) / scale
+    runs = {
+        "GAE": compiled_loop(lambda lam, *data: jaxrl.ugae(single, lam, *data), data, 500),
+        "Beta-weighted, mixture scan": compiled_loop(lambda lam, *data: jaxrl.ugae(prepared, lam, *data), data, 500),
+        "Beta-weighted, dense form": compiled_loop(lambda lam, *data: dense(curve, lam, *data), data, 5),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            seconds[name].append(run())
+    gae, beta, dense_form = seconds.values()
+    print(f"\nT = 128, 64 environments, {len(prepared.rates)} nodes; median of {rounds} rounds (least to most)")
+    print("| advantages | microseconds | times GAE | target |\n|---|---|---|---|")
+    targets = ("", f"at most {MOST_TIMES_GAE:g}", f"at least {LEAST_TIMES_BELOW_DENSE:g} times the scan's")
+    for (name, times), target in zip(seconds.items(), targets, strict=True):
+        ratios = [one / other for one, other in zip(times, gae, strict=True)]
+        print(f"| {name} | {spread([1e6 * one for one in times], '.1f')} | {spread(ratios, '.2f')} | {target} |")
+    over_gae = statistics.median(one / other for one, other in zip(beta, gae, strict=True))
+    below = statistics.median(one / other for one, other in zip(dense_form, beta, strict=True))
+    print(f"dense form / mixture scan: {below:.1f}; largest difference of the two: {difference:.1e} of the largest")
+    amiss = []
+    # At most 128 additions and 128 decays in float32, and a quadrature within one rounding.
+    if not difference <= 4 * 128 * 2.0**-24:
+        amiss.append(f"The mixture scan and the dense form differ by {difference:.1e}.")
+    if over_gae > MOST_TIMES_GAE:
+        amiss.append(f"Beta-weighted advantages take {over_gae:.2f} times as long as GAE, over {MOST_TIMES_GAE:g}.")
+    if below < LEAST_TIMES_BELOW_DENSE:
+        amiss.append(f"The dense form takes {below:.1f} times as long, under {LEAST_TIMES_BELOW_DENSE:g}.")
+    return amiss
+
+
+def large() -> list[str]:
+    """Memory at 1,024 steps of 1,024 environments; sentences on what is amiss."""
+    data = rollout(1024, 1024)
+    prepared = prepare(DISCOUNT, 1024)
+    compiled = jax.jit(lambda *data: jaxrl.ugae(prepared, LAM, *data)).lower(*data).compile()
+    analysis = compiled.memory_analysis()
+    assert analysis is not None
+    scratch = analysis.temp_size_in_bytes / MEBIBYTE
+    array = data[0].nbytes / MEBIBYTE
+    level, highest, running = resident_mebibytes(), [0.0], True
+
+    def watch() -> None:
+        while running:
+            highest[0] = max(highest[0], resident_mebibytes())
+            time.sleep(0.002)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    start = time.perf_counter()
+    output = jax.block_until_ready(compiled(*data))
+    seconds = time.perf_counter() - start
+    running = False
+    watcher.join()
+    finite = bool(jnp.isfinite(output[0]).all())
+    print(f"\nT = 1,024, 1,024 environments, {len(prepared.rates)} nodes, an array [T, B] of {array:.0f} MiB")
+    print("| call, s | scratch, MiB | highest resident above the level before, MiB | one mask [T, T, B], MiB |")
+    print("|---|---|---|---|")
+    print(f"| {seconds:.3f} | {scratch:.1f} | {highest[0] - level:.1f} | {array * 1024:.0f} |")
+    if not finite or scratch > 16 * array:
+        return [f"At T = 1,024 scratch memory is {scratch:.0f} MiB, over 16 arrays of the rollout, or numbers are not."]
+    return []
+
+
+def training(all_seeds: Sequence[int], iterations: int, rounds: int) -> list[str]:
+    """Iterations of PPO on CartPole under both discounts; sentences on what is amiss."""
+    algo = jaxrl.preset("ppo", "cartpole").algo
+    loop, env_params = make_loop(algo, 1), algo.env.default_params
+    print(f"\nPPO on CartPole, 4 environments of 128 steps; {rounds} rounds of {iterations} iterations, by turns")
+    print("| seeds | exponential, ms an iteration | Beta-weighted | added | target |\n|---|---|---|---|---|")
+    amiss = []
+    for num_seeds in all_seeds:
+        keys = jax.random.split(jax.random.key(0), num_seeds)
+        advance = jax.jit(jax.vmap(loop.advance, (0, 0, None, None, None)))
+        sides = []
+        for discount in (GAMMA, DISCOUNT):
+            hparams = with_run_length(algo.hparams.replace(discount=jaxrl.as_discount(discount)), 500_000)
+            hparams = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), algo.prepare(hparams))
+            run = jax.jit(jax.vmap(loop.init, (0, None, None)))(keys, hparams, env_params)
+            run = jax.block_until_ready(advance(run, keys, hparams, env_params, 1))
+            sides.append((run, hparams, []))
+        for turn in range(rounds):
+            for run, hparams, seconds in sides if turn % 2 else sides[::-1]:
+                start = time.perf_counter()
+                jax.block_until_ready(advance(run, keys, hparams, env_params, iterations))
+                seconds.append(1e3 * (time.perf_counter() - start) / iterations)
+        (_, _, exponential), (_, _, beta) = sides
+        added = [one / other - 1 for one, other in zip(beta, exponential, strict=True)]
+        cells = f"| {num_seeds} | {spread(exponential, '.3f')} | {spread(beta, '.3f')} | {spread(added, '+.1%')} |"
+        print(f"{cells} under {MOST_ADDED_TO_PPO:.0%} |", flush=True)
+        if statistics.median(added) >= MOST_ADDED_TO_PPO:
+            amiss.append(f"Beta weights add {statistics.median(added):.1%} to PPO's iteration at {num_seeds} seeds.")
+    return amiss
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--iterations", type=int, default=40)
+    arguments = parser.parse_args()
+    print_header()
+    amiss = small(arguments.rounds) + large()
+    amiss += training(arguments.seeds, arguments.iterations, arguments.rounds)
+    if amiss:
+        sys.exit("\n".join(amiss))
+
+
+if __name__ == "__main__":
+    main()
