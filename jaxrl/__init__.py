@@ -11,7 +11,7 @@ from jaxrl.version import REPOSITORY, __version__
 
 if TYPE_CHECKING:
     from jaxrl import discount_properties, hazards, plotting, presets, statistics
-    from jaxrl.advantages import gae, lambda_returns, monte_carlo, ugae
+    from jaxrl.advantages import gae, lambda_returns, mixture_ugae, monte_carlo, ugae
     from jaxrl.algorithms.base import Algorithm
     from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
     from jaxrl.checking import check
@@ -62,6 +62,7 @@ __all__ = [
     "lambda_returns",
     "load_result",
     "make_train",
+    "mixture_ugae",
     "monte_carlo",
     "plotting",
     "ppo",
@@ -75,7 +76,7 @@ __all__ = [
 ]
 
 _NAMES_OF_MODULE = {
-    "advantages": ("gae", "lambda_returns", "monte_carlo", "ugae"),
+    "advantages": ("gae", "lambda_returns", "mixture_ugae", "monte_carlo", "ugae"),
     "algorithms.base": ("Algorithm",),
     "algorithms.ppo": ("PPOConfig", "PPOHParams", "ppo"),
     "checking": ("check",),

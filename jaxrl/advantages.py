@@ -12,7 +12,7 @@ from jaxrl.discount_families import Exponential
 from jaxrl.discount_form import is_concrete
 from jaxrl.discounting import prepare
 
-__all__ = ["gae", "lambda_returns", "monte_carlo", "ugae"]
+__all__ = ["gae", "lambda_returns", "mixture_ugae", "monte_carlo", "ugae"]
 
 
 def ugae(
@@ -48,6 +48,54 @@ def ugae(
     value = _like_reward("value", value, reward)
     target = _targets(discount, lam, reward, next_value, terminated, done)
     return target - value, target
+
+
+def mixture_ugae(
+    rates: Any, weights: Any, lam: Any, reward: Any, value: Any, next_value: Any, terminated: Any, done: Any
+) -> tuple[jax.Array, jax.Array]:
+    """UGAE under Gamma(t) = sum_k weights_k rates_k^t, from one value for every rate.
+
+    Each head k is a critic under its own exponential discount and bootstraps from itself, so its TD(lambda) return is
+    unbiased at every lam where its values are exact. `ugae` bootstraps from the mixture's value, as though the clock
+    restarted there, which biases it unless the discount is exponential or lam is 1; where rates are all equal, or lam
+    is 1 and no episode is cut, the two agree.
+
+    Args:
+      rates, weights: `[K]`, traced; of `discount.mixture(horizon)`, or of fewer nodes from `jaxrl.mixtures`.
+      lam: scalar in [0, 1], traced.
+      reward: `[T, *B]`.
+      value, next_value: `[T, *B, K]`, as in `ugae`, of each head.
+      terminated, done: bool, as in `ugae`.
+
+    Returns:
+      advantage: `[T, *B]` float32, sum_k weights_k (G_k - V_k).
+      target: `[T, *B, K]`, the lambda-return G_k of each head.
+
+    Raises:
+      ValueError: for shapes that do not fit, or lam outside [0, 1].
+
+    Source: UGAE is linear in the discount curve; a critic for each rate is that of Fedus et al. (2019), Hyperbolic
+    discounting and learning over multiple horizons.
+    """
+    reward = _checked_reward(reward)
+    rates, weights = jnp.asarray(rates, jnp.float32), jnp.asarray(weights, jnp.float32)
+    if rates.ndim != 1 or rates.shape != weights.shape:
+        raise ValueError(f"rates and weights must both be [K], got the shapes {rates.shape} and {weights.shape}.")
+    heads = jnp.broadcast_to(reward[..., None], (*reward.shape, rates.shape[0]))
+    value, next_value = _like_reward("value", value, heads), _like_reward("next_value", next_value, heads)
+    terminated = _flag("terminated", terminated, reward)
+    last = (terminated | _flag("done", done, reward)).at[-1].set(True)
+    bootstrap = jnp.where(terminated[..., None], 0.0, next_value)
+    lam = _checked_lam(lam)
+
+    def backward(following: jax.Array, step: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        reward, bootstrap, last = step
+        ahead = jnp.where(last[..., None], bootstrap, (1.0 - lam) * bootstrap + lam * following)
+        returns = reward[..., None] + rates * ahead
+        return returns, returns
+
+    target = jax.lax.scan(backward, jnp.zeros_like(bootstrap[0]), (reward, bootstrap, last), reverse=True)[1]
+    return jnp.sum(weights * (target - value), axis=-1), target
 
 
 def gae(

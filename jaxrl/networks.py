@@ -37,21 +37,24 @@ class MLPActorCritic(nn.Module):
       hidden: widths of the hidden layers.
       activation: a name in `ACTIVATIONS`.
       shared_trunk: whether actor and critic share the hidden layers.
+      num_values: values that the critic gives; None for one, without an axis.
     """
 
     num_outputs: int
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     shared_trunk: bool = False
+    num_values: int | None = None
 
     @nn.compact
     def __call__(self, obs: Any) -> tuple[jax.Array, jax.Array]:
-        """The actor's outputs `[num_outputs]` and the value `[]` of one observation."""
+        """The actor's outputs `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
         features = flatten_observation(obs)
         actor = self._trunk(features, "trunk" if self.shared_trunk else "actor")
         critic = actor if self.shared_trunk else self._trunk(features, "critic")
         outputs = _dense(self.num_outputs, 0.01, "actor_out")(actor)
-        return outputs, _dense(1, 1.0, "critic_out")(critic)[0]
+        values = _dense(1 if self.num_values is None else self.num_values, 1.0, "critic_out")(critic)
+        return outputs, values[0] if self.num_values is None else values
 
     def _trunk(self, features: jax.Array, name: str) -> jax.Array:
         for i, width in enumerate(self.hidden):
@@ -96,23 +99,25 @@ def orthogonal(key: jax.Array, rows: int, columns: int) -> jax.Array:
     return basis.T if rows >= columns else basis
 
 
-def check_network(network: nn.Module, obs: Any, num_outputs: int) -> None:
+def check_network(network: nn.Module, obs: Any, num_outputs: int, num_values: int | None = None) -> None:
     """Refuse a network whose outputs the algorithm cannot use, before anything is compiled.
 
     Args:
       network: called as `network.apply(params, obs)` on one observation.
       obs: shapes of one observation.
       num_outputs: what the action head needs.
+      num_values: values that the critic needs; None for one, without an axis.
 
     Raises:
       TypeError, ValueError: what the network gave and what it should give.
     """
-    wanted = f"(outputs [{num_outputs}], value [])"
+    values = "value []" if num_values is None else f"values [{num_values}], one for each head of the mixture critic"
+    wanted = f"(outputs [{num_outputs}], {values})"
     if not isinstance(network, nn.Module):
         raise TypeError(f"network must be a flax.linen module, got {type(network).__name__}")
     got = jax.eval_shape(lambda key, x: network.init_with_output(key, x)[0], jax.random.key(0), obs)
     if not isinstance(got, tuple) or len(got) != 2:
         raise TypeError(f"network must return {wanted} for one observation, got {jax.tree.map(jnp.shape, got)}")
     shapes = tuple(getattr(leaf, "shape", type(leaf).__name__) for leaf in got)
-    if shapes != ((num_outputs,), ()):
+    if shapes != ((num_outputs,), () if num_values is None else (num_values,)):
         raise ValueError(f"network must return {wanted} for one observation, got shapes {shapes[0]} and {shapes[1]}")

@@ -13,15 +13,14 @@ from jax.flatten_util import ravel_pytree
 
 from envs.base import Environment
 from envs.checking import check_abstractly
-from jaxrl.advantages import ugae
 from jaxrl.algorithms import parts
 from jaxrl.algorithms.base import Algorithm, Metrics, Range, check_choice, check_count, check_range, effective
-from jaxrl.discounting import GAMMA_HINT, Exponential, as_discount, prepare
+from jaxrl.algorithms.critics import mixture_critic, single_critic
+from jaxrl.discounting import GAMMA_HINT, Exponential, as_discount
 from jaxrl.distributions import action_head
 from jaxrl.losses import (
     approximate_kl,
     clipped_surrogate,
-    clipped_value_loss,
     explained_variance,
     standardise,
     weighted_mean,
@@ -51,6 +50,12 @@ class PPOConfig:
         Gamma(1) whatever the family of the discount.
       reset_pool: fresh states kept for each environment and iteration; None has room for a
         reset every 8 steps.
+      critic: "single", one value, whose bootstrap restarts the clock of a discount that is not exponential, or
+        "mixture", one value for each of a few exponentials that make up the discount, each bootstrapping from itself.
+      critic_heads: exponentials of the mixture critic.
+      time_limits: "bootstrap" from the value of the observation at which a time limit cuts an episode, or "terminal",
+        which takes the limit for an end of value 0; then the observation should tell the time that is left, as
+        `envs.wrappers.time_feature` makes it.
       gamma: not a field; discounts are hyper-parameters.
     """
 
@@ -65,12 +70,15 @@ class PPOConfig:
     normalise_observation: bool = False
     normalise_reward: bool = False
     reset_pool: int | None = None
+    critic: Literal["single", "mixture"] = "single"
+    critic_heads: int = 8
+    time_limits: Literal["bootstrap", "terminal"] = "bootstrap"
     gamma: dataclasses.InitVar[None] = None
 
     def __post_init__(self, gamma: None) -> None:
         if gamma is not None:
             raise TypeError(f"{GAMMA_HINT}, in PPOHParams")
-        for name in ("num_envs", "num_steps", "num_epochs", "num_minibatches"):
+        for name in ("num_envs", "num_steps", "num_epochs", "num_minibatches", "critic_heads"):
             check_count(name, getattr(self, name))
         object.__setattr__(self, "hidden", tuple(self.hidden))
         for width in self.hidden:
@@ -79,6 +87,10 @@ class PPOConfig:
             check_count("reset_pool", self.reset_pool)
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
         check_choice("normalise_advantage", self.normalise_advantage, ("batch", "minibatch", "off"))
+        check_choice("critic", self.critic, ("single", "mixture"))
+        if self.critic == "single" and self.critic_heads != PPOConfig.critic_heads:
+            raise ValueError(f"critic_heads has no effect with critic='single', got {self.critic_heads}; leave it out")
+        check_choice("time_limits", self.time_limits, ("bootstrap", "terminal"))
 
 
 @struct.dataclass
@@ -184,7 +196,10 @@ class PPOState(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """What learning needs of a transition; leaves `[rows, ...]`, agents and all in one axis."""
+    """What learning needs of a transition; leaves `[rows, ...]`, agents and all in one axis.
+
+    `value` and `target` are `[rows]`, or `[rows, K]` for a mixture critic.
+    """
 
     obs: Any
     raw_action: jax.Array
@@ -199,15 +214,18 @@ class Samples(NamedTuple):
 def ppo(env: Environment, config: PPOConfig | None = None, network: Module | None = None) -> Algorithm:
     """PPO on an environment with discrete, several discrete, or continuous actions.
 
-    Advantages are UGAE's, so `hparams.discount` may be any discount; a time limit bootstraps
-    from the value of the final observation, a termination does not. Agents of a crowd share
-    the network, and only transitions in which an agent was active are learned from.
+    Advantages are UGAE's, so `hparams.discount` may be any discount; with `critic="mixture"` it
+    is one that is a mixture of exponentials, prepared (`Algorithm.prepare`) before it is traced
+    unless `critic_heads` suffice for all of them. A time limit bootstraps from the value of the
+    final observation unless `time_limits` says otherwise, a termination does not. Agents of a
+    crowd share the network, and only transitions in which an agent was active are learned from.
 
     Args:
       env: static; its spaces describe one agent.
       config: static, `PPOConfig()` if None.
       network: a flax module that maps one observation to (outputs `[num_outputs]`, value `[]`),
-        outputs being logits or the mean of a normal; `MLPActorCritic` if None.
+        outputs being logits or the mean of a normal; `MLPActorCritic` if None. For a mixture
+        critic it gives values `[critic_heads]`, in the units that `critics.mixture_critic` states.
 
     Raises:
       TypeError: an action space or a network that PPO cannot serve, or no environment.
@@ -228,12 +246,15 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: Module | Non
 def _build(env: Environment, config: PPOConfig, network: Module | None, agents: tuple[int, ...]) -> Algorithm:
     params = env.default_params
     head = action_head(env.action_space(params))
+    critic = mixture_critic(config.critic_heads) if config.critic == "mixture" else single_critic()
     obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
     obs_shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
     own_network = network
     if network is None:
-        network = MLPActorCritic(head.num_outputs, config.hidden, config.activation, config.shared_trunk)
-    check_network(network, obs_shape, head.num_outputs)
+        network = MLPActorCritic(
+            head.num_outputs, config.hidden, config.activation, config.shared_trunk, critic.num_values
+        )
+    check_network(network, obs_shape, head.num_outputs, critic.num_values)
     num_rows = config.num_envs * config.num_steps * math.prod(agents)
     if num_rows % config.num_minibatches:
         raise ValueError(
@@ -251,7 +272,7 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
 
     def prepare_hparams(hparams: PPOHParams) -> PPOHParams:
         batch_size = jnp.shape(hparams.lr)[0] if jnp.ndim(hparams.lr) else None
-        discount = prepare(hparams.discount, config.num_steps, batch_size)
+        discount = critic.prepare(hparams.discount, config.num_steps, batch_size)
         others = {
             name: effective(name, getattr(hparams, name), PPOHParams.__dataclass_fields__[name].default, on)
             for name, on in active.items()
@@ -296,8 +317,9 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
         outputs, value = apply(policy.params, obs, 1 + batch_axes)
         _, next_value = apply(policy.params, next_obs, 1 + batch_axes)
         log_prob = head.log_prob(outputs, policy.log_std, steps.mask, steps.extras)
-        ended, done = steps.agent_terminated, parts.episode_ends(steps)
-        advantage, target = ugae(hparams.discount, hparams.lam, reward, value, next_value, ended, done)
+        done = parts.episode_ends(steps)
+        ended = done if config.time_limits == "terminal" else steps.agent_terminated
+        advantage, target = critic.estimate(hparams.discount, hparams.lam, reward, value, next_value, ended, done)
         weight = steps.active.astype(jnp.float32)
         if config.normalise_advantage == "batch":
             advantage = standardise(advantage, weight)
@@ -312,8 +334,9 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
             advantage = standardise(advantage, rows.weight)
         log_ratio = head.log_prob(outputs, log_std, rows.mask, rows.raw_action) - rows.log_prob
         policy_loss = clipped_surrogate(log_ratio, advantage, rows.weight, hparams.clip_eps)
-        value_loss = clipped_value_loss(value, rows.value, rows.target, rows.weight, hparams.value_clip)
-        entropy = weighted_mean(jnp.broadcast_to(head.entropy(outputs, log_std, rows.mask), value.shape), rows.weight)
+        value_loss = critic.loss(hparams.discount, value, rows.value, rows.target, rows.weight, hparams.value_clip)
+        entropy = head.entropy(outputs, log_std, rows.mask)
+        entropy = weighted_mean(jnp.broadcast_to(entropy, rows.weight.shape), rows.weight)
         total = policy_loss + hparams.value_coef * value_loss - hparams.entropy_coef * entropy
         outside = jnp.abs(jnp.expm1(log_ratio)) > hparams.clip_eps
         return total, {
@@ -371,7 +394,8 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
         if observations is not None:
             observations = update_statistics(observations, steps.obs, steps.active.astype(jnp.float32))
         policy = state.policy._replace(params=params, log_std=log_std, observations=observations)
-        metrics["explained_variance"] = explained_variance(samples.value, samples.target, samples.weight)
+        value, target = (critic.whole(hparams.discount, values) for values in (samples.value, samples.target))
+        metrics["explained_variance"] = explained_variance(value, target, samples.weight)
         metrics["learning_rate"] = lr
         metrics["reset_reuse"] = reused.astype(jnp.float32)
         return PPOState(policy, optimiser, carry, rewards, state.env_steps + steps_per_iteration), metrics
