@@ -149,12 +149,94 @@ def test_ugae_near_no_discounting_keeps_a_derived_bound(mu, eta):
     data[0][:] = 1.0
     curve = reference.curve("beta", length, mu=mu, eta=eta)
     exact = expected(curve, 1.0, *data)
-    # Gamma(t) is off by the quadrature's 4e-7 and by t roundings of a rate (2^-25 each); the scan rounds its sum, at
+    # Gamma(t) is off by the quadrature's 2^-24 and by t roundings of a rate (2^-25 each); the scan rounds its sum, at
     # most `length`, a few times a step, each 2^-24 of it.
     t = np.arange(length)
-    bound = np.sum(4e-7 + t * 2.0**-25) + 3 * length * length * 2.0**-24
+    bound = np.sum(2.0**-24 + t * 2.0**-25) + 3 * length * length * 2.0**-24
     for given_as in (BetaWeighted(mu, eta), prepare(BetaWeighted(mu, eta), length)):
         assert np.abs(np.asarray(jitted(given_as, 1.0, *data)[0]) - exact).max() <= bound
+
+
+def agreement(length, mu, eta, lam, seed):
+    """The two float32 forms and the exact targets of a random rollout, and bounds of their roundings alone."""
+    mu, eta, lam = (float(np.float32(value)) for value in (mu, eta, lam))
+    reward, value, next_value, terminated, done = rollout(seed, (length,), ends=0.002)
+    if seed % 2:
+        reward[:] = 1.0  # a constant reward adds up the errors of the curve
+    data = (lam, reward, value, next_value, terminated, done)
+    curve = reference.curve("beta", length, mu=mu, eta=eta)
+    exact = reference.ugae_by_lags(curve, lam, reward, next_value, terminated, done)
+    size = reference.ugae_by_lags(curve, lam, reward, next_value, terminated, done, power=0)
+    sizes_by_lag = reference.ugae_by_lags(curve, lam, reward, next_value, terminated, done, power=1)
+    prepared = prepare(BetaWeighted(mu, eta), length)
+    # With u = 2^-24: at every step back a term passes 6 roundings and a rate rounded once, 7 u; then it is one of Q
+    # weighed ones that are added, (Q + 2) u; the quadrature itself does not appear.
+    scan_bound = 2.0**-24 * (7 * sizes_by_lag + (len(prepared.rates) + 2) * size)
+    # Of `lag` multiplied lam; a curve rounded once, three products, and at most T terms added one after another.
+    lag_bound = 2.0**-24 * (sizes_by_lag + (length + 4) * size)
+    scan = np.asarray(jitted(prepared, *data)[1], np.float64)
+    lags = np.asarray(jitted(Tabulated(BetaWeighted(mu, eta).curve(length)), *data)[1], np.float64)
+    return scan, lags, exact, scan_bound, lag_bound
+
+
+ANY_LENGTH = {"length": st.sampled_from([32, 128, 512, 2048]), "lam": st.floats(0, 1), "seed": st.integers(0, 99)}
+
+
+@settings(max_examples=30)
+@given(mu=st.floats(0.5, 0.99), eta=st.floats(0, 2), **ANY_LENGTH)
+def test_mixture_scan_and_lag_form_agree_within_their_roundings(length, mu, eta, lam, seed):
+    scan, lags, exact, scan_bound, lag_bound = agreement(length, mu, eta, lam, seed)
+    assert np.all(np.abs(scan - exact) <= scan_bound)
+    assert np.all(np.abs(lags - exact) <= lag_bound)
+    assert np.all(np.abs(scan - lags) <= scan_bound + lag_bound)
+
+
+@pytest.mark.slow
+@settings(max_examples=400)
+@given(mu=st.floats(0.5, 0.99), eta=st.floats(0, 2), **ANY_LENGTH)
+def test_mixture_scan_and_lag_form_agree_within_their_roundings_everywhere(length, mu, eta, lam, seed):
+    scan, lags, _, scan_bound, lag_bound = agreement(length, mu, eta, lam, seed)
+    assert np.all(np.abs(scan - lags) <= scan_bound + lag_bound)
+
+
+@pytest.mark.parametrize("length", [32, 128, 512, pytest.param(2048, marks=pytest.mark.slow)])
+def test_the_number_of_nodes_limits_nothing(length):
+    """In float64 the nodes are within one float32 rounding of the curve, lag by lag, and so of any target."""
+    for mu in (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99):
+        for eta in (0.01, 0.1, 0.5, 1.0, 2.0):
+            form = BetaWeighted(np.float64(mu), np.float64(eta)).form()
+            rates, weights = form.mixture(length)
+            doubled = form.mixture(4 * length)
+            assert len(doubled[0]) >= 2 * len(rates) - 1
+            t = np.arange(length + 1)
+            errors = [np.abs(w @ r[:, None] ** t - form.curve(length)) for r, w in ((rates, weights), doubled)]
+            assert errors[0].max() < 2.0**-24
+            # Twice as many would be better still in float64, where there is something to gain.
+            assert errors[1].max() < 1e-12
+
+
+def test_twice_the_nodes_are_no_better_in_float32():
+    errors = np.zeros(2)
+    for mu, eta in [(0.5, 2.0), (0.7, 1.0), (0.9, 1.0), (0.95, 0.5), (0.99, 2.0)]:
+        for seed in (1, 3):
+            data = rollout(seed, (512,), ends=0.002)
+            data[0][:] = 1.0
+            curve = reference.curve("beta", 512, mu=float(np.float32(mu)), eta=eta)
+            exact = reference.ugae_by_lags(curve, 1.0, data[0], *data[2:])
+            for column, horizon in enumerate((512, 4 * 512)):
+                target = jitted(prepare(BetaWeighted(mu, eta), horizon), 1.0, *data)[1]
+                errors[column] += np.abs(np.asarray(target, np.float64) - exact).max() / np.abs(exact).max()
+    # Of ten sums of roundings each; had the nodes set the limit, there would be a factor of thousands.
+    assert errors[0] < 2.5 * errors[1]
+
+
+def test_the_fast_reference_is_the_double_loop():
+    reward, value, next_value, terminated, done = rollout(30, (40,), ends=0.05)
+    for lam in LAMS:
+        curve = reference.curve("beta", 40, mu=0.9, eta=0.5)
+        double_loop = reference.ugae(curve, lam, reward, value, next_value, terminated, done)[1]
+        fast = reference.ugae_by_lags(curve, lam, reward, next_value, terminated, done)
+        np.testing.assert_allclose(fast, double_loop, atol=1e-13)
 
 
 @pytest.mark.parametrize("lam", LAMS)
@@ -327,6 +409,53 @@ def test_gradients_through_beta_weights(eta, lam):
     ]
     np.testing.assert_allclose(reverse_slopes(mu, eta, lam, *data), differences, rtol=0.01)
     np.testing.assert_allclose(forward_slopes(mu, eta, lam, *data), differences, rtol=0.01)
+
+
+def assert_slopes_are_differences(length, mu, eta, lam, seed):
+    """By reverse and forward derivatives, against central differences in float64; rewards and values are positive."""
+    mu, eta, lam, step = *(float(np.float32(value)) for value in (mu, eta, lam)), 1e-5
+    reward, value, next_value, terminated, done = (
+        np.abs(x) if x.dtype != bool else x for x in rollout(seed, (length,))
+    )
+    reward = reward + np.float32(0.1)
+
+    def exact(mu, eta):
+        curve = reference.curve("beta", length, mu=mu, eta=eta)
+        return reference.ugae_by_lags(curve, lam, reward, next_value, terminated, done).sum()
+
+    differences = [
+        (exact(mu + step, eta) - exact(mu - step, eta)) / (2 * step),
+        (exact(mu, eta + step) - exact(mu, eta - step)) / (2 * step),
+    ]
+    data = (reward, value, next_value, terminated, done)
+    for slopes in (reverse_slopes(mu, eta, lam, *data), forward_slopes(mu, eta, lam, *data)):
+        assert np.all(np.isfinite(slopes))
+        # eta has no effect at lam = 0, and next to none near it: 1 % of the larger slope's scale then.
+        np.testing.assert_allclose(slopes, differences, rtol=0.01, atol=1e-6 * abs(differences[0]))
+
+
+@settings(max_examples=25)
+@given(
+    mu=st.floats(0.5, 0.99), eta=st.one_of(st.just(0.0), st.floats(0, 2)), lam=st.floats(0, 1), seed=st.integers(0, 9)
+)
+def test_slopes_are_differences_everywhere(mu, eta, lam, seed):
+    assert_slopes_are_differences(48, mu, eta, lam, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(mu=st.floats(0.5, 0.99), eta=st.one_of(st.just(0.0), st.floats(0, 2)), **ANY_LENGTH)
+def test_slopes_are_differences_at_every_length(length, mu, eta, lam, seed):
+    assert_slopes_are_differences(length, mu, eta, lam, seed)
+
+
+@pytest.mark.parametrize("mu", [0.0, 1e-6, 0.5, 0.9999, 1.0])
+@pytest.mark.parametrize("eta", [0.0, 1e-12, 1e-6, 1.0, 10.0])
+def test_slopes_are_finite_at_the_edges(mu, eta):
+    reward, value, next_value, terminated, done = rollout(31, (48,))
+    for lam in (0.0, 0.95, 1.0):
+        for slopes in (reverse_slopes, forward_slopes):
+            assert np.all(np.isfinite(slopes(mu, eta, lam, reward, value, next_value, terminated, done)))
 
 
 @pytest.mark.parametrize(
