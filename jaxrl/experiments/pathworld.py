@@ -1,0 +1,231 @@
+"""Pathworld: how well a discount that knows of no hazard values what an uncertain hazard leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxrl
+from envs.decision.pathworld import HAZARDS, Pathworld
+from jaxrl.experiments.study import Experiment, Study
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import pandas
+    import xarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The hazard, the paths, and the discounts that value them."""
+
+    mean_hazard: float = 0.05
+    """Mean of the hazard, uniform, exponential or constant; the matching hyperbolic discount has this k."""
+    num_paths: int = 15
+    """Paths 0, 1, ...: path i pays i after i^2 steps."""
+    gammas: tuple[float, ...] = (0.975, 0.95, 0.99)
+    """Rates of the exponential discounts."""
+    episodes: int = 4000
+    """Episodes that walk each path in the environment, to see that the exact values are its own."""
+
+    def __post_init__(self):
+        if not 0 < self.mean_hazard < 1:
+            raise ValueError(f"mean_hazard must lie in (0, 1), got {self.mean_hazard}")
+        for name, least in (("num_paths", 3), ("episodes", 2)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)}")
+        if len(set(self.gammas)) < len(self.gammas):
+            raise ValueError(f"gammas takes different values, got {' '.join(map(str, self.gammas))}")
+        for gamma in self.gammas:
+            jaxrl.Exponential(gamma)  # refuses what is out of range
+
+
+def run(settings: Settings, study: Study) -> None:
+    """Computes exact, simulated and discounted values, then writes two tables and a figure."""
+    values = study.compute("values", lambda: path_values(settings))
+    study.table("errors", errors(values), _ERRORS)
+    study.table("choices", choices(values), _CHOICES)
+    study.figure("pathworld", _figure(values))
+
+
+def path_values(settings: Settings) -> xarray.Dataset:
+    """What every path is worth, by every account.
+
+    Returns:
+      `exact`, `simulated` and its `standard_error` with the dims `(hazard, path)`, `estimate` with
+      `(hazard, discount, path)`, and the discounts' strings, `parameters (hazard, discount)`.
+    """
+    import xarray
+
+    tasks = {hazard: Pathworld(hazard, settings.num_paths) for hazard in HAZARDS}
+    horizon = (settings.num_paths - 1) ** 2
+    means, deviations, estimates, parameters = [], [], [], []
+    names: list[str] = []
+    for task in tasks.values():
+        discounts = _discounts(settings, task)
+        names = list(discounts)
+        parameters.append([str(discount) for discount in discounts.values()])
+        estimates.append([task.estimates(np.asarray(discount.curve(horizon))) for discount in discounts.values()])
+        simulated = np.asarray(_simulate(task, settings.mean_hazard, settings.episodes), np.float64)
+        means.append(simulated.mean(axis=1))
+        deviations.append(simulated.std(axis=1, ddof=1) / np.sqrt(settings.episodes))
+    exact = [task.values(settings.mean_hazard) for task in tasks.values()]
+    return xarray.Dataset(
+        {
+            "exact": (("hazard", "path"), np.array(exact)),
+            "simulated": (("hazard", "path"), np.array(means)),
+            "standard_error": (("hazard", "path"), np.array(deviations)),
+            "estimate": (("hazard", "discount", "path"), np.array(estimates)),
+            "parameters": (("hazard", "discount"), np.array(parameters)),
+        },
+        {"hazard": list(tasks), "discount": names, "path": np.arange(settings.num_paths)},
+    )
+
+
+def errors(values: xarray.Dataset) -> pandas.DataFrame:
+    """Mean squared error over the paths: a row for each hazard, a column for each discount."""
+    import pandas
+
+    rows = []
+    for hazard in values["hazard"].values:
+        at = values.sel(hazard=hazard)
+        row: dict[str, Any] = {"hazard": str(hazard)}
+        for discount in values["discount"].values:
+            row[str(discount)] = float(np.square(at["estimate"].sel(discount=discount) - at["exact"]).mean())
+        rows.append(row | {"(simulated)": float(np.square(at["simulated"] - at["exact"]).mean())})
+    return pandas.DataFrame(rows)
+
+
+def choices(values: xarray.Dataset) -> pandas.DataFrame:
+    """The path that each discount takes for the best, and how much less it really pays than the best one."""
+    import pandas
+
+    rows = []
+    for discount in ("(exact)", *values["discount"].values):
+        row: dict[str, Any] = {"discount": str(discount)}
+        for hazard in values["hazard"].values:
+            exact = values["exact"].sel(hazard=hazard).values
+            at = exact if discount == "(exact)" else values["estimate"].sel(hazard=hazard, discount=discount).values
+            chosen = int(np.argmax(at))
+            row[f"{hazard}: path"] = chosen
+            row[f"{hazard}: loss"] = float(exact.max() - exact[chosen])
+        rows.append(row)
+    return pandas.DataFrame(rows)
+
+
+def heuristic(mean: float) -> jaxrl.BetaWeighted:
+    """A Beta-weighted discount from its first step alone, as in the experiments that preceded UGAE.
+
+    Args:
+      mean: mu, in (0, 1).
+
+    Returns:
+      With p = (1 - mu) / mu and s = 1 - mu: alpha = 2 (p - s^2) / s^2 and beta = p alpha.
+
+    Source: the pathworld notebook of A. Kwiatkowski's fork of Stable-Baselines3 (2021).
+    """
+    odds, variance = (1 - mean) / mean, (1 - mean) ** 2
+    alpha = 2 * (odds - variance) / variance
+    beta = odds * alpha
+    return jaxrl.BetaWeighted(mu=alpha / (alpha + beta), eta=1 / beta)
+
+
+def _discounts(settings: Settings, task: Pathworld) -> dict[str, Any]:
+    lengths = np.arange(settings.num_paths) ** 2
+    weights = np.zeros(lengths[-1] + 1)
+    weights[lengths] = np.square(np.arange(settings.num_paths))  # the squared errors of the paths' values
+    survival = task.survival(np.arange(lengths[-1] + 1), settings.mean_hazard)
+    return {
+        "Beta, fitted": jaxrl.fit(survival, weights=weights),
+        "Beta, heuristic": heuristic(1 - settings.mean_hazard),
+        "hyperbolic": jaxrl.Hyperbolic(settings.mean_hazard),
+        **{f"exponential {gamma:g}": jaxrl.Exponential(gamma) for gamma in settings.gammas},
+    }
+
+
+def _simulate(task: Pathworld, mean_hazard: float, episodes: int) -> jax.Array:
+    """Undiscounted returns of whole episodes, `[num_paths, episodes]`."""
+    params = task.default_params.replace(mean_hazard=mean_hazard)  # pyright: ignore[reportAttributeAccessIssue]
+    reset_key, step_key = jax.random.split(jax.random.key(0))
+
+    @jax.jit
+    def play(path: jax.Array) -> jax.Array:
+        keys = jax.random.split(jax.random.fold_in(reset_key, path), episodes)
+        _, state = jax.vmap(task.reset_env, (0, None))(keys, params)
+
+        def step(t: jax.Array, carry: Any) -> Any:
+            state, alive, total = carry
+            keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(step_key, path), t), episodes)
+            _, state, reward, terminated, _ = jax.vmap(task.step_env, (0, 0, None, None))(keys, state, path, params)
+            return state, alive & ~terminated, total + jnp.where(alive, reward, 0.0)
+
+        start = (state, jnp.ones(episodes, bool), jnp.zeros(episodes))
+        return jax.lax.fori_loop(0, path * path + 1, step, start)[2]
+
+    return jnp.stack([play(path) for path in jnp.arange(task.num_paths)])
+
+
+def _figure(values: xarray.Dataset) -> matplotlib.figure.Figure:
+    """A picture for each hazard: the paths' exact values, simulated ones, and what each discount takes them for."""
+    from matplotlib.figure import Figure
+
+    from jaxrl.plotting import COLOURS, LINE_STYLES
+
+    hazards = values["hazard"].values
+    figure = Figure(figsize=(4.0 * len(hazards) + 1.6, 3.8), layout="constrained")
+    axes = figure.subplots(1, len(hazards), squeeze=False, sharey=True)[0]
+    paths = values["path"].values
+    for ax, hazard in zip(axes, hazards, strict=True):
+        at = values.sel(hazard=hazard)
+        ax.plot(paths, at["exact"], color="black", linewidth=2.2, label="exact")
+        ax.errorbar(
+            paths,
+            at["simulated"],
+            1.96 * at["standard_error"],
+            color="black",
+            linestyle="none",
+            marker="o",
+            markersize=3.5,
+            capsize=2,
+            label="simulated",
+        )
+        for index, discount in enumerate(values["discount"].values):
+            ax.plot(
+                paths,
+                at["estimate"].sel(discount=discount),
+                color=COLOURS[index % len(COLOURS)],
+                linestyle=LINE_STYLES[index % len(LINE_STYLES)],
+                linewidth=1.5,
+                label=str(discount),
+            )
+        ax.set_title(f"{hazard} hazard")
+        ax.set_xlabel("path (pays i after i² steps)")
+        ax.grid(True, color="0.9", linewidth=0.8)
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("value")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside right upper")
+    return figure
+
+
+_ERRORS = (
+    "Mean squared error, over the paths, of the value that an agent which knows of no hazard gives to a path, "
+    "Gamma(i^2) i, against what the path really pays on average. 'Fitted' Beta weights minimise it for each hazard, "
+    "'heuristic' ones follow from the mean discount alone; the last column is of simulated episodes: sampling error."
+)
+_CHOICES = (
+    "The path with the highest value by each account, and how much less it really pays than the best one. A different "
+    "question from the error: a discount may be wrong about every value and still rank the paths well."
+)
+
+EXPERIMENT = Experiment(
+    "pathworld",
+    "Errors of discounts that stand for an uncertain hazard, against exact values.",
+    Settings,
+    run,
+)
