@@ -50,7 +50,7 @@ format: $(call stamp,dev)  ## let ruff fix and format what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-notebook: $(call stamp,test)  ## run the quickstart notebook at small size
+notebook: $(call stamp,test)  ## run the notebooks at small size
 	JAXRL_NOTEBOOK_SMALL=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=1200 -W ignore notebooks
 
 clean:  ## remove the virtual environment, caches and what runs wrote

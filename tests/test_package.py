@@ -137,6 +137,18 @@ def test_notebooks_are_stored_without_outputs():
             assert not cell.get("outputs"), f"{path.name} was saved with outputs"
 
 
+def test_notebooks_begin_alike_and_have_a_small_size():
+    begins = set()
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        cells = json.loads(path.read_text())["cells"]
+        assert f"blob/main/notebooks/{path.name}" in "".join(cells[0]["source"]), f"{path.name} opens another in Colab"
+        first = "".join(next(cell["source"] for cell in cells if cell["cell_type"] == "code"))
+        begin, small, sizes = first.partition('SMALL = os.environ.get("JAXRL_NOTEBOOK_SMALL") == "1"')
+        assert small and " if SMALL else " in sizes, path.name
+        begins.add(begin)
+    assert len(begins) == 1
+
+
 def test_what_is_imported_is_what_is_declared():
     imported = set()
     for path in [*(ROOT / "jaxrl").rglob("*.py"), *(ROOT / "envs").rglob("*.py")]:
