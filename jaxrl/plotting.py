@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from jaxrl.plotting_discounts import discount_curves, discount_overview
+from jaxrl.plotting_style import COLOURS, LINE_STYLES, MOST_LINES, axes, finish, require_few, style
 from jaxrl.statistics import Interval, bootstrap_interval, iqm, performance_profile
 
 if TYPE_CHECKING:
@@ -17,12 +19,7 @@ if TYPE_CHECKING:
 
     from jaxrl.results import Result
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; yellow, faint on white, is left out.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-LINE_STYLES = ("-", "--", "-.", ":")
-MOST_LINES = len(COLOURS) * len(LINE_STYLES)
 RUN_DIMS = ("seed", "env_step")
-SUFFIXES = (".png", ".pdf", ".svg", ".jpg")
 UNITS = {
     "return": "return per episode",
     "return_sampled": "return per episode, sampled actions",
@@ -34,7 +31,15 @@ UNITS = {
     "approx_kl": "approximate KL divergence (nats)",
 }
 
-__all__ = ["discount_curves", "learning_curves", "performance_profiles"]
+__all__ = [
+    "COLOURS",
+    "LINE_STYLES",
+    "MOST_LINES",
+    "discount_curves",
+    "discount_overview",
+    "learning_curves",
+    "performance_profiles",
+]
 
 
 def learning_curves(
@@ -74,8 +79,8 @@ def learning_curves(
         raise ValueError(f"metric is {metric!r}; there are {known}.")
     env_steps = np.asarray(metrics["env_step"].values)
     groups, pooled = _groups(_without_failures(metrics, metric), hue)
-    _require_few(len(groups), "choose a hue= that pools some, or select from the metrics")
-    ax = _axes(ax, path)
+    require_few(len(groups), "choose a hue= that pools some, or select from the metrics")
+    ax = axes(ax, path)
     for index, (label, values) in enumerate(groups.items()):
         finite = np.isfinite(values)
         band = _band(values, finite, confidence, num_resamples)
@@ -86,42 +91,7 @@ def learning_curves(
     over = f" over {' and '.join(pooled)}" if pooled else ""
     ax.set_title(f"interquartile mean of {runs} runs{over}, {confidence:.0%} interval", fontsize="medium")
     title = hue if hue is not None else ", ".join(_coordinates(metrics[metric]))
-    return _finish(ax, path, title or None)
-
-
-def discount_curves(
-    discounts: Sequence[Any] | Mapping[str, Any],
-    horizon: int,
-    *,
-    ax: matplotlib.axes.Axes | None = None,
-    path: str | Path | None = None,
-) -> matplotlib.axes.Axes:
-    """The weight of a reward against its delay, a line per discount.
-
-    Args:
-      discounts: numbers, strings or Discounts; a mapping gives them labels of their own.
-      horizon: the longest delay drawn, in steps.
-      ax, path: as for `learning_curves`.
-
-    Returns:
-      The axes.
-
-    Raises:
-      ValueError: more lines than can be told apart, or what is no discount.
-    """
-    from jaxrl.discounting import as_discount
-
-    named = discounts if isinstance(discounts, Mapping) else {str(as_discount(value)): value for value in discounts}
-    _require_few(len(named), "draw fewer of them")
-    ax = _axes(ax, path)
-    for index, (label, value) in enumerate(named.items()):
-        curve = np.asarray(as_discount(value).curve(horizon))
-        ax.plot(np.arange(horizon + 1), curve, label=label, **_style(index))
-    ax.set_xlabel("delay t (steps)")
-    ax.set_ylabel("discount weight \N{GREEK CAPITAL LETTER GAMMA}(t)")
-    ax.set_xlim(0, horizon)
-    ax.set_ylim(0, 1.02)
-    return _finish(ax, path, None)
+    return finish(ax, path, title or None)
 
 
 def performance_profiles(
@@ -150,19 +120,19 @@ def performance_profiles(
     """
     if not scores:
         raise ValueError("scores is empty; it takes at least one array of scores with its label.")
-    _require_few(len(scores), "draw fewer of them")
+    require_few(len(scores), "draw fewer of them")
     if thresholds is None:
         everything = np.concatenate([np.asarray(value, dtype=np.float64).ravel() for value in scores.values()])
         thresholds = np.linspace(everything.min(), everything.max(), 101)
     levels = np.asarray(thresholds, dtype=np.float64)
-    ax = _axes(ax, path)
+    ax = axes(ax, path)
     for index, (name, value) in enumerate(scores.items()):
         profile = performance_profile(value, levels, confidence=confidence)
         _line(ax, index, levels, profile, name)
     ax.set_xlabel(f"threshold ({label})")
     ax.set_ylabel("share of runs above the threshold")
     ax.set_ylim(-0.02, 1.02)
-    return _finish(ax, path, None)
+    return finish(ax, path, None)
 
 
 def _without_failures(metrics: xarray.Dataset, metric: str) -> xarray.DataArray:
@@ -228,41 +198,14 @@ def _band(values: np.ndarray, finite: np.ndarray, confidence: float, num_resampl
     return Interval(*(np.array(part) for part in zip(*points, strict=True)))
 
 
-def _require_few(count: int, remedy: str) -> None:
-    if count > MOST_LINES:
-        raise ValueError(f"{count} lines cannot be told apart, {MOST_LINES} can: {remedy}.")
-
-
-def _axes(ax: matplotlib.axes.Axes | None, path: str | Path | None) -> matplotlib.axes.Axes:
-    if path is not None and Path(path).suffix.lower() not in SUFFIXES:
-        raise ValueError(f"path is {str(path)!r}; a picture's name ends in {', '.join(SUFFIXES)}.")
-    if ax is not None:
-        return ax
-    if path is not None:  # only a file: no window, whatever the backend
-        from matplotlib.figure import Figure
-
-        return Figure(figsize=(6.4, 4.2), layout="constrained").subplots()
-    from matplotlib import pyplot
-
-    return pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")[1]
-
-
-def _style(index: int) -> dict[str, Any]:
-    return {
-        "color": COLOURS[index % len(COLOURS)],
-        "linestyle": LINE_STYLES[(index % len(COLOURS) + index // len(COLOURS)) % len(LINE_STYLES)],
-        "linewidth": 1.8,
-    }
-
-
 def _line(ax: matplotlib.axes.Axes, index: int, x: np.ndarray, band: Interval, label: str | None) -> None:
-    style = _style(index)
+    look = style(index)
     marker = "o" if len(x) == 1 else None
-    ax.plot(x, band.value, label=label, marker=marker, **style)
+    ax.plot(x, band.value, label=label, marker=marker, **look)
     if len(x) == 1:
-        ax.errorbar(x, band.value, [band.value - band.low, band.high - band.value], color=style["color"], capsize=3)
+        ax.errorbar(x, band.value, [band.value - band.low, band.high - band.value], color=look["color"], capsize=3)
     else:
-        ax.fill_between(x, band.low, band.high, color=style["color"], alpha=0.18, linewidth=0)
+        ax.fill_between(x, band.low, band.high, color=look["color"], alpha=0.18, linewidth=0)
 
 
 def _scale_steps(ax: matplotlib.axes.Axes, env_steps: np.ndarray) -> None:
@@ -272,19 +215,3 @@ def _scale_steps(ax: matplotlib.axes.Axes, env_steps: np.ndarray) -> None:
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     if len(env_steps) > 1:
         ax.set_xlim(min(0, env_steps[0]), env_steps[-1])
-
-
-def _finish(ax: matplotlib.axes.Axes, path: str | Path | None, title: str | None) -> matplotlib.axes.Axes:
-    ax.grid(True, color="0.9", linewidth=0.8)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
-    lines = ax.get_legend_handles_labels()[0]
-    if len(lines) > 8:
-        ax.legend(title=title, frameon=False, fontsize="small", handlelength=3, loc="upper left", bbox_to_anchor=(1, 1))
-    elif lines:
-        ax.legend(title=title, frameon=False, fontsize="small", handlelength=3)
-    if path is not None:
-        file = Path(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        ax.figure.savefig(file, dpi=150)  # pyright: ignore[reportAttributeAccessIssue]
-    return ax

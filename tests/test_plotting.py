@@ -9,7 +9,11 @@ import scipy.stats
 from matplotlib.figure import Figure
 from PIL import Image
 
+from jaxrl import discount_properties as properties
 from jaxrl import plotting, statistics
+from jaxrl.discounting import as_discount
+from jaxrl.hazards import UniformHazard
+from jaxrl.plotting_style import style
 from jaxrl.results import Result, metrics_dataset
 
 LRS, DISCOUNTS = (3e-4, 1e-3), ("exp:gamma=0.98", "hyperbolic:k=0.02")
@@ -99,7 +103,7 @@ def test_the_runs_left_out_are_those_that_the_table_leaves_out(ax, values):
 def test_lines_differ_in_colour_and_style(ax, values):
     plotting.learning_curves(result_of(values), ax=ax)
     assert len({line.get_color() for line in ax.lines}) == len({line.get_linestyle() for line in ax.lines}) == 4
-    looks = [tuple(plotting._style(index).values()) for index in range(plotting.MOST_LINES)]
+    looks = [tuple(style(index).values()) for index in range(plotting.MOST_LINES)]
     assert len(set(looks)) == plotting.MOST_LINES
 
 
@@ -151,3 +155,46 @@ def test_discount_curves(ax):
     assert labels(ax) == ["exp:gamma=0.9", "hyperbolic:k=0.5"]
     named = plotting.discount_curves({"steep": 0.5}, horizon=3, ax=Figure().subplots())
     assert labels(named) == ["steep"]
+
+
+FAMILIES = ["exp:gamma=0.99", "beta:mu=0.99,eta=0.5", "hyperbolic:k=0.0101", "quasi:beta=0.7,gamma=0.995", "fixed:100"]
+
+
+def test_discount_overview_shows_what_the_properties_say(tmp_path):
+    file = tmp_path / "new" / "discounts.png"
+    figure = plotting.discount_overview(FAMILIES, 400, path=file)
+    curves, rates, shares = figure.axes
+    drawn = [line for line in curves.lines if not str(line.get_label()).startswith("_")]
+    assert [line.get_label() for line in drawn] == [
+        "exp:gamma=0.99: effective horizon 99 steps",
+        "beta:mu=0.99,eta=0.5: effective horizon 340 steps",
+        "hyperbolic:k=0.0101: effective horizon infinite",
+        "quasi:beta=0.7,gamma=0.995: effective horizon 199 steps",
+        "fixed:horizon=100: effective horizon 63 steps",
+    ]
+    assert len(figure.legends) == 1
+    low, high = rates.get_ylim()
+    assert 0.9 < low < 0.99 and high > 1  # the end of the fixed horizon leaves room for the rest
+    dots = [line for line in curves.lines if line.get_marker() == "o"]
+    assert [np.ravel(dot.get_xdata())[0] for dot in dots] == [99, 340, 199, 63]
+    for line, text in zip(drawn, FAMILIES, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), as_discount(text).curve(400))
+    for line, text in zip(rates.lines, FAMILIES, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), properties.one_step_rates(text, 400))
+    bars: Any = shares.patches
+    widths = np.reshape([bar.get_width() for bar in bars], (3, len(FAMILIES))).T
+    np.testing.assert_allclose(widths, [properties.future_shares(text) for text in FAMILIES], rtol=1e-6)
+    assert [label.get_text() for label in shares.get_yticklabels()] == [str(as_discount(text)) for text in FAMILIES]
+    with Image.open(file) as picture:
+        assert picture.size == (1650, 990)
+
+
+def test_discount_overview_takes_what_has_only_a_curve_and_refuses_the_rest():
+    figure = plotting.discount_overview({"unsure": UniformHazard(0, 0.1)}, 50)
+    assert labels(figure.axes[0]) == ["unsure"]
+    with pytest.raises(ValueError, match="discounts takes 1 to 7 discounts, got 0"):
+        plotting.discount_overview([], 50)
+    with pytest.raises(ValueError, match="a picture's name ends in"):
+        plotting.discount_overview([0.9], 50, path="x.docx")
+    with pytest.raises(ValueError, match="boundaries takes three delays"):
+        plotting.discount_overview([0.9], 50, boundaries=(1, 2))  # pyright: ignore[reportArgumentType]

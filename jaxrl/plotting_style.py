@@ -1,0 +1,68 @@
+"""How every picture looks: colours, lines, axes, legends, files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+
+# Okabe and Ito's colours, which colour-blind readers tell apart; yellow, faint on white, is left out.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LINE_STYLES = ("-", "--", "-.", ":")
+MOST_LINES = len(COLOURS) * len(LINE_STYLES)
+SUFFIXES = (".png", ".pdf", ".svg", ".jpg")
+
+
+def require_few(count: int, remedy: str) -> None:
+    """Refuse more lines than can be told apart."""
+    if count > MOST_LINES:
+        raise ValueError(f"{count} lines cannot be told apart, {MOST_LINES} can: {remedy}.")
+
+
+def require_picture(path: str | Path) -> None:
+    """Refuse a file name that is no picture's."""
+    if Path(path).suffix.lower() not in SUFFIXES:
+        raise ValueError(f"path is {str(path)!r}; a picture's name ends in {', '.join(SUFFIXES)}.")
+
+
+def axes(ax: matplotlib.axes.Axes | None, path: str | Path | None) -> matplotlib.axes.Axes:
+    """The axes to draw on: those given, or those of a new figure."""
+    if path is not None:
+        require_picture(path)
+    if ax is not None:
+        return ax
+    if path is not None:  # only a file: no window, whatever the backend
+        from matplotlib.figure import Figure
+
+        return Figure(figsize=(6.4, 4.2), layout="constrained").subplots()
+    from matplotlib import pyplot
+
+    return pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")[1]
+
+
+def style(index: int) -> dict[str, Any]:
+    """Colour and line style of the line at a position, which differ together."""
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": LINE_STYLES[(index % len(COLOURS) + index // len(COLOURS)) % len(LINE_STYLES)],
+        "linewidth": 1.8,
+    }
+
+
+def finish(ax: matplotlib.axes.Axes, path: str | Path | None, title: str | None) -> matplotlib.axes.Axes:
+    """Grid, spines and legend; and the file, if one is asked for."""
+    ax.grid(True, color="0.9", linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    lines = ax.get_legend_handles_labels()[0]
+    if len(lines) > 8:
+        ax.legend(title=title, frameon=False, fontsize="small", handlelength=3, loc="upper left", bbox_to_anchor=(1, 1))
+    elif lines:
+        ax.legend(title=title, frameon=False, fontsize="small", handlelength=3)
+    if path is not None:
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        ax.figure.savefig(file, dpi=150)  # pyright: ignore[reportAttributeAccessIssue]
+    return ax
