@@ -1,11 +1,17 @@
 """Studies over the public API, each in one short file: `jaxrl experiment NAME`."""
 
-from jaxrl.experiments import pathworld, preference_reversal, ugae_vs_monte_carlo
+from jaxrl.experiments import estimator_bias, mixture_critic, pathworld, preference_reversal, ugae_vs_monte_carlo
 from jaxrl.experiments.study import Experiment, Study, StudyError, run_experiment
 
 __all__ = ["EXPERIMENTS", "Experiment", "Study", "StudyError", "run_experiment"]
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for experiment in (ugae_vs_monte_carlo.EXPERIMENT, preference_reversal.EXPERIMENT, pathworld.EXPERIMENT)
+    for experiment in (
+        ugae_vs_monte_carlo.EXPERIMENT,
+        estimator_bias.EXPERIMENT,
+        mixture_critic.EXPERIMENT,
+        preference_reversal.EXPERIMENT,
+        pathworld.EXPERIMENT,
+    )
 }
