@@ -18,7 +18,7 @@ HYPERBOLIC, EXPONENTIAL = "hyperbolic:k=0.01", "exp:gamma=0.99"
 
 
 def test_hyperbolic_preferences_differ_and_exponential_ones_do_not() -> None:
-    frame = preferences(preference_reversal.Settings()).set_index(["discount", "tax"])
+    frame: Any = preferences(preference_reversal.Settings()).set_index(["discount", "tax"])
     plans, fresh, differ = frame["plan at t=0"], frame["afresh at t=99"], frame["differ"]
     for tax in (0.01, 0.1):
         assert (plans[HYPERBOLIC, tax], fresh[HYPERBOLIC, tax], differ[HYPERBOLIC, tax]) == ("later", "switch", "yes")
@@ -43,7 +43,7 @@ def test_hyperbolic_preferences_differ_and_exponential_ones_do_not() -> None:
 
 def test_no_exponential_is_said_to_differ() -> None:
     rates = tuple(f"exp:gamma={gamma:.4f}" for gamma in np.linspace(0.99, 1.0, 41))
-    frame = preferences(preference_reversal.Settings(discounts=rates, tax=(0.0, 0.01, 0.1)))
+    frame: Any = preferences(preference_reversal.Settings(discounts=rates, tax=(0.0, 0.01, 0.1)))
     assert set(frame["differ"]) == {"no", "by the tax"}
     assert set(frame["differ"][frame["tax"] == 0.0]) <= {"no"}
 
@@ -71,7 +71,7 @@ def test_behaviour_counts_what_happened() -> None:
         {"chose_later_sampled": (dims, commits[None, None]), "switched_sampled": (dims, switches[None, None])},
         {"discount": [HYPERBOLIC], "env.tax": [0.01], "seed": [0, 1], "env_step": [100, 200, 300]},
     )
-    row = behaviour(metrics, settings).iloc[0]
+    row: Any = behaviour(metrics, settings).iloc[0]
     assert (row["most reversals"], row["at step"]) == (0.75, 200)
     assert row["reversals at the end"].startswith("0.38 [0.00, 0.75]")  # 0.375, between the two seeds
     assert row["commits at the end"].startswith("0.50 [0.00, 1.00]")
@@ -98,16 +98,15 @@ def test_settings_of_preference_reversal_are_checked(settings: dict[str, Any], s
 
 
 SMALL = preference_reversal.Settings(
-    discounts=(EXPONENTIAL, "hyperbolic:k=0.3"),
+    discounts=(EXPONENTIAL, "hyperbolic:k=0.4"),
     tax=(0.1,),
     sooner_step=3,
     later_step=6,
     seeds=8,
     env_steps=28_000,
-    evals=5,
+    evals=25,
     eval_episodes=16,
-    lr=1e-2,
-    num_envs=16,
+    num_envs=32,
 )
 
 
@@ -118,8 +117,8 @@ def test_a_small_run_of_preference_reversal(tmp_path: Path, capsys: pytest.Captu
     assert {"preferences.md", "behaviour.csv", "preference_reversal.png"} <= {
         f.name for f in (tmp_path / "run").iterdir()
     }
-    frame = pandas.read_csv(tmp_path / "run" / "behaviour.csv").set_index("discount")
-    patient, hyperbolic = frame.loc[EXPONENTIAL], frame.loc["hyperbolic:k=0.3"]
+    frame: Any = pandas.read_csv(tmp_path / "run" / "behaviour.csv").set_index("discount")
+    patient, hyperbolic = frame.loc[EXPONENTIAL], frame.loc["hyperbolic:k=0.4"]
     assert hyperbolic["naive"] == "reverses" and hyperbolic["foreseeing"] == "sooner"
     # Both are averages over 8 seeds and 16 episodes each; an undecided policy reverses in a quarter of its episodes.
     assert hyperbolic["most reversals"] > 0.1 and patient["seeds still reversing"] == "0 of 8"
@@ -139,7 +138,9 @@ def values() -> xarray.Dataset:
 
 def test_the_published_errors() -> None:
     """To three digits; the simulation plays no part in them."""
-    found = pathworld.errors(pathworld.path_values(pathworld.Settings(episodes=2))).set_index("hazard").loc["uniform"]
+    found: Any = (
+        pathworld.errors(pathworld.path_values(pathworld.Settings(episodes=2))).set_index("hazard").loc["uniform"]
+    )
     wanted = {
         "Beta, heuristic": 0.0431,
         "hyperbolic": 0.2473,
@@ -153,7 +154,7 @@ def test_the_published_errors() -> None:
 
 def test_fitted_weights_are_the_best(values: xarray.Dataset) -> None:
     """Zero error where the hazard is exponential (hyperbolic) or constant (exponential), nowhere worse than others."""
-    errors = pathworld.errors(values).set_index("hazard")
+    errors: Any = pathworld.errors(values).set_index("hazard")
     others = errors.drop(columns=["Beta, fitted", "(simulated)"])
     # Curves are float32: values of up to 2 are off by 1e-7 or so, and the fit stops at that.
     assert np.all(errors["Beta, fitted"] <= others.min(axis=1) + 1e-10)
@@ -163,13 +164,14 @@ def test_fitted_weights_are_the_best(values: xarray.Dataset) -> None:
 
 
 def test_simulated_values_agree_with_exact_ones(values: xarray.Dataset) -> None:
-    off = np.abs(values["simulated"] - values["exact"]).values
-    assert np.all(off <= 4.5 * values["standard_error"].values + 1e-12)  # 15 of them: 1e-4 in all
-    assert np.all(off[:, 0] == 0) and values["standard_error"].max() < 0.12
+    error = values["standard_error"].values
+    off = np.abs(values["simulated"].values - values["exact"].values)
+    assert np.all(off <= 4.5 * error + 1e-12)  # 15 of them: 1e-4 in all
+    assert np.all(off[:, 0] == 0) and np.all(error < 0.12)
 
 
 def test_choices_lose_what_they_say(values: xarray.Dataset) -> None:
-    frame = pathworld.choices(values).set_index("discount")
+    frame: Any = pathworld.choices(values).set_index("discount")
     exact = values["exact"].sel(hazard="uniform").values
     assert frame["uniform: path"]["(exact)"] == np.argmax(exact) and frame["uniform: loss"]["(exact)"] == 0
     chosen = frame["uniform: path"]["exponential 0.95"]
