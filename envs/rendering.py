@@ -12,6 +12,7 @@ from envs.control.cartpole import CartPole
 from envs.control.mountain_car import MountainCar
 from envs.control.mountain_car_continuous import MountainCarContinuous
 from envs.control.pendulum import Pendulum
+from envs.wrappers import TimeFeature
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,6 +42,7 @@ class Scene:
         Raises:
           ValueError: there is no drawing of this environment.
         """
+        env = env.inner if isinstance(env, TimeFeature) else env
         if type(env) not in _SCENES:
             raise ValueError(f"{type(env).__name__} cannot be drawn; what can is {', '.join(drawable())}.")
         from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -12,7 +12,7 @@ import pytest
 
 import envs
 import jaxrl
-from envs import base, probes, wrappers
+from envs import base, probes, rendering, wrappers
 from envs.base import spaces
 from envs.wrappers import time_feature
 from jaxrl.rollout import reset_all, rollout
@@ -142,6 +142,13 @@ def test_what_the_inner_environment_offers_is_kept() -> None:
     assert cartpole.name == "time_feature(cartpole)" and cartpole.num_actions == 2
     assert cartpole == twin and hash(cartpole) == hash(twin) and cartpole != time_feature(inner)
     assert dataclasses.is_dataclass(cartpole)
+
+
+def test_it_is_drawn_as_the_inner_environment() -> None:
+    inner = envs.make("cartpole")
+    _, state = inner.reset_env(jax.random.key(0), inner.default_params)
+    picture = rendering.frame(time_feature(inner), state, inner.default_params)
+    np.testing.assert_array_equal(picture, rendering.frame(inner, state, inner.default_params))
 
 
 def test_a_rollout_restarts_the_time() -> None:

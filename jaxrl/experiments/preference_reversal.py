@@ -276,12 +276,12 @@ _PREFERENCES = (
 _BEHAVIOUR = (
     "Policies trained by PPO with lam = 1 on whole episodes, so that advantages are returns under the discount itself; "
     "rates are of episodes with sampled actions, brackets 95 % bootstrap intervals over seeds. A reversal commits to "
-    "the later reward and then switches, which an undecided policy does by chance in a quarter of its episodes. 'naive' "
-    "takes the plan at t = 0 for granted, 'foreseeing' knows the second choice. A policy gradient weighs the first "
-    "choice by what the policy itself goes on to do, so once it switches more often than the figure's dotted line says, "
-    "committing no longer pays, and reversals fade: the slower, the smaller the tax, which is all that foresight gains. "
-    "A seed still reverses if it does in more than half of its last episodes: if its first choice has become all but "
-    "certain before, hardly an episode tries the other, and the gradient that remains is small."
+    "the later reward and then switches, which an undecided policy does by chance in a quarter of its episodes. "
+    "'naive' takes the plan at t = 0 for granted, 'foreseeing' knows the second choice. A policy gradient weighs the "
+    "first choice by what the policy itself goes on to do, so once it switches more often than the figure's dotted "
+    "line says, committing no longer pays, and reversals fade: the slower, the smaller the tax, which is all that "
+    "foresight gains. A seed still reverses if it does in more than half of its last episodes: if its first choice has "
+    "become all but certain before, hardly an episode tries the other, and the gradient that remains is small."
 )
 
 EXPERIMENT = Experiment(
