@@ -13,9 +13,6 @@ from jaxrl.discounting import Family, Prepared, as_discount, prepare
 from jaxrl.losses import clipped_value_loss
 from jaxrl.mixtures import with_nodes
 
-# A head's value looks beyond the rollout, so that few nodes have to stand for the curve over more than one.
-ROLLOUTS_OF_MIXTURE = 8
-
 
 class Critic(NamedTuple):
     """What an algorithm does with its network's values `V`, `[*B]` or `[*B, K]`.
@@ -56,11 +53,15 @@ def mixture_critic(num_heads: int) -> Critic:
     sum_k s_k (u_k - target_k)^2 / 2, which bounds half the squared error of V by Jensen's inequality, most tightly
     where the heads' errors are of the size of their horizons. Values are clipped head by head, in these units. A
     discount of fewer exponentials leaves the other heads at a weight of 0.
+
+    The exponentials stand for the curve over one rollout; beyond it the slowest one sets the tail, an exponential one
+    even where the curve itself has an infinite sum. Over 8 rollouts in place of one the slowest rate, whose head learns
+    last, comes some 5 times closer to 1, with which CartPole was learned worse.
     """
 
     def prepare_heads(discount: Any, horizon: int, batch_size: int | None) -> Prepared:
         prepared = prepare(discount, horizon, batch_size)
-        return with_nodes(prepared, num_heads, ROLLOUTS_OF_MIXTURE * horizon, _name(discount))
+        return with_nodes(prepared, num_heads, horizon, _name(discount))
 
     def estimate(
         discount: Prepared, lam: Any, reward: jax.Array, value: jax.Array, next_value: jax.Array, *ends: jax.Array
@@ -86,7 +87,7 @@ def mixture_critic(num_heads: int) -> Critic:
 
 def head_sizes(discount: Prepared) -> jax.Array:
     """`[K]`: the horizon of each exponential of a mixture, as a multiple of the whole mixture's."""
-    steps = jnp.arange(ROLLOUTS_OF_MIXTURE * discount.horizon)
+    steps = jnp.arange(discount.horizon)
     horizons = jnp.sum(jnp.asarray(discount.rates)[:, None] ** steps, axis=1)
     return horizons / jnp.sum(discount.weights * horizons)
 

@@ -12,7 +12,6 @@ import numpy as np
 
 import jaxrl
 from jaxrl.advantages import mixture_ugae, ugae
-from jaxrl.algorithms.critics import ROLLOUTS_OF_MIXTURE
 from jaxrl.discounting import Discount, Prepared, prepare
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.mixtures import with_nodes
@@ -234,7 +233,7 @@ def _prepared(discount: Discount, critic: str, settings: Settings) -> Prepared |
         return prepared
     if prepared.rates is None or prepared.lags is not None:
         return None
-    return with_nodes(prepared, settings.heads, ROLLOUTS_OF_MIXTURE * settings.num_steps)
+    return with_nodes(prepared, settings.heads, settings.num_steps)
 
 
 def _estimator(discount: Prepared, critic: str) -> Callable[..., jax.Array]:
