@@ -1,0 +1,1 @@
+"""Crowds: pedestrians with hard bodies, their senses, their rewards and the scenes in which they walk."""
