@@ -1,13 +1,15 @@
 """Environments as pure JAX functions, behind one contract.
 
 `make(name)` builds one, `names()` lists them, `check(env)` tests anyone's. `Environment`,
-`EnvParams`, `EnvState` and `spaces` are what an environment of one's own is made of.
+`EnvParams`, `EnvState` and `spaces` are what an environment of one's own is made of. `wrappers`
+makes environments from environments, `probes` has tiny ones with closed-form values.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from envs import probes, wrappers
     from envs.base import Environment, EnvParams, EnvState, MetricRule, spaces
     from envs.checking import ContractError, check
     from envs.registry import make, names
@@ -21,7 +23,9 @@ __all__ = [
     "check",
     "make",
     "names",
+    "probes",
     "spaces",
+    "wrappers",
 ]
 
 _HOME = {
@@ -35,10 +39,13 @@ _HOME = {
     "names": "envs.registry",
     "spaces": "envs.base",
 }
+_MODULES = ("probes", "wrappers")
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for: `import envs` alone loads neither JAX nor gymnax."""
+    if name in _MODULES:
+        return importlib.import_module(f"envs.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'envs' has no attribute {name!r}")
     value = vars(importlib.import_module(_HOME[name]))[name]

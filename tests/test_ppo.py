@@ -182,3 +182,8 @@ def test_a_network_that_has_no_hash_is_refused() -> None:
 
     with pytest.raises(TypeError, match="network must be hashable"):
         jaxrl.ppo(envs.make("cartpole"), network=Listed([8]))
+
+
+def test_a_config_that_is_none_of_ppo_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"config must be a PPOConfig, such as PPOConfig\(num_envs=8\), got dict"):
+        jaxrl.ppo(envs.make("cartpole"), {"num_envs": 8})  # type: ignore[arg-type]

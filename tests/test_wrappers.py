@@ -182,6 +182,16 @@ def test_it_trains_evaluates_and_saves(tmp_path: Any) -> None:
     np.testing.assert_array_equal(again.metrics["return"], result.metrics["return"])
 
 
+def test_a_result_on_it_loads_without_the_algorithm(tmp_path: Any) -> None:
+    env = envs.wrappers.time_feature(envs.make("cartpole"))
+    algo = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,)))
+    result = jaxrl.train(algo, env_steps=16, seeds=1, evals=1, eval_episodes=2, progress=False, out=tmp_path / "run")
+    again = jaxrl.load_result(tmp_path / "run")
+    assert again.algo is not None and again.algo.step is algo.step
+    obs = jnp.ones(5)
+    np.testing.assert_array_equal(again.policy(seed=0)(obs), result.policy(seed=0)(obs))
+
+
 def test_what_it_refuses() -> None:
     with pytest.raises(TypeError, match=r"takes an environment, such as envs\.make\('cartpole'\), not 'cartpole'"):
         time_feature("cartpole")  # type: ignore[arg-type]

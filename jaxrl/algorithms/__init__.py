@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import envs
 from envs import registry
 from envs.adapters.gymnax import GymnaxEnvironment
+from envs.base import Environment
 from jaxrl.algorithms.base import Algorithm
 
 
@@ -61,20 +62,31 @@ def build(spec: Mapping[str, Any]) -> Algorithm:
     Raises:
       ValueError, TypeError, ImportError: it cannot be built here.
     """
-    environment = spec["environment"]
-    static = {name: _hashable(value) for name, value in environment["static"].items()}
-    env = envs.make(environment["name"], **static)
     config = {name: _hashable(value) for name, value in spec["config"].items()}
+    env = _build_environment(spec["environment"])
     return member(spec["algorithm"], "builder")(env, member(spec["algorithm"], "config")(**config))
 
 
+def _build_environment(spec: Mapping[str, Any]) -> Environment:
+    static = {
+        name: _build_environment(value) if isinstance(value, Mapping) else _hashable(value)
+        for name, value in spec["static"].items()
+    }
+    return envs.make(spec["name"], **static)
+
+
 def _describe_environment(env: Any) -> dict[str, Any]:
+    """Its name and static fields, a wrapped environment's among them described the same way."""
     if isinstance(env, GymnaxEnvironment):
         return {"name": env.name, "static": dict(env.fields)}
     kind = type(env)
     if kind.__module__ == "__main__" or vars(sys.modules[kind.__module__]).get(kind.__name__) is not kind:
         raise ValueError(f"the environment {kind.__name__} cannot be imported by name")
-    static = {field.name: getattr(env, field.name) for field in dataclasses.fields(env) if field.init}
+    fields = {field.name: getattr(env, field.name) for field in dataclasses.fields(env) if field.init}
+    static = {
+        name: _describe_environment(value) if isinstance(value, Environment) else value
+        for name, value in fields.items()
+    }
     for name, found in registry.ROWS.items():
         if (found.module, found.class_name) == (kind.__module__, kind.__name__):
             return {"name": name, "static": static}

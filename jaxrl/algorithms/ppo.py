@@ -228,12 +228,15 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: Module | Non
         critic it gives values `[critic_heads]`, in the units that `critics.mixture_critic` states.
 
     Raises:
-      TypeError: an action space or a network that PPO cannot serve, or no environment.
+      TypeError: an action space or a network that PPO cannot serve, a config that is no PPOConfig,
+        or no environment.
       ContractError (a ValueError): an environment that breaks the laws of hashing, types or shapes.
       ValueError: minibatches that do not divide an iteration.
 
     Source: Schulman et al. (2017); advantages: Kwiatkowski et al. (2023), arXiv 2302.05740.
     """
+    if config is not None and not isinstance(config, PPOConfig):
+        raise TypeError(f"config must be a PPOConfig, such as PPOConfig(num_envs=8), got {type(config).__name__}")
     agents = check_abstractly(env)
     try:
         hash(network)
