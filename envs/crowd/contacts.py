@@ -1,0 +1,366 @@
+"""Hard, inelastic, frictionless contacts: discs against each other, boxes and pillars, by moving positions apart.
+
+A substep moves everybody by the commanded velocity and then takes bodies apart by relaxed Jacobi
+iterations: each contact closes its overlap, shared out by inverse mass and by the number of contacts of the
+busier of the two, with Chebyshev acceleration after the first two. Velocities follow from the change of
+positions, scaled back where that would add kinetic energy.
+
+Source: Macklin et al., Unified particle physics (2014); Wang, A Chebyshev semi-iterative approach (2015).
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.crowd import dynamics, pairs, shapes
+from envs.crowd.dynamics import Dynamics
+from envs.crowd.state import Obstacles, Traits, Walkers
+
+__all__ = ["ITERATIONS", "TOUCHING", "Contacts", "Neighbourhood", "Solver", "contacts_of", "move", "neighbourhood"]
+
+# Commanded velocities push again at every substep, which takes more iterations to resist.
+ITERATIONS: dict[Dynamics, int] = {
+    "cartesian-velocity": 24,
+    "cartesian-acceleration": 10,
+    "polar-velocity": 24,
+    "polar-acceleration": 10,
+}
+
+# Two bodies count as touching when the gap between them is at most this, in m.
+TOUCHING = 2e-3
+
+# Overlaps up to this, in m, are left alone: it is below what a float32 position resolves ten metres out
+# after a few operations, and so lets the iterations end when all is well.
+_SLACK = 1e-5
+
+# A moving box gives way where it would press deeper than this, in m, into someone who cannot go elsewhere.
+_CRUSH = 2e-3
+
+# Nobody is faster than this many times the own speed limit, however squeezed.
+_FASTEST = 2.0
+
+# Iterations before the acceleration starts: by then lone contacts have been solved and gain no momentum.
+_PLAIN = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Solver:
+    """What is static about contacts.
+
+    Attributes:
+      iterations: the largest number per substep; they end sooner where nothing overlaps.
+      relaxation: how much of an overlap a contact closes when many are shared; never more than all of it.
+    """
+
+    iterations: int = 10
+    relaxation: float = 1.8
+
+    def __post_init__(self) -> None:
+        if self.iterations < 1:
+            raise ValueError(f"iterations must be at least 1, not {self.iterations}.")
+        if not 0 < self.relaxation < 2:
+            raise ValueError(f"relaxation must be between 0 and 2, not {self.relaxation}.")
+
+    @property
+    def acceleration(self) -> np.ndarray:
+        """The Chebyshev weight of each iteration, `[iterations]`, for a spectral radius of 1 - 1 / (3 iterations)."""
+        square = (1 - 1 / (3 * self.iterations)) ** 2
+        weights = [1.0] * min(_PLAIN, self.iterations)
+        while len(weights) < self.iterations:
+            weights.append(2 / (2 - square) if weights[-1] == 1.0 else 4 / (4 - square * weights[-1]))
+        return np.asarray(weights, np.float32)
+
+
+@struct.dataclass
+class Neighbourhood:
+    """Which agents may meet, prepared for many substeps.
+
+    Attributes:
+      index: int32 `[N, C]` of the other one, or None where C = N and everybody may meet everybody.
+      reach: `[N, C]` m between centres at a touch; 0 where there is no pair.
+      share: `[N, C]` of an overlap that the first one takes: w_i / (w_i + w_j), w the inverse mass.
+      overflow: int32 `[]`, agents that were left out of the lists.
+    """
+
+    index: jax.Array | None
+    reach: jax.Array
+    share: jax.Array
+    overflow: jax.Array
+
+
+@struct.dataclass
+class Contacts:
+    """What touched at the end of a substep.
+
+    Attributes:
+      count: float32 `[N]`, agents, boxes and pillars within `TOUCHING` of each agent.
+      overlap: `[]` m, the deepest of all, 0 where nothing overlaps.
+    """
+
+    count: jax.Array
+    overlap: jax.Array
+
+
+def neighbourhood(traits: Traits, walking: jax.Array, lists: pairs.Candidates | None) -> Neighbourhood:
+    """Prepare the pairs of agents for `move`.
+
+    Args:
+      traits: radii and masses.
+      walking: bool `[N]`.
+      lists: from `pairs.candidates`, or None for all pairs without lists.
+
+    Returns:
+      The pairs; `reach` is 0 between any two of which one does not walk.
+    """
+    if lists is None:
+        other = lambda values: values[None]  # noqa: E731
+        valid = ~jnp.eye(walking.shape[0], dtype=bool)
+        index, overflow = None, jnp.int32(0)
+    else:
+        index, valid, overflow = lists.index, lists.valid, lists.overflow
+        other = lambda values: values[lists.index]  # noqa: E731
+    both = valid & walking[:, None] & other(walking)
+    reach = jnp.where(both, traits.radius[:, None] + other(traits.radius), 0.0)
+    mass = traits.mass
+    return Neighbourhood(index=index, reach=reach, share=other(mass) / (mass[:, None] + other(mass)), overflow=overflow)
+
+
+def without(near: Neighbourhood, walking: jax.Array) -> Neighbourhood:
+    """The same pairs, less those of which one no longer walks."""
+    other = walking[None] if near.index is None else walking[near.index]
+    return dataclasses.replace(near, reach=jnp.where(walking[:, None] & other, near.reach, 0.0))
+
+
+def move(
+    kind: Dynamics,
+    walkers: Walkers,
+    commanded: Walkers,
+    traits: Traits,
+    walking: jax.Array,
+    obstacles: Obstacles,
+    near: Neighbourhood,
+    dt: jax.Array,
+    solver: Solver,
+) -> tuple[Walkers, Obstacles, Contacts]:
+    """One substep: go where the velocities lead, and no further than bodies allow.
+
+    The kinetic energy of agents and boxes together does not rise in it (a box of infinite mass does work),
+    nobody goes faster than twice the own limit, a box that nobody can push keeps its velocity but waits
+    rather than crush anyone, and one that can be pushed slows down.
+
+    Args:
+      kind: the dynamics, static.
+      walkers: before the substep.
+      commanded: from `dynamics.advance`.
+      traits: radii, masses, limits.
+      walking: bool `[N]`; the others neither move nor are in the way.
+      obstacles: boxes and pillars.
+      near: which agents may meet, from `neighbourhood`.
+      dt: s, traced.
+      solver: static.
+
+    Returns:
+      Walkers and obstacles after it, and what touches then.
+    """
+    start = walkers.position
+    mass, inverse_box = traits.mass, 1.0 / obstacles.box_mass
+    wanted = jnp.where(walking[:, None], commanded.velocity, 0.0)
+    free = start + wanted * dt
+    centre = obstacles.box_centre + obstacles.box_velocity * dt
+    position, push = _separate(free, centre, traits, walking, obstacles, inverse_box, near, solver)
+
+    # What the velocities become, less what would add energy.
+    change = (position - free) / dt
+    push = push / dt  # kg m/s that each box gave to the agents
+    linear = jnp.sum(mass[:, None] * wanted * change) - jnp.sum(push * obstacles.box_velocity)
+    square = jnp.sum(mass[:, None] * change * change) + jnp.sum(inverse_box[:, None] * push * push)
+    part = jnp.clip(-2 * linear / jnp.maximum(square, 1e-12), 0.0, 1.0)
+    fastest = _FASTEST * traits.max_speed
+    velocity = _shorten(wanted + part * change, fastest)
+    position = start + _shorten(position - start, fastest * dt)
+    position = jnp.where(walking[:, None], position, start)
+
+    count, deepest = _agents_touching(position, near)
+    box_velocity = obstacles.box_velocity - part * inverse_box[:, None] * push
+    centre, held = _give_way(
+        obstacles, centre - inverse_box[:, None] * push * dt, position, traits.radius, walking, deepest
+    )
+    can_slow = inverse_box[:, None] > 0
+    box_velocity = jnp.where(can_slow, box_velocity * (1 - held[:, None]), box_velocity)
+    obstacles = dataclasses.replace(obstacles, box_centre=centre, box_velocity=box_velocity)
+
+    after = dynamics.settle(kind, commanded, velocity)
+    after = dataclasses.replace(
+        after,
+        position=position,
+        velocity=jnp.where(walking[:, None], after.velocity, 0.0),
+        heading=jnp.where(walking, after.heading, walkers.heading),
+        speed=jnp.where(walking, after.speed, 0.0),
+    )
+    return after, obstacles, _with_solids(count, deepest, position, traits.radius, walking, obstacles)
+
+
+def contacts_of(
+    position: jax.Array, radius: jax.Array, walking: jax.Array, obstacles: Obstacles, near: Neighbourhood
+) -> Contacts:
+    """What touches now.
+
+    Args:
+      position: `[N, 2]` m.
+      radius: `[N]` m.
+      walking: bool `[N]`.
+      obstacles: boxes and pillars.
+      near: which agents may meet.
+
+    Returns:
+      The contacts of the walking agents.
+    """
+    count, deepest = _agents_touching(position, near)
+    return _with_solids(count, deepest, position, radius, walking, obstacles)
+
+
+def _agents_touching(position: jax.Array, near: Neighbourhood) -> tuple[jax.Array, jax.Array]:
+    """How many agents touch each `[N]`, and the deepest overlap `[]` m."""
+    dx, dz = _apart(position[:, 0], near.index), _apart(position[:, 1], near.index)
+    gap = jnp.sqrt(dx * dx + dz * dz) - near.reach
+    exists = near.reach > 0
+    count = jnp.sum((exists & (gap <= TOUCHING)).astype(jnp.float32), axis=1)
+    return count, jnp.max(jnp.where(exists, -gap, 0.0), initial=0.0)
+
+
+def _with_solids(
+    count: jax.Array,
+    deepest: jax.Array,
+    position: jax.Array,
+    radius: jax.Array,
+    walking: jax.Array,
+    obstacles: Obstacles,
+) -> Contacts:
+    """The contacts among agents and those with boxes and pillars together."""
+    gap, _ = _solid_gaps(position, obstacles.box_centre, obstacles)
+    gap = jnp.where(walking[:, None], gap - radius[:, None], 1.0)
+    count += jnp.sum((gap <= TOUCHING).astype(jnp.float32), axis=1)
+    return Contacts(count=count, overlap=jnp.maximum(deepest, jnp.max(-gap, initial=0.0)))
+
+
+def _separate(
+    free: jax.Array,
+    centre: jax.Array,
+    traits: Traits,
+    walking: jax.Array,
+    obstacles: Obstacles,
+    inverse_box: jax.Array,
+    near: Neighbourhood,
+    solver: Solver,
+) -> tuple[jax.Array, jax.Array]:
+    """Take bodies apart: positions `[N, 2]` m, and the push of each box on the agents, `[M, 2]` kg m."""
+    weights = jnp.asarray(solver.acceleration)
+    reach = jnp.maximum(near.reach - _SLACK, 0.0)
+    num_boxes = centre.shape[0]
+    radius = jnp.where(walking, traits.radius - _SLACK, -1e9)
+    # The share of an overlap with a solid that the agent takes: all of it, where the solid is fixed.
+    inverse = 1.0 / traits.mass[:, None]
+    box_part = inverse_box / (inverse + inverse_box)  # [N, M], of the box
+    solid_share = jnp.pad(1.0 - box_part, ((0, 0), (0, obstacles.pillar_radius.shape[0])), constant_values=1.0)
+
+    def iterate(carry):
+        step, _, (x, z, push), (old_x, old_z, old_push) = carry
+        dx, dz = _apart(x, near.index), _apart(z, near.index)
+        square = dx * dx + dz * dz
+        box_now = centre - inverse_box[:, None] * push
+        gap, normal = _solid_gaps(jnp.stack([x, z], axis=-1), box_now, obstacles)
+        into = jnp.maximum(radius[:, None] - gap, 0.0)  # [N, M + P]
+        at_solid = (into > 0).astype(jnp.float32)
+        count = jnp.sum((square < reach * reach).astype(jnp.float32), axis=1) + jnp.sum(at_solid, axis=1)
+        busy = jnp.any(count > 0)
+
+        other_count = count[None] if near.index is None else count[near.index]
+        rate = jnp.minimum(solver.relaxation / jnp.maximum(jnp.maximum(count[:, None], other_count), 1.0), 1.0)
+        inverse_distance = jax.lax.rsqrt(jnp.maximum(square, 1e-12))
+        pull = jnp.maximum(reach * inverse_distance - 1.0, 0.0) * near.share * rate
+        move_x, move_z = _sum_apart(pull, x, z, dx, dz, near.index)
+
+        # A box shares out its own part among those who push it.
+        crowd = jnp.pad(jnp.sum(at_solid[:, :num_boxes] * box_part, axis=0), (0, solid_share.shape[1] - num_boxes))
+        rate = jnp.minimum(solver.relaxation / jnp.maximum(jnp.maximum(count[:, None], crowd), 1.0), 1.0)
+        shift = (into * solid_share * rate)[..., None] * normal  # [N, M + P, 2]
+        given = jnp.sum(traits.mass[:, None, None] * shift[:, :num_boxes], axis=0)
+        moved = jnp.sum(shift, axis=1)
+
+        weight = weights[step]
+        new_x = old_x + weight * (x + move_x + moved[:, 0] - old_x)
+        new_z = old_z + weight * (z + move_z + moved[:, 1] - old_z)
+        new_push = old_push + weight * (push + given - old_push)
+        # Where nothing overlaps we are done, and the momentum of the acceleration is dropped.
+        keep = lambda new, now: jnp.where(busy, new, now)  # noqa: E731
+        return step + 1, busy, (keep(new_x, x), keep(new_z, z), keep(new_push, push)), (x, z, push)
+
+    def unfinished(carry):
+        return (carry[0] < solver.iterations) & carry[1]
+
+    first = (free[:, 0], free[:, 1], jnp.zeros_like(centre))
+    _, _, (x, z, push), _ = jax.lax.while_loop(unfinished, iterate, (jnp.int32(0), jnp.bool_(True), first, first))
+    return jnp.stack([x, z], axis=-1), push
+
+
+def _apart(values: jax.Array, index: jax.Array | None) -> jax.Array:
+    """v_i - v_j for all pairs or all candidates, `[N, C]`."""
+    return values[:, None] - (values[None] if index is None else values[index])
+
+
+def _sum_apart(
+    pull: jax.Array, x: jax.Array, z: jax.Array, dx: jax.Array, dz: jax.Array, index: jax.Array | None
+) -> tuple[jax.Array, jax.Array]:
+    """Sum over j of pull_ij (p_i - p_j); for all pairs as one matrix product, which a CPU does faster."""
+    if index is not None:
+        return jnp.sum(pull * dx, axis=1), jnp.sum(pull * dz, axis=1)
+    columns = jnp.stack([x, z, jnp.ones_like(x)], axis=1)
+    summed = jnp.dot(pull, columns, precision=jax.lax.Precision.HIGHEST)
+    return x * summed[:, 2] - summed[:, 0], z * summed[:, 2] - summed[:, 1]
+
+
+def _solid_gaps(position: jax.Array, box_centre: jax.Array, obstacles: Obstacles) -> tuple[jax.Array, jax.Array]:
+    """Distances `[N, M + P]` of agents' centres from boxes and pillars, and the normals `[N, M + P, 2]`."""
+    here = position[:, None]
+    box, box_normal = shapes.box_gap(here, box_centre[None], obstacles.box_half[None])
+    pillar, pillar_normal = shapes.disc_gap(here, obstacles.pillar_centre[None], obstacles.pillar_radius[None])
+    return jnp.concatenate([box, pillar], axis=1), jnp.concatenate([box_normal, pillar_normal], axis=1)
+
+
+def _shorten(vector: jax.Array, longest: jax.Array) -> jax.Array:
+    """Vectors `[N, 2]` at most `longest` `[N]` long."""
+    length = jnp.sqrt(jnp.maximum(jnp.sum(vector * vector, axis=-1), 1e-24))
+    return vector * jnp.minimum(1.0, longest / length)[:, None]
+
+
+def _give_way(
+    obstacles: Obstacles,
+    centre: jax.Array,
+    position: jax.Array,
+    radius: jax.Array,
+    walking: jax.Array,
+    deepest: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Hold moving boxes back from whom they would crush, and where people are squeezed already.
+
+    Args:
+      obstacles: before the substep.
+      centre: `[M, 2]` m, where the boxes want to be.
+      position: `[N, 2]` m of the agents, after it.
+      radius, walking: `[N]`.
+      deepest: `[]` m, the deepest overlap of two agents.
+
+    Returns:
+      The centres `[M, 2]` m, and how much of the way of this substep the boxes did not go, `[M]` in [0, 1].
+    """
+    way = centre - obstacles.box_centre
+    gap, normal = shapes.box_gap(position[:, None], centre[None], obstacles.box_half[None])
+    into = jnp.where(walking[:, None], radius[:, None] - gap, -1.0)
+    ahead = jnp.sum(normal * way[None], axis=-1)  # m of the way that goes into this agent
+    squeezed = jnp.where((into > -TOUCHING) & (deepest > _CRUSH), 1.0, 0.0)
+    too_far = jnp.maximum(jnp.maximum(into - _CRUSH, 0.0) / jnp.maximum(ahead, 1e-9), squeezed)
+    held = jnp.minimum(jnp.max(jnp.where(ahead > 0, too_far, 0.0), axis=0, initial=0.0), 1.0)
+    return centre - held[:, None] * way, held

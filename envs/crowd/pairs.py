@@ -1,0 +1,108 @@
+"""Who may be near whom: all pairs in a small crowd, a cell list in a large one."""
+
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+__all__ = ["CELLS_FROM", "SEARCHES", "Candidates", "Search", "candidates", "resolve"]
+
+Search = Literal["auto", "all-pairs", "cells"]
+
+SEARCHES: tuple[Search, ...] = get_args(Search)
+
+# From this number of agents on, building lists costs less than looking at all pairs.
+CELLS_FROM = 200
+
+# How many agents a row of three cells gives up, per candidate that an agent may keep; the three rows around
+# an agent hold 9 / pi times the agents of the circle inside them, if these are spread evenly.
+_SLOTS_PER_CANDIDATE = 1.0
+
+# Coordinates of cells are kept to 15 bits each, and one cell of room around.
+_FARTHEST = 16_383
+
+
+@struct.dataclass
+class Candidates:
+    """Agents that may be within reach of each agent; in no order.
+
+    Attributes:
+      index: int32 `[N, C]`; any agent's where not valid.
+      valid: bool `[N, C]`.
+      overflow: int32 `[]`, how many found no place in the lists and may be missing.
+    """
+
+    index: jax.Array
+    valid: jax.Array
+    overflow: jax.Array
+
+
+def resolve(search: Search, num_agents: int) -> Literal["all-pairs", "cells"]:
+    """The search that a crowd of this size gets: what was asked for, or the cheaper one for "auto"."""
+    if search == "auto":
+        return "cells" if num_agents >= CELLS_FROM else "all-pairs"
+    if search in SEARCHES:
+        return search
+    raise ValueError(f"search must be one of {', '.join(SEARCHES)}, not {search!r}.")
+
+
+def candidates(
+    position: jax.Array, walking: jax.Array, reach: jax.Array, search: Search = "auto", capacity: int = 12
+) -> Candidates:
+    """For each walking agent, the others that walk within a distance.
+
+    Args:
+      position: `[N, 2]` m.
+      walking: bool `[N]`; nobody else is anyone's candidate.
+      reach: `[]` m between centres, traced.
+      search: static; "auto" is all pairs for a small crowd and cells from `CELLS_FROM` agents on.
+      capacity: static; C for the cell list, whose agents beyond it are counted in `overflow`. All pairs have
+        C = N and never overflow.
+
+    Returns:
+      The candidates. Both searches hold the same ones where nothing overflows.
+    """
+    num_agents = position.shape[0]
+    if resolve(search, num_agents) == "all-pairs":
+        index = jnp.broadcast_to(jnp.arange(num_agents, dtype=jnp.int32), (num_agents, num_agents))
+        away = position[:, None] - position[None]
+        near = jnp.sum(away * away, axis=-1) < reach * reach
+        near &= walking[:, None] & walking[None] & ~jnp.eye(num_agents, dtype=bool)
+        return Candidates(index=index, valid=near, overflow=jnp.int32(0))
+    return _from_cells(position, walking, reach, min(capacity, max(num_agents - 1, 1)))
+
+
+def _from_cells(position: jax.Array, walking: jax.Array, reach: jax.Array, capacity: int) -> Candidates:
+    """Sort the agents by cell; the three cells of a row around an agent are then one run of the sorted list."""
+    num_agents = position.shape[0]
+    slots = min(num_agents, max(4, int(capacity * _SLOTS_PER_CANDIDATE)))
+    cell = jnp.clip(jnp.floor(position / reach), -_FARTHEST, _FARTHEST).astype(jnp.int32)
+    key = _key(cell[:, 0], cell[:, 1])
+    sorted_key, order = jax.lax.sort_key_val(
+        jnp.where(walking, key, jnp.int32(2**31 - 1)), jnp.arange(num_agents, dtype=jnp.int32)
+    )
+    column = cell[:, :1] + jnp.array([-1, 0, 1], jnp.int32)  # [N, 3]
+    low, high = _key(column, cell[:, 1:] - 1), _key(column, cell[:, 1:] + 1)
+    start = jnp.searchsorted(sorted_key, low.ravel(), method="scan").reshape(num_agents, 3)
+    end = jnp.searchsorted(sorted_key, high.ravel(), side="right", method="scan").reshape(num_agents, 3)
+    place = start[..., None] + jnp.arange(slots, dtype=jnp.int32)  # [N, 3, S]
+    inside = place < end[..., None]
+    found = order[jnp.minimum(place, num_agents - 1)].reshape(num_agents, -1).astype(jnp.int32)
+    x, z = position[:, 0], position[:, 1]
+    dx, dz = x[:, None] - x[found], z[:, None] - z[found]
+    near = inside.reshape(num_agents, -1) & (dx * dx + dz * dz < reach * reach) & walking[:, None]
+    near &= found != jnp.arange(num_agents, dtype=jnp.int32)[:, None]
+    rank = jnp.cumsum(near.astype(jnp.int32), axis=1)  # 1, 2, ... at the near ones
+    wanted = jnp.arange(1, capacity + 1, dtype=jnp.int32)
+    chosen = near[:, None] & (rank[:, None] == wanted[:, None])  # [N, C, 3 S]
+    index = jnp.sum(jnp.where(chosen, found[:, None], 0), axis=-1)
+    count = rank[:, -1]
+    crowded = jnp.maximum(end - start - slots, 0) * walking[:, None]
+    dropped = jnp.sum(jnp.maximum(count - capacity, 0)) + jnp.sum(crowded)
+    return Candidates(index=index, valid=wanted <= count[:, None], overflow=dropped.astype(jnp.int32))
+
+
+def _key(column: jax.Array, row: jax.Array) -> jax.Array:
+    """One number per cell, consecutive along a column of rows."""
+    return (column + _FARTHEST + 1) * (1 << 15) + row + _FARTHEST + 1
