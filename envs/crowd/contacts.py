@@ -184,12 +184,13 @@ def move(
     position = jnp.where(walking[:, None], position, start)
 
     count, deepest = _agents_touching(position, near)
+    reached = dataclasses.replace(obstacles, box_centre=centre - inverse_box[:, None] * push * dt)
+    deepest_of_all = _with_solids(count, deepest, position, traits.radius, walking, reached).overlap
     box_velocity = obstacles.box_velocity - part * inverse_box[:, None] * push
-    centre, held = _give_way(
-        obstacles, centre - inverse_box[:, None] * push * dt, position, traits.radius, walking, deepest
-    )
-    can_slow = inverse_box[:, None] > 0
-    box_velocity = jnp.where(can_slow, box_velocity * (1 - held[:, None]), box_velocity)
+    can_slow = inverse_box > 0
+    waits = (deepest_of_all > _CRUSH) & ~can_slow
+    centre, held = _give_way(obstacles, reached.box_centre, position, traits.radius, walking, waits)
+    box_velocity = jnp.where(can_slow[:, None], box_velocity * (1 - held[:, None]), box_velocity)
     obstacles = dataclasses.replace(obstacles, box_centre=centre, box_velocity=box_velocity)
 
     after = dynamics.settle(kind, commanded, velocity)
@@ -259,40 +260,37 @@ def _separate(
     """Take bodies apart: positions `[N, 2]` m, and the push of each box on the agents, `[M, 2]` kg m."""
     weights = jnp.asarray(solver.acceleration)
     reach = jnp.maximum(near.reach - _SLACK, 0.0)
-    num_boxes = centre.shape[0]
     radius = jnp.where(walking, traits.radius - _SLACK, -1e9)
-    # The share of an overlap with a solid that the agent takes: all of it, where the solid is fixed.
-    inverse = 1.0 / traits.mass[:, None]
-    box_part = inverse_box / (inverse + inverse_box)  # [N, M], of the box
-    solid_share = jnp.pad(1.0 - box_part, ((0, 0), (0, obstacles.pillar_radius.shape[0])), constant_values=1.0)
+    # The part of an overlap that a box takes: nothing, where it is fixed.
+    box_part = inverse_box[:, None] / (1.0 / traits.mass + inverse_box[:, None])  # [M, N]
 
     def iterate(carry):
         step, _, (x, z, push), (old_x, old_z, old_push) = carry
         dx, dz = _apart(x, near.index), _apart(z, near.index)
         square = dx * dx + dz * dz
-        box_now = centre - inverse_box[:, None] * push
-        gap, normal = _solid_gaps(jnp.stack([x, z], axis=-1), box_now, obstacles)
-        into = jnp.maximum(radius[:, None] - gap, 0.0)  # [N, M + P]
-        at_solid = (into > 0).astype(jnp.float32)
-        count = jnp.sum((square < reach * reach).astype(jnp.float32), axis=1) + jnp.sum(at_solid, axis=1)
+        box_into, box_x, box_z = _into_boxes(x, z, radius, centre - inverse_box[:, None] * push, obstacles)
+        pillar_into, pillar_x, pillar_z = _into_pillars(x, z, radius, obstacles)
+        count = jnp.sum((square < reach * reach).astype(jnp.float32), axis=1)
+        count += jnp.sum(jnp.sign(box_into), axis=0) + jnp.sum(jnp.sign(pillar_into), axis=0)
         busy = jnp.any(count > 0)
 
-        other_count = count[None] if near.index is None else count[near.index]
-        rate = jnp.minimum(solver.relaxation / jnp.maximum(jnp.maximum(count[:, None], other_count), 1.0), 1.0)
-        inverse_distance = jax.lax.rsqrt(jnp.maximum(square, 1e-12))
-        pull = jnp.maximum(reach * inverse_distance - 1.0, 0.0) * near.share * rate
+        rate = _rate(solver, count)
+        rate_of_both = jnp.minimum(rate[:, None], rate[None] if near.index is None else rate[near.index])
+        pull = jnp.maximum(reach * jax.lax.rsqrt(jnp.maximum(square, 1e-12)) - 1.0, 0.0) * near.share * rate_of_both
         move_x, move_z = _sum_apart(pull, x, z, dx, dz, near.index)
 
-        # A box shares out its own part among those who push it.
-        crowd = jnp.pad(jnp.sum(at_solid[:, :num_boxes] * box_part, axis=0), (0, solid_share.shape[1] - num_boxes))
-        rate = jnp.minimum(solver.relaxation / jnp.maximum(jnp.maximum(count[:, None], crowd), 1.0), 1.0)
-        shift = (into * solid_share * rate)[..., None] * normal  # [N, M + P, 2]
-        given = jnp.sum(traits.mass[:, None, None] * shift[:, :num_boxes], axis=0)
-        moved = jnp.sum(shift, axis=1)
+        # A box that yields shares its own part out among those who push it.
+        crowd = jnp.sum(jnp.sign(box_into) * box_part, axis=1, keepdims=True)
+        shift = box_into * (1.0 - box_part) * jnp.minimum(rate, _rate(solver, crowd))
+        shift_x, shift_z = shift * box_x, shift * box_z
+        given = jnp.stack([jnp.sum(traits.mass * shift_x, axis=1), jnp.sum(traits.mass * shift_z, axis=1)], axis=-1)
+        shift = pillar_into * rate
+        move_x += jnp.sum(shift_x, axis=0) + jnp.sum(shift * pillar_x, axis=0)
+        move_z += jnp.sum(shift_z, axis=0) + jnp.sum(shift * pillar_z, axis=0)
 
         weight = weights[step]
-        new_x = old_x + weight * (x + move_x + moved[:, 0] - old_x)
-        new_z = old_z + weight * (z + move_z + moved[:, 1] - old_z)
+        new_x = old_x + weight * (x + move_x - old_x)
+        new_z = old_z + weight * (z + move_z - old_z)
         new_push = old_push + weight * (push + given - old_push)
         # Where nothing overlaps we are done, and the momentum of the acceleration is dropped.
         keep = lambda new, now: jnp.where(busy, new, now)  # noqa: E731
@@ -304,6 +302,39 @@ def _separate(
     first = (free[:, 0], free[:, 1], jnp.zeros_like(centre))
     _, _, (x, z, push), _ = jax.lax.while_loop(unfinished, iterate, (jnp.int32(0), jnp.bool_(True), first, first))
     return jnp.stack([x, z], axis=-1), push
+
+
+def _rate(solver: Solver, count: jax.Array) -> jax.Array:
+    """How much of its overlap a contact closes in one iteration, where the busier body has `count` contacts."""
+    return jnp.minimum(solver.relaxation / jnp.maximum(count, 1.0), 1.0)
+
+
+def _into_boxes(
+    x: jax.Array, z: jax.Array, radius: jax.Array, centre: jax.Array, obstacles: Obstacles
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """How deep agents are in boxes, m, and the two components of the way out; all `[M, N]`."""
+    away_x, away_z = x - centre[:, :1], z - centre[:, 1:]
+    beyond_x, beyond_z = jnp.abs(away_x) - obstacles.box_half[:, :1], jnp.abs(away_z) - obstacles.box_half[:, 1:]
+    out_x, out_z = jnp.maximum(beyond_x, 0.0), jnp.maximum(beyond_z, 0.0)
+    square = out_x * out_x + out_z * out_z
+    outside, across = square > 0, beyond_x >= beyond_z
+    inverse = jax.lax.rsqrt(jnp.maximum(square, 1e-24))
+    gap = jnp.where(outside, square * inverse, jnp.maximum(beyond_x, beyond_z))
+    normal_x = jnp.where(outside, out_x * inverse, jnp.where(across, 1.0, 0.0))
+    normal_z = jnp.where(outside, out_z * inverse, jnp.where(across, 0.0, 1.0))
+    into = jnp.maximum(radius - gap, 0.0)
+    return into, jnp.where(away_x < 0, -normal_x, normal_x), jnp.where(away_z < 0, -normal_z, normal_z)
+
+
+def _into_pillars(
+    x: jax.Array, z: jax.Array, radius: jax.Array, obstacles: Obstacles
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """How deep agents are in pillars, m, and the two components of the way out; all `[P, N]`."""
+    away_x, away_z = x - obstacles.pillar_centre[:, :1], z - obstacles.pillar_centre[:, 1:]
+    square = away_x * away_x + away_z * away_z
+    inverse = jax.lax.rsqrt(jnp.maximum(square, 1e-12))
+    into = jnp.maximum(radius + obstacles.pillar_radius[:, None] - square * inverse, 0.0)
+    return into, away_x * inverse, away_z * inverse
 
 
 def _apart(values: jax.Array, index: jax.Array | None) -> jax.Array:
@@ -342,16 +373,16 @@ def _give_way(
     position: jax.Array,
     radius: jax.Array,
     walking: jax.Array,
-    deepest: jax.Array,
+    waits: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Hold moving boxes back from whom they would crush, and where people are squeezed already.
+    """Hold moving boxes back from whom they would crush.
 
     Args:
       obstacles: before the substep.
       centre: `[M, 2]` m, where the boxes want to be.
       position: `[N, 2]` m of the agents, after it.
       radius, walking: `[N]`.
-      deepest: `[]` m, the deepest overlap of two agents.
+      waits: bool `[M]`, does not move at all while it has someone in front, for people are squeezed.
 
     Returns:
       The centres `[M, 2]` m, and how much of the way of this substep the boxes did not go, `[M]` in [0, 1].
@@ -360,7 +391,7 @@ def _give_way(
     gap, normal = shapes.box_gap(position[:, None], centre[None], obstacles.box_half[None])
     into = jnp.where(walking[:, None], radius[:, None] - gap, -1.0)
     ahead = jnp.sum(normal * way[None], axis=-1)  # m of the way that goes into this agent
-    squeezed = jnp.where((into > -TOUCHING) & (deepest > _CRUSH), 1.0, 0.0)
+    squeezed = jnp.where((into > -TOUCHING) & waits, 1.0, 0.0)
     too_far = jnp.maximum(jnp.maximum(into - _CRUSH, 0.0) / jnp.maximum(ahead, 1e-9), squeezed)
     held = jnp.minimum(jnp.max(jnp.where(ahead > 0, too_far, 0.0), axis=0, initial=0.0), 1.0)
     return centre - held[:, None] * way, held
