@@ -1,0 +1,130 @@
+"""Where people start: grids over areas, spaced draws, and taking apart who would overlap."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from envs.crowd import shapes
+from envs.crowd.state import Obstacles
+
+__all__ = ["grid", "push_apart", "rectangle_holds", "spaced"]
+
+# Discs that would touch at a start are left this far apart, in m.
+_ROOM = 0.01
+
+
+def rectangle_holds(half: tuple[float, float], radius: float) -> int:
+    """How many discs the grid over a rectangle takes without overlap.
+
+    Args:
+      half: m, half of the sides.
+      radius: m, of the largest disc.
+    """
+    count = 0
+    while True:
+        sides = [math.ceil(math.sqrt((count + 1) * one / other) - 1e-4) for one, other in (half, half[::-1])]
+        if any(number > 1 and 2 * side / (number - 1) < 2 * radius for side, number in zip(half, sides, strict=True)):
+            return count
+        count += 1
+
+
+def grid(rank: jax.Array, count: jax.Array, centre: jax.Array, half: jax.Array) -> jax.Array:
+    """Places on a grid over a rectangle, ceil(sqrt(n)) to a side where it is a square.
+
+    Args:
+      rank: int32 `[*B]`, which of the group's places.
+      count: int32 `[*B]` or `[]`, traced, agents of the group.
+      centre, half: `[*B, 2]` or `[2]` m.
+
+    Returns:
+      `[*B, 2]` m.
+    """
+    count = jnp.maximum(count, 1)
+    ratio = half[..., 1] / half[..., 0]
+    rows, columns = (
+        jnp.maximum(jnp.ceil(jnp.sqrt(count * part) - 1e-4).astype(jnp.int32), 1) for part in (ratio, 1 / ratio)
+    )
+
+    def along(place: jax.Array, number: jax.Array) -> jax.Array:
+        return jnp.where(number > 1, 2 * place / jnp.maximum(number - 1, 1) - 1, 0.0)
+
+    offset = jnp.stack([along(rank // rows, columns), along(rank % rows, rows)], axis=-1)
+    return centre + offset * half
+
+
+def spaced(
+    key: jax.Array, num_agents: int, half: jax.Array, spacing: jax.Array, tries: int, obstacles: Obstacles
+) -> jax.Array:
+    """Uniform places in a square, each the first of some draws that keeps a distance from all before it.
+
+    Args:
+      key: random.
+      num_agents, tries: static.
+      half: `[]` m.
+      spacing: `[]` m between centres, and from the rim of a pillar.
+      obstacles: whose pillars are avoided, too.
+
+    Returns:
+      `[N, 2]` m. Where no draw keeps the distance it is the one farthest from the others.
+    """
+    draws = jax.random.uniform(key, (num_agents, tries, 2), minval=-half, maxval=half)
+    to_pillar, _ = shapes.disc_gap(draws[:, :, None], obstacles.pillar_centre, obstacles.pillar_radius)
+    clear = jnp.min(to_pillar, axis=-1, initial=jnp.inf)
+
+    def place(placed: jax.Array, i: jax.Array) -> tuple[jax.Array, None]:
+        away = jnp.sqrt(jnp.sum((draws[i, :, None] - placed[None]) ** 2, axis=-1))
+        distance = jnp.minimum(jnp.min(away, axis=-1), clear[i])
+        keeps = distance >= spacing
+        chosen = jnp.where(jnp.any(keeps), jnp.argmax(keeps), jnp.argmax(distance))
+        return placed.at[i].set(draws[i, chosen]), None
+
+    nowhere = jnp.full((num_agents, 2), 1e6)
+    return jax.lax.scan(place, nowhere, jnp.arange(num_agents))[0]
+
+
+def push_apart(
+    position: jax.Array, radius: jax.Array, present: jax.Array, obstacles: Obstacles, iterations: int = 30
+) -> jax.Array:
+    """Take overlapping discs apart before an episode starts.
+
+    Random starts may overlap; a simulation would throw such bodies apart.
+
+    Args:
+      position: `[N, 2]` m.
+      radius: `[N]` m.
+      present: bool `[N]`; the others are ignored.
+      obstacles: boxes and pillars, which are left, too.
+      iterations: static, of moving each pair half of its overlap, at most.
+
+    Returns:
+      `[N, 2]` m.
+    """
+    both = present[:, None] & present[None] & ~jnp.eye(position.shape[0], dtype=bool)
+    reach = jnp.where(both, radius[:, None] + radius[None] + _ROOM, 0.0)
+    # Two in the very same place part along a direction of their own.
+    angle = 2.4 * jnp.arange(position.shape[0])
+    aside = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
+
+    def busy(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        return (carry[0] < iterations) & carry[2]
+
+    def once(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        step, position, _ = carry
+        away = position[:, None] - position[None]
+        distance = jnp.sqrt(jnp.maximum(jnp.sum(away * away, axis=-1), 1e-12))
+        into = jnp.maximum(reach - distance, 0.0)
+        way = jnp.where(distance[..., None] > 1e-4, away / distance[..., None], aside[:, None])
+        move = jnp.sum(0.5 * into[..., None] * way, axis=1)
+        overlaps = jnp.any(into > 0)
+        for gaps in (
+            shapes.box_gap(position[:, None], obstacles.box_centre, obstacles.box_half),
+            shapes.disc_gap(position[:, None], obstacles.pillar_centre, obstacles.pillar_radius),
+        ):
+            gap, normal = gaps
+            into = jnp.where(present[:, None], jnp.maximum(radius[:, None] + _ROOM - gap, 0.0), 0.0)
+            move += jnp.sum(into[..., None] * normal, axis=1)
+            overlaps |= jnp.any(into > 0)
+        return step + 1, position + move, overlaps
+
+    return jax.lax.while_loop(busy, once, (jnp.int32(0), position, jnp.bool_(True)))[1]
