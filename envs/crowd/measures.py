@@ -1,0 +1,280 @@
+"""How well a crowd walks: numbers of an episode, and of a recorded trajectory flows, densities and their relation."""
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from envs.base import MetricRule
+from envs.crowd import energy, pairs
+from envs.crowd.state import CrowdState
+
+__all__ = [
+    "APART",
+    "RULES",
+    "FundamentalDiagram",
+    "density",
+    "episode_metrics",
+    "flow",
+    "fundamental_diagram",
+    "local_density",
+    "nearest",
+    "start_totals",
+    "update_totals",
+]
+
+# What `minimum_distance` says where no two agents ever came nearer, in m: where all pairs are looked at, and where
+# lists of who is near are.
+APART = 100.0
+_LISTED = 1.0
+_LIST_CAPACITY = 32
+
+RULES: dict[str, MetricRule] = {
+    "success": "last",
+    "energy": "last",
+    "energy_dynamics": "last",
+    "energy_plus": "last",
+    "energy_plus_average": "last",
+    "optimum": "last",
+    "time_to_goal": "last",
+    "path_efficiency": "last",
+    "mean_speed": "last",
+    "contacts": "sum",
+    "minimum_distance": "last",
+    "deepest_overlap": "last",
+    "overflow": "sum",
+}
+
+
+def nearest(position: jax.Array, walking: jax.Array, search: pairs.Search = "auto") -> jax.Array:
+    """The smallest distance between the centres of two walking agents.
+
+    Args:
+      position: `[N, 2]` m.
+      walking: bool `[N]`.
+      search: static; large crowds look at lists of who is within 1 m.
+
+    Returns:
+      `[]` m; 100 with fewer than two agents, and in large crowds 1 where nobody is nearer.
+    """
+    if pairs.resolve(search, position.shape[0]) == "cells":
+        near = pairs.candidates(position, walking, jnp.float32(_LISTED), "cells", _LIST_CAPACITY)
+        apart = position[:, None] - position[near.index]
+        square = jnp.where(near.valid, jnp.sum(apart * apart, axis=-1), _LISTED**2)
+    else:
+        apart = position[:, None] - position[None]
+        both = walking[:, None] & walking[None] & ~jnp.eye(position.shape[0], dtype=bool)
+        square = jnp.where(both, jnp.sum(apart * apart, axis=-1), APART**2)
+    return jnp.sqrt(jnp.min(square))
+
+
+def start_totals(state: CrowdState, search: pairs.Search = "auto") -> dict[str, jax.Array]:
+    """The running numbers at the start of an episode.
+
+    Args:
+      state: at the start; its own `totals` are not read.
+      search: static, see `nearest`.
+
+    Returns:
+      `[N]`: `energy`, `energy_dynamics` (J/kg), `travelled` (m), `walked` (s), `way` (m to the touch at the start);
+      `[]`: `minimum_distance`, `deepest_overlap` (m).
+    """
+    zero = jnp.zeros_like(state.start_distance)
+    return {
+        "energy": zero,
+        "energy_dynamics": zero,
+        "travelled": zero,
+        "walked": zero,
+        "way": energy.distance_to_touch(state.walkers.position, state.traits, state.goals),
+        "minimum_distance": nearest(state.walkers.position, state.walking, search),
+        "deepest_overlap": jnp.zeros((), jnp.float32),
+    }
+
+
+def update_totals(
+    totals: dict[str, jax.Array],
+    *,
+    power: jax.Array,
+    dynamic_power: jax.Array,
+    duration: jax.Array,
+    travelled: jax.Array,
+    deepest: jax.Array,
+    minimum_distance: jax.Array,
+) -> dict[str, jax.Array]:
+    """The running numbers after one more decision.
+
+    Args:
+      totals: from `start_totals`.
+      power, dynamic_power: `[N]` J/(kg s), of the two energy models.
+      duration: `[N]` s that each walked.
+      travelled: `[N]` m.
+      deepest, minimum_distance: `[]` m, of this decision.
+    """
+    return totals | {
+        "energy": totals["energy"] + power * duration,
+        "energy_dynamics": totals["energy_dynamics"] + dynamic_power * duration,
+        "travelled": totals["travelled"] + travelled,
+        "walked": totals["walked"] + duration,
+        "minimum_distance": jnp.minimum(totals["minimum_distance"], minimum_distance),
+        "deepest_overlap": jnp.maximum(totals["deepest_overlap"], deepest),
+    }
+
+
+def episode_metrics(state: CrowdState, elapsed: jax.Array) -> dict[str, jax.Array]:
+    """The numbers of an episode so far, means over those who take part.
+
+    Args:
+      state: after a decision.
+      elapsed: `[]` s since the start.
+
+    Returns:
+      `success`: share that arrived. `energy`, `energy_dynamics`: J/kg, by the two models. `energy_plus`,
+      `energy_plus_average`: `energy` and, of those on the way, the estimate for the rest, at the preferred and at
+      the average speed. `optimum`: the least energy to the touch of the goals. `time_to_goal`: s, those on the way
+      counting with the time so far. `path_efficiency`: metres that the goal came nearer per metre walked.
+      `mean_speed`: m/s. `minimum_distance`: m, see `nearest`. `deepest_overlap`: m.
+    """
+    totals, traits, walking = state.totals, state.traits, state.walking
+    count = jnp.maximum(jnp.sum(state.present), 1)
+
+    def mean(values: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.where(state.present, values, 0.0)) / count
+
+    left = jnp.where(walking, energy.distance_to_touch(state.walkers.position, traits, state.goals), 0.0)
+    average = energy.average_remaining(left, totals["way"], elapsed, traits)
+    travelled = totals["travelled"]
+    nearer = jnp.clip((totals["way"] - left) / jnp.maximum(travelled, 1e-6), 0.0, 1.0)
+    return {
+        "success": mean(state.arrived.astype(jnp.float32)),
+        "energy": mean(totals["energy"]),
+        "energy_dynamics": mean(totals["energy_dynamics"]),
+        "energy_plus": mean(totals["energy"] + energy.optimum(left, traits)),
+        "energy_plus_average": mean(totals["energy"] + average),
+        "optimum": mean(energy.optimum(totals["way"], traits)),
+        "time_to_goal": mean(jnp.where(state.arrived, state.arrival_time, elapsed)),
+        "path_efficiency": mean(nearer),
+        "mean_speed": mean(travelled / jnp.maximum(totals["walked"], 1e-6)),
+        "minimum_distance": totals["minimum_distance"],
+        "deepest_overlap": totals["deepest_overlap"],
+    }
+
+
+def flow(
+    position: jax.Array, walking: jax.Array, start: tuple[float, float], end: tuple[float, float], interval: float
+) -> jax.Array:
+    """People who cross a line, per second, from its right to its left.
+
+    Args:
+      position: `[T + 1, N, 2]` m.
+      walking: bool `[T + 1, N]`.
+      start, end: m; the line goes from one to the other, and its left is counter-clockwise of that direction.
+      interval: s between two positions.
+
+    Returns:
+      `[T]` 1/s; who crosses the other way counts negative. A point on the line is on its left.
+    """
+    start_point, along = (
+        jnp.asarray(start, jnp.float32),
+        jnp.subtract(jnp.asarray(end, jnp.float32), jnp.asarray(start)),
+    )
+    away = position - start_point
+    side = along[0] * away[..., 1] - along[1] * away[..., 0]  # > 0 on the left
+    is_left = side >= 0
+    crossed = is_left[1:] != is_left[:-1]
+    step = side[1:] - side[:-1]
+    share = jnp.where(crossed, -side[:-1] / jnp.where(crossed, step, 1.0), 0.0)
+    where = away[:-1] + share[..., None] * (away[1:] - away[:-1])
+    place = jnp.sum(where * along, axis=-1) / jnp.sum(along * along)
+    counts = crossed & (place >= 0) & (place <= 1) & walking[:-1]
+    return jnp.sum(jnp.where(counts, jnp.where(is_left[1:], 1.0, -1.0), 0.0), axis=-1) / interval
+
+
+def density(position: jax.Array, walking: jax.Array, low: tuple[float, float], high: tuple[float, float]) -> jax.Array:
+    """People per square metre of a rectangle.
+
+    Args:
+      position: `[*B, N, 2]` m.
+      walking: bool `[*B, N]`.
+      low, high: m, its corners.
+
+    Returns:
+      `[*B]` 1/m^2.
+    """
+    area = (high[0] - low[0]) * (high[1] - low[1])
+    return jnp.sum(_inside(position, walking, low, high), axis=-1) / area
+
+
+def local_density(position: jax.Array, walking: jax.Array, radius: float = 1.0) -> jax.Array:
+    """People per square metre around each: those within a radius, oneself included.
+
+    Args:
+      position: `[*B, N, 2]` m.
+      walking: bool `[*B, N]`.
+      radius: m.
+
+    Returns:
+      `[*B, N]` 1/m^2, 0 for who does not walk.
+    """
+    apart = position[..., :, None, :] - position[..., None, :, :]
+    near = jnp.sum(apart * apart, axis=-1) <= radius * radius
+    both = near & walking[..., :, None] & walking[..., None, :]
+    return jnp.sum(both, axis=-1) / (jnp.pi * radius * radius)
+
+
+@struct.dataclass
+class FundamentalDiagram:
+    """How speed and flow fall and rise with density, in bins of density.
+
+    Attributes:
+      density: `[num_bins]` 1/m^2, centres of the bins.
+      speed: `[num_bins]` m/s, the mean over moments and people; nan for an empty bin.
+      flow: `[num_bins]` 1/(m s), density times speed.
+      count: int32 `[num_bins]`, moments at which the rectangle was this full.
+    """
+
+    density: jax.Array
+    speed: jax.Array
+    flow: jax.Array
+    count: jax.Array
+
+
+def fundamental_diagram(
+    position: jax.Array,
+    velocity: jax.Array,
+    walking: jax.Array,
+    low: tuple[float, float],
+    high: tuple[float, float],
+    num_bins: int = 10,
+    largest: float = 5.0,
+) -> FundamentalDiagram:
+    """Speed and flow by density in a rectangle; moments at which it is empty do not count.
+
+    Args:
+      position, velocity: `[*B, N, 2]` m and m/s.
+      walking: bool `[*B, N]`.
+      low, high: m, corners of the rectangle.
+      num_bins: static.
+      largest: 1/m^2, upper end of the last bin, which takes all that is denser too.
+
+    Source: Seyfried et al. (2005), "The fundamental diagram of pedestrian movement revisited".
+    """
+    inside = _inside(position, walking, low, high).reshape(-1, position.shape[-2])
+    speed = jnp.sqrt(jnp.sum(velocity * velocity, axis=-1)).reshape(inside.shape)
+    people = jnp.sum(inside, axis=-1)
+    mean = jnp.sum(jnp.where(inside, speed, 0.0), axis=-1) / jnp.maximum(people, 1)
+    crowded = people / ((high[0] - low[0]) * (high[1] - low[1]))
+    place = jnp.clip((crowded / largest * num_bins).astype(jnp.int32), 0, num_bins - 1)
+    used = people > 0
+    count = jnp.zeros(num_bins, jnp.int32).at[place].add(used.astype(jnp.int32))
+    weight = jnp.maximum(count, 1)
+
+    def binned(values: jax.Array) -> jax.Array:
+        total = jnp.zeros(num_bins).at[place].add(jnp.where(used, values, 0.0))
+        return jnp.where(count > 0, total / weight, jnp.nan)
+
+    centres = (jnp.arange(num_bins) + 0.5) * (largest / num_bins)
+    return FundamentalDiagram(density=centres, speed=binned(mean), flow=binned(mean * crowded), count=count)
+
+
+def _inside(position: jax.Array, walking: jax.Array, low: tuple[float, float], high: tuple[float, float]) -> jax.Array:
+    within = (position >= jnp.asarray(low, jnp.float32)) & (position < jnp.asarray(high, jnp.float32))
+    return jnp.all(within, axis=-1) & walking

@@ -1,0 +1,173 @@
+"""The settings of two papers, by year, and the rewards that the second one compares.
+
+Source: "2022", Kwiatkowski et al. (2023), "Understanding reinforcement learned crowds"; "2023", Kwiatkowski et al.
+(2023), "Reward function design for crowd simulation via reinforcement learning".
+"""
+
+import math
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from envs.crowd.energy import RESTING, WALKING
+from envs.crowd.rewards import Weights
+from envs.spelling import near
+
+__all__ = ["PRESETS", "REWARDS", "Curriculum", "Preset", "preset", "reward_variant"]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What differs between the two papers.
+
+    Attributes:
+      dt: s per substep.
+      turn_rate: rad per substep at full turn.
+      max_speed: m/s.
+      max_acceleration: m/s^2.
+      backwards: whether polar acceleration may go backwards for a substep.
+      energy_from: whether energies and rewards see the velocity as "commanded", before contacts, or as "moved".
+      size_mass, resting, walking: `(low, high)`, of the body's scale and of the energy's constants e_s and e_w;
+        equal where an agent is like all others.
+      num_neighbours: K at most.
+      extended: whether an agent observes its energy constants, its preferred speed and the time, and the masses
+        of others.
+      weights: of the reward.
+    """
+
+    dt: float
+    turn_rate: float
+    max_speed: float
+    max_acceleration: float
+    backwards: bool
+    energy_from: Literal["commanded", "moved"]
+    size_mass: tuple[float, float]
+    resting: tuple[float, float]
+    walking: tuple[float, float]
+    num_neighbours: int
+    extended: bool
+    weights: Weights
+
+
+class Curriculum(NamedTuple):
+    """A reward in two stages.
+
+    Attributes:
+      weights: of the first stage.
+      later_weights: of the second stage.
+      switch_iteration: iterations of the paper's training in the first stage; infinite where there is no other.
+    """
+
+    weights: Weights
+    later_weights: Weights
+    switch_iteration: float = math.inf
+
+    @property
+    def switch_env_steps(self) -> float:
+        """The same in environment steps: 200 decisions in each of two worlds make an iteration."""
+        return self.switch_iteration * 400
+
+
+_FIRST_STAGE = Weights(potential=1.0, speeding=10.0, goal=10.0, collision=-0.05)
+_ONLY_ENERGY = Weights(bmr=1.0, drag=1.0, collision=-0.05)
+
+PRESETS: MappingProxyType[str, Preset] = MappingProxyType(
+    {
+        "2022": Preset(
+            dt=1 / 120,
+            turn_rate=math.radians(1),
+            max_speed=2.0,
+            max_acceleration=5.0,
+            backwards=False,
+            energy_from="commanded",
+            size_mass=(1.0, 1.0),
+            resting=(RESTING, RESTING),
+            walking=(WALKING, WALKING),
+            num_neighbours=10,
+            extended=False,
+            weights=Weights(progress=1.0, speed=0.75, time=-0.005, goal=10.0, collision=-0.05),
+        ),
+        "2023": Preset(
+            dt=0.01,
+            turn_rate=math.radians(3),
+            max_speed=4.0,
+            max_acceleration=5.0,
+            backwards=True,
+            energy_from="moved",
+            size_mass=(0.5, 1.5),
+            resting=(1.5, 3.0),
+            walking=(1.0, 1.5),
+            num_neighbours=20,
+            extended=True,
+            weights=Weights(potential=1.0, goal=10.0, bmr=1.0, drag=1.0, collision=-0.05),
+        ),
+    }
+)
+
+
+def _after_first_stage(weights: Weights) -> Curriculum:
+    return Curriculum(_FIRST_STAGE, weights, 199)
+
+
+def _always(weights: Weights) -> Curriculum:
+    return Curriculum(weights, weights)
+
+
+# The rewards that are compared in 2023: its variants 0 to 9, and what remains without the potential.
+REWARDS: MappingProxyType[str, Curriculum] = MappingProxyType(
+    {
+        "base": _after_first_stage(
+            Weights(potential=1.0, goal=10.0, bmr=1.0, dynamics=1.0, avg_final=1.0, collision=-0.05)
+        ),
+        "base-optimal": _after_first_stage(
+            Weights(potential=1.0, goal=10.0, bmr=1.0, dynamics=1.0, final=1.0, collision=-0.05)
+        ),
+        "base-no-final": _after_first_stage(Weights(potential=1.0, goal=10.0, bmr=1.0, dynamics=1.0, collision=-0.05)),
+        "base-drag": _after_first_stage(
+            Weights(potential=1.0, goal=10.0, bmr=1.0, drag=1.0, avg_final=1.0, collision=-0.05)
+        ),
+        "energy-dynamics": _always(Weights(potential=1.0, goal=10.0, bmr=1.0, dynamics=1.0, collision=-0.05)),
+        "energy-drag": _always(Weights(potential=1.0, goal=10.0, bmr=1.0, drag=1.0, collision=-0.05)),
+        "energy-no-potential": _always(Weights(goal=10.0, bmr=1.0, drag=1.0, collision=-0.05)),
+        "velocity-matching": _always(Weights(goal=10.0, exp_v_matching=10.0, collision=-0.2)),
+        "speed-matching": _always(Weights(potential=1.0, s_matching=10.0, goal=10.0, collision=-0.2)),
+        "speeding": _always(Weights(potential=1.0, speeding=10.0, goal=10.0, collision=-0.2, matching_exponent=1.0)),
+        "no-potential": _after_first_stage(Weights(goal=10.0, bmr=1.0, drag=1.0, avg_final=1.0, collision=-0.05)),
+        "no-potential-no-final": _after_first_stage(Weights(goal=10.0, bmr=1.0, drag=1.0, collision=-0.05)),
+        "no-potential-no-goal": _after_first_stage(Weights(bmr=1.0, drag=1.0, avg_final=1.0, collision=-0.05)),
+        "no-potential-no-goal-optimal": _after_first_stage(Weights(bmr=1.0, drag=1.0, final=1.0, collision=-0.05)),
+        "pure-energy": _after_first_stage(_ONLY_ENERGY),
+    }
+)
+
+
+def preset(name: str) -> Preset:
+    """The settings of a paper.
+
+    Args:
+      name: "2022" or "2023".
+
+    Raises:
+      ValueError: there is no such preset.
+    """
+    if name not in PRESETS:
+        raise ValueError(f"preset is {name!r}{near(str(name), PRESETS) or f'; it takes {_listed(PRESETS)}.'}")
+    return PRESETS[name]
+
+
+def reward_variant(name: str) -> Curriculum:
+    """A reward of the comparison of 2023, for `CrowdParams`.
+
+    Args:
+      name: one of `REWARDS`.
+
+    Raises:
+      ValueError: there is no such reward.
+    """
+    if name not in REWARDS:
+        raise ValueError(f"There is no reward {name!r}{near(str(name), REWARDS) or f'; there are {_listed(REWARDS)}.'}")
+    return REWARDS[name]
+
+
+def _listed(names: MappingProxyType) -> str:
+    return ", ".join(names)
