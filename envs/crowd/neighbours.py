@@ -31,8 +31,8 @@ def nearest(
     position: jax.Array,
     heading: jax.Array,
     walking: jax.Array,
-    sight_radius: jax.Array,
-    sight_angle: jax.Array,
+    sight_radius: jax.Array | float,
+    sight_angle: jax.Array | float,
     num_neighbours: int,
     search: pairs.Search = "auto",
 ) -> Nearest:
@@ -79,7 +79,7 @@ def _sorted(
     ahead: jax.Array,
     others: jax.Array,
     index: jax.Array,
-    sight_radius: jax.Array,
+    sight_radius: jax.Array | float,
     least: jax.Array,
     num_neighbours: int,
 ) -> Nearest:

@@ -30,7 +30,7 @@ def own_vector(
     goals: Goals,
     traits: Traits,
     arrived: jax.Array,
-    elapsed: jax.Array,
+    elapsed: jax.Array | float,
     energy: bool,
     remove_globals: bool = False,
 ) -> jax.Array:

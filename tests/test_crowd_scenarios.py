@@ -1,0 +1,161 @@
+"""Scenes: constants of the papers, room for everybody, sentences for what cannot be."""
+
+import jams
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from envs.crowd import scenarios, spawning
+from envs.crowd.shapes import box_gap
+from envs.crowd.state import Scene
+
+
+def place(scenario: scenarios.Scenario, num_agents: int, count: int, seed: int = 0) -> Scene:
+    """The first scene of a scenario in which the first `count` agents take part."""
+    present = jnp.arange(num_agents) < count
+    draw = jax.jit(lambda key, params: scenario.place(key, params, present, jams.traits(num_agents)))
+    return draw(jax.random.key(seed), scenario.default_params)
+
+
+@pytest.mark.parametrize("name", scenarios.SCENARIOS)
+@pytest.mark.parametrize("obstacles", [False, True])
+def test_nobody_starts_inside_anything(name: str, obstacles: bool) -> None:
+    scene = place(scenarios.as_scenario(name, obstacles), 30, 20)
+    position = np.asarray(scene.position)[:20]
+    apart = np.hypot(*(position[:, None] - position[None]).T) + 9 * np.eye(20)
+    assert apart.min() >= 0.4
+    gap, _ = box_gap(scene.position[:20, None], scene.obstacles.box_centre, scene.obstacles.box_half)
+    assert float(gap.min()) >= 0.2
+    boxes = {"crossway": 8, "corridor": 6, "choke": 6, "car": 5, "circle-block": 5}
+    assert scene.obstacles.box_centre.shape[0] == (boxes.get(name, 4) if obstacles else 4)
+    assert scene.obstacles.pillar_centre.shape[0] == ({"circle": 6, "random": 18}.get(name, 0) if obstacles else 0)
+
+
+def test_a_circle_sends_each_to_the_other_side() -> None:
+    scene = place(scenarios.Circle(obstacles=False), 16, 12)
+    angle = 2 * np.pi * np.arange(12) / 12
+    at = 6 * np.stack([np.cos(angle), np.sin(angle)], -1)
+    assert np.abs(np.asarray(scene.position)[:12] - at).max() <= 0.5
+    assert np.abs(np.asarray(scene.goals.centre)[:12] + at).max() <= 0.5
+    away = np.asarray(scene.goals.centre - scene.position)
+    np.testing.assert_allclose(scene.heading, np.arctan2(away[:, 1], away[:, 0]), atol=1e-6)
+    np.testing.assert_array_equal(scene.goals.half, 0.375)
+
+
+@pytest.mark.parametrize(
+    "name, headings", [("crossway", [0, np.pi / 2]), ("corridor", [0, np.pi]), ("choke", [0]), ("car", [0])]
+)
+def test_flows_start_on_squares_and_walk_across(name: str, headings: list[float]) -> None:
+    scene = place(scenarios.as_scenario(name, True), 20, 18)
+    for group, heading in enumerate(headings):
+        mine = np.arange(18)[np.arange(18) % len(headings) == group]
+        ahead = np.array([np.cos(heading), np.sin(heading)])
+        position = np.asarray(scene.position)[mine]
+        side = np.linspace(-1.5, 1.5, int(np.ceil(np.sqrt(len(mine)))))
+        grid = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2) - 7.5 * ahead
+        for at in position:  # every place is one of the grid's
+            assert np.hypot(*(grid - at).T).min() < 1e-5
+        assert len(np.unique(position.round(4), axis=0)) == len(mine)
+        np.testing.assert_allclose(np.asarray(scene.goals.centre)[mine], np.tile(10 * ahead, (len(mine), 1)), atol=1e-6)
+        np.testing.assert_allclose(np.abs(np.asarray(scene.heading)[mine]), heading, atol=1e-6)
+        np.testing.assert_array_equal(np.asarray(scene.goals.half)[mine], 2.0)
+
+
+def test_goals_of_ones_own_lie_15_m_ahead() -> None:
+    scene = place(scenarios.Corridor(shared_goals=False), 4, 4)
+    ahead = np.array([[1, 0], [-1, 0]] * 2)
+    np.testing.assert_allclose(scene.goals.centre - scene.position, 15 * ahead, atol=1e-5)
+
+
+def test_the_door_is_1_m_wide_the_corridor_4_and_the_car_drives() -> None:
+    door = place(scenarios.Choke(), 4, 4).obstacles
+    np.testing.assert_allclose([door.box_centre[-2, 1] - door.box_half[-2, 1]], [0.5])
+    walls = place(scenarios.Corridor(), 4, 4).obstacles
+    np.testing.assert_allclose([walls.box_centre[-2, 1] - walls.box_half[-2, 1]], [2.0])
+    car = place(scenarios.Car(), 4, 4).obstacles
+    np.testing.assert_array_equal(car.box_velocity[-1], [0, 1])
+    assert float(car.box_mass[-1]) == 1000 and np.all(np.isinf(car.box_mass[:-1]))
+    np.testing.assert_array_equal(car.box_velocity[:-1], 0)
+
+
+def test_random_places_keep_their_distance() -> None:
+    scene = place(scenarios.RandomPlaces(), 20, 20)
+    for places in (scene.position, scene.goals.centre):
+        apart = np.hypot(*(np.asarray(places)[:, None] - np.asarray(places)[None]).T) + 9 * np.eye(20)
+        assert apart.min() >= 0.4999 and np.abs(places).max() <= 4.01
+    assert np.std(scene.heading) > 1
+
+
+def test_the_numbers_of_a_scene_are_traced() -> None:
+    circle, present = scenarios.Circle(obstacles=False), jnp.ones(8, bool)
+
+    @jax.jit
+    def reach(radius: jax.Array) -> jax.Array:
+        params = scenarios.CircleParams(radius=radius, noise=0.0)
+        return jnp.linalg.norm(circle.place(jax.random.key(0), params, present, jams.traits(8)).position, axis=-1)
+
+    for radius in (3.0, 7.0):
+        np.testing.assert_allclose(reach(jnp.float32(radius)), radius, rtol=1e-6)
+
+
+def test_a_scene_of_ones_own() -> None:
+    mine = scenarios.Areas(
+        spawns=[((0, 0), (4, 2)), ((0, 6), (4, 8))],
+        goals=[((8, 0), (9, 2))],
+        walls=[((5, 0), (6, 1))],
+        pillars=[(5.5, 4.0, 0.3)],
+    )
+    assert mine == scenarios.Areas(mine.spawns, mine.goals, mine.walls, mine.pillars) and hash(mine)
+    scene = place(mine, 12, 12)
+    position = np.asarray(scene.position)
+    assert np.all((position[::2] >= [0, 0]) & (position[::2] <= [4, 2]))
+    assert np.all((position[1::2] >= [0, 6]) & (position[1::2] <= [4, 8]))
+    np.testing.assert_allclose(scene.goals.centre, np.tile([8.5, 1], (12, 1)))
+    np.testing.assert_allclose(scene.goals.half, np.tile([0.5, 1], (12, 1)))
+    np.testing.assert_allclose(scene.obstacles.box_half, [[0.5, 0.5]])
+    np.testing.assert_allclose(scene.obstacles.pillar_radius, [0.3])
+
+
+def test_a_recorded_table() -> None:
+    table = np.array([[0, 0, 5, 0], [1, 1, -5, 1], [2, 2, 0, 9.0]])
+    recorded = scenarios.Recorded(table)
+    scene = place(recorded, 3, 3)
+    np.testing.assert_allclose(scene.position, table[:, :2])
+    np.testing.assert_allclose(scene.goals.centre, table[:, 2:])
+    assert scenarios.Recorded(table.tolist()) == recorded and hash(recorded)
+
+
+def test_what_fits_is_what_the_grid_holds() -> None:
+    # 8 x 8 places 3/7 m apart hold discs of 0.2 m; at a mass of 1.5 kg these have 0.229 m, and 7 x 7 fit.
+    assert spawning.rectangle_holds((1.5, 1.5), 0.2) == 64
+    assert spawning.rectangle_holds((1.5, 1.5), 0.2 * 1.5 ** (1 / 3)) == 49
+    for count in (64, 49):
+        at = spawning.grid(jnp.arange(count), jnp.int32(count), jnp.zeros(2), jnp.full(2, 1.5))
+        apart = np.hypot(*(np.asarray(at)[:, None] - np.asarray(at)[None]).T) + 9 * np.eye(count)
+        np.testing.assert_allclose(apart.min(), 3 / (np.sqrt(count) - 1), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "attempt, sentence",
+    [
+        (lambda: scenarios.as_scenario("circel", True), "there is no scenario 'circel'; did you mean 'circle'"),
+        (lambda: scenarios.as_scenario(3, True), "scenario must be a name or a Scenario, got int"),  # type: ignore[arg-type]
+        (lambda: scenarios.Choke().check(65, 0.2), "must be at most 64 in choke with a radius of up to 0.2 m"),
+        (lambda: scenarios.Choke().check(50, 0.2 * 1.5 ** (1 / 3)), "at most 49 in choke with a radius of up to 0.229"),
+        (lambda: scenarios.Areas(goals=[((0, 0), (1, 1))]), "spawns must name at least one area"),
+        (lambda: scenarios.Areas(spawns=[((0, 0), (1, 1))]), "goals must name one area for all or .* got none"),
+        (
+            lambda: scenarios.Areas([((0, 0), (1, 1))], [((5, 0), (6, 1))], [((2, 0), (3, 1)), ((2.5, 0), (4, 1))]),
+            r"walls must not overlap, but \(\(2.0, 0.0\), \(3.0, 1.0\)\) and ",
+        ),
+        (lambda: scenarios.Areas([((1, 0), (1, 1))], [((5, 0), (6, 1))]), "spawns must be areas .* of some size"),
+        (lambda: scenarios.Areas([((0, 0), (1, 1))], [((5, 0), (6, 1))], (), [(0, 0, 0)]), "a radius above 0"),
+        (lambda: scenarios.Recorded([[0, 0, 1]]), "rows of four finite numbers"),
+        (lambda: scenarios.Recorded([[0, 0, 1, 1]]).check(2, 0.2), "num_agents must be at most 1 in recorded"),
+        (lambda: scenarios.CircleBlock(block=20.0), "block must lie between 0 and 12.0 m, got 20.0"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(attempt, sentence: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        attempt()
