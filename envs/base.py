@@ -59,6 +59,19 @@ class Environment(gymnax_environment.Environment):
         del state, params
         return None
 
+    def params_at(self, params: Any, env_steps: Any) -> Any:
+        """The parameters in force after so many environment steps of a run's training, for curricula.
+
+        Args:
+          params: of the run, traced.
+          env_steps: float32 `[]`, taken by all environments of the run together, traced.
+
+        Returns:
+          Parameters like `params`; here `params` themselves.
+        """
+        del env_steps
+        return params
+
     @property
     def num_actions(self) -> int:
         """Choices of a `Discrete` action space, numbers in a `Box` action."""

@@ -80,6 +80,10 @@ class TimeFeature(base.Environment):
         """The inner environment's."""
         return self.inner.num_actions
 
+    def params_at(self, params: Any, env_steps: Any) -> Any:
+        """Of the environment inside."""
+        return self.inner.params_at(params, env_steps)
+
     def action_mask(self, state: Any, params: Any) -> Any:
         """The inner environment's."""
         return self.inner.action_mask(state, params)

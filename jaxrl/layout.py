@@ -103,7 +103,13 @@ def over_runs(function: Callable[..., Any], block: int, num_shared: int = 0) -> 
         split = len(arguments) - num_shared - 1
         shared, num_blocks = arguments[split:-1], arguments[-1]
         one_block = jax.vmap(lambda *run: function(*run, *shared))
-        blocks = jax.tree.map(lambda leaf: leaf.reshape(-1, block, *leaf.shape[1:]), arguments[:split])
+        slots = jax.tree.leaves(arguments[:split])[0].shape[0]
+
+        # Not reshape(-1, ...): a leaf may have nothing in it, such as the pillars of a scene without any.
+        def in_blocks(leaf: Any) -> Any:
+            return leaf.reshape(slots // block, block, *leaf.shape[1:])
+
+        blocks = jax.tree.map(in_blocks, arguments[:split])
 
         def at(i: Any) -> Any:
             return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), blocks)
@@ -113,10 +119,9 @@ def over_runs(function: Callable[..., Any], block: int, num_shared: int = 0) -> 
             return jax.tree.map(lambda every, one: jax.lax.dynamic_update_index_in_dim(every, one, i, 0), out, done)
 
         shapes = jax.eval_shape(one_block, *jax.eval_shape(at, 0))
-        slots = jax.tree.leaves(blocks)[0].shape[0]
-        out = jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype), shapes)
+        out = jax.tree.map(lambda leaf: jnp.zeros((slots // block, *leaf.shape), leaf.dtype), shapes)
         out = jax.lax.fori_loop(0, num_blocks, work, out)
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), out)
+        return jax.tree.map(lambda leaf: leaf.reshape(slots, *leaf.shape[2:]), out)
 
     return on_device
 

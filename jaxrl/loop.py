@@ -55,8 +55,11 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
     def keys(key: jax.Array) -> jax.Array:
         return jax.random.split(key, 3)
 
+    def params_at(env_params: Any, iteration: jax.Array) -> Any:
+        return algo.env.params_at(env_params, jnp.float32(algo.env_steps_per_iteration) * iteration)
+
     def init(key: jax.Array, hparams: Any, env_params: Any) -> Run:
-        state = algo.init(keys(key)[0], hparams, env_params)
+        state = algo.init(keys(key)[0], hparams, params_at(env_params, jnp.int32(0)))
         metrics = jax.eval_shape(algo.step, key, state, hparams, env_params)[1]
         sums = {name: jnp.zeros(leaf.shape, jnp.float32) for name, leaf in metrics.items()}
         return Run(state, sums, jnp.zeros((), jnp.int32), jnp.zeros(()))
@@ -65,7 +68,8 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         step_key = keys(key)[1]
 
         def body(_: Any, run: Run) -> Run:
-            state, metrics = algo.step(jax.random.fold_in(step_key, run.iteration), run.state, hparams, env_params)
+            params = params_at(env_params, run.iteration)
+            state, metrics = algo.step(jax.random.fold_in(step_key, run.iteration), run.state, hparams, params)
             return Run(state, jax.tree.map(jnp.add, run.sums, metrics), run.iteration + 1, run.since + 1)
 
         return jax.lax.fori_loop(0, num_iterations, body, run)
@@ -74,7 +78,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         policy = algo.policy(run.state)
         episodes = evaluate(
             algo.env,
-            env_params,
+            params_at(env_params, run.iteration),
             lambda key, obs, greedy, mask: algo.act(key, policy, obs, greedy, mask),
             jax.random.fold_in(keys(key)[2], run.iteration),
             eval_episodes,

@@ -21,6 +21,9 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
+POOLINGS = ("mean", "masked-mean", "max", "attention")
+
+
 def flatten_observation(obs: Any) -> jax.Array:
     """One observation, an array or a dictionary of arrays, as a float32 vector."""
     return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float32) for leaf in jax.tree.leaves(obs)])
@@ -58,6 +61,73 @@ class MLPActorCritic(nn.Module):
 
     def _trunk(self, features: jax.Array, name: str) -> jax.Array:
         for i, width in enumerate(self.hidden):
+            features = ACTIVATIONS[self.activation](_dense(width, np.sqrt(2), f"{name}_{i}")(features))
+        return features
+
+
+class RelationActorCritic(nn.Module):
+    """Two networks, for actor and critic, that treat all neighbours of an agent alike.
+
+    An observation is a dictionary with the rows "neighbours" `[K, F]`, with "neighbours_present"
+    `[K]`, 1 where a row is a neighbour and 0 where it is padding, and with whatever else an agent
+    knows ("own", "rays"). Each row goes through one perceptron, the rest through another; the
+    rows' features are pooled, joined with the others, and go through a third.
+
+    Attributes:
+      num_outputs: what the action head needs (`ActionHead.num_outputs`).
+      own_hidden, neighbour_hidden, hidden: widths before and after the join.
+      pooling: "mean" over all K slots, padding included, as in the papers; "masked-mean" and "max"
+        over the neighbours that are there; "attention" of the agent to those.
+      neighbour_scale: rows are multiplied by it, which metres want.
+      activation: a name in `ACTIVATIONS`.
+      num_values: values that the critic gives; None for one, without an axis.
+
+    Source: Kwiatkowski et al. (2023), "Understanding reinforcement learned crowds"; Zaheer et al. (2017), "Deep sets".
+    """
+
+    num_outputs: int
+    own_hidden: tuple[int, ...] = (64,)
+    neighbour_hidden: tuple[int, ...] = (64,)
+    hidden: tuple[int, ...] = (64, 64)
+    pooling: str = "mean"
+    neighbour_scale: float = 1.0
+    activation: str = "tanh"
+    num_values: int | None = None
+
+    @nn.compact
+    def __call__(self, obs: Any) -> tuple[jax.Array, jax.Array]:
+        """The actor's outputs `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
+        outputs = _dense(self.num_outputs, 0.01, "actor_out")(self._features(obs, "actor"))
+        values = _dense(1 if self.num_values is None else self.num_values, 1.0, "critic_out")(
+            self._features(obs, "critic")
+        )
+        return outputs, values[0] if self.num_values is None else values
+
+    def _features(self, obs: Any, name: str) -> jax.Array:
+        rest = {part: leaf for part, leaf in obs.items() if part not in ("neighbours", "neighbours_present")}
+        own = self._perceptron(flatten_observation(rest), self.own_hidden, f"{name}_own")
+        rows = self._perceptron(self.neighbour_scale * obs["neighbours"], self.neighbour_hidden, f"{name}_neighbour")
+        present = obs["neighbours_present"] > 0.5
+        if self.pooling == "mean":
+            pooled = jnp.mean(rows, axis=0)
+        elif self.pooling == "masked-mean":
+            pooled = jnp.sum(jnp.where(present[:, None], rows, 0.0), axis=0) / jnp.maximum(jnp.sum(present), 1)
+        elif self.pooling == "max":
+            pooled = jnp.where(jnp.any(present), jnp.max(jnp.where(present[:, None], rows, -1e9), axis=0), 0.0)
+        else:
+            pooled = self._attend(own, rows, present, f"{name}_attention")
+        return self._perceptron(jnp.concatenate([own, pooled]), self.hidden, name)
+
+    def _attend(self, own: jax.Array, rows: jax.Array, present: jax.Array, name: str) -> jax.Array:
+        """Values of the rows `[width]`, weighed by how their keys answer to the agent's query."""
+        width = rows.shape[-1]
+        query = _dense(width, 1.0, f"{name}_query")(own)
+        keys, values = _dense(width, 1.0, f"{name}_key")(rows), _dense(width, 1.0, f"{name}_value")(rows)
+        scores = jnp.where(present, keys @ query / np.sqrt(width), -1e9)
+        return jnp.where(jnp.any(present), nn.softmax(scores) @ values, 0.0)
+
+    def _perceptron(self, features: jax.Array, widths: tuple[int, ...], name: str) -> jax.Array:
+        for i, width in enumerate(widths):
             features = ACTIVATIONS[self.activation](_dense(width, np.sqrt(2), f"{name}_{i}")(features))
         return features
 

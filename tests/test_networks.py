@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 from scipy import special
 
-from jaxrl.networks import ACTIVATIONS, MLPActorCritic, check_network, flatten_observation, orthogonal
+from jaxrl.networks import (
+    ACTIVATIONS,
+    POOLINGS,
+    MLPActorCritic,
+    RelationActorCritic,
+    check_network,
+    flatten_observation,
+    orthogonal,
+)
 
 OBS = {"b": jnp.array([[1, 2], [3, 4]], jnp.int32), "a": jnp.array(0.5), "c": jnp.array([-1.5, 2.5])}
 EPS = float(np.finfo(np.float32).eps)
@@ -149,3 +157,59 @@ def test_what_is_no_module_is_refused() -> None:
     network: Any = lambda obs: (obs, obs[0])  # noqa: E731
     with pytest.raises(TypeError, match=r"^network must be a flax.linen module, got function$"):
         check_network(network, jax.ShapeDtypeStruct((2,), jnp.float32), 2)
+
+
+def neighbourhood(num_present: int = 3) -> dict[str, jax.Array]:
+    """An observation with five slots for neighbours, the last ones padded with zeros."""
+    rows = jax.random.normal(jax.random.key(3), (5, 4))
+    present = jnp.arange(5) < num_present
+    return {
+        "own": jnp.array([0.3, -0.7]),
+        "rays": jnp.array([1.0, 0.0, 0.5]),
+        "neighbours": jnp.where(present[:, None], rows, 0.0),
+        "neighbours_present": present.astype(jnp.float32),
+    }
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("num_present", [0, 3, 5])
+def test_the_relation_network_is_what_its_weights_say(key: jax.Array, pooling: str, num_present: int) -> None:
+    network = RelationActorCritic(3, (6,), (4, 5), (7,), pooling, neighbour_scale=0.5)
+    obs = neighbourhood(num_present)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, network.init(key, obs))
+    apply: Any = network.apply
+    outputs, value = apply(params, obs)
+    assert outputs.shape == (3,) and value.shape == ()
+    for got, end, name in ((outputs, "actor_out", "actor"), (value, "critic_out", "critic")):
+        own = by_hand(params, np.array([0.3, -0.7, 1.0, 0.0, 0.5]), [f"{name}_own_0"])
+        scaled = 0.5 * np.asarray(obs["neighbours"], np.float64)
+        rows = by_hand(params, scaled, [f"{name}_neighbour_0", f"{name}_neighbour_1"])
+        there = rows[:num_present]
+        if pooling == "mean":
+            pooled = rows.mean(0)
+        elif num_present == 0:
+            pooled = np.zeros(5)
+        elif pooling == "masked-mean":
+            pooled = there.mean(0)
+        elif pooling == "max":
+            pooled = there.max(0)
+        else:
+            query = by_hand(params, own, [f"{name}_attention_query"], lambda x: x)
+            keys, values = (
+                by_hand(params, there, [f"{name}_attention_{part}"], lambda x: x) for part in ("key", "value")
+            )
+            pooled = special.softmax(keys @ query / np.sqrt(5)) @ values
+        exact = by_hand(params, np.concatenate([own, pooled]), [f"{name}_0", end])
+        # Six layers of sums of at most 11 terms of at most 4.
+        np.testing.assert_allclose(got, np.reshape(exact, np.shape(got)), rtol=0, atol=6 * 11 * 4 * EPS)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_the_order_of_neighbours_says_nothing(key: jax.Array, pooling: str) -> None:
+    network, obs = RelationActorCritic(2, pooling=pooling), neighbourhood()
+    params = network.init(key, obs)
+    apply: Any = network.apply
+    order = jnp.array([4, 2, 0, 3, 1])
+    other = {name: leaf[order] if name.startswith("neighbours") else leaf for name, leaf in obs.items()}
+    for one, two in zip(apply(params, obs), apply(params, other), strict=True):
+        np.testing.assert_allclose(one, two, rtol=0, atol=1e-5)

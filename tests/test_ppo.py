@@ -13,6 +13,7 @@ from laws.test_environments import PythonReward, Unhashable
 
 import envs
 import jaxrl
+from envs import probes, spaces
 from jaxrl.algorithms.parts import kept_means
 
 TINY = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
@@ -187,3 +188,104 @@ def test_a_network_that_has_no_hash_is_refused() -> None:
 def test_a_config_that_is_none_of_ppo_is_refused() -> None:
     with pytest.raises(TypeError, match=r"config must be a PPOConfig, such as PPOConfig\(num_envs=8\), got dict"):
         jaxrl.ppo(envs.make("cartpole"), {"num_envs": 8})  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass(frozen=True)
+class Neighbourly(probes.ConstantReward):
+    """Constant reward, with observations that have neighbours in them."""
+
+    def reset_env(self, key: jax.Array, params: Any) -> Any:
+        obs, state = super().reset_env(key, params)
+        return self._dressed(obs), state
+
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> Any:
+        obs, *rest = super().step_env(key, state, action, params)
+        return self._dressed(obs), *rest
+
+    def observation_space(self, params: Any = None) -> Any:
+        row = spaces.Box(-1.0, 1.0, (3, 4), jnp.float32)
+        own = super().observation_space(self.default_params)
+        present = spaces.Box(0.0, 1.0, (3,), jnp.float32)
+        return spaces.Dict({"own": own, "neighbours": row, "neighbours_present": present})
+
+    def _dressed(self, obs: Any) -> Any:
+        return {"own": obs, "neighbours": jnp.zeros((3, 4)), "neighbours_present": jnp.zeros(3)}
+
+
+def test_observations_with_neighbours_get_a_network_for_relations() -> None:
+    config = jaxrl.PPOConfig(own_hidden=(5,), neighbour_hidden=(6, 7), hidden=(8,), pooling="max", neighbour_scale=0.1)
+    algo = jaxrl.ppo(Neighbourly(), config)
+    state = jax.eval_shape(algo.init, jax.random.key(0), algo.hparams, algo.env.default_params)
+    shapes = {name: leaf["kernel"].shape for name, leaf in state.policy.params["params"].items()}
+    assert {name: shape for name, shape in shapes.items() if name.startswith("critic")} == {
+        "critic_own_0": (1, 5),
+        "critic_neighbour_0": (4, 6),
+        "critic_neighbour_1": (6, 7),
+        "critic_0": (12, 8),
+        "critic_out": (8, 1),
+    }
+
+
+@pytest.mark.parametrize(
+    "env, fields, sentence",
+    [
+        (Neighbourly(), {"normalise_observation": True}, r"^normalise_observation would scale every slot"),
+        (Neighbourly(), {"shared_trunk": True}, r"^shared_trunk has no effect on observations with 'neighbours'"),
+        (None, {"pooling": "max"}, r"^pooling has no effect on observations without 'neighbours'.* got 'max'"),
+        (None, {"own_hidden": (3,)}, r"^own_hidden has no effect on observations without 'neighbours'"),
+        (None, {"neighbour_scale": 0.0}, r"^neighbour_scale must lie in \(0, inf\), got 0"),
+        (None, {"pooling": "meen"}, r"^pooling .*'meen'"),
+    ],
+)
+def test_fields_for_relations_are_refused_where_they_have_no_effect(env: Any, fields: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        jaxrl.ppo(env or envs.make("cartpole"), jaxrl.PPOConfig(**fields))
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheduled(probes.ConstantReward):
+    """The reward is the number of environment steps that the run has taken so far."""
+
+    @property
+    def default_params(self) -> Any:
+        return ScheduledParams()
+
+    def params_at(self, params: Any, env_steps: Any) -> Any:
+        return params.replace(pay=params.pay + env_steps)
+
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> Any:
+        obs, state, _, *rest = super().step_env(key, state, action, params)
+        return obs, state, jnp.float32(params.pay), *rest
+
+
+@struct.dataclass
+class ScheduledParams(envs.EnvParams):
+    """Parameters of `Scheduled`."""
+
+    pay: Any = 0.0
+    max_steps_in_episode: Any = 10
+
+
+def test_a_curriculum_follows_the_steps_of_the_run() -> None:
+    algo = jaxrl.ppo(Scheduled(), jaxrl.PPOConfig(num_envs=2, num_steps=8, num_minibatches=1, num_epochs=1))
+    result = jaxrl.train(algo, env_steps=64, evals=4, eval_episodes=1, progress=False)
+    # One step an episode: the return is the pay after 16, 32, 48 and 64 steps.
+    length = result.metrics["length"].values[0]
+    np.testing.assert_allclose(result.metrics["return"].values[0], length * np.array([16, 32, 48, 64]))
+
+
+def test_the_entropy_bonus_decays() -> None:
+    algo = jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(num_envs=2, num_steps=16, num_minibatches=1, num_epochs=1))
+
+    def second_step(**hparams: Any) -> np.ndarray:
+        key, values = jax.random.key(0), algo.hparams.replace(lr=1e-2, **hparams)
+        state = algo.init(key, values, algo.env.default_params)
+        for i in range(2):
+            state, _ = step(jax.random.fold_in(key, i), state, values, algo.env.default_params)
+        return np.asarray(state.policy.params["params"]["actor_out"]["kernel"])
+
+    step = jax.jit(algo.step)
+    # After the first 32 steps the bonus is a tenth of what it was: as if it had been that from the second step on.
+    decayed, kept = second_step(entropy_coef=1.0, entropy_decay_env_steps=32.0), second_step(entropy_coef=1.0)
+    assert np.abs(decayed - kept).max() > 1e-4
+    np.testing.assert_array_equal(second_step(entropy_coef=1.0, entropy_decay_env_steps=np.inf), kept)

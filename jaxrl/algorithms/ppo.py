@@ -25,7 +25,7 @@ from jaxrl.losses import (
     standardise,
     weighted_mean,
 )
-from jaxrl.networks import ACTIVATIONS, MLPActorCritic, Module, check_network
+from jaxrl.networks import ACTIVATIONS, POOLINGS, MLPActorCritic, Module, RelationActorCritic, check_network
 from jaxrl.normalise import RunningStatistics, init_statistics, normalise, update_statistics
 from jaxrl.rollout import Carry, Transition, reset_all, rollout
 
@@ -44,6 +44,11 @@ class PPOConfig:
       hidden: widths of the hidden layers.
       activation: tanh, relu, leaky_relu, elu, gelu or silu.
       shared_trunk: whether actor and critic share the hidden layers.
+      own_hidden, neighbour_hidden: for observations with "neighbours", widths of what an agent's own part and each
+        neighbour go through before they are joined; `hidden` follows. See `networks.RelationActorCritic`.
+      pooling: of neighbours: over all slots, padding included ("mean"), over those that are there ("masked-mean",
+        "max"), or by "attention".
+      neighbour_scale: by which neighbours' rows are multiplied.
       normalise_advantage: over the whole "batch", over each "minibatch", or "off".
       normalise_observation: by running mean and variance.
       normalise_reward: divided by the running deviation of the rewards' exponentially discounted sum, at the rate
@@ -66,6 +71,10 @@ class PPOConfig:
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     shared_trunk: bool = False
+    own_hidden: tuple[int, ...] = (64,)
+    neighbour_hidden: tuple[int, ...] = (64,)
+    pooling: Literal["mean", "masked-mean", "max", "attention"] = "mean"
+    neighbour_scale: float = 1.0
     normalise_advantage: Literal["batch", "minibatch", "off"] = "minibatch"
     normalise_observation: bool = False
     normalise_reward: bool = False
@@ -80,12 +89,15 @@ class PPOConfig:
             raise TypeError(f"{GAMMA_HINT}, in PPOHParams")
         for name in ("num_envs", "num_steps", "num_epochs", "num_minibatches", "critic_heads"):
             check_count(name, getattr(self, name))
-        object.__setattr__(self, "hidden", tuple(self.hidden))
-        for width in self.hidden:
-            check_count("hidden", width)
+        for name in ("hidden", "own_hidden", "neighbour_hidden"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+            for width in getattr(self, name):
+                check_count(name, width)
         if self.reset_pool is not None:
             check_count("reset_pool", self.reset_pool)
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
+        check_choice("pooling", self.pooling, POOLINGS)
+        check_range("neighbour_scale", self.neighbour_scale, Range(0, INFINITE, "()"))
         check_choice("normalise_advantage", self.normalise_advantage, ("batch", "minibatch", "off"))
         check_choice("critic", self.critic, ("single", "mixture"))
         if self.critic == "single" and self.critic_heads != PPOConfig.critic_heads:
@@ -106,6 +118,7 @@ class PPOHParams:
       clip_eps: half width of the trusted interval of the probability ratio.
       value_clip: how far a value may move in one iteration; infinite turns the clip off.
       value_coef, entropy_coef: weights of the value loss and of the entropy bonus.
+      entropy_decay_env_steps: environment steps in which the entropy bonus falls to a tenth; infinite keeps it.
       max_grad_norm: global norm to which gradients are clipped; infinite turns it off.
       target_kl: an iteration stops learning after the epoch whose mean KL divergence exceeds this;
         infinite turns it off.
@@ -126,6 +139,7 @@ class PPOHParams:
     value_clip: Any = INFINITE
     value_coef: Any = 0.5
     entropy_coef: Any = 0.01
+    entropy_decay_env_steps: Any = INFINITE
     max_grad_norm: Any = 0.5
     target_kl: Any = INFINITE
     adam_b1: Any = 0.9
@@ -153,7 +167,7 @@ _RANGES = {
         ("value_clip", "max_grad_norm", "target_kl", "observation_clip", "reward_clip"), Range(0, INFINITE)
     ),
     **dict.fromkeys(("adam_b1", "adam_b2"), Range(0, 1, "[)")),
-    "anneal_env_steps": Range(1, INFINITE),
+    **dict.fromkeys(("anneal_env_steps", "entropy_decay_env_steps"), Range(1, INFINITE)),
     "lam": Range(0, 1),
     "entropy_coef": Range(-INFINITE, INFINITE, "()"),
     "log_std_init": Range(-20, 20),
@@ -254,9 +268,7 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
     obs_shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
     own_network = network
     if network is None:
-        network = MLPActorCritic(
-            head.num_outputs, config.hidden, config.activation, config.shared_trunk, critic.num_values
-        )
+        network = _default_network(config, obs_shape, head.num_outputs, critic.num_values)
     check_network(network, obs_shape, head.num_outputs, critic.num_values)
     num_rows = config.num_envs * config.num_steps * math.prod(agents)
     if num_rows % config.num_minibatches:
@@ -390,6 +402,8 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
             reward, rewards = parts.scale_rewards(rewards, steps, hparams.discount, hparams.reward_clip)
         samples = samples_of(state.policy, steps, reward, hparams)
         lr = hparams.lr * parts.learning_rate_share(state.env_steps, hparams.lr_end, hparams.anneal_env_steps)
+        entropy_coef = hparams.entropy_coef * 0.1 ** (state.env_steps / hparams.entropy_decay_env_steps)
+        hparams = dataclasses.replace(hparams, entropy_coef=entropy_coef)
         (params, log_std), optimiser, metrics = learn(
             learn_key, (state.policy.params, state.policy.log_std), state.optimiser, samples, hparams, lr
         )
@@ -421,6 +435,34 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
         env_steps_per_iteration=steps_per_iteration,
         prepare=prepare_hparams,
         network=own_network,
+    )
+
+
+def _default_network(config: PPOConfig, obs: Any, num_outputs: int, num_values: int | None) -> Module:
+    """The network that a configuration names: one for relations where an observation has neighbours."""
+    if not (isinstance(obs, dict) and {"neighbours", "neighbours_present"} <= set(obs)):
+        for name in ("own_hidden", "neighbour_hidden", "pooling", "neighbour_scale"):
+            if getattr(config, name) != getattr(PPOConfig, name):
+                raise ValueError(
+                    f"{name} has no effect on observations without 'neighbours' and 'neighbours_present', "
+                    f"got {getattr(config, name)!r}; leave it out"
+                )
+        return MLPActorCritic(num_outputs, config.hidden, config.activation, config.shared_trunk, num_values)
+    if config.shared_trunk:
+        raise ValueError("shared_trunk has no effect on observations with 'neighbours'; leave it out")
+    if config.normalise_observation:
+        raise ValueError(
+            "normalise_observation would scale every slot of 'neighbours' by itself; use neighbour_scale in its place"
+        )
+    return RelationActorCritic(
+        num_outputs,
+        config.own_hidden,
+        config.neighbour_hidden,
+        config.hidden,
+        config.pooling,
+        config.neighbour_scale,
+        config.activation,
+        num_values,
     )
 
 

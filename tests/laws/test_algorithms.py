@@ -130,7 +130,7 @@ def test_a_sweep_over_every_leaf_and_all_families_compiles_once() -> None:
         for name, value in vars(algo.hparams).items()
         if name != "discount"
     }
-    changes["anneal_env_steps"] = [np.inf, 1e4]
+    changes["anneal_env_steps"] = changes["entropy_decay_env_steps"] = [np.inf, 1e4]
     leaves = jaxrl.sample(
         algo.hparams,
         12,
