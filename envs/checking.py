@@ -196,9 +196,14 @@ def _check_eager(env: base.Environment, params: Any, key: jax.Array, first: Any,
 def _check_finite(run: Transitions, kind: str) -> None:
     obs, state, reward, _, info = run.stepped
     for what, tree in (("observation", obs), ("state", state), ("reward", reward), ("info", info)):
-        for path, leaf in jax.tree.leaves_with_path(tree):
-            if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.all(np.isfinite(np.asarray(leaf))):
-                step = int(np.argwhere(~np.isfinite(np.asarray(leaf)))[0][0])
+        # A state may be infinite from the start, such as the mass of a wall; NaN equals nothing.
+        before = jax.tree.leaves(run.state) if what == "state" else [None] * len(jax.tree.leaves(tree))
+        for (path, leaf), old in zip(jax.tree.leaves_with_path(tree), before, strict=True):
+            if not jnp.issubdtype(leaf.dtype, jnp.floating):
+                continue
+            bad = ~np.isfinite(np.asarray(leaf)) & (True if old is None else np.asarray(leaf) != np.asarray(old))
+            if np.any(bad):
+                step = int(np.argwhere(bad)[0][0])
                 fail(
                     f"finite law: {what}{jax.tree_util.keystr(path)} is {np.asarray(leaf)[step]} after {step + 1} "
                     f"steps of {kind} actions."

@@ -2,6 +2,8 @@
 
 import dataclasses
 import importlib
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from envs import base
@@ -9,12 +11,21 @@ from envs.spelling import near
 
 
 class Row(NamedTuple):
-    """Where an environment is defined, and its name in Gymnasium where it has one."""
+    """Where an environment is defined.
+
+    Attributes:
+      module, class_name: of the class.
+      gymnasium_id: its name in Gymnasium where it has one.
+      fields: `(name, value)` of the static fields that the name stands for.
+    """
 
     module: str
     class_name: str
     gymnasium_id: str | None = None
+    fields: tuple[tuple[str, object], ...] = ()
 
+
+_SCENARIOS = ("circle", "crossway", "corridor", "random", "circle-block", "choke", "car")
 
 ROWS: dict[str, Row] = {
     "cartpole": Row("envs.control.cartpole", "CartPole", "CartPole-v1"),
@@ -28,6 +39,10 @@ ROWS: dict[str, Row] = {
     "delayed-choice": Row("envs.decision.delayed_choice", "DelayedChoice"),
     "preference-reversal": Row("envs.decision.preference_reversal", "PreferenceReversal"),
     "random-dilemmas": Row("envs.decision.random_dilemmas", "RandomDilemmas"),
+    **{
+        f"crowd/{scenario}": Row("envs.crowd.crowd", "Crowd", fields=(("scenario", scenario),))
+        for scenario in _SCENARIOS
+    },
     "probe/constant-reward": Row("envs.probes", "ConstantReward"),
     "probe/observation-dependent": Row("envs.probes", "ObservationDependent"),
     "probe/delayed-reward": Row("envs.probes", "DelayedReward"),
@@ -74,12 +89,28 @@ def make(name: str, **static: object) -> base.Environment:
     row = ROWS.get(name) or {row.gymnasium_id: row for row in ROWS.values()}.get(name)
     if row is None:
         raise _unknown(name)
-    return _build(name, vars(importlib.import_module(row.module))[row.class_name], static)
+    kind = vars(importlib.import_module(row.module))[row.class_name]
+    return _build(name, kind, static, dict(row.fields))
+
+
+def row_of(kind: type, static: Mapping[str, object]) -> tuple[str, dict[str, object]] | None:
+    """What `make` takes for an environment of this class with these static fields.
+
+    Returns:
+      The name and the fields that it does not stand for; None where no row has it.
+    """
+    for name, row in ROWS.items():
+        fields = dict(row.fields)
+        same_class = (row.module, row.class_name) == (kind.__module__, kind.__name__)
+        if same_class and all(static.get(field) == value for field, value in fields.items()):
+            return name, {field: value for field, value in static.items() if field not in fields}
+    return None
 
 
 def _unknown(name: str) -> ValueError:
     known = [*names(), *(row.gymnasium_id for row in ROWS.values() if row.gymnasium_id)]
-    hint = near(name, known) or near(_GYMNAX + name, known) or near("probe/" + name, known)
+    prefixes = ("", _GYMNAX, "probe/")
+    hint = next(filter(None, (near(prefix + name, known) for prefix in prefixes)), "")
     hint = hint or f"; known are {', '.join(ROWS)}, gymnax/... and module:Class."
     return ValueError(f"There is no environment {name!r}{hint}")
 
@@ -97,14 +128,16 @@ def _import(name: str) -> object:
     return vars(module)[class_name]
 
 
-def _build(name: str, kind: object, static: dict[str, object]) -> base.Environment:
+def _build(
+    name: str, kind: object, static: dict[str, object], fixed: Mapping[str, object] = MappingProxyType({})
+) -> base.Environment:
     if not (isinstance(kind, type) and issubclass(kind, base.Environment)):
         raise TypeError(f"{name!r} is {kind!r}; an environment is a subclass of envs.Environment.")
     if dataclasses.is_dataclass(kind):
-        fields = [field.name for field in dataclasses.fields(kind) if field.init]
+        fields = [field.name for field in dataclasses.fields(kind) if field.init and field.name not in fixed]
         for field in static:
             if field not in fields:
                 takes = f"its static fields are {', '.join(fields)}" if fields else "it has no static fields"
                 hint = near(field, fields) or f"; {takes}."
                 raise ValueError(f"The environment {name!r} has no static field {field!r}{hint}")
-    return kind(**static)
+    return kind(**fixed, **static)

@@ -316,21 +316,36 @@ def _env_settings(algo: Algorithm, env_params: Any, sweep: Sweep | None) -> Any:
 
     batched = jax.tree.map(repeat, env_params)
     for path, values in ({} if sweep is None else sweep.env).items():
-        known = tuple(batched.__dataclass_fields__)
-        if path not in known:
-            raise ValueError(f"env.{path} is no parameter of {algo.env.name}{near(path, known)}")
-        default = getattr(batched, path)
-        if np.shape(values) != default.shape:
-            raise ValueError(f"env.{path} takes values of shape {default.shape[1:]}, got {np.shape(values)[1:]}")
-        cast = np.asarray(values).astype(default.dtype)
-        if np.issubdtype(default.dtype, np.integer) and np.any(cast != values):
-            raise ValueError(f"env.{path} takes whole numbers, got {np.asarray(values)[cast != values][0]}")
-        batched = dataclasses.replace(batched, **{path: cast})
+        batched = _with_env_values(batched, path, np.asarray(values), path, algo.env.name)
     limits = np.asarray(batched.max_steps_in_episode)
     if np.any(limits < 1):
         raise ValueError(f"env.max_steps_in_episode must be at least 1, got {limits[limits < 1][0]}")
     _check_action_space(algo, batched, num_settings)
     return batched
+
+
+def _with_env_values(node: Any, rest: str, values: np.ndarray, path: str, env_name: str) -> Any:
+    """Environment parameters `[num_settings]` with those at a path replaced, such as `weights.goal`."""
+    name, _, rest = rest.partition(".")
+    known = tuple(node.__dataclass_fields__)
+    parent = path[: len(path) - len(name) - (len(rest) + 1 if rest else 0)]
+    if name not in known:
+        hint = near(path, [parent + field for field in known])
+        raise ValueError(f"env.{path} is no parameter of {env_name}{hint}")
+    default = getattr(node, name)
+    if dataclasses.is_dataclass(default):
+        if not rest:
+            parts = " or ".join(f"env.{path}.{field}" for field in default.__dataclass_fields__)
+            raise ValueError(f"env.{path} has parts of its own; sweep {parts or 'something else, it has none'}.")
+        return dataclasses.replace(node, **{name: _with_env_values(default, rest, values, path, env_name)})
+    if rest:
+        raise ValueError(f"env.{path} is no parameter of {env_name}; env.{parent}{name} has no parts.")
+    if values.shape != default.shape:
+        raise ValueError(f"env.{path} takes values of shape {default.shape[1:]}, got {values.shape[1:]}")
+    cast = values.astype(default.dtype)
+    if np.issubdtype(default.dtype, np.integer) and np.any(cast != values):
+        raise ValueError(f"env.{path} takes whole numbers, got {values[cast != values][0]}")
+    return dataclasses.replace(node, **{name: cast})
 
 
 def _check_action_space(algo: Algorithm, batched: Any, num_settings: int) -> None:

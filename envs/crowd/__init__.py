@@ -1,1 +1,30 @@
-"""Crowds: pedestrians with hard bodies, their senses, their rewards and the scenes in which they walk."""
+"""Crowds: pedestrians with hard bodies, their senses, their rewards and the scenes in which they walk.
+
+`envs.make("crowd/circle")` builds one. Everything it is wired from is here, too: mechanics (`dynamics`, `contacts`,
+`simulation`), scenes (`scenarios`), senses (`neighbours`, `rays`, `observations`), `rewards`, `energy`, `measures`.
+"""
+
+from envs.crowd.crowd import Crowd
+from envs.crowd.params import CrowdParams, Range
+from envs.crowd.presets import PRESETS, REWARDS, Curriculum, reward_variant
+from envs.crowd.rewards import TERMS, Weights
+from envs.crowd.scenarios import SCENARIOS, Areas, Recorded, Scenario
+from envs.crowd.trajectories import Trajectory, roll
+
+__all__ = [
+    "PRESETS",
+    "REWARDS",
+    "SCENARIOS",
+    "TERMS",
+    "Areas",
+    "Crowd",
+    "CrowdParams",
+    "Curriculum",
+    "Range",
+    "Recorded",
+    "Scenario",
+    "Trajectory",
+    "Weights",
+    "reward_variant",
+    "roll",
+]

@@ -32,6 +32,10 @@ class Preset:
       num_neighbours: K at most.
       extended: whether an agent observes its energy constants, its preferred speed and the time, and the masses
         of others.
+      circle_radius, circle_noise: m, of the scenario "circle".
+      circle_obstacles: whether it has pillars.
+      ray_length: m, of rays that see agents and walls.
+      wall_ray_length: m, of rays that see walls only.
       weights: of the reward.
     """
 
@@ -46,6 +50,11 @@ class Preset:
     walking: tuple[float, float]
     num_neighbours: int
     extended: bool
+    circle_radius: float
+    circle_noise: float
+    circle_obstacles: bool
+    ray_length: float
+    wall_ray_length: float
     weights: Weights
 
 
@@ -85,6 +94,11 @@ PRESETS: MappingProxyType[str, Preset] = MappingProxyType(
             walking=(WALKING, WALKING),
             num_neighbours=10,
             extended=False,
+            circle_radius=6.0,
+            circle_noise=0.5,
+            circle_obstacles=False,
+            ray_length=4.0,
+            wall_ray_length=16.0,
             weights=Weights(progress=1.0, speed=0.75, time=-0.005, goal=10.0, collision=-0.05),
         ),
         "2023": Preset(
@@ -99,6 +113,11 @@ PRESETS: MappingProxyType[str, Preset] = MappingProxyType(
             walking=(1.0, 1.5),
             num_neighbours=20,
             extended=True,
+            circle_radius=7.0,
+            circle_noise=1.5,
+            circle_obstacles=True,
+            ray_length=10.0,
+            wall_ray_length=40.0,
             weights=Weights(potential=1.0, goal=10.0, bmr=1.0, drag=1.0, collision=-0.05),
         ),
     }

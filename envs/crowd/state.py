@@ -130,6 +130,7 @@ class CrowdState(EnvState):
       totals: running numbers that the metrics need.
     """
 
+    time: Any
     walkers: Walkers
     traits: Traits
     goals: Goals

@@ -87,10 +87,19 @@ def _describe_environment(env: Any) -> dict[str, Any]:
         name: _describe_environment(value) if isinstance(value, Environment) else value
         for name, value in fields.items()
     }
-    for name, found in registry.ROWS.items():
-        if (found.module, found.class_name) == (kind.__module__, kind.__name__):
-            return {"name": name, "static": static}
-    return {"name": f"{kind.__module__}:{kind.__name__}", "static": static}
+    for field, value in static.items():
+        if not _is_plain(value):
+            raise ValueError(f"its environment's {field} is an object, {type(value).__name__}")
+    found = registry.row_of(kind, static)
+    name, rest = (f"{kind.__module__}:{kind.__name__}", static) if found is None else found
+    return {"name": name, "static": rest}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is the same after a way through JSON, tuples apart."""
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str | dict)
 
 
 def _hashable(value: Any) -> Any:

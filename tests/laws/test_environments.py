@@ -26,7 +26,11 @@ GYMNAX_QUICK = ("CartPole-v1", "DeepSea-bsuite", "MemoryChain-bsuite", "Gaussian
 GYMNAX_SLOW = [name for name in adapter.environment_ids() if name not in (*GYMNAX_QUICK, "MNISTBandit-bsuite")]
 
 
-@pytest.mark.parametrize("name", OURS)
+# One scenario stands for the crowds here; the others differ in where people start.
+CROWDS_SLOW = [name for name in OURS if name.startswith("crowd/") and name != "crowd/circle"]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in CROWDS_SLOW else n for n in OURS])
 def test_ours_keep_the_laws(name: str) -> None:
     envs.check(envs.make(name))
 

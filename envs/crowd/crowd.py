@@ -1,0 +1,384 @@
+"""A crowd of pedestrians as an environment: everything else in this package, wired."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from envs.base import Environment, MetricRule, spaces
+from envs.crowd import dynamics, energy, measures, neighbours, observations, presets, rays, rewards, scenarios
+from envs.crowd.dynamics import Dynamics
+from envs.crowd.observations import Frame, Perception
+from envs.crowd.pairs import Search
+from envs.crowd.params import CrowdParams, Range, draw_traits, switched
+from envs.crowd.rewards import Outcome
+from envs.crowd.scenarios import Scenario
+from envs.crowd.simulation import Physics, Simulated, simulate
+from envs.crowd.state import CrowdState, Walkers
+from envs.spelling import near
+
+__all__ = ["Crowd"]
+
+
+class Unbounded(spaces.Box):
+    """All real vectors of a shape; samples are normal."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        super().__init__(-jnp.inf, jnp.inf, shape, jnp.float32)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """Standard normal numbers."""
+        return jax.random.normal(key, self.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Crowd(Environment):
+    """People who walk to their goals among each other, each of them an agent.
+
+    An episode has a fixed length. Who touches the own goal stands still from then on, out of everybody's way, is
+    no longer active, and earns nothing more. Actions are unbounded and squashed by the environment; observations
+    are dictionaries of what the perception gives: "own" `[N, 9 | 13]`, "neighbours" `[N, K, 4 | 5]`,
+    "neighbours_present" `[N, K]`, "rays" `[N, stack * R * features]`, oldest first.
+
+    `info["metrics"]`: see `measures.episode_metrics`; besides `contacts`, those of an agent summed over substeps;
+    `overflow`, agents that found no place in a list; and `reward_<term>`, each term's weighted sum. All are means
+    over the agents that take part.
+
+    Attributes:
+      scenario: a name in `scenarios.SCENARIOS`, or a `Scenario` of one's own.
+      num_agents: N, the largest number that can take part; how many do is a parameter.
+      preset: "2022" or "2023": the paper whose settings hold where a field here is None, and whose numbers
+        `default_params` has.
+      perception: "neighbours", "rays" (which see agents and walls), or "both" (rays see walls only).
+      frame: "absolute", "relative" or "egocentric".
+      dynamics: "cartesian-velocity", "cartesian-acceleration", "polar-velocity" or "polar-acceleration".
+      num_neighbours: K; by the preset, and the number of others at most.
+      num_rays: R; 21 where the perception has rays.
+      stack: decisions whose rays are observed together; 4 where the perception has rays.
+      tags: whether rays tell agents from walls.
+      obstacles: whether the scenario's own obstacles are there; not on a circle in 2022.
+      extended: whether an agent observes its energy constants, the time, and the masses of others.
+      remove_globals: whether the own position is hidden.
+      energy_from: whether energies and rewards see the velocity "commanded", before contacts, or as "moved".
+      backwards: whether polar acceleration may go backwards for a substep.
+      substeps: of a decision.
+      iterations: contact iterations of a substep at most; None for the dynamics' own.
+      search: how agents near each other are found.
+      capacity: places in an agent's list of those that it may touch, where lists are used.
+      end_when_all_arrived: terminate an episode once nobody is on the way.
+
+    Source: Kwiatkowski et al. (2023), "Understanding reinforcement learned crowds"; Kwiatkowski et al. (2023),
+    "Reward function design for crowd simulation via reinforcement learning".
+    """
+
+    scenario: str | Scenario = "circle"
+    num_agents: int = 12
+    preset: str = "2022"
+    perception: Perception = "neighbours"
+    frame: Frame = "egocentric"
+    dynamics: Dynamics = "polar-acceleration"
+    num_neighbours: int | None = None
+    num_rays: int | None = None
+    stack: int | None = None
+    tags: bool = False
+    obstacles: bool | None = None
+    extended: bool | None = None
+    remove_globals: bool = False
+    energy_from: str | None = None
+    backwards: bool | None = None
+    substeps: int = 10
+    iterations: int | None = None
+    search: Search = "auto"
+    capacity: int = 12
+    end_when_all_arrived: bool = False
+
+    def __post_init__(self) -> None:
+        settings = presets.preset(self.preset)
+        _check_choice("perception", self.perception, observations.PERCEPTIONS)
+        _check_choice("frame", self.frame, observations.FRAMES)
+        _check_choice("dynamics", self.dynamics, dynamics.DYNAMICS)
+        self._default("energy_from", settings.energy_from)
+        _check_choice("energy_from", str(self.energy_from), ("commanded", "moved"))
+        self._default("backwards", settings.backwards)
+        self._default("extended", settings.extended)
+        _check_count("num_agents", self.num_agents)
+        others = max(self.num_agents - 1, 1)
+        if self.perception == "rays":
+            self._refuse("num_neighbours")
+        else:
+            self._default("num_neighbours", min(settings.num_neighbours, others))
+            if _check_count("num_neighbours", self.num_neighbours) > others:
+                raise ValueError(
+                    f"num_neighbours must be at most the number of other agents, {others}, got {self.num_neighbours}"
+                )
+        for name, usual in (("num_rays", 21), ("stack", 4)):
+            if self.perception == "neighbours":
+                self._refuse(name)
+            else:
+                self._default(name, usual)
+                _check_count(name, getattr(self, name))
+        if isinstance(self.scenario, Scenario):
+            if self.obstacles not in (None, self.scenario.obstacles):
+                raise ValueError(
+                    f"obstacles is {self.obstacles}, but {self.scenario.obstacles} in the scenario; leave it out"
+                )
+            self._default("obstacles", self.scenario.obstacles)
+        else:
+            self._default("obstacles", settings.circle_obstacles or self.scenario != "circle")
+        _ = self.physics
+        radius = CrowdParams.radius * settings.size_mass[1] ** (1 / 3)
+        self._scene.check(self.num_agents, radius)
+
+    def _default(self, name: str, value: Any) -> None:
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, value)
+
+    def _refuse(self, name: str) -> None:
+        if getattr(self, name) is not None:
+            raise ValueError(f"{name} has no effect with perception={self.perception!r}; leave it out")
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes, such as `crowd/circle`."""
+        return f"crowd/{self._scene.name}"
+
+    @property
+    def physics(self) -> Physics:
+        """What is static about the mechanics."""
+        return Physics(
+            self.dynamics,
+            substeps=self.substeps,
+            backwards=bool(self.backwards),
+            iterations=self.iterations,
+            search=self.search,
+            capacity=self.capacity,
+        )
+
+    @property
+    def _scene(self) -> Scenario:
+        return scenarios.as_scenario(self.scenario, bool(self.obstacles))
+
+    @property
+    def default_params(self) -> CrowdParams:
+        """The preset's numbers."""
+        settings = presets.preset(self.preset)
+        place = self._scene.default_params
+        if isinstance(place, scenarios.CircleParams):
+            place = scenarios.CircleParams(settings.circle_radius, settings.circle_noise)
+        walls_only = self.perception == "both"
+        return CrowdParams(
+            num_present=self.num_agents,
+            scenario=place,
+            weights=settings.weights,
+            later_weights=settings.weights,
+            size_mass=Range(*settings.size_mass),
+            resting=Range(*settings.resting),
+            walking=Range(*settings.walking),
+            max_speed=settings.max_speed,
+            max_acceleration=settings.max_acceleration,
+            turn_rate=settings.turn_rate,
+            dt=settings.dt,
+            ray_length=settings.wall_ray_length if walls_only else settings.ray_length,
+            field_of_view=math.radians(80 if walls_only else 90),
+        )
+
+    @property
+    def metric_rules(self) -> Mapping[str, MetricRule]:
+        """Sums of contacts, overflows and rewards; everything else is what it is at the end."""
+        return {**measures.RULES, **{f"reward_{term}": "sum" for term in rewards.TERMS}}
+
+    def params_at(self, params: CrowdParams, env_steps: jax.Array | float) -> CrowdParams:
+        """The parameters after so many environment steps of training: from `switch_env_steps` on, the later weights."""
+        return switched(params, env_steps)
+
+    def reset_env(self, key: jax.Array, params: CrowdParams) -> tuple[dict[str, jax.Array], CrowdState]:
+        """The first observations and state: everybody stands."""
+        traits_key, place_key = jax.random.split(key)
+        traits = draw_traits(traits_key, params, self.num_agents)
+        present = jnp.arange(self.num_agents) < params.num_present
+        scene = self._scene.place(place_key, params.scenario, present, traits)
+        scene = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), scene)
+        position = scene.position
+        still, none = jnp.zeros_like(position), jnp.zeros(self.num_agents, jnp.float32)
+        distance = _length(scene.goals.centre - position)
+        state = CrowdState(
+            time=jnp.zeros((), jnp.int32),
+            walkers=Walkers(position, velocity=still, heading=dynamics.wrap(scene.heading), speed=none),
+            traits=traits,
+            goals=scene.goals,
+            obstacles=scene.obstacles,
+            present=present,
+            arrived=jnp.zeros(self.num_agents, bool),
+            start_distance=distance,
+            distance=distance,
+            arrival_time=none,
+            previous_velocity=still,
+            frames=self._no_frames(),
+            totals={},
+        )
+        state = dataclasses.replace(state, totals=measures.start_totals(state, self.search))
+        return self._observe(state, params)
+
+    def step_env(
+        self, key: jax.Array, state: CrowdState, action: jax.Array, params: CrowdParams
+    ) -> tuple[dict[str, jax.Array], CrowdState, jax.Array, jax.Array, dict[Any, Any]]:
+        """One decision: `[N, 2]` actions, held for its substeps."""
+        del key
+        walking, traits = state.walking, state.traits
+        dt, turn_rate = jnp.float32(params.dt), jnp.float32(params.turn_rate)
+        interval = dt * self.substeps
+        control = dynamics.squash(self.dynamics, action)
+        done = simulate(
+            self.physics, state.walkers, control, traits, walking, state.goals, state.obstacles, turn_rate, dt
+        )
+        velocity, mean_square = self._motion(state, done)
+        time = state.time + 1
+        distance = jnp.where(walking, _length(state.goals.centre - done.walkers.position), state.distance)
+        at_limit = self.is_truncated(dataclasses.replace(state, time=time), params)
+        outcome = Outcome(
+            walking=walking,
+            arrived=done.arrived,
+            duration=done.duration,
+            velocity=velocity,
+            mean_square=mean_square,
+            previous_velocity=state.previous_velocity,
+            towards=_unit(state.goals.centre - state.walkers.position),
+            before=state.distance,
+            after=distance,
+            start_distance=state.start_distance,
+            touches=done.touches,
+            at_limit=at_limit,
+            elapsed=time * interval,
+            interval=interval,
+            traits=traits,
+        )
+        reward, shares = rewards.reward(params.weights, outcome)
+        state = dataclasses.replace(
+            state,
+            time=time,
+            walkers=done.walkers,
+            obstacles=done.obstacles,
+            arrived=state.arrived | done.arrived,
+            distance=distance,
+            arrival_time=jnp.where(done.arrived, state.time * interval + done.duration, state.arrival_time),
+            previous_velocity=velocity,
+            totals=measures.update_totals(
+                state.totals,
+                power=energy.power(mean_square, traits),
+                dynamic_power=energy.dynamic_power(velocity, state.previous_velocity, traits, interval),
+                duration=done.duration,
+                travelled=done.travelled,
+                deepest=done.deepest,
+                minimum_distance=measures.nearest(done.walkers.position, walking & ~done.arrived, self.search),
+            ),
+        )
+        count = jnp.maximum(jnp.sum(state.present), 1)
+        metrics = measures.episode_metrics(state, outcome.elapsed) | {
+            "contacts": jnp.sum(done.touches) / count,
+            "overflow": done.overflow.astype(jnp.float32),
+            **{f"reward_{term}": jnp.sum(share) / count for term, share in shares.items()},
+        }
+        terminated = jnp.all(~state.walking) if self.end_when_all_arrived else jnp.zeros((), bool)
+        info = {"active": walking, "agent_terminated": state.arrived, "metrics": metrics}
+        obs, state = self._observe(state, params)
+        return obs, state, reward, terminated, info
+
+    def action_space(self, params: CrowdParams | None = None) -> spaces.Box:
+        """Two real numbers, squashed by the environment: (x, z), or (turn, forward) in polar dynamics."""
+        del params
+        return Unbounded((2,))
+
+    def observation_space(self, params: CrowdParams) -> spaces.Dict:
+        """What one agent observes."""
+        del params
+        parts: dict[str, spaces.Space] = {"own": Unbounded((13 if self.extended else 9,))}
+        if self.num_neighbours is not None:
+            parts["neighbours"] = Unbounded((self.num_neighbours, 5 if self.extended else 4))
+            parts["neighbours_present"] = spaces.Box(0.0, 1.0, (self.num_neighbours,), jnp.float32)
+        if self.num_rays is not None and self.stack is not None:
+            parts["rays"] = spaces.Box(0.0, 1.0, (self.stack * self._frame_size,), jnp.float32)
+        return spaces.Dict(parts)
+
+    def _motion(self, state: CrowdState, done: Simulated) -> tuple[jax.Array, jax.Array]:
+        """The mean velocity `[N, 2]` and the mean squared speed `[N]` of a decision, 0 for who did not walk."""
+        if self.energy_from == "commanded":
+            way, square = done.commanded, done.commanded_square
+        else:
+            way, square = done.walkers.position - state.walkers.position, done.moved_square
+        walked = done.duration > 0
+        duration = jnp.where(walked, done.duration, 1.0)
+        return jnp.where(walked[:, None], way / duration[:, None], 0.0), jnp.where(walked, square / duration, 0.0)
+
+    @property
+    def _frame_size(self) -> int:
+        return (self.num_rays or 0) * (4 if self.tags else 2)
+
+    def _no_frames(self) -> jax.Array | None:
+        if self.stack is None:
+            return None
+        return jnp.zeros((self.num_agents, self.stack, self._frame_size), jnp.float32)
+
+    def _observe(self, state: CrowdState, params: CrowdParams) -> tuple[dict[str, jax.Array], CrowdState]:
+        """The observations, and the state with the rays in them."""
+        walkers, traits, extended = state.walkers, state.traits, bool(self.extended)
+        share = jnp.float32(state.time) / params.max_steps_in_episode
+        obs = {
+            "own": observations.own_vector(
+                self.frame, walkers, state.goals, traits, state.arrived, share, extended, self.remove_globals
+            )
+        }
+        if self.num_neighbours is not None:
+            seen = neighbours.nearest(
+                walkers.position,
+                walkers.heading,
+                state.walking,
+                jnp.float32(params.sight_radius),
+                jnp.float32(params.sight_angle),
+                self.num_neighbours,
+                self.search,
+            )
+            obs["neighbours"] = observations.rows(self.frame, walkers, traits, seen, extended)
+            obs["neighbours_present"] = seen.valid.astype(jnp.float32)
+        if self.num_rays is not None:
+            hits = rays.cast(
+                walkers.position,
+                walkers.heading,
+                traits.radius,
+                state.walking,
+                state.obstacles,
+                jnp.float32(params.ray_length),
+                jnp.float32(params.field_of_view),
+                self.num_rays,
+                see_agents=self.perception == "rays",
+                tags=self.tags,
+            )
+            hits = hits.reshape(self.num_agents, 1, self._frame_size)
+            frames = jnp.concatenate([state.frames[:, 1:], hits], axis=1)
+            state = dataclasses.replace(state, frames=frames)
+            obs["rays"] = frames.reshape(self.num_agents, -1)
+        return obs, state
+
+
+def _check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        hint = near(str(value), allowed) or f"; it takes {', '.join(allowed)}."
+        raise ValueError(f"{name} is {value!r}{hint}")
+
+
+def _check_count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return value
+
+
+def _length(vector: jax.Array) -> jax.Array:
+    return jnp.sqrt(jnp.sum(vector * vector, axis=-1))
+
+
+def _unit(vector: jax.Array) -> jax.Array:
+    """Vectors of length 1, or 0 where there is no direction."""
+    length = _length(vector)[..., None]
+    return vector / jnp.where(length > 0, length, 1.0)
