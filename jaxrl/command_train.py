@@ -1,10 +1,12 @@
 """`jaxrl train`: its options are made from the fields of an algorithm and of an environment."""
 
+import ast
 import contextlib
 import dataclasses
 import inspect
 import itertools
 import math
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -65,7 +67,7 @@ def run_train(args: Sequence[str]) -> int:
     name, environment = named
     options, defaults = _parse_options(name, environment, args[2:], f"jaxrl train {name} {environment}")
 
-    algo = _build(name, environment, options.config)
+    algo = algorithms.member(name, "builder")(defaults.algo.env, options.config)
     fixed, swept = _split("hparams", options.hparams, defaults.hparams)
     for path in {**fixed, **swept}:
         if getattr(algo.hparams, path) is None:
@@ -108,6 +110,7 @@ class _Defaults:
 
     algo: Algorithm
     preset: Preset | None
+    static: Mapping[str, Any]
 
     @property
     def hparams(self) -> dict[str, Any]:
@@ -126,31 +129,59 @@ class _Defaults:
         return DEFAULT_ENV_STEPS if self.preset is None else self.preset.env_steps
 
 
+def _static_fields(args: Sequence[str]) -> dict[str, Any]:
+    """The environment's static fields that the options name: `--static num_agents=30 frame=relative`."""
+    words = iter(args)
+    for word in words:
+        if word == "--static":
+            break
+    fields = {}
+    for word in words:
+        if word.startswith("--"):
+            break
+        name, equals, text = word.partition("=")
+        if not (name and equals and text):
+            raise CommandError(f"--static takes fields with values, such as num_agents=30, but got {word!r}")
+        try:
+            fields[name.replace("-", "_")] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            fields[name.replace("-", "_")] = text
+    return fields
+
+
 def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) -> tuple[Any, _Defaults]:
     if any(arg.partition("=")[0] == "--hparams.gamma" for arg in args):
         raise CommandError("gamma is not a field: use --hparams.discount, such as 0.98 or beta:0.98,0.5")
     preset = None if {"--no-preset", "--no_preset"} & set(args) else presets.find(name, environment)
-    algo = _build(name, environment) if preset is None else preset.algo
-    defaults = _Defaults(algo, preset)
+    static = _static_fields(args)
+    algo = _build(name, environment, static) if preset is None else preset.on(**static)
+    defaults = _Defaults(algo, preset, static)
     description = f"Train {name} on {environment}: every seed under every setting, in one call."
     return parse(_options_class(defaults), args, prog, description), defaults
 
 
-def _build(name: str, environment: str, config: Any = None) -> Algorithm:
-    """The algorithm on the environment, under its default configuration if `config` is None."""
-    builder = algorithms.member(name, "builder")
-    return builder(envs.make(environment), config)
+def _build(name: str, environment: str, static: Mapping[str, Any]) -> Algorithm:
+    """The algorithm on the environment under its default configuration."""
+    return algorithms.member(name, "builder")(envs.make(environment, **static))
 
 
 def _leaves(values: Any) -> dict[str, Any]:
-    return {field.name: getattr(values, field.name) for field in dataclasses.fields(values)}
+    """Every number, with what is inside of parts by its path, such as `weights.goal`."""
+    leaves = {}
+    for field in dataclasses.fields(values):
+        value = getattr(values, field.name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, Discount):
+            leaves |= {f"{field.name}.{path}": leaf for path, leaf in _leaves(value).items()}
+        else:
+            leaves[field.name] = value
+    return leaves
 
 
 def _options_class(defaults: _Defaults) -> type:
     """The dataclass whose fields are the options of `jaxrl train ALGORITHM ENVIRONMENT`."""
     algo = defaults.algo
-    hparams = _values_class(type(algo.hparams), defaults.hparams)
-    env = _values_class(type(algo.env.default_params), defaults.env)
+    hparams = _values_class(algo.hparams, defaults.hparams)
+    env = _values_class(algo.env.default_params, defaults.env)
 
     def option(name: str, kind: Any, default: Any, text: str) -> tuple[str, Any, Any]:
         return name, Annotated[kind, tyro.conf.arg(help=text)], dataclasses.field(default=default)
@@ -168,6 +199,12 @@ def _options_class(defaults: _Defaults) -> type:
         option("force", tyro.conf.FlagCreatePairsOff[bool], False, "Overwrite a result that is there already."),
         option("no_progress", tyro.conf.FlagCreatePairsOff[bool], False, "Show no progress."),
         option("no_preset", tyro.conf.FlagCreatePairsOff[bool], False, "Start from defaults, not from the preset."),
+        option(
+            "static",
+            tuple[str, ...],
+            tuple(f"{name}={value}" for name, value in defaults.static.items()),
+            "Static fields of the environment, such as num_agents=30.",
+        ),
         option("config", type(algo.config), algo.config, "What is static: a value each."),
         ("hparams", hparams, dataclasses.field(default_factory=hparams)),
         ("env", env, dataclasses.field(default_factory=env)),
@@ -175,14 +212,21 @@ def _options_class(defaults: _Defaults) -> type:
     return dataclasses.make_dataclass("Train", fields, frozen=True)
 
 
-def _values_class(documented: type, defaults: Mapping[str, Any]) -> type:
-    """A dataclass that takes one or several values, as text, for every default."""
-    texts = _field_texts(documented)
-    fields = []
-    for name, default in defaults.items():
+def _values_class(values: Any, defaults: Mapping[str, Any]) -> type:
+    """A dataclass that takes one or several values, as text, for every default; paths are parts with their own."""
+    texts = _field_texts(type(values))
+    fields, parts = [], {}
+    for path, default in defaults.items():
+        name, _, rest = path.partition(".")
+        if rest:
+            parts.setdefault(name, {})[rest] = default
+            continue
         argument = tyro.conf.arg(help=texts.get(name, ""), metavar="VALUE [VALUE ...]")
         fields.append((name, Annotated[tuple[str, ...], argument], dataclasses.field(default=(_text(default),))))
-    made = dataclasses.make_dataclass(documented.__name__, fields, frozen=True)
+    for name, inner in parts.items():
+        part = _values_class(getattr(values, name), inner)
+        fields.append((name, part, dataclasses.field(default_factory=part)))
+    made = dataclasses.make_dataclass(type(values).__name__, fields, frozen=True)
     made.__doc__ = "Several values make a sweep."
     return made
 
@@ -206,7 +250,7 @@ def _split(prefix: str, given: Any, defaults: Mapping[str, Any]) -> tuple[dict[s
     """What the options change, with one value each, and with several."""
     fixed, swept = {}, {}
     for name, default in defaults.items():
-        texts = getattr(given, name)
+        texts = operator.attrgetter(name)(given)
         if texts == (_text(default),):
             continue
         values = [_value(f"--{prefix}.{name}", text, default) for text in texts]

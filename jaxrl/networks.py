@@ -78,7 +78,7 @@ class RelationActorCritic(nn.Module):
       own_hidden, neighbour_hidden, hidden: widths before and after the join.
       pooling: "mean" over all K slots, padding included, as in the papers; "masked-mean" and "max"
         over the neighbours that are there; "attention" of the agent to those.
-      neighbour_scale: rows are multiplied by it, which metres want.
+      own_scale, neighbour_scale: what is not a row, and rows, are multiplied by these.
       activation: a name in `ACTIVATIONS`.
       num_values: values that the critic gives; None for one, without an axis.
 
@@ -90,6 +90,7 @@ class RelationActorCritic(nn.Module):
     neighbour_hidden: tuple[int, ...] = (64,)
     hidden: tuple[int, ...] = (64, 64)
     pooling: str = "mean"
+    own_scale: float = 1.0
     neighbour_scale: float = 1.0
     activation: str = "tanh"
     num_values: int | None = None
@@ -105,7 +106,7 @@ class RelationActorCritic(nn.Module):
 
     def _features(self, obs: Any, name: str) -> jax.Array:
         rest = {part: leaf for part, leaf in obs.items() if part not in ("neighbours", "neighbours_present")}
-        own = self._perceptron(flatten_observation(rest), self.own_hidden, f"{name}_own")
+        own = self._perceptron(self.own_scale * flatten_observation(rest), self.own_hidden, f"{name}_own")
         rows = self._perceptron(self.neighbour_scale * obs["neighbours"], self.neighbour_hidden, f"{name}_neighbour")
         present = obs["neighbours_present"] > 0.5
         if self.pooling == "mean":

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import envs
@@ -20,6 +21,7 @@ class Preset(NamedTuple):
       config: static.
       hparams: `{name: value}` of the hyper-parameters that differ from the algorithm's defaults.
       env_steps: environment steps of a run.
+      static: `{name: value}` of the environment's static fields that differ from its defaults.
     """
 
     algorithm: str
@@ -27,11 +29,17 @@ class Preset(NamedTuple):
     config: Any
     hparams: Mapping[str, Any]
     env_steps: int
+    static: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def algo(self) -> Algorithm:
         """The algorithm on the environment with these settings as its defaults, ready for `train`."""
-        algo = member(self.algorithm, "builder")(envs.make(self.environment), self.config)
+        return self.on()
+
+    def on(self, **static: Any) -> Algorithm:
+        """The same with other static fields of the environment, such as `num_agents`."""
+        env = envs.make(self.environment, **{**self.static, **static})
+        algo = member(self.algorithm, "builder")(env, self.config)
         return algo._replace(hparams=dataclasses.replace(algo.hparams, **self.hparams))
 
 

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+import envs
+import jaxrl
 from jaxrl import cli
 
 ROOT = Path(__file__).parent.parent
@@ -95,6 +97,12 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl")
         ("train ppo cartpole --hparams.log-std-init 1", "--hparams.log_std_init has no effect"),
         ("train ppo cartpole --env.max-steps-in-episode 2.5", "takes whole numbers, but got '2.5'"),
         ("train ppo cartpole --env.max-steps-in-episode 0", "env.max_steps_in_episode must be at least 1, got 0"),
+        ("train ppo crowd/circle --static num_agents", "--static takes fields with values, such as num_agents=30, but"),
+        ("train ppo crowd/circle --static num_agent=3", "no static field 'num_agent'; did you mean 'num_agents'"),
+        ("train ppo crowd/circle --static num_agents=0", "num_agents must be a whole number of at least 1, got 0"),
+        ("train ppo crowd/circle --static frame=sideways", "frame is 'sideways'"),
+        ("train ppo crowd/circle --env.weights.gaol 3", "did you mean --env.weights.goal"),
+        ("train ppo crowd/circle --env.weights.goal much", "--env.weights.goal takes numbers, but got 'much'"),
         ("train ppo cartpole --precision low", "precision must be one of default"),
         ("plot", "missing from jaxrl plot: RUN"),
         ("plot no/such/run", "no/such/run"),
@@ -383,3 +391,17 @@ def test_the_whole_way(tmp_path: Path):
     done = jaxrl_command(*train.split(), cwd=tmp_path)
     assert done.returncode == 2
     assert "holds a result already" in done.stderr
+
+
+def test_static_fields_and_parts_of_parameters_are_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    options = (
+        "--static num_agents=3 --env.weights.goal 0 5 --env.scenario.noise 0.1 --config.num-steps 4 --env-steps 16"
+    )
+    sizes = "--env-steps 16 --config.num-minibatches 1 --config.num-epochs 1 --config.num-envs 1 --evals 1 --eval-episodes 1"
+    limit = "--env.max-steps-in-episode 4 --no-progress --no-preset"
+    words = f"train ppo crowd/circle {options} {sizes} {limit} --out {tmp_path / 'run'}".split()
+    assert cli.main(words) == 0
+    loaded = jaxrl.load_result(tmp_path / "run")
+    assert loaded.algo is not None and loaded.algo.env == envs.make("crowd/circle", num_agents=3)
+    assert loaded.metrics.sizes["env.weights.goal"] == 2
+    assert "env.weights.goal" in capsys.readouterr().out

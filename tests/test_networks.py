@@ -174,14 +174,14 @@ def neighbourhood(num_present: int = 3) -> dict[str, jax.Array]:
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("num_present", [0, 3, 5])
 def test_the_relation_network_is_what_its_weights_say(key: jax.Array, pooling: str, num_present: int) -> None:
-    network = RelationActorCritic(3, (6,), (4, 5), (7,), pooling, neighbour_scale=0.5)
+    network = RelationActorCritic(3, (6,), (4, 5), (7,), pooling, own_scale=2.0, neighbour_scale=0.5)
     obs = neighbourhood(num_present)
     params = jax.tree.map(lambda leaf: leaf + 0.1, network.init(key, obs))
     apply: Any = network.apply
     outputs, value = apply(params, obs)
     assert outputs.shape == (3,) and value.shape == ()
     for got, end, name in ((outputs, "actor_out", "actor"), (value, "critic_out", "critic")):
-        own = by_hand(params, np.array([0.3, -0.7, 1.0, 0.0, 0.5]), [f"{name}_own_0"])
+        own = by_hand(params, 2 * np.array([0.3, -0.7, 1.0, 0.0, 0.5]), [f"{name}_own_0"])
         scaled = 0.5 * np.asarray(obs["neighbours"], np.float64)
         rows = by_hand(params, scaled, [f"{name}_neighbour_0", f"{name}_neighbour_1"])
         there = rows[:num_present]

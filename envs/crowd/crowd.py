@@ -59,6 +59,7 @@ class Crowd(Environment):
       num_rays: R; 21 where the perception has rays.
       stack: decisions whose rays are observed together; 4 where the perception has rays.
       tags: whether rays tell agents from walls.
+      reward: a name in `presets.REWARDS`, whose weights `default_params` has; None for those of the preset.
       obstacles: whether the scenario's own obstacles are there; not on a circle in 2022.
       extended: whether an agent observes its energy constants, the time, and the masses of others.
       remove_globals: whether the own position is hidden.
@@ -84,6 +85,7 @@ class Crowd(Environment):
     num_rays: int | None = None
     stack: int | None = None
     tags: bool = False
+    reward: str | None = None
     obstacles: bool | None = None
     extended: bool | None = None
     remove_globals: bool = False
@@ -101,6 +103,8 @@ class Crowd(Environment):
         _check_choice("frame", self.frame, observations.FRAMES)
         _check_choice("dynamics", self.dynamics, dynamics.DYNAMICS)
         self._default("energy_from", settings.energy_from)
+        if self.reward is not None:
+            presets.reward_variant(self.reward)
         _check_choice("energy_from", str(self.energy_from), ("commanded", "moved"))
         self._default("backwards", settings.backwards)
         self._default("extended", settings.extended)
@@ -169,11 +173,15 @@ class Crowd(Environment):
         if isinstance(place, scenarios.CircleParams):
             place = scenarios.CircleParams(settings.circle_radius, settings.circle_noise)
         walls_only = self.perception == "both"
+        weights = presets.Curriculum(settings.weights, settings.weights)
+        if self.reward is not None:
+            weights = presets.reward_variant(self.reward)
         return CrowdParams(
             num_present=self.num_agents,
             scenario=place,
-            weights=settings.weights,
-            later_weights=settings.weights,
+            weights=weights.weights,
+            later_weights=weights.later_weights,
+            switch_env_steps=weights.switch_env_steps,
             size_mass=Range(*settings.size_mass),
             resting=Range(*settings.resting),
             walking=Range(*settings.walking),

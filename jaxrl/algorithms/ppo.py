@@ -48,7 +48,7 @@ class PPOConfig:
         neighbour go through before they are joined; `hidden` follows. See `networks.RelationActorCritic`.
       pooling: of neighbours: over all slots, padding included ("mean"), over those that are there ("masked-mean",
         "max"), or by "attention".
-      neighbour_scale: by which neighbours' rows are multiplied.
+      own_scale, neighbour_scale: by which an agent's own part and neighbours' rows are multiplied.
       normalise_advantage: over the whole "batch", over each "minibatch", or "off".
       normalise_observation: by running mean and variance.
       normalise_reward: divided by the running deviation of the rewards' exponentially discounted sum, at the rate
@@ -74,6 +74,7 @@ class PPOConfig:
     own_hidden: tuple[int, ...] = (64,)
     neighbour_hidden: tuple[int, ...] = (64,)
     pooling: Literal["mean", "masked-mean", "max", "attention"] = "mean"
+    own_scale: float = 1.0
     neighbour_scale: float = 1.0
     normalise_advantage: Literal["batch", "minibatch", "off"] = "minibatch"
     normalise_observation: bool = False
@@ -97,7 +98,8 @@ class PPOConfig:
             check_count("reset_pool", self.reset_pool)
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
         check_choice("pooling", self.pooling, POOLINGS)
-        check_range("neighbour_scale", self.neighbour_scale, Range(0, INFINITE, "()"))
+        for name in ("own_scale", "neighbour_scale"):
+            check_range(name, getattr(self, name), Range(0, INFINITE, "()"))
         check_choice("normalise_advantage", self.normalise_advantage, ("batch", "minibatch", "off"))
         check_choice("critic", self.critic, ("single", "mixture"))
         if self.critic == "single" and self.critic_heads != PPOConfig.critic_heads:
@@ -441,7 +443,7 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
 def _default_network(config: PPOConfig, obs: Any, num_outputs: int, num_values: int | None) -> Module:
     """The network that a configuration names: one for relations where an observation has neighbours."""
     if not (isinstance(obs, dict) and {"neighbours", "neighbours_present"} <= set(obs)):
-        for name in ("own_hidden", "neighbour_hidden", "pooling", "neighbour_scale"):
+        for name in ("own_hidden", "neighbour_hidden", "pooling", "own_scale", "neighbour_scale"):
             if getattr(config, name) != getattr(PPOConfig, name):
                 raise ValueError(
                     f"{name} has no effect on observations without 'neighbours' and 'neighbours_present', "
@@ -452,7 +454,8 @@ def _default_network(config: PPOConfig, obs: Any, num_outputs: int, num_values: 
         raise ValueError("shared_trunk has no effect on observations with 'neighbours'; leave it out")
     if config.normalise_observation:
         raise ValueError(
-            "normalise_observation would scale every slot of 'neighbours' by itself; use neighbour_scale in its place"
+            "normalise_observation would scale every slot of 'neighbours' by itself; "
+            "use own_scale and neighbour_scale in its place"
         )
     return RelationActorCritic(
         num_outputs,
@@ -460,6 +463,7 @@ def _default_network(config: PPOConfig, obs: Any, num_outputs: int, num_values: 
         config.neighbour_hidden,
         config.hidden,
         config.pooling,
+        config.own_scale,
         config.neighbour_scale,
         config.activation,
         num_values,
