@@ -43,6 +43,25 @@ class Preset(NamedTuple):
         return algo._replace(hparams=dataclasses.replace(algo.hparams, **self.hparams))
 
 
+_CROWD: Any = {
+    "num_steps": 200,
+    "num_epochs": 4,
+    "own_scale": 8.0,
+    "neighbour_scale": 0.2,
+    "normalise_reward": True,
+    "reset_pool": 2,
+}
+_WALK = {
+    "lr": 2e-3,
+    "lr_end": 0.0,
+    "discount": 0.98,
+    "lam": 0.95,
+    "target_kl": 0.05,
+    "entropy_coef": 0.0,
+    "log_std_init": -0.5,
+}
+_STRAIGHT = {"reward": "straight"}
+
 PRESETS = (
     # PureJaxRL's settings for CartPole.
     Preset(
@@ -107,6 +126,16 @@ PRESETS = (
         ),
         {"lr": 3e-3, "lr_end": 0.0, "discount": 0.995, "lam": 0.9, "entropy_coef": 0.003, "log_std_init": 0.7},
         200_000,
+    ),
+    # Whole episodes of a crowd, with the reward of 2022 made straight (`envs.crowd.presets.REWARDS`).
+    Preset("ppo", "crowd/circle", PPOConfig(num_envs=2, num_minibatches=4, **_CROWD), _WALK, 60_000, _STRAIGHT),
+    Preset(
+        "ppo",
+        "crowd/corridor",
+        PPOConfig(num_envs=1, num_minibatches=8, **_CROWD),
+        _WALK,
+        20_000,
+        {"num_agents": 50, **_STRAIGHT},
     ),
 )
 

@@ -397,7 +397,7 @@ def test_static_fields_and_parts_of_parameters_are_options(tmp_path: Path, capsy
     options = (
         "--static num_agents=3 --env.weights.goal 0 5 --env.scenario.noise 0.1 --config.num-steps 4 --env-steps 16"
     )
-    sizes = "--env-steps 16 --config.num-minibatches 1 --config.num-epochs 1 --config.num-envs 1 --evals 1 --eval-episodes 1"
+    sizes = "--config.num-minibatches 1 --config.num-epochs 1 --config.num-envs 1 --evals 1 --eval-episodes 1"
     limit = "--env.max-steps-in-episode 4 --no-progress --no-preset"
     words = f"train ppo crowd/circle {options} {sizes} {limit} --out {tmp_path / 'run'}".split()
     assert cli.main(words) == 0
