@@ -1,4 +1,4 @@
-"""Pictures of the control environments."""
+"""Pictures of the control environments and of crowds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from envs.control.cartpole import CartPole
 from envs.control.mountain_car import MountainCar
 from envs.control.mountain_car_continuous import MountainCarContinuous
 from envs.control.pendulum import Pendulum
+from envs.crowd.crowd import Crowd
+from envs.rendering_crowd import draw as _crowd
 from envs.wrappers import TimeFeature
 
 if TYPE_CHECKING:
@@ -85,7 +87,7 @@ def frame(env: Any, state: Any, params: Any) -> np.ndarray:
 
 def drawable() -> list[str]:
     """The names of the environments that can be drawn."""
-    return [kind().name for kind in _SCENES]
+    return ["crowd/..." if kind is Crowd else kind().name for kind in _SCENES]
 
 
 def _cartpole(ax: Axes, params: Any) -> Update:
@@ -195,4 +197,5 @@ _SCENES: dict[type, tuple[tuple[int, int], Callable[[Axes, Any], Update]]] = {
     Acrobot: ((400, 400), _acrobot),
     MountainCar: ((400, 640), _mountain_car),
     MountainCarContinuous: ((400, 640), _mountain_car),
+    Crowd: ((560, 560), _crowd),
 }

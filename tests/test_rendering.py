@@ -15,7 +15,9 @@ from envs.control.cartpole import CartPole
 from envs.control.mountain_car import MountainCar
 from envs.control.mountain_car_continuous import MountainCarContinuous
 from envs.control.pendulum import Pendulum
+from envs.crowd import Crowd, roll
 from envs.rendering import BODY, ROD, Scene, drawable, frame
+from envs.rendering_crowd import ARRIVED, COLOURS, paths
 from jaxrl import PPOConfig, ppo
 from jaxrl.acting import TrainedPolicy
 from jaxrl.rendering import _check_fit, render
@@ -96,7 +98,7 @@ class Unknown(CartPole):
 
 
 def test_an_environment_without_a_drawing_is_refused(tmp_path):
-    assert drawable() == ["cartpole", "pendulum", "acrobot", "mountain-car", "mountain-car-continuous"]
+    assert drawable() == ["cartpole", "pendulum", "acrobot", "mountain-car", "mountain-car-continuous", "crowd/..."]
     with pytest.raises(ValueError, match="Unknown cannot be drawn; what can is cartpole, pendulum"):
         render(Unknown(), None, tmp_path / "x.gif")
     assert not list(tmp_path.iterdir())
@@ -207,3 +209,33 @@ def test_what_cannot_play_is_refused(tmp_path):
         render("cartpole", None, tmp_path / "x.gif")
     with pytest.raises(TypeError, match="env_params must be CartPoleParams of cartpole, got dict"):
         render(CartPole(), None, tmp_path / "x.gif", env_params={"gravity": 1.0})
+
+
+def test_a_crowd_is_drawn_where_it_walks(tmp_path):
+    env = Crowd("choke", num_agents=4)
+    scene, state = Scene(env, env.default_params), start(env)
+    first = scene.frame(state)
+    assert first.shape == (560, 560, 3)
+    ahead = jnp.tile(jnp.array([0.0, 2.0]), (4, 1))
+    moved = state
+    for _ in range(3):
+        moved = env.step_env(jax.random.key(0), moved, ahead, env.default_params)[1]
+        later = scene.frame(moved)
+    assert centre(later, COLOURS[0])[1] > centre(first, COLOURS[0])[1]  # the first one has gone to the right
+    gone = scene.frame(replace(moved, arrived=jnp.arange(4) == 0))
+    assert np.all(gone == [int(ARRIVED[i : i + 2], 16) for i in (1, 3, 5)], axis=-1).sum() > 50
+    np.testing.assert_array_equal(scene.frame(state), first)  # a new episode leaves nothing of the one before
+
+
+def test_the_paths_of_a_crowd_are_a_picture(tmp_path):
+    env = Crowd("circle", num_agents=3, obstacles=True)
+    figure = paths(roll(env, walk_ahead, jax.random.key(0), num_steps=5), path=tmp_path / "paths.png", title="three")
+    with Image.open(tmp_path / "paths.png") as picture:
+        assert picture.size[0] > 500
+    ax, bar = figure.axes
+    assert (ax.get_title(), ax.get_xlabel(), bar.get_ylabel()) == ("three", "x (m)", "speed (m/s)")
+    assert len(ax.collections[-1].get_paths()) == 3 * 5  # one for every decision of everybody
+
+
+def walk_ahead(key, obs, state):
+    return jnp.tile(jnp.array([0.0, 1.0]), (3, 1))
