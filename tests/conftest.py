@@ -8,9 +8,16 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ["NO_COLOR"] = "1"
 os.environ["COLUMNS"] = "120"
 
+import ctypes
+import gc
+from pathlib import Path
+
 import jax
 import pytest
 from hypothesis import settings
+
+MOST_GROWTH = 2 * 2**30  # bytes
+_level = [0]  # resident bytes after programs were last forgotten
 
 # Layouts over devices are tested wherever the suite runs, however many cores there are.
 jax.config.update("jax_num_cpu_devices", 2)
@@ -28,6 +35,26 @@ def _close_figures():
 
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+def resident() -> int:
+    """Bytes of memory that this process has; 0 where the system does not say."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * 4096 if statm.exists() else 0
+
+
+@pytest.fixture(autouse=True)
+def _forget_programs():
+    """No test process keeps the programs of all tests: they take gigabytes, and as many memory maps as it may have."""
+    yield
+    if resident() > _level[0] + MOST_GROWTH:
+        from jaxrl import programs
+
+        programs._COMPILED.clear()
+        jax.clear_caches()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        _level[0] = resident()
 
 
 @pytest.fixture

@@ -393,6 +393,7 @@ def test_the_whole_way(tmp_path: Path):
     assert "holds a result already" in done.stderr
 
 
+@pytest.mark.slow
 def test_static_fields_and_parts_of_parameters_are_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     options = (
         "--static num_agents=3 --env.weights.goal 0 5 --env.scenario.noise 0.1 --config.num-steps 4 --env-steps 16"
