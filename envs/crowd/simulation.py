@@ -113,8 +113,8 @@ def simulate(
     solver = physics.solver
     block = -(-physics.substeps // physics.rebuilds) if listed else physics.substeps
     radius = jnp.max(jnp.where(walking, traits.radius, 0.0))
-    # Beyond this way within a block someone may meet an agent that is not in the list.
-    way = 1.05 * block * dt * jnp.max(jnp.where(walking, traits.max_speed, 0.0)) + 1e-3
+    # Who goes farther than this within a block, which takes a hard push, may meet an agent that is not in the list.
+    way = 1.3 * block * dt * jnp.max(jnp.where(walking, traits.max_speed, 0.0)) + 1e-3
     none = jnp.zeros_like(traits.radius)
     first = Simulated(
         walkers=walkers,
