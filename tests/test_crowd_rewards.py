@@ -196,7 +196,7 @@ def test_potentials_telescope() -> None:
     change = (way[0] - way[-1]).astype(np.float64)
     scale = 2 * np.sqrt(np.asarray(traits.resting, np.float64) * np.asarray(traits.walking))
     # A hundred differences, each rounded at the size of the largest distance.
-    bound = 100 * EPS * np.max(way)
+    bound = float(100 * EPS * np.max(way))
     np.testing.assert_allclose(total[0], change, rtol=0, atol=bound)
     np.testing.assert_allclose(total[1], scale * change, rtol=4 * EPS, atol=4 * bound * np.max(scale))
 
