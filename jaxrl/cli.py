@@ -72,19 +72,24 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Render:
-    """Film an episode of one policy of a run directory."""
+    """Show an episode of one policy of a run directory: a film, or a page or picture of a crowd."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Directory that `jaxrl train --out` wrote."""
     out: Path = Path("episode.gif")
-    """Film to write: .gif, or .mp4 with the extra `video`."""
+    """File to write: .gif or, with the extra `video`, .mp4; of a crowd also .html, to play, or .png, all paths."""
     seed: int | None = None
     """Whose policy; the first seed where there is none."""
     at: tuple[str, ...] = ()
     """Which setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; needed where there are several."""
+    scenario: str | None = None
+    """Of a crowd: another scenario for the policy to walk in, such as corridor."""
+    agents: int | None = None
+    """Of a crowd: another number of people."""
 
     def run_command(self) -> None:
-        """Write the film and say where."""
+        """Write the file and say where."""
+        from jaxrl.rendering_crowd import crowd_like
         from jaxrl.setting_choice import listed, values_of
 
         result = jaxrl.load_result(self.run)
@@ -94,7 +99,11 @@ class Render:
             choices = "; ".join(f"{path} of {listed(values_of(settings, path))}" for path in settings[0])
             raise CommandError(f"{self.run} has {len(settings)} settings: choose one by --at NAME=VALUE, {choices}")
         policy = result.policy(seed=result.seeds[0] if self.seed is None else self.seed, **coords)
-        jaxrl.render(policy.algo.env, policy, self.out)
+        if self.scenario is None and self.agents is None:
+            jaxrl.render(policy.algo.env, policy, self.out)
+        else:
+            env, params = crowd_like(policy, self.scenario, self.agents)
+            jaxrl.render(env, policy, self.out, env_params=params)
         which = [*(f"{name} {value}" for name, value in policy.setting.items()), f"seed {policy.seed}"]
         print(f"Wrote {self.out}: {', '.join(which)}.")
 

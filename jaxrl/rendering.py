@@ -1,8 +1,7 @@
-"""Films of a policy at work."""
+"""Films of a policy at work, and pages and pictures of a crowd's."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
@@ -13,7 +12,10 @@ import jax
 import numpy as np
 
 from envs.base import Environment, spaces
+from envs.crowd.crowd import Crowd
+from envs.rendering_files import replacing
 from jaxrl.acting import TrainedPolicy
+from jaxrl.rendering_crowd import EPISODES, for_any_number, params_in, random_actions, write_episode
 
 __all__ = ["render"]
 
@@ -30,18 +32,23 @@ def render(
     seed: int = 0,
     fps: int = 30,
 ) -> Path:
-    """Plays a policy and writes what is seen as a film.
+    """Plays a policy and writes what is seen: a film, or of a crowd a page that plays it or a picture of its paths.
 
     Args:
-      env: an environment that can be drawn.
+      env: an environment that can be drawn. A crowd's policy may be one that was trained in another scenario or
+        with another number of people, as long as it observes as many neighbours.
       policy: `policy(obs) -> action`, such as `result.policy(...)`, which then acts greedily;
         where the environment masks actions it is called as `policy(obs, mask=mask)`. None acts at random.
-      path: file to write, `.mp4` or `.gif`; one that is there is replaced.
+        For a page or a picture it is traced.
+      path: file to write; one that is there is replaced. `.mp4` or `.gif` is a film; of a crowd, `.html` is a page
+        to play in a browser (`envs.rendering_player`) and `.png` shows all paths (`envs.rendering_crowd.paths`).
       env_params: the environment's parameters; None takes those that a policy of `result.policy`
-        was trained with, and otherwise the default ones.
-      num_steps: steps to play, over as many episodes as begin; None plays one episode.
+        was trained with, and otherwise the default ones. In another crowd, what belongs to its scenario is the
+        scenario's own, and everybody takes part.
+      num_steps: steps to play, over as many episodes as begin; None plays one episode. A page or a picture shows
+        the start of one episode.
       seed: of the episodes' random keys.
-      fps: frames a second.
+      fps: frames a second of a film.
 
     Returns:
       The path.
@@ -52,34 +59,44 @@ def render(
         number out of range, or a file that cannot be written.
       ImportError: an `.mp4` is asked for and imageio-ffmpeg is not installed.
     """
-    from envs.rendering import Scene
-
     file = Path(path)
-    writers = {".mp4": _write_mp4, ".gif": _write_gif}
-    if file.suffix.lower() not in writers:
-        raise ValueError(f"path is {str(file)!r}; a film's name ends in {' or '.join(writers)}.")
+    suffix = file.suffix.lower()
+    films = {".mp4": _write_mp4, ".gif": _write_gif}
+    if suffix not in (*films, *EPISODES):
+        raise ValueError(
+            f"path is {str(file)!r}; a film's name ends in {' or '.join(films)}, and of a crowd there is "
+            f"{' or '.join(EPISODES)} as well."
+        )
     for name, number in (("num_steps", 1 if num_steps is None else num_steps), ("fps", fps)):
         if number < 1:
             raise ValueError(f"{name} is {number}; it takes a positive number.")
     _check_fit(env, policy)
+    if suffix in EPISODES and not isinstance(env, Crowd):
+        raise ValueError(
+            f"path is {str(file)!r}, but {suffix} shows crowds only; a film of {env.name} ends in {' or '.join(films)}."
+        )
     if env_params is None and isinstance(policy, TrainedPolicy):
-        env_params = policy.env_params
+        env_params = params_in(env, policy)
     params = env.default_params if env_params is None else env_params
     if not isinstance(params, type(env.default_params)):
         kind = type(env.default_params).__name__
         raise TypeError(f"env_params must be {kind} of {env.name}, got {type(params).__name__}.")
+    if isinstance(env, Crowd) and isinstance(policy, TrainedPolicy):
+        policy = for_any_number(policy)
+    if suffix in EPISODES:
+        return write_episode(env, policy, params, num_steps, seed, file)
+    return _write_film(env, policy, params, num_steps, seed, fps, file, films[suffix])
+
+
+def _write_film(
+    env: Any, policy: Any, params: Any, num_steps: int | None, seed: int, fps: int, file: Path, write: Callable
+) -> Path:
+    from envs.rendering import Scene
+
     scene = Scene(env, params)
-    part = file.with_name(f".{os.getpid()}-{file.name}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            frames = (scene.frame(state) for state in _play(env, policy, params, num_steps, seed))
-            writers[file.suffix.lower()](part, frames, scene.size, fps)
-            os.replace(part, file)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise ValueError(f"{file} cannot be written: {error.strerror or error}.") from None
+    with replacing(file) as part:
+        frames = (scene.frame(state) for state in _play(env, policy, params, num_steps, seed))
+        write(part, frames, scene.size, fps)
     return file
 
 
@@ -92,19 +109,27 @@ def _check_fit(env: Any, policy: Any) -> None:
             f"policy must be a function of observations, such as result.policy(seed=0), or None, "
             f"got {type(policy).__name__}."
         )
-    if isinstance(policy, TrainedPolicy) and _interface(policy.algo.env) != _interface(env):
+    if not isinstance(policy, TrainedPolicy) or _interface(policy.algo.env) == _interface(env):
+        return
+    if isinstance(env, Crowd) and isinstance(policy.algo.env, Crowd):
         raise ValueError(
-            f"policy was trained on {policy.algo.env.name}, whose observations or actions are unlike those of "
-            f"{env.name}; env takes the policy's own, policy.algo.env, or one like it."
+            f"policy was trained to observe other things than {env.name} shows, such as another number of neighbours; "
+            "jaxrl.rendering_crowd.crowd_like(policy, scenario, num_agents) is a crowd that fits."
         )
+    raise ValueError(
+        f"policy was trained on {policy.algo.env.name}, whose observations or actions are unlike those of "
+        f"{env.name}; env takes the policy's own, policy.algo.env, or one like it."
+    )
 
 
 def _interface(env: Environment) -> Any:
     """What a policy must know of an environment: structure, shapes and types of observations, and its actions."""
     params, key = env.default_params, jax.random.key(0)
     space = env.action_space(params)
-    seen = jax.eval_shape(env.reset_env, key, params)[0], jax.eval_shape(space.sample, key)
-    leaves, structure = jax.tree.flatten(seen)
+    obs, action = jax.eval_shape(env.reset_env, key, params)[0], jax.eval_shape(space.sample, key)
+    if isinstance(env, Crowd):  # whose agents share the policy, however many they are
+        obs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), obs)
+    leaves, structure = jax.tree.flatten((obs, action))
     numbers = [part.n for part in getattr(space, "spaces", (space,)) if isinstance(part, spaces.Discrete)]
     return structure, [(leaf.shape, leaf.dtype) for leaf in leaves], numbers
 
@@ -112,7 +137,7 @@ def _interface(env: Environment) -> Any:
 def _play(env: Any, policy: Callable[..., Any] | None, params: Any, num_steps: int | None, seed: int) -> Iterable[Any]:
     """The states of the episodes, the first one and the last one of each included."""
     reset = jax.jit(env.reset_env)
-    sample = jax.jit(env.action_space(params).sample)
+    sample = jax.jit(random_actions(env, params) if isinstance(env, Crowd) else env.action_space(params).sample)
 
     @jax.jit
     def step(key: jax.Array, state: Any, action: Any) -> tuple[Any, Any, jax.Array]:

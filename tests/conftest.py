@@ -57,6 +57,16 @@ def _forget_programs():
         _level[0] = resident()
 
 
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory):
+    """A headless Chromium without a network, which selenium drives; skips where there is none."""
+    from browser import start
+
+    driver = start(tmp_path_factory.mktemp("browser"))
+    yield driver
+    driver.quit()
+
+
 @pytest.fixture
 def key() -> jax.Array:
     """A random key, the same in every test."""

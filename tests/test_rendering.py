@@ -159,7 +159,7 @@ def test_a_missing_encoder_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "arguments", "sentence"),
     [
-        ("x.avi", {}, "a film's name ends in .mp4 or .gif"),
+        ("x.avi", {}, "a film's name ends in .mp4 or .gif, and of a crowd there is .html or .png as well"),
         ("x.gif", {"num_steps": 0}, "num_steps is 0; it takes a positive number"),
         ("x.gif", {"fps": 0}, "fps is 0; it takes a positive number"),
         ("file/x.gif", {"num_steps": 2}, "cannot be written"),
