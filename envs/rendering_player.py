@@ -26,7 +26,7 @@ __all__ = ["player"]
 def player(trajectory: Trajectory, *, path: str | Path, title: str | None = None) -> Path:
     """Writes an episode as a page that plays it: people as discs, coloured by speed, power or person.
 
-    The page is a single file without any reference to another; 50 people over 200 decisions take about 170 kB.
+    The page is a single file without any reference to another; 50 people over 200 decisions take about 150 kB.
     Between decisions everybody moves in a straight line. The energy that it tells of a person is power times the
     interval, summed; the decision in which somebody arrives counts whole.
 
