@@ -63,8 +63,8 @@ class Orca:
 
     env: Crowd
     params: CrowdParams | None = None
-    horizon: float = 5.0
-    obstacle_horizon: float = 1.0
+    horizon: float = 2.5
+    obstacle_horizon: float = 0.3
     margin: float = 0.02
     noise: float = 0.02
 
