@@ -2,13 +2,17 @@
 
 `envs.make("crowd/circle")` builds one. Everything it is wired from is here, too: mechanics (`dynamics`, `contacts`,
 `simulation`), scenes (`scenarios`), senses (`neighbours`, `rays`, `observations`), `rewards`, `energy`, `measures`.
+`Orca`, `SocialForce` and `Straight` are policies that read the state, to `roll` beside learned ones.
 """
 
 from envs.crowd.crowd import Crowd
+from envs.crowd.orca import Orca
 from envs.crowd.params import CrowdParams, Range
 from envs.crowd.presets import PRESETS, REWARDS, Curriculum, reward_variant
 from envs.crowd.rewards import TERMS, Weights
 from envs.crowd.scenarios import SCENARIOS, Areas, Recorded, Scenario
+from envs.crowd.social_force import Forces, SocialForce
+from envs.crowd.steering import Straight
 from envs.crowd.trajectories import Trajectory, roll
 
 __all__ = [
@@ -20,9 +24,13 @@ __all__ = [
     "Crowd",
     "CrowdParams",
     "Curriculum",
+    "Forces",
+    "Orca",
     "Range",
     "Recorded",
     "Scenario",
+    "SocialForce",
+    "Straight",
     "Trajectory",
     "Weights",
     "reward_variant",

@@ -5,7 +5,6 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from envs.crowd import shapes
 from envs.crowd.crowd import Crowd
 from envs.crowd.dynamics import direction, wrap
 from envs.crowd.params import CrowdParams
@@ -21,8 +20,8 @@ _SLOW = 1e-3
 
 
 def preferred(state: CrowdState) -> jax.Array:
-    """The velocity `[N, 2]` m/s at the preferred speed, straight to the nearest point of the own goal."""
-    away = shapes.box_point(state.walkers.position, state.goals.centre, state.goals.half) - state.walkers.position
+    """The velocity `[N, 2]` m/s at the preferred speed, straight to the centre of the own goal."""
+    away = state.goals.centre - state.walkers.position
     distance = jnp.sqrt(jnp.maximum(jnp.sum(away * away, axis=-1, keepdims=True), 1e-12))
     speed = jnp.minimum(state.traits.preferred_speed, state.traits.max_speed)
     return speed[:, None] * away / distance
@@ -58,10 +57,9 @@ def steer(env: Crowd, params: CrowdParams, state: CrowdState, velocity: jax.Arra
     most = params.turn_rate * env.substeps
     turn = jnp.where(speed > _SLOW, jnp.clip(wrap(wanted - walkers.heading), -most, most), 0.0)
     along = jnp.maximum(jnp.sum(velocity * direction(walkers.heading + turn), axis=-1), 0.0)
-    if env.dynamics == "polar-velocity":
-        forward = along / top
-    else:
-        forward = (along - kept * walkers.speed) / (top * (1 - kept))
+    at_once = along / top
+    pushed = (along - kept * walkers.speed) / (top * (1 - kept))
+    forward = at_once if env.dynamics == "polar-velocity" else pushed
     control = jnp.stack([turn / most, forward], axis=-1)
     return jnp.arctanh(jnp.clip(control, -_FULL, _FULL))
 
