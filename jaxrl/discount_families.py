@@ -248,17 +248,17 @@ class Tabulated(Family):
 FAMILIES = (Exponential, QuasiHyperbolic, Hyperbolic, BetaWeighted, FixedHorizon, Truncated, Tabulated)
 
 
-def check_curve(values: np.ndarray) -> None:
-    """Refuse curves, `[*S, n]`, that do not start at 1, grow, or leave [0, 1]."""
+def check_curve(values: np.ndarray, name: str = "curve") -> None:
+    """Refuse curves, `[*S, n]`, that do not start at 1, grow, or leave [0, 1]; `name` is what the error calls them."""
     if values.shape[-1] == 0:
-        raise ValueError("curve must start at 1, got no values.")
+        raise ValueError(f"{name} must start at 1, got no values.")
     for start in values[..., 0][values[..., 0] != 1][:1]:
-        raise ValueError(f"curve must start at 1, got {start:g}.")
+        raise ValueError(f"{name} must start at 1, got {start:g}.")
     for position in np.argwhere(~((values >= 0) & (values <= 1)))[:1]:
-        raise ValueError(f"curve must stay within [0, 1], got {values[tuple(position)]:g} at t = {position[-1]}.")
+        raise ValueError(f"{name} must stay within [0, 1], got {values[tuple(position)]:g} at t = {position[-1]}.")
     for *row, t in np.argwhere(np.diff(values, axis=-1) > 0)[:1]:
         before, after = values[(*row, t)], values[(*row, t + 1)]
-        raise ValueError(f"curve must never grow, got {before:g} at t = {t} and {after:g} after it.")
+        raise ValueError(f"{name} must never grow, got {before:g} at t = {t} and {after:g} after it.")
 
 
 def format_number(value: Any) -> str:

@@ -85,8 +85,9 @@ def effective_horizon(discount: Any) -> jax.Array:
       discount: as in `total_sum`.
 
     Returns:
-      `[*S]` float32, whole numbers; infinite where the total weight is, or beyond float32 (eta above 0.98). Exact for
-      known parameters; of traced ones a long horizon is good to a few float32 roundings of the weight before it.
+      `[*S]` float32, whole numbers; infinite where the total weight is, or beyond exp(44) steps (eta above 0.977).
+      Exact for known parameters; of traced ones a long horizon is good to a few float32 roundings of the weight before
+      it.
 
     Raises:
       TypeError, ValueError: as `total_sum` does.

@@ -20,6 +20,7 @@ from jaxrl.discount_families import (
     QuasiHyperbolic,
     Tabulated,
     Truncated,
+    check_curve,
 )
 from jaxrl.discount_form import Form, Prepared, checked_horizon, is_concrete, prepare_form, stack_forms, to_host
 
@@ -110,7 +111,7 @@ def prepare(discount: Any, horizon: int, batch_size: int | None = None) -> Prepa
       The prepared discount, float32.
 
     Raises:
-      ValueError: for a curve that has another shape or does not start at 1.
+      ValueError: for a curve of one's own that has another shape, does not start at 1, grows, or is not finite.
     """
     if isinstance(discount, Prepared):
         return discount
@@ -160,8 +161,8 @@ def _checked_curve(discount: Discount, horizon: int) -> jax.Array:
     name = type(discount).__name__
     if curve.shape != (horizon + 1,):
         raise ValueError(f"{name}.curve({horizon}) must have the shape ({horizon + 1},), got {curve.shape}.")
-    if is_concrete(curve) and curve[0] != 1:
-        raise ValueError(f"{name}.curve must start at 1, got {curve[0]}.")
+    if is_concrete(curve):
+        check_curve(np.asarray(curve), f"{name}.curve")
     return curve
 
 

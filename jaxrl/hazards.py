@@ -2,8 +2,8 @@
 
 With a constant hazard rate h a reward t steps away is still there with probability exp(-h t). Under a prior over h that
 is E[exp(-h t)], the prior's Laplace transform at t, which falls ever more slowly: the rates that the past has not
-already refuted are the low ones. Each prior here has a `curve`, so it is a discount; `fit` finds the Beta weights
-nearest to it.
+already refuted are the low ones. Each prior here has a `curve`, so it is a discount, applied lag by lag; `fit`
+finds the Beta weights nearest to it, which cost less.
 
 Source: Sozou (1998), On hyperbolic discounting and uncertain hazard rates; Fedus et al. (2019).
 """
@@ -11,8 +11,11 @@ Source: Sozou (1998), On hyperbolic discounting and uncertain hazard rates; Fedu
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+import jax
 import numpy as np
 import numpy.typing as npt
 
@@ -21,8 +24,23 @@ from jaxrl.discount_form import checked_horizon
 __all__ = ["ConstantHazard", "ExponentialHazard", "GammaHazard", "SampledHazard", "UniformHazard"]
 
 
+def _leaves(hazard: Any) -> tuple[tuple[Any, ...], None]:
+    return tuple(getattr(hazard, field.name) for field in dataclasses.fields(hazard)), None
+
+
+def _rebuild(kind: type[Any], _: None, leaves: Iterable[Any]) -> Any:
+    """A prior around any leaves, which JAX asks for, unchecked."""
+    hazard = object.__new__(kind)
+    for field, leaf in zip(dataclasses.fields(kind), leaves, strict=True):
+        object.__setattr__(hazard, field.name, leaf)
+    return hazard
+
+
 class Hazard:
-    """What the priors share; their parameters are known numbers, in events per step."""
+    """What the priors share; their parameters are known numbers, in events per step, and the leaves of a pytree."""
+
+    def __init_subclass__(cls) -> None:
+        jax.tree_util.register_pytree_node(cls, _leaves, functools.partial(_rebuild, cls))
 
     def laplace(self, t: np.ndarray) -> np.ndarray:
         """E[exp(-h t)] for delays `t` of any shape, in float64."""

@@ -221,6 +221,7 @@ def trained(config: Any, discount: Any) -> jaxrl.Result:
     return jaxrl.train(algo, hparams, seeds=1, env_steps=3 * 32, evals=1, eval_episodes=2, progress=False)
 
 
+@pytest.mark.slow
 def test_every_field_of_the_critic_matters() -> None:
     kernels = [
         trained(config, "hyperbolic:k=0.1").policies.params["params"]["actor_0"]["kernel"]
@@ -230,6 +231,7 @@ def test_every_field_of_the_critic_matters() -> None:
     assert not np.array_equal(kernels[1], kernels[2])
 
 
+@pytest.mark.slow
 def test_families_sweep_in_one_program_with_a_mixture_critic() -> None:
     discounts = ["0.9", "quasi:beta=0.9,gamma=0.99", "hyperbolic:k=0.1", "beta:mu=0.98,eta=0.5"]
     together = trained(MIXTURE, lambda algo: jaxrl.grid(algo.hparams, {"discount": discounts}))

@@ -394,6 +394,10 @@ def test_own_family_with_a_bad_curve_is_told():
         prepare(Wrong(jnp.ones(2)), 3)
     with pytest.raises(ValueError, match=r"Wrong.curve must start at 1, got 0.5"):
         prepare(Wrong(jnp.full(4, 0.5)), 3)
+    with pytest.raises(ValueError, match=r"Wrong.curve must never grow, got 0.25 at t = 1 and 0.5 after it"):
+        prepare(Wrong(jnp.array([1, 0.25, 0.5, 0.5])), 3)
+    with pytest.raises(ValueError, match=r"Wrong.curve must stay within \[0, 1\], got nan at t = 1"):
+        prepare(Wrong(jnp.array([1, jnp.nan, 0.5, 0.5])), 3)
 
 
 @pytest.mark.parametrize("discount", MIXED, ids=str)

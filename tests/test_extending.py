@@ -136,6 +136,7 @@ def test_a_copy_of_ppo_with_an_edited_loss_trains(own_ppo: Any, orchard: Any) ->
     assert np.median(last(result)) == 3.0  # the most that there is, under an exponential .9
 
 
+@pytest.mark.slow
 def test_a_copy_of_ppo_with_an_edited_loss_keeps_the_laws(own_ppo: Any) -> None:
     config = own_ppo.PPOConfig(num_envs=2, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(4,))
     jaxrl.check(own_ppo.ppo(envs.make("cartpole"), config))
@@ -157,6 +158,7 @@ class Convolutional(nn.Module):
         return nn.Dense(self.num_outputs)(features), nn.Dense(1)(features)[0]
 
 
+@pytest.mark.slow
 def test_a_network_of_ones_own_trains_and_its_result_loads(tmp_path: Path) -> None:
     # One ball falls in one of five columns; it is caught (1) or not (-1).
     env = envs.make("gymnax/Catch-bsuite")
@@ -293,7 +295,7 @@ class MaskedDictionaryLock(MaskedTupleLock, DictionaryLock):
 @pytest.mark.parametrize(
     "kind",
     [
-        MaskedDictionaryLock,
+        pytest.param(MaskedDictionaryLock, marks=pytest.mark.slow),
         *(pytest.param(kind, marks=pytest.mark.slow) for kind in (Lock, MaskedLock, DictionaryLock)),
     ],
 )

@@ -15,6 +15,7 @@ import envs
 import jaxrl
 from envs import probes, spaces
 from jaxrl.algorithms.parts import kept_means
+from jaxrl.hazards import UniformHazard
 
 TINY = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
 
@@ -45,7 +46,9 @@ def trained(algo: jaxrl.Algorithm, hparams: Any) -> jaxrl.Result:
 
 
 @pytest.mark.parametrize(
-    "own", [Sloped(0.0625), pytest.param(Halved(), marks=pytest.mark.slow)], ids=["one leaf", "none"]
+    "own",
+    [UniformHazard(0, 0.05), *(pytest.param(own, marks=pytest.mark.slow) for own in (Sloped(0.0625), Halved()))],
+    ids=["belief", "one leaf", "no leaf"],
 )
 def test_a_discount_of_ones_own_trains_as_its_table_does(own: Any) -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), TINY)

@@ -45,6 +45,7 @@ def final(result: jaxrl.Result, setting: int, seed: int) -> Any:
     return metrics, jax.tree.map(lambda leaf: leaf[setting, row], result.policies)
 
 
+@pytest.mark.slow
 def test_one_block_width_gives_the_same_bits(algo: Algorithm) -> None:
     one_device = jax.devices()[:1]
     sweep = jaxrl.grid(algo.hparams, {"discount": [0.98, "beta:0.98,0.5", "hyperbolic:0.02", 0.9]})
@@ -63,6 +64,7 @@ def test_one_block_width_gives_the_same_bits(algo: Algorithm) -> None:
         assert_same_bits(final(many, setting, 5), final(chunked, setting, 5))
 
 
+@pytest.mark.slow
 def test_a_mixed_sweep_gives_each_family_what_it_gets_alone(algo: Algorithm) -> None:
     # Mixed families share one program, whose rounding may differ from that of a program of one
     # family; over one iteration that stays below the bound that holds across block widths.

@@ -57,6 +57,8 @@ class PPOConfig:
         reset every 8 steps.
       critic: "single", one value, whose bootstrap restarts the clock of a discount that is not exponential, or
         "mixture", one value for each of a few exponentials that make up the discount, each bootstrapping from itself.
+        The exponentials are those of one rollout; beyond it the discount they imply is another one, whose total
+        weight under `hyperbolic:k=0.02` with 8 heads is 2 % too small after rollouts of 16 steps, 0.1 % after 128.
       critic_heads: exponentials of the mixture critic.
       time_limits: "bootstrap" from the value of the observation at which a time limit cuts an episode, or "terminal",
         which takes the limit for an end of value 0; then the observation should tell the time that is left, as

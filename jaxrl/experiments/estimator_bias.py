@@ -49,7 +49,7 @@ class Settings:
     trajectories: int = 1000
     """Trajectories from each state."""
     error: float = 0.2
-    """Standard deviation of the relative errors of the approximate values."""
+    """Standard deviation of the relative errors of the approximate values, one a state and the same for all heads."""
     seed: int = 0
     """Of trajectories and errors."""
 

@@ -75,14 +75,14 @@ class Study:
         self._manifest: dict[str, Any] = {
             "experiment": name,
             "settings": from_json(json.loads(json.dumps(to_json(dataclasses.asdict(settings))))),
-            "versions": versions(),
+            "versions": {},
             "seconds": {},
         }
         self._used: set[str] = set()
         finished = self._found(force)
         claim_directory(self.directory, force=True)
         if not force:
-            self._manifest["seconds"] = finished
+            self._manifest |= finished
 
     def train(self, part: str, algo: Algorithm, hparams: Any = None, **train_arguments: Any) -> Result:
         """What `jaxrl.train` returns, saved in the directory `part` and loaded from there once it is finished.
@@ -152,8 +152,8 @@ class Study:
         done = ", ".join(self._manifest["seconds"]) or "nothing"
         print(f"Stopped with {done} finished in {self.directory}; the same command goes on from there.", flush=True)
 
-    def _found(self, force: bool) -> dict[str, float]:
-        """The finished parts of a directory, `{part: seconds}`, if it is this experiment's."""
+    def _found(self, force: bool) -> dict[str, Any]:
+        """The `seconds` and `versions` of a directory's finished parts, if they are this experiment's."""
         file = self.directory / MANIFEST
         if not file.is_file():
             if self.directory.is_dir() and any(self.directory.iterdir()):
@@ -163,10 +163,11 @@ class Study:
             return {}
         try:
             found = from_json(json.loads(file.read_text(encoding="utf-8")))
-            name, settings, seconds = found["experiment"], dict(found["settings"]), dict(found["seconds"])
+            name, settings = found["experiment"], dict(found["settings"])
+            finished = {"seconds": dict(found["seconds"]), "versions": dict(found["versions"])}
         except (OSError, ValueError, KeyError, TypeError):
             raise StudyError(f"{file} is damaged: {FORCE_HINT}.") from None
-        if not seconds:  # nothing there that could be of other settings
+        if not finished["seconds"]:  # nothing there that could be of other settings
             return {}
         if name != self._manifest["experiment"]:
             raise StudyError(
@@ -180,7 +181,7 @@ class Study:
         ]
         if differing:
             raise StudyError(f"{self.directory} was made with {' and '.join(differing)}: {FORCE_HINT}.")
-        return seconds
+        return finished
 
     def _part(self, part: str) -> Path:
         if not part or part != Path(part).name or part.startswith("."):
@@ -193,7 +194,12 @@ class Study:
     def _is_finished(self, part: str, file: Path) -> bool:
         finished = part in self._manifest["seconds"] and file.is_file()
         if finished:
-            self._say(f"Skipped {part}: finished before, in {self._manifest['seconds'][part]:.0f} s.")
+            then, now = self._manifest["versions"].get(part, {}), versions()
+            other = ", ".join(f"{name} {then[name]}" for name in then if then[name] != now.get(name))
+            self._say(
+                f"Skipped {part}: finished before, in {self._manifest['seconds'][part]:.0f} s"
+                f"{f', with {other}' if other else ''}."
+            )
         return finished
 
     def _begin(self, part: str) -> float:
@@ -205,6 +211,7 @@ class Study:
 
     def _finish(self, part: str, started: float) -> None:
         self._manifest["seconds"][part] = round(time.perf_counter() - started, 3)
+        self._manifest["versions"][part] = versions()
         self._write_manifest()
         self._say(f"Finished {part} in {self._manifest['seconds'][part]:.0f} s.")
 
