@@ -35,11 +35,12 @@ test: $(call stamp,test)  ## the fast tests
 test-all: $(call stamp,test)  ## every test
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 -m ""
 
-bench: $(call stamp,test) $(VENV)-rejax/.installed  ## training beside rejax, stepping beside gymnax, memory, advantages
+bench: $(call stamp,test) $(VENV)-rejax/.installed $(VENV)-peers/.installed  ## beside rejax, gymnax and crowd simulators
 	$(BIN)/python bench/train.py --rejax $(VENV)-rejax/bin/python
 	$(BIN)/python bench/envs.py
 	$(BIN)/python bench/memory.py
 	$(BIN)/python bench/advantages.py
+	$(BIN)/python bench/crowd.py --peers $(VENV)-peers/bin/python
 
 lint: $(call stamp,dev)  ## ruff and pyright
 	$(BIN)/ruff check .
@@ -68,6 +69,11 @@ $(VENV)-rejax/.installed: $(call stamp,test)
 	$(PYTHON) -m venv $(VENV)-rejax
 	@$(VENV)-rejax/bin/python -m pip install --quiet rejax==0.1.3 gymnax==0.0.9 six \
 		"jax==$$($(BIN)/python -c 'import jax; print(jax.__version__)')"
+	@touch '$@'
+
+$(VENV)-peers/.installed: $(call stamp,test)
+	$(PYTHON) -m venv $(VENV)-peers
+	@$(VENV)-peers/bin/python -m pip install --quiet jupedsim==1.4.2 pysocialforce==1.1.2
 	@touch '$@'
 
 # The stem is the list of extras; the stamp makes the second time fast.

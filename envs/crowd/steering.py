@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from envs.crowd import shapes
 from envs.crowd.crowd import Crowd
 from envs.crowd.dynamics import direction, wrap
 from envs.crowd.params import CrowdParams
@@ -20,8 +21,8 @@ _SLOW = 1e-3
 
 
 def preferred(state: CrowdState) -> jax.Array:
-    """The velocity `[N, 2]` m/s at the preferred speed, straight to the centre of the own goal."""
-    away = state.goals.centre - state.walkers.position
+    """The velocity `[N, 2]` m/s at the preferred speed, straight to the nearest point of the own goal."""
+    away = shapes.box_point(state.walkers.position, state.goals.centre, state.goals.half) - state.walkers.position
     distance = jnp.sqrt(jnp.maximum(jnp.sum(away * away, axis=-1, keepdims=True), 1e-12))
     speed = jnp.minimum(state.traits.preferred_speed, state.traits.max_speed)
     return speed[:, None] * away / distance

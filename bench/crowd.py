@@ -1,0 +1,200 @@
+"""Crowds in agent-steps a second, and social forces beside PySocialForce and JuPedSim, in one invocation.
+
+    python bench/crowd.py [--peers PYTHON] [--cores 1] [--spacing 1.5] [--rounds 5] [--quick]
+
+An agent-step is one integration substep of one agent. Everybody starts on a grid with `--spacing` m between neighbours,
+every second one bound to the right and the others to the left. All sides run on the same cores, ours first; times are
+the best of `--rounds`, after compilation. `make bench` makes the environment of the peers, .venv-peers.
+
+Ours is measured three ways: "forces", social forces felt and integrated every substep of 0.01 s with bodies that pass
+through each other, as the peers do it (lists of who is near are made every ten substeps); "env", the environment's step
+with hard contacts, ten substeps of 1/120 s a decision, steered by social forces felt once a decision; "env, every
+substep", the same with forces felt every substep. Metrics are computed, observations are not, for no network looks.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import jax
+import jax.numpy as jnp
+
+from bench.machine import print_header
+from bench.peers.crowd import DT, SPEED, grid
+from envs.crowd import Crowd, Forces, Recorded, SocialForce, pairs
+from envs.crowd.social_force import social_forces
+
+ROOT = Path(__file__).resolve().parents[1]
+SUBSTEPS = 10
+SIZES = (
+    (1, 10),
+    (16, 10),
+    (128, 10),
+    (1024, 10),
+    (1, 100),
+    (16, 100),
+    (128, 100),
+    (1, 1_000),
+    (16, 1_000),
+    (1, 10_000),
+)
+SKIN = 0.35  # m that lists of who is near reach farther than the forces: two people, ten substeps
+CAPACITY = 32
+
+
+def forces_only(num_worlds: int, num_agents: int, spacing: float, steps: int) -> Callable[[], Any]:
+    """Social forces, explicit Euler, no bodies; returns the overflow of the lists."""
+    place, way = grid(num_agents, spacing)
+    preferred = jnp.asarray(SPEED * way[:, None] * [1.0, 0.0], jnp.float32)
+    everybody, forces = jnp.ones(num_agents, bool), Forces()
+
+    def block(carry: Any, _: None) -> Any:
+        position, velocity = carry
+        near = pairs.candidates(position, everybody, jnp.float32(forces.cut_off + SKIN), capacity=CAPACITY)
+
+        def substep(carry: Any, _: None) -> Any:
+            position, velocity = carry
+            apart = position[near.index] - position[:, None]
+            close = near.valid & (jnp.sum(apart * apart, axis=-1) < forces.cut_off**2)
+            pull = (preferred - velocity) / forces.relaxation
+            push = social_forces(position, velocity, pairs.Candidates(near.index, close, near.overflow), forces)
+            velocity = velocity + DT * (pull + push)
+            return (position + DT * velocity, velocity), None
+
+        return jax.lax.scan(substep, (position, velocity), None, length=SUBSTEPS)[0], near.overflow
+
+    @jax.jit
+    def run(position: jax.Array, velocity: jax.Array) -> Any:
+        one = lambda p, v: jax.lax.scan(block, (p, v), None, length=steps // SUBSTEPS)  # noqa: E731
+        return jax.lax.map(lambda start: one(*start), (position, velocity))
+
+    starts = jnp.broadcast_to(jnp.asarray(place, jnp.float32), (num_worlds, num_agents, 2))
+    moving = jnp.broadcast_to(preferred, starts.shape)
+    return lambda: run(starts, moving)[1]
+
+
+def environment(num_worlds: int, num_agents: int, spacing: float, steps: int, substeps: int) -> Callable[[], Any]:
+    """The environment's own step with hard contacts, vmapped over worlds; returns the overflow."""
+    place, way = grid(num_agents, spacing)
+    goals = place + 100.0 * way[:, None] * [1.0, 0.0]
+    table = jnp.concatenate([jnp.asarray(place), jnp.asarray(goals)], axis=1)
+    env = Crowd(Recorded(table), num_agents=num_agents, substeps=substeps)
+    params = dataclasses.replace(env.default_params, max_steps_in_episode=1_000_000)
+    policy = SocialForce(env, capacity=CAPACITY)
+
+    def decide(state: Any, unused: Any) -> Any:
+        del unused
+        action = policy(jax.random.key(0), None, state)
+        step: Any = env.step_env(jax.random.key(0), state, action, params)
+        after, info = step[1], step[4]
+        return after, (info["metrics"]["overflow"] + policy.overflow(state), jnp.sum(info["metrics"]["contacts"]))
+
+    run = jax.jit(jax.vmap(lambda state: jax.lax.scan(decide, state, None, length=steps // substeps)[1]))
+    state = jax.jit(env.reset_env)(jax.random.key(0), params)[1]
+    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_worlds, *leaf.shape)), state)
+    return lambda: run(states)[0]
+
+
+WAYS: dict[str, Callable[..., Callable[[], Any]]] = {
+    "forces": forces_only,
+    "env": functools.partial(environment, substeps=SUBSTEPS),
+    "env, every substep": functools.partial(environment, substeps=1),
+}
+
+
+def measure(way: str, num_worlds: int, num_agents: int, spacing: float, steps: int, rounds: int) -> dict[str, Any]:
+    """Agent-steps a second, seconds of compilation, and what found no place in a list."""
+    run = WAYS[way](num_worlds, num_agents, spacing, steps)
+    start = time.perf_counter()
+    overflow = float(jnp.sum(jax.block_until_ready(run())))
+    first, seconds = time.perf_counter() - start, []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        jax.block_until_ready(run())
+        seconds.append(time.perf_counter() - start)
+    best = min(seconds)
+    return {
+        "agent_steps_per_second": num_worlds * num_agents * steps / best,
+        "compile_seconds": first - best,
+        "overflow": overflow,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def peer(python: str, library: str, num_agents: int, options: argparse.Namespace) -> dict[str, Any]:
+    """The measurement of another library, in its own process and environment."""
+    steps = 10 if library == "pysocialforce" else 100
+    command = [python, str(ROOT / "bench/peers/crowd.py"), library, "--num-agents", str(num_agents)]
+    command += ["--spacing", str(options.spacing), "--steps", str(steps), "--rounds", str(options.rounds)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    if found.returncode:
+        raise SystemExit(f"{library} failed in {python}:\n{found.stderr}")
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", default=str(ROOT / ".venv-peers/bin/python"), help="their interpreter")
+    parser.add_argument("--cores", type=int, default=1, help="cores that every side may use")
+    parser.add_argument("--spacing", type=float, default=1.5, help="m between neighbours at the start")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="only the comparison with the peers")
+    options = parser.parse_args()
+    if not Path(options.peers).exists():
+        parser.error(f"--peers: there is no {options.peers}; make bench makes it, or name another interpreter")
+    print_header()
+    if options.cores:
+        print(f"pinned to {options.cores} core(s)")
+    print(f"\n1,000 agents, {options.spacing} m apart, agent-steps a second:")
+    rivals = {library: peer(options.peers, library, 1_000, options) for library in ("pysocialforce", "jupedsim")}
+    for library, found in rivals.items():
+        print(f"  {library + ' ' + found['version']:32s} {found['agent_steps_per_second']:12,.0f}", flush=True)
+    for way in WAYS:
+        for num_worlds in (1, 16):
+            found = measure(way, num_worlds, 1_000, options.spacing, 100, options.rounds)
+            rate = found["agent_steps_per_second"]
+            beside = ", ".join(
+                f"{rate / rival['agent_steps_per_second']:,.1f} x {library}" for library, rival in rivals.items()
+            )
+            print(
+                f"  {f'ours, {way}, {num_worlds} world(s)':32s} {rate:12,.0f}   {beside}; compiled in "
+                f"{found['compile_seconds']:.0f} s, overflow {found['overflow']:.0f}",
+                flush=True,
+            )
+    if options.quick:
+        return
+    print("\nThe environment with hard contacts, steered by social forces:")
+    print("  worlds  agents  agent-steps/s  us/agent-step  compile s  overflow  peak MiB so far")
+    for num_worlds, num_agents in SIZES:
+        found = measure("env", num_worlds, num_agents, options.spacing, 100, options.rounds)
+        rate = found["agent_steps_per_second"]
+        print(
+            f"  {num_worlds:6,d}  {num_agents:6,d}  {rate:13,.0f}  {1e6 / rate:13.3f}  "
+            f"{found['compile_seconds']:9.1f}  {found['overflow']:8.0f}  {found['peak_mib']:8,.0f}",
+            flush=True,
+        )
+
+
+def pin() -> None:
+    """Start over on the first cores this process may use, before JAX counts them."""
+    cores = next((argument for flag, argument in zip(sys.argv, sys.argv[1:], strict=False) if flag == "--cores"), "1")
+    if cores.isdigit() and int(cores) and hasattr(os, "sched_setaffinity") and "JAXRL_BENCH_PINNED" not in os.environ:
+        os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: int(cores)]))
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"JAXRL_BENCH_PINNED": cores})
+
+
+if __name__ == "__main__":
+    pin()
+    main()

@@ -1,0 +1,94 @@
+"""Social forces of other libraries, for bench/crowd.py: a JSON line for each measurement.
+
+    python bench/peers/crowd.py pysocialforce|jupedsim --num-agents 1000 --spacing 1.5 --steps 100 --rounds 5
+
+Runs in an environment of its own, which has PySocialForce and JuPedSim and no jaxrl. Everybody starts on a grid, every
+second one to the right and the others to the left, at 1.33 m/s.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import logging
+import time
+
+import numpy as np
+
+DT = 0.01
+SPEED = 1.33
+
+
+def grid(num_agents: int, spacing: float) -> tuple[np.ndarray, np.ndarray]:
+    """Places `[N, 2]` m, a little off a square grid, and directions `[N]`, 1 or -1."""
+    side = int(np.ceil(np.sqrt(num_agents)))
+    place = np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(-1, 2)[:num_agents] * spacing
+    place = place + np.random.default_rng(0).uniform(-0.2, 0.2, place.shape)
+    return place, np.where(np.arange(num_agents) % 2, -1.0, 1.0)
+
+
+def pysocialforce(num_agents: int, spacing: float, steps: int):
+    """Steps of PySocialForce's simulator, which compiles at the first."""
+    import pysocialforce as psf  # pyright: ignore[reportMissingImports] -- it lives in another environment
+
+    logging.disable(logging.CRITICAL)
+    place, way = grid(num_agents, spacing)
+    zero = np.zeros(num_agents)
+    state = np.stack([place[:, 0], place[:, 1], way * SPEED, zero, place[:, 0] + 100 * way, place[:, 1]], -1)
+    simulator = psf.Simulator(state)
+    simulator.peds.step_width = DT
+    return lambda: simulator.step(steps)
+
+
+def jupedsim(num_agents: int, spacing: float, steps: int):
+    """Iterations of JuPedSim's social-force model, in C++, in a square with room to walk."""
+    import jupedsim as jps  # pyright: ignore[reportMissingImports]
+
+    place, way = grid(num_agents, spacing)
+    low, high = float(place.min()) - 60, float(place.max()) + 60
+    simulation = jps.Simulation(
+        model=jps.SocialForceModel(), geometry=[(low, low), (high, low), (high, high), (low, high)], dt=DT
+    )
+    journeys = {}
+    for sign, x in ((1.0, high - 2), (-1.0, low + 2)):
+        stage = simulation.add_waypoint_stage((x, (low + high) / 2), 1.0)
+        journeys[sign] = simulation.add_journey(jps.JourneyDescription([stage])), stage
+    for (x, z), sign in zip(place, way, strict=True):
+        journey, stage = journeys[float(sign)]
+        simulation.add_agent(
+            jps.SocialForceModelAgentParameters(
+                position=(float(x), float(z)),
+                orientation=(float(sign), 0.0),
+                velocity=(float(sign) * SPEED, 0.0),
+                journey_id=journey,
+                stage_id=stage,
+                desired_speed=SPEED,
+                radius=0.2,
+            )
+        )
+    return lambda: simulation.iterate(steps)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library", choices=("pysocialforce", "jupedsim"))
+    parser.add_argument("--num-agents", type=int, default=1000)
+    parser.add_argument("--spacing", type=float, default=1.5, help="m between neighbours on the grid")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    run = {"pysocialforce": pysocialforce, "jupedsim": jupedsim}[options.library](
+        options.num_agents, options.spacing, options.steps
+    )
+    run()
+    seconds = []
+    for _ in range(options.rounds):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    rate = options.num_agents * options.steps / min(seconds)
+    version = importlib.metadata.version(options.library)
+    print(json.dumps({"agent_steps_per_second": rate, "version": version}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
