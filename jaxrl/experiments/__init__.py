@@ -1,6 +1,13 @@
 """Studies over the public API, each in one short file: `jaxrl experiment NAME`."""
 
-from jaxrl.experiments import estimator_bias, mixture_critic, pathworld, preference_reversal, ugae_vs_monte_carlo
+from jaxrl.experiments import (
+    estimator_bias,
+    mixture_critic,
+    pathworld,
+    preference_reversal,
+    standing_still,
+    ugae_vs_monte_carlo,
+)
 from jaxrl.experiments.study import Experiment, Study, StudyError, run_experiment
 
 __all__ = ["EXPERIMENTS", "Experiment", "Study", "StudyError", "run_experiment"]
@@ -13,5 +20,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         mixture_critic.EXPERIMENT,
         preference_reversal.EXPERIMENT,
         pathworld.EXPERIMENT,
+        standing_still.EXPERIMENT,
     )
 }
