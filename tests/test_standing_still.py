@@ -10,7 +10,7 @@ import pytest
 
 import jaxrl
 from envs.crowd.crowd import Crowd
-from jaxrl.experiments import EXPERIMENTS, run_experiment, standing_still
+from jaxrl.experiments import EXPERIMENTS, least_effort, run_experiment, standing_still
 from jaxrl.experiments.standing_still import Settings
 from jaxrl.results import Result, metrics_dataset
 
@@ -48,28 +48,27 @@ def test_standing_is_best_exactly_beyond_half_of_what_is_walked_in_time(interval
 @pytest.mark.parametrize("distance", [2.0, 7.0, 14.0])
 def test_the_reference_is_the_cheapest_constant_speed(discount: str, distance: float) -> None:
     weights = np.asarray(jaxrl.as_discount(discount).curve(200), np.float64)[:200]
-    found = standing_still.cheapest(distance, weights)
-    slow = [spent(speed, distance, weights, standing_still.INTERVAL) for speed in SPEEDS]
+    speed, cost = least_effort.cheapest(distance, weights)
+    slow = [spent(each, distance, weights, least_effort.INTERVAL) for each in SPEEDS]
     # The reference's grid holds every speed of this one, and steps between them that may be cheaper.
-    assert found.cost <= min(slow) * (1 + 1e-9)
-    assert found.cost == pytest.approx(spent(found.speed, distance, weights, standing_still.INTERVAL), rel=1e-9)
-    assert found.walks == (found.speed * standing_still.TIME_LIMIT >= distance)
+    assert cost <= min(slow) * (1 + 1e-9)
+    assert cost == pytest.approx(spent(speed, distance, weights, least_effort.INTERVAL), rel=1e-9)
 
 
 @pytest.mark.parametrize("discount", ["exp:gamma=1", "exp:gamma=0.97", "hyperbolic:k=0.05"])
 @pytest.mark.parametrize("distance", [1.0, 3.0, 7.0])
 def test_no_change_of_speeds_gets_below_the_least(discount: str, distance: float) -> None:
     weights = np.asarray(jaxrl.as_discount(discount).curve(200), np.float64)[:200]
-    bound = standing_still.least(distance, weights)
-    assert bound <= standing_still.cheapest(distance, weights).cost * (1 + 1e-6)
+    bound = least_effort.least(distance, weights)
+    assert bound <= least_effort.cheapest(distance, weights)[1] * (1 + 1e-6)
     generator = np.random.default_rng(0)
     costs = []
     for decisions in range(5, 201, 5):
         for change in (0.0, 0.02, 0.3):
             speeds = np.exp(change * generator.normal(size=decisions)) / weights[:decisions]
-            speeds *= distance / (speeds.sum() * standing_still.INTERVAL)
-            costs.append(np.sum(weights[:decisions] * (E_S + E_W * speeds**2)) * standing_still.INTERVAL)
-    standing = E_S * standing_still.INTERVAL * weights.sum()
+            speeds *= distance / (speeds.sum() * least_effort.INTERVAL)
+            costs.append(np.sum(weights[:decisions] * (E_S + E_W * speeds**2)) * least_effort.INTERVAL)
+    standing = E_S * least_effort.INTERVAL * weights.sum()
     assert min(*costs, standing) >= bound * (1 - 1e-6)
     # Some of the walks are nearly the best: 5 decisions apart, without changes.
     assert min(*costs, standing) <= bound * 1.01
@@ -77,15 +76,15 @@ def test_no_change_of_speeds_gets_below_the_least(discount: str, distance: float
 
 def test_weights_that_vanish_leave_nothing_to_save() -> None:
     weights = np.array([1.0] * 10 + [0.0] * 190)
-    assert standing_still.least(5.0, weights) == pytest.approx(E_S * 10 * standing_still.INTERVAL)
+    assert least_effort.least(5.0, weights) == pytest.approx(E_S * 10 * least_effort.INTERVAL)
 
 
 def test_the_undiscounted_threshold_is_the_closed_form_and_impatience_lowers_it() -> None:
-    assert abs(standing_still.THRESHOLD - 200 / 12 * BEST / 2) < 1e-9
+    assert abs(least_effort.THRESHOLD - 200 / 12 * BEST / 2) < 1e-9
     # Times are tried in hundredths of a decision: 0.0004 s beside 8.3 s costs (0.0004 / 8.3)^2 of the energy.
-    assert standing_still.threshold("exp:gamma=1") == pytest.approx(standing_still.THRESHOLD, rel=1e-7)
-    found = [standing_still.threshold(each) for each in ("exp:gamma=0.999", "exp:gamma=0.99", "exp:gamma=0.95")]
-    assert standing_still.THRESHOLD > found[0] > found[1] > found[2] > 0
+    assert least_effort.threshold("exp:gamma=1") == pytest.approx(least_effort.THRESHOLD, rel=1e-7)
+    found = [least_effort.threshold(each) for each in ("exp:gamma=0.999", "exp:gamma=0.99", "exp:gamma=0.95")]
+    assert least_effort.THRESHOLD > found[0] > found[1] > found[2] > 0
 
 
 @pytest.mark.parametrize("share", [0.1, 0.7, standing_still.LONGEST_SHARE])
@@ -97,8 +96,8 @@ def test_the_walker_has_the_way_and_the_time_that_are_said(share: float) -> None
     )
     obs, state = jax.jit(env.reset_env)(jax.random.key(0), params)
     # A circle's cosine of pi is exact, and so are sums of numbers below 16 up to a few roundings of 2^-20.
-    np.testing.assert_allclose(state.totals["way"], share * standing_still.THRESHOLD, atol=8 * 2.0**-20)
-    assert params.dt * 10 * params.max_steps_in_episode == pytest.approx(standing_still.TIME_LIMIT)
+    np.testing.assert_allclose(state.totals["way"], share * least_effort.THRESHOLD, atol=8 * 2.0**-20)
+    assert params.dt * 10 * params.max_steps_in_episode == pytest.approx(least_effort.TIME_LIMIT)
     assert float(obs["remaining_time"][0, 0]) == 1
     assert float(np.max(np.abs(state.walkers.position))) + 0.2 < 9.75  # the walls
 
@@ -129,7 +128,7 @@ def result(settings: Settings, **metrics: Any) -> Result:
 
 def test_the_table_counts_who_walks_and_who_stands() -> None:
     settings = Settings(shares=(0.7, 1.3), discounts=("1",), lessons=(0.5,), seeds=4)
-    near, far = (standing_still.least(share * standing_still.THRESHOLD, np.ones(200)) for share in (0.7, 1.3))
+    near, far = (least_effort.least(share * least_effort.THRESHOLD, np.ones(200)) for share in (0.7, 1.3))
     found = result(
         settings,
         success=[[1, 1, 1, 0], [0, 0, 0, np.nan]],
@@ -190,6 +189,7 @@ def test_a_small_study_writes_its_tables_and_figure(tmp_path: Path, capsys: pyte
         lessons=(0.5, 0.0),
         seeds=2,
         env_steps=3200,
+        guided_env_steps=1600,
         evals=1,
         eval_episodes=1,
     )
@@ -207,5 +207,5 @@ def test_a_small_study_writes_its_tables_and_figure(tmp_path: Path, capsys: pyte
     loaded = jaxrl.load_result(study.directory / "pure_energy", algo=standing_still.algorithm())
     assert loaded.metrics["success"].shape == (2, 2, 2, 2, 1)
     # Whoever does not arrive is awake all of the time.
-    awake = loaded.metrics["energy"].values >= E_S * standing_still.TIME_LIMIT * (1 - 1e-5)
+    awake = loaded.metrics["energy"].values >= E_S * least_effort.TIME_LIMIT * (1 - 1e-5)
     assert np.all(awake | (loaded.metrics["success"].values == 1))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import jaxrl
 from envs.crowd.crowd import Crowd
-from envs.crowd.energy import RESTING, WALKING
 from envs.crowd.params import CrowdParams
 from envs.crowd.presets import preset
 from envs.crowd.rewards import Weights
@@ -19,6 +18,17 @@ from envs.wrappers import time_feature
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.algorithms.ppo import PPOConfig, ppo
 from jaxrl.experiments.frames import MISSING
+from jaxrl.experiments.least_effort import (
+    DECISIONS,
+    PREFERRED,
+    THRESHOLD,
+    TIME_LIMIT,
+    cheapest,
+    decision_weights,
+    least,
+    standing_cost,
+    threshold,
+)
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.statistics import bootstrap_interval, iqm
 
@@ -28,15 +38,8 @@ if TYPE_CHECKING:
 
     from jaxrl.results import Result
 
-DECISIONS = 200  # of an episode
-INTERVAL = 10 * preset("2022").dt  # s, of a decision
-TIME_LIMIT = DECISIONS * INTERVAL
-PREFERRED = (RESTING / WALKING) ** 0.5  # m/s
-THRESHOLD = TIME_LIMIT * PREFERRED / 2  # m
 TO_TOUCH = GOAL_HALF + 0.2  # m from a goal's centre at which a body touches it
-WALKING_DISCOUNT = 0.98
 TOLERANCE = 0.03  # of the optimum and of the preferred speed
-
 LONGEST_SHARE = 1.5  # of the threshold, which the arena holds
 
 # Ours: wide enough for one walker, who has no neighbours.
@@ -62,6 +65,8 @@ HPARAMS: dict[str, Any] = {
     "entropy_coef": 0.0,
     "log_std_init": -0.5,
 }
+# What changes where the reward guides: less noise, for the greedy walker of a noisy one that walks at v* is too fast.
+GUIDED: dict[str, Any] = {"lr": 2e-3, "lr_end": 0.0, "discount": jaxrl.Exponential(0.98), "log_std_init": -1.0}
 PURE = Weights(bmr=1.0, drag=1.0)
 WALKING_REWARDS = {
     "2022": preset("2022").weights,
@@ -92,7 +97,9 @@ class Settings:
     seeds: int = 8
     """Seeds of every setting; equal seeds share their keys."""
     env_steps: int = 150_000
-    """Environment steps of a run."""
+    """Environment steps of a run under pure energy."""
+    guided_env_steps: int = 400_000
+    """Environment steps of a run under the rewards that guide."""
     evals: int = 5
     """Evaluations, evenly spaced, the last at the end."""
     eval_episodes: int = 8
@@ -115,23 +122,15 @@ class Settings:
                 raise ValueError(f"lessons takes numbers in [0, 1], got {lesson}")
         if not 0 < self.lesson_share < 1:
             raise ValueError(f"lesson_share must lie in (0, 1), got {self.lesson_share}")
-        for name, least in (("seeds", 2), ("env_steps", 1), ("evals", 1), ("eval_episodes", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)}")
-
-
-class Exact(NamedTuple):
-    """The cheapest of all constant speeds.
-
-    Attributes:
-      speed: m/s, 0 for standing.
-      cost: discounted energy in J/kg.
-      walks: whether it arrives in time.
-    """
-
-    speed: float
-    cost: float
-    walks: bool
+        for name, minimum in (
+            ("seeds", 2),
+            ("env_steps", 1),
+            ("guided_env_steps", 1),
+            ("evals", 1),
+            ("eval_episodes", 1),
+        ):
+            if getattr(self, name) < minimum:
+                raise ValueError(f"{name} must be a whole number of at least {minimum}, got {getattr(self, name)}")
 
 
 def run(settings: Settings, study: Study) -> None:
@@ -139,13 +138,13 @@ def run(settings: Settings, study: Study) -> None:
     algo = algorithm()
     common: dict[str, Any] = {
         "seeds": settings.seeds,
-        "env_steps": settings.env_steps,
         "evals": settings.evals,
         "eval_episodes": settings.eval_episodes,
     }
-    hparams = dataclasses.replace(algo.hparams, discount=jaxrl.Exponential(WALKING_DISCOUNT))
+    hparams = dataclasses.replace(algo.hparams, **GUIDED)
+    steps = settings.guided_env_steps
     guided = {
-        name: study.train(f"walk_{name}", algo, hparams, env_params=guided_params(weights), **common)
+        name: study.train(f"walk_{name}", algo, hparams, env_params=guided_params(weights), env_steps=steps, **common)
         for name, weights in WALKING_REWARDS.items()
     }
     study.table("walking", walking(guided), _WALKING)
@@ -154,7 +153,8 @@ def run(settings: Settings, study: Study) -> None:
         "env.weights.potential": settings.lessons,
         "env.scenario.radius": [radius_of(share) for share in settings.shares],
     }
-    pure = study.train("pure_energy", algo, jaxrl.grid(algo.hparams, axes), env_params=pure_params(settings), **common)
+    sweep, params = jaxrl.grid(algo.hparams, axes), pure_params(settings)
+    pure = study.train("pure_energy", algo, sweep, env_params=params, env_steps=settings.env_steps, **common)
     frames = standing(pure, settings)
     for lesson, frame in frames.items():
         study.table(f"standing_{lesson:g}", frame, _standing_caption(lesson))
@@ -190,61 +190,6 @@ def radius_of(share: float) -> float:
     return (share * THRESHOLD + TO_TOUCH) / 2
 
 
-def cheapest(distance: float, curve: Any, interval: float = INTERVAL) -> Exact:
-    """Brute force over constant speeds, standing included.
-
-    Args:
-      distance: m, to the touch of the goal.
-      curve: `[decisions]`, the weight of each decision of an episode.
-      interval: s, of a decision.
-
-    Returns:
-      The speed with the least sum of (e_s + e_w v^2) over the time that it walks or stands.
-    """
-    weights = np.asarray(curve, np.float64)
-    speeds = np.linspace(0.0, preset("2022").max_speed, 2001)
-    with np.errstate(divide="ignore"):
-        needed = distance / speeds
-    begins = interval * np.arange(len(weights))
-    active = np.clip(needed[:, None] - begins, 0.0, interval)
-    costs = (RESTING + WALKING * speeds**2) * (active @ weights)
-    best = int(np.argmin(costs))
-    return Exact(float(speeds[best]), float(costs[best]), bool(needed[best] <= interval * len(weights)))
-
-
-def least(distance: float, curve: Any, interval: float = INTERVAL) -> float:
-    """The discounted energy below which no way of walking gets, speeds changing from decision to decision.
-
-    Who is to arrive after given decisions spends least with speeds inverse to their weights; the
-    number of decisions is tried out. Speed and acceleration are unlimited, so this is a bound.
-
-    Args:
-      distance, curve, interval: as for `cheapest`.
-    """
-    weights = np.asarray(curve, np.float64)
-    share = np.linspace(0.0, 1.0, 101)  # of the last decision
-
-    def so_far(values: np.ndarray) -> np.ndarray:
-        before = np.cumsum(values) - values
-        return interval * (before[:, None] + share * values[:, None])
-
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inverse = np.where(weights > 0, 1 / weights, np.inf)
-        costs = RESTING * so_far(weights) + WALKING * distance**2 / so_far(inverse)
-    return float(min(np.nanmin(costs), RESTING * interval * weights.sum()))
-
-
-def threshold(discount: Any) -> float:
-    """The distance, in m, from which on no walk is cheaper than standing under a discount, by bisection."""
-    curve = _weights(discount)
-    stand = RESTING * INTERVAL * curve.sum()
-    low, high = 0.0, TIME_LIMIT * preset("2022").max_speed
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if least(middle, curve) < stand else (low, middle)
-    return low
-
-
 def walking(guided: dict[str, Result]) -> pandas.DataFrame:
     """A row per reward: energy-plus over the optimum and mean speed over v*, each with its interval."""
     import pandas
@@ -277,9 +222,9 @@ def standing(result: Result, settings: Settings) -> dict[float, pandas.DataFrame
         lesson = settings.lessons[i // len(settings.shares) % len(settings.lessons)]
         share = settings.shares[i % len(settings.shares)]
         distance = share * THRESHOLD
-        curve = _weights(setting["discount"])
-        constant, bound = cheapest(distance, curve), least(distance, curve)
-        should_walk = bound < RESTING * INTERVAL * curve.sum()
+        weights = decision_weights(setting["discount"])
+        bound = least(distance, weights)
+        should_walk = bound < standing_cost(weights)
         walks = success[i] == 1
         stands = (success[i] == 0) & (reached[i] < 0.1 * distance)
         rows[lesson].append(
@@ -287,7 +232,7 @@ def standing(result: Result, settings: Settings) -> dict[float, pandas.DataFrame
                 "discount": setting["discount"],
                 "distance / threshold": share,
                 "m": distance,
-                "best speed": constant.speed,
+                "best speed": cheapest(distance, weights)[0],
                 "best": "walk" if should_walk else "stand",
                 "walk": _of(walks),
                 "stand": _of(stands),
@@ -307,10 +252,6 @@ def thresholds(discounts: Sequence[str]) -> pandas.DataFrame:
     return pandas.DataFrame(
         [{"discount": each, "threshold": at, "of T v* / 2": at / THRESHOLD} for each, at in found.items()]
     )
-
-
-def _weights(discount: Any) -> np.ndarray:
-    return np.asarray(jaxrl.as_discount(discount).curve(DECISIONS), np.float64)[:DECISIONS]
 
 
 def _last(result: Result, metric: str) -> np.ndarray:
@@ -368,7 +309,7 @@ _SCENE = (
     "and its limit a termination."
 )
 _WALKING = (
-    f"{_SCENE} Radius 6 m, starts and goals scattered by 0.5 m; gamma {WALKING_DISCOUNT:g}. Energy-plus over the "
+    f"{_SCENE} Radius 6 m, starts and goals scattered by 0.5 m; gamma 0.98. Energy-plus over the "
     "optimum to the touch of the goal, and mean speed over v*, of greedy episodes: interquartile means over seeds with "
     "bootstrap intervals at 95 %, and the seeds that are within 3 % in both."
 )
