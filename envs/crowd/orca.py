@@ -63,9 +63,9 @@ class Orca:
 
     env: Crowd
     params: CrowdParams | None = None
-    horizon: float = 2.5
-    obstacle_horizon: float = 0.3
-    margin: float = 0.02
+    horizon: float = 2.7
+    obstacle_horizon: float = 0.6
+    margin: float = 0.01
     noise: float = 0.02
 
     def __post_init__(self) -> None:
