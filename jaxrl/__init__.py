@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.version import REPOSITORY, __version__
 
 if TYPE_CHECKING:
-    from jaxrl import discount_properties, hazards, plotting, presets, statistics
+    from jaxrl import discount_properties, hazards, plotting, presets, presets_crowd, statistics
     from jaxrl.advantages import gae, lambda_returns, mixture_ugae, monte_carlo, ugae
     from jaxrl.algorithms.base import Algorithm
     from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
@@ -68,6 +68,7 @@ __all__ = [
     "ppo",
     "preset",
     "presets",
+    "presets_crowd",
     "render",
     "sample",
     "statistics",
@@ -99,7 +100,7 @@ _NAMES_OF_MODULE = {
     "training": ("TrainOutput", "make_train", "train"),
 }
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
-_MODULES = frozenset({"discount_properties", "hazards", "plotting", "presets", "statistics"})
+_MODULES = frozenset({"discount_properties", "hazards", "plotting", "presets", "presets_crowd", "statistics"})
 
 
 def __getattr__(name: str) -> Any:

@@ -59,7 +59,7 @@ def parse_options(experiment: Experiment, args: Sequence[str]) -> Any:
     def option(name: str, kind: Any, default: Any, text: str) -> tuple[str, Any, Any]:
         return name, Annotated[kind, tyro.conf.arg(help=text)], dataclasses.field(default=default)
 
-    settings = Annotated[experiment.settings, tyro.conf.arg(name="")]
+    settings = Annotated[experiment.settings, tyro.conf.arg(name=""), tyro.conf.FlagCreatePairsOff]
     fields = [
         option("out", Path, default_directory(experiment), "Directory of the parts, tables and figures."),
         option("force", tyro.conf.FlagCreatePairsOff[bool], False, "Do again what is finished there."),

@@ -151,16 +151,22 @@ def find(algorithm: str, environment: str) -> Preset | None:
     return next((found for found in PRESETS if (found.algorithm, found.environment) == (algorithm, row)), None)
 
 
-def preset(algorithm: str, environment: str) -> Preset:
+def preset(algorithm: str, environment: str, *, tuned: str | None = None) -> Preset:
     """The tuned settings of an algorithm on an environment.
 
     Args:
       algorithm: such as `ppo`.
       environment: such as `pendulum`, or Gymnasium's id.
+      tuned: on a crowd, the settings of 2022 for a frame and a kind of dynamics, such as
+        "egocentric polar-acceleration"; see `presets_crowd.tuned`.
 
     Raises:
       ValueError: there is no such preset.
     """
+    if tuned is not None:
+        from jaxrl import presets_crowd
+
+        return presets_crowd.named(algorithm, environment, tuned)
     found = find(algorithm, environment)
     if found is None:
         known = [f"{algorithm} {environment}" for algorithm, environment in names()]

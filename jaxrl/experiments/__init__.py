@@ -1,6 +1,8 @@
 """Studies over the public API, each in one short file: `jaxrl experiment NAME`."""
 
 from jaxrl.experiments import (
+    crowd_observations,
+    crowd_rewards,
     estimator_bias,
     mixture_critic,
     pathworld,
@@ -21,5 +23,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         preference_reversal.EXPERIMENT,
         pathworld.EXPERIMENT,
         standing_still.EXPERIMENT,
+        crowd_observations.EXPERIMENT,
+        crowd_rewards.EXPERIMENT,
     )
 }

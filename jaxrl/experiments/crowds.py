@@ -1,0 +1,243 @@
+"""What the studies of crowds share: scenarios by name, settings of learning, measures of runs, tables and figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+import jaxrl
+from envs.crowd import SCENARIOS, Crowd
+from envs.spelling import near
+from jaxrl.experiments.frames import MISSING
+from jaxrl.presets_crowd import NUM_ITERATIONS, NUM_STEPS, minibatches
+from jaxrl.statistics import bootstrap_interval, iqm
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import pandas
+
+    from jaxrl.presets import Preset
+    from jaxrl.results import Result
+
+RATIO = "energy-plus / optimum"
+METRICS = {"success": "success", "return": "return", "energy": "energy", "mean speed": "mean_speed"}
+MEASURES = (*METRICS, RATIO, "contacts")
+KINDS = {"": "greedy actions", "_sampled": "sampled actions"}
+
+__all__ = [
+    "KINDS",
+    "MEASURES",
+    "RATIO",
+    "Cell",
+    "Place",
+    "as_place",
+    "check_choices",
+    "check_counts",
+    "dots",
+    "estimate",
+    "frame_of",
+    "library_settings",
+    "measured",
+]
+
+
+class Place(NamedTuple):
+    """A scenario and how many walk there; written `circle12`."""
+
+    scenario: str
+    num_agents: int
+
+    def __str__(self) -> str:
+        return f"{self.scenario}{self.num_agents}"
+
+
+class Cell(NamedTuple):
+    """The runs of one combination.
+
+    Attributes:
+      labels: `{column: text}`, the scenario first.
+      runs: `{measure: [seeds]}`, nan where a run failed.
+    """
+
+    labels: dict[str, str]
+    runs: dict[str, np.ndarray]
+
+
+def as_place(name: str, **static: Any) -> Place:
+    """A scenario by its name and number of agents, such as `circle12`.
+
+    Args:
+      name: with the number at its end.
+      static: of the environment, such as its preset.
+
+    Raises:
+      ValueError: no such scenario, or more agents than it holds.
+    """
+    match = re.fullmatch(r"([a-z-]+?)(\d+)", name)
+    if match is None or match[1] not in SCENARIOS:
+        hint = near(match[1] if match else name, SCENARIOS) or f"; there are {', '.join(SCENARIOS)}"
+        raise ValueError(
+            f"scenarios takes a scenario and a number of agents, such as circle12, got {name!r}{hint.rstrip('.')}"
+        )
+    place = Place(match[1], int(match[2]))
+    try:
+        Crowd(scenario=place.scenario, num_agents=place.num_agents, **static)
+    except ValueError as error:
+        raise ValueError(f"scenarios has {name!r}, but {error}") from None
+    return place
+
+
+def check_choices(name: str, values: Sequence[Any], known: Sequence[Any] | None = None) -> None:
+    """Refuse no value, the same value twice, and one that is not known.
+
+    Args:
+      name: of the setting.
+      values: its value.
+      known: what it takes; None for whatever.
+
+    Raises:
+      ValueError: which, and what it takes.
+    """
+    if not values or len(set(values)) < len(values):
+        raise ValueError(f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}")
+    for value in values:
+        if known is not None and value not in known:
+            raise ValueError(f"{name} has {value!r}{near(value, known) or f'; it takes {_listed(known)}'}")
+
+
+def check_counts(settings: Any, **least: int) -> None:
+    """Refuse fields of settings that are below the least number, such as `seeds=2`."""
+    for name, bound in least.items():
+        value = vars(settings)[name]
+        if value < bound:
+            raise ValueError(f"{name} must be a whole number of at least {bound}, got {value}")
+
+
+def library_settings(place: Place, num_envs: int, static: dict[str, Any]) -> Preset:
+    """How the library's own preset of `crowd/circle` learns, in another scenario.
+
+    Minibatches are about as large. Rays alone, which the scales of that preset do not serve, are
+    normalised by their running mean and variance.
+
+    Args:
+      place: where.
+      num_envs: worlds of a rollout of 200 decisions each.
+      static: of the environment, the perception among them.
+
+    Returns:
+      A preset of 1000 iterations.
+    """
+    own = jaxrl.preset("ppo", "crowd/circle")
+    rows = num_envs * NUM_STEPS * place.num_agents
+    size = own.config.num_envs * own.config.num_steps * Crowd.num_agents // own.config.num_minibatches
+    config = dataclasses.replace(own.config, num_envs=num_envs, num_minibatches=minibatches(rows, size))
+    if static["perception"] == "rays":
+        config = dataclasses.replace(config, own_scale=1.0, neighbour_scale=1.0, normalise_observation=True)
+    return own._replace(
+        environment=f"crowd/{place.scenario}",
+        config=config,
+        env_steps=NUM_ITERATIONS * num_envs * NUM_STEPS,
+        static={"num_agents": place.num_agents, **static},
+    )
+
+
+def measured(result: Result, kind: str = "") -> list[dict[str, np.ndarray]]:
+    """What `Cell.runs` is, for each setting of a result at its last point.
+
+    Args:
+      result: of a crowd.
+      kind: one of `KINDS`.
+    """
+    failed = result.failed_runs()
+
+    def last(name: str) -> np.ndarray:
+        return np.where(failed, np.nan, result.values(name + kind)[..., -1].astype(np.float64))
+
+    runs = {measure: last(metric) for measure, metric in METRICS.items()}
+    runs[RATIO] = last("energy_plus") / last("optimum")
+    runs["contacts"] = last("contacts")
+    return [{measure: values[i] for measure, values in runs.items()} for i in range(len(failed))]
+
+
+def estimate(values: np.ndarray) -> str:
+    """The interquartile mean of the runs that did not fail and its 95 % interval, as text."""
+    good = values[np.isfinite(values)]
+    if good.size < 2:
+        return MISSING
+    found = bootstrap_interval(iqm, good)
+    decimals = int(np.clip(2 - np.floor(np.log10(max(float(np.abs(good).max()), 1e-9))), 0, 4))
+    return f"{found.value:.{decimals}f} [{found.low:.{decimals}f}, {found.high:.{decimals}f}]"
+
+
+def frame_of(cells: Iterable[Cell], measures: Sequence[str]) -> pandas.DataFrame:
+    """A row per combination: labels, `estimate` of each measure, and how many runs failed if any did."""
+    import pandas
+
+    rows = []
+    for cell in cells:
+        failed = int(np.sum(~np.isfinite(cell.runs["return"])))
+        rows.append({**cell.labels, **{name: estimate(cell.runs[name]) for name in measures}, "failed": failed})
+    frame = pandas.DataFrame(rows)
+    return frame if frame["failed"].to_numpy().any() else frame.drop(columns="failed")
+
+
+def dots(
+    cells: Sequence[Cell], measures: Sequence[str], label: Callable[[Cell], str], series: Callable[[Cell], str]
+) -> matplotlib.figure.Figure:
+    """A row of pictures per scenario, one per measure: interquartile means with their intervals.
+
+    Args:
+      cells: whose labels begin with the scenario.
+      measures: of the columns.
+      label: names a cell's line.
+      series: names a cell's colour; cells of one line stand a little apart.
+    """
+    from matplotlib.figure import Figure
+
+    from jaxrl.plotting import COLOURS
+
+    places = list(dict.fromkeys(cell.labels["scenario"] for cell in cells))
+    lines = list(dict.fromkeys(map(label, cells)))
+    colours = list(dict.fromkeys(map(series, cells)))
+    size = (2.4 * len(measures) + 2.6, (0.28 * len(lines) + 1.0) * len(places) + 0.4)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(len(places), len(measures), squeeze=False, sharey=True)
+    for row, place in enumerate(places):
+        for column, measure in enumerate(measures):
+            ax = axes[row, column]
+            for cell in cells:
+                good = cell.runs[measure][np.isfinite(cell.runs[measure])]
+                if cell.labels["scenario"] != place or good.size < 2:
+                    continue
+                found = bootstrap_interval(iqm, good)
+                colour = colours.index(series(cell))
+                ax.errorbar(
+                    found.value,
+                    lines.index(label(cell)) + 0.5 * (colour + 0.5 - len(colours) / 2) / len(colours),
+                    xerr=[[found.value - found.low], [found.high - found.value]],
+                    color=COLOURS[colour % len(COLOURS)],
+                    marker="o",
+                    markersize=4,
+                    linewidth=1.2,
+                )
+            ax.set_xlabel(measure)
+            ax.grid(True, axis="x", color="0.9", linewidth=0.8)
+            ax.set_axisbelow(True)
+            ax.spines[["top", "right"]].set_visible(False)
+        axes[row, 0].set_title(place, loc="left", fontsize=10)
+    axes[0, 0].set_yticks(range(len(lines)), lines, fontsize=8)
+    axes[0, 0].set_ylim(len(lines) - 0.5, -0.5)
+    if len(colours) > 1:
+        for i, name in enumerate(colours):
+            axes[0, 0].plot([], [], marker="o", color=COLOURS[i % len(COLOURS)], label=name)
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, frameon=False, loc="outside upper right", ncols=len(colours))
+    return figure
+
+
+def _listed(names: Iterable[Any]) -> str:
+    return ", ".join(map(str, names))
