@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+import xarray
 
 import jaxrl
 from envs.crowd import REWARDS, Crowd
@@ -214,6 +215,12 @@ def test_measures_are_those_of_the_last_point():
     np.testing.assert_allclose(runs[crowds.RATIO], [1.8, 1.78, 1.76, 1.74])
     (sampled,) = crowds.measured(made(1.0), "_sampled")
     np.testing.assert_allclose(sampled["energy"], runs["energy"] + 1)
+
+
+def test_measures_can_be_written(tmp_path: Path):
+    written = xarray.Dataset({measure: ("seed", np.arange(2.0)) for measure in crowds.MEASURES})
+    read = Study(tmp_path, "toy", crowd_rewards.Settings(), progress=False).compute("tests", lambda: written)
+    assert read.equals(written)
 
 
 def test_a_failed_run_is_counted_and_left_out():

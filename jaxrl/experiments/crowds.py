@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jaxrl.presets import Preset
     from jaxrl.results import Result
 
-RATIO = "energy-plus / optimum"
+RATIO = "energy-plus over optimum"
 METRICS = {"success": "success", "return": "return", "energy": "energy", "mean speed": "mean_speed"}
 MEASURES = (*METRICS, RATIO, "contacts")
 KINDS = {"": "greedy actions", "_sampled": "sampled actions"}
