@@ -12,6 +12,7 @@ import numpy as np
 import jaxrl
 from envs.crowd import SCENARIOS, Crowd
 from envs.spelling import near
+from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.experiments.frames import MISSING
 from jaxrl.presets_crowd import NUM_ITERATIONS, NUM_STEPS, minibatches
 from jaxrl.statistics import bootstrap_interval, iqm
@@ -120,8 +121,8 @@ def check_counts(settings: Any, **least: int) -> None:
 def library_settings(place: Place, num_envs: int, static: dict[str, Any]) -> Preset:
     """How the library's own preset of `crowd/circle` learns, in another scenario.
 
-    Minibatches are about as large. Rays alone, which the scales of that preset do not serve, are
-    normalised by their running mean and variance.
+    Minibatches are about as large. Rays alone, which the pooling and the scales of that preset do not serve,
+    are normalised by their running mean and variance.
 
     Args:
       place: where.
@@ -136,7 +137,8 @@ def library_settings(place: Place, num_envs: int, static: dict[str, Any]) -> Pre
     size = own.config.num_envs * own.config.num_steps * Crowd.num_agents // own.config.num_minibatches
     config = dataclasses.replace(own.config, num_envs=num_envs, num_minibatches=minibatches(rows, size))
     if static["perception"] == "rays":
-        config = dataclasses.replace(config, own_scale=1.0, neighbour_scale=1.0, normalise_observation=True)
+        of_neighbours = {name: getattr(PPOConfig, name) for name in ("pooling", "own_scale", "neighbour_scale")}
+        config = dataclasses.replace(config, **of_neighbours, normalise_observation=True)
     return own._replace(
         environment=f"crowd/{place.scenario}",
         config=config,
@@ -179,7 +181,7 @@ def frame_of(cells: Iterable[Cell], measures: Sequence[str]) -> pandas.DataFrame
 
     rows = []
     for cell in cells:
-        failed = int(np.sum(~np.isfinite(cell.runs["return"])))
+        failed = int(np.sum(~np.isfinite(cell.runs[measures[0]])))
         rows.append({**cell.labels, **{name: estimate(cell.runs[name]) for name in measures}, "failed": failed})
     frame = pandas.DataFrame(rows)
     return frame if frame["failed"].to_numpy().any() else frame.drop(columns="failed")
@@ -229,7 +231,7 @@ def dots(
             ax.set_axisbelow(True)
             ax.spines[["top", "right"]].set_visible(False)
         axes[row, 0].set_title(place, loc="left", fontsize=10)
-    axes[0, 0].set_yticks(range(len(lines)), lines, fontsize=8)
+        axes[row, 0].set_yticks(range(len(lines)), lines, fontsize=8)
     axes[0, 0].set_ylim(len(lines) - 0.5, -0.5)
     if len(colours) > 1:
         for i, name in enumerate(colours):
