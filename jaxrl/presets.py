@@ -44,9 +44,10 @@ class Preset(NamedTuple):
 
 
 _CROWD: Any = {
+    "num_envs": 1,
     "num_steps": 200,
     "num_epochs": 4,
-    "own_scale": 8.0,
+    "pooling": "max",
     "neighbour_scale": 0.2,
     "normalise_reward": True,
     "reset_pool": 2,
@@ -54,13 +55,12 @@ _CROWD: Any = {
 _WALK = {
     "lr": 2e-3,
     "lr_end": 0.0,
-    "discount": 0.98,
+    "discount": 0.97,
     "lam": 0.95,
     "target_kl": 0.05,
     "entropy_coef": 0.0,
     "log_std_init": -0.5,
 }
-_STRAIGHT = {"reward": "straight"}
 
 PRESETS = (
     # PureJaxRL's settings for CartPole.
@@ -127,15 +127,38 @@ PRESETS = (
         {"lr": 3e-3, "lr_end": 0.0, "discount": 0.995, "lam": 0.9, "entropy_coef": 0.003, "log_std_init": 0.7},
         200_000,
     ),
-    # Whole episodes of a crowd, with the reward of 2022 made straight (`envs.crowd.presets.REWARDS`).
-    Preset("ppo", "crowd/circle", PPOConfig(num_envs=2, num_minibatches=4, **_CROWD), _WALK, 60_000, _STRAIGHT),
+    # Whole episodes of a crowd, with rewards of our own (`envs.crowd.presets.REWARDS`).
+    Preset(
+        "ppo",
+        "crowd/circle",
+        PPOConfig(num_minibatches=4, own_scale=8.0, **_CROWD),
+        _WALK,
+        60_000,
+        {"reward": "straight"},
+    ),
     Preset(
         "ppo",
         "crowd/corridor",
-        PPOConfig(num_envs=1, num_minibatches=8, **_CROWD),
+        PPOConfig(num_minibatches=8, own_scale=8.0, **_CROWD),
         _WALK,
         20_000,
-        {"num_agents": 50, **_STRAIGHT},
+        {"num_agents": 50, "reward": "straight"},
+    ),
+    Preset(
+        "ppo",
+        "crowd/crossway",
+        PPOConfig(num_minibatches=8, own_scale=8.0, **_CROWD),
+        {**_WALK, "discount": 0.99},
+        36_000,
+        {"num_agents": 50, "reward": "yielding"},
+    ),
+    Preset(
+        "ppo",
+        "crowd/choke",
+        PPOConfig(num_minibatches=4, own_scale=2.0, **_CROWD),
+        {**_WALK, "discount": 0.99},
+        30_000,
+        {"num_agents": 20, "perception": "both", "reward": "through"},
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from jaxrl.experiments import (
     crowd_observations,
+    crowd_planners,
     crowd_rewards,
     estimator_bias,
     mixture_critic,
@@ -23,6 +24,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         preference_reversal.EXPERIMENT,
         pathworld.EXPERIMENT,
         standing_still.EXPERIMENT,
+        crowd_planners.EXPERIMENT,
         crowd_observations.EXPERIMENT,
         crowd_rewards.EXPERIMENT,
     )

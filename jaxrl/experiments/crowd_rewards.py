@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MEASURES = ("success", "energy", RATIO, "mean speed", "contacts")
 PRESET = "2023"
 OWN_DISCOUNT = "own"
-OF_PAPER = tuple(name for name in REWARDS if name != "straight")
+OF_PAPER = tuple(name for name in REWARDS if name not in ("straight", "yielding", "through"))
 CAR_COLLISION = -0.02  # in place of -0.05, where a car crosses
 
 

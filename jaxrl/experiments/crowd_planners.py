@@ -1,0 +1,132 @@
+"""Do learned crowds walk better than those that are planned: social forces, reciprocal avoidance, straight lines?"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+
+import jaxrl
+from envs.crowd import Crowd, Orca, SocialForce, Straight, roll
+from envs.crowd.dynamics import DYNAMICS
+from jaxrl.experiments import crowds
+from jaxrl.experiments.crowds import RATIO, Cell, Place
+from jaxrl.experiments.study import Experiment, Study
+
+if TYPE_CHECKING:
+    import xarray
+
+    from jaxrl.presets import Preset
+
+PLANNERS = {"orca": Orca, "social-force": SocialForce, "straight": Straight}
+TIME = "time to goal"
+MEASURES = ("success", RATIO, "contacts", TIME)
+METRICS = ("success", "contacts", "time_to_goal", "energy_plus", "optimum")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Who walks where."""
+
+    scenarios: tuple[str, ...] = ("circle30", "corridor50", "crossway50", "choke20")
+    """Scenarios, each with its number of agents."""
+    planners: tuple[str, ...] = tuple(PLANNERS)
+    """Policies that read the state, beside the learned one."""
+    dynamics: tuple[str, ...] = ("polar-acceleration", "cartesian-velocity")
+    """Dynamics in which planners walk; the learned walk in those of their preset."""
+    seeds: int = 4
+    """Seeds of the learned; 0 leaves them out."""
+    env_steps: int = 0
+    """Environment steps of a run; 0 takes the preset's."""
+    episodes: int = 16
+    """Whole episodes of each planner, and of the evaluation of each run, played greedily."""
+    seed: int = 0
+    """Of the planners' episodes."""
+    block: int = 1
+    """Runs computed side by side: 1 is fastest on a CPU, 0 leaves it to the library."""
+
+    def __post_init__(self):
+        crowds.check_choices("scenarios", self.scenarios)
+        for name in self.scenarios:
+            crowds.as_place(name)
+        if self.planners:
+            crowds.check_choices("planners", self.planners, tuple(PLANNERS))
+        crowds.check_choices("dynamics", self.dynamics, DYNAMICS)
+        crowds.check_counts(self, seeds=0, env_steps=0, episodes=2, block=0)
+
+
+def run(settings: Settings, study: Study) -> None:
+    """Trains the preset of each scenario, plays the planners in the same scenario, then writes a table and a figure."""
+    cells: list[Cell] = []
+    for name in settings.scenarios:
+        place = crowds.as_place(name)
+        if settings.seeds:
+            preset = learning(place)
+            result = study.train(
+                f"{name}_learned",
+                preset.algo,
+                seeds=settings.seeds,
+                env_steps=settings.env_steps or preset.env_steps,
+                evals=1,
+                eval_episodes=settings.episodes,
+                block=settings.block or None,
+            )
+            failed = result.failed_runs()[0]
+            last = {metric: np.where(failed, np.nan, result.values(metric)[0, :, -1]) for metric in METRICS}
+            cells.append(_cell(name, "learned", str(preset.static.get("dynamics", Crowd.dynamics)), last))
+        for dynamics in settings.dynamics:
+            for planner in settings.planners:
+                found = study.compute(
+                    f"{name}_{planner}_{dynamics}",
+                    lambda place=place, planner=planner, dynamics=dynamics: played(place, planner, dynamics, settings),
+                )
+                cells.append(_cell(name, planner, dynamics, {metric: found[metric].values for metric in METRICS}))
+    study.table("planners", crowds.frame_of(cells, MEASURES), _caption(settings))
+    study.figure(
+        "crowd_planners",
+        crowds.dots(cells, MEASURES, lambda cell: cell.labels["policy"], lambda cell: cell.labels["dynamics"]),
+    )
+
+
+def learning(place: Place) -> Preset:
+    """The scenario's own preset, or that of `crowd/circle` where it has none, with this number of agents."""
+    own = jaxrl.presets.find("ppo", f"crowd/{place.scenario}")
+    if own is None:
+        return crowds.library_settings(place, 1, {"perception": "neighbours", "reward": "straight"})
+    return own._replace(static={**own.static, "num_agents": place.num_agents})
+
+
+def played(place: Place, planner: str, dynamics: str, settings: Settings) -> xarray.Dataset:
+    """The metrics of a planner's episodes, `[episode]` each."""
+    import xarray
+
+    env = Crowd(place.scenario, num_agents=place.num_agents, dynamics=dynamics)  # pyright: ignore[reportArgumentType]
+    policy = PLANNERS[planner](env)
+    keys = jax.random.split(jax.random.key(settings.seed), settings.episodes)
+    metrics = jax.jit(jax.vmap(lambda key: roll(env, policy, key).metrics))(keys)
+    return xarray.Dataset({metric: ("episode", np.asarray(metrics[metric], np.float64)) for metric in METRICS})
+
+
+def _cell(scenario: str, policy: str, dynamics: str, metrics: dict[str, np.ndarray]) -> Cell:
+    runs = {
+        "success": metrics["success"],
+        RATIO: metrics["energy_plus"] / metrics["optimum"],
+        "contacts": metrics["contacts"],
+        TIME: metrics["time_to_goal"],
+    }
+    return Cell({"scenario": scenario, "policy": policy, "dynamics": dynamics}, runs)
+
+
+def _caption(settings: Settings) -> str:
+    learned = f"{settings.seeds} seeds of the learned, each over {settings.episodes} greedy episodes, and "
+    return (
+        f"Crowds by who steers them: interquartile means with 95 % intervals over {learned if settings.seeds else ''}"
+        f"{settings.episodes} episodes of each planner. Contacts are an agent's in an episode, summed over substeps; "
+        "the time to the goal is in s, that of who does not arrive being the time limit. Planners know no way around "
+        "a wall, and a scenario without randomness plays the same for each episode of those that draw nothing."
+    )
+
+
+EXPERIMENT = Experiment("crowd-planners", "learned crowds beside ORCA, social forces and straight lines", Settings, run)
