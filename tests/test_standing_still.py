@@ -197,7 +197,6 @@ def test_a_small_study_writes_its_tables_and_figure(tmp_path: Path, capsys: pyte
     names = {file.name for file in study.directory.iterdir()}
     assert {
         "walking.md",
-        "standing.md",
         "standing_0.5.md",
         "standing_0.md",
         "thresholds.md",
