@@ -102,7 +102,7 @@ def environment(num_worlds: int, num_agents: int, spacing: float, steps: int, su
         return after, (info["metrics"]["overflow"] + policy.overflow(state), jnp.sum(info["metrics"]["contacts"]))
 
     run = jax.jit(jax.vmap(lambda state: jax.lax.scan(decide, state, None, length=steps // substeps)[1]))
-    state = jax.jit(env.reset_env)(jax.random.key(0), params)[1]
+    state = jax.jit(lambda key: env.reset_env(key, params)[1])(jax.random.key(0))
     states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_worlds, *leaf.shape)), state)
     return lambda: run(states)[0]
 

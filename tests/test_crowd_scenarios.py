@@ -8,7 +8,7 @@ import pytest
 
 from envs.crowd import scenarios, spawning
 from envs.crowd.shapes import box_gap
-from envs.crowd.state import Scene
+from envs.crowd.state import Obstacles, Scene
 
 
 def place(scenario: scenarios.Scenario, num_agents: int, count: int, seed: int = 0) -> Scene:
@@ -159,3 +159,18 @@ def test_what_fits_is_what_the_grid_holds() -> None:
 def test_what_is_refused(attempt, sentence: str) -> None:
     with pytest.raises((ValueError, TypeError), match=sentence):
         attempt()
+
+
+def test_a_large_crowd_that_overlaps_is_taken_apart_by_lists() -> None:
+    rng = np.random.default_rng(0)
+    position = jnp.asarray(rng.uniform(0, 24, (300, 2)), jnp.float32)  # half a disc a square metre
+    radius, present = jnp.full(300, 0.2), jnp.arange(300) < 290
+
+    def least_gap(where: np.ndarray) -> float:
+        apart = np.linalg.norm(where[:290, None] - where[None, :290], axis=-1) - 0.4
+        return float(np.min(apart[~np.eye(290, dtype=bool)]))
+
+    assert least_gap(np.asarray(position)) < -0.2
+    found = np.asarray(jax.jit(spawning.push_apart)(position, radius, present, Obstacles.none()))
+    assert least_gap(found) > 0
+    np.testing.assert_array_equal(found[290:], position[290:])

@@ -13,6 +13,9 @@ __all__ = ["Nearest", "nearest"]
 _NEAR = 2.5
 _CANDIDATES_PER_NEIGHBOUR = 4
 
+# Agents for whom all others are looked at together, where the cell list does not do.
+_BLOCK = 256
+
 
 @struct.dataclass
 class Nearest:
@@ -71,7 +74,16 @@ def nearest(
     away = position[lists.index] - position[:, None]
     found = _sorted(away, ahead, lists.valid, lists.index, sight_radius, least, num_neighbours)
     short = jnp.any(walking & ~found.valid[:, -1]) & (reach < sight_radius)
-    return jax.lax.cond(short | (lists.overflow > 0), all_pairs, lambda: found)
+    everyone = jnp.arange(position.shape[0], dtype=jnp.int32)
+
+    def all_of(me: jax.Array) -> Nearest:
+        others = walking & walking[me] & (everyone != me)
+        return _sorted(position - position[me], ahead[me], others, everyone, sight_radius, least, num_neighbours)
+
+    def in_blocks() -> Nearest:  # all pairs of a large crowd at once would fill the memory
+        return jax.lax.map(all_of, everyone, batch_size=_BLOCK)
+
+    return jax.lax.cond(short | (lists.overflow > 0), in_blocks, lambda: found)
 
 
 def _sorted(
@@ -83,9 +95,9 @@ def _sorted(
     least: jax.Array,
     num_neighbours: int,
 ) -> Nearest:
-    """The nearest of the candidates `[N, C]` that are in sight."""
+    """The nearest of the candidates `[*B, C]` that are in sight of agents `[*B]`."""
     square = jnp.sum(away * away, axis=-1)
-    in_cone = jnp.sum(away * ahead[:, None], axis=-1) >= least * jnp.sqrt(square)
+    in_cone = jnp.sum(away * ahead[..., None, :], axis=-1) >= least * jnp.sqrt(square)
     seen = others & in_cone & (square <= sight_radius * sight_radius)
     closeness, place = jax.lax.top_k(jnp.where(seen, -square, -jnp.inf), num_neighbours)
-    return Nearest(index=jnp.take_along_axis(index, place, axis=1), valid=closeness > -jnp.inf)
+    return Nearest(index=jnp.take_along_axis(index, place, axis=-1), valid=closeness > -jnp.inf)

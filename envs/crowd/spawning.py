@@ -5,13 +5,16 @@ import math
 import jax
 import jax.numpy as jnp
 
-from envs.crowd import shapes
+from envs.crowd import pairs, shapes
 from envs.crowd.state import Obstacles
 
 __all__ = ["grid", "push_apart", "rectangle_holds", "spaced"]
 
 # Discs that would touch at a start are left this far apart, in m.
 _ROOM = 0.01
+
+# Others that each of a large crowd is taken away from at a time.
+_CAPACITY = 32
 
 
 def rectangle_holds(half: tuple[float, float], radius: float) -> int:
@@ -100,8 +103,7 @@ def push_apart(
     Returns:
       `[N, 2]` m.
     """
-    both = present[:, None] & present[None] & ~jnp.eye(position.shape[0], dtype=bool)
-    reach = jnp.where(both, radius[:, None] + radius[None] + _ROOM, 0.0)
+    widest = 2 * jnp.max(jnp.where(present, radius, 0.0)) + _ROOM
     # Two in the very same place part along a direction of their own.
     angle = 2.4 * jnp.arange(position.shape[0])
     aside = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
@@ -111,12 +113,14 @@ def push_apart(
 
     def once(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         step, position, _ = carry
-        away = position[:, None] - position[None]
+        near = pairs.candidates(position, present, widest, capacity=_CAPACITY)
+        reach = jnp.where(near.valid, radius[:, None] + radius[near.index] + _ROOM, 0.0)
+        away = position[:, None] - position[near.index]
         distance = jnp.sqrt(jnp.maximum(jnp.sum(away * away, axis=-1), 1e-12))
         into = jnp.maximum(reach - distance, 0.0)
         way = jnp.where(distance[..., None] > 1e-4, away / distance[..., None], aside[:, None])
         move = jnp.sum(0.5 * into[..., None] * way, axis=1)
-        overlaps = jnp.any(into > 0)
+        overlaps = jnp.any(into > 0) | (near.overflow > 0)
         for gaps in (
             shapes.box_gap(position[:, None], obstacles.box_centre, obstacles.box_half),
             shapes.disc_gap(position[:, None], obstacles.pillar_centre, obstacles.pillar_radius),
