@@ -133,7 +133,7 @@ PRESETS = (
         "crowd/circle",
         PPOConfig(num_minibatches=4, own_scale=8.0, **_CROWD),
         _WALK,
-        60_000,
+        90_000,
         {"reward": "straight"},
     ),
     Preset(
