@@ -20,6 +20,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -136,9 +137,16 @@ def measure(way: str, num_worlds: int, num_agents: int, spacing: float, steps: i
 def peer(python: str, library: str, num_agents: int, options: argparse.Namespace) -> dict[str, Any]:
     """The measurement of another library, in its own process and environment."""
     steps = 10 if library == "pysocialforce" else 100
-    command = [python, str(ROOT / "bench/peers/crowd.py"), library, "--num-agents", str(num_agents)]
+    command = [
+        str(Path(python).absolute()),
+        str(ROOT / "bench/peers/crowd.py"),
+        library,
+        "--num-agents",
+        str(num_agents),
+    ]
     command += ["--spacing", str(options.spacing), "--steps", str(steps), "--rounds", str(options.rounds)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    # PySocialForce writes a log where it runs.
+    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tempfile.gettempdir())
     if found.returncode:
         raise SystemExit(f"{library} failed in {python}:\n{found.stderr}")
     return json.loads(found.stdout.splitlines()[-1])
