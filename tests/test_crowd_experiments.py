@@ -172,6 +172,11 @@ def test_the_settings_of_2023():
         ("crowd-observations --scenarios choke90", "scenarios has 'choke90', but num_agents must be at most 64"),
         ("crowd-observations --reward straigt", "reward has 'straigt'; did you mean 'straight'"),
         ("crowd-observations --seeds 1", "seeds must be a whole number of at least 2, got 1"),
+        (
+            "crowd-observations --agent-steps 9 --env-steps 9",
+            "agent_steps is given beside env_steps, 9 beside 9: give one",
+        ),
+        ("crowd-rewards --agent-steps -1", "agent_steps must be a whole number of at least 0, got -1"),
         ("crowd-rewards --rewards base bas", "rewards has 'bas'; did you mean 'base'"),
         ("crowd-rewards --discounts gamma", "gamma"),
         ("crowd-rewards --collision nan", "collision must be finite, got nan"),
@@ -381,3 +386,20 @@ def test_a_study_at_small_size(name: str, options: str, table: str, tmp_path: Pa
         assert tests["agents"].tolist() == [2, 6, 2, 6]
         result = jaxrl.load_result(tmp_path / "x" / "circle4_base")
         np.testing.assert_allclose(result.env_params.switch_env_steps, 0.199 * 800, rtol=1e-6)  # float32
+
+
+def test_agent_steps_are_shared_out_among_the_agents(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    parts = no_training(monkeypatch, lambda *_: made(1.0))
+    length: dict[str, Any] = {"seeds": 4, "agent_steps": 1000, "eval_episodes": 1}
+    settings = crowd_observations.Settings(
+        ("relative",), ("polar-velocity",), ("neighbours",), ("circle3", "circle8"), **length
+    )
+    run_experiment(EXPERIMENTS["crowd-observations"], settings, tmp_path / "observations", progress=False)
+    assert [arguments["env_steps"] for _, arguments in parts] == [334, 125]
+    assert "after 1,000 agent-steps" in (tmp_path / "observations" / "cells.md").read_text()
+    parts.clear()
+    settings = crowd_rewards.Settings(("base",), ("circle8",), **length)
+    run_experiment(EXPERIMENTS["crowd-rewards"], settings, tmp_path / "rewards", progress=False)
+    ((_, arguments),) = parts
+    assert arguments["env_steps"] == 125
+    assert arguments["env_params"].switch_env_steps == pytest.approx(0.199 * 125)

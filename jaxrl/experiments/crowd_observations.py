@@ -47,6 +47,8 @@ class Settings:
     """Seeds of every combination."""
     env_steps: int = 0
     """Environment steps of a run; 0 takes the paper's 1000 iterations of 200 in each world."""
+    agent_steps: int = 0
+    """Agent-steps of a run, in place of env_steps: the same number in scenarios of few and of many."""
     evals: int = 1
     """Evaluations, evenly spaced, the last at the end; only this one is reported."""
     eval_episodes: int = 10
@@ -62,7 +64,8 @@ class Settings:
         crowds.check_choices("reward", (self.reward,), (OF_PAPER, *REWARDS))
         for name in self.scenarios:
             crowds.as_place(name)
-        crowds.check_counts(self, seeds=2, env_steps=0, evals=1, eval_episodes=1, block=0)
+        crowds.check_counts(self, seeds=2, evals=1, eval_episodes=1, block=0)
+        crowds.check_length(self)
 
 
 class Combination(NamedTuple):
@@ -80,12 +83,13 @@ def run(settings: Settings, study: Study) -> None:
         for combination in map(
             Combination._make, itertools.product(settings.frames, settings.dynamics, settings.perceptions)
         ):
-            preset = learning(settings, crowds.as_place(name), combination)
+            place = crowds.as_place(name)
+            preset = learning(settings, place, combination)
             result = study.train(
                 "_".join((name, *combination)),
                 preset.algo,
                 seeds=settings.seeds,
-                env_steps=settings.env_steps or preset.env_steps,
+                env_steps=crowds.run_length(settings, place, preset),
                 evals=settings.evals,
                 eval_episodes=settings.eval_episodes,
                 block=settings.block or None,
@@ -195,9 +199,8 @@ def _chance(pairs: Sequence[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]
 
 
 def _length(settings: Settings) -> str:
-    steps = f"{settings.env_steps:,} environment steps" if settings.env_steps else "1000 iterations"
     learned = "with what was tuned for each" if settings.tuned else "with the library's settings for crowds"
-    return f"after {steps} of PPO {learned} under the reward {settings.reward}"
+    return f"after {crowds.said_length(settings)} of PPO {learned} under the reward {settings.reward}"
 
 
 def _caption(settings: Settings, words: str) -> str:

@@ -49,6 +49,8 @@ class Settings:
     """Seeds of every combination."""
     env_steps: int = 0
     """Environment steps of a run, of which stage one takes the paper's share; 0 takes the paper's 1000 iterations."""
+    agent_steps: int = 0
+    """Agent-steps of a run, in place of env_steps: the same number in scenarios of few and of many."""
     evals: int = 1
     """Evaluations, evenly spaced, the last at the end; only this one is reported."""
     eval_episodes: int = 10
@@ -71,7 +73,8 @@ class Settings:
             crowds.check_choices("test_agents", self.test_agents)
         if self.collision is not None and not math.isfinite(self.collision):
             raise ValueError(f"collision must be finite, got {self.collision}")
-        crowds.check_counts(self, seeds=2, env_steps=0, evals=1, eval_episodes=1, block=0)
+        crowds.check_counts(self, seeds=2, evals=1, eval_episodes=1, block=0)
+        crowds.check_length(self)
 
 
 def run(settings: Settings, study: Study) -> None:
@@ -83,7 +86,7 @@ def run(settings: Settings, study: Study) -> None:
             place = crowds.as_place(name, preset=PRESET)
             preset = learning(settings, place, reward)
             algo = preset.algo
-            env_steps = settings.env_steps or preset.env_steps
+            env_steps = crowds.run_length(settings, place, preset)
             own = str(algo.hparams.discount)
             discounts = [own if discount == OWN_DISCOUNT else discount for discount in settings.discounts]
             result = study.train(
@@ -193,15 +196,14 @@ def among_others(result: Result, numbers: tuple[int, ...], num_episodes: int) ->
 
 
 def _caption(settings: Settings, words: str) -> str:
-    steps = f"{settings.env_steps:,} environment steps" if settings.env_steps else "1000 iterations"
     learned = "with the paper's settings" if settings.tuned else "with the library's settings for crowds"
     contact = "" if settings.collision is None else f" with {settings.collision:g} a contact"
     return (
-        f"Crowds by their reward{contact}, after {steps} of PPO {learned}, {words}: interquartile mean over "
-        f"{settings.seeds} seeds with its 95 % bootstrap interval. Rewards of two stages change after 199 of 1000 "
-        f"parts of a run. Success is the share that arrives, energy is in J/kg, energy-plus adds the least energy for "
-        f"the rest of the way, the optimum is that for the whole way; speed is in m/s; contacts are an agent's, summed "
-        f"over substeps."
+        f"Crowds by their reward{contact}, after {crowds.said_length(settings)} of PPO {learned}, {words}: "
+        f"interquartile mean over {settings.seeds} seeds with its 95 % bootstrap interval. "
+        f"Rewards of two stages change after 199 of 1000 parts of a run. Success is the share that arrives, "
+        f"energy is in J/kg, energy-plus adds the least energy for the rest of the way, the optimum is that for the "
+        f"whole way; speed is in m/s; contacts are an agent's, summed over substeps."
     )
 
 

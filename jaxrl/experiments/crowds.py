@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,11 +39,14 @@ __all__ = [
     "as_place",
     "check_choices",
     "check_counts",
+    "check_length",
     "dots",
     "estimate",
     "frame_of",
     "library_settings",
     "measured",
+    "run_length",
+    "said_length",
 ]
 
 
@@ -145,6 +149,31 @@ def library_settings(place: Place, num_envs: int, static: dict[str, Any]) -> Pre
         env_steps=NUM_ITERATIONS * num_envs * NUM_STEPS,
         static={"num_agents": place.num_agents, **static},
     )
+
+
+def run_length(settings: Any, place: Place, preset: Preset) -> int:
+    """Environment steps of a run: those of the settings, their agent-steps shared out, or else the preset's."""
+    return settings.env_steps or math.ceil(settings.agent_steps / place.num_agents) or preset.env_steps
+
+
+def said_length(settings: Any) -> str:
+    """How long a run is, for a caption."""
+    if settings.agent_steps:
+        return f"{settings.agent_steps:,} agent-steps"
+    return f"{settings.env_steps:,} environment steps" if settings.env_steps else "1000 iterations"
+
+
+def check_length(settings: Any) -> None:
+    """Refuse a length that is given twice or below 0.
+
+    Raises:
+      ValueError: which setting, and what it takes.
+    """
+    check_counts(settings, env_steps=0, agent_steps=0)
+    if settings.env_steps and settings.agent_steps:
+        raise ValueError(
+            f"agent_steps is given beside env_steps, {settings.agent_steps} beside {settings.env_steps}: give one"
+        )
 
 
 def measured(result: Result, kind: str = "") -> list[dict[str, np.ndarray]]:
