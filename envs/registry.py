@@ -43,6 +43,7 @@ ROWS: dict[str, Row] = {
         f"crowd/{scenario}": Row("envs.crowd.crowd", "Crowd", fields=(("scenario", scenario),))
         for scenario in _SCENARIOS
     },
+    "bandit/bernoulli": Row("envs.bandits.bernoulli", "BernoulliBandit"),
     "probe/constant-reward": Row("envs.probes", "ConstantReward"),
     "probe/observation-dependent": Row("envs.probes", "ObservationDependent"),
     "probe/delayed-reward": Row("envs.probes", "DelayedReward"),

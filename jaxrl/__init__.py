@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.version import REPOSITORY, __version__
 
 if TYPE_CHECKING:
-    from jaxrl import discount_properties, hazards, plotting, presets, presets_crowd, statistics
+    from jaxrl import bandits, discount_properties, hazards, plotting, presets, presets_crowd, statistics
     from jaxrl.advantages import gae, lambda_returns, mixture_ugae, monte_carlo, ugae
     from jaxrl.algorithms.base import Algorithm
     from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
+    from jaxrl.bandits.running import run_bandit
     from jaxrl.checking import check
     from jaxrl.discount_fit import fit
     from jaxrl.discounting import (
@@ -53,6 +54,7 @@ __all__ = [
     "Uniform",
     "__version__",
     "as_discount",
+    "bandits",
     "check",
     "discount_properties",
     "fit",
@@ -70,6 +72,7 @@ __all__ = [
     "presets",
     "presets_crowd",
     "render",
+    "run_bandit",
     "sample",
     "statistics",
     "train",
@@ -80,6 +83,7 @@ _NAMES_OF_MODULE = {
     "advantages": ("gae", "lambda_returns", "mixture_ugae", "monte_carlo", "ugae"),
     "algorithms.base": ("Algorithm",),
     "algorithms.ppo": ("PPOConfig", "PPOHParams", "ppo"),
+    "bandits.running": ("run_bandit",),
     "checking": ("check",),
     "discount_fit": ("fit",),
     "discounting": (
@@ -100,7 +104,9 @@ _NAMES_OF_MODULE = {
     "training": ("TrainOutput", "make_train", "train"),
 }
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
-_MODULES = frozenset({"discount_properties", "hazards", "plotting", "presets", "presets_crowd", "statistics"})
+_MODULES = frozenset(
+    {"bandits", "discount_properties", "hazards", "plotting", "presets", "presets_crowd", "statistics"}
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -48,21 +48,22 @@ class Layout(NamedTuple):
         return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(x) for x in leaves])[: self.num_runs], *parts)
 
 
-def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None) -> Layout:
+def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None, cpu_block: int = CPU_BLOCK) -> Layout:
     """Chooses devices and block width.
 
     Args:
       num_runs: settings times seeds.
-      block: the width; None takes the fewest blocks of at most 8 on a CPU, at most 1024
+      block: the width; None takes the fewest blocks of at most `cpu_block` on a CPU, at most 1024
         elsewhere, evenly filled. Results are equal bit for bit at one width only.
       devices: None takes every local device of JAX's default backend, and CPU devices over and
         over until there is one for every core that the process may use.
+      cpu_block: the widest block that None takes on a CPU.
     """
     devices = default_devices() if devices is None else tuple(devices)
     if not devices:
         raise ValueError("devices must name at least one device, got none")
     if block is None:
-        widest = CPU_BLOCK if devices[0].platform == "cpu" else ACCELERATOR_BLOCK
+        widest = cpu_block if devices[0].platform == "cpu" else ACCELERATOR_BLOCK
         per_device = -(-num_runs // len(devices))
         block = -(-per_device // -(-per_device // widest))
     elif isinstance(block, bool) or not isinstance(block, int) or block < 1:

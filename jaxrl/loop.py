@@ -38,11 +38,13 @@ class Loop(NamedTuple):
       evaluate: `(Run, key, hparams, env_params) -> (Run, metrics)`: means over the iterations
         since the last evaluation, and the evaluation itself, whose metrics are NaN where a mean
         is not finite or the policy holds a NaN.
+      keep: `(Run) -> policies`, what a result keeps of a run.
     """
 
-    init: Callable[[jax.Array, Any, Any], Run]
-    advance: Callable[[Run, jax.Array, Any, Any, Any], Run]
-    evaluate: Callable[[Run, jax.Array, Any, Any], tuple[Run, Metrics]]
+    init: Callable[[jax.Array, Any, Any], Any]
+    advance: Callable[[Any, jax.Array, Any, Any, Any], Any]
+    evaluate: Callable[[Any, jax.Array, Any, Any], tuple[Any, Metrics]]
+    keep: Callable[[Any], Any]
 
 
 def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
@@ -94,7 +96,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         started = run._replace(sums=jax.tree.map(jnp.zeros_like, run.sums), since=jnp.zeros(()))
         return started, finite_only(episodes, policy, means) | means
 
-    return Loop(init, advance, evaluate_run)
+    return Loop(init, advance, evaluate_run, lambda run: algo.policy(run.state))
 
 
 def evaluation_points(env_steps: int, evals: int, env_steps_per_iteration: int) -> np.ndarray:

@@ -1,15 +1,14 @@
 """The three compiled programs of a training call, kept for the next one."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxrl.algorithms.base import Algorithm
 from jaxrl.layout import Layout, compile_programs, over_runs, run_on_devices
-from jaxrl.loop import make_loop
+from jaxrl.loop import Loop
 
 
 class Programs(NamedTuple):
@@ -34,13 +33,13 @@ _KEPT_PROGRAMS = 16
 
 
 def compiled_programs(
-    algo: Algorithm, eval_episodes: int, layout: Layout, arguments: Any, reserved: Collection[str]
+    loop: Loop, identity: Hashable, layout: Layout, arguments: Any, reserved: Collection[str]
 ) -> Programs:
     """The programs of a training call, compiled under the precision in force, or found from an earlier call.
 
     Args:
-      algo: what to train.
-      eval_episodes: of each evaluation.
+      loop: of one run.
+      identity: of the loop; loops that do the same have equal ones.
       layout: of the runs.
       arguments: `(seed, hparams, env_params)` for each of the layout's devices.
       reserved: names that no metric may have.
@@ -50,11 +49,10 @@ def compiled_programs(
     """
     leaves, structure = jax.tree.flatten(arguments)
     shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    functions = (algo.init, algo.step, algo.policy, algo.act)
     precision = jax.config.values["jax_default_matmul_precision"]
-    key = (algo.env, functions, eval_episodes, layout._replace(num_runs=0), precision, structure, shapes)
+    key = (identity, layout._replace(num_runs=0), precision, structure, shapes)
     if key not in _COMPILED:
-        _COMPILED[key] = _compile(algo, eval_episodes, layout, arguments, reserved)
+        _COMPILED[key] = _compile(loop, layout, arguments, reserved)
     _COMPILED.move_to_end(key)
     while len(_COMPILED) > _KEPT_PROGRAMS:
         _COMPILED.popitem(last=False)
@@ -68,11 +66,7 @@ def _refuse(metric_names: Collection[str], reserved: Collection[str]) -> None:
         raise ValueError(f"metrics and swept paths must differ in name, got {', '.join(clashes)} for both")
 
 
-def _compile(
-    algo: Algorithm, eval_episodes: int, layout: Layout, arguments: Any, reserved: Collection[str]
-) -> Programs:
-    loop = make_loop(algo, eval_episodes)
-
+def _compile(loop: Loop, layout: Layout, arguments: Any, reserved: Collection[str]) -> Programs:
     def init(arguments: Any) -> Any:
         seed, hparams, env_params = arguments
         return loop.init(jax.random.key(seed), hparams, env_params)
@@ -84,7 +78,7 @@ def _compile(
     def evaluate(run: Any, arguments: Any) -> Any:
         seed, hparams, env_params = arguments
         run, metrics = loop.evaluate(run, jax.random.key(seed), hparams, env_params)
-        return run, metrics, algo.policy(run.state)
+        return run, metrics, loop.keep(run)
 
     num_blocks = np.int32(layout.num_blocks)
     jit_init = jax.jit(over_runs(init, layout.block))

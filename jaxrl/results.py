@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -39,6 +40,7 @@ def metrics_dataset(
     env_steps: Sequence[int],
     sweep: Sweep | None = None,
     attrs: Mapping[str, Any] | None = None,
+    last_dims: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> xarray.Dataset:
     """Metrics with named axes.
 
@@ -48,9 +50,10 @@ def metrics_dataset(
       env_steps: environment steps at each point, `[num_points]`.
       sweep: names and coordinates of the settings, or None for a single setting.
       attrs: strings and numbers about the whole call.
+      last_dims: `{name: dims}` of metrics that are arrays: their values have these axes behind.
 
     Returns:
-      A Dataset with the dims `(*sweep.dims, "seed", "env_step")`.
+      A Dataset with the dims `(*sweep.dims, "seed", "env_step")`, and the `last_dims` behind.
 
     Raises:
       ValueError: an array of another shape.
@@ -63,11 +66,12 @@ def metrics_dataset(
     variables = {}
     for name, value in values.items():
         array = np.asarray(value)
-        if array.shape != wanted:
+        behind = tuple(last_dims.get(name, ()))
+        if array.shape[:3] != wanted or array.ndim != 3 + len(behind):
             raise ValueError(
                 f"values[{name!r}] has shape {array.shape}; it takes (settings, seeds, points) = {wanted}."
             )
-        variables[name] = ((*dims, *RUN_DIMS), array.reshape(*shape, *wanted[1:]))
+        variables[name] = ((*dims, *RUN_DIMS, *behind), array.reshape(*shape, *array.shape[1:]))
     coords: dict[str, Any] = {"seed": np.asarray(seeds, np.int64), "env_step": np.asarray(env_steps, np.int64)}
     if sweep is not None:
         coords = {path: (on, np.asarray(at)) for path, (on, at) in sweep.coords.items()} | coords
@@ -108,8 +112,9 @@ class Result:
     @property
     def dims(self) -> tuple[str, ...]:
         """The sweep's dimensions, in order; empty for a single setting."""
-        first = next(iter(self.metrics.data_vars.values()))
-        return tuple(str(dim) for dim in first.dims if dim not in RUN_DIMS)
+        variables = list(self.metrics.data_vars.values())
+        shared = set.intersection(*(set(variable.dims) for variable in variables))
+        return tuple(str(dim) for dim in variables[0].dims if dim in shared and dim not in RUN_DIMS)
 
     @property
     def seeds(self) -> list[int]:
@@ -142,11 +147,12 @@ class Result:
         """Which runs have a metric that is not finite at the last point: bool `[num_settings, num_seeds]`."""
         bad = np.zeros((len(self.settings), len(self.seeds)), dtype=bool)
         for name in self.metrics.data_vars:
-            bad |= ~np.isfinite(self.values(str(name))[:, :, -1])
+            last = self.values(str(name))[:, :, -1]
+            bad |= ~np.isfinite(last).all(axis=tuple(range(2, last.ndim)))
         return bad
 
     def values(self, metric: str) -> np.ndarray:
-        """A metric as a plain array `[num_settings, num_seeds, num_points]`.
+        """A metric as a plain array `[num_settings, num_seeds, num_points]`, and the axes behind of one that has some.
 
         Raises:
           ResultError: there is no such metric.
@@ -154,8 +160,8 @@ class Result:
         if metric not in self.metrics.data_vars:
             known = ", ".join(sorted(str(name) for name in self.metrics.data_vars))
             raise ResultError(f"metric is {metric!r}; this result has {known}.")
-        array = self.metrics[metric].transpose(*self.dims, *RUN_DIMS).values
-        return array.reshape(-1, *array.shape[-2:])
+        array = self.metrics[metric].transpose(*self.dims, *RUN_DIMS, ...).values
+        return array.reshape(-1, *array.shape[len(self.dims) :])
 
     def table(self, metric: str = "return", *, confidence: float = 0.95) -> Table:
         """A row per setting: interquartile mean over seeds, its bootstrap interval, and the mean.

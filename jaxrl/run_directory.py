@@ -180,7 +180,7 @@ def load_result(path: str | Path, algo: Algorithm | None = None) -> Result:
 def _write_csv(result: Result, file: Path) -> None:
     settings, seeds = result.settings, result.seeds
     env_steps = [int(step) for step in result.metrics["env_step"].values]
-    names = [str(name) for name in result.metrics.data_vars]
+    names = [str(name) for name, metric in result.metrics.items() if set(metric.dims) <= {*result.dims, *RUN_DIMS}]
     columns = np.stack([result.values(name) for name in names], axis=-1)
     with file.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)

@@ -1,0 +1,153 @@
+"""What all bandits share: the state with its true values, one pull, and what is observed of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from envs import base
+from envs.base import MetricRule, spaces
+
+__all__ = ["Bandit", "BanditParams", "BanditState", "best", "check_num_arms", "fresh"]
+
+
+@struct.dataclass
+class BanditState(base.EnvState):
+    """An instance and where it stands.
+
+    Attributes:
+      time: int32 `[]`, pulls so far.
+      values: float32 `[K]`, the expected reward of each arm at the next pull: the truth, which
+        policies do not see.
+      last_action: int32 as an action, -1 before the first pull.
+      last_reward: float32 `[]`, 0 before the first pull.
+    """
+
+    time: jax.Array
+    values: jax.Array
+    last_action: jax.Array
+    last_reward: jax.Array
+
+
+@struct.dataclass
+class BanditParams(base.EnvParams):
+    """An episode, for algorithms that learn over many instances; `run_bandit` has a length of its own."""
+
+    max_steps_in_episode: int = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Bandit(base.Environment):
+    """A bandit of `num_arms` arms; an episode is one instance, and it never terminates.
+
+    A subclass defines `instance` and `reward`, and `drift` where values change. Its observation
+    `[K + 2]` is what a recurrent policy needs: the last arm, one-hot, the last reward and the
+    share of the episode that is over; a subclass with contexts adds them behind.
+    """
+
+    num_arms: int = 10
+
+    def __post_init__(self) -> None:
+        check_num_arms(self.num_arms)
+
+    @property
+    def default_params(self) -> Any:
+        """The prior that instances are drawn from, or the instance itself."""
+        return BanditParams()
+
+    @property
+    def metric_rules(self) -> Mapping[str, MetricRule]:
+        """Regret is summed over an episode, pulls of a best arm are averaged."""
+        return {"regret": "sum", "optimal": "mean"}
+
+    @property
+    def stationary(self) -> bool:
+        """Whether values stay as they are within an episode."""
+        return True
+
+    def instance(self, key: jax.Array, params: Any) -> BanditState:
+        """A new instance, before its first pull; see `fresh`."""
+        raise NotImplementedError
+
+    def reward(self, key: jax.Array, state: Any, action: jax.Array, params: Any) -> jax.Array:
+        """The reward `[]` of pulling an arm, drawn anew; its expectation is `state.values[action]`."""
+        raise NotImplementedError
+
+    def drift(self, key: jax.Array, state: Any, action: jax.Array, params: Any) -> Any:
+        """The state for the next pull, in which values or contexts may be others; here the state itself."""
+        del key, action, params
+        return state
+
+    def context(self, state: Any, params: Any) -> Any:
+        """What a policy may see before it pulls: None, or features float32 `[K, d]` of the arms."""
+        del state, params
+        return None
+
+    def action_value(self, state: Any, action: jax.Array, params: Any) -> jax.Array:
+        """The expected reward `[]` of an action."""
+        del params
+        return state.values[action]
+
+    def optimum(self, state: Any, params: Any) -> jax.Array:
+        """The expected reward `[]` of the best action that is allowed."""
+        return best(state.values, self.action_mask(state, params))
+
+    def pulls(self, action: jax.Array) -> jax.Array:
+        """How often an action pulls each arm, float32 `[K]`."""
+        return (jnp.arange(self.num_arms) == action).astype(jnp.float32)
+
+    def observe(self, state: Any, params: Any) -> jax.Array:
+        """The observation `[K + 2 + ...]`."""
+        past = jnp.stack([state.last_reward, state.time / jnp.float32(params.max_steps_in_episode)])
+        context = self.context(state, params)
+        parts = [self.pulls(state.last_action), past, *(() if context is None else (jnp.ravel(context),))]
+        return jnp.concatenate(parts)
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, Any]:
+        """A new instance."""
+        state = self.instance(key, params)
+        return self.observe(state, params), state
+
+    def step_env(
+        self, key: jax.Array, state: Any, action: jax.Array, params: Any
+    ) -> tuple[jax.Array, Any, jax.Array, jax.Array, dict[Any, Any]]:
+        """One pull."""
+        optimum, value = self.optimum(state, params), self.action_value(state, action, params)
+        reward = self.reward(key, state, action, params)
+        pulled = dataclasses.replace(state, time=state.time + 1, last_action=action, last_reward=reward)
+        state = self.drift(jax.random.fold_in(key, 1), pulled, action, params)
+        metrics = {"regret": optimum - value, "optimal": (value >= optimum).astype(jnp.float32)}
+        return self.observe(state, params), state, reward, jnp.zeros((), bool), {"metrics": metrics}
+
+    def action_space(self, params: Any) -> spaces.Discrete:
+        """Which arm."""
+        del params
+        return spaces.Discrete(self.num_arms)
+
+    def observation_space(self, params: Any) -> spaces.Box:
+        """Any numbers: rewards need not be bounded."""
+        shape = jax.eval_shape(lambda key: self.reset_env(key, params)[0], jax.random.key(0)).shape
+        return spaces.Box(-math.inf, math.inf, shape, jnp.float32)
+
+
+def fresh(values: jax.Array) -> dict[str, jax.Array]:
+    """The fields of a `BanditState` before the first pull, `BanditState(**fresh(values))`."""
+    zero = jnp.zeros((), jnp.int32)
+    return {"time": zero, "values": values, "last_action": zero - 1, "last_reward": jnp.zeros(())}
+
+
+def best(values: jax.Array, mask: jax.Array | None) -> jax.Array:
+    """The largest value among the arms that may be pulled; `mask` is bool `[K]`, None for all."""
+    return jnp.max(values if mask is None else jnp.where(mask, values, -jnp.inf))
+
+
+def check_num_arms(num_arms: int) -> None:
+    """Refuse fewer than two arms."""
+    if isinstance(num_arms, bool) or not isinstance(num_arms, int) or num_arms < 2:
+        raise ValueError(f"num_arms must be a whole number of at least 2, got {num_arms!r}")

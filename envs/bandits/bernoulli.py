@@ -1,0 +1,72 @@
+"""Rewards of 0 and 1."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
+
+
+@struct.dataclass
+class BernoulliParams(BanditParams):
+    """A Beta prior for every arm's mean, or the means themselves.
+
+    Attributes:
+      alpha, beta: of the prior, each above 0; 1 and 1 is uniform.
+      means: float32 `[K]` in [0, 1], the instance; None draws it from the prior.
+    """
+
+    alpha: float = 1.0
+    beta: float = 1.0
+    means: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class BernoulliBandit(Bandit):
+    """Arms that pay 1 with a probability of their own.
+
+    Args:
+      num_arms: drawn from the prior; left out where means are given.
+      means: the instance, in place of the prior.
+
+    Raises:
+      ValueError: fewer than two arms, or a mean outside [0, 1].
+    """
+
+    means: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.means is not None:
+            means = tuple(float(mean) for mean in self.means)
+            if not all(0 <= mean <= 1 for mean in means):
+                raise ValueError(f"means must lie in [0, 1], got {means}")
+            object.__setattr__(self, "means", means)
+            object.__setattr__(self, "num_arms", len(means))
+        super().__post_init__()
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/bernoulli"
+
+    @property
+    def default_params(self) -> BernoulliParams:
+        """A uniform prior, or the means that were given."""
+        return BernoulliParams(means=None if self.means is None else np.asarray(self.means, np.float32))
+
+    def instance(self, key: jax.Array, params: BernoulliParams) -> BanditState:
+        """Means that are given, or drawn from the prior."""
+        if params.means is not None:
+            return BanditState(**fresh(jnp.asarray(params.means, jnp.float32)))
+        return BanditState(**fresh(jax.random.beta(key, params.alpha, params.beta, (self.num_arms,))))
+
+    def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: BernoulliParams) -> jax.Array:
+        """1 with the arm's probability, else 0."""
+        del params
+        return (jax.random.uniform(key) < state.values[action]).astype(jnp.float32)

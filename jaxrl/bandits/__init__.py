@@ -1,0 +1,7 @@
+"""Bandit policies, one family a file, and the runner that measures their regret."""
+
+from jaxrl.bandits.base import BanditAlgorithm, Task, View
+from jaxrl.bandits.running import run_bandit
+from jaxrl.bandits.ucb import UCB1HParams, ucb1
+
+__all__ = ["BanditAlgorithm", "Task", "UCB1HParams", "View", "run_bandit", "ucb1"]

@@ -1,0 +1,277 @@
+"""Thousands of runs of a policy on a bandit in one program, and what they regret."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.bandits.base import Bandit
+from jaxrl.algorithms.base import check_choice, check_count
+from jaxrl.bandits.base import BanditAlgorithm, Task, View
+from jaxrl.driver import PRECISIONS, History, Work, drive
+from jaxrl.layout import plan_layout
+from jaxrl.loop import Loop
+from jaxrl.results import Result, metrics_dataset
+from jaxrl.run_settings import batched_env_params, batched_hparams, run_arguments, seed_list
+from jaxrl.sweeps import Sweep
+
+CPU_BLOCK = 1024
+ARM_METRICS = ("pulls",)
+
+__all__ = ["checkpoints", "make_bandit_loop", "run_bandit", "task_of"]
+
+
+class BanditRun(NamedTuple):
+    """One run between two chunks.
+
+    Attributes:
+      env: the bandit's state.
+      policy: the policy's state.
+      time: int32 `[]`, pulls so far.
+      totals: `{name: Total}`.
+      pulls: float32 `[K]`, of each arm.
+    """
+
+    env: Any
+    policy: Any
+    time: jax.Array
+    totals: dict[str, Total]
+    pulls: jax.Array
+
+
+class Total(NamedTuple):
+    """A float32 sum that loses nothing to rounding over millions of terms (Kahan): the sum and what it lacks."""
+
+    sum: jax.Array
+    lacks: jax.Array
+
+    def add(self, term: jax.Array) -> Total:
+        """The total with one more term."""
+        term = term - self.lacks
+        larger = self.sum + term
+        return Total(larger, (larger - self.sum) - term)
+
+
+def run_bandit(
+    policy: BanditAlgorithm,
+    env: Bandit,
+    hparams: Any = None,
+    *,
+    steps: int,
+    runs: int | Sequence[int] = 100,
+    points: int | Sequence[int] = 50,
+    env_params: Any = None,
+    block: int | None = None,
+    devices: Sequence[Any] | None = None,
+    on_chunk: Callable[[int, Mapping[str, np.ndarray]], None] | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    progress: bool = True,
+    precision: str = "default",
+) -> Result:
+    """Runs a policy on a bandit, every setting in many independent runs, in one program on all devices.
+
+    Args:
+      policy: such as `jaxrl.bandits.ucb1()`.
+      env: such as `envs.make("bandit/bernoulli", num_arms=10)`; its time limit does not apply.
+      hparams: one setting of the policy, or a `Sweep` from `grid` or `sample`, which may hold
+        parameters of the bandit as `env.alpha`; `policy.hparams` if None.
+      steps: pulls of each run.
+      runs: how many (0, 1, ...), or which: a run's number is its seed. Equal ones draw the same
+        instance and the same chances whatever the policy and its setting.
+      points: how many checkpoints, spaced evenly in the logarithm, the last at the end; or at
+        which numbers of pulls. Memory grows with runs and checkpoints, not with steps.
+      env_params: the bandit's parameters, its defaults if None.
+      block: runs of one vmap, at most 1024 if None.
+      devices, on_chunk, out, force, progress, precision: as in `jaxrl.train`.
+
+    Returns:
+      A result whose metrics have the dims `(*sweep dims, "seed", "env_step")`, `seed` being the
+      run: `regret`, the sum over pulls of the best expected reward less that of the arm pulled;
+      `realised_regret`, with the reward received in place of the latter; `simple_regret` of the
+      arm that is recommended by then; `optimal`, the fraction of pulls of a best arm; `reward`,
+      the mean of a pull; `pulls` of each arm, with the dim "arm" behind; and where values change
+      `fixed_regret`, against the arm that was best in hindsight, in expected rewards.
+
+    Raises:
+      ValueError, TypeError: bad arguments, or a bandit that the policy cannot serve, before
+        anything is compiled.
+    """
+    if not isinstance(policy, BanditAlgorithm):
+        raise TypeError(f"policy must be a BanditAlgorithm, such as jaxrl.bandits.ucb1(), got {policy!r}")
+    if not isinstance(env, Bandit):
+        raise TypeError(f"env must be a bandit, such as envs.make('bandit/bernoulli'), got {env!r}")
+    check_count("steps", steps)
+    check_choice("precision", precision, PRECISIONS)
+    at = checkpoints(points, steps)
+    run_list = seed_list(runs, "runs")
+    sweep = hparams if isinstance(hparams, Sweep) else None
+    settings = batched_hparams(policy.hparams, hparams)
+    env_settings = batched_env_params(env, env_params, sweep)
+    policy.check(task_of(env))
+    shape = (1 if sweep is None else len(sweep), len(run_list))
+    work = Work(
+        make_bandit_loop(policy, env, steps),
+        (policy[2:], env, steps),
+        at,
+        env_steps_per_iteration=1,
+        headline=_headline,
+        reserved=frozenset({"seed", "env_step", "arm"} | set(() if sweep is None else sweep.coords)),
+    )
+
+    def finish(history: History, attrs: dict[str, Any]) -> Result:
+        metrics = metrics_dataset(
+            history.stacked(),
+            seeds=run_list,
+            env_steps=history.env_steps,
+            sweep=sweep,
+            attrs=attrs | {"steps": steps},
+            last_dims={name: ("arm",) for name in ARM_METRICS},
+        )
+        return Result(metrics, history.policies, None, settings, env_settings)
+
+    return drive(
+        work,
+        run_arguments(run_list, settings, env_settings),
+        shape,
+        plan_layout(math.prod(shape), block, devices, CPU_BLOCK),
+        finish,
+        attrs={
+            "algorithm": policy.name,
+            "environment": env.name,
+            "algorithm_unknown": f"it is of the bandit policy {policy.name}, which learns as it acts",
+        },
+        on_chunk=on_chunk,
+        out=out,
+        force=force,
+        progress=progress,
+        precision=precision,
+    )
+
+
+def checkpoints(points: int | Sequence[int], steps: int) -> np.ndarray:
+    """Numbers of pulls after which to look, int64, increasing, the last one the end.
+
+    Args:
+      points: how many, spaced evenly in the logarithm (fewer where they would coincide), or which.
+      steps: pulls of a run.
+
+    Raises:
+      ValueError: naming the argument.
+    """
+    if isinstance(points, int | np.integer):
+        check_count("points", int(points))
+        return np.unique(np.rint(np.geomspace(1, steps, int(points) + 1)[1:]).astype(np.int64))
+    at = np.asarray(points)
+    whole = at.ndim == 1 and at.size > 0 and at.dtype.kind in "iu"
+    if not whole or at[0] < 1 or np.any(np.diff(at) <= 0) or at[-1] != steps:
+        raise ValueError(f"points must be a number, or increasing whole numbers from 1 to steps={steps}, got {points}")
+    return at.astype(np.int64)
+
+
+def task_of(env: Bandit) -> Task:
+    """What is static about a bandit, as policies see it."""
+    params = env.default_params
+    state = jax.eval_shape(lambda key: env.reset_env(key, params)[1], jax.random.key(0))
+    context = jax.eval_shape(lambda state: env.context(state, params), state)
+    features = context.shape[-1] if isinstance(context, jax.ShapeDtypeStruct) and context.ndim == 2 else 0
+    return Task(env.num_arms, features, env)
+
+
+def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
+    """One run as the functions that the driver wants; an iteration is one pull.
+
+    The run's key gives three: of the instance, of the bandit's chances, of the policy's; the
+    latter two are folded with the number of the pull.
+    """
+    task, horizon = task_of(env), np.int32(steps)
+
+    def init(key: jax.Array, hparams: Any, params: Any) -> BanditRun:
+        instance_key, _, policy_key = jax.random.split(key, 3)
+        env_state = env.reset_env(instance_key, params)[1]
+        policy_state = policy.init(jax.random.fold_in(policy_key, horizon), task, params, hparams)
+        names = ("regret", "reward", "realised", "optimal")
+        zero = Total(jnp.zeros(()), jnp.zeros(()))
+        totals: dict[str, Total] = {name: zero for name in names}
+        if not env.stationary:
+            totals["values"] = jax.tree.map(jnp.zeros_like, Total(env_state.values, env_state.values))
+            totals["value"] = zero
+        return BanditRun(env_state, policy_state, jnp.zeros((), jnp.int32), totals, jnp.zeros(env.num_arms))
+
+    def pull(run: BanditRun, env_key: jax.Array, policy_key: jax.Array, hparams: Any, params: Any) -> BanditRun:
+        before = run.env
+        mask = env.action_mask(before, params)
+        view = View(run.time, jnp.asarray(horizon), mask, env.context(before, params), params)
+        action = policy.choose(jax.random.fold_in(policy_key, run.time), run.policy, view, hparams)
+        optimum, value = env.optimum(before, params), env.action_value(before, action, params)
+        after, reward, info = _step(env, jax.random.fold_in(env_key, run.time), before, action, params)
+        state = _learn(policy, run.policy, view, action, reward, info, hparams)
+        terms = {
+            "regret": optimum - value,
+            "reward": reward,
+            "realised": optimum - reward,
+            "optimal": (value >= optimum).astype(jnp.float32),
+        }
+        if not env.stationary:
+            terms |= {"values": before.values, "value": value}
+        totals = {name: total.add(terms[name]) for name, total in run.totals.items()}
+        return BanditRun(after, state, run.time + 1, totals, run.pulls + env.pulls(action))
+
+    def advance(run: BanditRun, key: jax.Array, hparams: Any, params: Any, num_pulls: Any) -> BanditRun:
+        _, env_key, policy_key = jax.random.split(key, 3)
+        return jax.lax.fori_loop(0, num_pulls, lambda _, run: pull(run, env_key, policy_key, hparams, params), run)
+
+    def evaluate(run: BanditRun, key: jax.Array, hparams: Any, params: Any) -> tuple[BanditRun, dict[str, jax.Array]]:
+        del key
+        arm = policy.recommend(run.policy, hparams)
+        values = run.env.values
+        done = run.time.astype(jnp.float32)
+        metrics = {
+            "regret": run.totals["regret"].sum,
+            "realised_regret": run.totals["realised"].sum,
+            "simple_regret": jnp.max(values) - values[arm],
+            "optimal": run.totals["optimal"].sum / done,
+            "reward": run.totals["reward"].sum / done,
+            "pulls": run.pulls,
+        }
+        if not env.stationary:
+            metrics["fixed_regret"] = jnp.max(run.totals["values"].sum) - run.totals["value"].sum
+        return run, metrics
+
+    def keep(run: BanditRun) -> dict[str, jax.Array]:
+        return {"values": run.env.values}
+
+    return Loop(init, advance, evaluate, keep)
+
+
+def _step(env: Bandit, key: jax.Array, state: Any, action: jax.Array, params: Any) -> tuple[Any, jax.Array, Any]:
+    _, state, reward, _, info = env.step_env(key, state, action, params)
+    return state, reward, info
+
+
+def _learn(
+    policy: BanditAlgorithm, state: Any, view: View, action: jax.Array, reward: jax.Array, info: Any, hparams: Any
+) -> Any:
+    """The policy's state after a pull: from its reward, or from all rewards that arrive with a delay."""
+    if "arrivals" not in info:
+        return policy.update(state, view, action, reward, hparams)
+
+    def arrive(state: Any, arrival: Any) -> tuple[Any, None]:
+        action, reward, valid = arrival
+        learned = policy.update(state, view, action, reward, hparams)
+        return jax.tree.map(functools.partial(jnp.where, valid), learned, state), None
+
+    return jax.lax.scan(arrive, state, info["arrivals"])[0]
+
+
+def _headline(metrics: Mapping[str, np.ndarray]) -> str:
+    regret = metrics["regret"]
+    finite = regret[np.isfinite(regret)]
+    return f"regret {finite.mean():.1f}" if finite.size else "no finite regret"
