@@ -1,0 +1,25 @@
+"""Every bandit policy by its name."""
+
+import importlib
+
+from envs.spelling import near
+from jaxrl.bandits.base import BanditAlgorithm
+
+# Name: module of jaxrl.bandits and builder.
+POLICIES: dict[str, tuple[str, str]] = {
+    "ucb1": ("ucb", "ucb1"),
+}
+
+
+def policy(name: str) -> BanditAlgorithm:
+    """The policy of this name, with its default hyper-parameters.
+
+    Raises:
+      ValueError: there is none.
+    """
+    if name not in POLICIES:
+        raise ValueError(
+            f"There is no bandit policy {name!r}{near(name, POLICIES) or '; known are ' + ', '.join(POLICIES) + '.'}"
+        )
+    module, builder = POLICIES[name]
+    return vars(importlib.import_module(f"jaxrl.bandits.{module}"))[builder]()
