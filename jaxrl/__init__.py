@@ -107,8 +107,6 @@ _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() fo
 _MODULES = frozenset(
     {"bandits", "discount_properties", "hazards", "plotting", "presets", "presets_crowd", "statistics"}
 )
-    {"bandits", "discount_properties", "hazards", "plotting", "presets", "presets_crowd", "statistics"}
-)
 
 
 def __getattr__(name: str) -> Any:
