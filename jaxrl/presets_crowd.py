@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from envs.crowd.dynamics import DYNAMICS
 from envs.crowd.observations import FRAMES, PERCEPTIONS
@@ -92,9 +92,10 @@ def tuned(
     samples divides evenly), an entropy bonus that falls to a tenth in 500 iterations, advantages
     standardised over the batch, Adam's 1e-7, an initial log standard deviation of 0.4, a squared
     error of the value of weight 1 and no bound on gradients, and a time limit that counts as an
-    end. Two things differ: the stop by the KL divergence is decided after each epoch by
-    (ratio - 1) - log ratio, not after each minibatch by -log ratio; and hidden layers start with
-    orthogonal weights of gain sqrt(2) and the policy's last of 0.01, in place of 1 and a hundredth.
+    end. Learning stops at the minibatch that finds the KL divergence too large. Two things differ:
+    that divergence is estimated by (ratio - 1) - log ratio, not by -log ratio; and hidden layers
+    start with orthogonal weights of gain sqrt(2) and the policy's last of 0.01, in place of 1 and
+    a hundredth.
 
     Args:
       frame: "absolute", "relative" or "egocentric".
@@ -134,8 +135,8 @@ def settings_of_2023(scenario: str = "circle", num_agents: int = 40, perception:
     """The settings with which the rewards of 2023 were compared: polar acceleration, egocentric.
 
     As `tuned`, with other numbers, large networks, an entropy bonus that falls to a tenth in 100
-    iterations, and two worlds for fewer than 50 agents. Weights from before a step that went too
-    far are not restored.
+    iterations, two worlds for fewer than 50 agents; and where the KL divergence goes too far,
+    the weights of before the last step come back.
 
     Args:
       scenario: a name in `envs.crowd.SCENARIOS`.
@@ -159,6 +160,7 @@ def settings_of_2023(scenario: str = "circle", num_agents: int = 40, perception:
             "entropy_coef": 0.01387,
         },
         entropy_iterations=ENTROPY_ITERATIONS_2023,
+        kl_stop="rewind",
         static={
             "preset": "2023",
             "frame": "egocentric",
@@ -213,6 +215,7 @@ def _preset(
     hparams: dict[str, Any],
     entropy_iterations: int,
     static: dict[str, Any],
+    kl_stop: Literal["minibatch", "rewind"] = "minibatch",
 ) -> Preset:
     """What both papers share: see `tuned`."""
     per_iteration = num_envs * NUM_STEPS
@@ -227,6 +230,7 @@ def _preset(
         normalise_advantage="batch",
         reset_pool=2,
         time_limits="terminal",
+        kl_stop=kl_stop,
         **layers,
     )
     fixed = {

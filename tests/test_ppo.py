@@ -164,6 +164,38 @@ def test_discarded_epochs_leave_no_trace_in_the_metrics() -> None:
         np.testing.assert_allclose(mine, other, rtol=0, atol=1e-6)
 
 
+def test_where_the_divergence_stops_learning_and_what_it_undoes() -> None:
+    """Adam's first step moves every weight by about lr, and the second minibatch finds the divergence too large."""
+    env, key, lr = envs.make("cartpole"), jax.random.key(0), 1e-2
+    moved, stopped = {}, {}
+    for kl_stop in ("epoch", "minibatch", "rewind"):
+        algo = jaxrl.ppo(env, dataclasses.replace(TINY, num_epochs=3, num_minibatches=4, kl_stop=kl_stop))
+        hparams = algo.hparams.replace(target_kl=1e-6, lr=lr)
+        before = algo.init(key, hparams, env.default_params)
+        after, metrics = jax.jit(algo.step)(key, before, hparams, env.default_params)
+        both = zip(*map(jax.tree.leaves, (before.policy.params, after.policy.params)), strict=True)
+        moved[kl_stop] = max(float(np.abs(a - b).max()) for a, b in both)
+        stopped[kl_stop] = float(metrics["stopped_early"])
+    assert stopped == pytest.approx({"epoch": 2 / 3, "minibatch": 10 / 12, "rewind": 10 / 12})
+    assert moved["rewind"] == 0
+    assert moved["minibatch"] == pytest.approx(lr, rel=1e-2)
+    assert moved["epoch"] > 2 * lr
+
+
+@pytest.mark.parametrize("kl_stop", ["minibatch", "rewind"])
+def test_without_a_bound_on_the_divergence_it_does_not_matter_where_it_would_stop(kl_stop: Any) -> None:
+    env, key, results = envs.make("cartpole"), jax.random.key(0), []
+    for config in (TINY, dataclasses.replace(TINY, kl_stop=kl_stop)):
+        algo = jaxrl.ppo(env, config)
+        state = algo.init(key, algo.hparams, env.default_params)
+        results.append(jax.jit(algo.step)(key, state, algo.hparams, env.default_params))
+    (one, single), (other, guarded) = results
+    for mine, yours in zip(
+        jax.tree.leaves((one.policy, single)), jax.tree.leaves((other.policy, guarded)), strict=True
+    ):
+        np.testing.assert_allclose(mine, yours, rtol=1e-4, atol=1e-6)  # programs that round otherwise
+
+
 def test_means_over_kept_epochs_ignore_what_the_others_hold() -> None:
     means = kept_means({"loss": jnp.array([1.0, 3.0, np.nan])}, jnp.array([True, True, False]))
     assert float(means["loss"]) == 2.0

@@ -63,6 +63,9 @@ class PPOConfig:
       time_limits: "bootstrap" from the value of the observation at which a time limit cuts an episode, or "terminal",
         which takes the limit for an end of value 0; then the observation should tell the time that is left, as
         `envs.wrappers.time_feature` makes it.
+      kl_stop: where `target_kl` ends an iteration's learning: after the "epoch" whose mean divergence exceeds it; at
+        the "minibatch" that finds it exceeded, without a step of its own; or there with a "rewind", which also undoes
+        the step before.
       gamma: not a field; discounts are hyper-parameters.
     """
 
@@ -85,6 +88,7 @@ class PPOConfig:
     critic: Literal["single", "mixture"] = "single"
     critic_heads: int = 8
     time_limits: Literal["bootstrap", "terminal"] = "bootstrap"
+    kl_stop: Literal["epoch", "minibatch", "rewind"] = "epoch"
     gamma: dataclasses.InitVar[None] = None
 
     def __post_init__(self, gamma: None) -> None:
@@ -107,6 +111,7 @@ class PPOConfig:
         if self.critic == "single" and self.critic_heads != PPOConfig.critic_heads:
             raise ValueError(f"critic_heads has no effect with critic='single', got {self.critic_heads}; leave it out")
         check_choice("time_limits", self.time_limits, ("bootstrap", "terminal"))
+        check_choice("kl_stop", self.kl_stop, ("epoch", "minibatch", "rewind"))
 
 
 @struct.dataclass
@@ -124,7 +129,7 @@ class PPOHParams:
       value_coef, entropy_coef: weights of the value loss and of the entropy bonus.
       entropy_decay_env_steps: environment steps in which the entropy bonus falls to a tenth; infinite keeps it.
       max_grad_norm: global norm to which gradients are clipped; infinite turns it off.
-      target_kl: an iteration stops learning after the epoch whose mean KL divergence exceeds this;
+      target_kl: an iteration stops learning once the KL divergence exceeds this, see `PPOConfig.kl_stop`;
         infinite turns it off.
       adam_b1, adam_b2, adam_eps: Adam's decay rates and stabiliser.
       log_std_init: initial log standard deviation of continuous actions.
@@ -378,20 +383,31 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
             updates, optimiser = transformation.update(gradient, optimiser, weights)
             return (optax.apply_updates(weights, updates), optimiser), metrics
 
+        def one_guarded_minibatch(carry: Any, rows: Samples) -> tuple[Any, tuple[Metrics, jax.Array]]:
+            learner, before, stopped = carry
+            learned, metrics = one_minibatch(learner, rows)
+            halted = stopped | (metrics["approx_kl"] > hparams.target_kl)
+            stay = _select(stopped, learner, before) if config.kl_stop == "rewind" else learner
+            return (_select(halted, stay, learned), learner, halted), (metrics, stopped)
+
         def one_epoch(carry: Any, key: jax.Array) -> tuple[Any, tuple[Metrics, jax.Array]]:
-            learner, stopped = carry
             order = jax.random.permutation(key, num_rows)
             shape = (config.num_minibatches, num_rows // config.num_minibatches)
             shuffled = jax.tree.map(lambda leaf: leaf[order].reshape(*shape, *leaf.shape[1:]), samples)
+            if config.kl_stop != "epoch":
+                return jax.lax.scan(one_guarded_minibatch, carry, shuffled)
+            learner, _, stopped = carry
             learned, metrics = jax.lax.scan(one_minibatch, learner, shuffled)
             metrics = jax.tree.map(jnp.mean, metrics)
-            learner = jax.tree.map(lambda new, old: jnp.where(stopped, old, new), learned, learner)
-            return (learner, stopped | (metrics["approx_kl"] > hparams.target_kl)), (metrics, stopped)
+            over = stopped | (metrics["approx_kl"] > hparams.target_kl)
+            return (_select(stopped, learner, learned), None, over), (metrics, stopped)
 
-        start = ((weights, optimiser), jnp.zeros((), bool))
+        learner = (weights, optimiser)
+        start = (learner, None if config.kl_stop == "epoch" else learner, jnp.zeros((), bool))
         keys = jax.random.split(key, config.num_epochs)
-        ((weights, optimiser), _), (metrics, stopped) = jax.lax.scan(one_epoch, start, keys)
-        metrics = parts.kept_means(metrics, ~stopped)  # an epoch after the stop is computed, and discarded
+        ((weights, optimiser), _, _), (metrics, stopped) = jax.lax.scan(one_epoch, start, keys)
+        metrics, stopped = jax.tree.map(jnp.ravel, (metrics, stopped))
+        metrics = parts.kept_means(metrics, ~stopped)  # what comes after the stop is computed, and discarded
         metrics["stopped_early"] = jnp.mean(stopped.astype(jnp.float32))
         return weights, optimiser, metrics
 
@@ -440,6 +456,10 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
         prepare=prepare_hparams,
         network=own_network,
     )
+
+
+def _select(condition: jax.Array, one: Any, other: Any) -> Any:
+    return jax.tree.map(lambda mine, yours: jnp.where(condition, mine, yours), one, other)
 
 
 def _default_network(config: PPOConfig, obs: Any, num_outputs: int, num_values: int | None) -> Module:
