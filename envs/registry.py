@@ -44,6 +44,9 @@ ROWS: dict[str, Row] = {
         for scenario in _SCENARIOS
     },
     "bandit/bernoulli": Row("envs.bandits.bernoulli", "BernoulliBandit"),
+    "bandit/gaussian": Row("envs.bandits.gaussian", "GaussianBandit"),
+    "bandit/linear": Row("envs.bandits.contextual", "LinearBandit"),
+    "bandit/logistic": Row("envs.bandits.contextual", "LogisticBandit"),
     "probe/constant-reward": Row("envs.probes", "ConstantReward"),
     "probe/observation-dependent": Row("envs.probes", "ObservationDependent"),
     "probe/delayed-reward": Row("envs.probes", "DelayedReward"),

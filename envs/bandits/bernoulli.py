@@ -11,6 +11,7 @@ import numpy as np
 from flax import struct
 
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
+from envs.bandits.checking import check_number, given
 
 
 @struct.dataclass
@@ -25,6 +26,11 @@ class BernoulliParams(BanditParams):
     alpha: float = 1.0
     beta: float = 1.0
     means: Any = None
+
+    def __post_init__(self) -> None:
+        check_number("alpha", self.alpha, 0.0)
+        check_number("beta", self.beta, 0.0)
+        check_number("means", self.means, 0.0, 1.0, "[]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,10 +66,15 @@ class BernoulliBandit(Bandit):
         """A uniform prior, or the means that were given."""
         return BernoulliParams(means=None if self.means is None else np.asarray(self.means, np.float32))
 
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """0 and 1."""
+        return 0.0, 1.0
+
     def instance(self, key: jax.Array, params: BernoulliParams) -> BanditState:
         """Means that are given, or drawn from the prior."""
         if params.means is not None:
-            return BanditState(**fresh(jnp.asarray(params.means, jnp.float32)))
+            return BanditState(**fresh(given("means", params.means, (self.num_arms,))))
         return BanditState(**fresh(jax.random.beta(key, params.alpha, params.beta, (self.num_arms,))))
 
     def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: BernoulliParams) -> jax.Array:

@@ -1,0 +1,81 @@
+"""What the numbers of a bandit may be: one sentence for each that may not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["check_choice", "check_number", "check_probabilities", "given", "numbers"]
+
+
+def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, closed: str = "()") -> None:
+    """Refuse a number, or an array with one, outside its range; let None, tracers and placeholders be.
+
+    Args:
+      name: of the argument.
+      value: concrete or traced, of any shape.
+      low, high: the ends of the range.
+      closed: which ends belong to it: "()", "[)", "(]" or "[]".
+
+    Raises:
+      ValueError: it lies outside, or is no number.
+    """
+    if isinstance(value, str | bool | list | tuple):
+        raise ValueError(f"{name} takes a number, got {value!r}")
+    if not isinstance(value, int | float | np.ndarray | np.generic) or np.asarray(value).dtype.kind not in "fiu":
+        return
+    array = np.asarray(value)
+    above = array >= low if closed[0] == "[" else array > low
+    below = array <= high if closed[1] == "]" else array < high
+    inside = above & below
+    if not np.all(inside):
+        wrong = array[~inside].ravel()[0]
+        raise ValueError(f"{name} must lie in {closed[0]}{low}, {high}{closed[1]}, got {wrong}")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Refuse what is not one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def check_probabilities(name: str, value: Any) -> None:
+    """Refuse what is no distribution along the last axis: negative, or with a sum that is not 1.
+
+    A sum of float32 may miss 1 by a rounding for each of its terms.
+    """
+    check_number(name, value, 0.0, 1.0, "[]")
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        sums = np.sum(value, axis=-1, dtype=np.float64)
+        wrong = np.abs(sums - 1) > value.shape[-1] * np.finfo(np.float32).eps
+        if np.any(wrong):
+            raise ValueError(f"{name} must sum to 1, got {np.atleast_1d(sums)[np.atleast_1d(wrong)][0]:.7g}")
+
+
+def numbers(name: str, values: Any) -> tuple[float, ...]:
+    """A static field of numbers as a tuple, which can be hashed.
+
+    Raises:
+      ValueError: it is no sequence of finite numbers.
+    """
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "fiu" or not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} must be a sequence of finite numbers, got {values!r}")
+    return tuple(float(value) for value in array)
+
+
+def given(name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
+    """An instance's numbers as float32, after a look at their shape, which is known before compiling.
+
+    Raises:
+      ValueError: the shape is another.
+    """
+    array = jnp.asarray(value, jnp.float32)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have the shape {shape}, got {array.shape}")
+    return array

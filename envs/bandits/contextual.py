@@ -1,0 +1,202 @@
+"""Arms with features: values are a function of them that is common to all arms, linear or logistic."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
+from envs.bandits.checking import check_number, given, numbers
+
+__all__ = ["ContextualState", "LinearBandit", "LinearParams", "LogisticBandit", "LogisticParams"]
+
+
+@struct.dataclass
+class ContextualState(BanditState):
+    """An instance, and what is shown before the next pull.
+
+    Attributes:
+      theta: float32 `[d]`, what policies have to learn.
+      features: float32 `[K, d]`, of the arms at the next pull, each of length 1.
+    """
+
+    theta: jax.Array
+    features: jax.Array
+
+
+@struct.dataclass
+class LogisticParams(BanditParams):
+    """A normal prior of theta, or theta itself.
+
+    Attributes:
+      prior_sigma: of each component around 0, at least 0; values have the logits theta . x, of
+        this standard deviation too, as features have length 1.
+      theta: float32 `[d]`, the instance; None draws it from the prior.
+    """
+
+    prior_sigma: float = 2.0
+    theta: Any = None
+
+    def __post_init__(self) -> None:
+        check_number("prior_sigma", self.prior_sigma, 0.0, closed="[)")
+        check_number("theta", self.theta)
+
+
+@struct.dataclass
+class LinearParams(BanditParams):
+    """A normal prior of theta, or theta itself, and the noise.
+
+    Attributes:
+      prior_sigma: of each component around 0, at least 0.
+      sigma: standard deviation of a reward, at least 0.
+      theta: float32 `[d]`, the instance; None draws it from the prior.
+    """
+
+    prior_sigma: float = 1.0
+    sigma: float = 1.0
+    theta: Any = None
+
+    def __post_init__(self) -> None:
+        check_number("prior_sigma", self.prior_sigma, 0.0, closed="[)")
+        check_number("sigma", self.sigma, 0.0, closed="[)")
+        check_number("theta", self.theta)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Contextual(Bandit):
+    """What both share: features `[K, d]`, uniform on the sphere, and values that follow from theta . x.
+
+    Args:
+      num_arms: K.
+      num_features: d; left out where theta is given.
+      redraw: whether every pull sees features of its own; otherwise an instance keeps its first ones.
+      theta: the instance, in place of the prior.
+
+    Raises:
+      ValueError: fewer than two arms, no feature, or a theta that is not finite.
+    """
+
+    num_features: int = 5
+    redraw: bool = True
+    theta: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.theta is not None:
+            object.__setattr__(self, "theta", numbers("theta", self.theta))
+            object.__setattr__(self, "num_features", len(self.theta))
+        if isinstance(self.num_features, bool) or not isinstance(self.num_features, int) or self.num_features < 1:
+            raise ValueError(f"num_features must be a whole number of at least 1, got {self.num_features!r}")
+        if not isinstance(self.redraw, bool):
+            raise ValueError(f"redraw must be True or False, got {self.redraw!r}")
+
+    @property
+    def stationary(self) -> bool:
+        """Whether an instance keeps its features."""
+        return not self.redraw
+
+    def link(self, score: jax.Array) -> jax.Array:
+        """Expected rewards `[K]` of scores theta . x `[K]`."""
+        raise NotImplementedError
+
+    def instance(self, key: jax.Array, params: Any) -> ContextualState:
+        """A theta that is given, or drawn from the prior, and first features."""
+        theta_key, features_key = jax.random.split(key)
+        if params.theta is None:
+            theta = params.prior_sigma * jax.random.normal(theta_key, (self.num_features,))
+        else:
+            theta = given("theta", params.theta, (self.num_features,))
+        features = self._draw(features_key)
+        return ContextualState(**fresh(self._values(features, theta)), theta=theta, features=features)
+
+    def drift(self, key: jax.Array, state: ContextualState, action: jax.Array, params: Any) -> ContextualState:
+        """New features, where every pull has its own."""
+        del action, params
+        if not self.redraw:
+            return state
+        features = self._draw(key)
+        return dataclasses.replace(state, values=self._values(features, state.theta), features=features)
+
+    def context(self, state: ContextualState, params: Any) -> jax.Array:
+        """The features `[K, d]`."""
+        del params
+        return state.features
+
+    def _values(self, features: jax.Array, theta: jax.Array) -> jax.Array:
+        # A sum of products, not a matrix product, whose precision depends on the device.
+        return self.link(jnp.sum(features * theta, axis=-1))
+
+    def _draw(self, key: jax.Array) -> jax.Array:
+        """Directions `[K, d]`, uniform on the sphere."""
+        normal = jax.random.normal(key, (self.num_arms, self.num_features))
+        length = jnp.sqrt(jnp.sum(normal * normal, axis=-1, keepdims=True))
+        return normal / jnp.maximum(length, jnp.finfo(jnp.float32).tiny)
+
+
+class LinearBandit(_Contextual):
+    """Arms that pay theta . x and normal noise, where x are features shown before the pull.
+
+    Features have length 1, uniform on the sphere. The fields are those of `LogisticBandit`.
+
+    Source: Abbasi-Yadkori, Pal and Szepesvari (2011), section 2.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/linear"
+
+    @property
+    def default_params(self) -> LinearParams:
+        """A theta from a standard normal, or that which was given; noise of 1."""
+        return LinearParams(theta=None if self.theta is None else np.asarray(self.theta, np.float32))
+
+    def link(self, score: jax.Array) -> jax.Array:
+        """The scores themselves."""
+        return score
+
+    def reward(self, key: jax.Array, state: ContextualState, action: jax.Array, params: LinearParams) -> jax.Array:
+        """The value and noise."""
+        return jnp.asarray(state.values[action] + params.sigma * jax.random.normal(key), jnp.float32)
+
+
+class LogisticBandit(_Contextual):
+    """Arms that pay 1 with the probability sigmoid(theta . x), where x are features shown before the pull.
+
+    Features have length 1, uniform on the sphere.
+
+    Args:
+      num_arms: K.
+      num_features: d; left out where theta is given.
+      redraw: whether every pull sees features of its own; otherwise an instance keeps its first ones.
+      theta: the instance, in place of the prior.
+
+    Raises:
+      ValueError: fewer than two arms, no feature, or a theta that is not finite.
+
+    Source: Filippi et al. (2010), "Parametric bandits: the generalized linear case".
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/logistic"
+
+    @property
+    def default_params(self) -> LogisticParams:
+        """A theta from a normal prior, or that which was given."""
+        return LogisticParams(theta=None if self.theta is None else np.asarray(self.theta, np.float32))
+
+    def link(self, score: jax.Array) -> jax.Array:
+        """Probabilities of 1."""
+        return jax.nn.sigmoid(score)
+
+    def reward(self, key: jax.Array, state: ContextualState, action: jax.Array, params: LogisticParams) -> jax.Array:
+        """1 with the arm's probability, else 0."""
+        del params
+        return (jax.random.uniform(key) < state.values[action]).astype(jnp.float32)

@@ -1,0 +1,80 @@
+"""Rewards with normal noise."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
+from envs.bandits.checking import check_number, given, numbers
+
+__all__ = ["GaussianBandit", "GaussianParams"]
+
+
+@struct.dataclass
+class GaussianParams(BanditParams):
+    """A normal prior for every arm's mean, or the means themselves, and the noise.
+
+    Attributes:
+      prior_mean, prior_sigma: of the prior; a `prior_sigma` of at least 0.
+      sigma: standard deviation of a reward, at least 0.
+      means: float32 `[K]`, the instance; None draws it from the prior.
+    """
+
+    prior_mean: float = 0.0
+    prior_sigma: float = 1.0
+    sigma: float = 1.0
+    means: Any = None
+
+    def __post_init__(self) -> None:
+        check_number("prior_mean", self.prior_mean)
+        check_number("prior_sigma", self.prior_sigma, 0.0, closed="[)")
+        check_number("sigma", self.sigma, 0.0, closed="[)")
+        check_number("means", self.means)
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianBandit(Bandit):
+    """Arms that pay a normal number around a mean of their own.
+
+    Args:
+      num_arms: drawn from the prior; left out where means are given.
+      means: the instance, in place of the prior.
+
+    Raises:
+      ValueError: fewer than two arms, or a mean that is not finite.
+    """
+
+    means: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.means is not None:
+            object.__setattr__(self, "means", numbers("means", self.means))
+            object.__setattr__(self, "num_arms", len(self.means))
+        super().__post_init__()
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/gaussian"
+
+    @property
+    def default_params(self) -> GaussianParams:
+        """Means from a standard normal, or those that were given; noise of 1."""
+        return GaussianParams(means=None if self.means is None else np.asarray(self.means, np.float32))
+
+    def instance(self, key: jax.Array, params: GaussianParams) -> BanditState:
+        """Means that are given, or drawn from the prior."""
+        if params.means is not None:
+            return BanditState(**fresh(given("means", params.means, (self.num_arms,))))
+        drawn = params.prior_mean + params.prior_sigma * jax.random.normal(key, (self.num_arms,))
+        return BanditState(**fresh(drawn))
+
+    def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: GaussianParams) -> jax.Array:
+        """The arm's mean and noise."""
+        return jnp.asarray(state.values[action] + params.sigma * jax.random.normal(key), jnp.float32)

@@ -1,0 +1,147 @@
+"""Bandits: rewards have the values as their mean, values are exact, and bad input gets one sentence."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+from envs.bandits.bernoulli import BernoulliParams
+from envs.bandits.contextual import LinearParams
+from envs.bandits.gaussian import GaussianParams
+
+DRAWS = 20_000
+# A mean of n draws misses by this many standard errors with probability 6e-7: never, in a fixed suite.
+STANDARD_ERRORS = 5.0
+
+
+def draw_rewards(env: Any, state: Any, params: Any, action: int, draws: int = DRAWS) -> np.ndarray:
+    """Rewards of one arm of one state, drawn anew, float64 `[draws]`."""
+    keys = jax.random.split(jax.random.key(7), draws)
+    rewards = jax.jit(jax.vmap(lambda key: env.reward(key, state, jnp.int32(action), params)))(keys)
+    return np.asarray(rewards, np.float64)
+
+
+def assert_mean(draws: np.ndarray, mean: float, sigma: float | None = None) -> None:
+    """The mean of draws is as expected, within the error of so many draws of their standard deviation."""
+    sigma = float(draws.std()) if sigma is None else sigma
+    assert abs(draws.mean() - mean) < STANDARD_ERRORS * sigma / np.sqrt(len(draws)) + 1e-6
+
+
+def start(env: Any, params: Any = None, seed: int = 0) -> Any:
+    """An instance before its first pull, drawn in one program."""
+    params = env.default_params if params is None else params
+    return jax.jit(env.reset_env)(jax.random.key(seed), params)[1]
+
+
+def walk(env: Any, params: Any, steps: int, seed: int = 0, action: Any = None) -> Any:
+    """A rollout without resets: the states before each pull, rewards and info, leaves `[T, ...]`."""
+
+    def body(state: Any, key: jax.Array) -> Any:
+        chosen = jax.random.randint(key, (), 0, env.num_arms) if action is None else jnp.int32(action)
+        mask = env.action_mask(state, params)
+        chosen = chosen if mask is None else jnp.where(mask[chosen], chosen, jnp.argmax(mask)).astype(jnp.int32)
+        obs, after, reward, _, info = env.step_env(jax.random.fold_in(key, 1), state, chosen, params)
+        return after, (state, chosen, reward, info, obs)
+
+    def run(key: jax.Array) -> Any:
+        first = env.reset_env(key, params)[1]
+        return jax.lax.scan(body, first, jax.random.split(jax.random.fold_in(key, 2), steps))[1]
+
+    return jax.tree.map(np.asarray, jax.jit(run)(jax.random.key(seed)))
+
+
+# --- gaussian ----------------------------------------------------------------------------
+
+
+def test_gaussian_rewards_have_their_mean_and_noise() -> None:
+    env: Any = envs.make("bandit/gaussian", means=(0.5, -2.0, 3.0))
+    params = env.default_params.replace(sigma=0.7)
+    state = start(env, params)
+    rewards = draw_rewards(env, state, params, 1)
+    assert_mean(rewards, -2.0, 0.7)
+    # The variance of n normal draws has the standard error sigma^2 sqrt(2 / n).
+    assert abs(rewards.var() - 0.49) < STANDARD_ERRORS * 0.49 * np.sqrt(2 / DRAWS)
+
+
+def test_gaussian_means_follow_the_prior() -> None:
+    env: Any = envs.make("bandit/gaussian", num_arms=DRAWS)
+    params = env.default_params.replace(prior_mean=2.0, prior_sigma=3.0)
+    means = np.asarray(start(env, params).values, np.float64)
+    assert_mean(means, 2.0, 3.0)
+    assert abs(means.var() - 9.0) < STANDARD_ERRORS * 9.0 * np.sqrt(2 / DRAWS)
+
+
+# --- contextual --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["linear", "logistic"])
+def test_contextual_values_follow_from_features(name: str) -> None:
+    theta = (1.0, -2.0, 0.5)
+    env: Any = envs.make(f"bandit/{name}", num_arms=4, theta=theta)
+    params = env.default_params
+    states, actions, rewards, info, _ = walk(env, params, 5000)
+    assert states.features.shape == (5000, 4, 3) and states.features.dtype == np.float32
+    lengths = np.linalg.norm(states.features.astype(np.float64), axis=-1)
+    np.testing.assert_allclose(lengths, 1, atol=1e-6)  # a few roundings of a float32 of size 1
+    assert not np.any(states.features[1:] == states.features[:-1])
+    scores = states.features.astype(np.float64) @ theta
+    values = scores if name == "linear" else 1 / (1 + np.exp(-scores))
+    np.testing.assert_allclose(states.values, values, atol=5e-6)  # a dozen roundings of numbers up to 2.3
+    taken = values[np.arange(5000), actions]
+    assert_mean(rewards - taken, 0.0)
+    np.testing.assert_allclose(info["metrics"]["regret"], values.max(axis=1) - taken, atol=1e-5)
+    # Directions that are uniform have mean 0 and the covariance I / d.
+    flat = states.features.reshape(-1, 3).astype(np.float64)
+    for i in range(3):
+        assert_mean(flat[:, i], 0.0)
+        assert_mean(flat[:, i] ** 2, 1 / 3)
+
+
+def test_contexts_are_what_a_policy_sees_and_may_stay() -> None:
+    env: Any = envs.make("bandit/linear", num_arms=3, num_features=2, redraw=False)
+    changing: Any = envs.make("bandit/linear")
+    assert env.stationary and not changing.stationary
+    states, *_, obs = walk(env, env.default_params, 5)
+    assert np.all(states.features == states.features[0]) and np.all(states.values == states.values[0])
+    assert obs.shape == (5, 3 + 2 + 6)
+    np.testing.assert_array_equal(env.context(states, env.default_params), states.features)
+    np.testing.assert_array_equal(obs[:, 5:], states.features.reshape(5, 6))
+
+
+# --- bad input ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("build", "sentence"),
+    [
+        (lambda: envs.make("bandit/gaussian", num_arms=1), "num_arms must be a whole number of at least 2, got 1"),
+        (lambda: envs.make("bandit/gaussian", means=(1.0,)), "num_arms must be a whole number of at least 2, got 1"),
+        (lambda: envs.make("bandit/gaussian", means=(1.0, np.inf)), "means must be a sequence of finite numbers"),
+        (lambda: GaussianParams(sigma=-1.0), r"sigma must lie in \[0.0, inf\), got -1.0"),
+        (
+            lambda: dataclasses.replace(GaussianParams(), prior_sigma=np.array([1.0, -1.0])),
+            r"prior_sigma must lie in \[0.0, inf\), got -1.0",
+        ),
+        (lambda: GaussianParams(prior_mean="1"), "prior_mean takes a number, got '1'"),  # type: ignore[arg-type]
+        (lambda: GaussianParams(means=np.array([0.0, np.nan])), r"means must lie in \(-inf, inf\), got nan"),
+        (lambda: BernoulliParams(alpha=0.0), r"alpha must lie in \(0.0, inf\), got 0.0"),
+        (lambda: BernoulliParams(means=np.array([0.5, 1.5])), r"means must lie in \[0.0, 1.0\], got 1.5"),
+        (lambda: envs.make("bandit/linear", num_features=0), "num_features must be a whole number of at least 1"),
+        (lambda: envs.make("bandit/logistic", redraw=2), "redraw must be True or False, got 2"),
+        (lambda: LinearParams(sigma=-0.5), r"sigma must lie in \[0.0, inf\), got -0.5"),
+    ],
+)
+def test_bad_input_gets_one_sentence(build: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        build()
+
+
+def test_an_instance_has_the_arms_of_its_bandit() -> None:
+    env: Any = envs.make("bandit/gaussian", num_arms=3)
+    params = env.default_params.replace(means=np.zeros(5, np.float32))
+    with pytest.raises(ValueError, match=r"means must have the shape \(3,\), got \(5,\)"):
+        jax.eval_shape(env.reset_env, jax.random.key(0), params)
