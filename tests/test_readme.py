@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import jaxrl
-from jaxrl import cli, command_experiment, command_parsing, command_train, presets
+from jaxrl import cli, command_experiment, command_parsing, command_train, command_values, presets
 from jaxrl.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parent.parent
@@ -55,7 +55,7 @@ def test_commands_parse(command: str):
         algorithm, environment, *options = args
         environment = environment.replace("mymodule:MyEnv", "cartpole")
         parsed, defaults = command_train._parse_options(algorithm, environment, options, "jaxrl train")
-        command_train._split("hparams", parsed.hparams, defaults.hparams)
+        command_values.split("hparams", parsed.hparams, defaults.hparams)
     elif name == "experiment":
         if args:
             command_experiment.parse_options(EXPERIMENTS[args[0]], args[1:])
