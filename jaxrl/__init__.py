@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
     from jaxrl.bandits.running import run_bandit
     from jaxrl.checking import check
+    from jaxrl.crowds import walk
     from jaxrl.discount_fit import fit
     from jaxrl.discounting import (
         BetaWeighted,
@@ -77,6 +78,7 @@ __all__ = [
     "statistics",
     "train",
     "ugae",
+    "walk",
 ]
 
 _NAMES_OF_MODULE = {
@@ -85,6 +87,7 @@ _NAMES_OF_MODULE = {
     "algorithms.ppo": ("PPOConfig", "PPOHParams", "ppo"),
     "bandits.running": ("run_bandit",),
     "checking": ("check",),
+    "crowds": ("walk",),
     "discount_fit": ("fit",),
     "discounting": (
         "BetaWeighted",

@@ -1,4 +1,4 @@
-"""The command line: `jaxrl train | experiment | plot | evaluate | render | envs | version`.
+"""The command line: `jaxrl train | bandit | experiment | plot | evaluate | render | envs | version`.
 
 Bad input gets one sentence on standard error and the exit status 2; with JAXRL_TRACEBACK=1 in
 the environment it gets Python's traceback instead. An error of the same kinds that jaxrl did not
@@ -89,7 +89,7 @@ class Render:
 
     def run_command(self) -> None:
         """Write the file and say where."""
-        from jaxrl.rendering_crowd import crowd_like
+        from jaxrl.crowds import crowd_like
         from jaxrl.setting_choice import listed, values_of
 
         result = jaxrl.load_result(self.run)
@@ -159,6 +159,12 @@ def _train(args: Sequence[str]) -> int:
     return run_train(args)
 
 
+def _bandit(args: Sequence[str]) -> int:
+    from jaxrl.command_bandit import run_bandit_command
+
+    return run_bandit_command(args)
+
+
 def _experiment(args: Sequence[str]) -> int:
     from jaxrl.command_experiment import run_experiment_command
 
@@ -173,12 +179,17 @@ def _simple(name: str) -> Callable[[Sequence[str]], int]:
     return run
 
 
-_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"train": _train, "experiment": _experiment}
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "train": _train,
+    "bandit": _bandit,
+    "experiment": _experiment,
+}
 _COMMANDS |= {name: _simple(name) for name in _SIMPLE}
 
 _USAGE = """usage: jaxrl COMMAND ...
 
   train ALGORITHM ENVIRONMENT   Train many seeds, under one setting or a sweep, in one call.
+  bandit --policies NAME,...    Run bandit policies thousands of times: their regret, and a picture of it.
   experiment NAME               Run or resume a study of this project; without a name, list them.
 {commands}
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import envs
 from envs import registry
+from envs.base import Environment
 from envs.spelling import near
 from jaxrl.algorithms import member
 from jaxrl.algorithms.base import Algorithm
@@ -36,9 +37,17 @@ class Preset(NamedTuple):
         """The algorithm on the environment with these settings as its defaults, ready for `train`."""
         return self.on()
 
-    def on(self, **static: Any) -> Algorithm:
-        """The same with other static fields of the environment, such as `num_agents`."""
-        env = envs.make(self.environment, **{**self.static, **static})
+    def on(self, env: Environment | None = None, /, **static: Any) -> Algorithm:
+        """The same with other static fields of the environment, such as `num_agents`, or on another environment.
+
+        Args:
+          env: such as a crowd in a scene of your own; None for the preset's.
+          **static: of the preset's environment.
+        """
+        if env is None:
+            env = envs.make(self.environment, **{**self.static, **static})
+        elif static:
+            raise TypeError(f"on takes an environment or static fields, got both: {env.name} and {', '.join(static)}")
         algo = member(self.algorithm, "builder")(env, self.config)
         return algo._replace(hparams=dataclasses.replace(algo.hparams, **self.hparams))
 

@@ -15,7 +15,8 @@ from envs.base import Environment, spaces
 from envs.crowd.crowd import Crowd
 from envs.rendering_files import replacing
 from jaxrl.acting import TrainedPolicy
-from jaxrl.rendering_crowd import EPISODES, for_any_number, params_in, random_actions, write_episode
+from jaxrl.crowds import for_any_number, params_in
+from jaxrl.rendering_crowd import EPISODES, random_actions, write_episode
 
 __all__ = ["render"]
 
@@ -113,8 +114,8 @@ def _check_fit(env: Any, policy: Any) -> None:
         return
     if isinstance(env, Crowd) and isinstance(policy.algo.env, Crowd):
         raise ValueError(
-            f"policy was trained to observe other things than {env.name} shows, such as another number of neighbours; "
-            "jaxrl.rendering_crowd.crowd_like(policy, scenario, num_agents) is a crowd that fits."
+            f"policy was trained to observe other things than {env.name} shows: perception, preset, dynamics and number"
+            " of neighbours must be its own, as in jaxrl.crowds.crowd_like(policy, scenario, num_agents)."
         )
     raise ValueError(
         f"policy was trained on {policy.algo.env.name}, whose observations or actions are unlike those of "

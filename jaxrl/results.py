@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from envs.spelling import near
 from jaxrl.acting import TrainedPolicy
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.setting_choice import choose_setting, listed
@@ -158,8 +159,9 @@ class Result:
           ResultError: there is no such metric.
         """
         if metric not in self.metrics.data_vars:
-            known = ", ".join(sorted(str(name) for name in self.metrics.data_vars))
-            raise ResultError(f"metric is {metric!r}; this result has {known}.")
+            known = sorted(str(name) for name in self.metrics.data_vars)
+            hint = near(metric, known) or f"; this result has {', '.join(known)}."
+            raise ResultError(f"metric is {metric!r}{hint}")
         array = self.metrics[metric].transpose(*self.dims, *RUN_DIMS, ...).values
         return array.reshape(-1, *array.shape[len(self.dims) :])
 

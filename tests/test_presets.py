@@ -8,6 +8,7 @@ import pytest
 
 import envs
 import jaxrl
+from envs.crowd import Areas, Crowd
 from jaxrl import presets
 
 NAMES = presets.names()
@@ -96,3 +97,15 @@ def test_a_preset_learns_its_task(algorithm: str, environment: str):
     for metric, bound in BOUNDS[environment].items():
         mean = float(np.mean(result.metrics[metric].isel(env_step=-1)))
         assert mean >= bound, f"{metric} is {mean}"
+
+
+def test_a_preset_serves_an_environment_of_ones_own():
+    scene = Areas(spawns=[((-6, -2), (-3, 2))], goals=[((5, -2), (6, 2))])
+    preset = jaxrl.preset("ppo", "crowd/circle")
+    algo = preset.on(Crowd(scenario=scene, num_agents=6))
+    assert algo.env == Crowd(scenario=scene, num_agents=6)
+    assert (algo.config, algo.hparams) == (preset.config, preset.algo.hparams)
+    with pytest.raises(
+        TypeError, match=r"^on takes an environment or static fields, got both: .* and num_agents$"
+    ):
+        preset.on(Crowd(), num_agents=3)

@@ -10,11 +10,12 @@ from PIL import Image
 
 import jaxrl
 from envs.control.pendulum import Pendulum
-from envs.crowd import Crowd
+from envs.crowd import Areas, Crowd
 from jaxrl import PPOConfig, cli, ppo
 from jaxrl.acting import TrainedPolicy
+from jaxrl.crowds import crowd_like, for_any_number, params_in, walk
 from jaxrl.rendering import _check_fit
-from jaxrl.rendering_crowd import crowd_like, for_any_number, params_in, random_actions
+from jaxrl.rendering_crowd import random_actions
 
 SIZES = PPOConfig(num_envs=1, num_steps=4, num_minibatches=1, num_epochs=1, hidden=(4,), own_hidden=(4,))
 
@@ -47,6 +48,17 @@ def test_everybody_acts_alone_however_many_there_are(policy, count):
     assert np.ptp(np.asarray(action), axis=0).min() > 0.01 or count == 1
     # The same four layers, each of at most 68 products of size 1, perhaps summed in another order.
     np.testing.assert_allclose(action, jnp.stack(alone), rtol=0, atol=4 * 68 * 2.0**-23)
+
+
+def test_a_learned_crowd_walks_elsewhere(policy):
+    elsewhere = Areas(spawns=[((-4, -1), (-2, 1))], goals=[((3, -1), (4, 1))], walls=[((-0.1, 2), (0.1, 4))])
+    episode = walk(policy, scenario=elsewhere, num_agents=5, seed=1)
+    assert episode.position.shape == (7, 5, 2)
+    assert np.all(episode.position[0, :, 0] <= -2)  # it starts where the scene says
+    assert 0 <= float(episode.metrics["success"]) <= 1
+    again = walk(policy, scenario=elsewhere, num_agents=5, seed=1)
+    assert np.array_equal(episode.position, again.position)
+    assert not np.array_equal(walk(policy, scenario="circle", num_agents=5).position[0], episode.position[0])
 
 
 def test_the_run_itself_is_what_stays_unsaid(policy):

@@ -139,7 +139,7 @@ def test_table_prints_each_setting_with_its_interval():
     assert row["iqm"] == pytest.approx(np.sort(runs)[1:4].mean())
     assert row["low"] <= row["iqm"] <= row["high"]
     assert row["seeds"] == len(SEEDS) and "failed" not in table.columns
-    with pytest.raises(ResultError, match="metric is 'retrun'; this result has loss, return"):
+    with pytest.raises(ResultError, match=r"metric is 'retrun'; did you mean 'return'\?"):
         small_result().table("retrun")
 
 
