@@ -187,7 +187,7 @@ def test_boxes_that_share_an_edge_do_not_overlap():
 
 
 def test_the_solver_says_what_it_takes():
-    with pytest.raises(ValueError, match="iterations must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="iterations must be a whole number of at least 1, got 0"):
         contacts.Solver(0)
     with pytest.raises(ValueError, match="relaxation must be between 0 and 2"):
         contacts.Solver(10, 2.5)

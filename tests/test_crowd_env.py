@@ -76,6 +76,8 @@ def test_names_stand_for_scenarios() -> None:
         assert env == Crowd(scenario, num_agents=2) and env.name == f"crowd/{scenario}"
     assert hash(Crowd(num_agents=3)) == hash(Crowd(num_agents=3, num_neighbours=2))
     assert Crowd(num_agents=3) == Crowd(num_agents=3, num_neighbours=2)
+    # A command line reads `preset=2023` as a number.
+    assert envs.make("crowd/circle", preset=2023) == Crowd(preset="2023")
 
 
 @pytest.mark.parametrize(
@@ -474,7 +476,14 @@ def _crowd(**fields: Any) -> Crowd:
         (lambda: _crowd(num_agents=0), "num_agents must be a whole number of at least 1, got 0"),
         (lambda: Crowd("choke", num_agents=65), "num_agents must be at most 64 in choke"),
         (lambda: Crowd("choke", num_agents=50, preset="2023"), "num_agents must be at most 49 in choke"),
-        (lambda: _crowd(substeps=0), "substeps must be at least 1"),
+        (lambda: _crowd(preset=2024), "preset is '2024'; did you mean"),
+        (lambda: _crowd(substeps=0), "substeps must be a whole number of at least 1, got 0"),
+        (lambda: _crowd(substeps=2.5), r"substeps must be a whole number of at least 1, got 2\.5"),
+        (lambda: _crowd(iterations=0), "iterations must be a whole number of at least 1, got 0"),
+        (lambda: _crowd(tags=True), "tags has no effect with perception='neighbours'"),
+        (lambda: _crowd(perception="rays", tags="false"), "tags must be True or False, got 'false'"),
+        (lambda: _crowd(obstacles="no"), "obstacles must be True or False, got 'no'"),
+        (lambda: _crowd(end_when_all_arrived=None), "end_when_all_arrived must be True or False, got None"),
         (lambda: Crowd(AHEAD, num_agents=2, obstacles=False), "obstacles is False, but True in the scenario"),
         (lambda: CrowdParams(radius=0.0), r"radius must be above 0, got 0\.0"),
         (lambda: CrowdParams(resting=Range(0.0, 1.0)), r"resting\.low must be above 0"),

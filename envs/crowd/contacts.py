@@ -67,8 +67,8 @@ class Solver:
     relaxation: float = 1.8
 
     def __post_init__(self) -> None:
-        if self.iterations < 1:
-            raise ValueError(f"iterations must be at least 1, not {self.iterations}.")
+        if isinstance(self.iterations, bool) or not isinstance(self.iterations, int) or self.iterations < 1:
+            raise ValueError(f"iterations must be a whole number of at least 1, got {self.iterations!r}")
         if not 0 < self.relaxation < 2:
             raise ValueError(f"relaxation must be between 0 and 2, not {self.relaxation}.")
 

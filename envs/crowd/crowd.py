@@ -50,8 +50,8 @@ class Crowd(Environment):
     Attributes:
       scenario: a name in `scenarios.SCENARIOS`, or a `Scenario` of one's own.
       num_agents: N, the largest number that can take part; how many do is a parameter.
-      preset: "2022" or "2023": the paper whose settings hold where a field here is None, and whose numbers
-        `default_params` has.
+      preset: "2022" or "2023", or the number: the paper whose settings hold where a field here is None, and whose
+        numbers `default_params` has.
       perception: "neighbours", "rays" (which see agents and walls), or "both" (rays see walls only).
       frame: "absolute", "relative" or "egocentric".
       dynamics: "cartesian-velocity", "cartesian-acceleration", "polar-velocity" or "polar-acceleration".
@@ -98,6 +98,8 @@ class Crowd(Environment):
     end_when_all_arrived: bool = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.preset, int):
+            object.__setattr__(self, "preset", str(self.preset))
         settings = presets.preset(self.preset)
         _check_choice("perception", self.perception, observations.PERCEPTIONS)
         _check_choice("frame", self.frame, observations.FRAMES)
@@ -124,6 +126,8 @@ class Crowd(Environment):
             else:
                 self._default(name, usual)
                 _check_count(name, getattr(self, name))
+        if self.tags and self.perception == "neighbours":
+            raise ValueError("tags has no effect with perception='neighbours'; leave it out")
         if isinstance(self.scenario, Scenario):
             if self.obstacles not in (None, self.scenario.obstacles):
                 raise ValueError(
@@ -132,6 +136,9 @@ class Crowd(Environment):
             self._default("obstacles", self.scenario.obstacles)
         else:
             self._default("obstacles", settings.circle_obstacles or self.scenario != "circle")
+        for name in ("tags", "obstacles", "extended", "remove_globals", "backwards", "end_when_all_arrived"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         _ = self.physics
         radius = CrowdParams.radius * settings.size_mass[1] ** (1 / 3)
         self._scene.check(self.num_agents, radius)
@@ -146,7 +153,7 @@ class Crowd(Environment):
 
     @property
     def name(self) -> str:
-        """The name that `envs.make` takes, such as `crowd/circle`."""
+        """The name that `envs.make` takes, such as `crowd/circle`; it takes none of a scenario of one's own."""
         return f"crowd/{self._scene.name}"
 
     @property

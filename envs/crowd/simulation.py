@@ -39,10 +39,12 @@ class Physics:
         if self.kind not in dynamics.DYNAMICS:
             raise ValueError(f"dynamics must be one of {', '.join(dynamics.DYNAMICS)}, not {self.kind!r}.")
         for name in ("substeps", "capacity", "rebuilds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}.")
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
         if self.search not in pairs.SEARCHES:
             raise ValueError(f"search must be one of {', '.join(pairs.SEARCHES)}, not {self.search!r}.")
+        _ = self.solver
 
     @property
     def solver(self) -> contacts.Solver:
