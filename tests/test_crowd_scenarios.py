@@ -130,6 +130,10 @@ def test_what_fits_is_what_the_grid_holds() -> None:
     # 8 x 8 places 3/7 m apart hold discs of 0.2 m; at a mass of 1.5 kg these have 0.229 m, and 7 x 7 fit.
     assert spawning.rectangle_holds((1.5, 1.5), 0.2) == 64
     assert spawning.rectangle_holds((1.5, 1.5), 0.2 * 1.5 ** (1 / 3)) == 49
+    # A line 20 m long holds 51 discs side by side, from one end to the other.
+    assert spawning.rectangle_holds((10.0, 0.01), 0.2) == 51
+    line = np.asarray(spawning.grid(jnp.arange(12), jnp.int32(12), jnp.zeros(2), jnp.array([10.0, 0.01])))
+    np.testing.assert_allclose(line, np.stack([np.linspace(-10, 10, 12), np.zeros(12)], axis=-1), atol=1e-5)
     for count in (64, 49):
         at = spawning.grid(jnp.arange(count), jnp.int32(count), jnp.zeros(2), jnp.full(2, 1.5))
         apart = np.hypot(*(np.asarray(at)[:, None] - np.asarray(at)[None]).T) + 9 * np.eye(count)
@@ -151,7 +155,21 @@ def test_what_fits_is_what_the_grid_holds() -> None:
         ),
         (lambda: scenarios.Areas([((1, 0), (1, 1))], [((5, 0), (6, 1))]), "spawns must be areas .* of some size"),
         (lambda: scenarios.Areas([((0, 0), (1, 1))], [((5, 0), (6, 1))], (), [(0, 0, 0)]), "a radius above 0"),
-        (lambda: scenarios.Recorded([[0, 0, 1]]), "rows of four finite numbers"),
+        (lambda: scenarios.Areas([((0, 0), (1,))], [((5, 0), (6, 1))]), "spawns must be areas .* of some size"),
+        (lambda: scenarios.Areas([((0, 0), (np.inf, 1))], [((5, 0), (6, 1))]), "spawns must be areas .* of some size"),
+        (
+            lambda: scenarios.Areas([((0, 0), (1, 1))], [((5, 0), (6, 1))], (), (1, 2, 3)),
+            r"pillars must have rows of 3 numbers \(x, z, radius\), got an array of shape \(3,\)",
+        ),
+        (
+            lambda: scenarios.Areas([((0, 0), (1, 1))], [((5, 0), (6, 1))], (), [(1, 2, np.nan)]),
+            "pillars must have finite numbers, but row 0 is",
+        ),
+        (lambda: scenarios.Recorded([[0, 0, 1]]), r"rows of 4 numbers \(start x, .* of shape \(1, 3\)"),
+        (lambda: scenarios.Recorded([[0, 0, 1, 1], [0]]), "table must have rows of 4 numbers .*, got rows that differ"),
+        (lambda: scenarios.Recorded([[0, 0, 1, 1], [0, 0, np.nan, 1]]), "table must have finite .* row 1 is"),
+        (lambda: scenarios.Recorded(), "table must have at least one row, got none"),
+        (lambda: scenarios.Recorded([[0, 0, 1, 1]], goal_half=-1.0), r"goal_half must be above 0 m, got -1\.0"),
         (lambda: scenarios.Recorded([[0, 0, 1, 1]]).check(2, 0.2), "num_agents must be at most 1 in recorded"),
         (lambda: scenarios.CircleBlock(block=20.0), "block must lie between 0 and 12.0 m, got 20.0"),
     ],

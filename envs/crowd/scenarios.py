@@ -338,7 +338,7 @@ class Areas(Scenario):
     def __post_init__(self) -> None:
         for field in ("spawns", "goals", "walls"):
             object.__setattr__(self, field, tuple(_area(field, area) for area in getattr(self, field)))
-        object.__setattr__(self, "pillars", tuple(tuple(float(x) for x in pillar) for pillar in self.pillars))
+        object.__setattr__(self, "pillars", _rows("pillars", self.pillars, ("x", "z", "radius")))
         if not self.spawns:
             raise ValueError("spawns must name at least one area where agents start, got none")
         if len(self.goals) not in (1, len(self.spawns)):
@@ -347,7 +347,7 @@ class Areas(Scenario):
                 f"got {len(self.goals) or 'none'}"
             )
         for pillar in self.pillars:
-            if len(pillar) != 3 or pillar[2] <= 0:
+            if pillar[2] <= 0:
                 raise ValueError(f"pillars must be (x, z, radius) with a radius above 0, got {pillar}")
         walls = jnp.asarray([_box(wall) for wall in self.walls], jnp.float32).reshape(-1, 4)
         overlap = np.argwhere(np.triu(np.asarray(boxes_overlap(walls[:, :2], walls[:, 2:]))))
@@ -391,12 +391,11 @@ class Recorded(Scenario):
     name: ClassVar[str] = "recorded"
 
     def __post_init__(self) -> None:
-        table = np.asarray(self.table, np.float64)
-        if table.ndim != 2 or table.shape[1:] != (4,) or not np.all(np.isfinite(table)):
-            raise ValueError(
-                f"table must have rows of four finite numbers (start x, start z, goal x, goal z), got {table.shape}"
-            )
-        object.__setattr__(self, "table", tuple(map(tuple, table.tolist())))
+        object.__setattr__(self, "table", _rows("table", self.table, ("start x", "start z", "goal x", "goal z")))
+        if not self.table:
+            raise ValueError("table must have at least one row, got none")
+        if not (np.isfinite(self.goal_half) and self.goal_half > 0):
+            raise ValueError(f"goal_half must be above 0 m, got {self.goal_half}")
 
     def capacity(self, radius: float) -> int:
         del radius
@@ -434,10 +433,32 @@ def as_scenario(scenario: str | Scenario, obstacles: bool) -> Scenario:
 
 
 def _area(field: str, area: Any) -> tuple[tuple[float, float], tuple[float, float]]:
-    corners = np.asarray(area, np.float64)
-    if corners.shape != (2, 2) or not np.all(corners[0] < corners[1]):
+    corners = _numbers(area)
+    if corners.shape != (2, 2) or not np.all(np.isfinite(corners)) or not np.all(corners[0] < corners[1]):
         raise ValueError(f"{field} must be areas ((low x, low z), (high x, high z)) of some size, got {area}")
     return tuple(corners[0].tolist()), tuple(corners[1].tolist())
+
+
+def _rows(field: str, rows: Any, columns: tuple[str, ...]) -> tuple[tuple[float, ...], ...]:
+    """Finite numbers in so many columns; no rows at all are fine."""
+    table = _numbers(rows)
+    if table.shape == (0,):
+        return ()
+    if table.shape[1:] != (len(columns),):
+        got = f"an array of shape {table.shape}" if table.ndim else "rows that differ or are no numbers"
+        raise ValueError(f"{field} must have rows of {len(columns)} numbers ({', '.join(columns)}), got {got}")
+    if not np.all(np.isfinite(table)):
+        wrong = int(np.argmin(np.all(np.isfinite(table), axis=1)))
+        raise ValueError(f"{field} must have finite numbers, but row {wrong} is {table[wrong].tolist()}")
+    return tuple(map(tuple, table.tolist()))
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """As NumPy takes them; a nan alone where it does not, for that has no shape that anybody asks for."""
+    try:
+        return np.asarray(values, np.float64)
+    except (ValueError, TypeError):
+        return np.asarray(np.nan)
 
 
 def _box(area: Sequence[Sequence[float]]) -> Box:

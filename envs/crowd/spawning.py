@@ -26,14 +26,16 @@ def rectangle_holds(half: tuple[float, float], radius: float) -> int:
     """
     count = 0
     while True:
-        sides = [math.ceil(math.sqrt((count + 1) * one / other) - 1e-4) for one, other in (half, half[::-1])]
+        sides = [
+            min(math.ceil(math.sqrt((count + 1) * one / other) - 1e-4), count + 1) for one, other in (half, half[::-1])
+        ]
         if any(number > 1 and 2 * side / (number - 1) < 2 * radius for side, number in zip(half, sides, strict=True)):
             return count
         count += 1
 
 
 def grid(rank: jax.Array, count: jax.Array, centre: jax.Array, half: jax.Array) -> jax.Array:
-    """Places on a grid over a rectangle, ceil(sqrt(n)) to a side where it is a square.
+    """Places on a grid over a rectangle, ceil(sqrt(n)) to a side where it is a square, one row where it is a line.
 
     Args:
       rank: int32 `[*B]`, which of the group's places.
@@ -46,7 +48,7 @@ def grid(rank: jax.Array, count: jax.Array, centre: jax.Array, half: jax.Array) 
     count = jnp.maximum(count, 1)
     ratio = half[..., 1] / half[..., 0]
     rows, columns = (
-        jnp.maximum(jnp.ceil(jnp.sqrt(count * part) - 1e-4).astype(jnp.int32), 1) for part in (ratio, 1 / ratio)
+        jnp.clip(jnp.ceil(jnp.sqrt(count * part) - 1e-4).astype(jnp.int32), 1, count) for part in (ratio, 1 / ratio)
     )
 
     def along(place: jax.Array, number: jax.Array) -> jax.Array:
