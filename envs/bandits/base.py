@@ -71,6 +71,21 @@ class Bandit(base.Environment):
         """Whether values stay as they are within an episode."""
         return True
 
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """The least and the most that a pull may pay, infinite where there is no limit; None if that is not said."""
+        return None
+
+    @property
+    def has_regret(self) -> bool:
+        """Whether each pull has a best action, whatever comes after; without, runs report rewards alone."""
+        return True
+
+    def known(self, state: Any, params: Any) -> Any:
+        """The parameters that a policy may plan with: `params`, with the instance where it is no secret."""
+        del state
+        return params
+
     def instance(self, key: jax.Array, params: Any) -> BanditState:
         """A new instance, before its first pull; see `fresh`."""
         raise NotImplementedError

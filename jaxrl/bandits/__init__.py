@@ -1,17 +1,27 @@
 """Bandit policies, one family a file, and the runner that measures their regret."""
 
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
+from jaxrl.bandits.exponential import Exp3HParams, Exp3IXHParams, Exp3SHParams, exp3, exp3_ix, exp3_s
 from jaxrl.bandits.registry import POLICIES, policy
 from jaxrl.bandits.running import run_bandit
+from jaxrl.bandits.tsallis import TsallisINFHParams, tsallis_inf
 from jaxrl.bandits.ucb import UCB1HParams, ucb1
 
 __all__ = [
     "POLICIES",
     "BanditAlgorithm",
+    "Exp3HParams",
+    "Exp3IXHParams",
+    "Exp3SHParams",
     "Task",
+    "TsallisINFHParams",
     "UCB1HParams",
     "View",
+    "exp3",
+    "exp3_ix",
+    "exp3_s",
     "policy",
     "run_bandit",
+    "tsallis_inf",
     "ucb1",
 ]

@@ -8,6 +8,10 @@ from jaxrl.bandits.base import BanditAlgorithm
 # Name: module of jaxrl.bandits and builder.
 POLICIES: dict[str, tuple[str, str]] = {
     "ucb1": ("ucb", "ucb1"),
+    "exp3": ("exponential", "exp3"),
+    "exp3-ix": ("exponential", "exp3_ix"),
+    "exp3-s": ("exponential", "exp3_s"),
+    "tsallis-inf": ("tsallis", "tsallis_inf"),
 }
 
 

@@ -1,0 +1,38 @@
+"""What a policy needs of a bandit: one sentence where it is missing."""
+
+from __future__ import annotations
+
+from envs.base import spaces
+from jaxrl.bandits.base import Task
+
+__all__ = ["check_arms", "check_features", "check_unit_rewards"]
+
+
+def check_arms(name: str, task: Task) -> None:
+    """Refuse actions that are not one arm a pull.
+
+    Args:
+      name: of the policy.
+      task: the bandit.
+    """
+    space = task.env.action_space(task.env.default_params)
+    if not isinstance(space, spaces.Discrete) or int(space.n) != task.num_arms:
+        raise ValueError(
+            f"{name} pulls one of {task.num_arms} arms at a time, which {task.env.name} does not take: "
+            f"its actions are {space.shape or '[]'} of another kind"
+        )
+
+
+def check_unit_rewards(name: str, task: Task) -> None:
+    """Refuse actions that are not one arm, and rewards that may lie outside [0, 1], as far as the bandit says so."""
+    check_arms(name, task)
+    limits = task.env.reward_range
+    if limits is not None and not (limits[0] >= 0 and limits[1] <= 1):
+        raise ValueError(f"{name} takes rewards in [0, 1], those of {task.env.name} lie in [{limits[0]}, {limits[1]}]")
+
+
+def check_features(name: str, task: Task) -> None:
+    """Refuse actions that are not one arm, and arms without features."""
+    check_arms(name, task)
+    if task.num_features < 1:
+        raise ValueError(f"{name} needs features of every arm before each pull, which {task.env.name} does not show")
