@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -152,6 +153,11 @@ class LinearBandit(_Contextual):
         return "bandit/linear"
 
     @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """All numbers."""
+        return -math.inf, math.inf
+
+    @property
     def default_params(self) -> LinearParams:
         """A theta from a standard normal, or that which was given; noise of 1."""
         return LinearParams(theta=None if self.theta is None else np.asarray(self.theta, np.float32))
@@ -186,6 +192,11 @@ class LogisticBandit(_Contextual):
     def name(self) -> str:
         """The name that `envs.make` takes."""
         return "bandit/logistic"
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """[0, 1]."""
+        return 0.0, 1.0
 
     @property
     def default_params(self) -> LogisticParams:

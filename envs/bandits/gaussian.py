@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -62,6 +63,11 @@ class GaussianBandit(Bandit):
     def name(self) -> str:
         """The name that `envs.make` takes."""
         return "bandit/gaussian"
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """All numbers."""
+        return -math.inf, math.inf
 
     @property
     def default_params(self) -> GaussianParams:

@@ -28,9 +28,27 @@ GYMNAX_SLOW = [name for name in adapter.environment_ids() if name not in (*GYMNA
 
 # One scenario stands for the crowds here; the others differ in where people start.
 CROWDS_SLOW = [name for name in OURS if name.startswith("crowd/") and name != "crowd/circle"]
+# The quick bandits differ in what they observe; the others in how their values come about.
+BANDITS_SLOW = [
+    f"bandit/{name}"
+    for name in (
+        "gaussian",
+        "logistic",
+        "piecewise",
+        "random-walk",
+        "sinusoidal",
+        "sequence",
+        "constrained-adversary",
+        "drifting-adversary",
+        "adaptive-adversary",
+    )
+]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in CROWDS_SLOW else n for n in OURS])
+SLOW = {*CROWDS_SLOW, *BANDITS_SLOW}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in OURS])
 def test_ours_keep_the_laws(name: str) -> None:
     envs.check(envs.make(name))
 

@@ -1,0 +1,89 @@
+"""An adaptive adversary: rewards in answer to the pulls."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from envs.bandits.adversarial import Adversary
+from envs.bandits.base import BanditParams, BanditState, fresh
+from envs.bandits.checking import check_number
+
+__all__ = ["AdaptiveAdversary", "AdaptiveParams", "AdaptiveState"]
+
+
+@struct.dataclass
+class AdaptiveParams(BanditParams):
+    """How the adversary answers.
+
+    Attributes:
+      rate: of forgetting in [0, 1]: an arm's share of the pulls is an average with the weights
+        rate (1 - rate)^age.
+      strength: how much of its value an arm loses that is always pulled, in [0, 1].
+    """
+
+    rate: float = 0.05
+    strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("rate", self.rate, 0.0, 1.0, "[]")
+        check_number("strength", self.strength, 0.0, 1.0, "[]")
+
+
+@struct.dataclass
+class AdaptiveState(BanditState):
+    """What the adversary knows.
+
+    Attributes:
+      shares: float32 `[K]`, of the recent pulls.
+    """
+
+    shares: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptiveAdversary(Adversary):
+    """Rewards of 0 and 1 that answer to the pulls: the more an arm has been pulled lately, the less it pays.
+
+    The value of arm k is 1 - strength share_k. The adversary is adaptive, not oblivious: `regret`
+    and `fixed_regret` compare with what other arms would have paid at the values that this run
+    brought about; had another arm been pulled, values would have been others.
+
+    Args:
+      num_arms: K.
+
+    Raises:
+      ValueError: fewer than two arms.
+
+    Source: Arora, Dekel and Tewari (2012), "Online bandit learning against an adaptive adversary",
+    for what regret means here; the adversary is this project's own.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/adaptive-adversary"
+
+    @property
+    def default_params(self) -> AdaptiveParams:
+        """A memory of twenty pulls."""
+        return AdaptiveParams()
+
+    def instance(self, key: jax.Array, params: AdaptiveParams) -> AdaptiveState:
+        """No arm has been pulled."""
+        del key, params
+        return AdaptiveState(**fresh(jnp.ones(self.num_arms)), shares=jnp.zeros(self.num_arms))
+
+    def reward(self, key: jax.Array, state: AdaptiveState, action: jax.Array, params: AdaptiveParams) -> jax.Array:
+        """1 with the value's probability, else 0."""
+        del params
+        return (jax.random.uniform(key) < state.values[action]).astype(jnp.float32)
+
+    def drift(self, key: jax.Array, state: AdaptiveState, action: jax.Array, params: AdaptiveParams) -> AdaptiveState:
+        """The adversary's answer to a pull."""
+        del key
+        shares = state.shares + params.rate * (self.pulls(action) - state.shares)
+        return dataclasses.replace(state, values=1 - params.strength * shares, shares=shares)

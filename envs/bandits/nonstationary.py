@@ -1,0 +1,245 @@
+"""Arms whose values change with time, whatever is pulled: step by step, or in waves."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
+from envs.bandits.checking import check_choice, check_number, given, numbers
+
+__all__ = [
+    "Changing",
+    "ChangingParams",
+    "RandomWalkBandit",
+    "RandomWalkParams",
+    "SinusoidalBandit",
+    "SinusoidalParams",
+    "SinusoidalState",
+]
+
+REWARDS = ("bernoulli", "gaussian")
+
+
+@struct.dataclass
+class ChangingParams(BanditParams):
+    """The range of values, and the noise.
+
+    Attributes:
+      low, high: values lie between them, `low` below `high`; within [0, 1] for rewards of 0 and 1.
+      sigma: standard deviation of rewards with normal noise, at least 0; others leave it alone.
+    """
+
+    low: float = 0.0
+    high: float = 1.0
+    sigma: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_number("low", self.low)
+        check_number("high", self.high)
+        check_number("sigma", self.sigma, 0.0, closed="[)")
+        ends = [np.asarray(end) for end in (self.low, self.high) if isinstance(end, int | float | np.ndarray)]
+        if len(ends) == 2 and all(end.dtype.kind in "fiu" for end in ends) and not np.all(ends[0] < ends[1]):
+            raise ValueError(f"low must be below high, got {self.low} and {self.high}")
+
+
+@struct.dataclass
+class RandomWalkParams(ChangingParams):
+    """How fast values walk.
+
+    Attributes:
+      step: standard deviation of a value's change between two pulls, at least 0; `low` and
+        `high` reflect.
+      means: float32 `[K]`, the values at first; None draws them between `low` and `high`.
+    """
+
+    step: float = 0.01
+    means: Any = None
+
+    def __post_init__(self) -> None:
+        ChangingParams.__post_init__(self)
+        check_number("step", self.step, 0.0, closed="[)")
+        check_number("means", self.means)
+
+
+@struct.dataclass
+class SinusoidalParams(ChangingParams):
+    """How long a wave is.
+
+    Attributes:
+      period: pulls, above 0. Values go from `low` to `high` and back within it.
+      phases: float32 `[K]`, in periods; None draws them between 0 and 1.
+    """
+
+    period: float = 2000.0
+    phases: Any = None
+
+    def __post_init__(self) -> None:
+        ChangingParams.__post_init__(self)
+        check_number("period", self.period, 0.0)
+        check_number("phases", self.phases)
+
+
+@struct.dataclass
+class SinusoidalState(BanditState):
+    """An instance and where it stands.
+
+    Attributes:
+      phases: float32 `[K]`, in periods.
+    """
+
+    phases: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Changing(Bandit):
+    """What all of these share: their rewards.
+
+    Args:
+      num_arms: K.
+      rewards: "bernoulli" for 0 and 1, or "gaussian" for normal noise.
+
+    Raises:
+      ValueError: fewer than two arms, or other rewards.
+    """
+
+    rewards: str = "bernoulli"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("rewards", self.rewards, REWARDS)
+
+    @property
+    def stationary(self) -> bool:
+        """Values change."""
+        return False
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """[0, 1], or all numbers with normal noise."""
+        return (0.0, 1.0) if self.rewards == "bernoulli" else (-math.inf, math.inf)
+
+    def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: Any) -> jax.Array:
+        """1 with the value's probability, else 0; or the value and noise."""
+        value = state.values[action]
+        if self.rewards == "bernoulli":
+            return (jax.random.uniform(key) < value).astype(jnp.float32)
+        return jnp.asarray(value + params.sigma * jax.random.normal(key), jnp.float32)
+
+    def true_values(self, values: jax.Array) -> jax.Array:
+        """Values as rewards can have them: probabilities for rewards of 0 and 1."""
+        return jnp.clip(values, 0.0, 1.0) if self.rewards == "bernoulli" else values
+
+    def draw(self, key: jax.Array, params: Any) -> jax.Array:
+        """Values `[K]` drawn uniformly between `low` and `high`."""
+        return params.low + (params.high - params.low) * jax.random.uniform(key, (self.num_arms,))
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomWalkBandit(Changing):
+    """Every value walks on its own, by normal steps between two ends that reflect.
+
+    Args:
+      num_arms: K.
+      rewards: "bernoulli" for 0 and 1, or "gaussian" for normal noise.
+      means: the values at first, in place of a draw; num_arms is then left out.
+
+    Raises:
+      ValueError: fewer than two arms, other rewards, or a number that is not finite.
+
+    Source: Slivkins and Upfal (2008), "Adapting to a changing environment: the Brownian
+    restless bandits".
+    """
+
+    means: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.means is not None:
+            object.__setattr__(self, "means", numbers("means", self.means))
+            object.__setattr__(self, "num_arms", len(self.means))
+        super().__post_init__()
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/random-walk"
+
+    @property
+    def default_params(self) -> RandomWalkParams:
+        """Steps of a hundredth of the range."""
+        return RandomWalkParams(means=None if self.means is None else np.asarray(self.means, np.float32))
+
+    def instance(self, key: jax.Array, params: RandomWalkParams) -> BanditState:
+        """Values at first, given or drawn."""
+        drawn = self.draw(key, params) if params.means is None else given("means", params.means, (self.num_arms,))
+        return BanditState(**fresh(self.true_values(jnp.clip(drawn, params.low, params.high))))
+
+    def drift(self, key: jax.Array, state: BanditState, action: jax.Array, params: RandomWalkParams) -> BanditState:
+        """A step of every value."""
+        del action
+        low, high = params.low, params.high
+        values = state.values + params.step * jax.random.normal(key, (self.num_arms,))
+        values = jnp.where(values > high, 2 * high - values, values)
+        values = jnp.where(values < low, 2 * low - values, values)
+        # Only a step longer than the range is still outside.
+        return dataclasses.replace(state, values=self.true_values(jnp.clip(values, low, high)))
+
+
+@dataclasses.dataclass(frozen=True)
+class SinusoidalBandit(Changing):
+    """Every value is a wave of the same period and of a phase of its own, so that each arm is best in its turn.
+
+    Args:
+      num_arms: K.
+      rewards: "bernoulli" for 0 and 1, or "gaussian" for normal noise.
+      phases: of the waves, in periods, in place of a draw; num_arms is then left out.
+
+    Raises:
+      ValueError: fewer than two arms, other rewards, or a number that is not finite.
+
+    Source: Besbes, Gur and Zeevi (2014), "Stochastic multi-armed-bandit problem with
+    non-stationary rewards", section 4.
+    """
+
+    phases: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.phases is not None:
+            object.__setattr__(self, "phases", numbers("phases", self.phases))
+            object.__setattr__(self, "num_arms", len(self.phases))
+        super().__post_init__()
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/sinusoidal"
+
+    @property
+    def default_params(self) -> SinusoidalParams:
+        """A wave in two thousand pulls."""
+        return SinusoidalParams(phases=None if self.phases is None else np.asarray(self.phases, np.float32))
+
+    def instance(self, key: jax.Array, params: SinusoidalParams) -> SinusoidalState:
+        """Phases that are given, or drawn."""
+        arms = (self.num_arms,)
+        phases = jax.random.uniform(key, arms) if params.phases is None else given("phases", params.phases, arms)
+        return SinusoidalState(**fresh(self._wave(jnp.zeros((), jnp.int32), phases, params)), phases=phases)
+
+    def drift(
+        self, key: jax.Array, state: SinusoidalState, action: jax.Array, params: SinusoidalParams
+    ) -> SinusoidalState:
+        """The wave at the next pull."""
+        del key, action
+        return dataclasses.replace(state, values=self._wave(state.time, state.phases, params))
+
+    def _wave(self, time: jax.Array, phases: jax.Array, params: SinusoidalParams) -> jax.Array:
+        # The remainder first: a sine of many turns would lose its digits.
+        turns = jnp.mod(time.astype(jnp.float32), params.period) / params.period + phases
+        middle, amplitude = (params.low + params.high) / 2, (params.high - params.low) / 2
+        return self.true_values(middle + amplitude * jnp.sin(2 * math.pi * turns))

@@ -1,0 +1,114 @@
+"""Arms whose values change at once, and stay in between."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.bandits.base import BanditState, fresh
+from envs.bandits.checking import check_number, given, numbers
+from envs.bandits.nonstationary import Changing, ChangingParams
+
+__all__ = ["PiecewiseBandit", "PiecewiseParams"]
+
+
+@struct.dataclass
+class PiecewiseParams(ChangingParams):
+    """How often all values are drawn anew, uniformly between `low` and `high`; or the pieces themselves.
+
+    Attributes:
+      change: probability of a change between two pulls, in [0, 1].
+      means: float32 `[P, K]`, the values of each piece; None draws them.
+      starts: int32 `[P]`, the pull with which each piece starts, the first 0; given with `means`.
+    """
+
+    change: float = 0.001
+    means: Any = None
+    starts: Any = None
+
+    def __post_init__(self) -> None:
+        ChangingParams.__post_init__(self)
+        check_number("change", self.change, 0.0, 1.0, "[]")
+        check_number("means", self.means)
+        if (self.means is None) != (self.starts is None):
+            raise ValueError("means and starts are given together, got one of them")
+        starts = self.starts
+        if isinstance(starts, np.ndarray) and starts.dtype.kind in "fiu":
+            rising = np.all(starts[..., :1] == 0) and np.all(np.diff(starts, axis=-1) > 0)
+            if not rising or starts.dtype.kind == "f":
+                raise ValueError(f"starts must be whole numbers that increase from 0, got {starts}")
+
+
+@dataclasses.dataclass(frozen=True)
+class PiecewiseBandit(Changing):
+    """All values are drawn anew at times that nobody announces, and stay in between.
+
+    Times between changes are geometric with the mean `1 / change`, unless the pieces are given.
+
+    Args:
+      num_arms: K.
+      rewards: "bernoulli" for 0 and 1, or "gaussian" for normal noise.
+      means: `[P, K]`, the pieces in place of draws; num_arms is then left out.
+      starts: `[P]`, the pull with which each starts, the first 0.
+
+    Raises:
+      ValueError: fewer than two arms, other rewards, or pieces that are not as above.
+
+    Source: Garivier and Moulines (2011), "On upper-confidence bound policies for switching
+    bandit problems"; the changes of Mellor and Shapiro (2013).
+    """
+
+    means: tuple[tuple[float, ...], ...] | None = None
+    starts: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.means is not None:
+            object.__setattr__(self, "means", tuple(numbers("means", piece) for piece in self.means))
+            object.__setattr__(self, "num_arms", len(self.means[0]) if self.means else 0)
+        if self.starts is not None:
+            object.__setattr__(self, "starts", tuple(self.starts))
+        super().__post_init__()
+        if self.means is not None and len({len(piece) for piece in self.means}) > 1:
+            raise ValueError(f"means must have a number for each arm in every piece, got {self.means}")
+        if self.means is not None and self.starts is not None and len(self.means) != len(self.starts):
+            raise ValueError(
+                f"starts must have one number for each piece of means, got {len(self.starts)} for {len(self.means)}"
+            )
+        _ = self.default_params
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/piecewise"
+
+    @property
+    def default_params(self) -> PiecewiseParams:
+        """A change in a thousand pulls, or the pieces that were given."""
+        means = None if self.means is None else np.asarray(self.means, np.float32)
+        return PiecewiseParams(means=means, starts=None if self.starts is None else np.asarray(self.starts))
+
+    def instance(self, key: jax.Array, params: PiecewiseParams) -> BanditState:
+        """The first piece, given or drawn."""
+        if params.means is None:
+            return BanditState(**fresh(self.true_values(self.draw(key, params))))
+        return BanditState(**fresh(self._piece(jnp.zeros((), jnp.int32), params)))
+
+    def drift(self, key: jax.Array, state: BanditState, action: jax.Array, params: PiecewiseParams) -> BanditState:
+        """The piece of the next pull."""
+        del action
+        if params.means is not None:
+            return dataclasses.replace(state, values=self._piece(state.time, params))
+        change_key, values_key = jax.random.split(key)
+        changes = jax.random.uniform(change_key) < params.change
+        others = self.true_values(self.draw(values_key, params))
+        return dataclasses.replace(state, values=jnp.where(changes, others, state.values))
+
+    def _piece(self, time: jax.Array, params: PiecewiseParams) -> jax.Array:
+        starts = jnp.asarray(params.starts, jnp.int32)
+        means = given("means", params.means, (*starts.shape, self.num_arms))
+        return self.true_values(means[jnp.sum(time >= starts) - 1])
