@@ -72,6 +72,17 @@ class Environment(gymnax_environment.Environment):
         del env_steps
         return params
 
+    def check_params(self, params: Any) -> None:
+        """Refuse parameters that this environment cannot have, before anything is compiled; here none.
+
+        Args:
+          params: concrete; every leaf may have an axis of settings in front.
+
+        Raises:
+          ValueError: which parameter, what it takes and what it got.
+        """
+        del params
+
     @property
     def num_actions(self) -> int:
         """Choices of a `Discrete` action space, numbers in a `Box` action."""

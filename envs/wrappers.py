@@ -84,6 +84,10 @@ class TimeFeature(base.Environment):
         """Of the environment inside."""
         return self.inner.params_at(params, env_steps)
 
+    def check_params(self, params: Any) -> None:
+        """The inner environment's."""
+        self.inner.check_params(params)
+
     def action_mask(self, state: Any, params: Any) -> Any:
         """The inner environment's."""
         return self.inner.action_mask(state, params)

@@ -69,6 +69,7 @@ def batched_env_params(env: Environment, env_params: Any, sweep: Sweep | None) -
     limits = np.asarray(batched.max_steps_in_episode)
     if np.any(limits < 1):
         raise ValueError(f"env.max_steps_in_episode must be at least 1, got {limits[limits < 1][0]}")
+    env.check_params(batched)
     _check_action_space(env, batched, num_settings)
     return batched
 

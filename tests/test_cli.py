@@ -101,6 +101,11 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl")
         ("train ppo crowd/circle --static num_agent=3", "no static field 'num_agent'; did you mean 'num_agents'"),
         ("train ppo crowd/circle --static num_agents=0", "num_agents must be a whole number of at least 1, got 0"),
         ("train ppo crowd/circle --static frame=sideways", "frame is 'sideways'"),
+        (
+            "train ppo crowd/circle --static preset=2023 num_agents=200",
+            "at most 82 in circle with a radius of up to 0.229",
+        ),
+        ("train ppo crowd/circle --env.num-present 3 40", "num_present must lie between 1 and num_agents, 12, got 40"),
         ("train ppo crowd/circle --env.weights.gaol 3", "did you mean --env.weights.goal"),
         ("train ppo crowd/circle --env.weights.goal much", "--env.weights.goal takes numbers, but got 'much'"),
         ("train ppo cartpole --precision low", "precision must be one of default"),

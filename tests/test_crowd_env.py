@@ -454,6 +454,12 @@ def _crowd(**fields: Any) -> Crowd:
     return Crowd(**fields)
 
 
+def _checked(**fields: Any) -> None:
+    env = Crowd(num_agents=3)
+    env.check_params(env.default_params)
+    env.check_params(dataclasses.replace(env.default_params, **fields))
+
+
 # --- mistakes --------------------------------------------------------------------------------
 
 
@@ -485,6 +491,9 @@ def _crowd(**fields: Any) -> Crowd:
         (lambda: _crowd(obstacles="no"), "obstacles must be True or False, got 'no'"),
         (lambda: _crowd(end_when_all_arrived=None), "end_when_all_arrived must be True or False, got None"),
         (lambda: Crowd(AHEAD, num_agents=2, obstacles=False), "obstacles is False, but True in the scenario"),
+        (lambda: _checked(num_present=4), "num_present must lie between 1 and num_agents, 3, got 4"),
+        (lambda: _checked(num_present=np.array([3, 0])), "num_present must lie between 1 and num_agents, 3, got 0"),
+        (lambda: _checked(radius=np.array([0.2, 6.0])), "num_agents must be at most 2 in circle with a radius .* 6 m"),
         (lambda: CrowdParams(radius=0.0), r"radius must be above 0, got 0\.0"),
         (lambda: CrowdParams(resting=Range(0.0, 1.0)), r"resting\.low must be above 0"),
         (lambda: Range(2.0, 1.0), "low must not be above high"),

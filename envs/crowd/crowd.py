@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from envs.base import Environment, MetricRule, spaces
 from envs.crowd import dynamics, energy, measures, neighbours, observations, presets, rays, rewards, scenarios
@@ -208,6 +209,16 @@ class Crowd(Environment):
     def params_at(self, params: CrowdParams, env_steps: jax.Array | float) -> CrowdParams:
         """The parameters after so many environment steps of training: from `switch_env_steps` on, the later weights."""
         return switched(params, env_steps)
+
+    def check_params(self, params: CrowdParams) -> None:
+        """Refuse more people than there are agents, or than there is room for where they start."""
+        present = np.atleast_1d(params.num_present)
+        wrong = present[(present < 1) | (present > self.num_agents)]
+        if len(wrong):
+            raise ValueError(f"env.num_present must lie between 1 and num_agents, {self.num_agents}, got {wrong[0]}")
+        widest = np.asarray(params.radius) * np.cbrt(params.size_mass.high)
+        for count, radius in zip(*np.broadcast_arrays(present, widest), strict=True):
+            self._scene.check(int(count), float(radius))
 
     def reset_env(self, key: jax.Array, params: CrowdParams) -> tuple[dict[str, jax.Array], CrowdState]:
         """The first observations and state: everybody stands."""
