@@ -271,13 +271,60 @@ def test_the_rest_of_a_way_at_the_average_speed_so_far() -> None:
 
 def test_the_two_presets_are_the_papers() -> None:
     old, new = presets.preset("2022"), presets.preset("2023")
-    assert (old.dt, old.max_speed, old.turn_rate) == (1 / 120, 2.0, math.radians(1))
-    assert (new.dt, new.max_speed, new.turn_rate) == (0.01, 4.0, math.radians(3))
-    assert (old.weights.progress, old.weights.speed, old.weights.time) == (1.0, 0.75, -0.005)
-    assert (old.weights.goal, old.weights.collision) == (10.0, -0.05)
-    assert presets.reward_variant("base").switch_env_steps == 199 * 400
-    assert presets.reward_variant("energy-drag").switch_env_steps == math.inf
-    assert presets.REWARDS["speeding"].weights.matching_exponent == 1.0
+    columns = {
+        "dt": (1 / 120, 0.01),
+        "turn_rate": (math.radians(1), math.radians(3)),
+        "max_speed": (2.0, 4.0),
+        "max_acceleration": (5.0, 5.0),
+        "backwards": (False, True),
+        "energy_from": ("commanded", "moved"),
+        "size_mass": ((1.0, 1.0), (0.5, 1.5)),
+        "resting": ((2.23, 2.23), (1.5, 3.0)),
+        "walking": ((1.26, 1.26), (1.0, 1.5)),
+        "num_neighbours": (10, 20),
+        "extended": (False, True),
+        "circle_radius": (6.0, 7.0),
+        "circle_noise": (0.5, 1.5),
+        "circle_obstacles": (False, True),
+        "ray_length": (4.0, 10.0),  # 10 m, times the bodies' scale of 0.4 in 2022
+        "wall_ray_length": (16.0, 40.0),  # 40 m likewise
+        "weights": (
+            rewards.Weights(progress=1.0, speed=0.75, time=-0.005, goal=10.0, collision=-0.05),
+            rewards.Weights(potential=1.0, goal=10.0, bmr=1.0, drag=1.0, collision=-0.05),
+        ),
+    }
+    assert set(columns) == {field.name for field in dataclasses.fields(presets.Preset)}
+    for name, column in columns.items():
+        assert (getattr(old, name), getattr(new, name)) == column, name
+
+
+def test_the_rewards_of_2023_are_the_papers() -> None:
+    """Numbers 0 to 9: a first stage that teaches to walk, or none; then what is not 0."""
+    first = {"potential": 1, "speeding": 10, "goal": 10, "collision": -0.05}
+    energy = {"potential": 1, "goal": 10, "bmr": 1, "dynamics": 1, "collision": -0.05}
+    drag = {"potential": 1, "goal": 10, "bmr": 1, "drag": 1, "collision": -0.05}
+    after_first = {
+        "base": energy | {"avg_final": 1},
+        "base-optimal": energy | {"final": 1},
+        "base-no-final": energy,
+        "base-drag": drag | {"avg_final": 1},
+    }
+    always = {
+        "energy-dynamics": energy,
+        "energy-drag": drag,
+        "energy-no-potential": drag | {"potential": 0},
+        "velocity-matching": {"goal": 10, "exp_v_matching": 10, "sigma": 0.85, "collision": -0.2},
+        "speed-matching": {"potential": 1, "s_matching": 10, "matching_exponent": 2, "goal": 10, "collision": -0.2},
+        "speeding": {"potential": 1, "speeding": 10, "matching_exponent": 1, "goal": 10, "collision": -0.2},
+    }
+    for name, weights in after_first.items():
+        found = presets.REWARDS[name]
+        assert (found.weights, found.later_weights) == (Weights(**first), Weights(**weights)), name
+        assert found.weights.matching_exponent == 2 and found.switch_env_steps == 199 * 400, name
+    for name, weights in always.items():
+        found = presets.REWARDS[name]
+        assert found.weights == found.later_weights == Weights(**weights), name
+        assert found.switch_env_steps == math.inf, name
 
 
 def test_unknown_presets_and_rewards_are_told_with_near_matches() -> None:

@@ -1,5 +1,7 @@
 """Scenes: constants of the papers, room for everybody, sentences for what cannot be."""
 
+from itertools import product
+
 import jams
 import jax
 import jax.numpy as jnp
@@ -77,6 +79,28 @@ def test_the_door_is_1_m_wide_the_corridor_4_and_the_car_drives() -> None:
     np.testing.assert_array_equal(car.box_velocity[-1], [0, 1])
     assert float(car.box_mass[-1]) == 1000 and np.all(np.isinf(car.box_mass[:-1]))
     np.testing.assert_array_equal(car.box_velocity[:-1], 0)
+    np.testing.assert_allclose(car.box_centre[-1], [0, -7])
+    np.testing.assert_allclose(2 * car.box_half[-1], [2, 9.9])
+    np.testing.assert_allclose(2 * door.box_half[-2:, 0], 2)
+    blocks = place(scenarios.Crossway(), 4, 4).obstacles
+    np.testing.assert_allclose(blocks.box_half[4:], 4.0)
+    assert {tuple(centre) for centre in np.asarray(blocks.box_centre[4:]).tolist()} == set(product((-6, 6), (-6, 6)))
+    block = place(scenarios.CircleBlock(), 4, 4).obstacles
+    np.testing.assert_allclose([block.box_centre[-1], 2 * block.box_half[-1]], [[0, 0], [3, 3]])
+    pillars = place(scenarios.Circle(), 4, 4).obstacles
+    papers = [(-1.487, 0), (2.93, 0), (1.29, -3.48), (-3.66, 2.45), (-3.66, -2.52), (0.6, 1.2)]
+    np.testing.assert_allclose(pillars.pillar_centre, papers, rtol=1e-6)
+    np.testing.assert_allclose(pillars.pillar_radius, 0.2)
+
+
+@pytest.mark.parametrize("name", scenarios.SCENARIOS)
+def test_the_arena_ends_at_9_75_m_all_around(name: str) -> None:
+    walls = place(scenarios.as_scenario(name, False), 4, 4).obstacles
+    low, high = walls.box_centre[:4] - walls.box_half[:4], walls.box_centre[:4] + walls.box_half[:4]
+    assert float(high[0, 0]) == float(high[2, 1]) == -9.75 and float(low[1, 0]) == float(low[3, 1]) == 9.75
+    assert np.all(np.abs(walls.box_centre[:4]).max(axis=1) == 10.25)
+    # No gap at the corners: two walls are as long as the arena, two longer.
+    assert float(walls.box_half[2, 0]) >= 9.75 and float(walls.box_half[0, 1]) >= 9.75
 
 
 def test_random_places_keep_their_distance() -> None:
