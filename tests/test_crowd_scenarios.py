@@ -195,6 +195,10 @@ def test_what_fits_is_what_the_grid_holds() -> None:
         (lambda: scenarios.Recorded(), "table must have at least one row, got none"),
         (lambda: scenarios.Recorded([[0, 0, 1, 1]], goal_half=-1.0), r"goal_half must be above 0 m, got -1\.0"),
         (lambda: scenarios.Recorded([[0, 0, 1, 1]]).check(2, 0.2), "num_agents must be at most 1 in recorded"),
+        (  # an area of 2 x 2 m holds 36, also where two groups share it
+            lambda: scenarios.Areas([((0, 0), (2, 2))] * 2, [((5, 0), (6, 1))]).check(37, 0.2),
+            "num_agents must be at most 36 in areas with a radius of up to 0.2 m, got 37",
+        ),
         (lambda: scenarios.CircleBlock(block=20.0), "block must lie between 0 and 12.0 m, got 20.0"),
     ],
 )  # fmt: skip

@@ -356,7 +356,12 @@ class Areas(Scenario):
             raise ValueError(f"walls must not overlap, but {self.walls[first]} and {self.walls[second]} do")
 
     def capacity(self, radius: float) -> int:
-        held = [spawning.rectangle_holds(_box(area)[2:], radius) for area in self.spawns]
+        boxes = jnp.asarray([_box(area) for area in self.spawns], jnp.float32)
+        groups = 1 + np.sum(np.asarray(boxes_overlap(boxes[:, :2], boxes[:, 2:])), axis=1)  # that share an area
+        held = [
+            spawning.rectangle_holds(_box(area)[2:], radius) // int(shared)
+            for area, shared in zip(self.spawns, groups, strict=True)
+        ]
         return len(held) * min(held)
 
     def place(self, key: jax.Array, params: Any, present: jax.Array, traits: Traits) -> Scene:
