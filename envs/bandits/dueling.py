@@ -1,0 +1,160 @@
+"""Arms that are compared, two at a time: preferences of a judge who follows latent rewards."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
+from envs.bandits.checking import check_number, given, numbers
+from envs.base import spaces
+
+__all__ = ["DuelingBandit", "DuelingParams", "preference"]
+
+
+@struct.dataclass
+class DuelingParams(BanditParams):
+    """A normal prior for every arm's latent reward, or the latent rewards themselves.
+
+    Attributes:
+      scale: the prior's standard deviation, above 0, which says how sure the judge is; the
+        prior's mean is 0, for only differences matter.
+      rewards: finite float32 `[K]`, the instance; None draws it from the prior.
+    """
+
+    scale: float = 1.0
+    rewards: Any = None
+
+    def __post_init__(self) -> None:
+        check_number("scale", self.scale, 0.0)
+        check_number("rewards", self.rewards)
+
+
+@dataclasses.dataclass(frozen=True)
+class DuelingBandit(Bandit):
+    """A dueling bandit: a pull names two arms, and a judge says which of them is preferred.
+
+    The judge is of Bradley and Terry: the first arm is preferred with the probability
+    sigmoid(r_first - r_second) of their latent rewards r, which are `state.values`. The judge's
+    answer, 1 for the first arm and 0 for the second, is what policies learn from, as
+    `info["arrivals"]`, and what `last_reward` and the observation hold.
+
+    The reward is another number, what regret counts and no policy of `run_bandit` sees: the mean
+    over both arms of the probability to be preferred to the best arm, at most 1/2, reached where
+    the best arm is named twice. A trainer that maximises it learns to find the best arm from answers.
+
+    Actions are int32 `[2]`, or tuples of two; observations `[2 K + 2]` are those of a bandit,
+    with a one-hot for either arm.
+
+    Args:
+      num_arms: drawn from the prior; left out where rewards are given.
+      rewards: the instance, in place of the prior.
+
+    Raises:
+      ValueError: fewer than two arms, or a reward that is not finite.
+
+    Source: Bradley and Terry (1952); regret as in Yue, Broder, Kleinberg and Joachims (2012), section 2.
+    """
+
+    rewards: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.rewards is not None:
+            rewards = numbers("rewards", self.rewards)
+            object.__setattr__(self, "rewards", rewards)
+            object.__setattr__(self, "num_arms", len(rewards))
+        super().__post_init__()
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/dueling"
+
+    @property
+    def default_params(self) -> DuelingParams:
+        """A standard normal prior, or the latent rewards that were given."""
+        return DuelingParams(rewards=None if self.rewards is None else np.asarray(self.rewards, np.float32))
+
+    def instance(self, key: jax.Array, params: DuelingParams) -> BanditState:
+        """Latent rewards that are given, or drawn from the prior."""
+        if params.rewards is not None:
+            rewards = given("rewards", params.rewards, (self.num_arms,))
+        else:
+            rewards = params.scale * jax.random.normal(key, (self.num_arms,))
+        return BanditState(**fresh(rewards) | {"last_action": jnp.full(2, -1, jnp.int32)})
+
+    def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: DuelingParams) -> jax.Array:
+        """What regret counts, without chance."""
+        del key
+        return self.action_value(state, action, params)
+
+    def answer(self, key: jax.Array, state: BanditState, action: jax.Array) -> jax.Array:
+        """The judge's answer `[]`: 1 where the first arm is preferred, else 0."""
+        chance = preference(state.values[action[0]], state.values[action[1]])
+        return (jax.random.uniform(key) < chance).astype(jnp.float32)
+
+    def action_value(self, state: BanditState, action: jax.Array, params: DuelingParams) -> jax.Array:
+        """The mean over both arms of the probability to be preferred to the best arm."""
+        del params
+        first, second = self._pair(action)
+        chances = preference(state.values, jnp.max(state.values))
+        return (chances[first] + chances[second]) / 2
+
+    def optimum(self, state: BanditState, params: DuelingParams) -> jax.Array:
+        """1/2: the best arm named twice."""
+        del state, params
+        return jnp.float32(0.5)
+
+    def pulls(self, action: jax.Array) -> jax.Array:
+        """How often each arm is named: two ones, or one two."""
+        return jnp.sum(_one_hots(action, self.num_arms), axis=0)
+
+    def observe(self, state: BanditState, params: DuelingParams) -> jax.Array:
+        """The observation `[2 K + 2]`: the arms that were compared, the answer, and the share that is over."""
+        past = jnp.stack([state.last_reward, state.time / jnp.float32(params.max_steps_in_episode)])
+        return jnp.concatenate([jnp.ravel(_one_hots(state.last_action, self.num_arms)), past])
+
+    def step_env(
+        self, key: jax.Array, state: BanditState, action: Any, params: DuelingParams
+    ) -> tuple[jax.Array, BanditState, jax.Array, jax.Array, dict[Any, Any]]:
+        """One comparison.
+
+        Raises:
+          ValueError: the action is not a pair of arms, which shows while tracing.
+        """
+        action = self._pair(action)
+        optimum, value = self.optimum(state, params), self.action_value(state, action, params)
+        answer = self.answer(key, state, action)
+        state = dataclasses.replace(state, time=state.time + 1, last_action=action, last_reward=answer)
+        metrics = {"regret": optimum - value, "optimal": (value >= optimum).astype(jnp.float32)}
+        info = {"metrics": metrics, "arrivals": (action[None], answer[None], jnp.ones(1, bool))}
+        return self.observe(state, params), state, value, jnp.zeros((), bool), info
+
+    def action_space(self, params: Any) -> Any:
+        """Which two arms."""
+        del params
+        return spaces.Tuple((spaces.Discrete(self.num_arms), spaces.Discrete(self.num_arms)))
+
+    def _pair(self, action: Any) -> jax.Array:
+        action = jnp.stack(action) if isinstance(action, tuple) else action
+        if action.shape != (2,):
+            raise ValueError(
+                f"{self.name} takes two arms at a time, an action of the shape (2,), got one of the shape "
+                f"{action.shape}: a policy for it is double-thompson"
+            )
+        return action
+
+
+def preference(first: jax.Array, second: jax.Array) -> jax.Array:
+    """The probability that the first of two latent rewards is preferred, after Bradley and Terry."""
+    return jax.nn.sigmoid(first - second)
+
+
+def _one_hots(action: jax.Array, num_arms: int) -> jax.Array:
+    """Float32 `[2, K]`, zero where there is no arm yet."""
+    return (jnp.arange(num_arms) == action[:, None]).astype(jnp.float32)
