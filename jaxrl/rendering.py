@@ -82,6 +82,7 @@ def render(
     if not isinstance(params, type(env.default_params)):
         kind = type(env.default_params).__name__
         raise TypeError(f"env_params must be {kind} of {env.name}, got {type(params).__name__}.")
+    env.check_params(params)
     if isinstance(env, Crowd) and isinstance(policy, TrainedPolicy):
         policy = for_any_number(policy)
     if suffix in EPISODES:
