@@ -15,6 +15,7 @@ from envs.bandits.bernoulli import BernoulliBandit
 from envs.bandits.dueling import DuelingBandit, DuelingParams
 from jaxrl.bandits import dueling, preferences
 from jaxrl.bandits.base import BanditAlgorithm, View
+from jaxrl.bandits.checks import check_arms
 from jaxrl.bandits.running import task_of
 from tests.reference import bandits_preferences as reference
 
@@ -111,7 +112,17 @@ def test_latent_rewards_follow_the_prior() -> None:
             "pilaf compares two arms at a time",
         ),
         (
-            lambda: jaxrl.run_bandit(jaxrl.bandits.ucb1(), DuelingBandit(), steps=2, runs=1, progress=False),
+            lambda: check_arms("ucb1", task_of(DuelingBandit())),
+            r"ucb1 pulls one of 10 arms at a time, which bandit/dueling does not take: its actions are Tuple",
+        ),
+        (
+            lambda: jaxrl.run_bandit(
+                jaxrl.bandits.ucb1()._replace(check=lambda task: None),
+                DuelingBandit(),
+                steps=2,
+                runs=1,
+                progress=False,
+            ),
             r"bandit/dueling takes two arms at a time, an action of the shape \(2,\), got one of the shape \(\)",
         ),
         (

@@ -80,6 +80,11 @@ class DuelingBandit(Bandit):
         """A standard normal prior, or the latent rewards that were given."""
         return DuelingParams(rewards=None if self.rewards is None else np.asarray(self.rewards, np.float32))
 
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """Between two arms that are never preferred to the best, and the best twice."""
+        return 0.0, 0.5
+
     def instance(self, key: jax.Array, params: DuelingParams) -> BanditState:
         """Latent rewards that are given, or drawn from the prior."""
         if params.rewards is not None:

@@ -19,7 +19,7 @@ def check_arms(name: str, task: Task) -> None:
     if not isinstance(space, spaces.Discrete) or int(space.n) != task.num_arms:
         raise ValueError(
             f"{name} pulls one of {task.num_arms} arms at a time, which {task.env.name} does not take: "
-            f"its actions are {space.shape or '[]'} of another kind"
+            f"its actions are {space!r}"
         )
 
 
