@@ -2,6 +2,7 @@
 
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.bandits.exponential import Exp3HParams, Exp3IXHParams, Exp3SHParams, exp3, exp3_ix, exp3_s
+from jaxrl.bandits.linear import LinTSHParams, LinUCBHParams, LogisticTSHParams, lin_ts, lin_ucb, logistic_ts
 from jaxrl.bandits.registry import POLICIES, policy
 from jaxrl.bandits.running import run_bandit
 from jaxrl.bandits.tsallis import TsallisINFHParams, tsallis_inf
@@ -13,6 +14,9 @@ __all__ = [
     "Exp3HParams",
     "Exp3IXHParams",
     "Exp3SHParams",
+    "LinTSHParams",
+    "LinUCBHParams",
+    "LogisticTSHParams",
     "Task",
     "TsallisINFHParams",
     "UCB1HParams",
@@ -20,6 +24,9 @@ __all__ = [
     "exp3",
     "exp3_ix",
     "exp3_s",
+    "lin_ts",
+    "lin_ucb",
+    "logistic_ts",
     "policy",
     "run_bandit",
     "tsallis_inf",

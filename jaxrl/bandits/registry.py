@@ -12,6 +12,9 @@ POLICIES: dict[str, tuple[str, str]] = {
     "exp3-ix": ("exponential", "exp3_ix"),
     "exp3-s": ("exponential", "exp3_s"),
     "tsallis-inf": ("tsallis", "tsallis_inf"),
+    "lin-ucb": ("linear", "lin_ucb"),
+    "lin-ts": ("linear", "lin_ts"),
+    "logistic-ts": ("linear", "logistic_ts"),
 }
 
 

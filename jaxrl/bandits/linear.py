@@ -1,0 +1,211 @@
+"""Policies for arms with features: LinUCB, linear and logistic Thompson sampling."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jaxrl.algorithms.base import Range, check_range
+from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
+from jaxrl.bandits.checks import check_features, check_unit_rewards
+
+# Of a bracketed Newton's method for the mode after one more reward; see `_pull_towards`.
+NEWTON_STEPS = 8
+
+__all__ = ["Coefficients", "LinTSHParams", "LinUCBHParams", "LogisticTSHParams", "lin_ts", "lin_ucb", "logistic_ts"]
+
+
+class Coefficients(NamedTuple):
+    """What is believed of the coefficients that all arms share.
+
+    Attributes:
+      theta: float32 `[d]`, the estimate.
+      root: float32 `[d, d]`, a square root R of the inverse R R^T of ridge + sum x x^T. The inverse
+        itself would lose to rounding what tells directions that are known well from others.
+      features: float32 `[K, d]`, of the arms at the last pull.
+    """
+
+    theta: jax.Array
+    root: jax.Array
+    features: jax.Array
+
+
+_POSITIVE, _NOT_NEGATIVE = Range(0, float("inf"), "()"), Range(0, float("inf"), "[)")
+
+
+@struct.dataclass
+class LinUCBHParams:
+    """Attributes:
+    exploration: standard deviations that are added to an arm's estimate; `lin_ucb_radius` is proven.
+    ridge: of the least squares, above 0.
+    """
+
+    exploration: float = 1.0
+    ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_range("exploration", self.exploration, _NOT_NEGATIVE)
+        check_range("ridge", self.ridge, _POSITIVE)
+
+
+@struct.dataclass
+class LinTSHParams:
+    """Attributes:
+    exploration: standard deviation of a reward, by which that of the coefficients is scaled.
+    ridge: of the least squares, above 0: the variance of a reward over that of the prior.
+    """
+
+    exploration: float = 1.0
+    ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_range("exploration", self.exploration, _NOT_NEGATIVE)
+        check_range("ridge", self.ridge, _POSITIVE)
+
+
+@struct.dataclass
+class LogisticTSHParams:
+    """Attributes:
+    exploration: a factor of the coefficients' standard deviation, 1 for that of the posterior.
+    ridge: 1 over the variance of the prior, above 0.
+    """
+
+    exploration: float = 1.0
+    ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_range("exploration", self.exploration, _NOT_NEGATIVE)
+        check_range("ridge", self.ridge, _POSITIVE)
+
+
+@functools.cache
+def lin_ucb() -> BanditAlgorithm:
+    """LinUCB: the arm whose features have the highest estimate and so many standard deviations of it.
+
+    Coefficients are common to all arms. With delayed rewards one is credited to the features that
+    its arm has on arrival. What it recommends is for the features of the last pull.
+
+    Source: Li, Chu, Langford and Schapire (2010), section 3.1; Abbasi-Yadkori, Pal and Szepesvari (2011).
+    """
+
+    def choose(key: jax.Array, state: Coefficients, view: View, hparams: LinUCBHParams) -> jax.Array:
+        del key
+        spread = jnp.sum(view.context[:, :, None] * state.root, axis=1)
+        width = jnp.sqrt(jnp.sum(spread * spread, axis=-1))
+        return argmax(_scores(view.context, state.theta) + hparams.exploration * width, view.mask)
+
+    return _of_features("lin-ucb", LinUCBHParams(), choose, _least_squares, check_features)
+
+
+@functools.cache
+def lin_ts() -> BanditAlgorithm:
+    """Linear Thompson sampling: the best arm under coefficients drawn from their posterior.
+
+    The posterior is that of normal coefficients and normal rewards; else as `lin_ucb`.
+
+    Source: Agrawal and Goyal (2013), "Thompson sampling for contextual bandits with linear payoffs", algorithm 1.
+    """
+    return _of_features("lin-ts", LinTSHParams(), _choose_drawn, _least_squares, check_features)
+
+
+@functools.cache
+def logistic_ts() -> BanditAlgorithm:
+    """Logistic Thompson sampling: the best arm under coefficients drawn from a normal approximation of their posterior.
+
+    Rewards are 1 with the probability sigmoid(theta . x), else 0. After each the approximation is
+    put at the mode, with the curvature there (Laplace's, one reward at a time), which stays a
+    tenth or so nearer to the prior than the exact mode; else as `lin_ucb`.
+
+    Source: Chapelle and Li (2011), algorithm 3, with the whole covariance in place of its diagonal.
+    """
+
+    def learn(state: Coefficients, x: jax.Array, reward: jax.Array) -> Coefficients:
+        along = jnp.sum(state.root * x[:, None], axis=0)
+        score, variance = jnp.sum(x * state.theta), jnp.sum(along * along)
+        step = _pull_towards(reward, score, variance)
+        chance = jax.nn.sigmoid(score + variance * step)
+        towards = jnp.sum(state.root * along, axis=1)
+        return state._replace(
+            theta=state.theta + towards * step, root=_seen(state.root, along, towards, chance * (1 - chance))
+        )
+
+    def check(name: str, task: Task) -> None:
+        check_features(name, task)
+        check_unit_rewards(name, task)
+
+    return _of_features("logistic-ts", LogisticTSHParams(), _choose_drawn, learn, check)
+
+
+def _of_features(
+    name: str,
+    hparams: Any,
+    choose: Callable[..., jax.Array],
+    learn: Callable[[Coefficients, jax.Array, jax.Array], Coefficients],
+    check: Callable[[str, Task], None],
+) -> BanditAlgorithm:
+    """A policy that learns coefficients from the features `[d]` of the arm that it pulled."""
+
+    def init(key: jax.Array, task: Task, params: Any, hparams: Any) -> Coefficients:
+        del key, params
+        size = task.num_features
+        root = jnp.eye(size) / jnp.sqrt(jnp.asarray(hparams.ridge, jnp.float32))
+        return Coefficients(jnp.zeros(size), root, jnp.zeros((task.num_arms, size)))
+
+    def update(state: Coefficients, view: View, action: jax.Array, reward: jax.Array, hparams: Any) -> Coefficients:
+        del hparams
+        pulled = (jnp.arange(view.context.shape[0]) == action).astype(jnp.float32)
+        x = jnp.sum(pulled[:, None] * view.context, axis=0)
+        return learn(state, x, reward)._replace(features=view.context)
+
+    def recommend(state: Coefficients, hparams: Any) -> jax.Array:
+        del hparams
+        return argmax(_scores(state.features, state.theta))
+
+    return BanditAlgorithm(name, hparams, init, choose, update, recommend, functools.partial(check, name))
+
+
+def _choose_drawn(key: jax.Array, state: Coefficients, view: View, hparams: Any) -> jax.Array:
+    noise = jnp.sum(state.root * jax.random.normal(key, state.theta.shape), axis=1)
+    return argmax(_scores(view.context, state.theta + hparams.exploration * noise), view.mask)
+
+
+def _scores(features: jax.Array, theta: jax.Array) -> jax.Array:
+    # A sum of products, not a matrix product, whose precision depends on the device.
+    return jnp.sum(features * theta, axis=-1)
+
+
+def _least_squares(state: Coefficients, x: jax.Array, reward: jax.Array) -> Coefficients:
+    """After one more reward: recursive least squares, in which errors of rounding fade as rewards come."""
+    along = jnp.sum(state.root * x[:, None], axis=0)
+    towards = jnp.sum(state.root * along, axis=1)
+    error = reward - jnp.sum(x * state.theta)
+    theta = state.theta + towards * (error / (1 + jnp.sum(along * along)))
+    return state._replace(theta=theta, root=_seen(state.root, along, towards, 1.0))
+
+
+def _seen(root: jax.Array, along: jax.Array, towards: jax.Array, weight: Any) -> jax.Array:
+    """The root `[d, d]` after features x were seen with a weight; `along` is R^T x, `towards` R R^T x.
+
+    Source: Potter's form of the update of Sherman and Morrison; Bierman (1977), section II.3.
+    """
+    grown = 1 + weight * jnp.sum(along * along)
+    return root - towards[:, None] * (along * (weight / (grown + jnp.sqrt(grown))))
+
+
+def _pull_towards(reward: jax.Array, score: jax.Array, variance: jax.Array) -> jax.Array:
+    """The root s `[]` of s = reward - sigmoid(score + variance s), which is between 0 and the s of variance 0."""
+    first = reward - jax.nn.sigmoid(score)
+    low, high = jnp.minimum(first, 0.0), jnp.maximum(first, 0.0)
+    step = first / (1 + variance / 4)
+    for _ in range(NEWTON_STEPS):
+        chance = jax.nn.sigmoid(score + variance * step)
+        above = step - reward + chance
+        low, high = jnp.where(above < 0, step, low), jnp.where(above < 0, high, step)
+        newton = step - above / (1 + variance * chance * (1 - chance))
+        step = jnp.where((newton >= low) & (newton <= high), newton, (low + high) / 2)
+    return step
