@@ -7,19 +7,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 import envs
 from envs.bandits.adaptive import AdaptiveParams
 from envs.bandits.adversarial import ConstrainedParams
 from envs.bandits.bernoulli import BernoulliParams
 from envs.bandits.contextual import LinearParams
+from envs.bandits.delayed import DelayedParams
 from envs.bandits.gaussian import GaussianParams
+from envs.bandits.heavy_tailed import ParetoParams, StudentParams, fine_uniform
 from envs.bandits.nonstationary import ChangingParams, RandomWalkParams, SinusoidalParams
 from envs.bandits.piecewise import PiecewiseParams
+from envs.bandits.positive import PositiveParams
+from envs.bandits.sleeping import SleepingParams
 
 DRAWS = 20_000
 # A mean of n draws misses by this many standard errors with probability 6e-7: never, in a fixed suite.
 STANDARD_ERRORS = 5.0
+LEVEL = 1e-6  # of chi-square and Kolmogorov-Smirnov tests
 
 
 def f32(values: Any) -> np.ndarray:
@@ -119,6 +125,113 @@ def test_contexts_are_what_a_policy_sees_and_may_stay() -> None:
     assert obs.shape == (5, 3 + 2 + 6)
     np.testing.assert_array_equal(env.context(states, env.default_params), states.features)
     np.testing.assert_array_equal(obs[:, 5:], states.features.reshape(5, 6))
+
+
+# --- counts, waiting times, heavy tails -------------------------------------------------
+
+
+@pytest.mark.parametrize("mean", [0.3, 4.0, 150.0])
+def test_poisson_counts_are_poisson(mean: float) -> None:
+    env: Any = envs.make("bandit/poisson", means=(mean, 0.0))
+    state = start(env)
+    rewards = draw_rewards(env, state, env.default_params, 0)
+    counts = rewards.astype(int)
+    assert np.all(counts == rewards)
+    # Chi-square over bins that expect at least ten draws, all beyond them in the last.
+    law = scipy.stats.poisson
+    low, high = int(law.ppf(10 / DRAWS, mean)), int(law.isf(10 / DRAWS, mean))
+    seen = np.bincount(np.clip(counts, low, high) - low, minlength=high - low + 1)
+    share = law.pmf(np.arange(low, high + 1), mean)
+    share[0], share[-1] = law.cdf(low, mean), law.sf(high - 1, mean)
+    assert scipy.stats.chisquare(seen, DRAWS * share).pvalue > LEVEL
+    assert not np.any(draw_rewards(env, state, env.default_params, 1, 100))  # a mean of 0
+
+
+@pytest.mark.parametrize("name", ["exponential", "student-t", "pareto"])
+def test_rewards_have_their_distribution(name: str) -> None:
+    env: Any = envs.make(f"bandit/{name}", means=(1.0, 2.5))
+    params = env.default_params
+    state = start(env, params)
+    law = {
+        "exponential": scipy.stats.expon(scale=2.5),
+        "student-t": scipy.stats.t(2.0, loc=2.5),
+        "pareto": scipy.stats.pareto(1.8, scale=2.5 * 0.8 / 1.8),
+    }[name]
+    assert law.mean() == pytest.approx(2.5) and state.values[1] == 2.5
+    rewards = draw_rewards(env, state, params, 1)
+    assert scipy.stats.kstest(rewards, law.cdf).pvalue > LEVEL
+
+
+def test_tails_are_drawn_finely() -> None:
+    keys = jax.random.split(jax.random.key(3), 2_000_000)
+    draws = np.asarray(jax.jit(jax.vmap(fine_uniform))(keys), np.float64)
+    assert draws.min() > 0 and draws.max() <= 1
+    # Near 0 a float32 has more digits than multiples of 2^-23; below 2^-17 there are about 15 of them.
+    small = draws[draws < 2**-17] * 2**23
+    assert len(small) > 3 and np.all(small != np.floor(small))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "mean"),
+    [("poisson", {"shape": 3.0, "rate": 1.5}, 2.0), ("pareto", {"low": 1.0, "high": 4.0}, 2.5)],
+)
+def test_means_follow_the_prior(name: str, change: dict[str, float], mean: float) -> None:
+    env: Any = envs.make(f"bandit/{name}", num_arms=DRAWS)
+    assert_mean(np.asarray(start(env, env.default_params.replace(**change)).values, np.float64), mean)
+
+
+# --- bandits around bandits --------------------------------------------------------------
+
+
+def test_sleeping_arms_are_masked_and_regret_is_against_those_awake() -> None:
+    inner = envs.make("bandit/gaussian", means=(0.0, 1.0, 3.0))
+    env: Any = envs.make("bandit/sleeping", inner=inner)
+    params = env.default_params.replace(awake=np.array([0.9, 0.3, 0.2], np.float32))
+    assert env.num_arms == 3 and env.stationary
+    states, actions, rewards, info, _ = walk(env, params, 5000)
+    awake, values = states.awake, np.array([0.0, 1.0, 3.0])
+    assert np.all(awake.any(axis=1)) and np.all(awake[np.arange(5000), actions])
+    best = np.where(awake, values, -np.inf).max(axis=1)
+    np.testing.assert_array_equal(info["metrics"]["regret"], best - values[actions])
+    assert_mean(rewards - values[actions], 0.0, 1.0)
+    # All three sleep with probability 0.1 * 0.7 * 0.8; then one is woken, which is never counted twice.
+    alone = awake.sum(axis=1) == 1
+    two_or_more = 1 - 0.056 - (0.9 * 0.7 * 0.8 + 0.1 * 0.3 * 0.8 + 0.1 * 0.7 * 0.2)
+    assert_mean(1.0 - alone, two_or_more)
+    assert_mean((awake[:, 1] & awake[:, 2]).astype(float), 0.06)
+
+
+def test_late_rewards_arrive_once_each_when_they_are_due() -> None:
+    env: Any = envs.make("bandit/delayed", delays=(0.25, 0.0, 0.5, 0.25), inner=envs.make("bandit/gaussian"))
+    states, actions, rewards, info, obs = walk(env, env.default_params, 2000)
+    late_actions, late_rewards, valid = info["arrivals"]
+    assert valid.shape == (2000, 4) and valid.dtype == bool
+    delays = np.full(2000, -1)
+    for t in range(2000):
+        for slot in range(4):
+            pull = t - 3 + slot  # the oldest first
+            if valid[t, slot]:
+                assert pull >= 0 and delays[pull] == -1
+                assert late_actions[t, slot] == actions[pull] and late_rewards[t, slot] == rewards[pull]
+                delays[pull] = t - pull
+    assert np.all(delays[:1997] >= 0)
+    share = np.bincount(delays[:1997], minlength=4)
+    assert share[1] == 0 and scipy.stats.chisquare(share[[0, 2, 3]], [499.25, 998.5, 499.25]).pvalue > LEVEL
+    # What is observed is what arrived, by arm.
+    of_arm = (late_actions[:, :, None] == np.arange(10)) & valid[:, :, None]
+    np.testing.assert_array_equal(obs[:, :10], of_arm.sum(axis=1))
+    np.testing.assert_allclose(obs[:, 10:20], (of_arm * late_rewards[:, :, None]).sum(axis=1), atol=1e-5)
+    np.testing.assert_array_equal(states.values, states.inner.values)
+
+
+def test_bandits_around_bandits_change_as_those_inside() -> None:
+    inner = envs.make("bandit/sinusoidal", phases=(0.0, 0.5))
+    env: Any = envs.make("bandit/delayed", inner=envs.make("bandit/sleeping", inner=inner))
+    assert not env.stationary and env.num_arms == 2
+    states, *_ = walk(env, env.default_params, 50)
+    expected = 0.5 + 0.5 * np.sin(2 * np.pi * (np.arange(50)[:, None] / 2000 + np.array([0.0, 0.5])))
+    np.testing.assert_allclose(states.values, expected, atol=5e-6)
+    assert np.all(env.action_mask(states, env.default_params) == states.inner.awake)
 
 
 # --- values that change -----------------------------------------------------------------
@@ -262,6 +375,17 @@ def test_the_adaptive_adversary_answers_to_the_pulls() -> None:
         (lambda: envs.make("bandit/sequence", table=((0,), (1,))), "num_arms must be a whole number of at least 2"),
         (lambda: ConstrainedParams(gap=0.0), r"gap must lie in \(0.0, 1.0\], got 0.0"),
         (lambda: AdaptiveParams(rate=-0.1), r"rate must lie in \[0.0, 1.0\], got -0.1"),
+        (lambda: envs.make("bandit/poisson", means=(1, -1)), r"means must lie in \[0.0, inf\), got -1.0"),
+        (lambda: PositiveParams(shape=0.0), r"shape must lie in \(0.0, inf\), got 0.0"),
+        (lambda: StudentParams(degrees=1.0), r"degrees must lie in \(1.0, inf\), got 1.0"),
+        (lambda: ParetoParams(tail=0.5), r"tail must lie in \(1.0, inf\), got 0.5"),
+        (lambda: SleepingParams(awake=1.1), r"awake must lie in \[0.0, 1.0\], got 1.1"),
+        (lambda: envs.make("bandit/sleeping", inner="bernoulli"), "inner must be a bandit whose actions are single ar"),
+        (lambda: envs.make("bandit/delayed", inner=envs.make("cartpole")), "inner must be a bandit whose actions are "),
+        (lambda: envs.make("bandit/delayed", inner=envs.make("bandit/delayed")), "inner must be a bandit without del"),
+        (lambda: envs.make("bandit/delayed", delays=(0.5, 0.4)), r"delays must sum to 1, got 0.9"),
+        (lambda: envs.make("bandit/delayed", delays=(1.5, -0.5)), r"delays must lie in \[0.0, 1.0\], got 1.5"),
+        (lambda: DelayedParams(delays=np.ones(2, np.float32)), "delays must sum to 1, got 2"),
     ],
 )
 def test_bad_input_gets_one_sentence(build: Any, sentence: str) -> None:

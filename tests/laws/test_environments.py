@@ -33,6 +33,10 @@ BANDITS_SLOW = [
     f"bandit/{name}"
     for name in (
         "gaussian",
+        "poisson",
+        "exponential",
+        "student-t",
+        "pareto",
         "logistic",
         "piecewise",
         "random-walk",
@@ -41,6 +45,8 @@ BANDITS_SLOW = [
         "constrained-adversary",
         "drifting-adversary",
         "adaptive-adversary",
+        "sleeping",
+        "delayed",
     )
 ]
 

@@ -1,0 +1,149 @@
+"""Rewards that are not negative: counts and waiting times."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
+from envs.bandits.checking import check_number, given, numbers
+
+__all__ = ["ExponentialBandit", "PoissonBandit", "PositiveParams", "poisson"]
+
+NEGLIGIBLE = 1e-9  # of a count beyond the mean, in probability: less than a uniform number can tell
+
+
+@struct.dataclass
+class PositiveParams(BanditParams):
+    """A Gamma prior for every arm's mean, or the means themselves.
+
+    Attributes:
+      shape, rate: of the prior, each above 0; its mean is `shape / rate`.
+      means: float32 `[K]`, at least 0, the instance; None draws it from the prior.
+    """
+
+    shape: float = 2.0
+    rate: float = 2.0
+    means: Any = None
+
+    def __post_init__(self) -> None:
+        check_number("shape", self.shape, 0.0)
+        check_number("rate", self.rate, 0.0)
+        check_number("means", self.means, 0.0, closed="[)")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Positive(Bandit):
+    """What both share: their means.
+
+    Args:
+      num_arms: drawn from the prior; left out where means are given.
+      means: the instance, in place of the prior.
+
+    Raises:
+      ValueError: fewer than two arms, or a mean that is negative or not finite.
+    """
+
+    means: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.means is not None:
+            object.__setattr__(self, "means", numbers("means", self.means))
+            object.__setattr__(self, "num_arms", len(self.means))
+        super().__post_init__()
+        _ = self.default_params
+
+    @property
+    def default_params(self) -> PositiveParams:
+        """Means around 1, or those that were given."""
+        return PositiveParams(means=None if self.means is None else np.asarray(self.means, np.float32))
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """Any number that is not negative."""
+        return 0.0, math.inf
+
+    def instance(self, key: jax.Array, params: PositiveParams) -> BanditState:
+        """Means that are given, or drawn from the prior."""
+        if params.means is not None:
+            return BanditState(**fresh(given("means", params.means, (self.num_arms,))))
+        return BanditState(**fresh(jax.random.gamma(key, params.shape, (self.num_arms,)) / params.rate))
+
+
+class PoissonBandit(_Positive):
+    """Arms that pay a Poisson count with a mean of their own.
+
+    Args:
+      num_arms: drawn from the prior; left out where means are given.
+      means: the instance, in place of the prior.
+
+    Raises:
+      ValueError: fewer than two arms, or a mean that is negative or not finite.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/poisson"
+
+    def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: PositiveParams) -> jax.Array:
+        """A count around the arm's mean."""
+        del params
+        return poisson(key, state.values[action])
+
+
+class ExponentialBandit(_Positive):
+    """Arms that pay an exponential number with a mean of their own.
+
+    Args:
+      num_arms: drawn from the prior; left out where means are given.
+      means: the instance, in place of the prior.
+
+    Raises:
+      ValueError: fewer than two arms, or a mean that is negative or not finite.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/exponential"
+
+    def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: PositiveParams) -> jax.Array:
+        """An exponential number with the arm's mean."""
+        del params
+        return state.values[action] * jax.random.exponential(key)
+
+
+def poisson(key: jax.Array, mean: jax.Array) -> jax.Array:
+    """A Poisson number by inversion of its distribution function, from one uniform number.
+
+    Under `vmap` on a CPU it costs a twentieth of `jax.random.poisson` at small means. It takes
+    about as many steps as the largest number of the batch. Probabilities are summed up in float32:
+    they are off by at most 1e-4 up to a mean of 1000.
+
+    Args:
+      key: random.
+      mean: float32 `[]`, at least 0, traced.
+
+    Returns:
+      float32 `[]`, a whole number.
+    """
+    uniform, log_mean = jax.random.uniform(key), jnp.log(mean)
+
+    def short(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        count, log_probability, total = carry
+        return (uniform >= total) & ((count < mean) | (log_probability > math.log(NEGLIGIBLE)))
+
+    def count_on(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        count, log_probability, total = carry
+        log_probability = log_probability + log_mean - jnp.log(count + 1)
+        return count + 1, log_probability, total + jnp.exp(log_probability)
+
+    first = (jnp.zeros(()), jnp.asarray(-mean, jnp.float32), jnp.exp(jnp.asarray(-mean, jnp.float32)))
+    return jax.lax.while_loop(short, count_on, first)[0]

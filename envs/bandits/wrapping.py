@@ -1,0 +1,110 @@
+"""A bandit around another: what both have in common, which is all but what is added."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
+from envs.bandits.bernoulli import BernoulliBandit, BernoulliParams
+from envs.base import MetricRule
+
+__all__ = ["Wrapped", "WrappedParams", "WrappedState"]
+
+
+@struct.dataclass
+class WrappedParams(BanditParams):
+    """The parameters of the bandit inside, whose time limit does not apply.
+
+    Attributes:
+      inner: of the bandit inside; swept as `env.inner.alpha`.
+    """
+
+    inner: Any = dataclasses.field(default_factory=BernoulliParams)
+
+
+@struct.dataclass
+class WrappedState(BanditState):
+    """The bandit inside, and where it stands.
+
+    Attributes:
+      inner: its state.
+    """
+
+    inner: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrapped(Bandit):
+    """A bandit around another, which it leaves as it is; a subclass adds to it.
+
+    Args:
+      num_arms: of a Bernoulli bandit; left out where `inner` is given.
+      inner: the bandit inside; None for a Bernoulli bandit.
+
+    Raises:
+      ValueError: fewer than two arms, or `inner` is no bandit whose actions are single arms.
+    """
+
+    inner: Bandit | None = None
+
+    def __post_init__(self) -> None:
+        if self.inner is not None:
+            if not isinstance(self.inner, Bandit) or type(self.inner).action_space is not Bandit.action_space:
+                raise ValueError(f"inner must be a bandit whose actions are single arms, got {self.inner!r}")
+            object.__setattr__(self, "num_arms", self.inner.num_arms)
+        super().__post_init__()
+
+    @property
+    def bandit(self) -> Bandit:
+        """The bandit inside."""
+        return BernoulliBandit(self.num_arms) if self.inner is None else self.inner
+
+    @property
+    def stationary(self) -> bool:
+        """As it is inside."""
+        return self.bandit.stationary
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """As it is inside."""
+        return self.bandit.reward_range
+
+    @property
+    def metric_rules(self) -> Mapping[str, MetricRule]:
+        """As it is inside."""
+        return self.bandit.metric_rules
+
+    def within(self, key: jax.Array, params: WrappedParams) -> dict[str, Any]:
+        """The fields of a `WrappedState` around a new instance."""
+        inner = self.bandit.instance(key, params.inner)
+        return {**fresh(inner.values), "inner": inner}
+
+    def instance(self, key: jax.Array, params: Any) -> Any:
+        """A new instance of the bandit inside."""
+        return WrappedState(**self.within(key, params))
+
+    def reward(self, key: jax.Array, state: Any, action: jax.Array, params: Any) -> jax.Array:
+        """The reward of the bandit inside."""
+        return self.bandit.reward(key, state.inner, action, params.inner)
+
+    def drift(self, key: jax.Array, state: Any, action: jax.Array, params: Any) -> Any:
+        """The drift of the bandit inside."""
+        inner = dataclasses.replace(
+            state.inner, time=state.time, last_action=state.last_action, last_reward=state.last_reward
+        )
+        inner = self.bandit.drift(key, inner, action, params.inner)
+        return dataclasses.replace(state, values=jnp.asarray(inner.values), inner=inner)
+
+    def context(self, state: Any, params: Any) -> Any:
+        """What the bandit inside shows."""
+        return self.bandit.context(state.inner, params.inner)
+
+    def action_mask(self, state: Any, params: Any) -> Any:
+        """What the bandit inside allows."""
+        return self.bandit.action_mask(state.inner, params.inner)
