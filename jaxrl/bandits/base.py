@@ -36,7 +36,7 @@ class View(NamedTuple):
       mask: bool `[K]`, the arms that may be pulled; None for all.
       context: what the bandit shows: None, or features float32 `[K, d]`; for a restless bandit
         what is known of the arms' states.
-      params: the bandit's parameters, for policies that plan with a known model.
+      params: the bandit's parameters.
     """
 
     time: jax.Array
@@ -53,12 +53,13 @@ class BanditAlgorithm(NamedTuple):
       name: lower case, the name of the command line.
       hparams: the default hyper-parameters, a `flax.struct` dataclass of scalars, traced.
       init: `(key, task, params, hparams) -> State`, before the first pull; `task` is static,
-        `params` are the bandit's.
+        `params` are the bandit's, a restless bandit's with the instance in them.
       choose: `(key, State, View, hparams) -> action`, int32 `[]`, or as the bandit takes it.
       update: `(key, State, View, action, reward, hparams) -> State`, after a pull; the view is
         that of before it. Called for each reward that arrives; with a delay the view is one of later.
       recommend: `(State, hparams) -> arm`, int32 `[]`, the arm that it takes for the best.
       check: `(task) -> None`, raises ValueError with one sentence for a bandit that it cannot serve.
+      measure: `(State) -> {name: []}`, what it says of itself at each checkpoint, as metrics.
     """
 
     name: str
@@ -68,6 +69,7 @@ class BanditAlgorithm(NamedTuple):
     update: Callable[..., State]
     recommend: Callable[..., jax.Array]
     check: Callable[[Task], None]
+    measure: Callable[[State], dict[str, jax.Array]] = lambda state: {}
 
 
 def argmax(index: jax.Array, mask: jax.Array | None = None) -> jax.Array:

@@ -98,7 +98,9 @@ def run_bandit(
       `realised_regret`, with the reward received in place of the latter; `simple_regret` of the
       arm that is recommended by then; `optimal`, the fraction of pulls of a best arm; `reward`,
       the mean of a pull; `pulls` of each arm, with the dim "arm" behind; and where values change
-      `fixed_regret`, against the arm that was best in hindsight, in expected rewards.
+      `fixed_regret`, against the arm that was best in hindsight, in expected rewards. A restless
+      bandit has none of the regrets and no best arm: `reward` and `pulls` alone, and what the
+      policy measures of itself.
 
     Raises:
       ValueError, TypeError: bad arguments, or a bandit that the policy cannot serve, before
@@ -196,11 +198,12 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
     def init(key: jax.Array, hparams: Any, params: Any) -> BanditRun:
         instance_key, _, policy_key = jax.random.split(key, 3)
         env_state = env.reset_env(instance_key, params)[1]
-        policy_state = policy.init(jax.random.fold_in(policy_key, horizon), task, params, hparams)
-        names = ("regret", "reward", "realised", "optimal")
+        policy_key = jax.random.fold_in(policy_key, horizon)
+        policy_state = policy.init(policy_key, task, env.known(env_state, params), hparams)
+        names = ("reward", "regret", "realised", "optimal") if env.has_regret else ("reward",)
         zero = Total(jnp.zeros(()), jnp.zeros(()))
         totals: dict[str, Total] = {name: zero for name in names}
-        if not env.stationary:
+        if env.has_regret and not env.stationary:
             totals["values"] = jax.tree.map(jnp.zeros_like, Total(env_state.values, env_state.values))
             totals["value"] = zero
         return BanditRun(env_state, policy_state, jnp.zeros((), jnp.int32), totals, jnp.zeros(env.num_arms))
@@ -210,17 +213,15 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         mask = env.action_mask(before, params)
         view = View(run.time, jnp.asarray(horizon), mask, env.context(before, params), params)
         action = policy.choose(jax.random.fold_in(policy_key, run.time), run.policy, view, hparams)
-        optimum, value = env.optimum(before, params), env.action_value(before, action, params)
         after, reward, info = _step(env, jax.random.fold_in(env_key, run.time), before, action, params)
         state = _learn(policy, run.policy, view, action, reward, info, hparams)
-        terms = {
-            "regret": optimum - value,
-            "reward": reward,
-            "realised": optimum - reward,
-            "optimal": (value >= optimum).astype(jnp.float32),
-        }
-        if not env.stationary:
-            terms |= {"values": before.values, "value": value}
+        terms = {"reward": reward}
+        if env.has_regret:
+            optimum, value = env.optimum(before, params), env.action_value(before, action, params)
+            optimal = (value >= optimum).astype(jnp.float32)
+            terms |= {"regret": optimum - value, "realised": optimum - reward, "optimal": optimal}
+            if not env.stationary:
+                terms |= {"values": before.values, "value": value}
         totals = {name: total.add(terms[name]) for name, total in run.totals.items()}
         return BanditRun(after, state, run.time + 1, totals, run.pulls + env.pulls(action))
 
@@ -230,16 +231,17 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
 
     def evaluate(run: BanditRun, key: jax.Array, hparams: Any, params: Any) -> tuple[BanditRun, dict[str, jax.Array]]:
         del key
+        done = run.time.astype(jnp.float32)
+        metrics = {"reward": run.totals["reward"].sum / done, "pulls": run.pulls} | policy.measure(run.policy)
+        if not env.has_regret:
+            return run, metrics
         arm = policy.recommend(run.policy, hparams)
         values = run.env.values
-        done = run.time.astype(jnp.float32)
-        metrics = {
+        metrics |= {
             "regret": run.totals["regret"].sum,
             "realised_regret": run.totals["realised"].sum,
             "simple_regret": jnp.max(values) - values[arm],
             "optimal": run.totals["optimal"].sum / done,
-            "reward": run.totals["reward"].sum / done,
-            "pulls": run.pulls,
         }
         if not env.stationary:
             metrics["fixed_regret"] = jnp.max(run.totals["values"].sum) - run.totals["value"].sum
@@ -272,6 +274,6 @@ def _learn(
 
 
 def _headline(metrics: Mapping[str, np.ndarray]) -> str:
-    regret = metrics["regret"]
-    finite = regret[np.isfinite(regret)]
-    return f"regret {finite.mean():.1f}" if finite.size else "no finite regret"
+    name = "regret" if "regret" in metrics else "reward"
+    finite = metrics[name][np.isfinite(metrics[name])]
+    return f"{name} {finite.mean():.4g}" if finite.size else f"no finite {name}"
