@@ -129,4 +129,6 @@ def _caption(settings: Settings) -> str:
     )
 
 
-EXPERIMENT = Experiment("crowd-planners", "Learned crowds beside ORCA, social forces and straight lines.", Settings, run)
+EXPERIMENT = Experiment(
+    "crowd-planners", "Learned crowds beside ORCA, social forces and straight lines.", Settings, run
+)
