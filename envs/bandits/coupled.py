@@ -1,0 +1,289 @@
+"""Restless bandits coupled by what may be done at once: four families of combinatorial constraints."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.bandits.declining import DecliningParams, declining_arms
+from envs.bandits.markov import Arms, MarkovBandit, check_whole
+from envs.bandits.restless import within_budget
+
+__all__ = ["CapacityBandit", "CoupledBandit", "InterventionBandit", "MatchingBandit", "PathBandit"]
+
+
+@dataclasses.dataclass(frozen=True)
+class CoupledBandit(MarkovBandit):
+    """What the four families share: the prior.
+
+    The families, of arms that are finite Markov chains with a law for each thing that can be
+    done to them, are those of the source; the prior (`DecliningParams`), the default constraints
+    and the order in which actions are read are a design of our own.
+
+    Source: Xu, Wilder, Khalil and Tambe (2025), Reinforcement learning with combinatorial actions
+    for coupled restless bandits.
+    """
+
+    @property
+    def default_params(self) -> DecliningParams:
+        """Arms that fall off if left alone, and rise if touched."""
+        return DecliningParams()
+
+    def draw(self, key: jax.Array, params: DecliningParams) -> Arms:
+        """Arms from the prior."""
+        return declining_arms(key, params, (self.num_arms, self.num_arm_actions, self.num_states))
+
+
+@dataclasses.dataclass(frozen=True)
+class InterventionBandit(CoupledBandit):
+    """Several interventions at once: each reaches several arms, and an arm may need several of them.
+
+    An action is 0 or 1 for every intervention, at most `budget` ones, of which the first count. An
+    arm moves by the number of chosen interventions that reach it, up to `num_levels`; in the prior
+    more of them lift it higher.
+
+    Args:
+      num_arms: left out where `reach` is given.
+      num_states, num_levels: of every arm.
+      budget: interventions in a step, at most.
+      reach: `[interventions, N]` of zeros and ones; left out, there are as many interventions as
+        arms, and intervention k reaches the arms k and k + 1, the last one the first arm.
+
+    Raises:
+      ValueError: a budget above the number of interventions, or an intervention that reaches no arm.
+    """
+
+    num_arms: int = 5
+    num_levels: int = 2
+    budget: int = 2
+    reach: tuple[tuple[int, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.reach is not None:
+            _check_table("reach", self.reach)
+            object.__setattr__(self, "num_arms", len(self.reach[0]))
+            if not all(map(any, self.reach)):
+                raise ValueError(f"reach must give an arm to every intervention, got {self.reach}")
+        super().__post_init__()
+        check_whole("num_levels", self.num_levels, 1)
+        if self.reach is None:
+            eye = np.eye(self.num_arms, dtype=int)
+            object.__setattr__(self, "reach", _rows(np.maximum(eye, np.roll(eye, 1, axis=1))))
+        check_whole("budget", self.budget, 1, len(self.branches), ", the number of interventions")
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/coupled-interventions"
+
+    @property
+    def branches(self) -> tuple[int, ...]:
+        """Chosen or not, for every intervention."""
+        return (2,) * len(self.reach or ())
+
+    @property
+    def num_arm_actions(self) -> int:
+        """How many interventions reach an arm: none, ..., `num_levels` or more."""
+        return self.num_levels + 1
+
+    def touched(self, action: jax.Array) -> jax.Array:
+        """The number of chosen interventions that reach each arm."""
+        reaching = within_budget(action, self.budget) @ np.asarray(self.reach, np.int32)
+        return jnp.minimum(reaching, self.num_levels)
+
+    def draw(self, key: jax.Array, params: DecliningParams) -> Arms:
+        """Arms from the prior, which more interventions lift more."""
+        return declining_arms(key, params, (self.num_arms, self.num_arm_actions, self.num_states), ranked=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class MatchingBandit(CoupledBandit):
+    """Bipartite matching: workers to arms, one arm for a worker and one worker for an arm, along the edges of a graph.
+
+    An action is a worker 1, ..., W for every arm, or 0 for none. Where several arms name the same
+    worker, the first of them that has an edge to it gets it. Each worker has a law of its own on each arm.
+
+    Args:
+      num_arms, num_workers: left out where `edges` are given.
+      num_states: of every arm.
+      edges: `[W, N]` of zeros and ones; left out, every worker can serve every arm.
+
+    Raises:
+      ValueError: no workers, or edges that are no table of zeros and ones.
+    """
+
+    num_arms: int = 5
+    num_workers: int = 2
+    edges: tuple[tuple[int, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.edges is not None:
+            _check_table("edges", self.edges)
+            object.__setattr__(self, "num_workers", len(self.edges))
+            object.__setattr__(self, "num_arms", len(self.edges[0]))
+        super().__post_init__()
+        check_whole("num_workers", self.num_workers, 1)
+        if self.edges is None:
+            object.__setattr__(self, "edges", ((1,) * self.num_arms,) * self.num_workers)
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/coupled-matching"
+
+    @property
+    def branches(self) -> tuple[int, ...]:
+        """No worker or one of them, for every arm."""
+        return (self.num_workers + 1,) * self.num_arms
+
+    @property
+    def num_arm_actions(self) -> int:
+        """No worker, or one of them."""
+        return self.num_workers + 1
+
+    def touched(self, action: jax.Array) -> jax.Array:
+        """The worker that each arm gets."""
+        able = _named(action, self.num_workers) & np.asarray(self.edges, bool)
+        return _workers(able & (jnp.cumsum(able, axis=1) == 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class CapacityBandit(CoupledBandit):
+    """Capacities: every arm costs a worker some of the hours that the worker has in a step.
+
+    An action is a worker 1, ..., W for every arm, or 0 for none; a worker may have many arms. Each
+    worker takes the arms that name it in order, until one does not fit: that one and those behind it
+    are left alone. Each worker has a law of its own on each arm.
+
+    Args:
+      num_arms: left out where `costs` are given.
+      num_workers: left out where `capacities` are given.
+      num_states: of every arm.
+      costs: `[N]`, whole numbers of at least 1; left out, 1 and 2 in turns.
+      capacities: `[W]`, whole numbers; left out, 2 for every worker.
+
+    Raises:
+      ValueError: numbers out of these ranges, or capacities that no arm fits into.
+    """
+
+    num_arms: int = 5
+    num_workers: int = 2
+    costs: tuple[int, ...] | None = None
+    capacities: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.costs is not None:
+            object.__setattr__(self, "num_arms", len(self.costs))
+        if self.capacities is not None:
+            object.__setattr__(self, "num_workers", len(self.capacities))
+        super().__post_init__()
+        check_whole("num_workers", self.num_workers, 1)
+        costs = tuple(1 + arm % 2 for arm in range(self.num_arms)) if self.costs is None else tuple(self.costs)
+        capacities = (2,) * self.num_workers if self.capacities is None else tuple(self.capacities)
+        for cost in costs:
+            check_whole("costs", cost, 1)
+        for capacity in capacities:
+            check_whole("capacities", capacity, min(costs), why=", the least cost of an arm")
+        object.__setattr__(self, "costs", costs)
+        object.__setattr__(self, "capacities", capacities)
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/coupled-capacity"
+
+    @property
+    def branches(self) -> tuple[int, ...]:
+        """No worker or one of them, for every arm."""
+        return (self.num_workers + 1,) * self.num_arms
+
+    @property
+    def num_arm_actions(self) -> int:
+        """No worker, or one of them."""
+        return self.num_workers + 1
+
+    def touched(self, action: jax.Array) -> jax.Array:
+        """The worker that each arm gets."""
+        named = _named(action, self.num_workers)
+        spent = jnp.cumsum(named * np.asarray(self.costs, np.int32), axis=1)
+        return _workers(named & (spent <= np.asarray(self.capacities, np.int32)[:, None]))
+
+
+@dataclasses.dataclass(frozen=True)
+class PathBandit(CoupledBandit):
+    """Paths: the arms are the vertices of a graph, and those on a path are touched.
+
+    An action is the vertices of a path, in order, `length` of them; it may begin at any. A vertex
+    that is no neighbour of the one before is not gone to: the path waits where it is.
+
+    Args:
+      num_arms: left out where `neighbours` are given.
+      num_states: of every arm.
+      length: vertices of a path, at most `num_arms`.
+      neighbours: `[N, N]` of zeros and ones, symmetric; left out, a ring.
+
+    Raises:
+      ValueError: a length out of its range, or neighbours that are not symmetric.
+    """
+
+    num_arms: int = 5
+    length: int = 3
+    neighbours: tuple[tuple[int, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.neighbours is not None:
+            _check_table("neighbours", self.neighbours)
+            object.__setattr__(self, "num_arms", len(self.neighbours))
+            table = np.asarray(self.neighbours)
+            if table.shape[0] != table.shape[1] or np.any(table != table.T):
+                raise ValueError(f"neighbours must be symmetric, got {self.neighbours}")
+        super().__post_init__()
+        check_whole("length", self.length, 1, self.num_arms, ", the number of arms")
+        if self.neighbours is None:
+            eye = np.eye(self.num_arms, dtype=int)
+            ring = np.maximum(np.roll(eye, 1, axis=0), np.roll(eye, 1, axis=1))
+            object.__setattr__(self, "neighbours", _rows(ring))
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/coupled-path"
+
+    @property
+    def branches(self) -> tuple[int, ...]:
+        """A vertex for every step of the path."""
+        return (self.num_arms,) * self.length
+
+    def touched(self, action: jax.Array) -> jax.Array:
+        """1 for the arms on the path."""
+        neighbours = jnp.asarray(self.neighbours, bool)
+        at = action[0]
+        on_path = jnp.arange(self.num_arms) == at
+        for step in range(1, self.length):
+            at = jnp.where(neighbours[at, action[step]], action[step], at)
+            on_path |= jnp.arange(self.num_arms) == at
+        return on_path.astype(jnp.int32)
+
+
+def _named(action: jax.Array, num_workers: int) -> jax.Array:
+    """Bool `[W, N]`, which worker each arm names."""
+    return action == jnp.arange(1, num_workers + 1)[:, None]
+
+
+def _workers(given: jax.Array) -> jax.Array:
+    """The worker of each arm, int32 `[N]`, 0 for none, of bool `[W, N]`."""
+    return jnp.sum(given * jnp.arange(1, given.shape[0] + 1)[:, None], axis=0).astype(jnp.int32)
+
+
+def _check_table(name: str, table: Sequence[Sequence[int]]) -> None:
+    same = len({len(row) for row in table}) == 1
+    if not same or any(entry not in (0, 1) for row in table for entry in row):
+        raise ValueError(f"{name} must be rows of zeros and ones, all of one length, got {table}")
+
+
+def _rows(table: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(int(entry) for entry in row) for row in table)

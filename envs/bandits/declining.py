@@ -1,0 +1,69 @@
+"""A prior for restless arms, of a design of its own: arms that do worse if left alone, and better if touched."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.bandits.markov import Arms, MarkovParams, make_arms
+
+__all__ = ["DecliningParams", "declining_arms"]
+
+
+@struct.dataclass
+class DecliningParams(MarkovParams):
+    """A prior for the arms, or the arms themselves.
+
+    A state's number says how well an arm does: arriving in state s pays weight * s / (S - 1), whatever
+    is done, with a weight of the arm, uniform in [0.5, 1.5). A row of transitions is the softmax
+    over next states s' of spread * normal + drift * (s' - s): the drift is -decay for an arm left
+    alone, to which lift * uniform is added for each action on each arm.
+
+    Attributes:
+      spread: finite, at least 0, how unlike the transitions are.
+      decay, lift: finite.
+    """
+
+    spread: float = 1.0
+    decay: float = 1.0
+    lift: float = 4.0
+
+    def __post_init__(self) -> None:
+        _check_finite("spread", self.spread, 0)
+        _check_finite("decay", self.decay, -math.inf)
+        _check_finite("lift", self.lift, -math.inf)
+
+
+def declining_arms(key: jax.Array, params: DecliningParams, shape: tuple[int, int, int], ranked: bool = False) -> Arms:
+    """An instance from the prior of `DecliningParams`.
+
+    Args:
+      key: of the instance.
+      params: traced.
+      shape: N, A and S.
+      ranked: whether the actions 1, 2, ... lift an arm the more the higher their number.
+    """
+    num_arms, num_actions, num_states = shape
+    noise_key, weight_key, lift_key = jax.random.split(key, 3)
+    share = jax.random.uniform(lift_key, (num_arms, num_actions - 1))
+    share = jnp.sort(share, axis=-1) if ranked else share
+    drift = params.lift * jnp.concatenate([jnp.zeros((num_arms, 1)), share], axis=1) - params.decay
+    states = jnp.arange(num_states, dtype=jnp.float32)
+    steps = states[None, :] - states[:, None]
+    noise = params.spread * jax.random.normal(noise_key, (*shape, num_states))
+    weight = jax.random.uniform(weight_key, (num_arms, 1, 1), minval=0.5, maxval=1.5)
+    arrivals = jnp.broadcast_to(weight * states / (num_states - 1), shape)
+    return make_arms(jax.nn.softmax(noise + drift[:, :, None, None] * steps), arrivals=arrivals)
+
+
+def _check_finite(name: str, value: Any, low: float) -> None:
+    """Refuse a number that is known and is not finite, or below `low`."""
+    if isinstance(value, int | float | np.ndarray | np.number):
+        numbers = np.asarray(value)
+        if not np.all(np.isfinite(numbers) & (numbers >= low)):
+            raise ValueError(f"{name} must be finite{' and at least 0' if low == 0 else ''}, got {value}")

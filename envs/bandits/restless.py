@@ -1,0 +1,257 @@
+"""Restless bandits: arms that move by themselves, of which a few are pulled at every step."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.bandits.declining import DecliningParams, declining_arms
+from envs.bandits.markov import Arms, MarkovBandit, MarkovParams, MarkovState, check_whole, make_arms
+
+__all__ = [
+    "GilbertElliott",
+    "GilbertElliottParams",
+    "RestlessBandit",
+    "beliefs",
+    "channel_arms",
+    "within_budget",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class RestlessBandit(MarkovBandit):
+    """A restless bandit: at every step at most `budget` of the arms are pulled, and all of them move.
+
+    Arms are Markov chains with two laws, one for being pulled and one for being left alone. Policies
+    see their states. An action is 0 or 1 for every arm; of one that pulls too many the first
+    `budget` count.
+
+    The prior is a design of its own, see `DecliningParams`: arms do worse if left alone.
+
+    Args:
+      num_arms: drawn from the prior; left out where transitions are given.
+      num_states: of every arm; left out where transitions are given.
+      budget: pulls in a step, at most.
+      transitions: `[N, 2, S, S]` as nested tuples, the instance: being left alone first, then being pulled.
+      rewards: `[N, 2, S]` as nested tuples, with `transitions`.
+
+    Raises:
+      ValueError: fewer than two arms or states, a budget above the number of arms, shapes that do
+        not fit, or transitions that do not sum to 1.
+
+    Source: Whittle (1988), Restless bandits: activity allocation in a changing world.
+    """
+
+    budget: int = 1
+    transitions: Any = None
+    rewards: Any = None
+
+    def __post_init__(self) -> None:
+        if (self.transitions is None) != (self.rewards is None):
+            raise ValueError("transitions and rewards must be given together")
+        if self.transitions is not None:
+            transitions, rewards = _array("transitions", self.transitions, 4), _array("rewards", self.rewards, 3)
+            if transitions.shape[1] != 2:
+                raise ValueError(f"transitions must have the shape (arms, 2, states, states), got {transitions.shape}")
+            make_arms(transitions, rewards)
+            object.__setattr__(self, "transitions", _tuples(transitions))
+            object.__setattr__(self, "rewards", _tuples(rewards))
+            object.__setattr__(self, "num_arms", transitions.shape[0])
+            object.__setattr__(self, "num_states", transitions.shape[-1])
+        super().__post_init__()
+        check_whole("budget", self.budget, 1, self.num_arms, ", the number of arms")
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/restless"
+
+    @property
+    def default_params(self) -> DecliningParams:
+        """The prior, or the arms that were given."""
+        if self.transitions is None:
+            return DecliningParams()
+        return DecliningParams(arms=make_arms(_array("transitions", self.transitions, 4), self.rewards))
+
+    @property
+    def branches(self) -> tuple[int, ...]:
+        """Pulled or not, for every arm."""
+        return (2,) * self.num_arms
+
+    def touched(self, action: jax.Array) -> jax.Array:
+        """The first `budget` of the arms that are named."""
+        return within_budget(action, self.budget)
+
+    def draw(self, key: jax.Array, params: DecliningParams) -> Arms:
+        """Arms from the prior."""
+        return declining_arms(key, params, (self.num_arms, 2, self.num_states))
+
+
+@struct.dataclass
+class GilbertElliottParams(MarkovParams):
+    """A prior for the channels, or the channels as `channel_arms` makes them.
+
+    Attributes:
+      low, high: 0 < low <= high < 1. The two probabilities of a channel to be good next are uniform
+        between them, the larger one that of a good channel.
+    """
+
+    low: float = 0.1
+    high: float = 0.9
+
+    def __post_init__(self) -> None:
+        _check_chance("low", self.low)
+        _check_chance("high", self.high)
+        both = isinstance(self.low, int | float) and isinstance(self.high, int | float)
+        if both and self.low > self.high:
+            raise ValueError(f"low must be at most high, got {self.low} and {self.high}")
+
+
+@dataclasses.dataclass(frozen=True)
+class GilbertElliott(MarkovBandit):
+    """Channels that are good or bad in turns, of which at most `budget` are used at a step, and only those are seen.
+
+    A channel that is used pays 1 if it is good, and shows which it is; of the others one knows the
+    probability to be good, the belief, which follows from what was seen last and how long ago. The
+    arm's state is the two of them, `seen * memory + age - 1` with ages 1, ..., memory; a channel
+    that was not used for `memory` steps counts as one never seen, with the stationary belief, as
+    all are at first. Channels are drawn when they are used, from the belief, which is the same in
+    law as moving hidden ones along.
+
+    Args:
+      num_arms: channels drawn from the prior; left out where they are given.
+      budget: channels in a step, at most.
+      memory: at least 2.
+      good_after_bad, good_after_good: `[N]`, probabilities in (0, 1), the instance.
+
+    Raises:
+      ValueError: a budget above the number of channels, or a probability outside (0, 1).
+
+    Source: Liu and Zhao (2010), Indexability of restless bandit problems and optimality of
+    Whittle index for dynamic multichannel access.
+    """
+
+    num_states: int = dataclasses.field(init=False, default=0)
+    budget: int = 1
+    memory: int = 16
+    good_after_bad: tuple[float, ...] | None = None
+    good_after_good: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("memory", self.memory, 2)
+        object.__setattr__(self, "num_states", 2 * self.memory)
+        if (self.good_after_bad is None) != (self.good_after_good is None):
+            raise ValueError("good_after_bad and good_after_good must be given together")
+        if self.good_after_bad is not None and self.good_after_good is not None:
+            for name, given in (("good_after_bad", self.good_after_bad), ("good_after_good", self.good_after_good)):
+                chances = tuple(float(chance) for chance in given)
+                if not all(0 < chance < 1 for chance in chances) or len(chances) != len(self.good_after_bad):
+                    raise ValueError(f"{name} must hold a number in (0, 1) for each channel, got {chances}")
+                object.__setattr__(self, name, chances)
+            object.__setattr__(self, "num_arms", len(self.good_after_bad))
+        super().__post_init__()
+        check_whole("budget", self.budget, 1, self.num_arms, ", the number of arms")
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "bandit/gilbert-elliott"
+
+    @property
+    def default_params(self) -> GilbertElliottParams:
+        """Probabilities between 0.1 and 0.9, or the channels that were given."""
+        if self.good_after_bad is None or self.good_after_good is None:
+            return GilbertElliottParams()
+        bad, good = np.asarray(self.good_after_bad, np.float32), np.asarray(self.good_after_good, np.float32)
+        with jax.ensure_compile_time_eval():
+            arms = channel_arms(jnp.asarray(bad), jnp.asarray(good), self.memory)
+        return GilbertElliottParams(arms=jax.tree.map(np.asarray, arms))
+
+    @property
+    def branches(self) -> tuple[int, ...]:
+        """Used or not, for every channel."""
+        return (2,) * self.num_arms
+
+    def touched(self, action: jax.Array) -> jax.Array:
+        """The first `budget` of the channels that are named."""
+        return within_budget(action, self.budget)
+
+    def draw(self, key: jax.Array, params: GilbertElliottParams) -> Arms:
+        """Channels from the prior."""
+        chances = jax.random.uniform(key, (2, self.num_arms), minval=params.low, maxval=params.high)
+        return channel_arms(jnp.min(chances, axis=0), jnp.max(chances, axis=0), self.memory)
+
+    def show(self, state: MarkovState) -> jax.Array:
+        """The beliefs, float32 `[N]`."""
+        return state.values
+
+
+def beliefs(good_after_bad: jax.Array, good_after_good: jax.Array, memory: int) -> jax.Array:
+    """The probability to be good, by what was seen last and how long ago.
+
+    Args:
+      good_after_bad, good_after_good: `[N]` in (0, 1), traced.
+      memory: ages 1, ..., memory, the last one standing for all that are older.
+
+    Returns:
+      float32 `[N, 2, memory]`, seen bad first; the last age has the stationary probability.
+    """
+    stationary = good_after_bad / (1 - good_after_good + good_after_bad)
+    first = jnp.stack([good_after_bad, good_after_good], axis=1)
+    fading = (good_after_good - good_after_bad)[:, None, None] ** jnp.arange(memory - 1, dtype=jnp.float32)
+    fading = jnp.concatenate([fading, jnp.zeros_like(fading[..., :1])], axis=-1)
+    return stationary[:, None, None] + (first - stationary[:, None])[..., None] * fading
+
+
+def channel_arms(good_after_bad: jax.Array, good_after_good: jax.Array, memory: int) -> Arms:
+    """Gilbert-Elliott channels as arms whose states are what is known of them; see `GilbertElliott`.
+
+    Args:
+      good_after_bad, good_after_good: `[N]` in (0, 1), traced.
+      memory: static.
+
+    Returns:
+      Arms with 2 actions and `2 * memory` states.
+    """
+    num_states, num_arms = 2 * memory, good_after_bad.shape[0]
+    belief = beliefs(good_after_bad, good_after_good, memory).reshape(num_arms, num_states)
+    age = np.arange(num_states) % memory
+    older = np.arange(num_states) + (age < memory - 1)
+    left_alone = jnp.broadcast_to(jnp.eye(num_states)[older], (num_arms, num_states, num_states))
+    seen = jax.nn.one_hot(np.asarray([0, memory]), num_states)
+    used = (1 - belief)[..., None] * seen[0] + belief[..., None] * seen[1]
+    arrivals = jnp.broadcast_to(jnp.stack([jnp.zeros(num_states), seen[1]]), (num_arms, 2, num_states))
+    start = jnp.broadcast_to(jax.nn.one_hot(memory - 1, num_states), (num_arms, num_states))
+    return make_arms(jnp.stack([left_alone, used], axis=1), arrivals=arrivals, start=start)
+
+
+def within_budget(action: jax.Array, budget: int) -> jax.Array:
+    """The first `budget` ones of an action of zeros and ones, int32 `[N]`."""
+    return jnp.where(jnp.cumsum(action) <= budget, action, 0)
+
+
+def _array(name: str, value: Any, num_axes: int) -> np.ndarray:
+    try:
+        array = np.asarray(value, np.float32)
+    except ValueError as error:
+        raise ValueError(f"{name} must have rows of one length, got rows that differ") from error
+    if array.ndim != num_axes:
+        raise ValueError(f"{name} must have {num_axes} axes, got the shape {array.shape}")
+    return array
+
+
+def _tuples(array: np.ndarray) -> Any:
+    return tuple(map(_tuples, array)) if array.ndim else float(array)
+
+
+def _check_chance(name: str, value: Any) -> None:
+    """Refuse a number that is known and lies outside (0, 1)."""
+    if isinstance(value, int | float | np.ndarray | np.number) and not np.all(
+        (np.asarray(value) > 0) & (np.asarray(value) < 1)
+    ):
+        raise ValueError(f"{name} must lie in (0, 1), got {value}")
