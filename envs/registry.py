@@ -58,6 +58,7 @@ ROWS: dict[str, Row] = {
     "bandit/constrained-adversary": Row("envs.bandits.adversarial", "ConstrainedAdversary"),
     "bandit/drifting-adversary": Row("envs.bandits.adversarial", "DriftingAdversary"),
     "bandit/adaptive-adversary": Row("envs.bandits.adaptive", "AdaptiveAdversary"),
+    "bandit/dueling": Row("envs.bandits.dueling", "DuelingBandit"),
     "bandit/sleeping": Row("envs.bandits.sleeping", "SleepingBandit"),
     "bandit/delayed": Row("envs.bandits.delayed", "DelayedBandit"),
     "bandit/restless": Row("envs.bandits.restless", "RestlessBandit"),

@@ -15,6 +15,7 @@ from envs.bandits.contextual import ContextualState, LinearBandit, LinearParams,
 from envs.bandits.coupled import CapacityBandit, InterventionBandit, MatchingBandit, PathBandit
 from envs.bandits.declining import DecliningParams
 from envs.bandits.delayed import DelayedBandit, DelayedParams
+from envs.bandits.dueling import DuelingBandit, DuelingParams
 from envs.bandits.gaussian import GaussianBandit, GaussianParams
 from envs.bandits.heavy_tailed import ParetoBandit, ParetoParams, StudentBandit, StudentParams
 from envs.bandits.markov import Arms, MarkovBandit, MarkovParams, make_arms
@@ -42,6 +43,8 @@ __all__ = [
     "DelayedParams",
     "DriftingAdversary",
     "DriftingParams",
+    "DuelingBandit",
+    "DuelingParams",
     "ExponentialBandit",
     "GaussianBandit",
     "GaussianParams",

@@ -15,6 +15,11 @@ POLICIES: dict[str, tuple[str, str]] = {
     "lin-ucb": ("linear", "lin_ucb"),
     "lin-ts": ("linear", "lin_ts"),
     "logistic-ts": ("linear", "logistic_ts"),
+    "double-thompson": ("dueling", "double_thompson"),
+    "pilaf": ("preferences", "pilaf"),
+    "pilaf-weighted": ("preferences", "pilaf_weighted"),
+    "policy-pairs": ("preferences", "policy_pairs"),
+    "uniform-pairs": ("preferences", "uniform_pairs"),
 }
 
 
