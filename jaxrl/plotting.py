@@ -1,4 +1,4 @@
-"""Pictures of results: learning curves, discount curves, performance profiles."""
+"""Pictures of results: learning curves, regret curves, discount curves, performance profiles."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from jaxrl.plotting_bandits import regret_curves
 from jaxrl.plotting_discounts import discount_curves, discount_overview
 from jaxrl.plotting_style import COLOURS, LINE_STYLES, MOST_LINES, axes, finish, require_few, style
 from jaxrl.statistics import Interval, bootstrap_interval, iqm, performance_profile
@@ -39,6 +40,7 @@ __all__ = [
     "discount_overview",
     "learning_curves",
     "performance_profiles",
+    "regret_curves",
 ]
 
 
