@@ -46,10 +46,13 @@ def assert_mean(draws: np.ndarray, mean: float, sigma: float | None = None) -> N
     assert abs(draws.mean() - mean) < STANDARD_ERRORS * sigma / np.sqrt(len(draws)) + 1e-6
 
 
+RESET = jax.jit(lambda env, key, params: env.reset_env(key, params)[1], static_argnums=0)
+
+
 def start(env: Any, params: Any = None, seed: int = 0) -> Any:
     """An instance before its first pull, drawn in one program."""
     params = env.default_params if params is None else params
-    return jax.jit(env.reset_env)(jax.random.key(seed), params)[1]
+    return RESET(env, jax.random.key(seed), params)
 
 
 def walk(env: Any, params: Any, steps: int, seed: int = 0, action: Any = None) -> Any:
@@ -130,11 +133,20 @@ def test_contexts_are_what_a_policy_sees_and_may_stay() -> None:
 # --- counts, waiting times, heavy tails -------------------------------------------------
 
 
-@pytest.mark.parametrize("mean", [0.3, 4.0, 150.0])
-def test_poisson_counts_are_poisson(mean: float) -> None:
-    env: Any = envs.make("bandit/poisson", means=(mean, 0.0))
-    state = start(env)
-    rewards = draw_rewards(env, state, env.default_params, 0)
+def test_poisson_counts_are_poisson() -> None:
+    means = (0.3, 4.0, 150.0, 0.0)
+    env: Any = envs.make("bandit/poisson", means=means)
+    params = env.default_params
+    state = start(env, params)
+    pull = jax.vmap(jax.vmap(env.reward, (0, None, None, None)), (None, None, 0, None))
+    rewards = np.asarray(jax.jit(pull)(jax.random.split(jax.random.key(7), DRAWS), state, jnp.arange(4), params))
+    for mean, drawn in zip(means[:3], rewards, strict=False):
+        assert_poisson(drawn, mean)
+    assert not np.any(rewards[3])
+
+
+def assert_poisson(rewards: np.ndarray, mean: float) -> None:
+    """Chi-square of draws of a Poisson number."""
     counts = rewards.astype(int)
     assert np.all(counts == rewards)
     # Chi-square over bins that expect at least ten draws, all beyond them in the last.
@@ -144,7 +156,6 @@ def test_poisson_counts_are_poisson(mean: float) -> None:
     share = law.pmf(np.arange(low, high + 1), mean)
     share[0], share[-1] = law.cdf(low, mean), law.sf(high - 1, mean)
     assert scipy.stats.chisquare(seen, DRAWS * share).pvalue > LEVEL
-    assert not np.any(draw_rewards(env, state, env.default_params, 1, 100))  # a mean of 0
 
 
 @pytest.mark.parametrize("name", ["exponential", "student-t", "pareto"])
@@ -163,11 +174,11 @@ def test_rewards_have_their_distribution(name: str) -> None:
 
 
 def test_tails_are_drawn_finely() -> None:
-    keys = jax.random.split(jax.random.key(3), 2_000_000)
+    keys = jax.random.split(jax.random.key(3), 500_000)
     draws = np.asarray(jax.jit(jax.vmap(fine_uniform))(keys), np.float64)
     assert draws.min() > 0 and draws.max() <= 1
-    # Near 0 a float32 has more digits than multiples of 2^-23; below 2^-17 there are about 15 of them.
-    small = draws[draws < 2**-17] * 2**23
+    # Near 0 a float32 has more digits than multiples of 2^-23; below 2^-15 there are about 15 of them.
+    small = draws[draws < 2**-15] * 2**23
     assert len(small) > 3 and np.all(small != np.floor(small))
 
 
@@ -312,8 +323,7 @@ def test_the_constrained_adversary_keeps_its_gap_through_growing_phases() -> Non
     np.testing.assert_array_equal(states.values, f32(expected))
     np.testing.assert_array_equal(info["metrics"]["regret"], np.where(best[actions], 0.0, 0.25))
     assert np.all(rewards[high & best[actions]] == 1) and np.all(rewards[~high & ~best[actions]] == 0)
-    states = jax.vmap(env.instance, (0, None))(jax.random.split(jax.random.key(0), 400), params)
-    assert set(np.asarray(states.best)) == {0, 1, 2, 3}
+    assert {int(start(env, params, seed).best) for seed in range(40)} == {0, 1, 2, 3}
 
 
 def test_the_drifting_adversary_lets_every_arm_lead() -> None:
