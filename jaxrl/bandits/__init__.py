@@ -3,6 +3,14 @@
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.bandits.dueling import DoubleThompsonHParams, double_thompson
 from jaxrl.bandits.exponential import Exp3HParams, Exp3IXHParams, Exp3SHParams, exp3, exp3_ix, exp3_s
+from jaxrl.bandits.identification import (
+    SuccessiveEliminationHParams,
+    TopTwoHParams,
+    sequential_halving,
+    successive_elimination,
+    top_two_thompson,
+    top_two_transportation,
+)
 from jaxrl.bandits.linear import LinTSHParams, LinUCBHParams, LogisticTSHParams, lin_ts, lin_ucb, logistic_ts
 from jaxrl.bandits.preferences import PreferencesHParams, pilaf, pilaf_weighted, policy_pairs, uniform_pairs
 from jaxrl.bandits.registry import POLICIES, policy
@@ -21,7 +29,9 @@ __all__ = [
     "LinUCBHParams",
     "LogisticTSHParams",
     "PreferencesHParams",
+    "SuccessiveEliminationHParams",
     "Task",
+    "TopTwoHParams",
     "TsallisINFHParams",
     "UCB1HParams",
     "View",
@@ -37,6 +47,10 @@ __all__ = [
     "policy",
     "policy_pairs",
     "run_bandit",
+    "sequential_halving",
+    "successive_elimination",
+    "top_two_thompson",
+    "top_two_transportation",
     "tsallis_inf",
     "ucb1",
     "uniform_pairs",

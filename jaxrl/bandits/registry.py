@@ -20,6 +20,10 @@ POLICIES: dict[str, tuple[str, str]] = {
     "pilaf-weighted": ("preferences", "pilaf_weighted"),
     "policy-pairs": ("preferences", "policy_pairs"),
     "uniform-pairs": ("preferences", "uniform_pairs"),
+    "successive-elimination": ("identification", "successive_elimination"),
+    "sequential-halving": ("identification", "sequential_halving"),
+    "top-two-thompson": ("identification", "top_two_thompson"),
+    "top-two-transportation": ("identification", "top_two_transportation"),
 }
 
 
