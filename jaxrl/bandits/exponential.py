@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxrl.algorithms.base import Range, check_range
+from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_unit_rewards
 from jaxrl.bandits.running import Total
@@ -48,9 +49,6 @@ class Weights(NamedTuple):
     log: jax.Array
 
 
-_POSITIVE = Range(0, float("inf"), "()")
-
-
 @struct.dataclass
 class Exp3HParams:
     """Attributes:
@@ -62,7 +60,7 @@ class Exp3HParams:
     exploration: float = 0.0
 
     def __post_init__(self) -> None:
-        check_range("rate", self.rate, _POSITIVE)
+        check_range("rate", self.rate, POSITIVE)
         check_range("exploration", self.exploration, Range(0, 1))
 
 
@@ -77,8 +75,8 @@ class Exp3IXHParams:
     bias: float = 0.5
 
     def __post_init__(self) -> None:
-        check_range("rate", self.rate, _POSITIVE)
-        check_range("bias", self.bias, Range(0, float("inf"), "[)"))
+        check_range("rate", self.rate, POSITIVE)
+        check_range("bias", self.bias, NOT_NEGATIVE)
 
 
 @struct.dataclass
@@ -93,7 +91,7 @@ class Exp3SHParams:
 
     def __post_init__(self) -> None:
         check_range("stretches", self.stretches, Range(1, float("inf"), "[)"))
-        check_range("rate", self.rate, _POSITIVE)
+        check_range("rate", self.rate, POSITIVE)
 
 
 @functools.cache
@@ -110,7 +108,7 @@ def exp3() -> BanditAlgorithm:
 
     def update(state: Losses, view: View, action: jax.Array, reward: jax.Array, hparams: Exp3HParams) -> Losses:
         chance = jnp.maximum(probabilities(state, view, hparams), RESOLUTION)
-        return Losses(state.total.add(_one_hot(chance, action) * (1 - reward) / chance))
+        return Losses(state.total.add(one_hot(chance, action) * (1 - reward) / chance))
 
     return _of_losses("exp3", Exp3HParams(), probabilities, update)
 
@@ -130,7 +128,7 @@ def exp3_ix() -> BanditAlgorithm:
     def update(state: Losses, view: View, action: jax.Array, reward: jax.Array, hparams: Exp3IXHParams) -> Losses:
         chance = jnp.maximum(probabilities(state, view, hparams), RESOLUTION)
         low = chance + hparams.bias * _learning_rate(chance.shape[0], view, hparams.rate)
-        return Losses(state.total.add(_one_hot(chance, action) * (1 - reward) / low))
+        return Losses(state.total.add(one_hot(chance, action) * (1 - reward) / low))
 
     return _of_losses("exp3-ix", Exp3IXHParams(), probabilities, update)
 
@@ -164,7 +162,7 @@ def exp3_s() -> BanditAlgorithm:
     def update(state: Weights, view: View, action: jax.Array, reward: jax.Array, hparams: Exp3SHParams) -> Weights:
         num_arms = state.log.shape[0]
         chance = jnp.maximum(probabilities(state, view, hparams), RESOLUTION)
-        gain = _one_hot(chance, action) * reward / chance
+        gain = one_hot(chance, action) * reward / chance
         grown = state.log + exploration(num_arms, view, hparams) / num_arms * gain
         share = 1 - jnp.log(num_arms * view.horizon.astype(jnp.float32))
         log = jnp.logaddexp(grown, share)
@@ -221,7 +219,3 @@ def _mixed(probabilities: jax.Array, share: Any, mask: jax.Array | None) -> jax.
     """Probabilities of which a share is spread evenly over the arms that may be pulled."""
     awake = jnp.ones_like(probabilities) if mask is None else mask.astype(jnp.float32)
     return (1 - share) * probabilities + share * awake / jnp.sum(awake)
-
-
-def _one_hot(like: jax.Array, action: jax.Array) -> jax.Array:
-    return (jnp.arange(like.shape[0]) == action).astype(jnp.float32)

@@ -12,6 +12,7 @@ from flax import struct
 from jax.scipy.special import xlogy
 
 from jaxrl.algorithms.base import Range, check_count, check_range
+from jaxrl.bandits.arms import POSITIVE, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
 from jaxrl.bandits.checks import check_arms, check_unit_rewards
@@ -63,7 +64,7 @@ class SuccessiveEliminationHParams:
 
     def __post_init__(self) -> None:
         check_range("delta", self.delta, Range(0, 1, "()"))
-        check_range("sigma", self.sigma, Range(0, float("inf"), "()"))
+        check_range("sigma", self.sigma, POSITIVE)
 
 
 @struct.dataclass
@@ -194,7 +195,7 @@ def _top_two(name: str, resamples: int) -> BanditAlgorithm:
 
     def update(state: Posterior, view: View, action: jax.Array, reward: jax.Array, hparams: TopTwoHParams) -> Posterior:
         del view, hparams
-        pulled = (jnp.arange(state.alpha.shape[0]) == action).astype(jnp.float32)
+        pulled = one_hot(state.alpha, action)
         return Posterior(state.alpha + pulled * reward, state.beta + pulled * (1 - reward))
 
     def recommend(state: Posterior, hparams: TopTwoHParams) -> jax.Array:
@@ -235,7 +236,7 @@ def _in_turn(key: jax.Array, state: Contest, view: View, hparams: Any) -> jax.Ar
 
 
 def _received(state: Contest, action: jax.Array, reward: jax.Array) -> Contest:
-    pulled = (jnp.arange(state.pulls.shape[0]) == action).astype(jnp.float32)
+    pulled = one_hot(state.pulls, action)
     return state._replace(pulls=state.pulls + pulled, sums=state.sums + pulled * reward)
 
 

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from jaxrl.algorithms.base import Range, check_range
+from jaxrl.algorithms.base import check_range
+from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_features, check_unit_rewards
 
@@ -35,9 +36,6 @@ class Coefficients(NamedTuple):
     features: jax.Array
 
 
-_POSITIVE, _NOT_NEGATIVE = Range(0, float("inf"), "()"), Range(0, float("inf"), "[)")
-
-
 @struct.dataclass
 class LinUCBHParams:
     """Attributes:
@@ -49,8 +47,8 @@ class LinUCBHParams:
     ridge: float = 1.0
 
     def __post_init__(self) -> None:
-        check_range("exploration", self.exploration, _NOT_NEGATIVE)
-        check_range("ridge", self.ridge, _POSITIVE)
+        check_range("exploration", self.exploration, NOT_NEGATIVE)
+        check_range("ridge", self.ridge, POSITIVE)
 
 
 @struct.dataclass
@@ -64,8 +62,8 @@ class LinTSHParams:
     ridge: float = 1.0
 
     def __post_init__(self) -> None:
-        check_range("exploration", self.exploration, _NOT_NEGATIVE)
-        check_range("ridge", self.ridge, _POSITIVE)
+        check_range("exploration", self.exploration, NOT_NEGATIVE)
+        check_range("ridge", self.ridge, POSITIVE)
 
 
 @struct.dataclass
@@ -79,8 +77,8 @@ class LogisticTSHParams:
     ridge: float = 1.0
 
     def __post_init__(self) -> None:
-        check_range("exploration", self.exploration, _NOT_NEGATIVE)
-        check_range("ridge", self.ridge, _POSITIVE)
+        check_range("exploration", self.exploration, NOT_NEGATIVE)
+        check_range("ridge", self.ridge, POSITIVE)
 
 
 @functools.cache
@@ -158,8 +156,7 @@ def _of_features(
 
     def update(state: Coefficients, view: View, action: jax.Array, reward: jax.Array, hparams: Any) -> Coefficients:
         del hparams
-        pulled = (jnp.arange(view.context.shape[0]) == action).astype(jnp.float32)
-        x = jnp.sum(pulled[:, None] * view.context, axis=0)
+        x = jnp.sum(one_hot(view.context, action)[:, None] * view.context, axis=0)
         return learn(state, x, reward)._replace(features=view.context)
 
     def recommend(state: Coefficients, hparams: Any) -> jax.Array:

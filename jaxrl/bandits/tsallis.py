@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxrl.algorithms.base import Range, check_range
+from jaxrl.bandits.arms import POSITIVE, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, View, argmax
 from jaxrl.bandits.checks import check_unit_rewards
 from jaxrl.bandits.exponential import RESOLUTION, Losses, draw, no_losses
@@ -33,7 +34,7 @@ class TsallisINFHParams:
     baseline: float = 0.0
 
     def __post_init__(self) -> None:
-        check_range("rate", self.rate, Range(0, float("inf"), "()"))
+        check_range("rate", self.rate, POSITIVE)
         check_range("baseline", self.baseline, Range(0, 1))
 
 
@@ -61,8 +62,7 @@ def tsallis_inf() -> BanditAlgorithm:
     def update(state: Losses, view: View, action: jax.Array, reward: jax.Array, hparams: TsallisINFHParams) -> Losses:
         chance = jnp.maximum(probabilities(state, view, hparams), RESOLUTION)
         baseline = jnp.where(chance >= learning_rate(view, hparams) ** 2, hparams.baseline, 0.0)
-        pulled = (jnp.arange(chance.shape[0]) == action).astype(jnp.float32)
-        return Losses(state.total.add(pulled * (1 - reward - baseline) / chance + baseline))
+        return Losses(state.total.add(one_hot(chance, action) * (1 - reward - baseline) / chance + baseline))
 
     def recommend(state: Losses, hparams: TsallisINFHParams) -> jax.Array:
         del hparams
