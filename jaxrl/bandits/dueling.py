@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from envs.base import spaces
 from jaxrl.algorithms.base import Range, check_range
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
+from jaxrl.bandits.beta import beta
 
 __all__ = ["Comparisons", "DoubleThompsonHParams", "check_pairs", "double_thompson", "record"]
 
@@ -60,13 +62,12 @@ def double_thompson() -> BanditAlgorithm:
         wins, (first_key, second_key) = state.wins, jax.random.split(key)
         upper, lower = intervals(wins, view.time, hparams.exploration)
         copeland = jnp.sum(_off_diagonal(upper > 0.5), axis=1)
-        upper_half = jnp.triu(jax.random.beta(first_key, wins + 1, wins.T + 1), 1)
-        sample = upper_half + jnp.tril(1 - upper_half.T, -1)
+        sample = sample_preferences(first_key, wins)
         beaten = jnp.sum(_off_diagonal(sample > 0.5), axis=1)
         first = argmax(beaten.astype(jnp.float32), copeland == jnp.max(copeland))
         ours = jnp.arange(wins.shape[0]) == first
         won, lost = wins[:, first], wins[first]
-        against = jnp.where(ours, 0.5, jax.random.beta(second_key, won + 1, lost + 1))
+        against = jnp.where(ours, 0.5, beta(second_key, won + 1, lost + 1))
         second = argmax(against, lower[:, first] <= 0.5)
         return jnp.stack([first, second])
 
@@ -113,6 +114,17 @@ def intervals(wins: jax.Array, time: jax.Array, exploration: Any) -> tuple[jax.A
     upper = jnp.where(compared > 0, wins * inverse + width, 2.0)
     lower = jnp.where(compared > 0, wins * inverse - width, 0.0)
     return jnp.where(diagonal, 0.5, upper), jnp.where(diagonal, 0.5, lower)
+
+
+def sample_preferences(key: jax.Array, wins: jax.Array) -> jax.Array:
+    """A sample `[K, K]` of every pair's posterior, which begins uniform; (b, a) is 1 less (a, b)."""
+    k = wins.shape[0]
+    rows, columns = np.triu_indices(k, 1)
+    drawn = beta(key, wins[rows, columns] + 1, wins[columns, rows] + 1)
+    place = np.zeros((k, k), np.int32)
+    place[rows, columns] = place[columns, rows] = np.arange(len(rows))
+    upper = np.arange(k)[:, None] < np.arange(k)
+    return jnp.where(upper, drawn[place], 1 - drawn[place])
 
 
 def record(wins: jax.Array, action: jax.Array, answer: jax.Array) -> jax.Array:

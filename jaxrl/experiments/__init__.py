@@ -8,6 +8,7 @@ from jaxrl.experiments import (
     mixture_critic,
     pathworld,
     preference_reversal,
+    preference_sampling,
     standing_still,
     ugae_vs_monte_carlo,
 )
@@ -27,5 +28,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         crowd_planners.EXPERIMENT,
         crowd_observations.EXPERIMENT,
         crowd_rewards.EXPERIMENT,
+        preference_sampling.EXPERIMENT,
     )
 }

@@ -1,0 +1,249 @@
+"""Which pairs to show a judge: comparisons until a reward model is as good as wanted, by sampler and by error."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.bandits.dueling import DuelingBandit, DuelingParams
+from jaxrl.bandits.base import BanditAlgorithm
+from jaxrl.bandits.preferences import pilaf, pilaf_weighted, policy_pairs, uniform_pairs
+from jaxrl.bandits.running import make_bandit_loop
+from jaxrl.experiments.study import Experiment, Study
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import pandas
+    import xarray
+
+SAMPLERS = (uniform_pairs(), policy_pairs(), pilaf(), pilaf_weighted())
+ERRORS = {
+    "policy_shortfall": "what the policy that the model implies lacks of the best regularised objective",
+    "policy_error": "the error under the best policy",
+    "uniform_error": "the error over all arms alike",
+}
+SHARES = {
+    "policy / uniform": ("policy-pairs", "uniform-pairs"),
+    "pilaf / uniform": ("pilaf", "uniform-pairs"),
+    "weighted / uniform": ("pilaf-weighted", "uniform-pairs"),
+    "pilaf / policy": ("pilaf", "policy-pairs"),
+}
+FIRST, PER_DECADE = 10, 16
+NUM_RESAMPLES = 2000
+CONFIDENCE = 0.95
+NEVER = "never"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The judge, the policies that are wanted, and how many runs there are."""
+
+    arms: int = 10
+    """Arms, whose rewards are drawn anew in every run."""
+    scale: float = 1.0
+    """Standard deviation of rewards, in the judge's unit; the fit knows it."""
+    betas: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0)
+    """Temperatures of the policy; the lower, the fewer arms matter."""
+    comparisons: int = 3000
+    """Comparisons of a run."""
+    at: tuple[int, ...] = (100, 300, 1000)
+    """Comparisons of uniform sampling; its mean error after so many is the error to be reached."""
+    runs: int = 1000
+    """Runs of every sampler and temperature; equal numbers share the rewards."""
+
+    def __post_init__(self):
+        for name, minimum in (("arms", 2), ("comparisons", FIRST), ("runs", 2)):
+            if getattr(self, name) < minimum:
+                raise ValueError(f"{name} must be a whole number of at least {minimum}, got {getattr(self, name)}")
+        if not 0 < self.scale < np.inf:
+            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
+        for name in ("betas", "at"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                raise ValueError(
+                    f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}"
+                )
+        for beta in self.betas:
+            if not 0 < beta < np.inf:
+                raise ValueError(f"betas takes finite numbers above 0, got {beta}")
+        for count in self.at:
+            if not FIRST <= count <= self.comparisons:
+                raise ValueError(f"at takes numbers from {FIRST} to comparisons={self.comparisons}, got {count}")
+
+
+def run(settings: Settings, study: Study) -> None:
+    """Measures every sampler, then writes a table for each error and a figure."""
+    found = {
+        sampler.name: study.compute(sampler.name, lambda sampler=sampler: measure(sampler, settings))
+        for sampler in SAMPLERS
+    }
+    for error in ERRORS:
+        study.table(error, table(found, error, settings), _caption(error, settings))
+    study.figure("preference_sampling", _figure(found, settings))
+
+
+def points(comparisons: int) -> np.ndarray:
+    """After how many comparisons to look, int32, the last at the end."""
+    decades = np.log10(comparisons / FIRST)
+    return np.unique(np.rint(np.geomspace(FIRST, comparisons, round(PER_DECADE * decades) + 1)).astype(np.int32))
+
+
+def measure(sampler: BanditAlgorithm, settings: Settings) -> xarray.Dataset:
+    """Every error of `ERRORS` over comparisons, with the dims `(beta, run, comparison)`."""
+    import xarray
+
+    at = points(settings.comparisons)
+    loop = make_bandit_loop(sampler, DuelingBandit(num_arms=settings.arms), settings.comparisons)
+    params = DuelingParams(scale=settings.scale)
+
+    def one_run(key: jax.Array, beta: jax.Array) -> dict[str, jax.Array]:
+        hparams = dataclasses.replace(sampler.hparams, beta=beta, scale=settings.scale)
+
+        def go_on(run: Any, count: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+            run = loop.advance(run, key, hparams, params, count)
+            return run, errors(run.policy.rewards, run.env.values, beta)
+
+        return jax.lax.scan(go_on, loop.init(key, hparams, params), jnp.diff(at, prepend=0))[1]
+
+    keys = jax.vmap(jax.random.key)(np.arange(settings.runs))
+    betas = np.asarray(settings.betas, np.float32)
+    curves = jax.jit(jax.vmap(jax.vmap(one_run, (0, None)), (None, 0)))(keys, betas)
+    dims = ("beta", "run", "comparison")
+    return xarray.Dataset(
+        {name: (dims, np.asarray(values)) for name, values in curves.items()},
+        coords={"beta": list(settings.betas), "run": np.arange(settings.runs), "comparison": at},
+    )
+
+
+def errors(model: jax.Array, rewards: jax.Array, beta: jax.Array) -> dict[str, jax.Array]:
+    """How far a reward model is from the truth, in three ways that forgive a constant.
+
+    Args:
+      model, rewards: float32 `[K]`, learned and true.
+      beta: of the objective E[reward] - beta KL(pi | uniform), whose optimum is proportional to
+        exp(reward / beta).
+
+    Returns:
+      `uniform_error` and `policy_error`, standard deviations of the difference over all arms alike
+      and under the optimum; `policy_shortfall`, of the policy that the model takes for the optimum:
+      the objective's loss, which is beta KL(that policy | optimum).
+    """
+    best, implied = (jax.nn.log_softmax(each / beta) for each in (rewards, model))
+    difference = model - rewards
+    return {
+        "uniform_error": jnp.std(difference),
+        "policy_error": jnp.sqrt(jnp.sum(jnp.exp(best) * (difference - jnp.sum(jnp.exp(best) * difference)) ** 2)),
+        "policy_shortfall": beta * jnp.sum(jnp.exp(implied) * (implied - best)),
+    }
+
+
+def reached(curves: np.ndarray, at: np.ndarray, target: float) -> np.ndarray:
+    """After how many comparisons curves first come down to a target.
+
+    Args:
+      curves: `[..., points]`, above 0.
+      at: `[points]`, comparisons.
+
+    Returns:
+      `[...]`, between points on a line through logarithms; infinite where the target is never reached.
+    """
+    below = curves <= target
+    after = np.argmax(below, axis=-1)
+    before = np.maximum(after - 1, 0)
+    high, low = (np.log(np.take_along_axis(curves, i[..., None], axis=-1)[..., 0]) for i in (before, after))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(after > 0, (high - np.log(target)) / (high - low), 1.0)
+    found = np.exp(np.log(at[before]) + share * (np.log(at[after]) - np.log(at[before])))
+    return np.where(below.any(axis=-1), found, np.inf)
+
+
+def table(found: dict[str, xarray.Dataset], error: str, settings: Settings) -> pandas.DataFrame:
+    """A row per temperature and target: comparisons of uniform sampling, and shares of one sampler's in another's.
+
+    Intervals are percentiles of bootstraps that draw whole runs, the same of every sampler.
+    """
+    import pandas
+
+    generator = np.random.default_rng(0)
+    share = np.full(settings.runs, 1 / settings.runs)
+    drawn = generator.multinomial(settings.runs, share, size=NUM_RESAMPLES) / settings.runs
+    weights = np.concatenate([share[None], drawn])  # the runs themselves, then their bootstraps
+    base = uniform_pairs().name
+    at = found[base]["comparison"].values
+    rows = []
+    for b, beta in enumerate(settings.betas):
+        curves = {name: weights @ of[error].values[b].astype(np.float64) for name, of in found.items()}
+        for count in settings.at:
+            target = float(np.exp(np.interp(np.log(count), np.log(at), np.log(curves[base][0]))))
+            needs = {name: reached(each, at, target) for name, each in curves.items()}
+            row = {"beta": beta, "error": target, base: _text(needs[base], 0)}
+            for label, (name, other) in SHARES.items():
+                # Where the other arrives too late it is taken to arrive at the end: the share is at most that.
+                row[label] = _text(needs[name] / np.minimum(needs[other], settings.comparisons), 2)
+            rows.append(row)
+    return pandas.DataFrame(rows)
+
+
+def _text(values: np.ndarray, decimals: int) -> str:
+    """The first of the values, and the interval of the others."""
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = np.percentile(values[1:], [tail, 100 - tail], method="nearest")
+    value, low, high = (f"{each:.{decimals}f}" if np.isfinite(each) else NEVER for each in (values[0], low, high))
+    return f"{value} [{low}, {high}]"
+
+
+def _caption(error: str, settings: Settings) -> str:
+    counts = ", ".join(map(str, settings.at))
+    return (
+        f"A judge of Bradley and Terry compares {settings.arms} arms with normal rewards of standard deviation "
+        f"{settings.scale:g}; {settings.runs} runs. Comparisons until {ERRORS[error]}, averaged over runs, is what it "
+        f"is after {counts} comparisons of uniform pairs: for these in number, then as shares of one sampler's in "
+        f"another's, so that below 1 is fewer; {NEVER}: not within {settings.comparisons}. Intervals at "
+        f"{CONFIDENCE:.0%} from bootstraps over runs, which share their rewards. The policy is proportional to "
+        "exp(reward / beta)."
+    )
+
+
+def _figure(found: dict[str, xarray.Dataset], settings: Settings) -> matplotlib.figure.Figure:
+    """A row for each error, a column for each temperature: means over runs, with bands of two standard errors."""
+    from matplotlib.figure import Figure
+
+    from jaxrl.plotting_style import finish, style
+
+    columns = len(settings.betas)
+    figure = Figure(figsize=(2.7 * columns + 1.2, 7.4), layout="constrained")
+    axes = figure.subplots(len(ERRORS), columns, squeeze=False, sharex=True)
+    for row, error in enumerate(ERRORS):
+        for column, beta in enumerate(settings.betas):
+            ax = axes[row, column]
+            for i, (name, of) in enumerate(found.items()):
+                values = of[error].values[column].astype(np.float64)
+                middle, width = values.mean(axis=0), 2 * values.std(axis=0, ddof=1) / np.sqrt(len(values))
+                look, at = style(i), of["comparison"].values
+                ax.plot(at, middle, label=name, **look)
+                low = np.maximum(middle - width, 0.2 * middle)  # a logarithm has no place for less than 0
+                ax.fill_between(at, low, middle + width, color=look["color"], alpha=0.2, linewidth=0)
+            ax.set_xscale("log")
+            ax.set_yscale("log")
+            finish(ax, None, None)
+            ax.get_legend().remove()
+            if row == 0:
+                ax.set_title(f"beta {beta:g}")
+            if row == len(ERRORS) - 1:
+                ax.set_xlabel("comparisons")
+        axes[row, 0].set_ylabel(error.replace("_", " "))
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside right upper")
+    return figure
+
+
+EXPERIMENT = Experiment(
+    "preference-sampling",
+    "Comparisons until a reward model is good enough: PILAF's pairs, the policy's own, and uniform ones.",
+    Settings,
+    run,
+)
