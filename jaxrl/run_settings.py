@@ -83,6 +83,8 @@ def _with_env_values(node: Any, rest: str, values: np.ndarray, path: str, env_na
         hint = near(path, [parent + field for field in known])
         raise ValueError(f"env.{path} is no parameter of {env_name}{hint}")
     default = getattr(node, name)
+    if default is None:
+        raise ValueError(f"env.{path} is not set in {env_name}; give it a value in env_params before it is swept")
     if dataclasses.is_dataclass(default):
         if not rest:
             parts = " or ".join(f"env.{path}.{field}" for field in default.__dataclass_fields__)

@@ -126,6 +126,8 @@ def test_equal_seeds_meet_the_same_instance_and_the_same_chances_in_every_settin
     first = result.metrics["reward"].isel(env_step=0)  # the first pull is of the first arm in every setting
     assert np.array_equal(first[0], first[1])
     assert result.table("regret").to_pandas().shape[0] == 4
+    with pytest.raises(ValueError, match=r"^env\.means is not set in bandit/bernoulli; give it a value in env_params"):
+        run(hparams=jaxrl.grid(policy.hparams, {"env.means": [0.1, 0.2]}))
     with pytest.raises(ValueError, match="no hyper-parameter 'explore'"):
         jaxrl.grid(policy.hparams, {"explore": [1.0]})
 
@@ -197,3 +199,14 @@ def test_what_is_no_bandit_and_no_policy_is_refused() -> None:
         jaxrl.run_bandit("ucb1", ENV, steps=1)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"There is no bandit policy 'ucb'; did you mean"):
         jaxrl.bandits.policy("ucb")
+
+
+def test_ppo_learns_a_bandit_as_it_does_any_environment() -> None:
+    """Three arms that pay 0.1, 0.9 and 0.1: pulled at random they regret 0.53 a pull."""
+    env = envs.make("bandit/bernoulli", means=(0.1, 0.9, 0.1))
+    algo = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=8, num_steps=50, hidden=(16,)))
+    result = jaxrl.train(
+        algo, algo.hparams.replace(lr=1e-2), seeds=2, env_steps=8_000, evals=1, eval_episodes=8, progress=False
+    )
+    assert np.all(result.metrics["optimal"] > 0.95)
+    assert np.all(result.metrics["regret"] < 0.05 * 0.8 * 100)  # over an episode of 100 pulls

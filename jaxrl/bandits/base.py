@@ -55,8 +55,8 @@ class BanditAlgorithm(NamedTuple):
       init: `(key, task, params, hparams) -> State`, before the first pull; `task` is static,
         `params` are the bandit's, a restless bandit's with the instance in them.
       choose: `(key, State, View, hparams) -> action`, int32 `[]`, or as the bandit takes it.
-      update: `(key, State, View, action, reward, hparams) -> State`, after a pull; the view is
-        that of before it. Called for each reward that arrives; with a delay the view is one of later.
+      update: `(State, View, action, reward, hparams) -> State`, after a pull; the view is that
+        of before it. Called for each reward that arrives; with a delay the view is one of later.
       recommend: `(State, hparams) -> arm`, int32 `[]`, the arm that it takes for the best.
       check: `(task) -> None`, raises ValueError with one sentence for a bandit that it cannot serve.
       measure: `(State) -> {name: []}`, what it says of itself at each checkpoint, as metrics.
