@@ -118,7 +118,7 @@ def speed(ask: Ask, rounds: int, sizes: tuple[int, ...], arms: tuple[int, ...]) 
     cores = num_cores()
     print(f"\nMillions of pulls a second, best of {rounds}, {cores} cores:")
     print(
-        "  policy     arms      runs   steps      ours  compile s     NumPy  ours/NumPy      peer  ours/peer  of all cores"
+        "  policy     arms      runs   steps      ours  compile s     NumPy  ours/NumPy      peer  ours/peer  all cores"
     )
     for name, (build, library, work, peer_steps) in SPEED.items():
         for num_arms in arms:
