@@ -1,6 +1,7 @@
 """Bandit policies, one family a file, and the runner that measures their regret."""
 
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
+from jaxrl.bandits.comparing import bounds_of, regret_table
 from jaxrl.bandits.dueling import DoubleThompsonHParams, double_thompson
 from jaxrl.bandits.exponential import Exp3HParams, Exp3IXHParams, Exp3SHParams, exp3, exp3_ix, exp3_s
 from jaxrl.bandits.identification import (
@@ -35,6 +36,7 @@ __all__ = [
     "TsallisINFHParams",
     "UCB1HParams",
     "View",
+    "bounds_of",
     "double_thompson",
     "exp3",
     "exp3_ix",
@@ -46,6 +48,7 @@ __all__ = [
     "pilaf_weighted",
     "policy",
     "policy_pairs",
+    "regret_table",
     "run_bandit",
     "sequential_halving",
     "successive_elimination",
