@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.stats
 from matplotlib.figure import Figure
 from PIL import Image
@@ -16,6 +17,7 @@ from envs.bandits.contextual import LinearBandit
 from envs.bandits.gaussian import GaussianBandit
 from jaxrl import plotting
 from jaxrl.bandits.comparing import bounds_of, lines_of, mean_interval, regret_table
+from jaxrl.bandits.prior_bounds import lai
 from jaxrl.results import Result, metrics_dataset
 
 STEPS = (10, 100, 1_000)
@@ -149,6 +151,27 @@ def test_the_bounds_of_gaussian_arms_know_their_noise():
     (lai_robbins,) = bounds_of(env, params).values()
     assert lai_robbins(np.array([math.e])) == pytest.approx(2 * 9)  # 2 sigma^2 / gap
     assert bounds_of(env, dataclasses.replace(params, sigma=0.0)) == {}
+
+
+def test_the_bound_over_a_uniform_prior_is_its_closed_form():
+    for num_arms in (2, 3, 10, 100):
+        assert lai(num_arms) == pytest.approx((num_arms - 1) / (2 * num_arms + 2), rel=1e-6)
+    over_prior, _ = bounds_of(BernoulliBandit(num_arms=10)).values()
+    assert over_prior(np.array([math.e**3])) == pytest.approx(9 * 9 / 22)
+
+
+def test_the_bound_over_a_prior_is_the_integral_of_the_densities_of_two_arms():
+    """Half the sum over arms of the density that an arm is exactly as good as the best of the others, by variances."""
+    prior: Any = scipy.stats.beta(2, 3)
+    both = scipy.integrate.quad(lambda mean: mean * (1 - mean) * prior.pdf(mean) ** 2, 0, 1)[0]
+    assert lai(2, 2, 3) == pytest.approx(both, rel=1e-6)
+    assert lai(3, 0.5, 0.5) > 0
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [((1,), "num_arms must be at least 2"), ((2, 0.0), "above 0")])
+def test_the_bound_over_a_prior_takes_two_arms_and_a_prior(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        lai(*arguments)
 
 
 def test_where_no_bound_is_known_none_is_drawn():

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import scipy.stats
 
 from jaxrl.bandits.lower_bounds import lai_robbins, minimax
+from jaxrl.bandits.prior_bounds import lai
 from jaxrl.statistics import Interval
 from jaxrl.tables import Table
 
@@ -159,8 +160,9 @@ def bounds_of(env: Bandit, env_params: Any = None) -> dict[str, Callable[[np.nda
 
     Returns:
       `{label: function of the numbers of pulls}`: the line that the regret on a given instance of
-      known rewards cannot be below for long (Lai and Robbins), and for rewards in [0, 1] the regret
-      that every policy has on some instance (minimax). Empty where neither holds.
+      known rewards cannot be below for long (Lai and Robbins), or, of Bernoulli arms, that of its
+      mean over the prior (Lai), and the regret that every policy has on some instance (minimax).
+      Empty where none is known.
     """
     family = FAMILIES.get(env.name)
     if family is None:
@@ -172,6 +174,9 @@ def bounds_of(env: Bandit, env_params: Any = None) -> dict[str, Callable[[np.nda
         slope = float(lai_robbins(params.means, family, sigma)) if sigma > 0 else 0.0
         if slope > 0:
             found["Lai-Robbins, for many pulls"] = lambda steps: slope * np.log(steps)
+    elif family == "bernoulli":
+        over_prior = lai(env.num_arms, float(params.alpha), float(params.beta))
+        found["Lai, mean over the prior, for many pulls"] = lambda steps: over_prior * np.log(steps) ** 2
     if family == "bernoulli":
         found["minimax, on some instance"] = lambda steps: minimax(env.num_arms, steps)
     return found

@@ -1,0 +1,43 @@
+"""How much regret no policy can avoid in the mean over a prior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import scipy.integrate
+import scipy.stats
+
+__all__ = ["lai"]
+
+
+def lai(num_arms: int, alpha: float = 1.0, beta: float = 1.0) -> float:
+    """The slope of Bernoulli arms' regret in (ln T)^2, in the mean over a prior, that no policy is below for large T.
+
+    The slope of Lai and Robbins on given instances has no mean over a prior, as arms come
+    arbitrarily close to each other; such arms cost little within T pulls, and what is left is
+    this. Thompson sampling that believes in the prior attains it.
+
+    Args:
+      num_arms: K.
+      alpha, beta: of the Beta prior of every mean, each above 0.
+
+    Returns:
+      K / 2 times the mean, over the best m of the K - 1 other arms, of m (1 - m) times the
+      prior's density at m; (K - 1) / (2 K + 2) under the uniform prior.
+
+    Raises:
+      ValueError: fewer than two arms, or a prior that is none.
+
+    Source: Lai (1987), theorem 3.
+    """
+    if num_arms < 2:
+        raise ValueError(f"num_arms must be at least 2, got {num_arms}")
+    if not (alpha > 0 and beta > 0):
+        raise ValueError(f"alpha and beta must be above 0, got {alpha} and {beta}")
+    prior: Any = scipy.stats.beta(alpha, beta)
+
+    def cost(share: float) -> float:
+        mean = prior.ppf(share)
+        return mean * (1 - mean) * prior.pdf(mean) * (num_arms - 1) * share ** (num_arms - 2)
+
+    return num_arms / 2 * scipy.integrate.quad(cost, 0, 1)[0]
