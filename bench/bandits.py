@@ -44,10 +44,10 @@ from envs.bandits.bernoulli import BernoulliBandit
 from envs.bandits.contextual import LinearBandit
 from jaxrl.bandits.base import BanditAlgorithm
 from jaxrl.bandits.beta import beta
-from jaxrl.bandits.kl_ucb import kl_ucb
+from jaxrl.bandits.divergence import kl_ucb
 from jaxrl.bandits.linear import lin_ucb
 from jaxrl.bandits.running import run_bandit
-from jaxrl.bandits.thompson import thompson
+from jaxrl.bandits.thompson_sampling import thompson
 from jaxrl.bandits.ucb import moss, ucb1, ucb_v
 
 ROOT = Path(__file__).resolve().parents[1]

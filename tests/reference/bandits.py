@@ -6,7 +6,7 @@ Each takes the rewards `[T, K]` that every arm would pay at every pull, and retu
 import math
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 
 def play(table, index):
@@ -85,6 +85,29 @@ def bayes_ucb(table, log_power, alpha, beta):
         losses[action] += 1 - table[time, action]
         actions.append(action)
     return actions
+
+
+def log_odds_mode(pulls, sums, mean, scale):
+    """The most probable log-odds after so many rewards of 0 and 1, under a normal prior."""
+    return root(lambda x: pulls * special.expit(x) + (x - mean) / scale**2 - sums, -60, 60)
+
+
+def greedy(table):
+    return play(table, lambda time, seen: np.mean(seen))
+
+
+def gradient(pulls, sums, step, baseline):
+    """Preferences after so many pulls of each arm, in turn, that paid so much together."""
+    preference, rewards = np.zeros(len(pulls)), []
+    for arm, (count, total) in enumerate(zip(pulls, sums, strict=True)):
+        for _ in range(count):
+            reward = total / count
+            surplus = reward - baseline * (np.mean(rewards) if rewards else reward)
+            chances = np.exp(preference) / np.exp(preference).sum()
+            for other in range(len(pulls)):
+                preference[other] += step * surplus * ((other == arm) - chances[other])
+            rewards.append(reward)
+    return preference
 
 
 def explore_then_commit(table, pulls_per_arm):
