@@ -25,7 +25,7 @@ from jaxrl.run_directory import claim_directory
 
 PREFIX = "bandit/"
 PICTURE = "regret.png"
-DEFAULTS = {"--env": "bernoulli", "--policies": "ucb1"}
+DEFAULTS = {"--env": "bernoulli", "--policies": "ucb1,thompson,kl-ucb"}
 
 
 def run_bandit_command(args: Sequence[str]) -> int:
