@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import jaxrl
-from jaxrl import cli, command_experiment, command_parsing, command_train, command_values, presets
+from jaxrl import cli, command_bandit, command_experiment, command_parsing, command_train, command_values, presets
 from jaxrl.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parent.parent
@@ -56,6 +56,8 @@ def test_commands_parse(command: str):
         environment = environment.replace("mymodule:MyEnv", "cartpole")
         parsed, defaults = command_train._parse_options(algorithm, environment, options, "jaxrl train")
         command_values.split("hparams", parsed.hparams, defaults.hparams)
+    elif name == "bandit":
+        command_bandit.parse_bandit_options(args)
     elif name == "experiment":
         if args:
             command_experiment.parse_options(EXPERIMENTS[args[0]], args[1:])
