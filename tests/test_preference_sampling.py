@@ -41,11 +41,11 @@ def test_errors_are_those_of_the_definitions_and_forgive_a_constant(beta: float)
         )
 
 
-def test_comparisons_are_counted_where_a_curve_first_comes_down() -> None:
+def test_comparisons_are_counted_where_a_curve_comes_down_to_stay() -> None:
     at = np.array([10, 100, 1000, 10_000])
-    curves = np.array([[1.0, 0.1, 0.01, 0.001], [1.0, 0.2, 0.3, 0.05], [1.0, 1.0, 1.0, 0.3], [0.05, 1.0, 1.0, 1.0]])
+    curves = np.array([[1.0, 0.1, 0.01, 0.001], [0.05, 0.05, 0.3, 0.05], [0.05, 1.0, 0.05, 0.3], [0.05, 0.1, 0.1, 0.1]])
     found = preference_sampling.reached(curves, at, 0.1)
-    # On lines through logarithms; the last curve is below from the beginning, the third never comes down.
+    # On lines through logarithms; the third curve is above at the end, the last one never.
     share = np.log(0.3 / 0.1) / np.log(0.3 / 0.05)
     np.testing.assert_allclose(found, [100, 1000 * 10**share, np.inf, 10], rtol=1e-12)
     np.testing.assert_allclose(preference_sampling.reached(curves[0], at, 10**-1.5), 10**2.5, rtol=1e-12)

@@ -142,23 +142,24 @@ def errors(model: jax.Array, rewards: jax.Array, beta: jax.Array) -> dict[str, j
 
 
 def reached(curves: np.ndarray, at: np.ndarray, target: float) -> np.ndarray:
-    """After how many comparisons curves first come down to a target.
+    """After how many comparisons curves come down to a target and stay there.
 
     Args:
       curves: `[..., points]`, above 0.
       at: `[points]`, comparisons.
 
     Returns:
-      `[...]`, between points on a line through logarithms; infinite where the target is never reached.
+      `[...]`, between points on a line through logarithms; the first point where a curve never
+      exceeds the target, infinite where it does at the end.
     """
-    below = curves <= target
-    after = np.argmax(below, axis=-1)
-    before = np.maximum(after - 1, 0)
+    above = curves > target
+    before = curves.shape[-1] - 1 - np.argmax(above[..., ::-1], axis=-1)  # the last point above
+    after = np.minimum(before + 1, curves.shape[-1] - 1)
     high, low = (np.log(np.take_along_axis(curves, i[..., None], axis=-1)[..., 0]) for i in (before, after))
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(after > 0, (high - np.log(target)) / (high - low), 1.0)
-    found = np.exp(np.log(at[before]) + share * (np.log(at[after]) - np.log(at[before])))
-    return np.where(below.any(axis=-1), found, np.inf)
+        share = (high - np.log(target)) / (high - low)  # of no account where before is the end
+        found = np.exp(np.log(at[before]) + share * (np.log(at[after]) - np.log(at[before])))
+    return np.where(above[..., -1], np.inf, np.where(above.any(axis=-1), found, at[0]))
 
 
 def table(found: dict[str, xarray.Dataset], error: str, settings: Settings) -> pandas.DataFrame:
@@ -200,9 +201,9 @@ def _caption(error: str, settings: Settings) -> str:
     counts = ", ".join(map(str, settings.at))
     return (
         f"A judge of Bradley and Terry compares {settings.arms} arms with normal rewards of standard deviation "
-        f"{settings.scale:g}; {settings.runs} runs. Comparisons until {ERRORS[error]}, averaged over runs, is what it "
-        f"is after {counts} comparisons of uniform pairs: for these in number, then as shares of one sampler's in "
-        f"another's, so that below 1 is fewer; {NEVER}: not within {settings.comparisons}. Intervals at "
+        f"{settings.scale:g}; {settings.runs} runs. Comparisons until {ERRORS[error]}, averaged over runs, stays below "
+        f"what it is after {counts} comparisons of uniform pairs: for these in number, then as shares of one sampler's "
+        f"in another's, so that below 1 is fewer; {NEVER}: not within {settings.comparisons}. Intervals at "
         f"{CONFIDENCE:.0%} from bootstraps over runs, which share their rewards. The policy is proportional to "
         "exp(reward / beta)."
     )
