@@ -64,7 +64,7 @@ class InterventionBandit(CoupledBandit):
 
     def __post_init__(self) -> None:
         if self.reach is not None:
-            _check_table("reach", self.reach)
+            object.__setattr__(self, "reach", _table("reach", self.reach))
             object.__setattr__(self, "num_arms", len(self.reach[0]))
             if not all(map(any, self.reach)):
                 raise ValueError(f"reach must give an arm to every intervention, got {self.reach}")
@@ -122,7 +122,7 @@ class MatchingBandit(CoupledBandit):
 
     def __post_init__(self) -> None:
         if self.edges is not None:
-            _check_table("edges", self.edges)
+            object.__setattr__(self, "edges", _table("edges", self.edges))
             object.__setattr__(self, "num_workers", len(self.edges))
             object.__setattr__(self, "num_arms", len(self.edges[0]))
         super().__post_init__()
@@ -236,7 +236,7 @@ class PathBandit(CoupledBandit):
 
     def __post_init__(self) -> None:
         if self.neighbours is not None:
-            _check_table("neighbours", self.neighbours)
+            object.__setattr__(self, "neighbours", _table("neighbours", self.neighbours))
             object.__setattr__(self, "num_arms", len(self.neighbours))
             table = np.asarray(self.neighbours)
             if table.shape[0] != table.shape[1] or np.any(table != table.T):
@@ -279,10 +279,12 @@ def _workers(given: jax.Array) -> jax.Array:
     return jnp.sum(given * jnp.arange(1, given.shape[0] + 1)[:, None], axis=0).astype(jnp.int32)
 
 
-def _check_table(name: str, table: Sequence[Sequence[int]]) -> None:
+def _table(name: str, table: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Rows of zeros and ones as tuples."""
     same = len({len(row) for row in table}) == 1
     if not same or any(entry not in (0, 1) for row in table for entry in row):
         raise ValueError(f"{name} must be rows of zeros and ones, all of one length, got {table}")
+    return _rows(np.asarray(table))
 
 
 def _rows(table: np.ndarray) -> tuple[tuple[int, ...], ...]:

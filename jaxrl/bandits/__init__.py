@@ -17,6 +17,16 @@ from jaxrl.bandits.identification import (
     top_two_transportation,
 )
 from jaxrl.bandits.linear import LinTSHParams, LinUCBHParams, LogisticTSHParams, lin_ts, lin_ucb, logistic_ts
+from jaxrl.bandits.planning import (
+    MyopicHParams,
+    PlanningHParams,
+    exact_planning,
+    myopic,
+    plan,
+    policy_table,
+    policy_values,
+    start_value,
+)
 from jaxrl.bandits.preferences import PreferencesHParams, pilaf, pilaf_weighted, policy_pairs, uniform_pairs
 from jaxrl.bandits.quantiles import BayesUCBHParams, bayes_ucb, beta_upper_quantile
 from jaxrl.bandits.registry import POLICIES, policy
@@ -31,6 +41,7 @@ from jaxrl.bandits.thompson_sampling import (
 )
 from jaxrl.bandits.tsallis import TsallisINFHParams, tsallis_inf
 from jaxrl.bandits.ucb import MOSSHParams, UCB1HParams, UCBVHParams, moss, ucb1, ucb_v
+from jaxrl.bandits.whittle_index import WhittleHParams, require_indexable, whittle, whittle_indices
 from jaxrl.bandits.windowed import (
     DiscountedThompsonHParams,
     DiscountedUCBHParams,
@@ -62,6 +73,8 @@ __all__ = [
     "LinUCBHParams",
     "LogisticTSHParams",
     "MOSSHParams",
+    "MyopicHParams",
+    "PlanningHParams",
     "PreferencesHParams",
     "SlidingWindowThompsonHParams",
     "SlidingWindowUCBHParams",
@@ -74,6 +87,7 @@ __all__ = [
     "UCB1HParams",
     "UCBVHParams",
     "View",
+    "WhittleHParams",
     "bayes_ucb",
     "beta_upper_quantile",
     "bounds",
@@ -82,6 +96,7 @@ __all__ = [
     "discounted_ucb",
     "double_thompson",
     "epsilon_greedy",
+    "exact_planning",
     "exp3",
     "exp3_ix",
     "exp3_s",
@@ -93,16 +108,22 @@ __all__ = [
     "lin_ucb",
     "logistic_ts",
     "moss",
+    "myopic",
     "pilaf",
     "pilaf_weighted",
+    "plan",
     "policy",
     "policy_pairs",
+    "policy_table",
+    "policy_values",
     "regret_table",
+    "require_indexable",
     "run_bandit",
     "sequential_halving",
     "sliding_window_thompson",
     "sliding_window_ucb",
     "softmax",
+    "start_value",
     "successive_elimination",
     "thompson",
     "thompson_gaussian",
@@ -113,4 +134,6 @@ __all__ = [
     "ucb1",
     "ucb_v",
     "uniform_pairs",
+    "whittle",
+    "whittle_indices",
 ]

@@ -47,6 +47,11 @@ BANDITS_SLOW = [
         "adaptive-adversary",
         "sleeping",
         "delayed",
+        "gilbert-elliott",
+        "coupled-interventions",
+        "coupled-capacity",
+        "coupled-path",
+        "coupled-matching",
     )
 ]
 

@@ -1,0 +1,318 @@
+"""Exact plans for small bandits of Markov chains, by all joint actions in all joint states, and the myopic policy."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.bandits.markov import Arms, MarkovBandit
+from jaxrl.algorithms.base import Range, check_range
+from jaxrl.bandits.base import BanditAlgorithm, Task, View
+from jaxrl.bandits.whittle_index import BUDGETED, highest
+
+__all__ = [
+    "JOINT_ACTIONS",
+    "JOINT_PAIRS",
+    "JOINT_STATES",
+    "MyopicHParams",
+    "Plan",
+    "PlanningHParams",
+    "exact_planning",
+    "joint_states",
+    "myopic",
+    "plan",
+    "policy_table",
+    "policy_values",
+    "start_value",
+]
+
+JOINT_ACTIONS = 4096  # that are enumerated at most
+JOINT_PAIRS = 2**22  # of joint states and joint actions
+JOINT_STATES = 4096  # where a policy is evaluated, which takes a matrix of them
+PRECISION = 1e-6  # at which iteration ends, of the greatest value
+ITERATIONS = 100_000
+
+
+class Plan(NamedTuple):
+    """Attributes:
+    values: float32 `[X]`, the discounted sum of rewards from each joint state.
+    actions: int32 `[X, M]`, a best action in it.
+    """
+
+    values: jax.Array
+    actions: jax.Array
+
+
+@struct.dataclass
+class PlanningHParams:
+    """Attributes:
+    gamma: the discount of the sum of rewards that is planned for, in [0, 1).
+    """
+
+    gamma: float = 0.95
+
+    def __post_init__(self) -> None:
+        check_range("gamma", self.gamma, Range(0, 1, "[)"))
+
+
+@struct.dataclass
+class MyopicHParams:
+    """None."""
+
+
+class Choices(NamedTuple):
+    """The joint actions that differ in what they do to the arms.
+
+    Attributes:
+      actions: int32 `[J, M]`.
+      touched: int32 `[J, N]`, what each does to each arm.
+    """
+
+    actions: np.ndarray
+    touched: np.ndarray
+
+
+def plan(env: MarkovBandit, params: Any, gamma: Any) -> Plan:
+    """The best policy of a small bandit under discounted rewards, by value iteration over joint states.
+
+    Args:
+      env: static; S^N joint states times joint actions are at most `JOINT_PAIRS`.
+      params: the bandit's, with the instance in `params.arms`, traced.
+      gamma: in [0, 1), traced.
+
+    Returns:
+      The plan; joint states are in the order of `joint_states`. In float32 its values are good to
+      1e-6 / (1 - gamma) of the greatest.
+
+    Raises:
+      ValueError: too large, no instance, or gamma outside [0, 1) where it is known.
+
+    Source: Puterman (1994), section 6.6.3, for the bounds that end the iteration.
+    """
+    check_range("gamma", gamma, Range(0, 1, "[)"))
+    arms = _arms(env, params)
+    choices = _choices(env)
+    num_states = joint_size(env)
+    if num_states * len(choices.actions) > JOINT_PAIRS:
+        raise ValueError(
+            f"{env.name} has {num_states:,} joint states and {len(choices.actions):,} joint actions; exact planning "
+            f"takes at most {JOINT_PAIRS:,} pairs of them, so make it smaller or take another policy"
+        )
+    laws, rewards = jax.vmap(functools.partial(_under, arms))(jnp.asarray(choices.touched))
+
+    def worth(values: jax.Array) -> jax.Array:
+        return rewards + gamma * jax.vmap(_ahead, (0, None))(laws, values)
+
+    values = _iterate(lambda values: jnp.max(worth(values), axis=0), num_states, gamma)
+    best = jnp.argmax(worth(values), axis=0)
+    return Plan(values, jnp.asarray(choices.actions)[best])
+
+
+def policy_values(env: MarkovBandit, params: Any, actions: jax.Array, gamma: Any) -> jax.Array:
+    """The exact discounted sum of rewards of a policy that looks at the arms' states alone.
+
+    Args:
+      env: static, of at most `JOINT_STATES` joint states.
+      params: the bandit's, with the instance in `params.arms`, traced.
+      actions: int32 `[X, M]`, the policy's in each joint state; see `policy_table`.
+      gamma: in [0, 1), traced.
+
+    Returns:
+      float32 `[X]`, from each joint state.
+
+    Raises:
+      ValueError: too large, no instance, or gamma outside [0, 1) where it is known.
+    """
+    check_range("gamma", gamma, Range(0, 1, "[)"))
+    arms, states = _arms(env, params), joint_states(env)
+    if len(states) > JOINT_STATES:
+        raise ValueError(f"{env.name} has {len(states):,} joint states; an exact value takes at most {JOINT_STATES:,}")
+    each = np.arange(env.num_arms)
+
+    def moves(at: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+        touched = env.touched(action)
+        rows = arms.transitions[each, touched, at]
+        return functools.reduce(lambda joint, row: jnp.ravel(joint[:, None] * row), rows), jnp.sum(
+            arms.expected[each, touched, at]
+        )
+
+    law, rewards = jax.vmap(moves)(jnp.asarray(states), actions)
+    return _iterate(lambda values: rewards + gamma * jnp.matmul(law, values, precision="highest"), len(states), gamma)
+
+
+def policy_table(policy: BanditAlgorithm, env: MarkovBandit, params: Any, hparams: Any = None) -> jax.Array:
+    """What a policy that does not learn does in each joint state: int32 `[X, M]`.
+
+    Args:
+      policy: such as `whittle()`, `myopic()` or `exact_planning()`.
+      env: static.
+      params: the bandit's, with the instance in `params.arms`, traced.
+      hparams: of the policy, its defaults if None, traced.
+    """
+    _arms(env, params)
+    task = Task(env.num_arms, 0, env)
+    policy.check(task)
+    hparams = policy.hparams if hparams is None else hparams
+    key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
+    state = policy.init(key, task, params, hparams)
+
+    def choose(states: jax.Array) -> jax.Array:
+        return policy.choose(key, state, View(zero, zero, None, states, params), hparams)
+
+    return jax.vmap(choose)(jnp.asarray(joint_states(env)))
+
+
+def start_value(env: MarkovBandit, params: Any, values: jax.Array) -> jax.Array:
+    """The mean of values `[X]` of joint states over where arms start: float32 `[]`."""
+    start = _arms(env, params).start
+    return jnp.sum(functools.reduce(lambda joint, row: jnp.ravel(joint[:, None] * row), start) * values)
+
+
+def joint_size(env: MarkovBandit) -> int:
+    """X, the number of joint states."""
+    return env.num_states**env.num_arms
+
+
+def joint_states(env: MarkovBandit) -> np.ndarray:
+    """All joint states, int32 `[X, N]`, the last arm's varying fastest."""
+    return np.indices((env.num_states,) * env.num_arms).reshape(env.num_arms, -1).T.astype(np.int32)
+
+
+@functools.cache
+def exact_planning() -> BanditAlgorithm:
+    """The best policy there is for small bandits of Markov chains, of which the instance is known.
+
+    Plans before the first step, see `plan`, and looks actions up.
+    """
+
+    def init(key: jax.Array, task: Task, params: Any, hparams: PlanningHParams) -> tuple[jax.Array, jax.Array]:
+        del key
+        # The weight of each arm's state in the number of a joint state.
+        places = task.env.num_states ** np.arange(task.num_arms - 1, -1, -1)
+        return plan(task.env, params, hparams.gamma).actions, jnp.asarray(places, jnp.int32)
+
+    def choose(key: jax.Array, state: tuple[jax.Array, jax.Array], view: View, hparams: Any) -> jax.Array:
+        del key, hparams
+        actions, places = state
+        return actions[jnp.sum(places * view.context)]
+
+    def check(task: Task) -> None:
+        _check("exact-planning", task)
+        size, count = joint_size(task.env), len(_choices(task.env).actions)
+        if size * count > JOINT_PAIRS:
+            raise ValueError(
+                f"exact-planning takes at most {JOINT_PAIRS:,} pairs of joint states and joint actions; "
+                f"{task.env.name} has {size:,} states and {count:,} actions"
+            )
+
+    return BanditAlgorithm("exact-planning", PlanningHParams(), init, choose, _stay, _first_arm, check)
+
+
+@functools.cache
+def myopic() -> BanditAlgorithm:
+    """The action of the highest expected reward at this very step, whatever comes after; the instance is known.
+
+    With a budget these are the arms that gain most by being pulled; otherwise all joint actions are
+    compared, so for those of few numbers. Ties go to the first.
+    """
+
+    def init(key: jax.Array, task: Task, params: Any, hparams: Any) -> tuple[jax.Array, Any]:
+        del key, hparams
+        if isinstance(task.env, BUDGETED):
+            return params.arms.expected, jnp.int32(task.env.budget)
+        choices = _choices(task.env)
+        return params.arms.expected, (jnp.asarray(choices.actions), jnp.asarray(choices.touched))
+
+    def choose(key: jax.Array, state: tuple[jax.Array, Any], view: View, hparams: Any) -> jax.Array:
+        del key, hparams
+        expected, choices = state
+        each = jnp.arange(expected.shape[0])
+        if not isinstance(choices, tuple):
+            return highest(expected[each, 1, view.context] - expected[each, 0, view.context], choices)
+        actions, touched = choices
+        return actions[jnp.argmax(jnp.sum(expected[each, touched, view.context], axis=-1))]
+
+    def check(task: Task) -> None:
+        _check("myopic", task)
+        if not isinstance(task.env, BUDGETED):
+            _choices(task.env)
+
+    return BanditAlgorithm("myopic", MyopicHParams(), init, choose, _stay, _first_arm, check)
+
+
+def _stay(state: Any, view: View, action: Any, reward: Any, hparams: Any) -> Any:
+    del view, action, reward, hparams
+    return state
+
+
+def _first_arm(state: Any, hparams: Any) -> jax.Array:
+    del state, hparams
+    return jnp.zeros((), jnp.int32)
+
+
+def _check(name: str, task: Task) -> None:
+    if not isinstance(task.env, MarkovBandit):
+        raise ValueError(f"{name} takes a bandit of Markov chains, such as bandit/restless, got {task.env.name}")
+
+
+def _arms(env: MarkovBandit, params: Any) -> Arms:
+    if params.arms is None:
+        raise ValueError(f"params.arms is None; planning takes the instance, as env.known(state, params) of {env.name}")
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params.arms)
+
+
+@functools.cache
+def _choices(env: MarkovBandit) -> Choices:
+    """Every way to touch the arms, and the first action that does it."""
+    count = math.prod(env.branches)
+    if count > JOINT_ACTIONS:
+        raise ValueError(f"{env.name} has {count:,} joint actions; at most {JOINT_ACTIONS:,} are enumerated")
+    actions = np.indices(env.branches).reshape(len(env.branches), -1).T.astype(np.int32)
+    with jax.ensure_compile_time_eval():
+        touched = np.asarray(jax.vmap(env.touched)(jnp.asarray(actions)))
+    different = np.sort(np.unique(touched, axis=0, return_index=True)[1])
+    return Choices(actions[different], touched[different].astype(np.int32))
+
+
+def _under(arms: Arms, touched: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """What touching does: each arm's law `[N, S, S]`, and the expected reward in each joint state `[X]`."""
+    each = jnp.arange(touched.shape[0])
+    rewards = functools.reduce(lambda joint, row: jnp.ravel(joint[:, None] + row), arms.expected[each, touched])
+    return arms.transitions[each, touched], rewards
+
+
+def _ahead(law: jax.Array, values: jax.Array) -> jax.Array:
+    """The expected values `[X]` of the next joint state, arms moving by their laws `[N, S, S]`, one after another."""
+    num_states = law.shape[-1]
+    for arm_law in law:
+        # The first axis is the arm's; it goes last, so that after all arms they are in order again.
+        values = jnp.ravel(jnp.matmul(arm_law, values.reshape(num_states, -1), precision="highest").T)
+    return values
+
+
+def _iterate(backup: Any, num_states: int, gamma: Any) -> jax.Array:
+    """The fixed point `[X]` of a backup that discounts by gamma.
+
+    Ends when all values change by nearly the same, and adds what that change amounts to for ever.
+    """
+
+    def unfinished(carry: tuple[Any, Any, Any]) -> jax.Array:
+        values, change, count = carry
+        spread = jnp.max(change) - jnp.min(change)
+        return (spread > PRECISION * jnp.max(jnp.abs(values))) & (count < ITERATIONS)
+
+    def again(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        values, _, count = carry
+        after = backup(values)
+        return after, after - values, count + 1
+
+    zero = jnp.zeros(num_states)
+    first = backup(zero)
+    values, change, _ = jax.lax.while_loop(unfinished, again, (first, first, jnp.zeros((), jnp.int32)))
+    return values + gamma / (1 - gamma) * (jnp.max(change) + jnp.min(change)) / 2
