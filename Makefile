@@ -35,12 +35,15 @@ test: $(call stamp,test)  ## the fast tests
 test-all: $(call stamp,test)  ## every test
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 -m ""
 
-bench: $(call stamp,test) $(VENV)-rejax/.installed $(VENV)-peers/.installed  ## beside rejax, gymnax and crowd simulators
+bench: $(call stamp,test) $(VENV)-rejax/.installed $(VENV)-peers/.installed  ## beside rejax, gymnax, crowd simulators and bandits
 	$(BIN)/python bench/train.py --rejax $(VENV)-rejax/bin/python
 	$(BIN)/python bench/envs.py
 	$(BIN)/python bench/memory.py
 	$(BIN)/python bench/advantages.py
 	$(BIN)/python bench/crowd.py --peers $(VENV)-peers/bin/python
+	$(BIN)/python bench/bandits.py --peers $(VENV)-peers/bin/python
+	$(BIN)/python bench/bandits.py --beta
+	$(BIN)/python bench/bandits.py --memory
 
 lint: $(call stamp,dev)  ## ruff and pyright
 	$(BIN)/ruff check .
@@ -73,7 +76,9 @@ $(VENV)-rejax/.installed: $(call stamp,test)
 
 $(VENV)-peers/.installed: $(call stamp,test)
 	$(PYTHON) -m venv $(VENV)-peers
-	@$(VENV)-peers/bin/python -m pip install --quiet jupedsim==1.4.2 pysocialforce==1.1.2
+	@$(VENV)-peers/bin/python -m pip install --quiet jupedsim==1.4.2 pysocialforce==1.1.2 \
+		mabwiser==2.7.4
+	@$(VENV)-peers/bin/python -m pip install --quiet --no-deps SMPyBandits==0.9.7
 	@touch '$@'
 
 # The stem is the list of extras; the stamp makes the second time fast.
