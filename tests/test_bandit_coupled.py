@@ -12,7 +12,8 @@ from reference import restless as reference
 from envs.bandits import CapacityBandit, GilbertElliott, InterventionBandit, MatchingBandit, PathBandit, RestlessBandit
 from envs.bandits.markov import MarkovBandit
 from jaxrl.bandits import run_bandit
-from jaxrl.bandits.planning import exact_planning, joint_states, plan, policy_table, policy_values
+from jaxrl.bandits.planners import exact_planning
+from jaxrl.bandits.planning import joint_states, plan, policy_table, policy_values
 
 GAMMA = float(np.float32(0.8))
 REACH = ((1, 1, 0), (0, 1, 1), (1, 1, 1), (0, 0, 1))

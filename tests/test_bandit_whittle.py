@@ -22,7 +22,8 @@ from envs.bandits import (
 from envs.bandits.restless import beliefs
 from jaxrl.bandits import run_bandit
 from jaxrl.bandits.base import BanditAlgorithm
-from jaxrl.bandits.planning import exact_planning, myopic, plan, policy_table, policy_values, start_value
+from jaxrl.bandits.planners import exact_planning, myopic
+from jaxrl.bandits.planning import plan, policy_table, policy_values, start_value
 from jaxrl.bandits.ucb import ucb1
 from jaxrl.bandits.whittle_index import WhittleHParams, highest, require_indexable, whittle, whittle_indices
 

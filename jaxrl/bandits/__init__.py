@@ -17,16 +17,8 @@ from jaxrl.bandits.identification import (
     top_two_transportation,
 )
 from jaxrl.bandits.linear import LinTSHParams, LinUCBHParams, LogisticTSHParams, lin_ts, lin_ucb, logistic_ts
-from jaxrl.bandits.planning import (
-    MyopicHParams,
-    PlanningHParams,
-    exact_planning,
-    myopic,
-    plan,
-    policy_table,
-    policy_values,
-    start_value,
-)
+from jaxrl.bandits.planners import MyopicHParams, PlanningHParams, exact_planning, myopic
+from jaxrl.bandits.planning import plan, policy_table, policy_values, start_value
 from jaxrl.bandits.preferences import PreferencesHParams, pilaf, pilaf_weighted, policy_pairs, uniform_pairs
 from jaxrl.bandits.quantiles import BayesUCBHParams, bayes_ucb, beta_upper_quantile
 from jaxrl.bandits.registry import POLICIES, policy

@@ -1,4 +1,4 @@
-"""Exact plans for small bandits of Markov chains, by all joint actions in all joint states, and the myopic policy."""
+"""Exact plans for small bandits of Markov chains, and exact values, by all joint actions in all joint states."""
 
 from __future__ import annotations
 
@@ -9,23 +9,20 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 
 from envs.bandits.markov import Arms, MarkovBandit
 from jaxrl.algorithms.base import Range, check_range
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
-from jaxrl.bandits.whittle_index import BUDGETED, highest
 
 __all__ = [
     "JOINT_ACTIONS",
     "JOINT_PAIRS",
     "JOINT_STATES",
-    "MyopicHParams",
+    "Choices",
     "Plan",
-    "PlanningHParams",
-    "exact_planning",
+    "joint_choices",
+    "joint_size",
     "joint_states",
-    "myopic",
     "plan",
     "policy_table",
     "policy_values",
@@ -47,23 +44,6 @@ class Plan(NamedTuple):
 
     values: jax.Array
     actions: jax.Array
-
-
-@struct.dataclass
-class PlanningHParams:
-    """Attributes:
-    gamma: the discount of the sum of rewards that is planned for, in [0, 1).
-    """
-
-    gamma: float = 0.95
-
-    def __post_init__(self) -> None:
-        check_range("gamma", self.gamma, Range(0, 1, "[)"))
-
-
-@struct.dataclass
-class MyopicHParams:
-    """None."""
 
 
 class Choices(NamedTuple):
@@ -97,7 +77,7 @@ def plan(env: MarkovBandit, params: Any, gamma: Any) -> Plan:
     """
     check_range("gamma", gamma, Range(0, 1, "[)"))
     arms = _arms(env, params)
-    choices = _choices(env)
+    choices = joint_choices(env)
     num_states = joint_size(env)
     if num_states * len(choices.actions) > JOINT_PAIRS:
         raise ValueError(
@@ -184,83 +164,6 @@ def joint_states(env: MarkovBandit) -> np.ndarray:
     return np.indices((env.num_states,) * env.num_arms).reshape(env.num_arms, -1).T.astype(np.int32)
 
 
-@functools.cache
-def exact_planning() -> BanditAlgorithm:
-    """The best policy there is for small bandits of Markov chains, of which the instance is known.
-
-    Plans before the first step, see `plan`, and looks actions up.
-    """
-
-    def init(key: jax.Array, task: Task, params: Any, hparams: PlanningHParams) -> tuple[jax.Array, jax.Array]:
-        del key
-        # The weight of each arm's state in the number of a joint state.
-        places = task.env.num_states ** np.arange(task.num_arms - 1, -1, -1)
-        return plan(task.env, params, hparams.gamma).actions, jnp.asarray(places, jnp.int32)
-
-    def choose(key: jax.Array, state: tuple[jax.Array, jax.Array], view: View, hparams: Any) -> jax.Array:
-        del key, hparams
-        actions, places = state
-        return actions[jnp.sum(places * view.context)]
-
-    def check(task: Task) -> None:
-        _check("exact-planning", task)
-        size, count = joint_size(task.env), len(_choices(task.env).actions)
-        if size * count > JOINT_PAIRS:
-            raise ValueError(
-                f"exact-planning takes at most {JOINT_PAIRS:,} pairs of joint states and joint actions; "
-                f"{task.env.name} has {size:,} states and {count:,} actions"
-            )
-
-    return BanditAlgorithm("exact-planning", PlanningHParams(), init, choose, _stay, _first_arm, check)
-
-
-@functools.cache
-def myopic() -> BanditAlgorithm:
-    """The action of the highest expected reward at this very step, whatever comes after; the instance is known.
-
-    With a budget these are the arms that gain most by being pulled; otherwise all joint actions are
-    compared, so for those of few numbers. Ties go to the first.
-    """
-
-    def init(key: jax.Array, task: Task, params: Any, hparams: Any) -> tuple[jax.Array, Any]:
-        del key, hparams
-        if isinstance(task.env, BUDGETED):
-            return params.arms.expected, jnp.int32(task.env.budget)
-        choices = _choices(task.env)
-        return params.arms.expected, (jnp.asarray(choices.actions), jnp.asarray(choices.touched))
-
-    def choose(key: jax.Array, state: tuple[jax.Array, Any], view: View, hparams: Any) -> jax.Array:
-        del key, hparams
-        expected, choices = state
-        each = jnp.arange(expected.shape[0])
-        if not isinstance(choices, tuple):
-            return highest(expected[each, 1, view.context] - expected[each, 0, view.context], choices)
-        actions, touched = choices
-        return actions[jnp.argmax(jnp.sum(expected[each, touched, view.context], axis=-1))]
-
-    def check(task: Task) -> None:
-        _check("myopic", task)
-        if not isinstance(task.env, BUDGETED):
-            _choices(task.env)
-
-    return BanditAlgorithm("myopic", MyopicHParams(), init, choose, _stay, _first_arm, check)
-
-
-def _stay(state: Any, view: View, action: Any, reward: Any, hparams: Any) -> Any:
-    del view, action, reward, hparams
-    return state
-
-
-def _first_arm(state: Any, hparams: Any) -> jax.Array:
-    del state, hparams
-    return jnp.zeros((), jnp.int32)
-
-
-def _check(name: str, task: Task) -> None:
-    if not isinstance(task.env, MarkovBandit):
-        raise ValueError(f"{name} takes a bandit of Markov chains, such as bandit/restless, got {task.env.name}")
-
-
 def _arms(env: MarkovBandit, params: Any) -> Arms:
     if params.arms is None:
         raise ValueError(f"params.arms is None; planning takes the instance, as env.known(state, params) of {env.name}")
@@ -268,7 +171,7 @@ def _arms(env: MarkovBandit, params: Any) -> Arms:
 
 
 @functools.cache
-def _choices(env: MarkovBandit) -> Choices:
+def joint_choices(env: MarkovBandit) -> Choices:
     """Every way to touch the arms, and the first action that does it."""
     count = math.prod(env.branches)
     if count > JOINT_ACTIONS:
