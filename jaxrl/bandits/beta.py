@@ -11,7 +11,7 @@ import jax.numpy as jnp
 ROW = 64
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
-__all__ = ["beta", "gamma", "threefry"]
+__all__ = ["beta", "gamma", "once_if", "threefry"]
 
 
 def beta(key: jax.Array, alpha: jax.Array, beta: jax.Array) -> jax.Array:
@@ -37,7 +37,7 @@ def beta(key: jax.Array, alpha: jax.Array, beta: jax.Array) -> jax.Array:
         logs = log_shrink(turn)
         return draws * jnp.exp(logs - jnp.max(logs, axis=0))  # the ratio alone counts: one of both stays as it is
 
-    draws = _once_if(jnp.any(shapes < 1), shrink, draws)
+    draws = once_if(jnp.any(shapes < 1), shrink, draws)
     return draws[0] / (draws[0] + draws[1])
 
 
@@ -55,7 +55,7 @@ def gamma(key: jax.Array, shape: jax.Array) -> jax.Array:
     """
     shape = jnp.asarray(shape, jnp.float32)
     draws, log_shrink = _gamma(key, shape)
-    return _once_if(jnp.any(shape < 1), lambda draws, turn: draws * jnp.exp(log_shrink(turn)), draws)
+    return once_if(jnp.any(shape < 1), lambda draws, turn: draws * jnp.exp(log_shrink(turn)), draws)
 
 
 def threefry(key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -141,7 +141,7 @@ def _uniforms(seed: tuple[jax.Array, jax.Array], attempt: jax.Array, lanes: jax.
     return first, second
 
 
-def _once_if(needed: jax.Array, body: Callable[[jax.Array, jax.Array], jax.Array], value: jax.Array) -> jax.Array:
+def once_if(needed: jax.Array, body: Callable[[jax.Array, jax.Array], jax.Array], value: jax.Array) -> jax.Array:
     """What the body makes of a value if needed, else the value.
 
     A loop of one turn or none, which under `vmap` takes none if no lane needs one, where a

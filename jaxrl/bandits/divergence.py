@@ -68,9 +68,14 @@ def kl_upper(mean: jax.Array, level: jax.Array) -> jax.Array:
     ratio = (1 - mean) / jnp.maximum(mean, TINY)
     rest = jnp.maximum(1 - mean, TINY)
     shift = level / rest + jnp.sqrt(2 * level / jnp.maximum(ratio, TINY))
-    for _ in range(NEWTON_STEPS):
-        gain = -jnp.expm1(-shift)
+
+    def step(_: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        shift, gain = carry
         error = rest * shift - mean * jnp.log1p(ratio * gain) - level
         slope = rest * gain / jnp.maximum(mean + rest * gain, TINY)  # (q - mean) / q
         shift = jnp.maximum(shift - error / jnp.maximum(slope, TINY), 0.0)
-    return mean - (1 - mean) * jnp.expm1(-shift)
+        return shift, -jnp.expm1(-shift)
+
+    # A loop, as XLA on CPUs would compute steps that are written out one arm at a time, inside the search for the best.
+    _, gain = jax.lax.fori_loop(0, NEWTON_STEPS, step, (shift, -jnp.expm1(-shift)))
+    return mean + (1 - mean) * gain

@@ -12,6 +12,7 @@ from flax import struct
 from jaxrl.algorithms.base import check_range
 from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, ArmSums, add, most_pulled, no_sums
 from jaxrl.bandits.base import BanditAlgorithm, View, argmax
+from jaxrl.bandits.beta import once_if
 from jaxrl.bandits.checks import check_unit_rewards
 
 TINY = 1e-30
@@ -93,21 +94,29 @@ def beta_upper_quantile(tail: jax.Array, alpha: jax.Array, beta: jax.Array) -> j
 
     level = 0.5 * normal * normal
     shift = level / beta + jnp.sqrt(2 * level * mean / beta)
-    for _ in range(NEWTON_STEPS):
+
+    def step(_: int, shift: jax.Array) -> jax.Array:
         x, above, divergence = quantile(shift)
         root = jnp.sign(above) * jnp.sqrt(2 * divergence)
         near = jnp.abs(root) < 0.1
         scale = jnp.where(near, deviation, above / jnp.where(near, 1.0, root))
         correction = jnp.log(scale / deviation) / jnp.where(near, 1.0, root)
         correction = jnp.where(near, (rest - mean) / (3 * jnp.sqrt(alpha * rest)), correction)
-        shift = jnp.maximum(shift - (root + correction - normal) * x / (total * scale), least)
-    x, _, divergence = quantile(shift)
-    fraction = _fraction(beta, alpha, 1 - x)
-    front = 0.5 * jnp.log(alpha / (beta * total)) - HALF_LOG_2_PI
-    front += _stirling(total) - _stirling(alpha) - _stirling(beta)
-    excess = front - divergence + jnp.log(fraction) - jnp.log(tail)
-    last = jnp.where(jnp.abs(excess) < 0.3, excess, 0.0) * x * fraction / beta
-    return quantile(shift + last)[0]
+        return jnp.maximum(shift - (root + correction - normal) * x / (total * scale), least)
+
+    def last_step(shift: jax.Array, turn: jax.Array) -> jax.Array:
+        del turn
+        x, _, divergence = quantile(shift)
+        fraction = _fraction(beta, alpha, 1 - x)
+        front = 0.5 * jnp.log(alpha / (beta * total)) - HALF_LOG_2_PI
+        front += _stirling(total) - _stirling(alpha) - _stirling(beta)
+        excess = front - divergence + jnp.log(fraction) - jnp.log(tail)
+        last = jnp.where(jnp.abs(excess) < 0.3, excess, 0.0) * x * fraction / beta
+        return quantile(shift + last)[0]
+
+    # Loops, as XLA on CPUs would compute what is written out one arm at a time, inside the search for the best.
+    shift = jax.lax.fori_loop(0, NEWTON_STEPS, step, shift)
+    return once_if(jnp.any(shift == shift), last_step, shift)
 
 
 def _fraction(a: jax.Array, b: jax.Array, x: jax.Array) -> jax.Array:
