@@ -22,7 +22,7 @@ from jaxrl.results import Result, metrics_dataset
 from jaxrl.run_settings import batched_env_params, batched_hparams, run_arguments, seed_list
 from jaxrl.sweeps import Sweep
 
-CPU_BLOCK = 1024
+CPU_BLOCK, ARMS_OF_BLOCK = 1024, 16_384  # on a CPU: runs, and runs times arms, that a core's cache holds
 ARM_METRICS = ("pulls",)
 
 __all__ = ["checkpoints", "make_bandit_loop", "run_bandit", "task_of"]
@@ -89,7 +89,7 @@ def run_bandit(
       points: how many checkpoints, spaced evenly in the logarithm, the last at the end; or at
         which numbers of pulls. Memory grows with runs and checkpoints, not with steps.
       env_params: the bandit's parameters, its defaults if None.
-      block: runs of one vmap, at most 1024 if None.
+      block: runs of one vmap; None takes up to 1024, on a CPU fewer of more than 16 arms.
       devices, on_chunk, out, force, progress, precision: as in `jaxrl.train`.
 
     Returns:
@@ -143,7 +143,7 @@ def run_bandit(
         work,
         run_arguments(run_list, settings, env_settings),
         shape,
-        plan_layout(math.prod(shape), block, devices, CPU_BLOCK),
+        plan_layout(math.prod(shape), block, devices, max(min(CPU_BLOCK, ARMS_OF_BLOCK // env.num_arms), 16)),
         finish,
         attrs={
             "algorithm": policy.name,
@@ -226,8 +226,12 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         return BanditRun(after, state, run.time + 1, totals, run.pulls + env.pulls(action))
 
     def advance(run: BanditRun, key: jax.Array, hparams: Any, params: Any, num_pulls: Any) -> BanditRun:
-        _, env_key, policy_key = jax.random.split(key, 3)
-        return jax.lax.fori_loop(0, num_pulls, lambda _, run: pull(run, env_key, policy_key, hparams, params), run)
+        given, structure = jax.tree.flatten((hparams, params))
+
+        def one_pull(run: BanditRun, keys: Any, given: list[Any]) -> BanditRun:
+            return pull(run, *keys, *jax.tree.unflatten(structure, given))
+
+        return _many_pulls(one_pull, num_pulls, run, tuple(jax.random.split(key, 3)[1:]), given)
 
     def evaluate(run: BanditRun, key: jax.Array, hparams: Any, params: Any) -> tuple[BanditRun, dict[str, jax.Array]]:
         del key
@@ -251,6 +255,42 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         return {"values": run.env.values}
 
     return Loop(init, advance, evaluate, keep)
+
+
+def _many_pulls(one_pull: Callable[..., Any], num_pulls: Any, run: Any, keys: Any, given: list[Any]) -> Any:
+    """Many pulls of a run; under `vmap` with the runs along the last axis of every array.
+
+    The arms are few and the runs many: what is done for each arm, and above all the maximum over
+    arms, is then done for many runs at a time.
+    """
+    leaves, structure = jax.tree.flatten(run)
+
+    @jax.custom_batching.custom_vmap
+    def loop(num_pulls: Any, leaves: list[Any], keys: Any, given: list[Any]) -> list[Any]:
+        def body(_: Any, leaves: list[Any]) -> list[Any]:
+            return jax.tree.leaves(one_pull(jax.tree.unflatten(structure, leaves), keys, given))
+
+        return jax.lax.fori_loop(0, num_pulls, body, leaves)
+
+    @loop.def_vmap
+    def block(
+        axis_size: int, batched: Any, num_pulls: Any, leaves: list[Any], keys: Any, given: list[Any]
+    ) -> tuple[list[Any], list[bool]]:
+        def last(leaf: Any, on: bool) -> Any:
+            return jnp.moveaxis(leaf, 0, -1) if on else jnp.broadcast_to(leaf[..., None], (*leaf.shape, axis_size))
+
+        leaves, keys, given = jax.tree.map(last, (leaves, keys, given), tuple(batched[1:]))
+
+        def body(_: Any, leaves: list[Any]) -> list[Any]:
+            def one(leaves: list[Any], keys: Any, given: list[Any]) -> list[Any]:
+                return jax.tree.leaves(one_pull(jax.tree.unflatten(structure, leaves), keys, given))
+
+            return jax.vmap(one, in_axes=-1, out_axes=-1)(leaves, keys, given)
+
+        leaves = jax.lax.fori_loop(0, num_pulls, body, leaves)
+        return [jnp.moveaxis(leaf, -1, 0) for leaf in leaves], [True] * len(leaves)
+
+    return jax.tree.unflatten(structure, loop(num_pulls, leaves, keys, given))
 
 
 def _step(env: Bandit, key: jax.Array, state: Any, action: jax.Array, params: Any) -> tuple[Any, jax.Array, Any]:
