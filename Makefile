@@ -42,8 +42,6 @@ bench: $(call stamp,test) $(VENV)-rejax/.installed $(VENV)-peers/.installed  ## 
 	$(BIN)/python bench/advantages.py
 	$(BIN)/python bench/crowd.py --peers $(VENV)-peers/bin/python
 	$(BIN)/python bench/bandits.py --peers $(VENV)-peers/bin/python
-	$(BIN)/python bench/bandits.py --beta
-	$(BIN)/python bench/bandits.py --memory
 
 lint: $(call stamp,dev)  ## ruff and pyright
 	$(BIN)/ruff check .

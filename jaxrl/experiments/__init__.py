@@ -1,6 +1,7 @@
 """Studies over the public API, each in one short file: `jaxrl experiment NAME`."""
 
 from jaxrl.experiments import (
+    bandit_slopes,
     crowd_observations,
     crowd_planners,
     crowd_rewards,
@@ -28,6 +29,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         crowd_planners.EXPERIMENT,
         crowd_observations.EXPERIMENT,
         crowd_rewards.EXPERIMENT,
+        bandit_slopes.EXPERIMENT,
         preference_sampling.EXPERIMENT,
     )
 }
