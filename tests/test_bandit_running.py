@@ -140,6 +140,13 @@ def test_where_values_change_regret_is_dynamic_and_another_is_against_the_best_a
     assert float(last["fixed_regret"]) == pytest.approx(15 * 1.25 - pulled, abs=1e-4)
 
 
+@pytest.mark.parametrize("redraw", [True, False])
+def test_no_arm_is_recommended_for_features_that_are_gone(redraw: bool) -> None:
+    env = envs.make("bandit/linear", num_arms=3, redraw=redraw)
+    result = jaxrl.run_bandit(jaxrl.bandits.lin_ucb(), env, steps=20, runs=2, points=1, progress=False)  # type: ignore[arg-type]
+    assert ("simple_regret" in result.metrics) == (not redraw)
+
+
 def test_sums_of_a_million_terms_keep_their_digits() -> None:
     """0.1 is no float32; a plain float32 sum of 10**5 of them is off by 1e-4 of it."""
     env = BernoulliBandit(means=(1.0, 0.9))
@@ -210,3 +217,9 @@ def test_ppo_learns_a_bandit_as_it_does_any_environment() -> None:
     )
     assert np.all(result.metrics["optimal"] > 0.95)
     assert np.all(result.metrics["regret"] < 0.05 * 0.8 * 100)  # over an episode of 100 pulls
+
+
+@pytest.mark.parametrize("means", ["abc", 0.5, [[0.1, 0.2]], [0.1, float("nan")]])
+def test_means_that_are_no_numbers_get_one_sentence(means: Any) -> None:
+    with pytest.raises(ValueError, match=r"^means must be a sequence of finite numbers, got"):
+        envs.make("bandit/bernoulli", means=means)

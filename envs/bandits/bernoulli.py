@@ -11,7 +11,7 @@ import numpy as np
 from flax import struct
 
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
-from envs.bandits.checking import check_number, given
+from envs.bandits.checking import check_number, given, numbers
 
 
 @struct.dataclass
@@ -42,14 +42,14 @@ class BernoulliBandit(Bandit):
       means: the instance, in place of the prior.
 
     Raises:
-      ValueError: fewer than two arms, or a mean outside [0, 1].
+      ValueError: fewer than two arms, or a mean that is no number in [0, 1].
     """
 
     means: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.means is not None:
-            means = tuple(float(mean) for mean in self.means)
+            means = numbers("means", self.means)
             if not all(0 <= mean <= 1 for mean in means):
                 raise ValueError(f"means must lie in [0, 1], got {means}")
             object.__setattr__(self, "means", means)

@@ -25,7 +25,9 @@ def check_number(name: str, value: Any, low: float = -math.inf, high: float = ma
     Raises:
       ValueError: it lies outside, or is no number.
     """
-    if isinstance(value, str | bool | list | tuple):
+    if isinstance(value, list | tuple):
+        raise ValueError(f"{name} takes a number or an array such as np.array({list(value)}), got {value!r}")
+    if isinstance(value, str | bool):
         raise ValueError(f"{name} takes a number, got {value!r}")
     if not isinstance(value, int | float | np.ndarray | np.generic) or np.asarray(value).dtype.kind not in "fiu":
         return

@@ -224,13 +224,13 @@ def sequential_halving_bound(means: Array, steps: Array) -> np.ndarray:
       steps: T, the horizon, of a shape that broadcasts with `[*B]`.
 
     Returns:
-      3 log2(K) exp(-T / (8 H log2 K)), at most 1, where H is the largest i / gap_i^2, gaps being
-      sorted and i counting from 2.
+      3 L exp(-T / (8 H L)), at most 1, where L is log2 K rounded up, the number of rounds, and H is
+      the largest i / gap_i^2, gaps being sorted and i counting from 2.
 
     Source: Karnin, Koren and Somekh (2013), theorem 4.1.
     """
     gaps = np.sort(gaps_of(means), axis=-1)[..., 1:]
-    rounds = math.log2(gaps.shape[-1] + 1)
+    rounds = math.ceil(math.log2(gaps.shape[-1] + 1))
     smallest = (gaps**2 / np.arange(2, gaps.shape[-1] + 2)).min(-1)
     return np.minimum(1, 3 * rounds * np.exp(-checked_steps(steps) * smallest / (8 * rounds)))
 

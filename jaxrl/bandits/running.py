@@ -96,7 +96,8 @@ def run_bandit(
       A result whose metrics have the dims `(*sweep dims, "seed", "env_step")`, `seed` being the
       run: `regret`, the sum over pulls of the best expected reward less that of the arm pulled;
       `realised_regret`, with the reward received in place of the latter; `simple_regret` of the
-      arm that is recommended by then; `optimal`, the fraction of pulls of a best arm; `reward`,
+      arm that is recommended by then, unless features are drawn anew for each pull; `optimal`,
+      the fraction of pulls of a best arm; `reward`,
       the mean of a pull; `pulls` of each arm, with the dim "arm" behind; and where values change
       `fixed_regret`, against the arm that was best in hindsight, in expected rewards. A restless
       bandit has none of the regrets and no best arm: `reward` and `pulls` alone, and what the
@@ -244,9 +245,12 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         metrics |= {
             "regret": run.totals["regret"].sum,
             "realised_regret": run.totals["realised"].sum,
-            "simple_regret": jnp.max(values) - values[arm],
             "optimal": run.totals["optimal"].sum / done,
         }
+        if (
+            env.stationary or not task.num_features
+        ):  # an arm that was recommended for its features, which are others now
+            metrics["simple_regret"] = jnp.max(values) - values[arm]
         if not env.stationary:
             metrics["fixed_regret"] = jnp.max(run.totals["values"].sum) - run.totals["value"].sum
         return run, metrics
