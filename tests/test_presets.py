@@ -105,7 +105,5 @@ def test_a_preset_serves_an_environment_of_ones_own():
     algo = preset.on(Crowd(scenario=scene, num_agents=6))
     assert algo.env == Crowd(scenario=scene, num_agents=6)
     assert (algo.config, algo.hparams) == (preset.config, preset.algo.hparams)
-    with pytest.raises(
-        TypeError, match=r"^on takes an environment or static fields, got both: .* and num_agents$"
-    ):
+    with pytest.raises(TypeError, match=r"^on takes an environment or static fields, got both: .* and num_agents$"):
         preset.on(Crowd(), num_agents=3)
