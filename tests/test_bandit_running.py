@@ -13,7 +13,7 @@ import envs
 import jaxrl
 from envs.bandits import BernoulliBandit
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
-from jaxrl.bandits.running import checkpoints
+from jaxrl.bandits.running import checkpoints, make_bandit_loop
 from jaxrl.results import ResultError
 
 ENV = BernoulliBandit(num_arms=3)
@@ -108,6 +108,17 @@ def test_runs_are_the_same_bit_for_bit_whatever_their_neighbours() -> None:
     for name in together.data_vars:
         assert np.array_equal(together[name].sel(seed=[5, 2]), alone[name])
         assert np.array_equal(together[name], one_thread[name])
+
+
+def test_a_block_that_shares_its_hyper_parameters_does_as_each_run_alone() -> None:
+    policy, params = jaxrl.bandits.ucb1(), ENV.default_params
+    loop, keys = make_bandit_loop(policy, ENV, STEPS), jax.random.split(jax.random.key(3), 4)
+    runs = jax.vmap(loop.init, (0, None, None))(keys, policy.hparams, params)
+    block = jax.jit(jax.vmap(loop.advance, (0, 0, None, None, None)))(runs, keys, policy.hparams, params, 9)
+    for i in (0, 3):
+        alone = jax.jit(loop.advance)(jax.tree.map(lambda leaf, i=i: leaf[i], runs), keys[i], policy.hparams, params, 9)
+        assert np.array_equal(alone.pulls, block.pulls[i]) and float(jnp.sum(alone.pulls)) == 9
+        assert np.allclose(alone.totals["regret"].sum, block.totals["regret"].sum[i], atol=1e-5)
 
 
 def test_a_checkpoint_does_not_change_what_comes_after_it() -> None:

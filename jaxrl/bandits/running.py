@@ -281,7 +281,10 @@ def _many_pulls(one_pull: Callable[..., Any], num_pulls: Any, run: Any, keys: An
         axis_size: int, batched: Any, num_pulls: Any, leaves: list[Any], keys: Any, given: list[Any]
     ) -> tuple[list[Any], list[bool]]:
         def last(leaf: Any, on: bool) -> Any:
-            return jnp.moveaxis(leaf, 0, -1) if on else jnp.broadcast_to(leaf[..., None], (*leaf.shape, axis_size))
+            if on:
+                return jnp.moveaxis(leaf, 0, -1)
+            leaf = jnp.asarray(leaf)
+            return jnp.broadcast_to(leaf[..., None], (*leaf.shape, axis_size))
 
         leaves, keys, given = jax.tree.map(last, (leaves, keys, given), tuple(batched[1:]))
 
