@@ -180,7 +180,7 @@ def test_the_fit_is_the_most_probable(scale: float) -> None:
     found = preferences.fit_rewards(jnp.float32(wins), scale, jnp.zeros(6), 12)
     # Newton's steps end at the rounding of a slope, 48 terms of at most 1, over a curvature of at least 1 / scale^2.
     bound = 48 * np.finfo(np.float32).eps * max(scale**2, 1)
-    np.testing.assert_allclose(found, reference.fit(wins, scale), atol=bound)
+    np.testing.assert_allclose(found, reference.fit(wins, scale), atol=float(bound))
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.0])
@@ -270,7 +270,7 @@ def test_the_runner_counts_regret_of_comparisons() -> None:
     chances = reference.sigmoid(values - values.max(axis=-1, keepdims=True))
     regret = np.sum(pulls * (0.5 - chances), axis=-1) / 2
     # A pull's regret is rounded to float32, its sum is not.
-    np.testing.assert_allclose(result.values("regret"), regret, atol=400 * np.finfo(np.float32).eps)
+    np.testing.assert_allclose(result.values("regret"), regret, atol=float(400 * np.finfo(np.float32).eps))
     # A policy that is colder names better arms, and the arm that is recommended gets better.
     assert result.values("regret")[0, :, 1].mean() < result.values("regret")[1, :, 1].mean()
     simple = result.values("simple_regret").mean(axis=1)
