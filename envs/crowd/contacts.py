@@ -42,6 +42,9 @@ _SOFT = 2e-3
 # A moving box gives way where it would press deeper than this, in m, into someone who cannot go elsewhere.
 _CRUSH = 1e-3
 
+# Two solids face each other, and pin who is between them, where their normals have at most minus this product.
+_FACING = 0.99
+
 # Nobody is faster than this many times the own speed limit, however squeezed.
 _FASTEST = 2.0
 
@@ -177,7 +180,7 @@ def move(
     mass, inverse_box = traits.mass, 1.0 / obstacles.box_mass
     wanted = jnp.where(walking[:, None], commanded.velocity, 0.0)
     free = start + wanted * dt
-    drive = jnp.where(_waits(start, traits.radius, walking, obstacles)[:, None], 0.0, obstacles.box_velocity)
+    drive = _drive(start, traits.radius, walking, obstacles, dt)
     centre = obstacles.box_centre + drive * dt
     position, push = _separate(free, centre, traits, walking, obstacles, inverse_box, near, solver)
 
@@ -384,14 +387,26 @@ def _shorten(vector: jax.Array, longest: jax.Array) -> jax.Array:
     return vector * jnp.minimum(1.0, longest / length)[:, None]
 
 
-def _waits(position: jax.Array, radius: jax.Array, walking: jax.Array, obstacles: Obstacles) -> jax.Array:
-    """Which boxes that nobody can push stay where they are, `[M]`: those at people who are squeezed into something."""
+def _drive(
+    position: jax.Array, radius: jax.Array, walking: jax.Array, obstacles: Obstacles, dt: jax.Array
+) -> jax.Array:
+    """The velocities `[M, 2]` m/s of boxes in this substep; those that nobody can push wait for who is squeezed.
+
+    Such a box stands where it touches someone while anybody is squeezed into something, and goes no
+    farther towards someone between it and another solid than there is room.
+    """
     gap, normal = _solid_gaps(position, obstacles.box_centre, obstacles)
     into = jnp.where(walking[:, None], radius[:, None] - gap, -1.0)
     num_boxes = obstacles.box_mass.shape[0]
-    ahead = jnp.sum(normal[:, :num_boxes] * obstacles.box_velocity[None], axis=-1) > 0
-    touched = jnp.any(ahead & (into[:, :num_boxes] > -TOUCHING), axis=0)
-    return jnp.isinf(obstacles.box_mass) & touched & (jnp.max(into, initial=-1.0) > _CRUSH)
+    towards = jnp.sum(normal[:, :num_boxes] * obstacles.box_velocity[None], axis=-1)
+    touched = jnp.any((towards > 0) & (into[:, :num_boxes] > -TOUCHING), axis=0)
+    waits = touched & (jnp.max(into, initial=-1.0) > _CRUSH)
+    facing = jnp.sum(normal[:, :num_boxes, None] * normal[:, None], axis=-1) < -_FACING
+    behind = jnp.min(jnp.where(facing, -into[:, None], jnp.inf), axis=-1, initial=jnp.inf)
+    room = jnp.maximum(behind - into[:, :num_boxes] + _CRUSH, 0.0)
+    share = jnp.where(towards > 0, room / jnp.maximum(towards * dt, 1e-9), 1.0)
+    share = jnp.where(waits, 0.0, jnp.minimum(jnp.min(share, axis=0, initial=1.0), 1.0))
+    return jnp.where(jnp.isinf(obstacles.box_mass)[:, None], share[:, None], 1.0) * obstacles.box_velocity
 
 
 def _give_way(
