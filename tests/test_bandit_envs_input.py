@@ -10,7 +10,7 @@ import pytest
 import envs
 from envs.bandits.adaptive import AdaptiveParams
 from envs.bandits.adversarial import ConstrainedParams
-from envs.bandits.bernoulli import BernoulliParams
+from envs.bandits.bernoulli import BernoulliBandit, BernoulliParams
 from envs.bandits.contextual import LinearParams
 from envs.bandits.delayed import DelayedParams
 from envs.bandits.gaussian import GaussianParams
@@ -19,6 +19,10 @@ from envs.bandits.nonstationary import ChangingParams, RandomWalkParams, Sinusoi
 from envs.bandits.piecewise import PiecewiseParams
 from envs.bandits.positive import PositiveParams
 from envs.bandits.sleeping import SleepingParams
+
+STILL = (("transitions", np.broadcast_to(np.eye(3), (2, 2, 3, 3)).tolist()), ("rewards", np.zeros((2, 2, 3)).tolist()))
+CHANNELS = (("good_after_bad", (0.1, 0.2)), ("good_after_good", (0.8, 0.9)))
+RING = ((0, 1, 1), (1, 0, 1), (1, 1, 0))
 
 
 @pytest.mark.parametrize(
@@ -71,6 +75,47 @@ from envs.bandits.sleeping import SleepingParams
 def test_bad_input_gets_one_sentence(build: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         build()
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "instance", "sentence"),
+    [
+        ("bernoulli", {"num_arms": 10}, {"means": (0.1, 0.2)}, "num_arms is 10, but means has 2; leave out num_arms"),
+        ("gaussian", {"num_arms": 3}, {"means": (0.1, 0.2)}, "num_arms is 3, but means has 2; leave out num_arms"),
+        ("random-walk", {"num_arms": 3}, {"means": (0.1, 0.2)}, "num_arms is 3, but means has 2"),
+        ("sinusoidal", {"num_arms": 3}, {"phases": (0.1, 0.2)}, "num_arms is 3, but phases has 2"),
+        ("piecewise", {"num_arms": 3}, {"means": ((0, 1),), "starts": (0,)}, "num_arms is 3, but each piece of means"),
+        ("sequence", {"num_arms": 3}, {"table": ((0, 1),)}, "num_arms is 3, but each row of table has 2"),
+        ("dueling", {"num_arms": 3}, {"rewards": (0, 1)}, "num_arms is 3, but rewards has 2"),
+        ("delayed", {"num_arms": 3}, {"inner": BernoulliBandit(2)}, "num_arms is 3, but inner has 2"),
+        ("restless", {"num_arms": 3}, dict(STILL), "num_arms is 3, but transitions has 2"),
+        ("restless", {"num_states": 2}, dict(STILL), "num_states is 2, but transitions has 3"),
+        ("gilbert-elliott", {"num_arms": 3}, dict(CHANNELS), "num_arms is 3, but good_after_bad has 2"),
+        (
+            "coupled-interventions",
+            {"num_arms": 3},
+            {"reach": ((1, 1),) * 2},
+            "num_arms is 3, but each row of reach",
+        ),
+        ("coupled-matching", {"num_arms": 3}, {"edges": ((1, 1),)}, "num_arms is 3, but each row of edges has 2"),
+        ("coupled-matching", {"num_workers": 2}, {"edges": ((1, 1),)}, "num_workers is 2, but edges has 1"),
+        ("coupled-capacity", {"num_arms": 3}, {"costs": (1, 1)}, "num_arms is 3, but costs has 2"),
+        ("coupled-capacity", {"num_workers": 3}, {"capacities": (1, 1)}, "num_workers is 3, but capacities has 2"),
+        ("coupled-path", {"num_arms": 5}, {"neighbours": RING}, "num_arms is 5, but neighbours has 3"),
+    ],
+)
+def test_a_number_that_an_instance_contradicts_is_refused(
+    name: str, asked: dict[str, int], instance: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        envs.make(f"bandit/{name}", **asked, **instance)
+    env: Any = envs.make(f"bandit/{name}", **instance)
+    (field,) = asked
+    default: Any = envs.make(f"bandit/{name}")
+    same: Any = envs.make(f"bandit/{name}", **{field: getattr(env, field)}, **instance)
+    assert same == env and hash(same) == hash(env)
+    # What nobody asked for may still become another.
+    assert dataclasses.replace(default, **instance) == env
 
 
 def test_an_instance_has_the_arms_of_its_bandit() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from flax import struct
 
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
-from envs.bandits.checking import check_number
+from envs.bandits.checking import Unasked, agreed, check_number
 
 __all__ = [
     "Adversary",
@@ -72,7 +72,7 @@ class SequenceBandit(Adversary):
     Source: Auer et al. (2002), "The nonstochastic multiarmed bandit problem", section 2.
     """
 
-    num_arms: int = 2
+    num_arms: int = Unasked(2)
     table: tuple[tuple[float, ...], ...] = IN_TURN
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class SequenceBandit(Adversary):
         if not rows or len({len(row) for row in rows}) > 1 or not np.all(np.isfinite(rows)):
             raise ValueError(f"table must have rows of finite numbers, one for each arm, got {self.table!r}")
         object.__setattr__(self, "table", rows)
-        object.__setattr__(self, "num_arms", len(rows[0]))
+        object.__setattr__(self, "num_arms", agreed("num_arms", self.num_arms, len(rows[0]), "each row of table"))
         super().__post_init__()
 
     @property

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs import base
+from envs.bandits.checking import Unasked, agreed, given, numbers
 from envs.base import MetricRule, spaces
 
-__all__ = ["Bandit", "BanditParams", "BanditState", "best", "check_num_arms", "fresh"]
+__all__ = ["Bandit", "BanditParams", "BanditState", "MeansBandit", "best", "check_num_arms", "fresh"]
 
 
 @struct.dataclass
@@ -51,10 +52,15 @@ class Bandit(base.Environment):
     share of the episode that is over; a subclass with contexts adds them behind.
     """
 
-    num_arms: int = 10
+    num_arms: int = Unasked(10)
 
     def __post_init__(self) -> None:
         check_num_arms(self.num_arms)
+
+    def _take(self, name: str, values: tuple[Any, ...]) -> None:
+        """Set a field to what was given for each arm, and the number of arms with it."""
+        object.__setattr__(self, name, values)
+        object.__setattr__(self, "num_arms", agreed("num_arms", self.num_arms, len(values), name))
 
     @property
     def default_params(self) -> Any:
@@ -149,6 +155,39 @@ class Bandit(base.Environment):
         """Any numbers: rewards need not be bounded."""
         shape = jax.eval_shape(lambda key: self.reset_env(key, params)[0], jax.random.key(0)).shape
         return spaces.Box(-math.inf, math.inf, shape, jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class MeansBandit(Bandit):
+    """Arms with a mean each, the instance, which stays as it is.
+
+    A subclass defines `default_params`, which have a leaf `means` and refuse what it cannot be, `draw` and `reward`.
+
+    Args:
+      num_arms: drawn from the prior; left out where means are given.
+      means: the instance, in place of the prior.
+
+    Raises:
+      ValueError: fewer than two arms, or a mean that the rewards cannot have.
+    """
+
+    means: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.means is not None:
+            self._take("means", numbers("means", self.means))
+        super().__post_init__()
+        _ = self.default_params
+
+    def draw(self, key: jax.Array, params: Any) -> jax.Array:
+        """Means `[K]` from the prior."""
+        raise NotImplementedError
+
+    def instance(self, key: jax.Array, params: Any) -> BanditState:
+        """Means that are given, or drawn from the prior."""
+        if params.means is not None:
+            return BanditState(**fresh(given("means", params.means, (self.num_arms,))))
+        return BanditState(**fresh(jnp.asarray(self.draw(key, params), jnp.float32)))
 
 
 def fresh(values: jax.Array) -> dict[str, jax.Array]:

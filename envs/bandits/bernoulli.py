@@ -7,11 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
-from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
-from envs.bandits.checking import check_number, given, numbers
+from envs.bandits.base import BanditParams, BanditState, MeansBandit
+from envs.bandits.checking import check_number, leaf, numbers
 
 
 @struct.dataclass
@@ -34,7 +33,7 @@ class BernoulliParams(BanditParams):
 
 
 @dataclasses.dataclass(frozen=True)
-class BernoulliBandit(Bandit):
+class BernoulliBandit(MeansBandit):
     """Arms that pay 1 with a probability of their own.
 
     Args:
@@ -45,15 +44,9 @@ class BernoulliBandit(Bandit):
       ValueError: fewer than two arms, or a mean that is no number in [0, 1].
     """
 
-    means: tuple[float, ...] | None = None
-
     def __post_init__(self) -> None:
-        if self.means is not None:
-            means = numbers("means", self.means)
-            if not all(0 <= mean <= 1 for mean in means):
-                raise ValueError(f"means must lie in [0, 1], got {means}")
-            object.__setattr__(self, "means", means)
-            object.__setattr__(self, "num_arms", len(means))
+        if self.means is not None and not all(0 <= mean <= 1 for mean in numbers("means", self.means)):
+            raise ValueError(f"means must lie in [0, 1], got {self.means}")
         super().__post_init__()
 
     @property
@@ -64,18 +57,16 @@ class BernoulliBandit(Bandit):
     @property
     def default_params(self) -> BernoulliParams:
         """A uniform prior, or the means that were given."""
-        return BernoulliParams(means=None if self.means is None else np.asarray(self.means, np.float32))
+        return BernoulliParams(means=leaf(self.means))
 
     @property
     def reward_range(self) -> tuple[float, float]:
         """0 and 1."""
         return 0.0, 1.0
 
-    def instance(self, key: jax.Array, params: BernoulliParams) -> BanditState:
-        """Means that are given, or drawn from the prior."""
-        if params.means is not None:
-            return BanditState(**fresh(given("means", params.means, (self.num_arms,))))
-        return BanditState(**fresh(jax.random.beta(key, params.alpha, params.beta, (self.num_arms,))))
+    def draw(self, key: jax.Array, params: BernoulliParams) -> jax.Array:
+        """Means `[K]` from the Beta prior."""
+        return jax.random.beta(key, params.alpha, params.beta, (self.num_arms,))
 
     def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: BernoulliParams) -> jax.Array:
         """1 with the arm's probability, else 0."""

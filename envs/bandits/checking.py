@@ -10,7 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["check_choice", "check_number", "check_probabilities", "given", "numbers"]
+__all__ = ["Unasked", "agreed", "check_choice", "check_number", "check_probabilities", "given", "leaf", "numbers"]
+
+
+class Unasked(int):
+    """A default number of something, in place of which a given instance may say another."""
 
 
 def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, closed: str = "()") -> None:
@@ -69,6 +73,30 @@ def numbers(name: str, values: Any) -> tuple[float, ...]:
     if array.ndim != 1 or array.dtype.kind not in "fiu" or not np.all(np.isfinite(array)):
         raise ValueError(f"{name} must be a sequence of finite numbers, got {values!r}")
     return tuple(float(value) for value in array)
+
+
+def agreed(name: str, asked: int, count: int, by: str) -> int:
+    """The number that an instance says, unless another was asked for.
+
+    Args:
+      name: of the number, such as `num_arms`.
+      asked: `Unasked` where it is the default.
+      count: what the instance says.
+      by: the argument that has the instance.
+
+    Raises:
+      ValueError: another was asked for.
+    """
+    if isinstance(asked, Unasked):
+        return Unasked(count)
+    if asked != count:
+        raise ValueError(f"{name} is {asked!r}, but {by} has {count}; leave out {name}")
+    return asked
+
+
+def leaf(values: Any) -> np.ndarray | None:
+    """A static field as the float32 leaf of the parameters that it is the default of; None remains None."""
+    return None if values is None else np.asarray(values, np.float32)
 
 
 def given(name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.bandits.checking import Unasked, agreed
 from envs.bandits.declining import DecliningParams, declining_arms
 from envs.bandits.markov import Arms, MarkovBandit, check_whole
 from envs.bandits.restless import within_budget
@@ -18,7 +19,7 @@ __all__ = ["CapacityBandit", "CoupledBandit", "InterventionBandit", "MatchingBan
 
 @dataclasses.dataclass(frozen=True)
 class CoupledBandit(MarkovBandit):
-    """What the four families share: the prior.
+    """What the four families share: five arms, if no other number is given, and the prior.
 
     The families, of arms that are finite Markov chains with a law for each thing that can be
     done to them, are those of the source; the prior (`DecliningParams`), the default constraints
@@ -27,6 +28,8 @@ class CoupledBandit(MarkovBandit):
     Source: Xu, Wilder, Khalil and Tambe (2025), Reinforcement learning with combinatorial actions
     for coupled restless bandits.
     """
+
+    num_arms: int = Unasked(5)
 
     @property
     def default_params(self) -> DecliningParams:
@@ -57,7 +60,6 @@ class InterventionBandit(CoupledBandit):
       ValueError: a budget above the number of interventions, or an intervention that reaches no arm.
     """
 
-    num_arms: int = 5
     num_levels: int = 2
     budget: int = 2
     reach: tuple[tuple[int, ...], ...] | None = None
@@ -65,7 +67,8 @@ class InterventionBandit(CoupledBandit):
     def __post_init__(self) -> None:
         if self.reach is not None:
             object.__setattr__(self, "reach", _table("reach", self.reach))
-            object.__setattr__(self, "num_arms", len(self.reach[0]))
+            arms = agreed("num_arms", self.num_arms, len(self.reach[0]), "each row of reach")
+            object.__setattr__(self, "num_arms", arms)
             if not all(map(any, self.reach)):
                 raise ValueError(f"reach must give an arm to every intervention, got {self.reach}")
         super().__post_init__()
@@ -101,7 +104,39 @@ class InterventionBandit(CoupledBandit):
 
 
 @dataclasses.dataclass(frozen=True)
-class MatchingBandit(CoupledBandit):
+class WorkerBandit(CoupledBandit):
+    """What matching and capacities share: workers that are sent to arms, each with a law of its own on each arm.
+
+    An action is a worker 1, ..., W for every arm, or 0 for none.
+    """
+
+    num_workers: int = Unasked(2)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("num_workers", self.num_workers, 1)
+
+    @property
+    def branches(self) -> tuple[int, ...]:
+        """No worker or one of them, for every arm."""
+        return (self.num_arm_actions,) * self.num_arms
+
+    @property
+    def num_arm_actions(self) -> int:
+        """No worker, or one of them."""
+        return self.num_workers + 1
+
+    def _named(self, action: jax.Array) -> jax.Array:
+        """Bool `[W, N]`, which worker each arm names."""
+        return action == jnp.arange(1, self.num_workers + 1)[:, None]
+
+    def _workers(self, given: jax.Array) -> jax.Array:
+        """The worker of each arm, int32 `[N]`, 0 for none, of bool `[W, N]`."""
+        return jnp.sum(given * jnp.arange(1, self.num_workers + 1)[:, None], axis=0).astype(jnp.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class MatchingBandit(WorkerBandit):
     """Bipartite matching: workers to arms, one arm for a worker and one worker for an arm, along the edges of a graph.
 
     An action is a worker 1, ..., W for every arm, or 0 for none. Where several arms name the same
@@ -116,17 +151,16 @@ class MatchingBandit(CoupledBandit):
       ValueError: no workers, or edges that are no table of zeros and ones.
     """
 
-    num_arms: int = 5
-    num_workers: int = 2
     edges: tuple[tuple[int, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         if self.edges is not None:
             object.__setattr__(self, "edges", _table("edges", self.edges))
-            object.__setattr__(self, "num_workers", len(self.edges))
-            object.__setattr__(self, "num_arms", len(self.edges[0]))
+            workers = agreed("num_workers", self.num_workers, len(self.edges), "edges")
+            arms = agreed("num_arms", self.num_arms, len(self.edges[0]), "each row of edges")
+            object.__setattr__(self, "num_workers", workers)
+            object.__setattr__(self, "num_arms", arms)
         super().__post_init__()
-        check_whole("num_workers", self.num_workers, 1)
         if self.edges is None:
             object.__setattr__(self, "edges", ((1,) * self.num_arms,) * self.num_workers)
 
@@ -135,24 +169,14 @@ class MatchingBandit(CoupledBandit):
         """The name that `envs.make` takes."""
         return "bandit/coupled-matching"
 
-    @property
-    def branches(self) -> tuple[int, ...]:
-        """No worker or one of them, for every arm."""
-        return (self.num_workers + 1,) * self.num_arms
-
-    @property
-    def num_arm_actions(self) -> int:
-        """No worker, or one of them."""
-        return self.num_workers + 1
-
     def touched(self, action: jax.Array) -> jax.Array:
         """The worker that each arm gets."""
-        able = _named(action, self.num_workers) & np.asarray(self.edges, bool)
-        return _workers(able & (jnp.cumsum(able, axis=1) == 1))
+        able = self._named(action) & np.asarray(self.edges, bool)
+        return self._workers(able & (jnp.cumsum(able, axis=1) == 1))
 
 
 @dataclasses.dataclass(frozen=True)
-class CapacityBandit(CoupledBandit):
+class CapacityBandit(WorkerBandit):
     """Capacities: every arm costs a worker some of the hours that the worker has in a step.
 
     An action is a worker 1, ..., W for every arm, or 0 for none; a worker may have many arms. Each
@@ -170,19 +194,17 @@ class CapacityBandit(CoupledBandit):
       ValueError: numbers out of these ranges, or capacities that no arm fits into.
     """
 
-    num_arms: int = 5
-    num_workers: int = 2
     costs: tuple[int, ...] | None = None
     capacities: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.costs is not None:
-            object.__setattr__(self, "num_arms", len(self.costs))
+            self._take("costs", tuple(self.costs))
         if self.capacities is not None:
-            object.__setattr__(self, "num_workers", len(self.capacities))
+            workers = agreed("num_workers", self.num_workers, len(self.capacities), "capacities")
+            object.__setattr__(self, "num_workers", workers)
         super().__post_init__()
-        check_whole("num_workers", self.num_workers, 1)
-        costs = tuple(1 + arm % 2 for arm in range(self.num_arms)) if self.costs is None else tuple(self.costs)
+        costs = tuple(1 + arm % 2 for arm in range(self.num_arms)) if self.costs is None else self.costs
         capacities = (2,) * self.num_workers if self.capacities is None else tuple(self.capacities)
         for cost in costs:
             check_whole("costs", cost, 1)
@@ -196,21 +218,11 @@ class CapacityBandit(CoupledBandit):
         """The name that `envs.make` takes."""
         return "bandit/coupled-capacity"
 
-    @property
-    def branches(self) -> tuple[int, ...]:
-        """No worker or one of them, for every arm."""
-        return (self.num_workers + 1,) * self.num_arms
-
-    @property
-    def num_arm_actions(self) -> int:
-        """No worker, or one of them."""
-        return self.num_workers + 1
-
     def touched(self, action: jax.Array) -> jax.Array:
         """The worker that each arm gets."""
-        named = _named(action, self.num_workers)
+        named = self._named(action)
         spent = jnp.cumsum(named * np.asarray(self.costs, np.int32), axis=1)
-        return _workers(named & (spent <= np.asarray(self.capacities, np.int32)[:, None]))
+        return self._workers(named & (spent <= np.asarray(self.capacities, np.int32)[:, None]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,14 +242,12 @@ class PathBandit(CoupledBandit):
       ValueError: a length out of its range, or neighbours that are not symmetric.
     """
 
-    num_arms: int = 5
     length: int = 3
     neighbours: tuple[tuple[int, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         if self.neighbours is not None:
-            object.__setattr__(self, "neighbours", _table("neighbours", self.neighbours))
-            object.__setattr__(self, "num_arms", len(self.neighbours))
+            self._take("neighbours", _table("neighbours", self.neighbours))
             table = np.asarray(self.neighbours)
             if table.shape[0] != table.shape[1] or np.any(table != table.T):
                 raise ValueError(f"neighbours must be symmetric, got {self.neighbours}")
@@ -267,16 +277,6 @@ class PathBandit(CoupledBandit):
             at = jnp.where(neighbours[at, action[step]], action[step], at)
             on_path |= jnp.arange(self.num_arms) == at
         return on_path.astype(jnp.int32)
-
-
-def _named(action: jax.Array, num_workers: int) -> jax.Array:
-    """Bool `[W, N]`, which worker each arm names."""
-    return action == jnp.arange(1, num_workers + 1)[:, None]
-
-
-def _workers(given: jax.Array) -> jax.Array:
-    """The worker of each arm, int32 `[N]`, 0 for none, of bool `[W, N]`."""
-    return jnp.sum(given * jnp.arange(1, given.shape[0] + 1)[:, None], axis=0).astype(jnp.int32)
 
 
 def _table(name: str, table: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:

@@ -7,11 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
-from envs.bandits.checking import check_number, given, numbers
+from envs.bandits.checking import check_number, given, leaf, numbers
 from envs.base import spaces
 
 __all__ = ["DuelingBandit", "DuelingParams", "preference"]
@@ -65,9 +64,7 @@ class DuelingBandit(Bandit):
 
     def __post_init__(self) -> None:
         if self.rewards is not None:
-            rewards = numbers("rewards", self.rewards)
-            object.__setattr__(self, "rewards", rewards)
-            object.__setattr__(self, "num_arms", len(rewards))
+            self._take("rewards", numbers("rewards", self.rewards))
         super().__post_init__()
 
     @property
@@ -78,7 +75,7 @@ class DuelingBandit(Bandit):
     @property
     def default_params(self) -> DuelingParams:
         """A standard normal prior, or the latent rewards that were given."""
-        return DuelingParams(rewards=None if self.rewards is None else np.asarray(self.rewards, np.float32))
+        return DuelingParams(rewards=leaf(self.rewards))
 
     @property
     def reward_range(self) -> tuple[float, float]:

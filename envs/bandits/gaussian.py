@@ -8,11 +8,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
-from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
-from envs.bandits.checking import check_number, given, numbers
+from envs.bandits.base import BanditParams, BanditState, MeansBandit
+from envs.bandits.checking import check_number, leaf
 
 __all__ = ["GaussianBandit", "GaussianParams"]
 
@@ -40,7 +39,7 @@ class GaussianParams(BanditParams):
 
 
 @dataclasses.dataclass(frozen=True)
-class GaussianBandit(Bandit):
+class GaussianBandit(MeansBandit):
     """Arms that pay a normal number around a mean of their own.
 
     Args:
@@ -50,14 +49,6 @@ class GaussianBandit(Bandit):
     Raises:
       ValueError: fewer than two arms, or a mean that is not finite.
     """
-
-    means: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.means is not None:
-            object.__setattr__(self, "means", numbers("means", self.means))
-            object.__setattr__(self, "num_arms", len(self.means))
-        super().__post_init__()
 
     @property
     def name(self) -> str:
@@ -72,14 +63,11 @@ class GaussianBandit(Bandit):
     @property
     def default_params(self) -> GaussianParams:
         """Means from a standard normal, or those that were given; noise of 1."""
-        return GaussianParams(means=None if self.means is None else np.asarray(self.means, np.float32))
+        return GaussianParams(means=leaf(self.means))
 
-    def instance(self, key: jax.Array, params: GaussianParams) -> BanditState:
-        """Means that are given, or drawn from the prior."""
-        if params.means is not None:
-            return BanditState(**fresh(given("means", params.means, (self.num_arms,))))
-        drawn = params.prior_mean + params.prior_sigma * jax.random.normal(key, (self.num_arms,))
-        return BanditState(**fresh(drawn))
+    def draw(self, key: jax.Array, params: GaussianParams) -> jax.Array:
+        """Means `[K]` from the normal prior."""
+        return params.prior_mean + params.prior_sigma * jax.random.normal(key, (self.num_arms,))
 
     def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: GaussianParams) -> jax.Array:
         """The arm's mean and noise."""

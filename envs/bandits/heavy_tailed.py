@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
-from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
-from envs.bandits.checking import check_number, given, numbers
+from envs.bandits.base import BanditParams, BanditState, MeansBandit
+from envs.bandits.checking import check_number, leaf
 
 __all__ = ["ParetoBandit", "ParetoParams", "StudentBandit", "StudentParams", "fine_uniform"]
 
@@ -66,39 +64,7 @@ class ParetoParams(BanditParams):
         check_number("means", self.means, 0.0, closed="[)")
 
 
-@dataclasses.dataclass(frozen=True)
-class _HeavyTailed(Bandit):
-    """What both share: their means.
-
-    Args:
-      num_arms: drawn from the prior; left out where means are given.
-      means: the instance, in place of the prior.
-
-    Raises:
-      ValueError: fewer than two arms, or a mean that the rewards cannot have.
-    """
-
-    means: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.means is not None:
-            object.__setattr__(self, "means", numbers("means", self.means))
-            object.__setattr__(self, "num_arms", len(self.means))
-        super().__post_init__()
-        _ = self.default_params
-
-    def draw(self, key: jax.Array, params: Any) -> jax.Array:
-        """Means `[K]` from the prior."""
-        raise NotImplementedError
-
-    def instance(self, key: jax.Array, params: Any) -> BanditState:
-        """Means that are given, or drawn from the prior."""
-        if params.means is not None:
-            return BanditState(**fresh(given("means", params.means, (self.num_arms,))))
-        return BanditState(**fresh(jnp.asarray(self.draw(key, params), jnp.float32)))
-
-
-class StudentBandit(_HeavyTailed):
+class StudentBandit(MeansBandit):
     """Arms that pay a mean of their own and noise of Student's t distribution.
 
     Args:
@@ -120,7 +86,7 @@ class StudentBandit(_HeavyTailed):
     @property
     def default_params(self) -> StudentParams:
         """Two degrees of freedom: a mean, and no variance."""
-        return StudentParams(means=None if self.means is None else np.asarray(self.means, np.float32))
+        return StudentParams(means=leaf(self.means))
 
     @property
     def reward_range(self) -> tuple[float, float] | None:
@@ -139,7 +105,7 @@ class StudentBandit(_HeavyTailed):
         return jnp.asarray(state.values[action] + params.scale * noise, jnp.float32)
 
 
-class ParetoBandit(_HeavyTailed):
+class ParetoBandit(MeansBandit):
     """Arms that pay a Pareto number with a mean of their own and a common tail.
 
     Args:
@@ -160,7 +126,7 @@ class ParetoBandit(_HeavyTailed):
     @property
     def default_params(self) -> ParetoParams:
         """Means between 0 and 1, and no variance."""
-        return ParetoParams(means=None if self.means is None else np.asarray(self.means, np.float32))
+        return ParetoParams(means=leaf(self.means))
 
     @property
     def reward_range(self) -> tuple[float, float] | None:

@@ -13,6 +13,7 @@ import numpy as np
 from flax import struct
 
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
+from envs.bandits.checking import Unasked
 from envs.base import MetricRule, spaces
 
 __all__ = ["Arms", "MarkovBandit", "MarkovParams", "MarkovState", "check_whole", "make_arms"]
@@ -123,7 +124,7 @@ class MarkovBandit(Bandit):
     action did to each arm `[N]`, the last reward and the share of the episode that is over.
     """
 
-    num_states: int = 3
+    num_states: int = Unasked(3)
 
     def __post_init__(self) -> None:
         super().__post_init__()

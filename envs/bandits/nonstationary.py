@@ -12,7 +12,7 @@ import numpy as np
 from flax import struct
 
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
-from envs.bandits.checking import check_choice, check_number, given, numbers
+from envs.bandits.checking import check_choice, check_number, given, leaf, numbers
 
 __all__ = [
     "Changing",
@@ -161,8 +161,7 @@ class RandomWalkBandit(Changing):
 
     def __post_init__(self) -> None:
         if self.means is not None:
-            object.__setattr__(self, "means", numbers("means", self.means))
-            object.__setattr__(self, "num_arms", len(self.means))
+            self._take("means", numbers("means", self.means))
         super().__post_init__()
 
     @property
@@ -173,7 +172,7 @@ class RandomWalkBandit(Changing):
     @property
     def default_params(self) -> RandomWalkParams:
         """Steps of a hundredth of the range."""
-        return RandomWalkParams(means=None if self.means is None else np.asarray(self.means, np.float32))
+        return RandomWalkParams(means=leaf(self.means))
 
     def instance(self, key: jax.Array, params: RandomWalkParams) -> BanditState:
         """Values at first, given or drawn."""
@@ -211,8 +210,7 @@ class SinusoidalBandit(Changing):
 
     def __post_init__(self) -> None:
         if self.phases is not None:
-            object.__setattr__(self, "phases", numbers("phases", self.phases))
-            object.__setattr__(self, "num_arms", len(self.phases))
+            self._take("phases", numbers("phases", self.phases))
         super().__post_init__()
 
     @property
@@ -223,7 +221,7 @@ class SinusoidalBandit(Changing):
     @property
     def default_params(self) -> SinusoidalParams:
         """A wave in two thousand pulls."""
-        return SinusoidalParams(phases=None if self.phases is None else np.asarray(self.phases, np.float32))
+        return SinusoidalParams(phases=leaf(self.phases))
 
     def instance(self, key: jax.Array, params: SinusoidalParams) -> SinusoidalState:
         """Phases that are given, or drawn."""

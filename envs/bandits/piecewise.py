@@ -11,7 +11,7 @@ import numpy as np
 from flax import struct
 
 from envs.bandits.base import BanditState, fresh
-from envs.bandits.checking import check_number, given, numbers
+from envs.bandits.checking import agreed, check_number, given, leaf, numbers
 from envs.bandits.nonstationary import Changing, ChangingParams
 
 __all__ = ["PiecewiseBandit", "PiecewiseParams"]
@@ -69,7 +69,8 @@ class PiecewiseBandit(Changing):
     def __post_init__(self) -> None:
         if self.means is not None:
             object.__setattr__(self, "means", tuple(numbers("means", piece) for piece in self.means))
-            object.__setattr__(self, "num_arms", len(self.means[0]) if self.means else 0)
+            arms = len(self.means[0]) if self.means else 0
+            object.__setattr__(self, "num_arms", agreed("num_arms", self.num_arms, arms, "each piece of means"))
         if self.starts is not None:
             object.__setattr__(self, "starts", tuple(self.starts))
         super().__post_init__()
@@ -89,8 +90,7 @@ class PiecewiseBandit(Changing):
     @property
     def default_params(self) -> PiecewiseParams:
         """A change in a thousand pulls, or the pieces that were given."""
-        means = None if self.means is None else np.asarray(self.means, np.float32)
-        return PiecewiseParams(means=means, starts=None if self.starts is None else np.asarray(self.starts))
+        return PiecewiseParams(means=leaf(self.means), starts=None if self.starts is None else np.asarray(self.starts))
 
     def instance(self, key: jax.Array, params: PiecewiseParams) -> BanditState:
         """The first piece, given or drawn."""

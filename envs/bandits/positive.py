@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
-from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
-from envs.bandits.checking import check_number, given, numbers
+from envs.bandits.base import BanditParams, BanditState, MeansBandit
+from envs.bandits.checking import check_number, leaf
 
 __all__ = ["ExponentialBandit", "PoissonBandit", "PositiveParams", "poisson"]
 
@@ -38,42 +36,22 @@ class PositiveParams(BanditParams):
         check_number("means", self.means, 0.0, closed="[)")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Positive(Bandit):
-    """What both share: their means.
-
-    Args:
-      num_arms: drawn from the prior; left out where means are given.
-      means: the instance, in place of the prior.
-
-    Raises:
-      ValueError: fewer than two arms, or a mean that is negative or not finite.
-    """
-
-    means: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.means is not None:
-            object.__setattr__(self, "means", numbers("means", self.means))
-            object.__setattr__(self, "num_arms", len(self.means))
-        super().__post_init__()
-        _ = self.default_params
+class _Positive(MeansBandit):
+    """What both share: the prior of their means."""
 
     @property
     def default_params(self) -> PositiveParams:
         """Means around 1, or those that were given."""
-        return PositiveParams(means=None if self.means is None else np.asarray(self.means, np.float32))
+        return PositiveParams(means=leaf(self.means))
 
     @property
     def reward_range(self) -> tuple[float, float] | None:
         """Any number that is not negative."""
         return 0.0, math.inf
 
-    def instance(self, key: jax.Array, params: PositiveParams) -> BanditState:
-        """Means that are given, or drawn from the prior."""
-        if params.means is not None:
-            return BanditState(**fresh(given("means", params.means, (self.num_arms,))))
-        return BanditState(**fresh(jax.random.gamma(key, params.shape, (self.num_arms,)) / params.rate))
+    def draw(self, key: jax.Array, params: PositiveParams) -> jax.Array:
+        """Means `[K]` from the Gamma prior."""
+        return jax.random.gamma(key, params.shape, (self.num_arms,)) / params.rate
 
 
 class PoissonBandit(_Positive):

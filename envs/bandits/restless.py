@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from envs.bandits.checking import agreed
 from envs.bandits.declining import DecliningParams, declining_arms
 from envs.bandits.markov import Arms, MarkovBandit, MarkovParams, MarkovState, check_whole, make_arms
 
 __all__ = [
+    "BudgetBandit",
     "GilbertElliott",
     "GilbertElliottParams",
     "RestlessBandit",
@@ -24,7 +26,35 @@ __all__ = [
 
 
 @dataclasses.dataclass(frozen=True)
-class RestlessBandit(MarkovBandit):
+class BudgetBandit(MarkovBandit):
+    """Arms that are pulled or left alone, of which a number alone says how many can be pulled at once.
+
+    Args:
+      num_arms, num_states: N and S.
+      budget: pulls in a step, at most.
+
+    Raises:
+      ValueError: fewer than two arms or states, or a budget above the number of arms.
+    """
+
+    budget: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("budget", self.budget, 1, self.num_arms, ", the number of arms")
+
+    @property
+    def branches(self) -> tuple[int, ...]:
+        """Pulled or not, for every arm."""
+        return (2,) * self.num_arms
+
+    def touched(self, action: jax.Array) -> jax.Array:
+        """The first `budget` of the arms that are named."""
+        return within_budget(action, self.budget)
+
+
+@dataclasses.dataclass(frozen=True)
+class RestlessBandit(BudgetBandit):
     """A restless bandit: at every step at most `budget` of the arms are pulled, and all of them move.
 
     Arms are Markov chains with two laws, one for being pulled and one for being left alone. Policies
@@ -47,7 +77,6 @@ class RestlessBandit(MarkovBandit):
     Source: Whittle (1988), Restless bandits: activity allocation in a changing world.
     """
 
-    budget: int = 1
     transitions: Any = None
     rewards: Any = None
 
@@ -59,12 +88,11 @@ class RestlessBandit(MarkovBandit):
             if transitions.shape[1] != 2:
                 raise ValueError(f"transitions must have the shape (arms, 2, states, states), got {transitions.shape}")
             make_arms(transitions, rewards)
-            object.__setattr__(self, "transitions", _tuples(transitions))
-            object.__setattr__(self, "rewards", _tuples(rewards))
-            object.__setattr__(self, "num_arms", transitions.shape[0])
-            object.__setattr__(self, "num_states", transitions.shape[-1])
+            self._take("transitions", _tuples(transitions))
+            self._take("rewards", _tuples(rewards))
+            num_states = agreed("num_states", self.num_states, transitions.shape[-1], "transitions")
+            object.__setattr__(self, "num_states", num_states)
         super().__post_init__()
-        check_whole("budget", self.budget, 1, self.num_arms, ", the number of arms")
 
     @property
     def name(self) -> str:
@@ -77,15 +105,6 @@ class RestlessBandit(MarkovBandit):
         if self.transitions is None:
             return DecliningParams()
         return DecliningParams(arms=make_arms(_array("transitions", self.transitions, 4), self.rewards))
-
-    @property
-    def branches(self) -> tuple[int, ...]:
-        """Pulled or not, for every arm."""
-        return (2,) * self.num_arms
-
-    def touched(self, action: jax.Array) -> jax.Array:
-        """The first `budget` of the arms that are named."""
-        return within_budget(action, self.budget)
 
     def draw(self, key: jax.Array, params: DecliningParams) -> Arms:
         """Arms from the prior."""
@@ -113,7 +132,7 @@ class GilbertElliottParams(MarkovParams):
 
 
 @dataclasses.dataclass(frozen=True)
-class GilbertElliott(MarkovBandit):
+class GilbertElliott(BudgetBandit):
     """Channels that are good or bad in turns, of which at most `budget` are used at a step, and only those are seen.
 
     A channel that is used pays 1 if it is good, and shows which it is; of the others one knows the
@@ -137,7 +156,6 @@ class GilbertElliott(MarkovBandit):
     """
 
     num_states: int = dataclasses.field(init=False, default=0)
-    budget: int = 1
     memory: int = 16
     good_after_bad: tuple[float, ...] | None = None
     good_after_good: tuple[float, ...] | None = None
@@ -152,10 +170,8 @@ class GilbertElliott(MarkovBandit):
                 chances = tuple(float(chance) for chance in given)
                 if not all(0 < chance < 1 for chance in chances) or len(chances) != len(self.good_after_bad):
                     raise ValueError(f"{name} must hold a number in (0, 1) for each channel, got {chances}")
-                object.__setattr__(self, name, chances)
-            object.__setattr__(self, "num_arms", len(self.good_after_bad))
+                self._take(name, chances)
         super().__post_init__()
-        check_whole("budget", self.budget, 1, self.num_arms, ", the number of arms")
 
     @property
     def name(self) -> str:
@@ -171,15 +187,6 @@ class GilbertElliott(MarkovBandit):
         with jax.ensure_compile_time_eval():
             arms = channel_arms(jnp.asarray(bad), jnp.asarray(good), self.memory)
         return GilbertElliottParams(arms=jax.tree.map(np.asarray, arms))
-
-    @property
-    def branches(self) -> tuple[int, ...]:
-        """Used or not, for every channel."""
-        return (2,) * self.num_arms
-
-    def touched(self, action: jax.Array) -> jax.Array:
-        """The first `budget` of the channels that are named."""
-        return within_budget(action, self.budget)
 
     def draw(self, key: jax.Array, params: GilbertElliottParams) -> Arms:
         """Channels from the prior."""

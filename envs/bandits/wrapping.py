@@ -12,6 +12,7 @@ from flax import struct
 
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.bernoulli import BernoulliBandit, BernoulliParams
+from envs.bandits.checking import agreed
 from envs.base import MetricRule
 
 __all__ = ["Wrapped", "WrappedParams", "WrappedState"]
@@ -57,7 +58,8 @@ class Wrapped(Bandit):
         if self.inner is not None:
             if not isinstance(self.inner, Bandit) or type(self.inner).action_space is not Bandit.action_space:
                 raise ValueError(f"inner must be a bandit whose actions are single arms, got {self.inner!r}")
-            object.__setattr__(self, "num_arms", self.inner.num_arms)
+            arms = agreed("num_arms", self.num_arms, self.inner.num_arms, "inner")
+            object.__setattr__(self, "num_arms", arms)
         super().__post_init__()
 
     @property

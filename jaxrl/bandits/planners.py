@@ -11,10 +11,11 @@ import numpy as np
 from flax import struct
 
 from envs.bandits.markov import MarkovBandit
+from envs.bandits.restless import BudgetBandit
 from jaxrl.algorithms.base import Range, check_range
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.bandits.planning import JOINT_PAIRS, joint_choices, joint_size, plan
-from jaxrl.bandits.whittle_index import BUDGETED, highest
+from jaxrl.bandits.whittle_index import highest
 
 __all__ = ["MyopicHParams", "PlanningHParams", "exact_planning", "myopic"]
 
@@ -76,7 +77,7 @@ def myopic() -> BanditAlgorithm:
 
     def init(key: jax.Array, task: Task, params: Any, hparams: Any) -> tuple[jax.Array, Any]:
         del key, hparams
-        if isinstance(task.env, BUDGETED):
+        if isinstance(task.env, BudgetBandit):
             return params.arms.expected, jnp.int32(task.env.budget)
         choices = joint_choices(task.env)
         return params.arms.expected, (jnp.asarray(choices.actions), jnp.asarray(choices.touched))
@@ -92,7 +93,7 @@ def myopic() -> BanditAlgorithm:
 
     def check(task: Task) -> None:
         _check("myopic", task)
-        if not isinstance(task.env, BUDGETED):
+        if not isinstance(task.env, BudgetBandit):
             joint_choices(task.env)
 
     return BanditAlgorithm("myopic", MyopicHParams(), init, choose, _stay, _first_arm, check)

@@ -12,15 +12,14 @@ from flax import struct
 from jax.typing import ArrayLike
 
 from envs.bandits.markov import Arms
-from envs.bandits.restless import GilbertElliott, RestlessBandit
+from envs.bandits.restless import BudgetBandit
 from jaxrl.algorithms.base import Range, check_range
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 
-__all__ = ["BUDGETED", "WhittleHParams", "WhittleIndices", "highest", "require_indexable", "whittle", "whittle_indices"]
+__all__ = ["WhittleHParams", "WhittleIndices", "highest", "require_indexable", "whittle", "whittle_indices"]
 
 ROUNDING = 1e-6  # of the greatest discounted sum of rewards: what float32 leaves of an advantage of 0
 NEVER = 1e30
-BUDGETED = (RestlessBandit, GilbertElliott)  # what may be pulled is limited by a number alone
 
 
 class WhittleIndices(NamedTuple):
@@ -148,7 +147,7 @@ def whittle() -> BanditAlgorithm:
         return jnp.argmax(jnp.max(state.subsidy, axis=1)).astype(jnp.int32)
 
     def check(task: Task) -> None:
-        if not isinstance(task.env, BUDGETED):
+        if not isinstance(task.env, BudgetBandit):
             raise ValueError(
                 f"whittle takes a restless bandit with a budget, bandit/restless or bandit/gilbert-elliott, "
                 f"got {task.env.name}"

@@ -11,10 +11,10 @@ from flax import struct
 
 from jaxrl.algorithms.base import Range, check_count, check_range
 from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, ArmSums, means, most_pulled, no_sums, one_hot, untried_first
-from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
-from jaxrl.bandits.beta import beta
+from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.bandits.checks import check_arms, check_unit_rewards
 from jaxrl.bandits.running import Total
+from jaxrl.bandits.thompson_sampling import ThompsonHParams, thompson
 
 WINDOW = 1000
 DISCOUNT = Range(0, 1, "()")
@@ -81,17 +81,10 @@ class DiscountedUCBHParams:
 
 
 @struct.dataclass
-class SlidingWindowThompsonHParams:
+class SlidingWindowThompsonHParams(ThompsonHParams):
     """Attributes:
     alpha, beta: of the Beta prior of every mean, each above 0.
     """
-
-    alpha: float = 1.0
-    beta: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_range("alpha", self.alpha, POSITIVE)
-        check_range("beta", self.beta, POSITIVE)
 
 
 @struct.dataclass
@@ -197,8 +190,8 @@ def _discount(state: ArmSums, view: View, action: jax.Array, reward: jax.Array, 
 
 
 def _thompson(key: jax.Array, state: ArmSums, view: View, hparams: Any) -> jax.Array:
-    losses = jnp.maximum(state.pulls - state.sums, 0.0)
-    return argmax(beta(key, hparams.alpha + jnp.maximum(state.sums, 0.0), hparams.beta + losses), view.mask)
+    """The choice of `thompson`; what left the window may have left a sum a rounding below 0."""
+    return thompson().choose(key, state._replace(sums=jnp.maximum(state.sums, 0.0)), view, hparams)
 
 
 def _windowed(name: str, hparams: Any, window: int, choose: Any, check: Any) -> BanditAlgorithm:
