@@ -1,162 +1,319 @@
-"""The driver of thousands of runs: chunks, evaluations, interruption, and a result that is never lost."""
+"""The driver of thousands of runs: chunks, evaluations, checkpoints, interruption, and a result that is never lost."""
+
+from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
+from jaxrl.checkpointing import IDENTITY, SOFT, Checkpoint, Checkpoints, difference, read_identity
 from jaxrl.layout import Layout
-from jaxrl.loop import Loop
-from jaxrl.programs import compiled_programs
-from jaxrl.progress import Progress, stop_on_signals
-from jaxrl.results import Result
+from jaxrl.parts import Call
+from jaxrl.progress import Progress, StopRequest, stop_on_signals
+from jaxrl.results import Result, ResultError
+from jaxrl.run_config import config_of, from_json, to_json
 from jaxrl.run_directory import claim_directory, exclusive, versions
+from jaxrl.runs import Runs
 
 PRECISIONS = ("default", "high", "highest", "bfloat16", "tensorfloat32", "float32")
 SECONDS_PER_CHUNK = 1.0
+CHECKPOINT_MINUTES = 10.0
 
-__all__ = ["PRECISIONS", "SECONDS_PER_CHUNK", "History", "Work", "drive"]
+__all__ = ["CHECKPOINT_MINUTES", "PRECISIONS", "SECONDS_PER_CHUNK", "Options", "Tracker", "drive", "identity_of"]
+
+OnChunk = Callable[[int, Mapping[str, np.ndarray]], None]
 
 
-class Work(NamedTuple):
-    """What every run of a call does.
+class Tracker(Protocol):
+    """What follows a call from outside: told at its start, after each evaluation, and at its end."""
+
+    def start(self, call: Call, resumed: int) -> None:
+        """The call, before anything is computed, and the environment steps that it has done already."""
+        ...
+
+    def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
+        """An evaluation, as `on_chunk` gets it."""
+        ...
+
+    def finish(self, result: Result | None) -> None:
+        """The result, None where an error ended the call."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How a call is carried out; nothing here changes what is computed, but for `precision`.
 
     Attributes:
-      loop: of one run.
-      identity: of the loop; calls with equal ones share compiled programs.
-      points: int64, increasing, iterations after which to evaluate.
-      env_steps_per_iteration: of one run.
-      headline: `(metrics of a point) -> text`, for the progress bar.
-      reserved: names that no metric may have.
+      on_chunk, trackers: told of every evaluation.
+      out: the directory for the result, None for none.
+      force: whether `out` may be overwritten.
+      resume: whether to go on from the checkpoint in `out`, if there is one.
+      checkpoint_minutes: between two checkpoints in `out`; None writes none.
+      progress: whether to show any.
+      precision: of matrix products.
     """
 
-    loop: Loop
-    identity: Hashable
-    points: np.ndarray
-    env_steps_per_iteration: int
-    headline: Callable[[Mapping[str, np.ndarray]], str]
-    reserved: frozenset[str]
+    on_chunk: OnChunk | None = None
+    trackers: Sequence[Tracker] = ()
+    out: str | Path | None = None
+    force: bool = False
+    resume: bool = False
+    checkpoint_minutes: float | None = CHECKPOINT_MINUTES
+    progress: bool = True
+    precision: str = "default"
+
+    def __post_init__(self) -> None:
+        minutes = self.checkpoint_minutes
+        number = isinstance(minutes, int | float) and not isinstance(minutes, bool)
+        if minutes is not None and not (number and minutes > 0):
+            raise ValueError(
+                f"checkpoint_minutes must be a number above 0, or None for no checkpoints, got {minutes!r}"
+            )
+        if self.resume and self.out is None:
+            raise ValueError("resume goes on from the checkpoint in the directory out, got resume=True without out")
 
 
 class History:
     """The evaluations so far, on the host: metrics of all of them, and the policies of the last."""
 
-    def __init__(self, shape: tuple[int, int], env_steps_per_iteration: int):
+    def __init__(self) -> None:
         self.iterations: list[int] = []
         self.policies: Any = None
-        self._shape = shape
-        self._per_iteration = env_steps_per_iteration
-        self._chunks: list[dict[str, np.ndarray]] = []
+        self._metrics: list[dict[str, np.ndarray]] = []
 
-    @property
-    def env_steps(self) -> list[int]:
-        return [iteration * self._per_iteration for iteration in self.iterations]
-
-    def add(self, iteration: int, metrics: Any, policies: Any) -> dict[str, np.ndarray]:
-        chunk, self.policies = jax.tree.map(
-            lambda leaf: leaf.reshape(*self._shape, *leaf.shape[1:]), (dict(metrics), policies)
-        )
+    def add(self, iteration: int, metrics: dict[str, np.ndarray], policies: Any) -> None:
         self.iterations.append(iteration)
-        self._chunks.append(chunk)
-        return chunk
+        self._metrics.append(metrics)
+        self.policies = policies
 
     def stacked(self) -> dict[str, np.ndarray]:
-        return {name: np.stack([chunk[name] for chunk in self._chunks], axis=2) for name in self._chunks[0]}
+        """`{name: [num_runs, num_points, ...]}`."""
+        names = self._metrics[0] if self._metrics else {}
+        return {name: np.stack([metrics[name] for metrics in self._metrics], axis=1) for name in names}
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> History:
+        history = cls()
+        history.iterations = list(checkpoint.iterations)
+        history._metrics = [
+            {name: values[:, i] for name, values in checkpoint.metrics.items()} for i in range(len(history.iterations))
+        ]
+        return history
 
 
-def drive(
-    work: Work,
-    arguments: tuple[Any, ...],
-    shape: tuple[int, int],
-    layout: Layout,
-    finish: Callable[[History, dict[str, Any]], Result],
-    *,
-    attrs: Mapping[str, Any],
-    on_chunk: Callable[[int, Mapping[str, np.ndarray]], None] | None,
-    out: str | Path | None,
-    force: bool,
-    progress: bool,
-    precision: str,
-) -> Result:
+def drive(call: Call, layout: Layout, options: Options) -> Result:
     """Does the work of all runs, block by block on all devices, and saves what it gives.
 
     Args:
-      work: of one run.
-      arguments: `(seed, hparams, env_params)`, leaves `[num_runs, ...]`, settings before seeds.
-      shape: `(num_settings, num_seeds)`.
-      layout: of the runs.
-      finish: makes the result of the evaluations so far and of the attributes of the call.
-      attrs: attributes to begin with.
-      on_chunk, out, force, progress, precision: as in `train`.
+      call: what to run.
+      layout: of its runs.
+      options: how.
 
     Raises:
       FileExistsError: `out` holds a result, or another call is writing into it.
-      KeyboardInterrupt: a signal came before the first evaluation.
+      ResultError: `resume` finds a checkpoint of another configuration, or a damaged one.
+      KeyboardInterrupt: a signal came before the first evaluation, and there is nowhere to save.
     """
-    directory = None if out is None else claim_directory(out, force)
-    spread = layout.spread(arguments)
+    force = options.force or options.resume
+    directory = None if options.out is None else claim_directory(options.out, force)
+    work, points = call.work, call.work.points
     per_iteration = work.env_steps_per_iteration * layout.num_runs
-    history = History(shape, work.env_steps_per_iteration)
-    points = work.points
-    told: dict[str, Any] = {**attrs, **_attributes(layout)}
-
-    def result() -> Result:
-        seconds = told["run_seconds"] = time.perf_counter() - started
-        told["env_steps_per_second"] = history.iterations[-1] * per_iteration / seconds
-        told["interrupted"] = int(history.iterations[-1] < points[-1])
-        told["stopped_by_signal"] = stop.signal or 0
-        return finish(history, told)
-
-    total = int(points[-1]) * per_iteration
-    with exclusive(directory, force), Progress(total, progress) as bar, stop_on_signals() as stop:
+    told: dict[str, Any] = _attributes(layout)
+    result: Result | None = None
+    with (
+        exclusive(directory, force),
+        Progress(int(points[-1]) * per_iteration, options.progress) as bar,
+        stop_on_signals() as stop,
+    ):
         started = time.perf_counter()
+        keeper = _Keeper(directory, call, layout, options)
+        history, resumed = History(), 0
+
+        def finish() -> Result:
+            seconds = told["run_seconds"] = time.perf_counter() - started
+            told["env_steps_per_second"] = (history.iterations[-1] - resumed) * per_iteration / seconds
+            told["interrupted"] = int(history.iterations[-1] < points[-1])
+            told["stopped_by_signal"] = stop.signal or 0
+            return _result(call, history, told)
+
         try:
             bar.phase("compiling")
-            with contextlib.nullcontext() if precision == "default" else jax.default_matmul_precision(precision):
-                told["precision"] = jax.config.values["jax_default_matmul_precision"] or "default"
-                programs = compiled_programs(work.loop, work.identity, layout, spread, work.reserved)
+            told["precision"] = _precision(options.precision)
+            runs = Runs(work, call.arguments(), layout, precision=options.precision)
             told["compile_seconds"] = time.perf_counter() - started
-            bar.start()
+            history = keeper.begin(runs)
+            resumed = runs.iteration
+            for tracker in options.trackers:
+                tracker.start(call, resumed * work.env_steps_per_iteration)
+            bar.start(resumed * per_iteration)
             started = time.perf_counter()
-            runs = programs.init(spread)
-            done, seconds_per_iteration = 0, math.inf
-            for point in points.tolist():
-                while done < point and not stop:
-                    # The first chunk is one iteration, to see how long one takes.
-                    count = min(max(int(SECONDS_PER_CHUNK / seconds_per_iteration), 1), point - done)
-                    chunk_started = time.perf_counter()
-                    runs = programs.advance(runs, spread, count)
-                    seconds_per_iteration = (time.perf_counter() - chunk_started) / count
-                    done += count
-                    bar.advance(count * per_iteration)
-                if done == (history.iterations[-1] if history.iterations else 0):
-                    break
-                runs, metrics, policies = programs.evaluate(runs, spread)
-                chunk = history.add(done, layout.gather(metrics), layout.gather(policies))
-                bar.report(work.headline(chunk))
-                if on_chunk is not None:
-                    on_chunk(history.env_steps[-1], chunk)
+            _advance_all(call, runs, history, keeper, options, bar, stop, per_iteration)
             if not history.iterations:
                 raise KeyboardInterrupt(stop.signal)
+            if history.policies is None:
+                history.policies = runs.kept()
+            result = finish()
+            if directory is not None:
+                result.save(directory, force=True)
+                if not stop:
+                    keeper.save(runs, history)
         except BaseException:
             # Nothing already computed is lost: what was evaluated is saved before the error goes on.
-            if directory is not None and history.iterations:
-                result().save(directory, force=True)
+            if directory is not None and history.policies is not None and result is None:
+                finish().save(directory, force=True)
             elif directory is not None:
+                keeper.discard_if_empty()
                 with contextlib.suppress(OSError):
                     directory.rmdir()
             raise
-        finished = result()
-        if directory is not None:
-            finished.save(directory, force=True)
-    _warn_of_failures(finished)
-    return finished
+        finally:
+            keeper.close()
+            for tracker in options.trackers:
+                tracker.finish(result)
+    assert result is not None  # an error has gone on
+    _warn_of_failures(result)
+    return result
+
+
+def _advance_all(
+    call: Call,
+    runs: Runs,
+    history: History,
+    keeper: _Keeper,
+    options: Options,
+    bar: Progress,
+    stop: StopRequest,
+    per_iteration: int,
+) -> None:
+    """Advances and evaluates the runs until their last point, or until a signal has come."""
+    work, seconds_per_iteration = call.work, math.inf
+    for point in work.points.tolist():
+        if history.iterations and point <= history.iterations[-1]:
+            continue
+        while runs.iteration < point and not stop:
+            # The first chunk is one iteration, to see how long one takes.
+            count = min(max(int(SECONDS_PER_CHUNK / seconds_per_iteration), 1), point - runs.iteration)
+            started = time.perf_counter()
+            runs.advance(count)
+            seconds_per_iteration = (time.perf_counter() - started) / count
+            bar.advance(count * per_iteration)
+            keeper.save_if_due(runs, history)
+        if stop:  # before an evaluation that an uninterrupted call would not have made
+            keeper.save(runs, history)
+        if runs.iteration == (history.iterations[-1] if history.iterations else 0):
+            return
+        metrics, policies = runs.evaluate()
+        history.add(runs.iteration, metrics, policies)
+        shaped = {name: values.reshape(*call.shape, *values.shape[1:]) for name, values in metrics.items()}
+        bar.report(work.headline(shaped))
+        for told in (*options.trackers, *([options.on_chunk] if options.on_chunk is not None else [])):
+            told(runs.iteration * work.env_steps_per_iteration, shaped)
+        if stop:
+            return
+
+
+class _Keeper:
+    """Writes the checkpoints of a call at their time; a failure to write one is told and ends nothing."""
+
+    def __init__(self, directory: Path | None, call: Call, layout: Layout, options: Options):
+        self._directory, self._call, self._layout, self._options = directory, call, layout, options
+        keeps = directory is not None and options.checkpoint_minutes is not None
+        self._checkpoints = Checkpoints(directory) if directory is not None and keeps else None
+        self._last = time.perf_counter()
+
+    def begin(self, runs: Runs) -> History:
+        """Says whose checkpoints follow; puts the runs where the last one was and returns the history until then."""
+        if self._checkpoints is None or self._directory is None:
+            return History()
+        identity = identity_of(self._call, self._layout, self._options.precision)
+        if self._options.resume and (self._directory / IDENTITY).exists():
+            self._compare(read_identity(self._directory), identity)
+            found = self._checkpoints.load(runs.state_structure)
+            if found is not None:
+                self._checkpoints.write_identity(identity, keep=True)
+                runs.put(found.states, found.iteration)
+                return History.of(found)
+        self._checkpoints.write_identity(identity)
+        return History()
+
+    def _compare(self, saved: dict[str, Any], identity: dict[str, Any]) -> None:
+        def firm(told: dict[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in told.items() if name not in (*SOFT, "points", "env_steps")}
+
+        found = difference(firm(saved), firm(identity))
+        if found is None and saved["points"] != identity["points"] and identity["points"][-1] <= saved["points"][-1]:
+            found = difference({"points": saved["points"]}, {"points": identity["points"]})
+        if found is not None:
+            raise ResultError(
+                f"{self._directory} holds a checkpoint of another configuration: {found}; choose another directory, "
+                f"or start anew with --force (force=True)."
+            )
+        for name in SOFT:
+            if (found := difference(saved[name], identity[name], name)) is not None:
+                warnings.warn(
+                    f"{self._directory} goes on elsewhere than it began, and may round otherwise: {found}",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+
+    def save_if_due(self, runs: Runs, history: History) -> None:
+        minutes = self._options.checkpoint_minutes
+        if minutes is not None and time.perf_counter() - self._last >= 60 * minutes:
+            self.save(runs, history)
+
+    def save(self, runs: Runs, history: History) -> None:
+        if self._checkpoints is None:
+            return
+        try:
+            self._checkpoints.save(Checkpoint(runs.iteration, runs.states(), history.iterations, history.stacked()))
+        except ResultError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=3)
+        self._last = time.perf_counter()
+
+    def discard_if_empty(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.discard_if_empty()
+
+    def close(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+
+
+def identity_of(call: Call, layout: Layout, precision: str) -> dict[str, Any]:
+    """What a checkpoint must agree with to be gone on from, as JSON gives it back."""
+    described = call.result({"pending": np.zeros((*call.shape, 0))}, None, [], {})
+    told = {name: value for name, value in config_of(described).items() if name not in ("attributes", "devices")}
+    told |= {name: value for name, value in call.attrs.items() if name not in told}
+    told |= {
+        "env_steps": int(call.work.points[-1]) * call.work.env_steps_per_iteration,
+        "points": call.work.points.tolist(),
+        "block": layout.block,
+        "precision": _precision(precision),
+        "device_kind": layout.devices[0].device_kind,
+    }
+    return from_json(json.loads(json.dumps(to_json(told), default=str)))
+
+
+def _precision(precision: str) -> str:
+    return jax.config.values["jax_default_matmul_precision"] or "default" if precision == "default" else precision
+
+
+def _result(call: Call, history: History, told: Mapping[str, Any]) -> Result:
+    metrics, policies = jax.tree.map(
+        lambda leaf: leaf.reshape(*call.shape, *leaf.shape[1:]), (history.stacked(), history.policies)
+    )
+    env_steps = [iteration * call.work.env_steps_per_iteration for iteration in history.iterations]
+    return call.result(metrics, policies, env_steps, told)
 
 
 def _attributes(layout: Layout) -> dict[str, Any]:

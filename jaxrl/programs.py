@@ -19,12 +19,14 @@ class Programs(NamedTuple):
       advance: `(runs, arguments, count) -> runs`; the runs given are updated in place.
       evaluate: `(runs, arguments) -> (runs, metrics, policies)`, likewise.
       metric_names: of an evaluation.
+      run_shapes: of the runs of one device.
     """
 
     init: Callable[[Any], Any]
     advance: Callable[[Any, Any, int], Any]
     evaluate: Callable[[Any, Any], tuple[Any, Any, Any]]
     metric_names: tuple[str, ...]
+    run_shapes: Any
 
 
 # The programs of the last few calls, so that another one with other seeds or values compiles nothing.
@@ -115,4 +117,5 @@ def _compile(loop: Loop, layout: Layout, arguments: Any, reserved: Collection[st
         ),
         evaluate=evaluate_all,
         metric_names=metric_names,
+        run_shapes=shapes,
     )

@@ -11,6 +11,8 @@ from types import FrameType
 import tqdm.auto
 
 SECONDS_BETWEEN_LINES = 60.0
+# Batch systems send SIGTERM, or SIGUSR1 where they are asked to warn a while before the time limit.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
 
 
 class Progress:
@@ -23,7 +25,7 @@ class Progress:
 
     def __init__(self, total: int, enabled: bool = True):
         self.total = total
-        self.done = 0
+        self.done = self._before = 0
         self._enabled = enabled
         self._note = ""
         self._start = self._last_line = time.monotonic()
@@ -44,11 +46,13 @@ class Progress:
         elif self._enabled:
             self._say(text)
 
-    def start(self) -> None:
-        """Starts the clock: what came before was not training."""
+    def start(self, done: int = 0) -> None:
+        """Starts the clock: what came before was not training, `done` environment steps of an earlier call included."""
         self._start = self._last_line = time.monotonic()
+        self.done = self._before = done
         if self._bar is not None:
             self._bar.reset(self.total)
+            self._bar.update(done)
             self._bar.set_description("training")
 
     def advance(self, env_steps: int) -> None:
@@ -75,7 +79,7 @@ class Progress:
     def _line(self) -> None:
         self._last_line = time.monotonic()
         seconds = max(self._last_line - self._start, 1e-9)
-        rate = self.done / seconds
+        rate = (self.done - self._before) / seconds
         left = (self.total - self.done) / rate if rate > 0 else float("inf")
         percent = 100 * self.done / max(self.total, 1)
         parts = [f"{percent:.0f} %", f"{rate:,.0f} env steps/s", f"{seconds:.0f} s elapsed", f"{left:.0f} s left"]
@@ -86,7 +90,7 @@ class Progress:
 
 
 class StopRequest:
-    """Whether Ctrl-C or SIGTERM asked to end after the chunk under way."""
+    """Whether a signal asked to end after the chunk under way."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -97,7 +101,7 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Turns the first Ctrl-C or SIGTERM into a request to end; a second one ends at once."""
+    """Turns the first of Ctrl-C, SIGTERM and SIGUSR1 into a request to end; a second one ends at once."""
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -109,7 +113,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
             raise KeyboardInterrupt(number)
         stop.signal = number
 
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
         yield stop
     finally:

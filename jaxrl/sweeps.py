@@ -64,6 +64,27 @@ class Sweep:
         """
         return choose_setting(self.settings, values, "this sweep")
 
+    def subset(self, indices: Sequence[int] | np.ndarray) -> Sweep:
+        """Some of the settings, along one axis `"setting"`.
+
+        Args:
+          indices: their positions along the leaves of `hparams`.
+        """
+        chosen = np.asarray(indices)
+        places = np.unravel_index(chosen, self.shape)
+        at = dict(zip(self.dims, places, strict=True))
+        coords = {
+            path: (("setting",), values[tuple(at[dim] for dim in dims)]) for path, (dims, values) in self.coords.items()
+        }
+        return Sweep(
+            jax.tree.map(lambda leaf: leaf[chosen], self.hparams),
+            {name: values[chosen] for name, values in self.env.items()},
+            ("setting",),
+            (len(chosen),),
+            coords,
+            [self.settings[i] for i in chosen],
+        )
+
 
 def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
     """Every combination of the values.

@@ -1,6 +1,5 @@
 """Training: one compiled program for anyone to transform, and the driver of thousands of runs."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,11 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms.base import Algorithm, check_choice, check_count
-from jaxrl.driver import PRECISIONS, History, Work, drive
-from jaxrl.layout import plan_layout
+from jaxrl.checkpointing import IDENTITY, read_identity
+from jaxrl.driver import CHECKPOINT_MINUTES, PRECISIONS, Options, Tracker
 from jaxrl.loop import evaluation_points, make_loop, with_run_length
-from jaxrl.results import Result, metrics_dataset
-from jaxrl.run_settings import batched_env_params, batched_hparams, run_arguments, seed_list
+from jaxrl.parts import Call
+from jaxrl.results import Result
+from jaxrl.run_settings import batched_env_params, batched_hparams, seed_list
+from jaxrl.running import Placement, run_call
+from jaxrl.runs import Work
 from jaxrl.sweeps import Sweep
 
 
@@ -83,16 +85,20 @@ def train(
     env_params: Any = None,
     block: int | None = None,
     devices: Sequence[Any] | None = None,
+    shard: str | tuple[int, int] | None = None,
     on_chunk: Callable[[int, Mapping[str, np.ndarray]], None] | None = None,
+    trackers: Sequence[Tracker] = (),
     out: str | Path | None = None,
     force: bool = False,
+    resume: bool = False,
+    checkpoint_minutes: float | None = CHECKPOINT_MINUTES,
     progress: bool = True,
     precision: str = "default",
 ) -> Result:
     """Trains every setting with every seed, in one program on all devices.
 
-    Ctrl-C and SIGTERM end after the chunk under way, with what is done evaluated, returned and
-    saved. A run whose metrics cease to be finite is reported and leaves the others alone.
+    Ctrl-C, SIGTERM and SIGUSR1 end after the chunk under way, with what is done evaluated, returned
+    and saved. A run whose metrics cease to be finite is reported and leaves the others alone.
 
     Args:
       algo: what to train.
@@ -105,54 +111,101 @@ def train(
       block: runs of one vmap; see `plan_layout`. At one width results are equal bit for bit
         whatever the number of runs, their order, the devices and the chunks.
       devices: all local ones if None.
+      shard: `"i/n"` or `(i, n)`, the part of the runs to train here, for `merge` to assemble.
       on_chunk: called as `on_chunk(env_step, metrics)` after each evaluation, with arrays
         `[num_settings, num_seeds]`.
+      trackers: likewise, and told of the beginning and the end; see `jaxrl.tracking`.
       out: a directory to save the result in.
       force: whether `out` may exist and be overwritten.
+      resume: whether to go on from the checkpoint in `out`, bit for bit, where there is one; with more
+        `env_steps` a finished run goes on, too.
+      checkpoint_minutes: between two checkpoints in `out`, beside those at a signal and at the end;
+        None for none.
       progress: whether to show a progress bar (a line a minute without a terminal).
       precision: of matrix products, as `jax.default_matmul_precision` names it.
 
     Raises:
       ValueError, TypeError: bad arguments, before anything is compiled.
       FileExistsError: `out` holds a result, or another call is training into it, likewise.
+      ResultError: `resume`, where `out` holds the checkpoint of another configuration.
     """
     points = _points(algo, env_steps, evals, eval_episodes)
     check_choice("precision", precision, PRECISIONS)
-    seeds_used = seed_list(seeds)
+    options = Options(
+        on_chunk=on_chunk,
+        trackers=trackers,
+        out=out,
+        force=force,
+        resume=resume,
+        checkpoint_minutes=checkpoint_minutes,
+        progress=progress,
+        precision=precision,
+    )
+    call = training_call(
+        algo,
+        hparams,
+        seeds=seed_list(seeds),
+        points=points,
+        eval_episodes=eval_episodes,
+        env_params=env_params,
+        run_length=_length_at_first(options),
+    )
+    return run_call(call, options, Placement(block, devices, shard))
+
+
+def training_call(
+    algo: Algorithm,
+    hparams: Any,
+    *,
+    seeds: list[int],
+    points: np.ndarray,
+    eval_episodes: int,
+    env_params: Any = None,
+    run_length: int | None = None,
+) -> Call:
+    """What `train` is to do, checked.
+
+    Args:
+      algo, hparams, eval_episodes, env_params: as in `train`.
+      seeds: the seeds themselves.
+      points: iterations after which to evaluate.
+      run_length: environment steps over which what is annealed over the whole run is annealed; up to
+        the last point if None.
+    """
     sweep = hparams if isinstance(hparams, Sweep) else None
     settings = batched_hparams(algo.hparams, hparams)
     env_settings = batched_env_params(algo.env, env_params, sweep)
-    prepared = _prepare(algo, settings, int(points[-1]) * algo.env_steps_per_iteration)
-    shape = (1 if sweep is None else len(sweep), len(seeds_used))
-    functions = (algo.init, algo.step, algo.policy, algo.act)
+    run_length = int(points[-1]) * algo.env_steps_per_iteration if run_length is None else run_length
     work = Work(
         make_loop(algo, eval_episodes),
-        (algo.env, functions, eval_episodes),
+        (algo.env, (algo.init, algo.step, algo.policy, algo.act), eval_episodes),
         points,
         algo.env_steps_per_iteration,
         headline=lambda metrics: _mean_return(metrics["return"]),
         reserved=frozenset({"seed", "env_step"} | set(() if sweep is None else sweep.coords)),
     )
-
-    def finish(history: History, attrs: dict[str, Any]) -> Result:
-        metrics = metrics_dataset(
-            history.stacked(), seeds=seeds_used, env_steps=history.env_steps, sweep=sweep, attrs=attrs
-        )
-        return Result(metrics, history.policies, algo, settings, env_settings)
-
-    return drive(
-        work,
-        run_arguments(seeds_used, prepared, env_settings),
-        shape,
-        plan_layout(math.prod(shape), block, devices),
-        finish,
-        attrs={"algorithm": algo.name, "environment": algo.env.name, "eval_episodes": eval_episodes},
-        on_chunk=on_chunk,
-        out=out,
-        force=force,
-        progress=progress,
-        precision=precision,
+    return Call(
+        work=work,
+        prepared=_prepare(algo, settings, run_length),
+        env_params=env_settings,
+        seeds=seeds,
+        sweep=sweep,
+        algo=algo,
+        hparams=settings,
+        attrs={
+            "algorithm": algo.name,
+            "environment": algo.env.name,
+            "eval_episodes": eval_episodes,
+            "run_length": run_length,
+        },
     )
+
+
+def _length_at_first(options: Options) -> int | None:
+    """The length that a run had when it began, if this call goes on with one: schedules keep to it."""
+    if not options.resume or options.out is None or not (Path(options.out) / IDENTITY).is_file():
+        return None
+    return int(read_identity(Path(options.out))["run_length"])
 
 
 def _mean_return(returns: np.ndarray) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,11 +14,13 @@ import numpy as np
 from envs.bandits.base import Bandit
 from jaxrl.algorithms.base import check_choice, check_count
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
-from jaxrl.driver import PRECISIONS, History, Work, drive
-from jaxrl.layout import plan_layout
+from jaxrl.driver import CHECKPOINT_MINUTES, PRECISIONS, Options, Tracker
 from jaxrl.loop import Loop
-from jaxrl.results import Result, metrics_dataset
-from jaxrl.run_settings import batched_env_params, batched_hparams, run_arguments, seed_list
+from jaxrl.parts import Call
+from jaxrl.results import Result
+from jaxrl.run_settings import batched_env_params, batched_hparams, seed_list
+from jaxrl.running import Placement, run_call
+from jaxrl.runs import Work
 from jaxrl.sweeps import Sweep
 
 CPU_BLOCK, ARMS_OF_BLOCK = 1024, 16_384  # on a CPU: runs, and runs times arms, that a core's cache holds
@@ -70,9 +71,13 @@ def run_bandit(
     env_params: Any = None,
     block: int | None = None,
     devices: Sequence[Any] | None = None,
+    shard: str | tuple[int, int] | None = None,
     on_chunk: Callable[[int, Mapping[str, np.ndarray]], None] | None = None,
+    trackers: Sequence[Tracker] = (),
     out: str | Path | None = None,
     force: bool = False,
+    resume: bool = False,
+    checkpoint_minutes: float | None = CHECKPOINT_MINUTES,
     progress: bool = True,
     precision: str = "default",
 ) -> Result:
@@ -90,7 +95,8 @@ def run_bandit(
         which numbers of pulls. Memory grows with runs and checkpoints, not with steps.
       env_params: the bandit's parameters, its defaults if None.
       block: runs of one vmap; None takes up to 1024, on a CPU fewer of more than 16 arms.
-      devices, on_chunk, out, force, progress, precision: as in `jaxrl.train`.
+      devices, shard, on_chunk, trackers, out, force, resume, checkpoint_minutes, progress, precision: as in
+        `jaxrl.train`; a finished run goes on to more steps only where its policy knows no horizon.
 
     Returns:
       A result whose metrics have the dims `(*sweep dims, "seed", "env_step")`, `seed` being the
@@ -119,7 +125,16 @@ def run_bandit(
     settings = batched_hparams(policy.hparams, hparams)
     env_settings = batched_env_params(env, env_params, sweep)
     policy.check(task_of(env))
-    shape = (1 if sweep is None else len(sweep), len(run_list))
+    options = Options(
+        on_chunk=on_chunk,
+        trackers=trackers,
+        out=out,
+        force=force,
+        resume=resume,
+        checkpoint_minutes=checkpoint_minutes,
+        progress=progress,
+        precision=precision,
+    )
     work = Work(
         make_bandit_loop(policy, env, steps),
         (policy[2:], env, steps),
@@ -128,35 +143,24 @@ def run_bandit(
         headline=_headline,
         reserved=frozenset({"seed", "env_step", "arm"} | set(() if sweep is None else sweep.coords)),
     )
-
-    def finish(history: History, attrs: dict[str, Any]) -> Result:
-        metrics = metrics_dataset(
-            history.stacked(),
-            seeds=run_list,
-            env_steps=history.env_steps,
-            sweep=sweep,
-            attrs=attrs | {"steps": steps},
-            last_dims={name: ("arm",) for name in ARM_METRICS},
-        )
-        return Result(metrics, history.policies, None, settings, env_settings)
-
-    return drive(
-        work,
-        run_arguments(run_list, settings, env_settings),
-        shape,
-        plan_layout(math.prod(shape), block, devices, max(min(CPU_BLOCK, ARMS_OF_BLOCK // env.num_arms), 16)),
-        finish,
+    call = Call(
+        work=work,
+        prepared=settings,
+        env_params=env_settings,
+        seeds=run_list,
+        sweep=sweep,
+        algo=None,
+        hparams=settings,
         attrs={
             "algorithm": policy.name,
             "environment": env.name,
             "algorithm_unknown": f"it is of the bandit policy {policy.name}, which learns as it acts",
+            "steps": steps,
         },
-        on_chunk=on_chunk,
-        out=out,
-        force=force,
-        progress=progress,
-        precision=precision,
+        last_dims={name: ("arm",) for name in ARM_METRICS},
     )
+    widest = max(min(CPU_BLOCK, ARMS_OF_BLOCK // env.num_arms), 16)
+    return run_call(call, options, Placement(block, devices, shard, cpu_block=widest))
 
 
 def checkpoints(points: int | Sequence[int], steps: int) -> np.ndarray:
