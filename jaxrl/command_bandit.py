@@ -13,15 +13,19 @@ import jaxrl
 from envs.bandits.base import Bandit
 from envs.registry import ROWS
 from jaxrl import bandits
+from jaxrl.algorithms.base import check_choice, check_count
 from jaxrl.bandits.base import BanditAlgorithm
 from jaxrl.bandits.comparing import bounds_of, headline, regret_table
-from jaxrl.bandits.running import task_of
+from jaxrl.bandits.running import checkpoints, task_of
 from jaxrl.command_parsing import CommandError, parse
 from jaxrl.command_values import WholeNumber, leaves, numbers_of, option, split, static_fields, values_class
+from jaxrl.driver import PRECISIONS
+from jaxrl.layout import plan_layout
 from jaxrl.plotting import regret_curves
 from jaxrl.plotting_style import require_few
 from jaxrl.results import Result
 from jaxrl.run_directory import claim_directory
+from jaxrl.run_settings import batched_env_params, seed_list
 
 PREFIX = "bandit/"
 PICTURE = "regret.png"
@@ -40,8 +44,8 @@ def run_bandit_command(args: Sequence[str]) -> int:
     options, env, policies = parse_bandit_options(args)
     sweeps = [_sweep(policy, env, options) for policy in policies]
     require_few(sum(1 if sweep is None else len(sweep) for sweep in sweeps), "compare fewer policies or settings")
-    for policy in policies:
-        policy.check(task_of(env))
+    for policy, sweep in zip(policies, sweeps, strict=True):
+        _check(policy, env, sweep, options)
     directories = _directories(policies, options)
     results: dict[str, Result] = {}
     for policy, sweep in zip(policies, sweeps, strict=True):
@@ -51,7 +55,7 @@ def run_bandit_command(args: Sequence[str]) -> int:
             env,
             sweep,
             steps=options.steps,
-            runs=options.runs[0] if len(options.runs) == 1 else options.runs,
+            runs=_runs(options),
             points=options.points,
             block=options.block,
             out=directories.get(policy.name),
@@ -185,6 +189,21 @@ def _sweep(policy: BanditAlgorithm, env: Bandit, options: Any) -> jaxrl.Sweep | 
     paths |= {f"env.{path}": [value] for path, value in fixed_env.items()}
     paths |= {f"env.{path}": values for path, values in swept_env.items()}
     return jaxrl.grid(policy.hparams, paths) if paths else None
+
+
+def _runs(options: Any) -> int | tuple[int, ...]:
+    """How many runs, or which."""
+    return options.runs[0] if len(options.runs) == 1 else options.runs
+
+
+def _check(policy: BanditAlgorithm, env: Bandit, sweep: jaxrl.Sweep | None, options: Any) -> None:
+    """Refuse what `run_bandit` would, before anything is told or written of any policy."""
+    check_count("steps", options.steps)
+    checkpoints(options.points, options.steps)
+    check_choice("precision", options.precision, PRECISIONS)
+    plan_layout(len(seed_list(_runs(options), "runs")), options.block, None)
+    batched_env_params(env, None, sweep)
+    policy.check(task_of(env))
 
 
 def _directories(policies: Sequence[BanditAlgorithm], options: Any) -> dict[str, Path]:

@@ -19,10 +19,19 @@ from envs.bandits.nonstationary import ChangingParams, RandomWalkParams, Sinusoi
 from envs.bandits.piecewise import PiecewiseParams
 from envs.bandits.positive import PositiveParams
 from envs.bandits.sleeping import SleepingParams
+from jaxrl import bandits
+from jaxrl.bandits.running import task_of
 
 STILL = (("transitions", np.broadcast_to(np.eye(3), (2, 2, 3, 3)).tolist()), ("rewards", np.zeros((2, 2, 3)).tolist()))
 CHANNELS = (("good_after_bad", (0.1, 0.2)), ("good_after_good", (0.8, 0.9)))
 RING = ((0, 1, 1), (1, 0, 1), (1, 1, 0))
+
+
+def sequence_with(table: Any, own: Any = ((0, 1), (1, 0))) -> None:
+    """What `run_bandit` asks of a sequence inside of another bandit whose table is replaced."""
+    env: Any = envs.make("bandit/delayed", inner=envs.make("bandit/sequence", table=own))
+    inner = env.inner.default_params.replace(table=np.asarray(table, np.float32))
+    env.check_params(dataclasses.replace(env.default_params, inner=inner))
 
 
 @pytest.mark.parametrize(
@@ -57,6 +66,8 @@ RING = ((0, 1, 1), (1, 0, 1), (1, 1, 0))
         (lambda: envs.make("bandit/piecewise", means=((0, 1), (1,)), starts=(0, 1)), "means must have a number for ea"),
         (lambda: envs.make("bandit/sequence", table=((0, 1), (1,))), "table must have rows of finite numbers, one for"),
         (lambda: envs.make("bandit/sequence", table=((0,), (1,))), "num_arms must be a whole number of at least 2"),
+        (lambda: sequence_with(((0, -3), (1, 0))), r"table must lie in \[0.0, 1.0\], the range of .*, got -3.0; make"),
+        (lambda: sequence_with(((0, -3), (2, 1)), ((0, -1), (2, 1))), r"table must lie in \[-1.0, 2.0\], .*, got -3.0"),
         (lambda: ConstrainedParams(gap=0.0), r"gap must lie in \(0.0, 1.0\], got 0.0"),
         (lambda: AdaptiveParams(rate=-0.1), r"rate must lie in \[0.0, 1.0\], got -0.1"),
         (lambda: envs.make("bandit/poisson", means=(1, -1)), r"means must lie in \[0.0, inf\), got -1.0"),
@@ -116,6 +127,17 @@ def test_a_number_that_an_instance_contradicts_is_refused(
     assert same == env and hash(same) == hash(env)
     # What nobody asked for may still become another.
     assert dataclasses.replace(default, **instance) == env
+
+
+def test_a_sequence_says_the_range_of_its_rewards() -> None:
+    env: Any = envs.make("bandit/sequence", table=((0.2, 0.4), (0.3, 0.9)))
+    assert env.reward_range == (0.0, 1.0)
+    sequence_with(((0, 1), (0.5, 0.5)), env.table)
+    wide: Any = envs.make("bandit/sequence", table=((-1, 0.4), (0.3, 2)))
+    assert wide.reward_range == (-1.0, 2.0)
+    for name in ("exp3", "exp3-ix", "exp3-s", "tsallis-inf", "thompson"):
+        with pytest.raises(ValueError, match=rf"{name} takes rewards in \[0, 1\], those of .* lie in \[-1.0, 2.0\]"):
+            bandits.policy(name).check(task_of(wide))
 
 
 def test_an_instance_has_the_arms_of_its_bandit() -> None:

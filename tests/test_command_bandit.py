@@ -12,9 +12,10 @@ from jaxrl.command_bandit import _sweep, parse_bandit_options
 
 
 def failed(capsys: pytest.CaptureFixture[str], args: str) -> str:
-    """The one sentence that the command fails with."""
+    """The one sentence that the command fails with, and nothing before it."""
     assert cli.main(["bandit", *args.split()]) == 2
-    message = capsys.readouterr().err
+    told, message = capsys.readouterr()
+    assert told == ""
     assert message.startswith("jaxrl: ") and message.count("\n") == 1
     assert "JAXRL_TRACEBACK" not in message
     return message
@@ -115,12 +116,19 @@ def test_the_help_tells_every_option(capsys: pytest.CaptureFixture[str]):
         ("--policies ucb1 --hparams.exp3.rate 3", "unrecognized options: --hparams.exp3.rate"),
         ("--hparams.ucb1.exploration much", "--hparams.ucb1.exploration takes numbers, but got 'much'"),
         ("--hparams.ucb1.exploration 1 1", "'exploration' has the value 1.0 twice"),
-        ("--env.alpha -1", "alpha"),
+        ("--env.alpha -1", "alpha must lie in (0.0, inf), got -1.0"),
+        ("--runs 1 1", "runs must be a number or different whole numbers in [0, 2**32), got (1, 1)"),
+        ("--env restless --policies whittle,ucb1", "its actions are Tuple of 10 numbers"),
+        ("--env sequence --policies exp3 --static table=((0,2),(1,0))", "exp3 takes rewards in [0, 1], those of"),
         ("--policies lin-ucb", "lin-ucb needs features of every arm"),
         ("--out=", "--out takes a directory of its own"),
         ("--block 0", "block must be a whole number of at least 1, got 0"),
         ("--precision low", "precision must be one of default"),
     ],
 )
-def test_bad_input_gets_one_sentence(args: str, sentence: str, capsys: pytest.CaptureFixture[str]):
-    assert sentence in failed(capsys, args)
+def test_bad_input_gets_one_sentence_and_leaves_nothing(
+    args: str, sentence: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    out = tmp_path / "b"
+    assert sentence in failed(capsys, args if "--out" in args else f"--out {out} {args}")
+    assert not out.exists()

@@ -64,7 +64,8 @@ class SequenceBandit(Adversary):
 
     Args:
       table: `[T, K]`, which also says how many arms there are; another of the same shape can be
-        swept as `env.table`. In the default two arms pay 1 in turn, by which following the leader never does.
+        swept as `env.table`, with rewards of the same range, which has [0, 1] in it. In the default
+        two arms pay 1 in turn, by which following the leader never does.
 
     Raises:
       ValueError: fewer than two arms, or rows of different lengths.
@@ -94,9 +95,19 @@ class SequenceBandit(Adversary):
         return SequenceParams(table=np.asarray(self.table, np.float32))
 
     @property
-    def reward_range(self) -> tuple[float, float] | None:
-        """Not said: another table may be swept."""
-        return None
+    def reward_range(self) -> tuple[float, float]:
+        """[0, 1], and as far beyond as the table goes."""
+        return min(0.0, *map(min, self.table)), max(1.0, *map(max, self.table))
+
+    def check_params(self, params: SequenceParams) -> None:
+        """Refuse rewards outside the range, as policies count on it."""
+        (low, high), table = self.reward_range, np.asarray(params.table)
+        wrong = table[(table < np.float32(low)) | (table > np.float32(high))]
+        if wrong.size:
+            raise ValueError(
+                f"table must lie in [{low}, {high}], the range of the bandit's own table, got {wrong[0]}; "
+                "make the bandit with a table of the wider range"
+            )
 
     def instance(self, key: jax.Array, params: SequenceParams) -> BanditState:
         """The table from its start."""

@@ -77,6 +77,10 @@ class Wrapped(Bandit):
         """As it is inside."""
         return self.bandit.reward_range
 
+    def check_params(self, params: Any) -> None:
+        """As it is inside."""
+        self.bandit.check_params(params.inner)
+
     @property
     def metric_rules(self) -> Mapping[str, MetricRule]:
         """As it is inside."""

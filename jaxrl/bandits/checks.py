@@ -17,9 +17,10 @@ def check_arms(name: str, task: Task) -> None:
     """
     space = task.env.action_space(task.env.default_params)
     if not isinstance(space, spaces.Discrete) or int(space.n) != task.num_arms:
+        actions = f"Tuple of {len(space.spaces)} numbers" if isinstance(space, spaces.Tuple) else repr(space)
         raise ValueError(
             f"{name} pulls one of {task.num_arms} arms at a time, which {task.env.name} does not take: "
-            f"its actions are {space!r}"
+            f"its actions are {actions}"
         )
 
 

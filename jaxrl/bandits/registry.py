@@ -50,7 +50,10 @@ def policy(name: str) -> BanditAlgorithm:
 
     Raises:
       ValueError: there is none.
+      TypeError: the name is no text.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"name must be that of one policy, such as 'ucb1', got {name!r}")
     if name not in POLICIES:
         raise ValueError(
             f"There is no bandit policy {name!r}{near(name, POLICIES) or '; known are ' + ', '.join(POLICIES) + '.'}"
