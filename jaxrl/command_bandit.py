@@ -13,10 +13,10 @@ import jaxrl
 from envs.bandits.base import Bandit
 from envs.registry import ROWS
 from jaxrl import bandits
-from jaxrl.algorithms.base import check_choice, check_count
+from jaxrl.algorithms.base import check_choice
 from jaxrl.bandits.base import BanditAlgorithm
 from jaxrl.bandits.comparing import bounds_of, headline, regret_table
-from jaxrl.bandits.running import checkpoints, task_of
+from jaxrl.bandits.running import bandit_call
 from jaxrl.command_parsing import CommandError, parse
 from jaxrl.command_values import WholeNumber, leaves, numbers_of, option, split, static_fields, values_class
 from jaxrl.driver import PRECISIONS
@@ -25,7 +25,6 @@ from jaxrl.plotting import regret_curves
 from jaxrl.plotting_style import require_few
 from jaxrl.results import Result
 from jaxrl.run_directory import claim_directory
-from jaxrl.run_settings import batched_env_params, seed_list
 
 PREFIX = "bandit/"
 PICTURE = "regret.png"
@@ -198,12 +197,9 @@ def _runs(options: Any) -> int | tuple[int, ...]:
 
 def _check(policy: BanditAlgorithm, env: Bandit, sweep: jaxrl.Sweep | None, options: Any) -> None:
     """Refuse what `run_bandit` would, before anything is told or written of any policy."""
-    check_count("steps", options.steps)
-    checkpoints(options.points, options.steps)
+    call = bandit_call(policy, env, sweep, steps=options.steps, runs=_runs(options), points=options.points)
     check_choice("precision", options.precision, PRECISIONS)
-    plan_layout(len(seed_list(_runs(options), "runs")), options.block, None)
-    batched_env_params(env, None, sweep)
-    policy.check(task_of(env))
+    plan_layout(call.num_runs, options.block, None)
 
 
 def _directories(policies: Sequence[BanditAlgorithm], options: Any) -> dict[str, Path]:

@@ -192,6 +192,7 @@ def test_checkpoints_are_spaced_by_the_logarithm_or_as_asked() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "sentence"),
     [
+        ({"steps": 2**31}, ValueError, r"^steps must be at most 2147483647, which an int32 counts, got 2147483648$"),
         ({"steps": 0}, ValueError, "^steps must be a whole number of at least 1, got 0$"),
         ({"runs": 0}, ValueError, "^runs must be a whole number of at least 1, got 0$"),
         ({"runs": [1, 1]}, ValueError, "^runs must be a number or different whole numbers"),

@@ -25,8 +25,9 @@ from jaxrl.sweeps import Sweep
 
 CPU_BLOCK, ARMS_OF_BLOCK = 1024, 16_384  # on a CPU: runs, and runs times arms, that a core's cache holds
 ARM_METRICS = ("pulls",)
+MOST_STEPS = 2**31 - 1
 
-__all__ = ["checkpoints", "make_bandit_loop", "run_bandit", "task_of"]
+__all__ = ["bandit_call", "checkpoints", "make_bandit_loop", "run_bandit", "task_of"]
 
 
 class BanditRun(NamedTuple):
@@ -113,18 +114,8 @@ def run_bandit(
       ValueError, TypeError: bad arguments, or a bandit that the policy cannot serve, before
         anything is compiled.
     """
-    if not isinstance(policy, BanditAlgorithm):
-        raise TypeError(f"policy must be a BanditAlgorithm, such as jaxrl.bandits.ucb1(), got {policy!r}")
-    if not isinstance(env, Bandit):
-        raise TypeError(f"env must be a bandit, such as envs.make('bandit/bernoulli'), got {env!r}")
-    check_count("steps", steps)
+    call = bandit_call(policy, env, hparams, steps=steps, runs=runs, points=points, env_params=env_params)
     check_choice("precision", precision, PRECISIONS)
-    at = checkpoints(points, steps)
-    run_list = seed_list(runs, "runs")
-    sweep = hparams if isinstance(hparams, Sweep) else None
-    settings = batched_hparams(policy.hparams, hparams)
-    env_settings = batched_env_params(env, env_params, sweep)
-    policy.check(task_of(env))
     options = Options(
         on_chunk=on_chunk,
         trackers=trackers,
@@ -135,6 +126,34 @@ def run_bandit(
         progress=progress,
         precision=precision,
     )
+    widest = max(min(CPU_BLOCK, ARMS_OF_BLOCK // env.num_arms), 16)
+    return run_call(call, options, Placement(block, devices, shard, cpu_block=widest))
+
+
+def bandit_call(
+    policy: BanditAlgorithm,
+    env: Bandit,
+    hparams: Any = None,
+    *,
+    steps: int,
+    runs: int | Sequence[int],
+    points: int | Sequence[int],
+    env_params: Any = None,
+) -> Call:
+    """What `run_bandit` is to do, checked; the arguments are its."""
+    if not isinstance(policy, BanditAlgorithm):
+        raise TypeError(f"policy must be a BanditAlgorithm, such as jaxrl.bandits.ucb1(), got {policy!r}")
+    if not isinstance(env, Bandit):
+        raise TypeError(f"env must be a bandit, such as envs.make('bandit/bernoulli'), got {env!r}")
+    check_count("steps", steps)
+    if steps > MOST_STEPS:
+        raise ValueError(f"steps must be at most {MOST_STEPS}, which an int32 counts, got {steps}")
+    at = checkpoints(points, steps)
+    run_list = seed_list(runs, "runs")
+    sweep = hparams if isinstance(hparams, Sweep) else None
+    settings = batched_hparams(policy.hparams, hparams)
+    env_settings = batched_env_params(env, env_params, sweep)
+    policy.check(task_of(env))
     work = Work(
         make_bandit_loop(policy, env, steps),
         (policy[2:], env, steps),
@@ -143,7 +162,7 @@ def run_bandit(
         headline=_headline,
         reserved=frozenset({"seed", "env_step", "arm"} | set(() if sweep is None else sweep.coords)),
     )
-    call = Call(
+    return Call(
         work=work,
         prepared=settings,
         env_params=env_settings,
@@ -159,8 +178,6 @@ def run_bandit(
         },
         last_dims={name: ("arm",) for name in ARM_METRICS},
     )
-    widest = max(min(CPU_BLOCK, ARMS_OF_BLOCK // env.num_arms), 16)
-    return run_call(call, options, Placement(block, devices, shard, cpu_block=widest))
 
 
 def checkpoints(points: int | Sequence[int], steps: int) -> np.ndarray:
