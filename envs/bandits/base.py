@@ -13,6 +13,7 @@ from flax import struct
 
 from envs import base
 from envs.bandits.checking import Unasked, agreed, given, numbers
+from envs.bandits.lanes import highest
 from envs.base import MetricRule, spaces
 
 __all__ = ["Bandit", "BanditParams", "BanditState", "MeansBandit", "best", "check_num_arms", "fresh"]
@@ -198,7 +199,7 @@ def fresh(values: jax.Array) -> dict[str, jax.Array]:
 
 def best(values: jax.Array, mask: jax.Array | None) -> jax.Array:
     """The largest value among the arms that may be pulled; `mask` is bool `[K]`, None for all."""
-    return jnp.max(values if mask is None else jnp.where(mask, values, -jnp.inf))
+    return highest(values if mask is None else jnp.where(mask, values, -jnp.inf))
 
 
 def check_num_arms(num_arms: int) -> None:

@@ -13,6 +13,8 @@ from flax import struct
 
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.checking import check_number, given, numbers
+from envs.bandits.draws import normal
+from envs.bandits.lanes import added, runs_last
 
 __all__ = ["ContextualState", "LinearBandit", "LinearParams", "LogisticBandit", "LogisticParams"]
 
@@ -129,14 +131,25 @@ class _Contextual(Bandit):
         return state.features
 
     def _values(self, features: jax.Array, theta: jax.Array) -> jax.Array:
-        # A sum of products, not a matrix product, whose precision depends on the device.
-        return self.link(jnp.sum(features * theta, axis=-1))
+        return self.link(_scores(features, theta))
 
     def _draw(self, key: jax.Array) -> jax.Array:
         """Directions `[K, d]`, uniform on the sphere."""
-        normal = jax.random.normal(key, (self.num_arms, self.num_features))
-        length = jnp.sqrt(jnp.sum(normal * normal, axis=-1, keepdims=True))
-        return normal / jnp.maximum(length, jnp.finfo(jnp.float32).tiny)
+        return _directions(normal(key, (self.num_arms, self.num_features)))
+
+
+@runs_last
+def _scores(features: jax.Array, theta: jax.Array) -> jax.Array:
+    return added(features[:, i] * theta[i] for i in range(theta.shape[0]))
+
+
+@runs_last
+def _directions(normal: jax.Array) -> jax.Array:
+    """Rows `[K, d]` of length 1; those of zeros stay as they are."""
+    length = jnp.sqrt(added(normal[:, i] ** 2 for i in range(normal.shape[1])))
+    # Without the barrier the length is computed anew for each of the features.
+    shrink = jax.lax.optimization_barrier(1 / jnp.maximum(length, jnp.finfo(jnp.float32).tiny))
+    return normal * shrink[:, None]
 
 
 class LinearBandit(_Contextual):

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from envs.bandits.lanes import first_highest
+
 __all__ = ["BanditAlgorithm", "Task", "View", "argmax"]
 
 State = Any
@@ -75,6 +77,4 @@ class BanditAlgorithm(NamedTuple):
 def argmax(index: jax.Array, mask: jax.Array | None = None) -> jax.Array:
     """The first of the arms with the highest index among those that may be pulled: int32 `[]`."""
     allowed = index if mask is None else jnp.where(mask, index, -jnp.inf)
-    # Not jnp.argmax: two plain reductions vectorise over runs, one of pairs does not.
-    arms = jnp.arange(index.shape[0], dtype=jnp.int32)
-    return jnp.min(jnp.where(allowed == jnp.max(allowed), arms, index.shape[0] - 1))
+    return first_highest(allowed)

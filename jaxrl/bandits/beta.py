@@ -7,11 +7,17 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from envs.bandits.draws import lanes, seed_words, threefry
+from envs.bandits.lanes import runs_last
+
 # Variates that share a pass over the rejected: it draws the first of each row again.
 ROW = 64
-ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+# The attempt whose uniform variates shrink what was drawn for shapes below 1.
+SHRINKING = 0xFFFFFFFF
 
-__all__ = ["beta", "gamma", "once_if", "threefry"]
+__all__ = ["beta", "gamma", "once_if"]
+
+Seed = tuple[jax.Array, jax.Array]
 
 
 def beta(key: jax.Array, alpha: jax.Array, beta: jax.Array) -> jax.Array:
@@ -31,14 +37,7 @@ def beta(key: jax.Array, alpha: jax.Array, beta: jax.Array) -> jax.Array:
     Source: Marsaglia and Tsang (2000), for the gamma variates.
     """
     shapes = jnp.stack(jnp.broadcast_arrays(jnp.asarray(alpha, jnp.float32), jnp.asarray(beta, jnp.float32)))
-    draws, log_shrink = _gamma(key, shapes)
-
-    def shrink(draws: jax.Array, turn: jax.Array) -> jax.Array:
-        logs = log_shrink(turn)
-        return draws * jnp.exp(logs - jnp.max(logs, axis=0))  # the ratio alone counts: one of both stays as it is
-
-    draws = once_if(jnp.any(shapes < 1), shrink, draws)
-    return draws[0] / (draws[0] + draws[1])
+    return _beta(*seed_words(key), shapes.reshape(2, -1)).reshape(shapes.shape[1:])
 
 
 def gamma(key: jax.Array, shape: jax.Array) -> jax.Array:
@@ -54,91 +53,96 @@ def gamma(key: jax.Array, shape: jax.Array) -> jax.Array:
     Source: Marsaglia and Tsang (2000), "A simple method for generating gamma variables".
     """
     shape = jnp.asarray(shape, jnp.float32)
-    draws, log_shrink = _gamma(key, shape)
-    return once_if(jnp.any(shape < 1), lambda draws, turn: draws * jnp.exp(log_shrink(turn)), draws)
+    return _gamma(*seed_words(key), shape.ravel()).reshape(shape.shape)
 
 
-def threefry(key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-    """Two random words for each pair of counters: the twenty rounds of Threefry-2x32, written out.
+@runs_last
+def _beta(left: jax.Array, right: jax.Array, shapes: jax.Array) -> jax.Array:
+    """Of shapes `[2, n]`: `[n]`."""
+    shapes = jnp.broadcast_to(shapes, (*shapes.shape[:2], *jnp.broadcast_shapes(left.shape, shapes.shape[2:])))
+    flat = shapes.reshape(-1, *shapes.shape[2:])
+    draws = _boosted((left, right), flat).reshape(shapes.shape)
 
-    `jax.random` rolls them into a loop on CPUs; written out they fuse with what the words are for.
+    def shrink(draws: jax.Array) -> jax.Array:
+        logs = _log_shrink((left, right), flat).reshape(shapes.shape)
+        return draws * jnp.exp(logs - jnp.max(logs, axis=0))  # the ratio alone counts: one of both stays as it is
 
-    Args:
-      key: two uint32 of equal or broadcasting shapes.
-      counter: two uint32 likewise.
-
-    Returns:
-      Two uint32.
-
-    Source: Salmon, Moraes, Dror and Shaw (2011), "Parallel random numbers: as easy as 1, 2, 3".
-    """
-    keys = (*key, key[0] ^ key[1] ^ jnp.uint32(0x1BD11BDA))
-    left, right = counter[0] + keys[0], counter[1] + keys[1]
-    for group in range(5):
-        for rotation in ROTATIONS[group % 2]:
-            left = left + right
-            right = ((right << rotation) | (right >> (32 - rotation))) ^ left
-        left = left + keys[(group + 1) % 3]
-        right = right + keys[(group + 2) % 3] + jnp.uint32(group + 1)
-    return left, right
+    draws = jax.lax.cond(jnp.any(shapes < 1), shrink, _as_it_is, draws)
+    return draws[0] / (draws[0] + draws[1])
 
 
-def _gamma(key: jax.Array, shape: jax.Array) -> tuple[jax.Array, Callable[[jax.Array], jax.Array]]:
-    """Variates of shape + 1 where the shape is below 1, and a function of the logarithms of what they shrink by."""
-    words = jax.random.bits(key, (2,))
-    seed = (words[0], words[1])
-    count = shape.size
-    row = min(count, ROW)
-    rows = -(-count // row)
-    lanes = jnp.arange(rows * row, dtype=jnp.uint32).reshape(rows, row)
-    padded = jnp.pad(shape.ravel(), (0, rows * row - count), constant_values=1.0).reshape(rows, row)
-    third = jnp.where(padded < 1, padded + 1, padded) - 1 / 3
-    draws, accepted = _attempt(seed, jnp.uint32(0), lanes, third)
-    accepted |= lanes >= count
-    column = jnp.arange(row)
+@runs_last
+def _gamma(left: jax.Array, right: jax.Array, shape: jax.Array) -> jax.Array:
+    """Of a shape `[n]`: `[n]`."""
+    shape = jnp.broadcast_to(shape, (shape.shape[0], *jnp.broadcast_shapes(left.shape, shape.shape[1:])))
+
+    def shrink(draws: jax.Array) -> jax.Array:
+        return draws * jnp.exp(_log_shrink((left, right), shape))
+
+    return jax.lax.cond(jnp.any(shape < 1), shrink, _as_it_is, _boosted((left, right), shape))
+
+
+def _as_it_is(draws: jax.Array) -> jax.Array:
+    return draws
+
+
+def _boosted(seed: Seed, shape: jax.Array) -> jax.Array:
+    """Variates `[n, *R]` of a shape `[n, *R]`, or of shape + 1 where it is below 1."""
+    count, runs = shape.shape[0], shape.shape[1:]
+    rows = max(-(-count // ROW), 1)
+    row = -(-count // rows)
+    third = jnp.where(shape < 1, shape + 1, shape) - 1 / 3
+    filling = ((0, rows * row - count), *[(0, 0)] * len(runs))
+    third = jnp.pad(third, filling, constant_values=jnp.nan)  # for which anything is accepted
+    draws = _attempt(seed, jnp.uint32(0), lanes(rows * row, seed[0]), third)
+    third, draws = (x.reshape(rows, row, *runs) for x in (third, draws))
+    column = jnp.arange(row, dtype=jnp.int32).reshape(1, row, *[1] * len(runs))
+
+    def first_rejected(draws: jax.Array) -> jax.Array:
+        return jnp.min(jnp.where(draws < 0, column, row), axis=1)
 
     def again(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        attempt, draws, accepted = carry
-        first = jnp.min(jnp.where(accepted, row, column), axis=1, keepdims=True)
-        mine = column == first
-        draw, good = _attempt(seed, attempt, lanes[:, :1], jnp.sum(jnp.where(mine, third, 0.0), axis=1, keepdims=True))
-        mine &= good
-        return attempt + 1, jnp.where(mine, draw, draws), accepted | mine
+        attempt, first, draws = carry
+        mine = jnp.take_along_axis(third, first[:, None], axis=1, mode="clip")[:, 0]
+        draw = _attempt(seed, attempt, lanes(rows, seed[0]), mine)
+        draws = jax.lax.optimization_barrier(jnp.where(column == first[:, None], draw[:, None], draws))
+        return attempt + 1, first_rejected(draws), draws
 
-    carry = (jnp.uint32(1), draws, accepted)
-    _, draws, _ = jax.lax.while_loop(lambda carry: ~jnp.all(carry[2]), again, carry)
-
-    def log_shrink(turn: jax.Array) -> jax.Array:
-        uniform, _ = _uniforms(seed, ~turn, lanes)
-        log = jnp.where(padded < 1, jnp.log(uniform) / padded, 0.0)
-        return log.ravel()[:count].reshape(shape.shape)
-
-    return draws.ravel()[:count].reshape(shape.shape), log_shrink
+    carry = (jnp.uint32(1), first_rejected(draws), draws)
+    draws = jax.lax.while_loop(lambda carry: jnp.any(carry[1] < row), again, carry)[2]
+    return draws.reshape(rows * row, *runs)[:count]
 
 
-def _attempt(
-    seed: tuple[jax.Array, jax.Array], attempt: jax.Array, lanes: jax.Array, third: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """A variate of the shape `third` + 1/3, at least 1, and whether it is accepted; NaN is.
+def _log_shrink(seed: Seed, shape: jax.Array) -> jax.Array:
+    """Logarithms `[n, *R]` of what variates of shape + 1 shrink by to be of a shape below 1; 0 of others."""
+    uniform, _ = _uniforms(seed, jnp.uint32(SHRINKING), lanes(shape.shape[0], seed[0]))
+    return jnp.where(shape < 1, jnp.log(uniform) / shape, 0.0)
+
+
+def _attempt(seed: Seed, attempt: jax.Array, lane: jax.Array, third: jax.Array) -> jax.Array:
+    """A variate of the shape `third` + 1/3, at least 1, or -1 if it is rejected; NaN is not.
 
     The logarithm of the density's ratio to the normal one is d (log v + 1 - v) + x^2 / 2, which
-    is computed without the difference 1 - v, as that loses its digits where d is large.
+    is computed without the difference 1 - v, as that loses its digits where d is large. The
+    barriers are between passes that a compiler can each vectorise, and does not repeat.
     """
-    first, uniform = _uniforms(seed, attempt, lanes)
-    normal = jnp.sqrt(2.0) * jax.lax.erf_inv(2 * first - 1)
+    first, uniform = _uniforms(seed, attempt, lane)
+    normal = jax.lax.optimization_barrier(jnp.sqrt(2.0) * jax.lax.erf_inv(2 * first - 1))
     step = jax.lax.rsqrt(9 * third) * normal
     root = 1 + step
     growth = step * (3 + step * (3 + step))
     log_ratio = 0.5 * normal * normal + third * (3 * jnp.log1p(jnp.maximum(step, -0.9999999)) - growth)
     rejected = (root <= 0) | (jnp.log(uniform) >= log_ratio)
-    return third * root * root * root, ~rejected
+    return jax.lax.optimization_barrier(jnp.where(rejected, -1.0, third * root * root * root))
 
 
-def _uniforms(seed: tuple[jax.Array, jax.Array], attempt: jax.Array, lanes: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _uniforms(seed: Seed, attempt: jax.Array, lane: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Two uniform variates in (0, 1) for every lane, odd multiples of 2^-24: never 0, never 1."""
-    words = threefry(seed, (lanes, jnp.broadcast_to(attempt, lanes.shape)))
+    words = threefry(seed, (lane, jnp.broadcast_to(attempt, lane.shape)))
     first, second = (((word >> 9).astype(jnp.int32).astype(jnp.float32) + 0.5) * 2.0**-23 for word in words)
-    return first, second
+    # A pass has one result on CPUs: two would each take the twenty rounds, a complex number takes both with it.
+    pair = jax.lax.optimization_barrier(jax.lax.complex(first, second))
+    return jnp.real(pair), jnp.imag(pair)
 
 
 def once_if(needed: jax.Array, body: Callable[[jax.Array, jax.Array], jax.Array], value: jax.Array) -> jax.Array:

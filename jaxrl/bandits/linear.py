@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from envs.bandits.draws import normal
+from envs.bandits.lanes import added, runs_last
 from jaxrl.algorithms.base import check_range
-from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, one_hot
+from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_features, check_unit_rewards
 
@@ -93,9 +95,7 @@ def lin_ucb() -> BanditAlgorithm:
 
     def choose(key: jax.Array, state: Coefficients, view: View, hparams: LinUCBHParams) -> jax.Array:
         del key
-        spread = jnp.sum(view.context[:, :, None] * state.root, axis=1)
-        width = jnp.sqrt(jnp.sum(spread * spread, axis=-1))
-        return argmax(_scores(view.context, state.theta) + hparams.exploration * width, view.mask)
+        return argmax(_upper(view.context, state.theta, state.root, hparams.exploration), view.mask)
 
     return _of_features("lin-ucb", LinUCBHParams(), choose, _least_squares, check_features)
 
@@ -123,14 +123,8 @@ def logistic_ts() -> BanditAlgorithm:
     """
 
     def learn(state: Coefficients, x: jax.Array, reward: jax.Array) -> Coefficients:
-        along = jnp.sum(state.root * x[:, None], axis=0)
-        score, variance = jnp.sum(x * state.theta), jnp.sum(along * along)
-        step = _pull_towards(reward, score, variance)
-        chance = jax.nn.sigmoid(score + variance * step)
-        towards = jnp.sum(state.root * along, axis=1)
-        return state._replace(
-            theta=state.theta + towards * step, root=_seen(state.root, along, towards, chance * (1 - chance))
-        )
+        theta, root = _laplace(state.theta, state.root, x, reward)
+        return state._replace(theta=theta, root=root)
 
     def check(name: str, task: Task) -> None:
         check_features(name, task)
@@ -156,8 +150,7 @@ def _of_features(
 
     def update(state: Coefficients, view: View, action: jax.Array, reward: jax.Array, hparams: Any) -> Coefficients:
         del hparams
-        x = jnp.sum(one_hot(view.context, action)[:, None] * view.context, axis=0)
-        return learn(state, x, reward)._replace(features=view.context)
+        return learn(state, view.context[action], reward)._replace(features=view.context)
 
     def recommend(state: Coefficients, hparams: Any) -> jax.Array:
         del hparams
@@ -167,30 +160,64 @@ def _of_features(
 
 
 def _choose_drawn(key: jax.Array, state: Coefficients, view: View, hparams: Any) -> jax.Array:
-    noise = jnp.sum(state.root * jax.random.normal(key, state.theta.shape), axis=1)
+    noise = _times(state.root, normal(key, state.theta.shape))
     return argmax(_scores(view.context, state.theta + hparams.exploration * noise), view.mask)
 
 
-def _scores(features: jax.Array, theta: jax.Array) -> jax.Array:
-    # A sum of products, not a matrix product, whose precision depends on the device.
-    return jnp.sum(features * theta, axis=-1)
-
-
 def _least_squares(state: Coefficients, x: jax.Array, reward: jax.Array) -> Coefficients:
+    theta, root = _recursive(state.theta, state.root, x, reward)
+    return state._replace(theta=theta, root=root)
+
+
+@runs_last
+def _scores(features: jax.Array, theta: jax.Array) -> jax.Array:
+    return added(features[:, i] * theta[i] for i in range(theta.shape[0]))
+
+
+@runs_last
+def _times(root: jax.Array, vector: jax.Array) -> jax.Array:
+    return added(root[:, i] * vector[i] for i in range(vector.shape[0]))
+
+
+@runs_last
+def _upper(features: jax.Array, theta: jax.Array, root: jax.Array, exploration: jax.Array) -> jax.Array:
+    """The estimate of each arm `[K]` and so many standard deviations |R^T x| of it."""
+    size = theta.shape[0]
+    spread = added(features[:, i, None] * root[i] for i in range(size))
+    width = jnp.sqrt(added(spread[:, i] * spread[:, i] for i in range(size)))
+    return added(features[:, i] * theta[i] for i in range(size)) + exploration * width
+
+
+@runs_last
+def _recursive(theta: jax.Array, root: jax.Array, x: jax.Array, reward: jax.Array) -> tuple[jax.Array, jax.Array]:
     """After one more reward: recursive least squares, in which errors of rounding fade as rewards come."""
-    along = jnp.sum(state.root * x[:, None], axis=0)
-    towards = jnp.sum(state.root * along, axis=1)
-    error = reward - jnp.sum(x * state.theta)
-    theta = state.theta + towards * (error / (1 + jnp.sum(along * along)))
-    return state._replace(theta=theta, root=_seen(state.root, along, towards, 1.0))
+    along, towards, score, variance = _along(theta, root, x)
+    return theta + towards * ((reward - score) / (1 + variance)), _seen(root, along, towards, variance, 1.0)
 
 
-def _seen(root: jax.Array, along: jax.Array, towards: jax.Array, weight: Any) -> jax.Array:
-    """The root `[d, d]` after features x were seen with a weight; `along` is R^T x, `towards` R R^T x.
+@runs_last
+def _laplace(theta: jax.Array, root: jax.Array, x: jax.Array, reward: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """After one more reward of 0 or 1: the mode, and the curvature there."""
+    along, towards, score, variance = _along(theta, root, x)
+    step = _pull_towards(reward, score, variance)
+    chance = jax.nn.sigmoid(score + variance * step)
+    return theta + towards * step, _seen(root, along, towards, variance, chance * (1 - chance))
+
+
+def _along(theta: jax.Array, root: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """R^T x, R R^T x, theta . x and x^T R R^T x."""
+    size = theta.shape[0]
+    along = added(root[i] * x[i] for i in range(size))
+    towards = added(root[:, i] * along[i] for i in range(size))
+    return along, towards, added(x[i] * theta[i] for i in range(size)), added(along[i] ** 2 for i in range(size))
+
+
+def _seen(root: jax.Array, along: jax.Array, towards: jax.Array, variance: jax.Array, weight: Any) -> jax.Array:
+    """The root `[d, d]` after features x were seen with a weight; the rest as `_along` gives it.
 
     Source: Potter's form of the update of Sherman and Morrison; Bierman (1977), section II.3.
     """
-    grown = 1 + weight * jnp.sum(along * along)
+    grown = 1 + weight * variance
     return root - towards[:, None] * (along * (weight / (grown + jnp.sqrt(grown))))
 
 

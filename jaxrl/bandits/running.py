@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.bandits.base import Bandit
+from envs.bandits.draws import unrolled
 from jaxrl.algorithms.base import check_choice, check_count
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.driver import CHECKPOINT_MINUTES, PRECISIONS, Options, Tracker
@@ -218,7 +219,7 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
     task, horizon = task_of(env), np.int32(steps)
 
     def init(key: jax.Array, hparams: Any, params: Any) -> BanditRun:
-        instance_key, _, policy_key = jax.random.split(key, 3)
+        instance_key, _, policy_key = jax.random.split(unrolled(key), 3)
         env_state = env.reset_env(instance_key, params)[1]
         policy_key = jax.random.fold_in(policy_key, horizon)
         policy_state = policy.init(policy_key, task, env.known(env_state, params), hparams)
@@ -253,7 +254,7 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         def one_pull(run: BanditRun, keys: Any, given: list[Any]) -> BanditRun:
             return pull(run, *keys, *jax.tree.unflatten(structure, given))
 
-        return _many_pulls(one_pull, num_pulls, run, tuple(jax.random.split(key, 3)[1:]), given)
+        return _many_pulls(one_pull, num_pulls, run, tuple(jax.random.split(unrolled(key), 3)[1:]), given)
 
     def evaluate(run: BanditRun, key: jax.Array, hparams: Any, params: Any) -> tuple[BanditRun, dict[str, jax.Array]]:
         del key

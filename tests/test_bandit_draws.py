@@ -1,0 +1,81 @@
+"""Random numbers with the rounds written out, and functions with the runs last: the same as without."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from envs.bandits.draws import normal, threefry, unrolled
+from envs.bandits.lanes import added, first_highest, highest, runs_last
+
+DRAWS = {
+    "uniform": lambda key: jax.random.uniform(key),
+    "normal": lambda key: jax.random.normal(key, (3, 5)),
+    "permutation": lambda key: jax.random.permutation(key, 9),
+    "16 bits": lambda key: jax.random.bits(key, (7,), jnp.uint16),
+    "categorical": lambda key: jax.random.categorical(key, jnp.zeros(6)),
+    "folded": lambda key: jax.random.uniform(jax.random.fold_in(key, jnp.int32(12345)), (4,)),
+    "split": lambda key: jax.vmap(lambda part: jax.random.uniform(part, (2,)))(jax.random.split(key, 3)),
+}
+
+
+def test_threefry_gives_the_published_words():
+    """The known answers of Random123, of zeros and of ones."""
+    for word, answer in ((0, (0x6B200159, 0x99BA4EFE)), (0xFFFFFFFF, (0x1CB996FC, 0xBB002BE7))):
+        words = (jnp.uint32(word), jnp.uint32(word))
+        assert tuple(int(x) for x in threefry(words, words)) == answer
+
+
+def test_unrolled_keys_draw_what_their_keys_do_bit_for_bit():
+    keys = jax.random.split(jax.random.key(7), 50)
+
+    def all_draws(key):
+        return {name: draw(key) for name, draw in DRAWS.items()}
+
+    mine = jax.jit(jax.vmap(lambda key: all_draws(unrolled(key))))(keys)
+    theirs = jax.jit(jax.vmap(all_draws))(keys)
+    for name in DRAWS:
+        np.testing.assert_array_equal(mine[name], theirs[name], name)
+
+
+@pytest.mark.parametrize("implementation", ["threefry2x32", "rbg"])
+def test_keys_of_other_implementations_stay_as_they_are(implementation):
+    key = jax.random.key(0, impl=implementation)
+    again = unrolled(unrolled(key))
+    assert (jax.random.key_impl(again) == "rbg") == (implementation == "rbg")
+    assert np.isfinite(normal(again, (3,))).all()
+
+
+def test_normal_variates_are_those_of_jax_random():
+    """Bit for bit but for what the compiler makes of products and sums: a rounding or two of float32."""
+    keys = jax.random.split(jax.random.key(1), 400)
+    mine = jax.jit(jax.vmap(lambda key: normal(key, (10, 5))))(keys)
+    theirs = jax.jit(jax.vmap(lambda key: jax.random.normal(key, (10, 5))))(keys)
+    np.testing.assert_allclose(mine, theirs, rtol=4 * 2.0**-23, atol=2.0**-23)
+    np.testing.assert_allclose(normal(keys[3], (10, 5)), theirs[3], rtol=4 * 2.0**-23, atol=2.0**-23)
+    assert len(np.unique(np.asarray(mine))) > 0.99 * mine.size  # no word counts twice
+
+
+@runs_last
+def rows_times(rows, vector, scale):
+    return added(rows[:, i] * vector[i] for i in range(vector.shape[0])) * scale, scale
+
+
+def test_runs_last_is_vmap_of_any_depth_with_arguments_that_all_runs_share():
+    numbers = np.random.default_rng(0)
+    rows, vector = (numbers.integers(-9, 9, shape).astype(np.float32) for shape in ((4, 3, 6, 5), (4, 5)))
+    inner = jax.vmap(rows_times, (0, None, None))
+    product, scale = jax.jit(jax.vmap(inner, (0, 0, None)))(rows, vector, 2.0)
+    np.testing.assert_array_equal(product, 2 * np.einsum("abij,aj->abi", rows, vector))
+    assert scale.shape == (4, 3) and np.all(scale == 2)
+    np.testing.assert_array_equal(rows_times(rows[1, 2], vector[1], 2.0)[0], product[1, 2])
+
+
+@pytest.mark.parametrize("num_arms", [1, 2, 3, 7, 10, 100])
+def test_the_first_of_the_highest(num_arms):
+    values = np.random.default_rng(num_arms).integers(0, 4, (200, num_arms)).astype(np.float32)
+    values[0] = -np.inf
+    np.testing.assert_array_equal(jax.vmap(first_highest)(values), np.argmax(values, axis=1))
+    np.testing.assert_array_equal(jax.vmap(highest)(values), values.max(axis=1))
+    values[:, 0] = np.nan
+    np.testing.assert_array_equal(jax.vmap(first_highest)(values), num_arms - 1)
