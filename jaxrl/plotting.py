@@ -71,7 +71,8 @@ def learning_curves(
       last point, as `Result.table` does.
 
     Raises:
-      ValueError: an unknown metric or hue, or more lines than can be told apart.
+      ValueError: an unknown metric or hue, one with several numbers for a run, or more lines than
+        can be told apart.
     """
     import xarray
 
@@ -79,6 +80,12 @@ def learning_curves(
     if metric not in metrics.data_vars:
         known = ", ".join(sorted(str(name) for name in metrics.data_vars))
         raise ValueError(f"metric is {metric!r}; there are {known}.")
+    behind = [str(dim) for dim in metrics[metric].dims[metrics[metric].dims.index("env_step") + 1 :]]
+    if behind:
+        raise ValueError(
+            f"metric is {metric!r}, which has a number for each {behind[0]}; "
+            f"choose one, such as result.metrics.isel({behind[0]}=0)"
+        )
     env_steps = np.asarray(metrics["env_step"].values)
     groups, pooled = _groups(_without_failures(metrics, metric), hue)
     require_few(len(groups), "choose a hue= that pools some, or select from the metrics")

@@ -80,11 +80,12 @@ def regret_curves(
         for ax in pair:
             ax.plot(steps, bound(steps), label=label, **look)
     _scale(linear, logarithmic, lines, last, top)
-    runs = lines[0].runs
+    fewest, most = min(line.runs for line in lines), max(line.runs for line in lines)
+    runs = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
     finish(linear, None, None)
     finish(logarithmic, None, None)
     logarithmic.get_legend().remove()
-    figure.suptitle(f"{runs:,} runs, {confidence:.0%} interval of the mean", fontsize="medium")
+    figure.suptitle(f"{runs} runs, {confidence:.0%} interval of the mean", fontsize="medium")
     if path is not None:
         file = Path(path)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -123,11 +124,12 @@ def _scale(
 
     linear.xaxis.set_major_formatter(EngFormatter(sep=""))
     linear.set_xlim(0, last)
-    linear.set_ylim(min(0.0, *(np.nanmin(line.mean.low) for line in lines)), top)
+    linear.set_ylim(np.fmin.reduce([end for line in lines for end in line.mean.low], initial=0.0), top)
     logarithmic.set_xscale("log")
     positive = np.concatenate([line.mean.value[line.mean.value > 0] for line in lines])
     if not positive.size:
         return
     logarithmic.set_yscale("log")
-    lowest, highest = positive.min(), max(positive.max(), *(np.nanmax(line.mean.high) for line in lines))
+    lowest, most = positive.min(), positive.max()
+    highest = np.fmax.reduce([end for line in lines for end in line.mean.high], initial=most)
     logarithmic.set_ylim(max(lowest / 2, highest * 10.0**-DECADES), highest * 2)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.integrate
+import scipy.special
 import scipy.stats
 from matplotlib.figure import Figure
 from PIL import Image
@@ -15,6 +16,7 @@ from PIL import Image
 from envs.bandits.bernoulli import BernoulliBandit
 from envs.bandits.contextual import LinearBandit
 from envs.bandits.gaussian import GaussianBandit
+from envs.bandits.positive import ExponentialBandit, PoissonBandit
 from jaxrl import plotting
 from jaxrl.bandits.comparing import bounds_of, lines_of, mean_interval, regret_table
 from jaxrl.bandits.prior_bounds import lai
@@ -23,15 +25,16 @@ from jaxrl.results import Result, metrics_dataset
 STEPS = (10, 100, 1_000)
 
 
-def result_of(regret: np.ndarray, paths: dict[str, list[float]] | None = None, **others: Any) -> Result:
-    """A result `[settings, 20 runs, 3 points]`."""
+def result_of(regret: np.ndarray, paths: dict[str, list[float]] | None = None, runs: int = 20, **others: Any) -> Result:
+    """A result `[settings, 20 runs, 3 points]`, or of fewer runs."""
+    regret = regret[:, :runs]
     metrics = {"regret": regret, "optimal": regret / 100, "simple_regret": regret / 1e4} | others
     sweep: Any = None
     if paths:
         coords = {path: ((path,), values) for path, values in paths.items()}
         sweep = SimpleNamespace(dims=tuple(paths), shape=tuple(map(len, paths.values())), coords=coords)
     shown = {name: np.asarray(value, np.float32) for name, value in metrics.items() if value is not None}
-    return Result(metrics_dataset(shown, seeds=range(20), env_steps=STEPS, sweep=sweep), {})
+    return Result(metrics_dataset(shown, seeds=range(runs), env_steps=STEPS, sweep=sweep), {})
 
 
 @pytest.fixture
@@ -168,6 +171,17 @@ def test_the_bound_over_a_prior_is_the_integral_of_the_densities_of_two_arms():
     assert lai(3, 0.5, 0.5) > 0
 
 
+@pytest.mark.parametrize(
+    ("alpha", "beta"), [(1e-3, 1e-3), (0.1, 0.1), (0.02, 30.0), (5.0, 0.01), (1e3, 1e3), (1.0, 1e5)]
+)
+def test_the_bound_over_a_prior_is_finite_however_the_prior_leans(alpha, beta):
+    """Of two arms it is the integral of mean^(2 alpha - 1) (1 - mean)^(2 beta - 1) / B(alpha, beta)^2."""
+    both = math.exp(scipy.special.betaln(2 * alpha, 2 * beta) - 2 * scipy.special.betaln(alpha, beta))
+    # quad ends at 1.5e-8 of the result; the logarithms of Beta functions of 1e5 lose as much as 1e-10.
+    assert lai(2, alpha, beta) == pytest.approx(both, rel=2e-8)
+    assert lai(2, alpha, beta) < lai(10, alpha, beta) < math.inf
+
+
 @pytest.mark.parametrize(("arguments", "sentence"), [((1,), "num_arms must be at least 2"), ((2, 0.0), "above 0")])
 def test_the_bound_over_a_prior_takes_two_arms_and_a_prior(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
@@ -176,3 +190,30 @@ def test_the_bound_over_a_prior_takes_two_arms_and_a_prior(arguments, sentence):
 
 def test_where_no_bound_is_known_none_is_drawn():
     assert bounds_of(LinearBandit()) == {}
+    # Arms that never pay are told apart at once.
+    assert bounds_of(PoissonBandit(means=(0.0, 1.0))) == bounds_of(ExponentialBandit(means=(0.0, 1.0))) == {}
+
+
+def test_one_run_is_a_line_without_a_band(regret):
+    linear, logarithmic = plotting.regret_curves({"a": result_of(regret[:1], runs=1)}, figure=Figure())
+    assert linear.get_ylim()[0] == 0 and logarithmic.get_yscale() == "log"
+    np.testing.assert_array_equal(linear.lines[0].get_ydata(), [0, *regret[0, 0]])
+
+
+def test_the_title_counts_the_runs_that_are_drawn(regret):
+    figure = Figure()
+    some = regret.copy()
+    some[1, :3, -1] = np.nan
+    plotting.regret_curves({"a": result_of(some[:1]), "b": result_of(some[1:])}, figure=figure)
+    assert figure.get_suptitle() == "17 to 20 runs, 95% interval of the mean"
+    figure = Figure()
+    plotting.regret_curves({"a": result_of(some[:1])}, figure=figure)
+    assert figure.get_suptitle() == "20 runs, 95% interval of the mean"
+
+
+def test_learning_curves_pool_no_arms(regret):
+    result = result_of(regret[:1])
+    result.metrics["pulls"] = result.metrics["regret"].expand_dims(arm=2, axis=-1)
+    with pytest.raises(ValueError, match=r"metric is 'pulls', which has a number for each arm; choose one, such as"):
+        plotting.learning_curves(result, "pulls")
+    assert plotting.learning_curves(result.metrics.isel(arm=0), "pulls", num_resamples=10).lines

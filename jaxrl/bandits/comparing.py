@@ -162,7 +162,7 @@ def bounds_of(env: Bandit, env_params: Any = None) -> dict[str, Callable[[np.nda
       `{label: function of the numbers of pulls}`: the line that the regret on a given instance of
       known rewards cannot be below for long (Lai and Robbins), or, of Bernoulli arms, that of its
       mean over the prior (Lai), and the regret that every policy has on some instance (minimax).
-      Empty where none is known.
+      Empty where none is known, or none above 0.
     """
     family = FAMILIES.get(env.name)
     if family is None:
@@ -171,7 +171,8 @@ def bounds_of(env: Bandit, env_params: Any = None) -> dict[str, Callable[[np.nda
     found: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
     if params.means is not None:
         sigma = float(params.sigma) if family == "gaussian" else 1.0
-        slope = float(lai_robbins(params.means, family, sigma)) if sigma > 0 else 0.0
+        proper = sigma > 0 and (family not in ("poisson", "exponential") or np.all(np.asarray(params.means) > 0))
+        slope = float(lai_robbins(params.means, family, sigma)) if proper else 0.0
         if slope > 0:
             found["Lai-Robbins, for many pulls"] = lambda steps: slope * np.log(steps)
     elif family == "bernoulli":

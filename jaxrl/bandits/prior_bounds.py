@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import numpy as np
 import scipy.integrate
-import scipy.stats
+import scipy.special
+
+NEGLIGIBLE = 1e-20  # beside 1
 
 __all__ = ["lai"]
 
@@ -34,10 +35,18 @@ def lai(num_arms: int, alpha: float = 1.0, beta: float = 1.0) -> float:
         raise ValueError(f"num_arms must be at least 2, got {num_arms}")
     if not (alpha > 0 and beta > 0):
         raise ValueError(f"alpha and beta must be above 0, got {alpha} and {beta}")
-    prior: Any = scipy.stats.beta(alpha, beta)
+    log_beta = scipy.special.betaln(alpha, beta)
 
     def cost(share: float) -> float:
-        mean = prior.ppf(share)
-        return mean * (1 - mean) * prior.pdf(mean) * (num_arms - 1) * share ** (num_arms - 2)
+        mean, rest = scipy.special.betaincinv(alpha, beta, share), scipy.special.betaincinv(beta, alpha, 1 - share)
+        # The density at the mean, times mean (1 - mean): near the ends it is alpha share and beta (1 - share),
+        # up to the mean or the rest itself, of which floats have none so small.
+        if mean < NEGLIGIBLE:
+            density = alpha * share
+        elif rest < NEGLIGIBLE:
+            density = beta * (1 - share)
+        else:
+            density = np.exp(alpha * np.log(mean) + beta * np.log(rest) - log_beta)
+        return density * (num_arms - 1) * share ** (num_arms - 2)
 
-    return num_arms / 2 * scipy.integrate.quad(cost, 0, 1)[0]
+    return num_arms / 2 * scipy.integrate.quad(cost, 0, 1, epsabs=0, limit=200)[0]
