@@ -36,8 +36,8 @@ OnChunk = Callable[[int, Mapping[str, np.ndarray]], None]
 class Tracker(Protocol):
     """What follows a call from outside: told at its start, after each evaluation, and at its end."""
 
-    def start(self, call: Call, resumed: int) -> None:
-        """The call, before anything is computed, and the environment steps that it has done already."""
+    def start(self, call: Call, resumed: int | None) -> None:
+        """The call, before anything is computed, and the environment steps that it goes on from; None begins anew."""
         ...
 
     def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
@@ -154,7 +154,7 @@ def drive(call: Call, layout: Layout, options: Options) -> Result:
             history = keeper.begin(runs)
             resumed = runs.iteration
             for tracker in options.trackers:
-                tracker.start(call, resumed * work.env_steps_per_iteration)
+                tracker.start(call, resumed * work.env_steps_per_iteration if options.resume else None)
             bar.start(resumed * per_iteration)
             started = time.perf_counter()
             _advance_all(call, runs, history, keeper, options, bar, stop, per_iteration)
@@ -177,9 +177,10 @@ def drive(call: Call, layout: Layout, options: Options) -> Result:
                     directory.rmdir()
             raise
         finally:
-            keeper.close()
-            for tracker in options.trackers:
-                tracker.finish(result)
+            with contextlib.ExitStack() as every:  # one that fails keeps no other from its end
+                for tracker in reversed(options.trackers):
+                    every.callback(tracker.finish, result)
+                keeper.close()
     assert result is not None  # an error has gone on
     _warn_of_failures(result)
     return result
