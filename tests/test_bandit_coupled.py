@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from reference import restless as reference
 
+import envs
 from envs.bandits import CapacityBandit, GilbertElliott, InterventionBandit, MatchingBandit, PathBandit, RestlessBandit
 from envs.bandits.markov import MarkovBandit
 from jaxrl.bandits import run_bandit
@@ -16,6 +17,7 @@ from jaxrl.bandits.planners import exact_planning
 from jaxrl.bandits.planning import joint_states, plan, policy_table, policy_values
 
 GAMMA = float(np.float32(0.8))
+PROMISED = 1e-6 / (1 - GAMMA)  # of the greatest value, by which the library's may be off
 REACH = ((1, 1, 0), (0, 1, 1), (1, 1, 1), (0, 0, 1))
 EDGES = ((1, 0, 1), (0, 1, 1))
 STAR = ((0, 1, 1, 1), (1, 0, 0, 0), (1, 0, 0, 0), (1, 0, 0, 0))
@@ -85,7 +87,7 @@ def test_the_environment_pays_what_the_exact_solution_says(name: str) -> None:
     expected = rewards + np.einsum("nast,nat->nas", law, arrivals)
     values, touched = reference.solve(law, expected, GAMMA, allowed)
     best = jax.jit(lambda params: plan(env, params, GAMMA))(params)
-    np.testing.assert_allclose(best.values, values, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(best.values, values, rtol=0, atol=PROMISED * np.abs(values).max())
     # Where joint actions tie either may be taken: what the plan does is worth as much.
     done = np.asarray(jax.vmap(env.touched)(best.actions))
     np.testing.assert_allclose(reference.value_of(law, expected, GAMMA, done), values, rtol=1e-6, atol=1e-6)
@@ -121,7 +123,8 @@ def test_exact_values_of_a_policy_are_those_of_the_reference() -> None:
     got = policy_values(env, params, jnp.asarray(table), GAMMA)
     law = in_float64(params.arms.transitions)
     expected = np.asarray(params.arms.expected, np.float64)
-    np.testing.assert_allclose(got, reference.value_of(law, expected, GAMMA, table), rtol=2e-5)
+    wanted = reference.value_of(law, expected, GAMMA, table)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=PROMISED * np.abs(wanted).max())
 
 
 @pytest.mark.slow
@@ -138,6 +141,12 @@ def test_runs_of_the_planning_policy_do_as_the_plan_says() -> None:
     assert np.all(pulls[..., 0] >= pulls[..., 1:].sum(-1) - 100)
 
 
+def test_constraints_may_be_arrays() -> None:
+    assert envs.make("bandit/coupled-matching", edges=np.array(EDGES)) == MatchingBandit(edges=EDGES)
+    arrays = envs.make("bandit/coupled-capacity", costs=np.array([1, 2]), capacities=np.array([2]))
+    assert arrays == CapacityBandit(costs=(1, 2), capacities=(2,))
+
+
 @pytest.mark.parametrize(
     ("build", "sentence"),
     [
@@ -149,6 +158,17 @@ def test_runs_of_the_planning_policy_do_as_the_plan_says() -> None:
         (lambda: InterventionBandit(reach=((1, 0), (1,))), "reach must be rows of zeros and ones, all of one length"),
         (lambda: MatchingBandit(num_workers=0), "num_workers must be a whole number of at least 1, got 0"),
         (lambda: MatchingBandit(edges=((1, 2),)), "edges must be rows of zeros and ones"),
+        (
+            lambda: envs.make("bandit/coupled-matching", edges=(1, 0)),
+            "edges must be rows of zeros and ones, all of one length",
+        ),
+        (lambda: MatchingBandit(edges=()), "edges must be rows of zeros and ones, all of one length"),
+        (lambda: envs.make("bandit/coupled-capacity", costs=3), "costs must be a sequence of whole numbers, got 3"),
+        (
+            lambda: envs.make("bandit/coupled-capacity", costs=(1.5, 2)),
+            "costs must be a whole number of at least 1, got 1.5",
+        ),
+        (lambda: CapacityBandit(capacities=()), r"capacities must be a sequence of whole numbers, got \(\)"),
         (lambda: CapacityBandit(costs=(2, 0)), "costs must be a whole number of at least 1, got 0"),
         (lambda: CapacityBandit(costs=(2, 3), capacities=(1,)), "capacities must be .* at least 2, the least cost"),
         (lambda: PathBandit(num_arms=3, length=4), "length must be a whole number from 1 to 3, the number of arms"),

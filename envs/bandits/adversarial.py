@@ -63,9 +63,9 @@ class SequenceBandit(Adversary):
     """Rewards of a table, the same in every run: the oblivious adversary of the textbook.
 
     Args:
-      table: `[T, K]`, which also says how many arms there are; another of the same shape can be
-        swept as `env.table`, with rewards of the same range, which has [0, 1] in it. In the default
-        two arms pay 1 in turn, by which following the leader never does.
+      table: `[T, K]`, which also says how many arms there are; `env_params` may have another, with
+        rewards of the same range, which has [0, 1] in it. In the default two arms pay 1 in turn, by
+        which following the leader never does.
 
     Raises:
       ValueError: fewer than two arms, or rows of different lengths.
@@ -77,9 +77,14 @@ class SequenceBandit(Adversary):
     table: tuple[tuple[float, ...], ...] = IN_TURN
 
     def __post_init__(self) -> None:
-        rows = tuple(tuple(float(reward) for reward in row) for row in self.table)
-        if not rows or len({len(row) for row in rows}) > 1 or not np.all(np.isfinite(rows)):
-            raise ValueError(f"table must have rows of finite numbers, one for each arm, got {self.table!r}")
+        wrong = f"table must have rows of finite numbers, one for each arm, got {self.table!r}"
+        try:
+            table = np.asarray(self.table, np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(wrong) from error
+        if table.ndim != 2 or not table.size or not np.all(np.isfinite(table)):
+            raise ValueError(wrong)
+        rows = tuple(map(tuple, table.tolist()))
         object.__setattr__(self, "table", rows)
         object.__setattr__(self, "num_arms", agreed("num_arms", self.num_arms, len(rows[0]), "each row of table"))
         super().__post_init__()

@@ -199,19 +199,18 @@ class CapacityBandit(WorkerBandit):
 
     def __post_init__(self) -> None:
         if self.costs is not None:
-            self._take("costs", tuple(self.costs))
+            self._take("costs", _wholes("costs", self.costs, 1))
         if self.capacities is not None:
-            workers = agreed("num_workers", self.num_workers, len(self.capacities), "capacities")
+            least = 1 if self.costs is None else min(self.costs)
+            capacities = _wholes("capacities", self.capacities, least, ", the least cost of an arm")
+            object.__setattr__(self, "capacities", capacities)
+            workers = agreed("num_workers", self.num_workers, len(capacities), "capacities")
             object.__setattr__(self, "num_workers", workers)
         super().__post_init__()
-        costs = tuple(1 + arm % 2 for arm in range(self.num_arms)) if self.costs is None else self.costs
-        capacities = (2,) * self.num_workers if self.capacities is None else tuple(self.capacities)
-        for cost in costs:
-            check_whole("costs", cost, 1)
-        for capacity in capacities:
-            check_whole("capacities", capacity, min(costs), why=", the least cost of an arm")
-        object.__setattr__(self, "costs", costs)
-        object.__setattr__(self, "capacities", capacities)
+        if self.costs is None:
+            object.__setattr__(self, "costs", tuple(1 + arm % 2 for arm in range(self.num_arms)))
+        if self.capacities is None:
+            object.__setattr__(self, "capacities", (2,) * self.num_workers)
 
     @property
     def name(self) -> str:
@@ -281,10 +280,24 @@ class PathBandit(CoupledBandit):
 
 def _table(name: str, table: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     """Rows of zeros and ones as tuples."""
-    same = len({len(row) for row in table}) == 1
-    if not same or any(entry not in (0, 1) for row in table for entry in row):
-        raise ValueError(f"{name} must be rows of zeros and ones, all of one length, got {table}")
-    return _rows(np.asarray(table))
+    wrong = f"{name} must be rows of zeros and ones, all of one length, got {table!r}"
+    try:
+        array = np.asarray(table)
+    except ValueError as error:
+        raise ValueError(wrong) from error
+    if array.ndim != 2 or not array.size or not np.all(np.isin(array, (0, 1))):
+        raise ValueError(wrong)
+    return _rows(array)
+
+
+def _wholes(name: str, values: Sequence[int], low: int, why: str = "") -> tuple[int, ...]:
+    """Whole numbers of at least `low`, as a tuple."""
+    array = np.asarray(values)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(f"{name} must be a sequence of whole numbers, got {values!r}")
+    for value in array.tolist():
+        check_whole(name, value, low, why=why)
+    return tuple(array.tolist())
 
 
 def _rows(table: np.ndarray) -> tuple[tuple[int, ...], ...]:

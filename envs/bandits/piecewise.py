@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -68,11 +69,15 @@ class PiecewiseBandit(Changing):
 
     def __post_init__(self) -> None:
         if self.means is not None:
+            if not isinstance(self.means, Sequence | np.ndarray):
+                raise ValueError(f"means must have a row for every piece, got {self.means!r}")
             object.__setattr__(self, "means", tuple(numbers("means", piece) for piece in self.means))
             arms = len(self.means[0]) if self.means else 0
             object.__setattr__(self, "num_arms", agreed("num_arms", self.num_arms, arms, "each piece of means"))
         if self.starts is not None:
-            object.__setattr__(self, "starts", tuple(self.starts))
+            if np.ndim(self.starts) != 1:
+                raise ValueError(f"starts must be whole numbers that increase from 0, got {self.starts!r}")
+            object.__setattr__(self, "starts", tuple(np.asarray(self.starts).tolist()))
         super().__post_init__()
         if self.means is not None and len({len(piece) for piece in self.means}) > 1:
             raise ValueError(f"means must have a number for each arm in every piece, got {self.means}")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from envs.bandits.checking import agreed
+from envs.bandits.checking import agreed, numbers
 from envs.bandits.declining import DecliningParams, declining_arms
 from envs.bandits.markov import Arms, MarkovBandit, MarkovParams, MarkovState, check_whole, make_arms
 
@@ -167,7 +167,7 @@ class GilbertElliott(BudgetBandit):
             raise ValueError("good_after_bad and good_after_good must be given together")
         if self.good_after_bad is not None and self.good_after_good is not None:
             for name, given in (("good_after_bad", self.good_after_bad), ("good_after_good", self.good_after_good)):
-                chances = tuple(float(chance) for chance in given)
+                chances = numbers(name, given)
                 if not all(0 < chance < 1 for chance in chances) or len(chances) != len(self.good_after_bad):
                     raise ValueError(f"{name} must hold a number in (0, 1) for each channel, got {chances}")
                 self._take(name, chances)
@@ -246,7 +246,7 @@ def _array(name: str, value: Any, num_axes: int) -> np.ndarray:
     try:
         array = np.asarray(value, np.float32)
     except ValueError as error:
-        raise ValueError(f"{name} must have rows of one length, got rows that differ") from error
+        raise ValueError(f"{name} must be numbers, in rows of one length, got {value!r}") from error
     if array.ndim != num_axes:
         raise ValueError(f"{name} must have {num_axes} axes, got the shape {array.shape}")
     return array
