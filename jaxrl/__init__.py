@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.version import REPOSITORY, __version__
 
 if TYPE_CHECKING:
-    from jaxrl import bandits, discount_properties, hazards, plotting, presets, presets_crowd, statistics
+    from jaxrl import bandits, discount_properties, hazards, plotting, presets, presets_crowd, statistics, tracking
     from jaxrl.advantages import gae, lambda_returns, mixture_ugae, monte_carlo, ugae
     from jaxrl.algorithms.base import Algorithm
     from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
         Truncated,
         as_discount,
     )
+    from jaxrl.merging import merge
     from jaxrl.presets import preset
     from jaxrl.rendering import render
     from jaxrl.results import Result
+    from jaxrl.resuming import resume
     from jaxrl.run_directory import load_result
     from jaxrl.sweeps import Choice, LogUniform, Sweep, Uniform, grid, sample
     from jaxrl.training import TrainOutput, make_train, train
@@ -65,6 +67,7 @@ __all__ = [
     "lambda_returns",
     "load_result",
     "make_train",
+    "merge",
     "mixture_ugae",
     "monte_carlo",
     "plotting",
@@ -73,9 +76,11 @@ __all__ = [
     "presets",
     "presets_crowd",
     "render",
+    "resume",
     "run_bandit",
     "sample",
     "statistics",
+    "tracking",
     "train",
     "ugae",
     "walk",
@@ -99,16 +104,18 @@ _NAMES_OF_MODULE = {
         "Truncated",
         "as_discount",
     ),
+    "merging": ("merge",),
     "presets": ("preset",),
     "rendering": ("render",),
     "results": ("Result",),
+    "resuming": ("resume",),
     "run_directory": ("load_result",),
     "sweeps": ("Choice", "LogUniform", "Sweep", "Uniform", "grid", "sample"),
     "training": ("TrainOutput", "make_train", "train"),
 }
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
 _MODULES = frozenset(
-    {"bandits", "discount_properties", "hazards", "plotting", "presets", "presets_crowd", "statistics"}
+    {"bandits", "discount_properties", "hazards", "plotting", "presets", "presets_crowd", "statistics", "tracking"}
 )
 
 

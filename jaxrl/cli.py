@@ -171,6 +171,16 @@ def _experiment(args: Sequence[str]) -> int:
     return run_experiment_command(args)
 
 
+def _of_shards(kind: str) -> Callable[[Sequence[str]], int]:
+    def run(args: Sequence[str]) -> int:
+        from jaxrl import command_shards
+
+        command = {"merge": command_shards.Merge, "resume": command_shards.Resume}[kind]
+        return parse(command, args, f"jaxrl {kind}").run_command()
+
+    return run
+
+
 def _simple(name: str) -> Callable[[Sequence[str]], int]:
     def run(args: Sequence[str]) -> int:
         parse(_SIMPLE[name], args, f"jaxrl {name}").run_command()
@@ -183,6 +193,8 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": _train,
     "bandit": _bandit,
     "experiment": _experiment,
+    "resume": _of_shards("resume"),
+    "merge": _of_shards("merge"),
 }
 _COMMANDS |= {name: _simple(name) for name in _SIMPLE}
 
@@ -190,6 +202,8 @@ _USAGE = """usage: jaxrl COMMAND ...
 
   train ALGORITHM ENVIRONMENT   Train many seeds, under one setting or a sweep, in one call.
   bandit --policies NAME,...    Run bandit policies thousands of times: their regret, and a picture of it.
+  resume RUN                    Go on with a run that was stopped or killed, or make one longer.
+  merge SHARD ... --out OUT     Assemble the shards of a run, and say what is missing.
   experiment NAME               Run or resume a study of this project; without a name, list them.
 {commands}
 

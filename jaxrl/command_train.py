@@ -12,10 +12,13 @@ import jaxrl
 from jaxrl import algorithms, presets
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.command_parsing import CommandError, parse
+from jaxrl.command_shards import shard_and_directory
 from jaxrl.command_values import WholeNumber, leaves, numbers_of, option, split, static_fields, values_class
+from jaxrl.driver import CHECKPOINT_MINUTES
 from jaxrl.presets import Preset
 
 DEFAULT_ENV_STEPS = 500_000
+Flag = tyro.conf.FlagCreatePairsOff[bool]
 
 
 def run_train(args: Sequence[str]) -> int:
@@ -52,6 +55,7 @@ def run_train(args: Sequence[str]) -> int:
         print(
             f"Starting from the preset for {name} on {environment} (--no-preset starts from the defaults).", flush=True
         )
+    shard, out = shard_and_directory(options.shard, options.out)
     seeds = options.seeds[0] if len(options.seeds) == 1 else options.seeds
     result = jaxrl.train(
         algo,
@@ -61,14 +65,19 @@ def run_train(args: Sequence[str]) -> int:
         evals=options.evals,
         eval_episodes=options.eval_episodes,
         block=options.block,
-        out=options.out,
+        shard=shard,
+        out=out,
         force=options.force,
+        resume=options.resume,
+        checkpoint_minutes=options.checkpoint_minutes or None,
         progress=not options.no_progress,
         precision=options.precision,
     )
     print(result.table())
-    if options.out is not None:
-        print(f"Wrote {options.out} (next: jaxrl plot {options.out})")
+    if out is not None and shard is None:
+        print(f"Wrote {out} (next: jaxrl plot {out})")
+    elif out is not None:
+        print(f"Wrote {out} (when all shards are there: jaxrl merge {options.out}-* --out {options.out})")
     attrs = result.metrics.attrs
     return 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
 
@@ -130,9 +139,23 @@ def _options_class(defaults: _Defaults) -> type:
         option("block", int | None, None, "Runs that one device works on together; chosen where there is none."),
         option("precision", str, "default", "Of float32 matrix products: default, high or highest."),
         option("out", str | None, None, "Directory to write the result to."),
-        option("force", tyro.conf.FlagCreatePairsOff[bool], False, "Overwrite a result that is there already."),
-        option("no_progress", tyro.conf.FlagCreatePairsOff[bool], False, "Show no progress."),
-        option("no_preset", tyro.conf.FlagCreatePairsOff[bool], False, "Start from defaults, not from the preset."),
+        option("force", Flag, False, "Overwrite a result that is there already."),
+        option("resume", Flag, False, "Go on from the checkpoint in --out, bit for bit, where there is one."),
+        option(
+            "checkpoint_minutes",
+            float,
+            CHECKPOINT_MINUTES,
+            "Between two checkpoints in --out, beside those at a signal and at the end; 0 for none.",
+        ),
+        option(
+            "shard",
+            str | None,
+            None,
+            "Which part of the runs to train: I/N, or auto in a SLURM array or on a TPU pod. Written to OUT-I, for "
+            "`jaxrl merge`.",
+        ),
+        option("no_progress", Flag, False, "Show no progress."),
+        option("no_preset", Flag, False, "Start from defaults, not from the preset."),
         option(
             "static",
             tuple[str, ...],

@@ -147,6 +147,7 @@ def drive(call: Call, layout: Layout, options: Options) -> Result:
             return _result(call, history, told)
 
         try:
+            keeper.check()
             bar.phase("compiling")
             told["precision"] = _precision(options.precision)
             runs = Runs(work, call.arguments(), layout, precision=options.precision)
@@ -220,6 +221,7 @@ def _advance_all(
         for told in (*options.trackers, *([options.on_chunk] if options.on_chunk is not None else [])):
             told(runs.iteration * work.env_steps_per_iteration, shaped)
         if stop:
+            keeper.save(runs, history)
             return
 
 
@@ -231,21 +233,30 @@ class _Keeper:
         keeps = directory is not None and options.checkpoint_minutes is not None
         self._checkpoints = Checkpoints(directory) if directory is not None and keeps else None
         self._last = time.perf_counter()
+        self._began = False
+
+    def check(self) -> None:
+        """Refuses, before anything is compiled, to go on with the checkpoint of another call."""
+        if self._checkpoints is not None and self._goes_on():
+            self._compare(read_identity(self._checkpoints.directory), self._identity())
 
     def begin(self, runs: Runs) -> History:
         """Says whose checkpoints follow; puts the runs where the last one was and returns the history until then."""
-        if self._checkpoints is None or self._directory is None:
+        if self._checkpoints is None:
             return History()
-        identity = identity_of(self._call, self._layout, self._options.precision)
-        if self._options.resume and (self._directory / IDENTITY).exists():
-            self._compare(read_identity(self._directory), identity)
-            found = self._checkpoints.load(runs.state_structure)
-            if found is not None:
-                self._checkpoints.write_identity(identity, keep=True)
-                runs.put(found.states, found.iteration)
-                return History.of(found)
-        self._checkpoints.write_identity(identity)
-        return History()
+        found = self._checkpoints.load(runs.state_structure) if self._goes_on() else None
+        self._checkpoints.write_identity(self._identity(), keep=found is not None)
+        if found is None:
+            self._began = True
+            return History()
+        runs.put(found.states, found.iteration)
+        return History.of(found)
+
+    def _goes_on(self) -> bool:
+        return self._options.resume and self._directory is not None and (self._directory / IDENTITY).exists()
+
+    def _identity(self) -> dict[str, Any]:
+        return identity_of(self._call, self._layout, self._options.precision)
 
     def _compare(self, saved: dict[str, Any], identity: dict[str, Any]) -> None:
         def firm(told: dict[str, Any]) -> dict[str, Any]:
@@ -282,7 +293,7 @@ class _Keeper:
         self._last = time.perf_counter()
 
     def discard_if_empty(self) -> None:
-        if self._checkpoints is not None:
+        if self._checkpoints is not None and self._began:
             self._checkpoints.discard_if_empty()
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from jaxrl.runs import Work
 if TYPE_CHECKING:
     from jaxrl.sweeps import Sweep
 
-__all__ = ["Call", "Part", "merged", "split"]
+__all__ = ["Call", "Part", "assembled", "merged", "split"]
 
 
 class Part(NamedTuple):
@@ -135,30 +135,61 @@ def split(num_settings: int, num_seeds: int, count: int) -> list[Part]:
     ]
 
 
+class Assembled(NamedTuple):
+    """What the results of parts hold together.
+
+    Attributes:
+      seeds: positions of the seeds that every setting has.
+      env_steps: of the points that every part has.
+      metrics: `{name: [num_settings, num_seeds, num_points, ...]}`, of those seeds and points.
+      policies: leaves `[num_settings, num_seeds, ...]`, likewise.
+    """
+
+    seeds: np.ndarray
+    env_steps: list[int]
+    metrics: dict[str, np.ndarray]
+    policies: Any
+
+
+def assembled(shape: tuple[int, int], parts: Sequence[tuple[Part, Result]]) -> Assembled:
+    """The runs of parts in the places that they have in the whole.
+
+    Args:
+      shape: `(num_settings, num_seeds)` of the whole.
+      parts: with their results.
+
+    Raises:
+      ResultError: no seed is there under every setting.
+    """
+    there = np.zeros(shape, bool)
+    for part, _ in parts:
+        there[np.ix_(part.settings, part.seeds)] = True
+    seeds = np.flatnonzero(there.all(axis=0))
+    if not len(seeds):
+        raise ResultError("the parts hold no seed under every setting: a result needs at least one")
+    results = [result for _, result in parts]
+    env_steps = min((result.metrics["env_step"].values for result in results), key=len)
+
+    def whole(*leaves: Any) -> np.ndarray:
+        every = np.zeros((*shape, *leaves[0].shape[2:]), leaves[0].dtype)
+        for (part, _), leaf in zip(parts, leaves, strict=True):
+            every[np.ix_(part.settings, part.seeds)] = leaf
+        return every[:, seeds]
+
+    metrics = {
+        str(name): whole(*(result.values(str(name))[:, :, : len(env_steps)] for result in results))
+        for name in results[0].metrics.data_vars
+    }
+    policies = jax.tree.map(whole, *(result.policies for result in results))
+    return Assembled(seeds, [int(step) for step in env_steps], metrics, policies)
+
+
 def merged(call: Call, parts: Sequence[tuple[Part, Result]], attrs: Mapping[str, Any]) -> Result:
     """The result of a call from those of its parts: of the seeds that every setting has, and the points that all have.
 
     Raises:
       ResultError: no seed is there under every setting.
     """
-    num_settings, num_seeds = call.shape
-    there = np.zeros((num_settings, num_seeds), bool)
-    for part, _ in parts:
-        there[np.ix_(part.settings, part.seeds)] = True
-    seeds = np.flatnonzero(there.all(axis=0))
-    if not len(seeds):
-        raise ResultError("The parts hold no seed under every setting; a result needs at least one.")
-    env_steps = min((result.metrics["env_step"].values for _, result in parts), key=len)
-    names = [str(name) for name in parts[0][1].metrics.data_vars]
-
-    def whole(leaves: Sequence[np.ndarray]) -> np.ndarray:
-        first = leaves[0]
-        out = np.zeros((num_settings, num_seeds, *first.shape[2:]), first.dtype)
-        for (part, _), leaf in zip(parts, leaves, strict=True):
-            out[np.ix_(part.settings, part.seeds)] = leaf
-        return out[:, seeds]
-
-    metrics = {name: whole([result.values(name)[:, :, : len(env_steps)] for _, result in parts]) for name in names}
-    policies = jax.tree.map(lambda *leaves: whole(leaves), *(result.policies for _, result in parts))
-    chosen = call.part(Part(np.arange(num_settings), seeds))
-    return chosen.result(metrics, policies, [int(step) for step in env_steps], attrs)
+    found = assembled(call.shape, parts)
+    chosen = call.part(Part(np.arange(call.shape[0]), found.seeds))
+    return chosen.result(found.metrics, found.policies, found.env_steps, attrs)

@@ -1,0 +1,138 @@
+"""Going on with a run directory, by what it says of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl import algorithms
+from jaxrl.algorithms.base import Algorithm, check_count
+from jaxrl.checkpointing import IDENTITY, read_identity
+from jaxrl.driver import CHECKPOINT_MINUTES, Options
+from jaxrl.loop import with_run_length
+from jaxrl.results import UNKNOWN, Result, ResultError
+from jaxrl.run_config import env_params, hparams
+from jaxrl.running import Placement, run_call
+from jaxrl.sweeps import Sweep
+from jaxrl.training import training_call
+
+__all__ = ["resume"]
+
+
+def resume(
+    path: str | Path,
+    *,
+    env_steps: int | None = None,
+    algo: Algorithm | None = None,
+    checkpoint_minutes: float | None = CHECKPOINT_MINUTES,
+    progress: bool = True,
+) -> Result:
+    """Goes on with what `train(..., out=path)` began, to what it would have become, bit for bit.
+
+    That holds at the block width of then, which is kept, on a device of the same kind with the same
+    versions; otherwise a warning says what differs.
+
+    Args:
+      path: the run directory.
+      env_steps: environment steps of each run in all, where a run is to become longer than was asked
+        for; evaluations go on as often as before, and what was annealed over the whole run stays
+        where that ended.
+      algo: the algorithm; needed where its network or environment is one's own, and otherwise built
+        again from `run.json`.
+      checkpoint_minutes, progress: as in `train`.
+
+    Raises:
+      ResultError: there is nothing to go on with, or it is damaged or of another algorithm.
+      ValueError: `env_steps` is less than before.
+    """
+    directory = Path(path)
+    identity = read_identity(directory)
+    if "run_length" not in identity:
+        raise ResultError(f"{directory} is of {identity['algorithm']}, not of train: repeat its call with resume=True")
+    algo = _algorithm(directory, identity) if algo is None else algo
+    sweep, settings = _sweep(directory, identity, algo)
+    points = np.asarray(identity["points"], np.int64)
+    if env_steps is not None:
+        check_count("env_steps", env_steps)
+        points = _longer(points, -(-env_steps // algo.env_steps_per_iteration), algo.env_steps_per_iteration)
+    call = training_call(
+        algo,
+        settings[0] if sweep is None else sweep,
+        seeds=identity["seeds"],
+        points=points,
+        eval_episodes=identity["eval_episodes"],
+        run_length=identity["run_length"],
+    )
+    if len(points) > len(identity["points"]):
+        _warn_of_schedules(directory, call.hparams, identity["run_length"])
+    own = {name: identity[name] for name in ("shard", "whole") if name in identity}
+    params = env_params(directory / IDENTITY, identity, algo, call.shape[0])
+    call = dataclasses.replace(
+        call, attrs={**call.attrs, **own}, env_params=call.env_params if params is None else params
+    )
+    options = Options(
+        out=directory,
+        resume=True,
+        checkpoint_minutes=checkpoint_minutes,
+        progress=progress,
+        precision=identity["precision"],
+    )
+    return run_call(call, options, Placement(identity["block"]))
+
+
+def _algorithm(directory: Path, identity: dict[str, Any]) -> Algorithm:
+    if identity["algorithm"] is None:
+        raise ResultError(
+            f"{directory / IDENTITY} does not describe the algorithm ({identity[UNKNOWN]}): pass algo=, or repeat the "
+            f"call with resume=True"
+        )
+    try:
+        return algorithms.build(identity)
+    except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
+        raise ResultError(f"{directory / IDENTITY} describes an algorithm that cannot be built: {error}") from None
+
+
+def _sweep(directory: Path, identity: dict[str, Any], algo: Algorithm) -> tuple[Sweep | None, list[Any]]:
+    """The sweep, None for a single setting, and the hyper-parameters of each."""
+    dims, coords = identity["sweep"]["dims"], identity["sweep"]["coords"]
+    named = {path: (tuple(coord["dims"]), np.asarray(coord["values"])) for path, coord in coords.items()}
+    sizes = {dim: size for on, values in named.values() for dim, size in zip(on, values.shape, strict=True)}
+    shape = tuple(sizes[dim] for dim in dims)
+    found = hparams(identity, algo, math.prod(shape))
+    if found is None:
+        raise ResultError(f"{directory / IDENTITY} has no hyper-parameters that {algo.name} takes")
+    batched, each = found
+    if not dims:
+        return None, each
+    return Sweep(batched, {}, tuple(dims), shape, named, [{} for _ in each]), each
+
+
+def _longer(points: np.ndarray, iterations: int, env_steps_per_iteration: int) -> np.ndarray:
+    """The points and further ones up to more iterations, as far apart as they are."""
+    last = int(points[-1])
+    if iterations < last:
+        raise ValueError(
+            f"env_steps must be at least what the run was begun with, {last * env_steps_per_iteration:,}, got "
+            f"{iterations * env_steps_per_iteration:,}"
+        )
+    if iterations == last:
+        return points
+    more = max(round((iterations - last) * len(points) / last), 1)
+    return np.concatenate([points, last - (-(iterations - last) * np.arange(1, more + 1) // more)])
+
+
+def _warn_of_schedules(directory: Path, hparams: Any, run_length: int) -> None:
+    if with_run_length(hparams, run_length) is hparams or not np.any(np.isinf(hparams.anneal_env_steps)):
+        return
+    if np.any(hparams.lr_end != 1):
+        warnings.warn(
+            f"{directory}: learning rates were annealed over the first {run_length:,} env steps and stay where that "
+            f"ended",
+            RuntimeWarning,
+            stacklevel=3,
+        )

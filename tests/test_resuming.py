@@ -1,0 +1,290 @@
+"""Checkpoints: a run that was killed, stopped, moved or made longer ends where an undisturbed one does."""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import envs
+import jaxrl
+from envs.bandits import BernoulliBandit
+from jaxrl.algorithms.base import Algorithm
+from jaxrl.checkpointing import CHECKPOINTS, Checkpoints, difference
+from jaxrl.results import Result, ResultError
+
+PER_ITERATION = 32
+RUN: Any = {"seeds": 3, "env_steps": 12 * PER_ITERATION, "evals": 4, "eval_episodes": 4, "progress": False, "block": 2}
+
+
+@pytest.fixture(scope="module")
+def algo() -> Algorithm:
+    config = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_minibatches=2, num_epochs=1, hidden=(8,))
+    return jaxrl.ppo(envs.make("cartpole"), config)
+
+
+@pytest.fixture(scope="module")
+def whole(algo: Algorithm) -> Result:
+    return jaxrl.train(algo, **RUN)
+
+
+def assert_same_bits(one: Result, other: Result) -> None:
+    assert one.metrics.sizes == other.metrics.sizes
+    for name in one.metrics.data_vars:
+        np.testing.assert_array_equal(one.values(str(name)), other.values(str(name)), err_msg=str(name))
+    jax.tree.map(np.testing.assert_array_equal, one.policies, other.policies)
+
+
+def stopped(algo: Algorithm, out: Path, after: int, number: int = signal.SIGTERM, **changes: Any) -> Result:
+    """A call that a signal ends after some evaluations."""
+    seen = itertools.count(1)
+
+    def stop(env_step: int, metrics: Any) -> None:
+        if next(seen) == after:
+            os.kill(os.getpid(), number)
+
+    return jaxrl.train(algo, **RUN | {"on_chunk": stop, "out": out} | changes)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_run_that_a_signal_ended_goes_on_bit_for_bit(
+    algo: Algorithm, whole: Result, tmp_path: Path, number: int
+) -> None:
+    early = stopped(algo, tmp_path / "x", 2, number)
+    assert [name.isdigit() for name in os.listdir(tmp_path / "x" / CHECKPOINTS)] == [True]
+    assert early.metrics.attrs["interrupted"] == 1 and early.metrics.sizes["env_step"] == 2
+    seen: list[int] = []
+    on = jaxrl.train(algo, **RUN, out=tmp_path / "x", resume=True, on_chunk=lambda env_step, _: seen.append(env_step))
+    assert seen == [9 * PER_ITERATION, 12 * PER_ITERATION] and on.metrics.attrs["interrupted"] == 0
+    assert_same_bits(on, whole)
+    assert_same_bits(jaxrl.load_result(tmp_path / "x"), whole)
+
+
+def test_the_directory_tells_how_to_go_on_and_a_finished_run_computes_nothing(
+    algo: Algorithm, whole: Result, tmp_path: Path, monkeypatch: Any
+) -> None:
+    stopped(algo, tmp_path / "x", 1)
+    assert_same_bits(jaxrl.resume(tmp_path / "x", progress=False), whole)
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a finished run is not advanced")
+
+    monkeypatch.setattr("jaxrl.runs.Runs.advance", refuse)
+    monkeypatch.setattr("jaxrl.runs.Runs.evaluate", refuse)
+    assert_same_bits(jaxrl.resume(tmp_path / "x", progress=False), whole)
+
+
+def test_resume_starts_where_there_is_nothing_to_go_on_with(algo: Algorithm, whole: Result, tmp_path: Path) -> None:
+    assert_same_bits(jaxrl.train(algo, **RUN, out=tmp_path / "x", resume=True), whole)
+
+
+def test_a_finished_run_becomes_what_a_longer_one_would_have_been(algo: Algorithm, tmp_path: Path) -> None:
+    jaxrl.train(algo, **RUN, out=tmp_path / "x")
+    longer = jaxrl.resume(tmp_path / "x", env_steps=18 * PER_ITERATION, progress=False)
+    assert_same_bits(longer, jaxrl.train(algo, **RUN | {"env_steps": 18 * PER_ITERATION, "evals": 6}))
+    with pytest.raises(ValueError, match="env_steps must be at least what the run was begun with, 576, got 32"):
+        jaxrl.resume(tmp_path / "x", env_steps=PER_ITERATION, progress=False)
+
+
+def test_a_schedule_over_the_whole_run_stays_at_its_end(algo: Algorithm, tmp_path: Path) -> None:
+    annealed = algo._replace(hparams=algo.hparams.replace(lr_end=0.5))
+    jaxrl.train(annealed, **RUN, out=tmp_path / "x")
+    with pytest.warns(RuntimeWarning, match=r"annealed over the first 384 env steps .* stay where that ended"):
+        longer = jaxrl.resume(tmp_path / "x", env_steps=18 * PER_ITERATION, progress=False)
+    rates = longer.values("learning_rate")[0, 0]
+    assert rates[-1] == pytest.approx(0.5 * float(algo.hparams.lr), rel=1e-6) and rates[0] > rates[3]
+
+
+def test_a_sweep_goes_on_with_its_names_and_on_another_number_of_devices(algo: Algorithm, tmp_path: Path) -> None:
+    sweep = jaxrl.grid(algo.hparams, {"discount": [0.9, "beta:mu=0.98,eta=0.5"], "env.gravity": [9.8, 12.0]})
+    changes = {"hparams": sweep, "seeds": [5, 7]}
+    wanted = jaxrl.train(algo, **RUN | changes)
+    stopped(algo, tmp_path / "x", 2, **changes, devices=jax.devices()[:1])
+    on = jaxrl.resume(tmp_path / "x", progress=False)
+    assert_same_bits(on, wanted)
+    assert on.settings == wanted.settings and on.seeds == [5, 7] and on.dims == wanted.dims
+
+
+def test_bandits_go_on_too(tmp_path: Path) -> None:
+    ucb, bandit = jaxrl.bandits.ucb1(), BernoulliBandit(num_arms=3)
+    settings: Any = {"steps": 64, "runs": 4, "points": [8, 16, 64], "progress": False}
+
+    def stop(env_step: int, metrics: Any) -> None:
+        if env_step == 16:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    jaxrl.run_bandit(ucb, bandit, **settings, out=tmp_path / "b", on_chunk=stop)
+    on = jaxrl.run_bandit(ucb, bandit, **settings, out=tmp_path / "b", resume=True)
+    assert_same_bits(on, jaxrl.run_bandit(ucb, bandit, **settings))
+    with pytest.raises(ResultError, match="repeat its call with resume=True"):
+        jaxrl.resume(tmp_path / "b", progress=False)
+
+
+# --- what is refused ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def begun(algo: Algorithm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("begun") / "x"
+    stopped(algo, out, 2)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"seeds": 2}, r"seeds is \[0, 1, 2\] there and \[0, 1\] here"),
+        ({"block": 1}, "block is 2 there and 1 here"),
+        ({"eval_episodes": 5}, "eval_episodes is 4 there and 5 here"),
+        ({"evals": 3}, "points is .* there and .* here"),
+    ],
+)
+def test_a_checkpoint_of_another_call_is_refused(algo: Algorithm, begun: Path, changes: Any, told: str) -> None:
+    before = sorted(begun.rglob("*"))
+    with pytest.raises(ResultError, match=f"holds a checkpoint of another configuration: {told}"):
+        jaxrl.train(algo, **RUN | changes, out=begun, resume=True)
+    assert sorted(begun.rglob("*")) == before
+
+
+def test_a_checkpoint_of_other_hyper_parameters_or_networks_is_refused(algo: Algorithm, begun: Path) -> None:
+    other = algo._replace(hparams=algo.hparams.replace(lr=1e-3))
+    with pytest.raises(ResultError, match=r"hparams.lr is 0.00025 there and 0.001 here"):
+        jaxrl.train(other, **RUN, out=begun, resume=True)
+
+
+def test_other_versions_are_told_and_go_on(algo: Algorithm, whole: Result, begun: Path, tmp_path: Path) -> None:
+    shutil.copytree(begun, tmp_path / "x")
+    told = json.loads((tmp_path / "x" / "run.json").read_text())
+    told["versions"]["jax"] = "0.0.1"
+    (tmp_path / "x" / "run.json").write_text(json.dumps(told))
+    with pytest.warns(RuntimeWarning, match=r"may round otherwise: versions.jax is \"0.0.1\" there"):
+        assert_same_bits(jaxrl.resume(tmp_path / "x", progress=False), whole)
+
+
+def test_bad_input(algo: Algorithm, tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match="there is no such directory"):
+        jaxrl.resume(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ResultError, match=r"holds no run that can be resumed: run\.json is missing"):
+        jaxrl.resume(tmp_path / "empty")
+    with pytest.raises(ValueError, match="resume goes on from the checkpoint in the directory out"):
+        jaxrl.train(algo, **RUN, resume=True)
+    with pytest.raises(ValueError, match="checkpoint_minutes must be a number above 0, or None for no checkpoints, got 0"):
+        jaxrl.train(algo, **RUN, out=tmp_path / "x", checkpoint_minutes=0)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_checkpoint_cut_in_half_is_told(begun: Path, tmp_path: Path) -> None:
+    shutil.copytree(begun, tmp_path / "x")
+    files = [file for file in (tmp_path / "x" / CHECKPOINTS).rglob("*") if file.is_file() and "/d/" in str(file)]
+    for file in files:
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.raises(ResultError, match=r"The checkpoint .* is damaged"):
+        jaxrl.resume(tmp_path / "x", progress=False)
+
+
+def test_without_checkpoints_nothing_of_them_is_written(algo: Algorithm, tmp_path: Path) -> None:
+    jaxrl.train(algo, **RUN, out=tmp_path / "x", checkpoint_minutes=None)
+    assert not (tmp_path / "x" / CHECKPOINTS).exists() and not (tmp_path / "x" / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("saved", "wanted", "told"),
+    [
+        ({"a": {"b": 1}}, {"a": {"b": 2}}, "a.b is 1 there and 2 here"),
+        ({"a": 1}, {"a": 1, "b": 2}, "b is set here only"),
+        ({"a": 1, "b": 2}, {"a": 1}, "b is set there only"),
+        ({"a": [1, 2]}, {"a": [1, 2]}, None),
+    ],
+)
+def test_difference(saved: Any, wanted: Any, told: str | None) -> None:
+    assert difference(saved, wanted) == told
+
+
+# --- whatever stops the process -----------------------------------------------------------
+
+SCRIPT = """
+import sys, warnings
+import envs, jaxrl
+from jaxrl.algorithms.base import Algorithm
+
+config = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_minibatches=2, num_epochs=1, hidden=(8,))
+algo = jaxrl.ppo(envs.make("cartpole"), config)
+def say(env_step, metrics):
+    print(env_step, flush=True)
+jaxrl.train(
+    algo, seeds=3, env_steps={env_steps}, evals={evals}, eval_episodes=4, progress=False, block=2,
+    out=sys.argv[1], resume=True, checkpoint_minutes=1e-6, on_chunk=say,
+)
+"""
+
+
+def started(out: Path, env_steps: int, evals: int) -> subprocess.Popen[str]:
+    script = textwrap.dedent(SCRIPT).format(env_steps=env_steps, evals=evals)
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", script, str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[1],
+    )
+
+
+@pytest.mark.slow
+def test_twenty_kills_lose_nothing(algo: Algorithm, tmp_path: Path) -> None:
+    """Killed at 20 random moments, most of them while a checkpoint is being written: one follows every chunk."""
+    long = RUN | {"env_steps": 600 * PER_ITERATION, "evals": 60}
+    wanted = jaxrl.train(algo, **long)
+    generator, kills, done = np.random.default_rng(0), 0, False
+    while not done:
+        process = started(tmp_path / "x", long["env_steps"], long["evals"])
+        assert process.stdout is not None
+        first = process.stdout.readline()  # it trains, or had nothing left to do
+        if first and kills < 20:
+            time.sleep(generator.uniform(0, 0.4))
+            process.kill()
+            kills += 1
+        _, error = process.communicate(timeout=300)
+        assert process.returncode in (0, -signal.SIGKILL), error
+        done = process.returncode == 0
+    assert kills == 20
+    assert_same_bits(jaxrl.load_result(tmp_path / "x"), wanted)
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_no_run_and_leaves_the_last_checkpoint(algo: Algorithm, begun: Path, tmp_path: Path) -> None:
+    """Where no file may grow, as on a full disk: the run ends with a sentence, and its checkpoint as it was."""
+    shutil.copytree(begun, tmp_path / "x")
+    before = sorted(os.listdir(tmp_path / "x" / CHECKPOINTS))
+    code = (
+        "import resource, signal, sys, jaxrl; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY));"
+        "jaxrl.resume(sys.argv[1], progress=False)"
+    )
+    run = [sys.executable, "-c", code, str(tmp_path / "x")]
+    process = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parents[1], timeout=300)
+    assert process.returncode != 0
+    assert "cannot be written" in process.stderr.splitlines()[-1]
+    assert sorted(name for name in os.listdir(tmp_path / "x" / CHECKPOINTS) if name.isdigit()) == before
+    assert_same_bits(jaxrl.resume(tmp_path / "x", progress=False), jaxrl.train(algo, **RUN))
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_and_the_run_goes_on(
+    algo: Algorithm, whole: Result, tmp_path: Path, monkeypatch: Any
+) -> None:
+    def full(self: Any, checkpoint: Any) -> None:
+        raise ResultError("No checkpoint could be written to x: no space left on device; the one before is intact.")
+
+    monkeypatch.setattr(Checkpoints, "save", full)
+    with pytest.warns(RuntimeWarning, match="no space left on device; the one before is intact"):
+        assert_same_bits(jaxrl.train(algo, **RUN, out=tmp_path / "x"), whole)
