@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 METRICS, TABLE, POLICIES, CONFIG = FILES = ("metrics.nc", "metrics.csv", "policies.npz", "config.json")
 
-__all__ = ["claim_directory", "exclusive", "load_result", "save", "versions"]
+__all__ = ["claim_directory", "exclusive", "load_metrics", "load_result", "save", "versions"]
 
 
 def claim_directory(path: str | Path, force: bool = False) -> Path:
@@ -149,16 +149,8 @@ def load_result(path: str | Path, algo: Algorithm | None = None) -> Result:
       ResultError: a file is missing or damaged, or the policies do not fit the algorithm.
     """
     directory = Path(path)
-    if not directory.is_dir():
-        raise ResultError(f"{directory} is not a run directory: there is no such directory.")
-    missing = [name for name in (METRICS, POLICIES, CONFIG) if not (directory / name).is_file()]
-    if missing:
-        raise ResultError(f"{directory} holds no whole result: {', '.join(missing)} is missing.")
-    config = _read(directory / CONFIG, lambda file: from_json(json.loads(file.read_text(encoding="utf-8"))))
-    metrics = _read(directory / METRICS, _read_dataset)
+    config, metrics = _described(directory, (METRICS, POLICIES, CONFIG))
     leaves = _read(directory / POLICIES, _read_policies)
-    if not isinstance(config, dict) or "algorithm" not in config:
-        raise ResultError(f"{directory / CONFIG} is damaged: it names no algorithm.")
     if algo is None and config["algorithm"] is not None:
         algo = _build(directory, config)
     if algo is None:
@@ -175,6 +167,34 @@ def load_result(path: str | Path, algo: Algorithm | None = None) -> Result:
         if num_settings == 1:
             result.algo = algo._replace(hparams=settings[0])
     return result
+
+
+def load_metrics(path: str | Path) -> Result:
+    """Reads the metrics and the description of a result, which takes neither its policies nor its algorithm.
+
+    Args:
+      path: the run directory.
+
+    Raises:
+      ResultError: a file is missing or damaged.
+    """
+    config, metrics = _described(Path(path), (METRICS, CONFIG))
+    metrics.attrs.setdefault(UNKNOWN, "only its metrics were read")
+    return Result(metrics, {}, loaded=config)
+
+
+def _described(directory: Path, names: Sequence[str]) -> tuple[dict[str, Any], xarray.Dataset]:
+    """What `config.json` says and the metrics, of a directory that must hold these files."""
+    if not directory.is_dir():
+        raise ResultError(f"{directory} is not a run directory: there is no such directory.")
+    missing = [name for name in names if not (directory / name).is_file()]
+    if missing:
+        raise ResultError(f"{directory} holds no whole result: {', '.join(missing)} is missing.")
+    config = _read(directory / CONFIG, lambda file: from_json(json.loads(file.read_text(encoding="utf-8"))))
+    metrics = _read(directory / METRICS, _read_dataset)
+    if not isinstance(config, dict) or "algorithm" not in config:
+        raise ResultError(f"{directory / CONFIG} is damaged: it names no algorithm.")
+    return config, metrics
 
 
 def _write_csv(result: Result, file: Path) -> None:
