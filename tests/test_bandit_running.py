@@ -118,7 +118,7 @@ def test_a_block_that_shares_its_hyper_parameters_does_as_each_run_alone() -> No
     for i in (0, 3):
         alone = jax.jit(loop.advance)(jax.tree.map(lambda leaf, i=i: leaf[i], runs), keys[i], policy.hparams, params, 9)
         assert np.array_equal(alone.pulls, block.pulls[i]) and float(jnp.sum(alone.pulls)) == 9
-        assert np.allclose(alone.totals["regret"].sum, block.totals["regret"].sum[i], atol=1e-5)
+        assert np.allclose(alone.totals.sum, block.totals.sum[i], atol=1e-5)
 
 
 def test_a_checkpoint_does_not_change_what_comes_after_it() -> None:

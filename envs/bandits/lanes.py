@@ -62,14 +62,15 @@ def highest(values: jax.Array) -> jax.Array:
 def first_highest(values: jax.Array) -> jax.Array:
     """The first place of the highest of float32 `[K]`, the last place where one is NaN: int32 `[]`."""
     places = jnp.arange(values.shape[0], dtype=jnp.int32).reshape(-1, *[1] * (values.ndim - 1))
-    # Without the barrier the maximum is computed anew for every arm that is compared with it.
-    top = jax.lax.optimization_barrier(_fold(jnp.maximum, values))
-    return _fold(jnp.minimum, jnp.where(values == top, places, values.shape[0] - 1))
+    return _fold(jnp.minimum, jnp.where(values == _fold(jnp.maximum, values), places, values.shape[0] - 1))
 
 
 def _fold(function: Callable[..., jax.Array], values: jax.Array) -> jax.Array:
-    """A maximum or minimum along the first axis by halves, where an element may count twice."""
+    """A maximum or minimum along the first axis by halves, where an element may count twice.
+
+    Without the barrier it is computed anew for every arm that is compared with it.
+    """
     while (size := values.shape[0]) > 1:
         half = (size + 1) // 2
         values = function(values[:half], values[size - half :])
-    return values[0]
+    return jax.lax.optimization_barrier(values[0])

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from envs.bandits.lanes import runs_last
 from jaxrl.algorithms.base import Range
 from jaxrl.bandits.base import Task, View, argmax
 
@@ -49,8 +50,14 @@ def no_sums(key: jax.Array, task: Task, params: Any, hparams: Any) -> ArmSums:
 def add(state: ArmSums, view: View, action: jax.Array, reward: jax.Array, hparams: Any) -> ArmSums:
     """One more reward, a policy's `update`."""
     del view, hparams
-    pulled = one_hot(state.pulls, action)
-    return ArmSums(state.pulls + pulled, state.sums + pulled * reward)
+    return ArmSums(*_added(state.pulls, state.sums, action, reward))
+
+
+@runs_last
+def _added(pulls: jax.Array, sums: jax.Array, action: jax.Array, reward: jax.Array) -> tuple[jax.Array, jax.Array]:
+    arms = jnp.arange(pulls.shape[0]).reshape(-1, *[1] * (pulls.ndim - 1))
+    pulled = (arms == action).astype(jnp.float32)
+    return pulls + pulled, sums + pulled * reward
 
 
 def one_hot(like: jax.Array, action: jax.Array) -> jax.Array:

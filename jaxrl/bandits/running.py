@@ -13,6 +13,7 @@ import numpy as np
 
 from envs.bandits.base import Bandit
 from envs.bandits.draws import unrolled
+from envs.bandits.lanes import runs_last
 from jaxrl.algorithms.base import check_choice, check_count
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.driver import CHECKPOINT_MINUTES, PRECISIONS, Options, Tracker
@@ -38,14 +39,17 @@ class BanditRun(NamedTuple):
       env: the bandit's state.
       policy: the policy's state.
       time: int32 `[]`, pulls so far.
-      totals: `{name: Total}`.
+      totals: `[n]`, of rewards; where there is a regret, of it, of the realised one and of pulls of a best arm;
+        where values change, of those of the arms that were pulled.
+      values: where they change, `[K]`, of every arm's; else None.
       pulls: float32 `[K]`, of each arm.
     """
 
     env: Any
     policy: Any
     time: jax.Array
-    totals: dict[str, Total]
+    totals: Total
+    values: Total | None
     pulls: jax.Array
 
 
@@ -54,6 +58,11 @@ class Total(NamedTuple):
 
     sum: jax.Array
     lacks: jax.Array
+
+    @classmethod
+    def zeros(cls, size: int) -> Total:
+        """Of `[size]` sums of no terms."""
+        return cls(jnp.zeros(size), jnp.zeros(size))
 
     def add(self, term: jax.Array) -> Total:
         """The total with one more term."""
@@ -217,19 +226,17 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
     latter two are folded with the number of the pull.
     """
     task, horizon = task_of(env), np.int32(steps)
+    changing = env.has_regret and not env.stationary
+    num_totals = 1 + 3 * env.has_regret + changing
 
     def init(key: jax.Array, hparams: Any, params: Any) -> BanditRun:
         instance_key, _, policy_key = jax.random.split(unrolled(key), 3)
         env_state = env.reset_env(instance_key, params)[1]
         policy_key = jax.random.fold_in(policy_key, horizon)
         policy_state = policy.init(policy_key, task, env.known(env_state, params), hparams)
-        names = ("reward", "regret", "realised", "optimal") if env.has_regret else ("reward",)
-        zero = Total(jnp.zeros(()), jnp.zeros(()))
-        totals: dict[str, Total] = {name: zero for name in names}
-        if env.has_regret and not env.stationary:
-            totals["values"] = jax.tree.map(jnp.zeros_like, Total(env_state.values, env_state.values))
-            totals["value"] = zero
-        return BanditRun(env_state, policy_state, jnp.zeros((), jnp.int32), totals, jnp.zeros(env.num_arms))
+        totals = Total.zeros(num_totals)
+        values = Total.zeros(env.num_arms) if changing else None
+        return BanditRun(env_state, policy_state, jnp.zeros((), jnp.int32), totals, values, jnp.zeros(env.num_arms))
 
     def pull(run: BanditRun, env_key: jax.Array, policy_key: jax.Array, hparams: Any, params: Any) -> BanditRun:
         before = run.env
@@ -238,15 +245,15 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         action = policy.choose(jax.random.fold_in(policy_key, run.time), run.policy, view, hparams)
         after, reward, info = _step(env, jax.random.fold_in(env_key, run.time), before, action, params)
         state = _learn(policy, run.policy, view, action, reward, info, hparams)
-        terms = {"reward": reward}
+        terms, values = [reward], None
         if env.has_regret:
             optimum, value = env.optimum(before, params), env.action_value(before, action, params)
-            optimal = (value >= optimum).astype(jnp.float32)
-            terms |= {"regret": optimum - value, "realised": optimum - reward, "optimal": optimal}
-            if not env.stationary:
-                terms |= {"values": before.values, "value": value}
-        totals = {name: total.add(terms[name]) for name, total in run.totals.items()}
-        return BanditRun(after, state, run.time + 1, totals, run.pulls + env.pulls(action))
+            terms += [optimum - value, optimum - reward, (value >= optimum).astype(jnp.float32)]
+            if changing:
+                terms.append(value)
+                values = _plus(run.values, before.values)
+        totals = _plus_each(run.totals, *terms)
+        return BanditRun(after, state, run.time + 1, totals, values, _plus(run.pulls, env.pulls(action)))
 
     def advance(run: BanditRun, key: jax.Array, hparams: Any, params: Any, num_pulls: Any) -> BanditRun:
         given, structure = jax.tree.flatten((hparams, params))
@@ -259,28 +266,35 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
     def evaluate(run: BanditRun, key: jax.Array, hparams: Any, params: Any) -> tuple[BanditRun, dict[str, jax.Array]]:
         del key
         done = run.time.astype(jnp.float32)
-        metrics = {"reward": run.totals["reward"].sum / done, "pulls": run.pulls} | policy.measure(run.policy)
+        totals = run.totals.sum
+        metrics = {"reward": totals[0] / done, "pulls": run.pulls} | policy.measure(run.policy)
         if not env.has_regret:
             return run, metrics
         arm = policy.recommend(run.policy, hparams)
         values = run.env.values
-        metrics |= {
-            "regret": run.totals["regret"].sum,
-            "realised_regret": run.totals["realised"].sum,
-            "optimal": run.totals["optimal"].sum / done,
-        }
+        metrics |= {"regret": totals[1], "realised_regret": totals[2], "optimal": totals[3] / done}
         if (
             env.stationary or not task.num_features
         ):  # an arm that was recommended for its features, which are others now
             metrics["simple_regret"] = jnp.max(values) - values[arm]
-        if not env.stationary:
-            metrics["fixed_regret"] = jnp.max(run.totals["values"].sum) - run.totals["value"].sum
+        if run.values is not None:
+            metrics["fixed_regret"] = jnp.max(run.values.sum) - totals[4]
         return run, metrics
 
     def keep(run: BanditRun) -> dict[str, jax.Array]:
         return {"values": run.env.values}
 
     return Loop(init, advance, evaluate, keep)
+
+
+@runs_last
+def _plus(total: Any, term: jax.Array) -> Any:
+    return total.add(term) if isinstance(total, Total) else total + term
+
+
+@runs_last
+def _plus_each(total: Total, *terms: jax.Array) -> Total:
+    return total.add(jnp.stack(jnp.broadcast_arrays(*terms)))
 
 
 def _many_pulls(one_pull: Callable[..., Any], num_pulls: Any, run: Any, keys: Any, given: list[Any]) -> Any:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from envs.bandits.lanes import runs_last
 from jaxrl.algorithms.base import Range, check_range
 from jaxrl.bandits.arms import POSITIVE, ArmSums, add, no_sums, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
@@ -187,4 +188,9 @@ def log_odds_mode(pulls: jax.Array, sums: jax.Array, mean: Any, scale: Any) -> j
 
 
 def _posterior(state: ArmSums, hparams: ThompsonHParams) -> tuple[jax.Array, jax.Array]:
-    return hparams.alpha + state.sums, hparams.beta + jnp.maximum(state.pulls - state.sums, 0.0)
+    return _wins_losses(state.pulls, state.sums, hparams.alpha, hparams.beta)
+
+
+@runs_last
+def _wins_losses(pulls: jax.Array, sums: jax.Array, alpha: jax.Array, beta: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return alpha + sums, beta + jnp.maximum(pulls - sums, 0.0)

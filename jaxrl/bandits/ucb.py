@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from envs.bandits.lanes import runs_last
 from jaxrl.algorithms.base import check_range
 from jaxrl.bandits.arms import (
     NOT_NEGATIVE,
@@ -94,9 +95,7 @@ def ucb1() -> BanditAlgorithm:
 
     def choose(key: jax.Array, state: ArmSums, view: View, hparams: UCB1HParams) -> jax.Array:
         del key
-        inverse = 1 / jnp.maximum(state.pulls, 1.0)
-        index = state.sums * inverse + jnp.sqrt(hparams.exploration * log_time(view) * inverse)
-        return untried_first(state, index, view)
+        return argmax(_ucb1_index(state.pulls, state.sums, hparams.exploration * log_time(view)), view.mask)
 
     check = functools.partial(check_arms, "ucb1")
     return BanditAlgorithm("ucb1", UCB1HParams(), no_sums, choose, add, most_pulled, check)
@@ -157,3 +156,10 @@ def moss() -> BanditAlgorithm:
 
     check = functools.partial(check_arms, "moss")
     return BanditAlgorithm("moss", MOSSHParams(), no_sums, choose, add, most_pulled, check)
+
+
+@runs_last
+def _ucb1_index(pulls: jax.Array, sums: jax.Array, level: jax.Array) -> jax.Array:
+    """mean + sqrt(level / pulls) of each arm `[K]`, infinite of one that was not pulled."""
+    inverse = 1 / jnp.maximum(pulls, 1.0)
+    return jnp.where(pulls > 0, sums * inverse + jnp.sqrt(level * inverse), jnp.inf)
