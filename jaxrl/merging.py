@@ -16,6 +16,7 @@ import numpy as np
 from jaxrl.checkpointing import difference, read_identity
 from jaxrl.parts import Part, assembled, split
 from jaxrl.results import Result, ResultError, metrics_dataset
+from jaxrl.run_config import hparams as saved_hparams
 from jaxrl.run_directory import claim_directory, load_result
 from jaxrl.sweeps import Sweep
 
@@ -131,7 +132,8 @@ def _assembled(shards: Sequence[_Shard]) -> Result:
         return every
 
     results = [shard.result for shard in shards]
-    hparams, env_params = jax.tree.map(of_settings, *((result.hparams, result.env_params) for result in results))
+    env_params = jax.tree.map(of_settings, *(result.env_params for result in results))
+    hparams = _hparams(shards)
     attrs = {name: value for name, value in first.metrics.attrs.items() if name not in ("shard", "whole")}
     told = [result.metrics.attrs for result in results]
     attrs |= {
@@ -151,6 +153,24 @@ def _assembled(shards: Sequence[_Shard]) -> Result:
     return Result(
         dataset, found.policies, first.algo, hparams, env_params, first.loaded if first.algo is None else None
     )
+
+
+def _hparams(shards: Sequence[_Shard]) -> Any:
+    """The hyper-parameters of all settings; shards may hold discounts of different families."""
+    algo, num_settings = shards[0].result.algo, shards[0].shape[0]
+    if algo is None:
+        return None
+    told: dict[str, list[Any]] = {}
+    for shard in shards:
+        assert shard.result.loaded is not None
+        for name, value in shard.result.loaded["hparams"].items():
+            column = told.setdefault(name, [None] * num_settings)
+            values = value if isinstance(value, list) else [value] * len(shard.part.settings)
+            for setting, one in zip(shard.part.settings, values, strict=True):
+                column[setting] = one
+    same = {name: column[0] if all(one == column[0] for one in column) else column for name, column in told.items()}
+    found = saved_hparams({"hparams": same}, algo, num_settings)
+    return None if found is None else found[0]
 
 
 def _sweep(whole: dict[str, Any], hparams: Any) -> Sweep | None:
