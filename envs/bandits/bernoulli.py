@@ -11,6 +11,7 @@ from flax import struct
 
 from envs.bandits.base import BanditParams, BanditState, MeansBandit
 from envs.bandits.checking import check_number, leaf, numbers
+from envs.bandits.variates import beta
 
 
 @struct.dataclass
@@ -66,7 +67,7 @@ class BernoulliBandit(MeansBandit):
 
     def draw(self, key: jax.Array, params: BernoulliParams) -> jax.Array:
         """Means `[K]` from the Beta prior."""
-        return jax.random.beta(key, params.alpha, params.beta, (self.num_arms,))
+        return beta(key, jnp.full(self.num_arms, params.alpha, jnp.float32), jnp.asarray(params.beta))
 
     def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: BernoulliParams) -> jax.Array:
         """1 with the arm's probability, else 0."""
