@@ -12,6 +12,7 @@ import numpy.typing as npt
 from jaxrl.plotting_bandits import regret_curves
 from jaxrl.plotting_discounts import discount_curves, discount_overview
 from jaxrl.plotting_style import COLOURS, LINE_STYLES, MOST_LINES, axes, finish, require_few, style
+from jaxrl.results import main_metric
 from jaxrl.statistics import Interval, bootstrap_interval, iqm, performance_profile
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ __all__ = [
 
 def learning_curves(
     result: Result | xarray.Dataset,
-    metric: str = "return",
+    metric: str | None = None,
     *,
     hue: str | None = None,
     ax: matplotlib.axes.Axes | None = None,
@@ -58,7 +59,7 @@ def learning_curves(
 
     Args:
       result: a `Result`, or a Dataset with the dims `(..., "seed", "env_step")`.
-      metric: name of the variable.
+      metric: name of the variable; the return, and of a bandit the regret, if None.
       hue: the sweep coordinate that the lines differ in; the runs of the other coordinates are
         pooled, and drawn anew within each (stratified). None draws a line per setting.
       ax: where to draw; None makes a figure.
@@ -77,6 +78,7 @@ def learning_curves(
     import xarray
 
     metrics = result if isinstance(result, xarray.Dataset) else result.metrics
+    metric = main_metric(metrics) if metric is None else metric
     if metric not in metrics.data_vars:
         known = ", ".join(sorted(str(name) for name in metrics.data_vars))
         raise ValueError(f"metric is {metric!r}; there are {known}.")

@@ -24,14 +24,21 @@ if TYPE_CHECKING:
     from jaxrl.sweeps import Sweep
     from jaxrl.tables import Table
 
-__all__ = ["Result", "ResultError", "metrics_dataset"]
+__all__ = ["Result", "ResultError", "main_metric", "metrics_dataset"]
 
 RUN_DIMS = ("seed", "env_step")
+MAIN_METRICS = ("return", "regret", "reward")
 UNKNOWN = "algorithm_unknown"  # the attribute that says why a loaded result has no algorithm
 
 
 class ResultError(ValueError):
     """A result is missing, damaged, or does not hold what is asked of it."""
+
+
+def main_metric(metrics: xarray.Dataset) -> str:
+    """What a result is about: the return of an agent, the regret of a bandit, or the reward where it has none."""
+    names = [str(name) for name in metrics.data_vars]
+    return next((name for name in MAIN_METRICS if name in names), names[0])
 
 
 def metrics_dataset(
@@ -165,11 +172,11 @@ class Result:
         array = self.metrics[metric].transpose(*self.dims, *RUN_DIMS, ...).values
         return array.reshape(-1, *array.shape[len(self.dims) :])
 
-    def table(self, metric: str = "return", *, confidence: float = 0.95) -> Table:
+    def table(self, metric: str | None = None, *, confidence: float = 0.95) -> Table:
         """A row per setting: interquartile mean over seeds, its bootstrap interval, and the mean.
 
         Args:
-          metric: taken at the last point.
+          metric: taken at the last point; the return, and of a bandit the regret, if None.
           confidence: of the interval.
 
         Returns:
@@ -177,15 +184,15 @@ class Result:
           estimates and counted in a column of their own; below two runs there is no interval.
 
         Raises:
-          ResultError: there is no such metric.
+          ResultError: there is no such metric, or it has several numbers for a run.
         """
         from jaxrl.tables import estimate_table
 
-        return estimate_table(self, metric, confidence)
+        return estimate_table(self, main_metric(self.metrics) if metric is None else metric, confidence)
 
     def plot(
         self,
-        metric: str = "return",
+        metric: str | None = None,
         *,
         hue: str | None = None,
         ax: matplotlib.axes.Axes | None = None,

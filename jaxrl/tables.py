@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxrl.results import ResultError
 from jaxrl.statistics import bootstrap_interval, iqm
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 NO_INTERVAL = "\N{EN DASH}"
 
-__all__ = ["Table", "estimate_table"]
+__all__ = ["Table", "decimals_of", "estimate_table"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Table:
         header = [*self.columns[:low], "interval", *self.columns[high + 1 :]]
         numbers: list[int | None] = [None] * len(self.columns)
         for column in range(self.num_labels, len(self.columns)):
-            numbers[column] = _decimals([row[column] for row in self.rows])
+            numbers[column] = decimals_of([row[column] for row in self.rows])
         numbers[low] = numbers[high]
         lines = []
         for row in self.rows:
@@ -68,6 +69,12 @@ class Table:
 def estimate_table(result: Result, metric: str, confidence: float) -> Table:
     """A row per setting of a result; see `Result.table`."""
     values, failed = result.values(metric)[:, :, -1], result.failed_runs()
+    if values.ndim > 2:
+        behind = result.metrics[metric].dims[-1]
+        raise ResultError(
+            f"metric is {metric!r}, which has a number for each {behind}; choose one, such as "
+            f"result.metrics[{metric!r}].isel({behind}=0)."
+        )
     settings = result.settings
     paths = tuple(settings[0])
     rows = []
@@ -88,7 +95,7 @@ def estimate_table(result: Result, metric: str, confidence: float) -> Table:
     return Table(title, columns, tuple(rows), len(paths))
 
 
-def _decimals(values: Sequence[Any]) -> int:
+def decimals_of(values: Sequence[Any]) -> int:
     """Decimals that give the largest of the numbers about four digits."""
     largest = max((abs(value) for value in values if isinstance(value, float) and np.isfinite(value)), default=0.0)
     return 4 if largest == 0 else int(np.clip(3 - np.floor(np.log10(largest)), 1, 6))

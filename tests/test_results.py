@@ -384,3 +384,12 @@ def test_a_damaged_head_prints_nothing_besides_the_sentence(tmp_path, monkeypatc
             refused += 1
     gc.collect()
     assert refused > 0 and not complaints
+
+
+def test_what_a_result_is_about_needs_no_name() -> None:
+    regret = {"pulls": np.ones((1, 2, 3, 4)), "regret": np.arange(6.0).reshape(1, 2, 3)}
+    dims: Any = {"seeds": [0, 1], "env_steps": [1, 2, 3], "last_dims": {"pulls": ("arm",)}}
+    result = Result(metrics_dataset(regret, **dims), {})
+    assert result.table().title.startswith("regret after 3 ") and result.plot().get_ylabel() == "regret"
+    with pytest.raises(ResultError, match=r"metric is 'pulls', which has a number for each arm; choose one"):
+        result.table("pulls")
