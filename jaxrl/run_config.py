@@ -24,7 +24,7 @@ from jaxrl.version import __version__
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "chex", "distrax", "gymnax", "numpy", "xarray")
 OTHER_PARAMS = "unlike the environment's default ones in what is no number"
 
-__all__ = ["attribute", "config_of", "env_params", "from_json", "hparams", "to_json", "versions"]
+__all__ = ["attribute", "config_of", "env_params", "from_json", "hparams", "plain", "to_json", "versions"]
 
 
 def versions() -> dict[str, str]:
@@ -104,21 +104,21 @@ def _hparams(result: Result) -> dict[str, Any]:
     assert result.algo is not None
     batched = result.hparams is not None
     hparams = result.hparams if batched else result.algo.hparams
-    plain = {}
+    told = {}
     for field in dataclasses.fields(hparams) if dataclasses.is_dataclass(hparams) else ():
         value = getattr(hparams, field.name)
         if field.name in settings[0]:
             values = [setting[field.name] for setting in settings]
         elif batched:
-            values = [_plain(jax.tree.map(itemgetter(s), value)) for s in range(len(settings))]
+            values = [plain(jax.tree.map(itemgetter(s), value)) for s in range(len(settings))]
         else:
-            values = [_plain(value)]
-        plain[field.name] = values[0] if all(value == values[0] for value in values) else values
-    return plain
+            values = [plain(value)]
+        told[field.name] = values[0] if all(value == values[0] for value in values) else values
+    return told
 
 
-def _plain(value: Any) -> Any:
-    """A number, or a discount's string; None for a discount that is resolved already."""
+def plain(value: Any) -> Any:
+    """A hyper-parameter as a number, or a discount's string; None for a discount that is resolved already."""
     if isinstance(value, int | float | np.ndarray | np.generic | jax.Array):
         return float(np.format_float_positional(np.float32(value)))
     return str(value) if isinstance(value, Family) else None
