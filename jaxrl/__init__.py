@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         Truncated,
         as_discount,
     )
+    from jaxrl.export import export_policy
+    from jaxrl.exported import load_exported
     from jaxrl.merging import merge
     from jaxrl.presets import preset
     from jaxrl.rendering import render
@@ -60,11 +62,13 @@ __all__ = [
     "bandits",
     "check",
     "discount_properties",
+    "export_policy",
     "fit",
     "gae",
     "grid",
     "hazards",
     "lambda_returns",
+    "load_exported",
     "load_result",
     "make_train",
     "merge",
@@ -104,6 +108,8 @@ _NAMES_OF_MODULE = {
         "Truncated",
         "as_discount",
     ),
+    "export": ("export_policy",),
+    "exported": ("load_exported",),
     "merging": ("merge",),
     "presets": ("preset",),
     "rendering": ("render",),

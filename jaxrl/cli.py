@@ -89,30 +89,16 @@ class Render:
 
     def run_command(self) -> None:
         """Write the file and say where."""
+        from jaxrl.command_policy import chosen_policy, named_run
         from jaxrl.crowds import crowd_like
-        from jaxrl.setting_choice import listed, values_of
 
-        result = jaxrl.load_result(self.run)
-        coords = dict(self._coordinate(text) for text in self.at)
-        settings = result.settings
-        if len(settings) > 1 and not coords:
-            choices = "; ".join(f"{path} of {listed(values_of(settings, path))}" for path in settings[0])
-            raise CommandError(f"{self.run} has {len(settings)} settings: choose one by --at NAME=VALUE, {choices}")
-        policy = result.policy(seed=result.seeds[0] if self.seed is None else self.seed, **coords)
+        policy = chosen_policy(self.run, jaxrl.load_result(self.run), self.at, self.seed)
         if self.scenario is None and self.agents is None:
             jaxrl.render(policy.algo.env, policy, self.out)
         else:
             env, params = crowd_like(policy, self.scenario, self.agents)
             jaxrl.render(env, policy, self.out, env_params=params)
-        which = [*(f"{name} {value}" for name, value in policy.setting.items()), f"seed {policy.seed}"]
-        print(f"Wrote {self.out}: {', '.join(which)}.")
-
-    @staticmethod
-    def _coordinate(text: str) -> tuple[str, str]:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise CommandError(f"--at takes NAME=VALUE, such as lr=1e-3, but got {text!r}")
-        return name, value
+        print(f"Wrote {self.out}: {named_run(policy)}.")
 
 
 @dataclass(frozen=True)
@@ -171,6 +157,12 @@ def _experiment(args: Sequence[str]) -> int:
     return run_experiment_command(args)
 
 
+def _export(args: Sequence[str]) -> int:
+    from jaxrl.command_export import run_export
+
+    return run_export(args)
+
+
 def _of_shards(kind: str) -> Callable[[Sequence[str]], int]:
     def run(args: Sequence[str]) -> int:
         from jaxrl import command_shards
@@ -193,6 +185,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": _train,
     "bandit": _bandit,
     "experiment": _experiment,
+    "export": _export,
     "resume": _of_shards("resume"),
     "merge": _of_shards("merge"),
 }
@@ -205,6 +198,7 @@ _USAGE = """usage: jaxrl COMMAND ...
   resume RUN                    Go on with a run that was stopped or killed, or make one longer.
   merge SHARD ... --out OUT     Assemble the shards of a run, and say what is missing.
   experiment NAME               Run or resume a study of this project; without a name, list them.
+  export RUN                    Write one policy as a StableHLO, safetensors or ONNX file for elsewhere.
 {commands}
 
 `jaxrl COMMAND --help` tells more. A first run: jaxrl train ppo cartpole --seeds 8 --out runs/first"""

@@ -68,6 +68,10 @@ def update_statistics(statistics: RunningStatistics, batch: Any, weight: jax.Arr
     return jax.tree.map(lambda new, old: jnp.where(added > 0, new, old), updated, statistics)
 
 
+# What `normalise` computes, for those who do it elsewhere.
+FORMULA = "clip((x - mean) / sqrt(variance + 1e-8), -observation_clip, observation_clip)"
+
+
 def normalise(statistics: RunningStatistics, sample: Any, clip: jax.Array | float) -> Any:
     """(sample - mean) / standard deviation, clipped to [-clip, clip]; axes in front are free."""
 

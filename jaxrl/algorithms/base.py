@@ -37,6 +37,9 @@ class Algorithm(NamedTuple):
       network: the user's own network, None for the algorithm's default.
       prepare: `(hparams) -> hparams`, resolves once what need not be resolved at every
         iteration (discounts); idempotent, takes concrete or traced leaves, batched or not.
+      greedy: `(Policy, obs, mask=None) -> (action, numbers)`, what `act` chooses when greedy, with
+        no random key, and the `{name: array}` that it is chosen by, such as logits; for one
+        observation, of any number of agents. `export_policy` writes it; None cannot be exported.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Algorithm(NamedTuple):
     env_steps_per_iteration: int
     prepare: Callable[[Any], Any]
     network: Any = None
+    greedy: Callable[..., tuple[Any, dict[str, jax.Array]]] | None = None
 
 
 def check_count(name: str, value: Any) -> None:

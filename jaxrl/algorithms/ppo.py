@@ -443,6 +443,10 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
         raw = jnp.where(greedy, head.mode(outputs, mask), head.sample(outputs, policy.log_std, mask, noise))
         return head.to_env(raw)
 
+    def greedy(policy: PPOPolicy, obs: Any, mask: Any = None) -> tuple[Any, dict[str, jax.Array]]:
+        outputs, _ = apply(policy.params, see(policy, obs), len(agents))
+        return head.to_env(head.mode(outputs, mask)), {"mean" if head.continuous else "logits": outputs}
+
     return Algorithm(
         name="ppo",
         env=env,
@@ -455,6 +459,7 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
         env_steps_per_iteration=steps_per_iteration,
         prepare=prepare_hparams,
         network=own_network,
+        greedy=greedy,
     )
 
 
