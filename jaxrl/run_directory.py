@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import importlib.util
+import io
 import json
 import os
+import platform
 import sys
 import tempfile
 import zipfile
@@ -24,7 +27,13 @@ from jaxrl.run_config import attribute, config_of, env_params, from_json, hparam
 if TYPE_CHECKING:
     import xarray
 
-METRICS, TABLE, POLICIES, CONFIG = FILES = ("metrics.nc", "metrics.csv", "policies.npz", "config.json")
+METRICS, TABLE, PARQUET, POLICIES, CONFIG = FILES = (
+    "metrics.nc",
+    "metrics.csv",
+    "metrics.parquet",
+    "policies.npz",
+    "config.json",
+)
 
 __all__ = ["claim_directory", "exclusive", "load_metrics", "load_result", "save", "versions"]
 
@@ -110,12 +119,22 @@ def save(result: Result, path: str | Path, force: bool = False) -> Path:
         with file.open("wb") as stream:
             np.savez(stream, allow_pickle=False, **leaves)
 
+    def write_metrics(file: Path) -> None:
+        # HDF5 seeks and locks, which network file systems may refuse: it writes to memory, and the file is copied.
+        with io.BytesIO() as stream:
+            dataset.to_netcdf(stream, engine="h5netcdf")
+            file.write_bytes(stream.getvalue())
+
     writers: dict[str, Callable[[Path], Any]] = {
-        METRICS: lambda file: dataset.to_netcdf(file, engine="h5netcdf"),
+        METRICS: write_metrics,
         TABLE: lambda file: _write_csv(result, file),
+        PARQUET: lambda file: _write_parquet(result, file),
         POLICIES: write_policies,
         CONFIG: lambda file: file.write_text(config, encoding="utf-8"),
     }
+    if importlib.util.find_spec("pyarrow") is None:  # the extra "parquet": the same table, which is then there as CSV
+        del writers[PARQUET]
+        (directory / PARQUET).unlink(missing_ok=True)
     written = []
     try:
         for name, write in writers.items():
@@ -197,10 +216,37 @@ def _described(directory: Path, names: Sequence[str]) -> tuple[dict[str, Any], x
     return config, metrics
 
 
+def _numbers(result: Result) -> list[str]:
+    """The metrics that are one number of a run."""
+    return [str(name) for name, metric in result.metrics.items() if set(metric.dims) <= {*result.dims, *RUN_DIMS}]
+
+
+def _write_parquet(result: Result, file: Path) -> None:
+    """The table of `_write_csv`, with numbers as they were computed."""
+    import pyarrow
+    import pyarrow.parquet
+
+    settings, seeds, env_steps = result.settings, result.seeds, result.metrics["env_step"].values
+    points = len(env_steps)
+    columns: dict[str, Any] = {
+        path: np.repeat([setting[path] for setting in settings], len(seeds) * points) for path in settings[0]
+    }
+    columns["seed"] = np.tile(np.repeat(seeds, points), len(settings))
+    columns["env_step"] = np.tile(env_steps, len(settings) * len(seeds))
+    columns |= {name: result.values(name).reshape(-1) for name in _numbers(result)}
+    table = pyarrow.table(
+        {
+            name: pyarrow.array(column.tolist() if column.dtype.kind == "U" else column)
+            for name, column in columns.items()
+        }
+    )
+    pyarrow.parquet.write_table(table, file)
+
+
 def _write_csv(result: Result, file: Path) -> None:
     settings, seeds = result.settings, result.seeds
     env_steps = [int(step) for step in result.metrics["env_step"].values]
-    names = [str(name) for name, metric in result.metrics.items() if set(metric.dims) <= {*result.dims, *RUN_DIMS}]
+    names = _numbers(result)
     columns = np.stack([result.values(name) for name in names], axis=-1)
     with file.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
