@@ -238,6 +238,8 @@ class Result:
     def save(self, path: str | Path, force: bool = False) -> Path:
         """Writes a run directory: `metrics.nc`, `metrics.csv`, `policies.npz`, `config.json`.
 
+        With the extra `parquet` there is `metrics.parquet` as well, the table of `metrics.csv`.
+
         Args:
           path: the directory, made where it is missing.
           force: replace a result that is there already.

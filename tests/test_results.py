@@ -254,6 +254,16 @@ def test_saved_files_open_without_us(tmp_path):
     assert config["seeds"] == list(SEEDS) and {"python", "jax", "flax", "jaxrl"} <= set(config["versions"])
 
 
+def test_the_table_is_there_as_parquet_too_where_pyarrow_is(tmp_path, monkeypatch):
+    small_result().save(tmp_path)
+    frame, table = pandas.read_parquet(tmp_path / "metrics.parquet"), pandas.read_csv(tmp_path / "metrics.csv")
+    assert frame["loss"].dtype == small_result().values("loss").dtype
+    pandas.testing.assert_frame_equal(frame, table, check_dtype=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    small_result(values=numbers() + 1).save(tmp_path, force=True)
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(set(FILES) - {"metrics.parquet"})
+
+
 @flax.struct.dataclass
 class SmallHParams:
     """Hyper-parameters of the kinds that there are: swept, common, without end, a discount."""
