@@ -138,7 +138,7 @@ def save(result: Result, path: str | Path, force: bool = False) -> Path:
     written = []
     try:
         for name, write in writers.items():
-            file = directory / f".{os.getpid()}-{name}"
+            file = directory / f".{platform.node()}-{os.getpid()}-{name}"
             written.append((file, directory / name))
             write(file)
         for file, final in written:
