@@ -1,7 +1,8 @@
 """The three compiled programs of a training call, kept for the next one."""
 
+import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +33,24 @@ class Programs(NamedTuple):
 # The programs of the last few calls, so that another one with other seeds or values compiles nothing.
 _COMPILED: OrderedDict[Any, Programs] = OrderedDict()
 _KEPT_PROGRAMS = 16
+_most = [_KEPT_PROGRAMS]
+_compiled = [0]
+
+
+def compilations() -> int:
+    """How often this process has compiled the programs of a call."""
+    return _compiled[0]
+
+
+@contextlib.contextmanager
+def room_for(count: int) -> Iterator[None]:
+    """Keeps as many programs as a call needs that goes from one to the other and back."""
+    before = _most[0]
+    _most[0] = max(before, count)
+    try:
+        yield
+    finally:
+        _most[0] = before
 
 
 def compiled_programs(
@@ -55,8 +74,9 @@ def compiled_programs(
     key = (identity, layout._replace(num_runs=0), precision, structure, shapes)
     if key not in _COMPILED:
         _COMPILED[key] = _compile(loop, layout, arguments, reserved)
+        _compiled[0] += 1
     _COMPILED.move_to_end(key)
-    while len(_COMPILED) > _KEPT_PROGRAMS:
+    while len(_COMPILED) > _most[0]:
         _COMPILED.popitem(last=False)
     _refuse(_COMPILED[key].metric_names, reserved)
     return _COMPILED[key]
