@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -61,7 +60,7 @@ class Call:
     algo: Any
     hparams: Any
     attrs: Mapping[str, Any]
-    last_dims: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    last_dims: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
