@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.memory import give_back, tight
+
 CPU_BLOCK = 8
 ACCELERATOR_BLOCK = 1024
 
@@ -127,8 +129,46 @@ def over_runs(function: Callable[..., Any], block: int, num_shared: int = 0) -> 
     return on_device
 
 
+def in_place(function: Callable[..., Any], block: int, num_shared: int = 0) -> Callable[..., Any]:
+    """`over_runs` for a function that changes runs: it writes over the runs that it is given, some blocks at a time.
+
+    Args:
+      function: `(run, *arguments, *shared) -> run`, of one run.
+      block: runs of one vmap.
+      num_shared: trailing arguments that are the same for every run.
+
+    Returns:
+      A function of leaves `[num_blocks * block, ...]`, of the shared arguments, and last of two
+      numbers: the blocks from the first of them up to the second are worked through, others stay.
+      Where the runs are donated nothing takes memory twice.
+    """
+
+    def on_device(runs: Any, *arguments: Any) -> Any:
+        split = len(arguments) - num_shared - 2
+        shared, (first, last) = arguments[split:-2], arguments[-2:]
+        slots = jax.tree.leaves(runs)[0].shape[0]
+        one_block = jax.vmap(lambda *run: function(*run, *shared))
+
+        def in_blocks(leaf: Any) -> Any:
+            return leaf.reshape(slots // block, block, *leaf.shape[1:])
+
+        rest = jax.tree.map(in_blocks, arguments[:split])
+
+        def at(tree: Any, i: Any) -> Any:
+            return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), tree)
+
+        def work(i: Any, every: Any) -> Any:
+            done = one_block(at(every, i), *at(rest, i))
+            return jax.tree.map(lambda all, one: jax.lax.dynamic_update_index_in_dim(all, one, i, 0), every, done)
+
+        done = jax.lax.fori_loop(first, last, work, jax.tree.map(in_blocks, runs))
+        return jax.tree.map(lambda leaf: leaf.reshape(slots, *leaf.shape[2:]), done)
+
+    return on_device
+
+
 def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence[Any]) -> list[list[Any]]:
-    """Compiles programs for every device, side by side.
+    """Compiles programs for every device, side by side, or one after another where memory is tight.
 
     One program for all devices would be compiled by other passes than a program for one, and
     round otherwise; and runs have nothing to tell each other.
@@ -142,7 +182,16 @@ def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence
     """
     different = list(dict.fromkeys(devices))
     lowered = [lower(device) for lower in programs for device in different]
-    compiled = iter(_threads(len(lowered)).map(lambda program: program.compile(), lowered))
+
+    def compile_and_give_back(program: Any) -> Any:
+        executable = program.compile()
+        give_back()
+        return executable
+
+    if tight():
+        compiled = iter([compile_and_give_back(program) for program in lowered])
+    else:
+        compiled = iter(_threads(len(lowered)).map(lambda program: program.compile(), lowered))
     by_device = [{device: next(compiled) for device in different} for _ in programs]
     return [[executables[device] for device in devices] for executables in by_device]
 

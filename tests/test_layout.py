@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import SingleDeviceSharding
 
 from jaxrl import layout as module
-from jaxrl.layout import Layout, compile_programs, over_runs, plan_layout, run_on_devices
+from jaxrl.layout import Layout, compile_programs, in_place, over_runs, plan_layout, run_on_devices
 
 DEVICES = jax.local_devices()
 EPS = float(np.finfo(np.float32).eps)
@@ -213,6 +213,23 @@ def test_one_program_serves_every_trip_count_and_number_of_blocks() -> None:
     np.testing.assert_array_equal(half[:5], whole[:5])
     assert not np.any(half[5:]) and np.all(whole != x)
     assert len(traced) == 1
+
+
+def test_in_place_is_over_runs_a_few_blocks_at_a_time(on_one_device: dict[str, np.ndarray]) -> None:
+    def change(run: Any, weights: Any, num_steps: jax.Array, bias: jax.Array) -> Any:
+        return one_run(run["x"], weights, num_steps, bias)
+
+    x, weights = inputs()
+    pad = [*range(NUM_RUNS), 0, 1]
+    runs: Any = {"x": x[pad], "norm": np.zeros(12, np.float32)}
+    compiled = jax.jit(in_place(change, 3, num_shared=2), donate_argnums=0)
+    shared = (jax.tree.map(lambda leaf: leaf[pad], weights), np.int32(20), np.float32(0.125))
+    for first, last in ((0, 1), (1, 3), (3, 3)):
+        runs = compiled(runs, *shared, np.int32(first), np.int32(last))
+    assert not np.any(runs["norm"][9:])
+    np.testing.assert_array_equal(runs["x"][9:], x[[9, 0, 1]])
+    runs = compiled(runs, *shared, np.int32(3), np.int32(4))
+    assert_same_bits({name: leaf[:NUM_RUNS] for name, leaf in runs.items()}, on_one_device)
 
 
 def test_a_device_that_stands_twice_compiles_once() -> None:

@@ -1,0 +1,128 @@
+"""How much memory there is, how much of it this process has, and how users write such sizes."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import ctypes
+import gc
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+_UNITS = {
+    "": 1,
+    "b": 1,
+    **{unit: 1000**power for power, unit in enumerate(("kb", "mb", "gb", "tb"), start=1)},
+    **{unit: 1024**power for power, unit in enumerate(("kib", "mib", "gib", "tib"), start=1)},
+}
+# Three programs compiled side by side want about this much beside what the process has.
+COMPILING_SIDE_BY_SIDE = 2 * GIB
+
+__all__ = ["GIB", "KIB", "MIB", "available", "compiling_within", "give_back", "parse_size", "resident", "size", "tight"]
+
+
+def parse_size(memory: int | str, name: str = "memory") -> int:
+    """A size in bytes: `"8GiB"`, `"500MB"`, or a number of bytes.
+
+    Raises:
+      ValueError: it is none, naming the argument.
+    """
+    number: float = 0
+    if isinstance(memory, str) and (match := re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([a-z]*)\s*", memory.lower())):
+        number = float(match[1]) * _UNITS.get(match[2], 0)
+    elif isinstance(memory, int) and not isinstance(memory, bool):
+        number = memory
+    if number < 1:
+        raise ValueError(f"{name} must be a size such as 8GiB or 500MB, or a number of bytes, got {memory!r}")
+    return int(number)
+
+
+def size(num_bytes: float) -> str:
+    """Bytes for a reader, such as `2.9 GiB`."""
+    return f"{num_bytes / GIB:.1f} GiB" if num_bytes >= 0.95 * GIB else f"{num_bytes / MIB:.0f} MiB"
+
+
+def resident() -> int:
+    """Bytes that this process has in memory now; where the system does not say, the most that it ever had."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    if sys.platform == "win32":
+        return 640 * MIB  # of a process that has compiled; nothing in the standard library tells
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else KIB)
+
+
+def available(root: Path = Path("/")) -> int | None:
+    """Bytes that this process may take beside those that it has: of the machine, and of its control groups.
+
+    Args:
+      root: of the file system.
+
+    Returns:
+      None where the system does not say.
+    """
+    found = []
+    meminfo = root / "proc/meminfo"
+    if meminfo.exists():
+        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
+        found.append(int(lines["MemAvailable"].split()[0]) * KIB)
+    elif root == Path("/") and sys.platform != "win32":
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") - resident())
+    cgroup = root / "proc/self/cgroup"
+    for line in cgroup.read_text().splitlines() if cgroup.exists() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            found += _room(root / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            found += _room(root / "sys/fs/cgroup/memory", path, *names)
+    return max(min(found), 0) if found else None
+
+
+def _room(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> list[int]:
+    """What a control group and each of those around it has left; what only caches files does not count."""
+    rooms = []
+    inner = Path(path.lstrip("/"))
+    for group in dict.fromkeys([mount / inner, *(mount / parent for parent in inner.parents), mount]):
+        files = [group / name for name in (limit, usage, "memory.stat")]
+        # A container sees its own group at the mount, while its path is told as the host sees it.
+        if not all(file.is_file() for file in files):
+            continue
+        most, used, stat = (file.read_text().strip() for file in files)
+        if most == "max":
+            continue
+        cached = [int(line.split()[1]) for line in stat.splitlines() if line.split()[0] == reclaimable]
+        rooms.append(int(most) - int(used) + sum(cached))
+    return rooms
+
+
+def give_back() -> None:
+    """Gives back to the system what was freed but kept for later: after compiling half of what the process has."""
+    gc.collect()
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+_TIGHT: contextvars.ContextVar[bool] = contextvars.ContextVar("tight", default=False)
+
+
+@contextlib.contextmanager
+def compiling_within(limit: int | None) -> Iterator[None]:
+    """Within this context programs are compiled one after another where the limit, in bytes, leaves no more room."""
+    token = _TIGHT.set(limit is not None and limit < resident() + COMPILING_SIDE_BY_SIDE)
+    try:
+        yield
+    finally:
+        _TIGHT.reset(token)
+
+
+def tight() -> bool:
+    """Whether programs are to be compiled one after another, giving back in between what each took."""
+    return _TIGHT.get()
