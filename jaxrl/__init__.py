@@ -30,12 +30,17 @@ if TYPE_CHECKING:
     )
     from jaxrl.export import export_policy
     from jaxrl.exported import load_exported
+    from jaxrl.halving import Halving
     from jaxrl.merging import merge
+    from jaxrl.population import PopulationResult, population_based_training
     from jaxrl.presets import preset
     from jaxrl.rendering import render
+    from jaxrl.report import write_report
     from jaxrl.results import Result
     from jaxrl.resuming import resume
     from jaxrl.run_directory import load_result
+    from jaxrl.search_result import SearchResult
+    from jaxrl.searching import search
     from jaxrl.sweeps import Choice, LogUniform, Sweep, Uniform, grid, sample
     from jaxrl.training import TrainOutput, make_train, train
 
@@ -46,12 +51,15 @@ __all__ = [
     "Choice",
     "Exponential",
     "FixedHorizon",
+    "Halving",
     "Hyperbolic",
     "LogUniform",
     "PPOConfig",
     "PPOHParams",
+    "PopulationResult",
     "QuasiHyperbolic",
     "Result",
+    "SearchResult",
     "Sweep",
     "Tabulated",
     "TrainOutput",
@@ -75,6 +83,7 @@ __all__ = [
     "mixture_ugae",
     "monte_carlo",
     "plotting",
+    "population_based_training",
     "ppo",
     "preset",
     "presets",
@@ -83,11 +92,13 @@ __all__ = [
     "resume",
     "run_bandit",
     "sample",
+    "search",
     "statistics",
     "tracking",
     "train",
     "ugae",
     "walk",
+    "write_report",
 ]
 
 _NAMES_OF_MODULE = {
@@ -110,12 +121,17 @@ _NAMES_OF_MODULE = {
     ),
     "export": ("export_policy",),
     "exported": ("load_exported",),
+    "halving": ("Halving",),
     "merging": ("merge",),
+    "population": ("PopulationResult", "population_based_training"),
     "presets": ("preset",),
     "rendering": ("render",),
+    "report": ("write_report",),
     "results": ("Result",),
     "resuming": ("resume",),
     "run_directory": ("load_result",),
+    "search_result": ("SearchResult",),
+    "searching": ("search",),
     "sweeps": ("Choice", "LogUniform", "Sweep", "Uniform", "grid", "sample"),
     "training": ("TrainOutput", "make_train", "train"),
 }

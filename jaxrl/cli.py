@@ -163,6 +163,13 @@ def _export(args: Sequence[str]) -> int:
     return run_export(args)
 
 
+def _report(args: Sequence[str]) -> int:
+    from jaxrl.command_report import Report
+
+    parse(Report, args, "jaxrl report").run_command()
+    return 0
+
+
 def _of_shards(kind: str) -> Callable[[Sequence[str]], int]:
     def run(args: Sequence[str]) -> int:
         from jaxrl import command_shards
@@ -186,6 +193,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "bandit": _bandit,
     "experiment": _experiment,
     "export": _export,
+    "report": _report,
     "resume": _of_shards("resume"),
     "merge": _of_shards("merge"),
 }
@@ -197,6 +205,7 @@ _USAGE = """usage: jaxrl COMMAND ...
   bandit --policies NAME,...    Run bandit policies thousands of times: their regret, and a picture of it.
   resume RUN                    Go on with a run that was stopped or killed, or make one longer.
   merge SHARD ... --out OUT     Assemble the shards of a run, and say what is missing.
+  report RUN ... --out PAGE     Compare results on one page: curves, tables, differences, failures.
   experiment NAME               Run or resume a study of this project; without a name, list them.
   export RUN                    Write one policy as a StableHLO, safetensors or ONNX file for elsewhere.
 {commands}

@@ -1,0 +1,277 @@
+"use strict";
+(() => {
+  const report = JSON.parse(document.getElementById("report").textContent);
+  const element = (id) => document.getElementById(id);
+  const { lines, runs, metrics, percent } = report;
+  const shown = new Set(report.shown);
+  const INK = "#000000";  // the one colour that has to follow the page's
+  const colourOf = (line) => lines[line].colour === INK ? "var(--ink)" : lines[line].colour;
+  const metric = () => metrics[element("metric").value];
+  const estimate = () => element("estimate").value;
+  const words = (name) => name.replace(/_/g, " ");
+  const say = (text) => { element("said").textContent = text; };
+  const settings = (count) => `${count.toLocaleString("en")} ${count === 1 ? "setting" : "settings"}`;
+
+  function save(name, kind, text) {
+    const link = make("a", { download: name, href: URL.createObjectURL(new Blob([text], { type: kind })) });
+    document.body.append(link);
+    link.click();
+    link.remove();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  function sample(line) {
+    return draw("svg", { width: 30, height: 12, "aria-hidden": "true", style: `color:${colourOf(line)}` }, [
+      draw("line", { x1: 1, x2: 29, y1: 6, y2: 6, stroke: "currentColor", "stroke-width": 3,
+        "stroke-dasharray": lines[line].dash })]);
+  }
+
+  const series = (of) => () => [...lines.keys()].filter((line) => shown.has(line)).map((line) => {
+    const found = of(line);
+    return found && { line, label: lines[line].label, colour: colourOf(line), dash: lines[line].dash, ...found };
+  }).filter(Boolean);
+
+  const logX = () => element("x-scale").value === "log", logY = () => element("y-scale").value === "log";
+  const estimateText = () => estimate() === "iqm" ? "interquartile mean" : "mean";
+  const curves = new Chart(element("curves"), {
+    series: series((line) => {
+      const [y, low, high] = metric().curves[estimate()][line];
+      return { x: report.steps[lines[line].run], y, low, high };
+    }),
+    xLabel: () => report.unit, yLabel: () => metric().text, xUnit: () => report.unit, logX, logY,
+    name: () => `${metric().text} against ${report.unit}: ${estimateText()} of ${settings(shown.size)}`,
+    empty: () => shown.size ? "No value is above 0, as a logarithmic axis needs." : "Every setting is hidden.",
+    zoomed: (is) => { element("reset").disabled = !is; }, said: say,
+  });
+  const better = (direction) => direction < 0 ? "at or below" : "above";
+  const profile = new Chart(element("profile"), {
+    series: series((line) => {
+      const { tau, lines: shares } = metric().profile;
+      return shares[line] && { x: tau, y: shares[line][0], low: shares[line][1], high: shares[line][2] };
+    }),
+    xLabel: () => `threshold (${metric().text})`, yLabel: () => `share of runs ${better(metric().direction)} it`,
+    xUnit: () => "is the threshold",
+    logX: () => false, logY: () => false, yRange: [-0.02, 1.02],
+    name: () => `Share of runs ${better(metric().direction)} each ${metric().text}, of ${settings(shown.size)}`,
+    empty: () => shown.size ? "No run has a finite final value." : "Every setting is hidden.", zoomed: () => {}, said: say,
+  });
+
+  function legend() {
+    element("legend").replaceChildren(...lines.map(({ label }, line) => {
+      const key = make("button", { type: "button", class: "key", "data-key": line }, [sample(line), label]);
+      key.addEventListener("click", () => {
+        if (!shown.delete(line)) shown.add(line);
+        refresh();
+        say(`${label} is ${shown.has(line) ? "shown" : "hidden"}`);
+      });
+      return key;
+    }));
+    const set = (which) => () => {
+      shown.clear();
+      for (const line of which()) shown.add(line);
+      refresh();
+    };
+    element("all").addEventListener("click", set(() => lines.keys()));
+    element("none").addEventListener("click", set(() => []));
+    element("best").addEventListener("click", set(() => ranked().slice(0, 8)));
+    element("best").hidden = lines.length <= 8;
+  }
+
+  function ranked() {
+    const { numbers, direction } = metric(), column = estimate() === "iqm" ? 0 : 3;
+    const worth = (line) => numbers[line][column] === null ? -Infinity : (direction || 1) * numbers[line][column];
+    return [...lines.keys()].sort((a, b) => worth(b) - worth(a));
+  }
+
+  let order = null;  // [column, sign] of the table, null for the settings' own
+  const columns = () => {
+    const { direction, numbers, better: wins } = metric(), base = wins[element("baseline").value];
+    const found = [
+      { name: "Setting", text: (line) => lines[line].label, value: (line) => lines[line].label },
+      { name: "IQM", cell: 0, value: (line) => numbers[line][0] },
+      { name: `${percent} interval`, cell: 1, value: (line) => numbers[line][1] },
+      { name: "Mean", cell: 2, value: (line) => numbers[line][3] },
+      { name: `${percent} interval`, cell: 3, value: (line) => numbers[line][4] },
+    ];
+    if (direction && base) {
+      found.push({ name: "P(better)", value: (line) => base[line] && base[line][0], text: (line) => {
+        if (String(line) === element("baseline").value) return "baseline";
+        if (!base[line]) return "–";
+        const [chance, low, high] = base[line].map((value) => value === null ? null : value.toFixed(3));
+        return low === null ? chance : `${chance} [${low}, ${high}]`;
+      } });
+    }
+    found.push({ name: "Seeds", value: (line) => numbers[line][6] });
+    if (numbers.some((row) => row[7] > 0)) found.push({ name: "Failed", value: (line) => numbers[line][7] });
+    return found.map((column) => ({
+      text: (line) => column.cell === undefined ? String(column.value(line)) : metric().cells[line][column.cell], ...column,
+    }));
+  };
+
+  function rows() {
+    const kept = [...lines.keys()];
+    const column = order && columns()[order[0]];
+    if (!column) return kept;
+    const worth = (line) => {
+      const value = column.value(line);
+      return value === null ? -Infinity : value;
+    };
+    const compare = (a, b) => typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b;
+    return kept.sort((a, b) => order[1] * compare(worth(a), worth(b)));
+  }
+
+  function table() {
+    const { direction, text, note } = metric(), shownColumns = columns();
+    const head = shownColumns.map(({ name }, index) => {
+      const button = make("button", { type: "button" }, [name]);
+      const sign = order && order[0] === index ? order[1] : 0;
+      button.addEventListener("click", () => {
+        order = sign < 0 ? [index, 1] : sign > 0 ? null : [index, index ? -1 : 1];
+        table();
+        element("table").querySelectorAll("thead button")[index].focus();
+      });
+      return make("th", { scope: "col", class: index ? "number" : "",
+        "aria-sort": sign ? (sign > 0 ? "ascending" : "descending") : "none" }, [button]);
+    });
+    const body = rows().map((line) => make("tr", { "data-row": line }, shownColumns.map((column, index) => {
+      if (index) return make("td", { class: "number" }, [column.text(line)]);
+      const swatch = sample(line);
+      swatch.setAttribute("class", "swatch");
+      return make("th", { scope: "row" }, [swatch, column.text(line)]);
+    })));
+    element("table").replaceChildren(make("thead", {}, [make("tr", {}, head)]), make("tbody", {}, body));
+    const last = [...new Set(report.steps.map((steps) => steps[steps.length - 1].toLocaleString("en")))].join(" or ");
+    const against = !direction || lines.length < 2 ? "" : ` P(better) is the probability that a run of the setting has the ` +
+      `${direction > 0 ? "higher" : "lower"} value of itself and a run of “${lines[element("baseline").value].label}”, ` +
+      "ties counting one half; 0.5 is no difference.";
+    element("table-help").textContent = `${text} after ${last} ${report.unit}. IQM is the interquartile mean of the seeds, ` +
+      `with its ${percent} bootstrap interval; the mean has its Student t interval. Runs that failed are left out.` +
+      `${against}${note ? ` ${note}` : ""}`;
+  }
+
+  function csv() {
+    const quoted = (value) => /[",\n]/.test(String(value)) ? `"${String(value).replace(/"/g, '""')}"` : String(value ?? "");
+    const base = metric().better[element("baseline").value];
+    const head = ["setting", "iqm", "iqm_low", "iqm_high", "mean", "mean_low", "mean_high", "seeds", "failed",
+                  ...(base ? ["p_better", "p_better_low", "p_better_high"] : [])];
+    const body = [...lines.keys()].map((line) =>
+      [lines[line].label, ...metric().numbers[line], ...(base ? base[line] || ["", "", ""] : [])]);
+    return [head, ...body].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
+  }
+
+  function importance() {
+    const found = metric().importance.filter(Boolean);
+    element("importance-section").hidden = !report.swept;
+    if (!found.length) {
+      element("importance").replaceChildren(make("p", { class: "soft" },
+        ["Nothing can be told of this metric: all settings have equal means, or there are too few of them."]));
+      return;
+    }
+    element("importance").replaceChildren(...found.flatMap(({ run, method, shares, pairs, noise, settings: count, left_out: left }) => {
+      const row = (name, share) => make("tr", {}, [make("th", { scope: "row" }, [name]),
+        make("td", { class: "number" }, [share === null ? "–" : `${(100 * share).toFixed(1)} %`]),
+        make("td", {}, share === null ? [] : [make("span", { class: "meter" },
+          [make("span", { style: `width:${Math.min(100, 100 * share)}%` })])])]);
+      const body = [...shares.map(([path, share]) => row(path, share)), ...pairs.slice(0, 10).map(([pair, share]) => row(`${pair}, together`, share)),
+                    ...(noise === null ? [] : [row("expected of the seeds alone", noise)])];
+      const how = method === "anova"
+        ? `Functional analysis of variance on the grid of ${settings(count)}: the variance of the means over everything ` +
+          "else, as a share of the variance between the settings' means; “together” is what two do beyond what each does alone. " +
+          "It holds for the values of this grid: wider ranges would give other shares."
+        : `Of ${settings(count)}${left ? `, ${left} of them without a run that went well` : ""}: the squared rank correlation of a number with the ` +
+          "settings' means, and of what is no number the share of variance between its values (epsilon squared). It sees what each does " +
+          "alone, and of a number only what rises or falls; shares need not add up to 100 %.";
+      return [...(report.swept > 1 ? [make("h3", {}, [run])] : []),
+        make("div", { class: "wide" }, [make("table", {}, [make("thead", {}, [make("tr", {}, [make("th", { scope: "col" }, ["Hyper-parameter"]),
+          make("th", { scope: "col", class: "number" }, ["Share"]), make("th", { scope: "col" }, ["of the variance"])])]), make("tbody", {}, body)])]),
+        make("p", { class: "soft" }, [how])];
+    }));
+  }
+
+  function grid(target, head, body) {
+    target.replaceChildren(
+      make("thead", {}, [make("tr", {}, head.map((text) => make("th", { scope: "col" }, [text])))]),
+      make("tbody", {}, body.map(([name, ...cells]) => make("tr", {},
+        [make("th", { scope: "row" }, [name]), ...cells.map((cell) => make("td", {}, [cell]))]))));
+  }
+
+  function once() {
+    element("notes").replaceChildren(...report.notes.map((text) => make("p", { class: "note" }, [text])));
+    const names = [...new Set(runs.flatMap((run) => Object.keys(run.facts)))];
+    grid(element("runs"), ["", ...runs.map((run) => run.name)],
+      names.map((name) => [name, ...runs.map((run) => run.facts[name] ?? "–")]));
+    const different = Object.entries(report.differences), target = element("differences");
+    if (different.length) {
+      const into = make("table");
+      grid(into, ["", ...runs.map((run) => run.name)], different.map(([path, values]) => [path, ...values]));
+      target.replaceChildren(into);
+    } else {
+      target.replaceChildren(make("p", { class: "soft" }, [runs.length > 1 ? "Nothing: the runs are configured alike." : "There is one run."]));
+    }
+    const { listed, total, runs: number } = report.failures, failed = element("failures");
+    if (!total) {
+      failed.replaceChildren(make("p", {}, [`None: every metric of all ${number.toLocaleString("en")} runs is finite.`]));
+    } else {
+      const into = make("table");
+      grid(into, ["Setting", "Seed", "Since", "Metrics that are not finite"], listed.map((one) => [one.line, String(one.seed),
+        `${one.since.toLocaleString("en")} ${report.unit}${one.at_the_end ? "" : ", for a time"}`, one.metrics.join(", ")]));
+      const more = total > listed.length ? ` The first ${listed.length.toLocaleString("en")} are listed.` : "";
+      failed.replaceChildren(make("p", {}, [`${total.toLocaleString("en")} of ${number.toLocaleString("en")} runs have metrics that are not finite: ` +
+        `where one is so at the end, the run is left out of the final values; elsewhere, of those points of the curves.${more}`]),
+      make("div", { class: "wide" }, [into]));
+    }
+    element("again").replaceChildren(...runs.map((run, index) => {
+      const button = make("button", { type: "button", "data-config": index }, ["Download config.json"]);
+      const text = JSON.stringify(run.config, null, 2) + "\n";
+      button.addEventListener("click", () => save(`${run.name.replace(/[^\w.-]+/g, "-")}-config.json`, "application/json", text));
+      const inside = [make("summary", {}, [run.name]), make("p", { class: "soft" }, [run.again])];
+      if (run.code) inside.push(make("pre", {}, [run.code]));
+      const whole = make("details", {}, [make("summary", {}, ["Its configuration"]), make("pre", {}, [text])]);
+      return make("details", {}, [...inside, make("div", { class: "row" }, [button]), whole]);
+    }), make("h3", {}, ["To cite"]), make("pre", {}, [report.cite]));
+    element("made").textContent = report.made;
+    element("curves-help").textContent = `Lines are the estimate over seeds, bands its ${percent} interval. Press a setting above to hide or show it. ` +
+      "Drag to zoom (double-click for all); with the keyboard, the arrow keys read values, + and - zoom and 0 shows all.";
+    if (report.left_out) element("curves-help").textContent += ` The ${lines.length} best settings are in this report, ${report.left_out} others are not.`;
+    if (lines.length > report.looks) element("curves-help").textContent += ` Only ${report.looks} lines can look different: show fewer at a time.`;
+  }
+
+  const options = (id, names, chosen) => element(id).replaceChildren(...names.map(([value, text]) => {
+    const option = make("option", { value }, [text]);
+    option.selected = String(value) === String(chosen);
+    return option;
+  }));
+
+  function refresh() {
+    for (const key of element("legend").children) key.setAttribute("aria-pressed", String(shown.has(Number(key.dataset.key))));
+    const { direction, better: wins } = metric();
+    element("direction").textContent = direction > 0 ? "higher is better" : direction < 0 ? "lower is better" : "";
+    const bases = Object.keys(wins).map(Number), chosen = element("baseline").value || report.baseline;
+    element("baseline").parentElement.hidden = !bases.length;
+    if (bases.length) options("baseline", bases.map((line) => [line, lines[line].label]), chosen);
+    for (const chart of [curves, profile]) chart.leave();
+    curves.draw();
+    profile.draw();
+    table();
+    importance();
+    element("profile-help").textContent = `Of each setting, the share of its runs whose final value is ${better(direction)} a threshold, with pointwise ` +
+      `${percent} intervals: ${direction ? "a line that is above another everywhere belongs to the better setting. " : ""}The legend above chooses what is shown.`;
+  }
+
+  options("metric", Object.entries(metrics).map(([name]) => [name, words(name)]), report.first);
+  element("estimate").value = report.estimate;
+  options("baseline", [[report.baseline, ""]], report.baseline);
+  legend();
+  once();
+  for (const id of ["estimate", "baseline"]) element(id).addEventListener("change", refresh);
+  for (const [id, both] of [["metric", true], ["y-scale", false], ["x-scale", false]]) {
+    element(id).addEventListener("change", () => {
+      curves.view = null;
+      if (both) profile.view = null;
+      refresh();
+    });
+  }
+  element("reset").addEventListener("click", () => curves.reset());
+  element("download-table").addEventListener("click", () => save(`${element("metric").value}.csv`, "text/csv", csv()));
+  refresh();
+})();
