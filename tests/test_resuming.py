@@ -179,7 +179,9 @@ def test_bad_input(algo: Algorithm, tmp_path: Path) -> None:
         jaxrl.resume(tmp_path / "empty")
     with pytest.raises(ValueError, match="resume goes on from the checkpoint in the directory out"):
         jaxrl.train(algo, **RUN, resume=True)
-    with pytest.raises(ValueError, match="checkpoint_minutes must be a number above 0, or None for no checkpoints, got 0"):
+    with pytest.raises(
+        ValueError, match="checkpoint_minutes must be a number above 0, or None for no checkpoints, got 0"
+    ):
         jaxrl.train(algo, **RUN, out=tmp_path / "x", checkpoint_minutes=0)
     assert not (tmp_path / "x").exists()
 
@@ -230,13 +232,16 @@ jaxrl.train(
 
 
 def started(out: Path, env_steps: int, evals: int) -> subprocess.Popen[str]:
+    """A process that goes on with a run; it compiles nothing that one before it has compiled."""
     script = textwrap.dedent(SCRIPT).format(env_steps=env_steps, evals=evals)
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(out.parent / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", script, str(out)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[1],
+        env=os.environ | cache,
     )
 
 
