@@ -179,9 +179,7 @@ def test_bad_input(algo: Algorithm, tmp_path: Path) -> None:
         jaxrl.resume(tmp_path / "empty")
     with pytest.raises(ValueError, match="resume goes on from the checkpoint in the directory out"):
         jaxrl.train(algo, **RUN, resume=True)
-    with pytest.raises(
-        ValueError, match="checkpoint_minutes must be a number above 0, or None .*, got 0"
-    ):
+    with pytest.raises(ValueError, match=r"checkpoint_minutes must be a number above 0, or None .*, got 0"):
         jaxrl.train(algo, **RUN, out=tmp_path / "x", checkpoint_minutes=0)
     assert not (tmp_path / "x").exists()
 
