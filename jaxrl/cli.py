@@ -3,6 +3,7 @@
 Bad input gets one sentence on standard error and the exit status 2; with JAXRL_TRACEBACK=1 in
 the environment it gets Python's traceback instead. An error of the same kinds that jaxrl did not
 raise itself, such as one in an environment of one's own, gets a sentence that says so.
+JAXRL_COMPILATION_CACHE=DIRECTORY keeps compiled programs there for the next command.
 """
 
 import linecache
@@ -20,6 +21,7 @@ import tyro
 
 import jaxrl
 from jaxrl.command_parsing import CommandError, parse
+from jaxrl.compilation_cache import VARIABLE, use_compilation_cache
 
 __all__ = ["main"]
 
@@ -231,6 +233,8 @@ def _dispatch(argv: Sequence[str]) -> int:
 
         hint = near(argv[0], _COMMANDS) or f"; it takes {', '.join(_COMMANDS)}"
         raise CommandError(f"there is no command {argv[0]!r}{hint}")
+    if folder := os.environ.get(VARIABLE):
+        use_compilation_cache(folder)
     return _COMMANDS[argv[0]](argv[1:])
 
 
