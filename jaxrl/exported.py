@@ -137,7 +137,7 @@ def load_exported(path: str | Path, algo: Algorithm | None = None) -> ExportedPo
 def open_exported(file: Path, spec: Mapping[str, Any], algo: Algorithm | None = None) -> ExportedPolicy:
     """The policy of a file that is as `spec` says."""
     if spec["format"] == "stablehlo":
-        return ExportedPolicy(spec, _stablehlo(file))
+        return ExportedPolicy(spec, _stablehlo(file, spec))
     if spec["format"] == "onnx":
         return ExportedPolicy(spec, _onnx(file, spec))
     return ExportedPolicy(spec, _safetensors(file, spec, algo))
@@ -164,12 +164,21 @@ def _read_spec(file: Path, file_format: str) -> dict[str, Any]:
     return from_json(json.loads(text))
 
 
-def _stablehlo(file: Path) -> Run:
+def _stablehlo(file: Path, spec: Mapping[str, Any]) -> Run:
     try:
         import flatbuffers  # noqa: F401 -- what jax.export reads with, and does not install
     except ImportError as error:
         raise needs_extra("stablehlo", error) from None
     exported = jax.export.deserialize(bytearray(file.read_bytes()))
+    try:
+        exported.mlir_module()
+    except Exception as error:  # which would otherwise come with the first observation
+        written = spec["versions"]["jax"]
+        reason = str(error).strip().splitlines()[0]
+        raise ResultError(
+            f"{file}, written by JAX {written}, cannot be read by JAX {jax.__version__}: {reason}; "
+            "an older JAX reads what a newer one wrote for some weeks only."
+        ) from None
 
     def run(leaves: list[np.ndarray]) -> list[Any]:
         arguments, _ = jax.tree.unflatten(exported.in_tree, leaves)

@@ -400,6 +400,16 @@ def test_damaged_and_missing_files_get_one_sentence(file_format: str, elsewhere:
         jaxrl.load_exported(tmp_path / "policy.txt")
 
 
+def test_a_program_of_a_newer_jax_gets_one_sentence(elsewhere: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+    def unreadable(self: Any) -> str:
+        raise RuntimeError("INVALID_ARGUMENT: Failed to deserialize StableHLO")
+
+    monkeypatch.setattr(jax.export.Exported, "mlir_module", unreadable)
+    sentence = rf"written by JAX {jax.__version__}, cannot be read by JAX .*: INVALID_ARGUMENT: Failed to deser"
+    with pytest.raises(ResultError, match=sentence):
+        jaxrl.load_exported(elsewhere["folder"] / "pendulum.stablehlo")
+
+
 def test_weights_of_a_network_of_ones_own_ask_for_the_algorithm(tmp_path: Path):
     from jaxrl.networks import MLPActorCritic
 
