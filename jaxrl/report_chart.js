@@ -35,7 +35,9 @@ function linearTicks(low, high, most) {
   const rough = (high - low) / most, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
   const found = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) found.push(Number((k * step).toPrecision(12)));
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) {
+    found.push(Number((k * step).toPrecision(12)));
+  }
   return found;
 }
 
@@ -223,12 +225,15 @@ class Chart {
       if (part.length === 1) {
         const [i] = part;
         group.append(draw("circle", { cx: this.x.to(x[i]), cy: this.y.to(y[i]), r: 3.5, fill: "currentColor" }));
-        if (banded.length) group.append(draw("path", { stroke: "currentColor", d: `M${spot(i, low)}L${spot(i, high)}` }));
+        if (banded.length) {
+          group.append(draw("path", { stroke: "currentColor", d: `M${spot(i, low)}L${spot(i, high)}` }));
+        }
         continue;
       }
       if (banded.length > 1) {
         const edge = [...banded.map((i) => spot(i, high)), ...banded.reverse().map((i) => spot(i, low))];
-        group.append(draw("path", { class: "band", fill: "currentColor", "fill-opacity": this.drawn.length > 4 ? 0.09 : 0.17, d: `M${edge.join("L")}Z` }));
+        group.append(draw("path", { class: "band", fill: "currentColor", d: `M${edge.join("L")}Z`,
+          "fill-opacity": this.drawn.length > 4 ? 0.09 : 0.17 }));
       }
       group.append(draw("path", { class: "line", fill: "none", stroke: "currentColor", "stroke-width": 2,
         "stroke-dasharray": dash, "stroke-linejoin": "round", d: `M${part.map((i) => spot(i, y)).join("L")}` }));
@@ -251,19 +256,23 @@ class Chart {
     const more = found.length - 12;
     found = found.slice(0, 12);
     found.sort((a, b) => b.series.y[b.i] - a.series.y[a.i]);
-    this.over.replaceChildren(draw("line", { class: "cursor", x1: middle, x2: middle, y1: this.box.top, y2: this.box.bottom }));
+    const { top: y1, bottom: y2 } = this.box;
+    this.over.replaceChildren(draw("line", { class: "cursor", x1: middle, x2: middle, y1, y2 }));
     const rows = found.map(({ series, i }) => {
-      this.over.append(draw("circle", { cx: this.x.to(series.x[i]), cy: this.y.to(series.y[i]), r: 4, fill: series.colour }));
+      const [cx, cy] = [this.x.to(series.x[i]), this.y.to(series.y[i])];
+      this.over.append(draw("circle", { cx, cy, r: 4, fill: series.colour }));
       const dot = make("i");
       dot.style.background = series.colour;
       const here = series.x[i] === value ? "" : ` at ${tickText(series.x[i])}`;
       return make("div", {}, [dot, make("span", {}, [`${series.label}: ${this.text(series, i)}${here}`])]);
     });
-    const head = make("strong", {}, [`${shortened(value, 12)} ${this.options.xUnit()}`]);
+    const number = Number.isInteger(value) ? value.toLocaleString("en") : shortened(value, 5);
+    const head = make("strong", {}, [`${number} ${this.options.xUnit()}`]);
     this.tip.replaceChildren(head, ...rows, ...(more > 0 ? [make("div", {}, [`and ${more} more`])] : []));
     this.tip.hidden = false;
-    const space = this.root.clientWidth - this.tip.offsetWidth - 4, right = middle + 14;
-    this.tip.style.left = `${Math.max(0, right > space ? Math.min(space, middle - this.tip.offsetWidth - 14) : right)}px`;
+    const wide = this.tip.offsetWidth, space = this.root.clientWidth - wide - 4;
+    const beside = middle + 14 > space ? Math.min(space, middle - wide - 14) : middle + 14;
+    this.tip.style.left = `${Math.max(0, beside)}px`;
     this.tip.style.top = `${Math.max(0, Math.min(top + 12, this.box.bottom - this.tip.offsetHeight))}px`;
   }
 

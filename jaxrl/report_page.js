@@ -53,7 +53,8 @@
     xUnit: () => "is the threshold",
     logX: () => false, logY: () => false, yRange: [-0.02, 1.02],
     name: () => `Share of runs ${better(metric().direction)} each ${metric().text}, of ${settings(shown.size)}`,
-    empty: () => shown.size ? "No run has a finite final value." : "Every setting is hidden.", zoomed: () => {}, said: say,
+    empty: () => shown.size ? "No run has a finite final value." : "Every setting is hidden.",
+    zoomed: () => {}, said: say,
   });
 
   function legend() {
@@ -104,7 +105,8 @@
     found.push({ name: "Seeds", value: (line) => numbers[line][6] });
     if (numbers.some((row) => row[7] > 0)) found.push({ name: "Failed", value: (line) => numbers[line][7] });
     return found.map((column) => ({
-      text: (line) => column.cell === undefined ? String(column.value(line)) : metric().cells[line][column.cell], ...column,
+      text: (line) => column.cell === undefined ? String(column.value(line)) : metric().cells[line][column.cell],
+      ...column,
     }));
   };
 
@@ -141,16 +143,21 @@
     })));
     element("table").replaceChildren(make("thead", {}, [make("tr", {}, head)]), make("tbody", {}, body));
     const last = [...new Set(report.steps.map((steps) => steps[steps.length - 1].toLocaleString("en")))].join(" or ");
-    const against = !direction || lines.length < 2 ? "" : ` P(better) is the probability that a run of the setting has the ` +
-      `${direction > 0 ? "higher" : "lower"} value of itself and a run of “${lines[element("baseline").value].label}”, ` +
-      "ties counting one half; 0.5 is no difference.";
-    element("table-help").textContent = `${text} after ${last} ${report.unit}. IQM is the interquartile mean of the seeds, ` +
-      `with its ${percent} bootstrap interval; the mean has its Student t interval. Runs that failed are left out.` +
+    const base = lines[element("baseline").value].label, where = direction > 0 ? "higher" : "lower";
+    const against = !direction || lines.length < 2 ? ""
+      : ` P(better) is the probability that a run of the setting ends ${where} than a run of “${base}”, ties counting ` +
+        "one half; 0.5 is no difference.";
+    element("table-help").textContent = `${text} after ${last} ${report.unit}. ` +
+      `IQM is the interquartile mean of the seeds, with its ${percent} bootstrap interval; the mean has its Student t ` +
+      "interval. Runs that failed are left out." +
       `${against}${note ? ` ${note}` : ""}`;
   }
 
   function csv() {
-    const quoted = (value) => /[",\n]/.test(String(value)) ? `"${String(value).replace(/"/g, '""')}"` : String(value ?? "");
+    const quoted = (value) => {
+      const text = String(value ?? "");
+      return /[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
+    };
     const base = metric().better[element("baseline").value];
     const head = ["setting", "iqm", "iqm_low", "iqm_high", "mean", "mean_low", "mean_high", "seeds", "failed",
                   ...(base ? ["p_better", "p_better_low", "p_better_high"] : [])];
@@ -167,25 +174,34 @@
         ["Nothing can be told of this metric: all settings have equal means, or there are too few of them."]));
       return;
     }
-    element("importance").replaceChildren(...found.flatMap(({ run, method, shares, pairs, noise, settings: count, left_out: left }) => {
-      const row = (name, share) => make("tr", {}, [make("th", { scope: "row" }, [name]),
-        make("td", { class: "number" }, [share === null ? "–" : `${(100 * share).toFixed(1)} %`]),
-        make("td", {}, share === null ? [] : [make("span", { class: "meter" },
-          [make("span", { style: `width:${Math.min(100, 100 * share)}%` })])])]);
-      const body = [...shares.map(([path, share]) => row(path, share)), ...pairs.slice(0, 10).map(([pair, share]) => row(`${pair}, together`, share)),
-                    ...(noise === null ? [] : [row("expected of the seeds alone", noise)])];
-      const how = method === "anova"
-        ? `Functional analysis of variance on the grid of ${settings(count)}: the variance of the means over everything ` +
-          "else, as a share of the variance between the settings' means; “together” is what two do beyond what each does alone. " +
-          "It holds for the values of this grid: wider ranges would give other shares."
-        : `Of ${settings(count)}${left ? `, ${left} of them without a run that went well` : ""}: the squared rank correlation of a number with the ` +
-          "settings' means, and of what is no number the share of variance between its values (epsilon squared). It sees what each does " +
-          "alone, and of a number only what rises or falls; shares need not add up to 100 %.";
-      return [...(report.swept > 1 ? [make("h3", {}, [run])] : []),
-        make("div", { class: "wide" }, [make("table", {}, [make("thead", {}, [make("tr", {}, [make("th", { scope: "col" }, ["Hyper-parameter"]),
-          make("th", { scope: "col", class: "number" }, ["Share"]), make("th", { scope: "col" }, ["of the variance"])])]), make("tbody", {}, body)])]),
-        make("p", { class: "soft" }, [how])];
+    const heading = (text, kind = "") => make("th", { scope: "col", class: kind }, [text]);
+    const row = ([name, share]) => make("tr", {}, [
+      make("th", { scope: "row" }, [name]),
+      make("td", { class: "number" }, [share === null ? "–" : `${(100 * share).toFixed(1)} %`]),
+      make("td", {}, share === null ? [] : [
+        make("span", { class: "meter" }, [make("span", { style: `width:${Math.min(100, 100 * share)}%` })])]),
+    ]);
+    element("importance").replaceChildren(...found.flatMap((one) => {
+      const together = one.pairs.slice(0, 10).map(([pair, share]) => [`${pair}, together`, share]);
+      const seeds = one.noise === null ? [] : [["expected of the seeds alone", one.noise]];
+      const head = [heading("Hyper-parameter"), heading("Share", "number"), heading("of the variance")];
+      const into = make("table", {}, [make("thead", {}, [make("tr", {}, head)]),
+        make("tbody", {}, [...one.shares, ...together, ...seeds].map(row))]);
+      return [...(report.swept > 1 ? [make("h3", {}, [one.run])] : []),
+        make("div", { class: "wide" }, [into]), make("p", { class: "soft" }, [method(one)])];
     }));
+  }
+
+  function method({ method: name, settings: count, left_out: left }) {
+    if (name === "anova") {
+      return `Functional analysis of variance on the grid of ${settings(count)}: the variance of the means over ` +
+        "everything else, as a share of the variance between the settings' means; “together” is what two do beyond " +
+        "what each does alone. It holds for the values of this grid: wider ranges would give other shares.";
+    }
+    const failed = left ? `, ${left} of them without a run that went well` : "";
+    return `Of ${settings(count)}${failed}: the squared rank correlation of a number with the settings' means, and of ` +
+      "what is no number the share of variance between its values (epsilon squared). It sees what each does alone, " +
+      "and of a number only what rises or falls; shares need not add up to 100 %.";
   }
 
   function grid(target, head, body) {
@@ -206,34 +222,45 @@
       grid(into, ["", ...runs.map((run) => run.name)], different.map(([path, values]) => [path, ...values]));
       target.replaceChildren(into);
     } else {
-      target.replaceChildren(make("p", { class: "soft" }, [runs.length > 1 ? "Nothing: the runs are configured alike." : "There is one run."]));
+      const text = runs.length > 1 ? "Nothing: the runs are configured alike." : "There is one run.";
+      target.replaceChildren(make("p", { class: "soft" }, [text]));
     }
-    const { listed, total, runs: number } = report.failures, failed = element("failures");
-    if (!total) {
-      failed.replaceChildren(make("p", {}, [`None: every metric of all ${number.toLocaleString("en")} runs is finite.`]));
-    } else {
-      const into = make("table");
-      grid(into, ["Setting", "Seed", "Since", "Metrics that are not finite"], listed.map((one) => [one.line, String(one.seed),
-        `${one.since.toLocaleString("en")} ${report.unit}${one.at_the_end ? "" : ", for a time"}`, one.metrics.join(", ")]));
-      const more = total > listed.length ? ` The first ${listed.length.toLocaleString("en")} are listed.` : "";
-      failed.replaceChildren(make("p", {}, [`${total.toLocaleString("en")} of ${number.toLocaleString("en")} runs have metrics that are not finite: ` +
-        `where one is so at the end, the run is left out of the final values; elsewhere, of those points of the curves.${more}`]),
-      make("div", { class: "wide" }, [into]));
-    }
+    failures();
     element("again").replaceChildren(...runs.map((run, index) => {
       const button = make("button", { type: "button", "data-config": index }, ["Download config.json"]);
       const text = JSON.stringify(run.config, null, 2) + "\n";
-      button.addEventListener("click", () => save(`${run.name.replace(/[^\w.-]+/g, "-")}-config.json`, "application/json", text));
+      const name = `${run.name.replace(/[^\w.-]+/g, "-")}-config.json`;
+      button.addEventListener("click", () => save(name, "application/json", text));
       const inside = [make("summary", {}, [run.name]), make("p", { class: "soft" }, [run.again])];
       if (run.code) inside.push(make("pre", {}, [run.code]));
       const whole = make("details", {}, [make("summary", {}, ["Its configuration"]), make("pre", {}, [text])]);
       return make("details", {}, [...inside, make("div", { class: "row" }, [button]), whole]);
     }), make("h3", {}, ["To cite"]), make("pre", {}, [report.cite]));
     element("made").textContent = report.made;
-    element("curves-help").textContent = `Lines are the estimate over seeds, bands its ${percent} interval. Press a setting above to hide or show it. ` +
-      "Drag to zoom (double-click for all); with the keyboard, the arrow keys read values, + and - zoom and 0 shows all.";
-    if (report.left_out) element("curves-help").textContent += ` The ${lines.length} best settings are in this report, ${report.left_out} others are not.`;
-    if (lines.length > report.looks) element("curves-help").textContent += ` Only ${report.looks} lines can look different: show fewer at a time.`;
+    const many = report.left_out
+      ? ` The ${lines.length} best settings are in this report, ${report.left_out} others are not.` : "";
+    const alike = lines.length > report.looks
+      ? ` Only ${report.looks} lines can look different: show fewer at a time.` : "";
+    element("curves-help").textContent = `Lines are the estimate over seeds, bands its ${percent} interval. ` +
+      "Press a setting above to hide or show it. Drag to zoom (double-click for all); with the keyboard, the arrow " +
+      `keys read values, + and - zoom and 0 shows all.${many}${alike}`;
+  }
+
+  function failures() {
+    const { listed, total, runs: number } = report.failures, target = element("failures");
+    const all = `${number.toLocaleString("en")} runs`;
+    if (!total) {
+      target.replaceChildren(make("p", {}, [`None: every metric of all ${all} is finite.`]));
+      return;
+    }
+    const into = make("table"), when = ({ since, at_the_end: stays }) =>
+      `${since.toLocaleString("en")} ${report.unit}${stays ? "" : ", for a time"}`;
+    grid(into, ["Setting", "Seed", "Since", "Metrics that are not finite"],
+      listed.map((one) => [one.line, String(one.seed), when(one), one.metrics.join(", ")]));
+    const more = total > listed.length ? ` The first ${listed.length.toLocaleString("en")} are listed.` : "";
+    const text = `${total.toLocaleString("en")} of ${all} have metrics that are not finite: where one is so at the end, ` +
+      `the run is left out of the final values; elsewhere, of those points of the curves.${more}`;
+    target.replaceChildren(make("p", {}, [text]), make("div", { class: "wide" }, [into]));
   }
 
   const options = (id, names, chosen) => element(id).replaceChildren(...names.map(([value, text]) => {
@@ -243,7 +270,9 @@
   }));
 
   function refresh() {
-    for (const key of element("legend").children) key.setAttribute("aria-pressed", String(shown.has(Number(key.dataset.key))));
+    for (const key of element("legend").children) {
+      key.setAttribute("aria-pressed", String(shown.has(Number(key.dataset.key))));
+    }
     const { direction, better: wins } = metric();
     element("direction").textContent = direction > 0 ? "higher is better" : direction < 0 ? "lower is better" : "";
     const bases = Object.keys(wins).map(Number), chosen = element("baseline").value || report.baseline;
@@ -254,8 +283,10 @@
     profile.draw();
     table();
     importance();
-    element("profile-help").textContent = `Of each setting, the share of its runs whose final value is ${better(direction)} a threshold, with pointwise ` +
-      `${percent} intervals: ${direction ? "a line that is above another everywhere belongs to the better setting. " : ""}The legend above chooses what is shown.`;
+    element("profile-help").textContent = "Of each setting, the share of its runs whose final value is " +
+      `${better(direction)} a threshold, with pointwise ${percent} intervals. ` +
+      `${direction ? "A line that is above another everywhere belongs to the better setting. " : ""}` +
+      "The legend above chooses what is shown.";
   }
 
   options("metric", Object.entries(metrics).map(([name]) => [name, words(name)]), report.first);

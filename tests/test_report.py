@@ -317,6 +317,9 @@ def test_the_command_writes_the_page_and_tells_of_mistakes(tmp_path, capsys):
     assert cli.main(["report", paths[0], paths[0], "--out", str(out)]) == 2
     error = capsys.readouterr().err
     assert "twice" in error and error.count("\n") == 1
+    with pytest.raises(SystemExit):
+        cli.main(["report", "--help"])
+    assert "usage: jaxrl report" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
@@ -455,13 +458,13 @@ def test_pointing_reads_values_and_intervals(page, runs, tmp_path):
     told = data_of(tmp_path / "x.html")["metrics"]["return"]["curves"]["iqm"]
     value, low, high = (part[-1] for part in told[1])
     lines = tip.text.splitlines()
-    assert lines[0] == "4000 environment steps" and lines[1].startswith("high: ")  # the higher curve first
+    assert lines[0] == "4,000 environment steps" and lines[1].startswith("high: ")  # the higher curve first
     numbers = [float(text) for text in re.findall(r"[\d.]+", lines[1])]
     np.testing.assert_allclose(numbers, [value, low, high], rtol=5e-4)  # four digits
     chart = page.find_element("id", "curves")
     chart.send_keys("\ue012")  # left
-    assert tip.text.startswith("3000 environment steps")
-    assert page.find_element("id", "said").get_attribute("textContent").startswith("3000 environment steps; high")
+    assert tip.text.startswith("3,000 environment steps")
+    assert page.find_element("id", "said").get_attribute("textContent").startswith("3,000 environment steps; high")
     chart.send_keys("\ue00c")  # escape
     assert not tip.is_displayed()
 
