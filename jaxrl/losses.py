@@ -3,17 +3,19 @@
 import jax
 import jax.numpy as jnp
 
-
-def weighted_mean(x: jax.Array, weight: jax.Array) -> jax.Array:
-    """Mean of `x` weighted by `weight`, both `[*B]`; 0 where all weights are 0."""
-    total = jnp.sum(weight)
-    return jnp.sum(x * weight) / jnp.where(total > 0, total, 1.0)
+from jaxrl.env_shards import EnvShards, summed
 
 
-def standardise(x: jax.Array, weight: jax.Array) -> jax.Array:
-    """`x` with weighted mean 0 and standard deviation 1, both `[*B]`."""
-    mean = weighted_mean(x, weight)
-    variance = weighted_mean(jnp.square(x - mean), weight)
+def weighted_mean(x: jax.Array, weight: jax.Array, shards: EnvShards | None = None) -> jax.Array:
+    """Mean of `x` weighted by `weight`, both `[*B]`; 0 where all weights are 0; over all shards, if any."""
+    total = summed(jnp.sum(weight), shards)
+    return summed(jnp.sum(x * weight), shards) / jnp.where(total > 0, total, 1.0)
+
+
+def standardise(x: jax.Array, weight: jax.Array, shards: EnvShards | None = None) -> jax.Array:
+    """`x` with weighted mean 0 and standard deviation 1, both `[*B]`; over all shards, if any."""
+    mean = weighted_mean(x, weight, shards)
+    variance = weighted_mean(jnp.square(x - mean), weight, shards)
     return (x - mean) * jax.lax.rsqrt(variance + 1e-8)
 
 
@@ -50,9 +52,11 @@ def approximate_kl(log_ratio: jax.Array, weight: jax.Array) -> jax.Array:
     return weighted_mean(jnp.expm1(log_ratio) - log_ratio, weight)
 
 
-def explained_variance(prediction: jax.Array, target: jax.Array, weight: jax.Array) -> jax.Array:
-    """1 - Var(target - prediction) / Var(target): 1 is perfect, 0 no better than the mean."""
+def explained_variance(
+    prediction: jax.Array, target: jax.Array, weight: jax.Array, shards: EnvShards | None = None
+) -> jax.Array:
+    """1 - Var(target - prediction) / Var(target), over all shards, if any: 1 is perfect, 0 no better than the mean."""
     error = target - prediction
-    residual = weighted_mean(jnp.square(error - weighted_mean(error, weight)), weight)
-    total = weighted_mean(jnp.square(target - weighted_mean(target, weight)), weight)
+    residual = weighted_mean(jnp.square(error - weighted_mean(error, weight, shards)), weight, shards)
+    total = weighted_mean(jnp.square(target - weighted_mean(target, weight, shards)), weight, shards)
     return 1 - residual / jnp.maximum(total, 1e-8)

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jaxrl.env_shards import EnvShards, summed
+
 
 @struct.dataclass
 class RunningStatistics:
@@ -31,17 +33,20 @@ def init_statistics(sample: Any) -> RunningStatistics:
     return RunningStatistics(jnp.zeros(()), zeros, jax.tree.map(jnp.ones_like, zeros))
 
 
-def update_statistics(statistics: RunningStatistics, batch: Any, weight: jax.Array) -> RunningStatistics:
+def update_statistics(
+    statistics: RunningStatistics, batch: Any, weight: jax.Array, shards: EnvShards | None = None
+) -> RunningStatistics:
     """The statistics after one more batch, by the parallel form of Welford's update.
 
     Args:
       statistics: so far.
       batch: leaves `[*B, *sample]`.
       weight: `[*B]`, 0 for samples to leave out.
+      shards: whose batches together are the batch, if any.
 
     Source: Chan, Golub and LeVeque (1983).
     """
-    added = jnp.sum(weight)
+    added = summed(jnp.sum(weight), shards)
     total = statistics.count + added
     fraction = added / jnp.where(total > 0, total, 1.0)
     axes = tuple(range(weight.ndim))
@@ -49,8 +54,8 @@ def update_statistics(statistics: RunningStatistics, batch: Any, weight: jax.Arr
     def merge(mean: jax.Array, variance: jax.Array, leaf: jax.Array) -> tuple[jax.Array, jax.Array]:
         leaf = leaf.astype(jnp.float32)
         w = weight.reshape(weight.shape + (1,) * (leaf.ndim - weight.ndim)) / jnp.where(added > 0, added, 1.0)
-        batch_mean = jnp.sum(leaf * w, axes)
-        batch_variance = jnp.sum(jnp.square(leaf - batch_mean) * w, axes)
+        batch_mean = summed(jnp.sum(leaf * w, axes), shards)
+        batch_variance = summed(jnp.sum(jnp.square(leaf - batch_mean) * w, axes), shards)
         shift = batch_mean - mean
         merged = (1 - fraction) * variance + fraction * batch_variance
         return mean + fraction * shift, merged + fraction * (1 - fraction) * jnp.square(shift)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.base import Environment
+from jaxrl.env_shards import EnvShards, own
 
 
 class Transition(NamedTuple):
@@ -53,9 +54,9 @@ def step_once(
     return obs, state, reward, terminated, truncated, info
 
 
-def reset_all(env: Environment, key: jax.Array, params: Any, num_envs: int) -> Carry:
-    """Fresh episodes in `num_envs` environments."""
-    obs, state = jax.vmap(env.reset_env, in_axes=(0, None))(jax.random.split(key, num_envs), params)
+def reset_all(env: Environment, key: jax.Array, params: Any, num_envs: int, shards: EnvShards | None = None) -> Carry:
+    """Fresh episodes in `num_envs` environments, or in one shard's share of them."""
+    obs, state = jax.vmap(env.reset_env, in_axes=(0, None))(own(jax.random.split(key, num_envs), shards), params)
     return Carry(state, obs)
 
 
@@ -72,6 +73,7 @@ def rollout(
     carry: Carry,
     inputs: Any,
     reset_pool: int | None = None,
+    shards: EnvShards | None = None,
 ) -> tuple[Carry, Transition, jax.Array]:
     """Steps every environment `T` times, resetting where an episode ends.
 
@@ -87,16 +89,19 @@ def rollout(
       carry: the environments, `[N, ...]`.
       inputs: leaves `[T, ...]`, one slice for each step's `choose`.
       reset_pool: fresh states per environment, `default_reset_pool(T)` if None.
+      shards: of which these N environments are one, if any; an environment's random numbers are the
+        same whatever their number.
 
     Returns:
       The environments afterwards, transitions `[T, N, ...]`, and the number of reused fresh
       states, int32 `[]`.
     """
     num_envs = jax.tree.leaves(carry.obs)[0].shape[0]
+    num_in_all = num_envs * (1 if shards is None else shards.count)
     num_steps = jax.tree.leaves(inputs)[0].shape[0]
     pool_size = default_reset_pool(num_steps) if reset_pool is None else reset_pool
     reset_key, step_key = jax.random.split(key)
-    pool = reset_all(env, reset_key, params, num_envs * pool_size)
+    pool = reset_all(env, reset_key, params, num_in_all * pool_size, shards)
     pool = jax.tree.map(lambda leaf: leaf.reshape(num_envs, pool_size, *leaf.shape[1:]), pool)
 
     def step_and_reset(key: jax.Array, state: Any, action: Any, fresh: Carry, used: jax.Array) -> tuple[Any, ...]:
@@ -113,7 +118,7 @@ def rollout(
         (state, obs), used, t = loop
         mask = jax.vmap(env.action_mask, in_axes=(0, None))(state, params)
         action, extras = choose(obs, mask, step_input)
-        keys = jax.random.split(jax.random.fold_in(step_key, t), num_envs)
+        keys = own(jax.random.split(jax.random.fold_in(step_key, t), num_in_all), shards)
         after, used, transition = jax.vmap(step_and_reset)(keys, state, action, pool, used)
         return (after, used, t + 1), transition._replace(obs=obs, mask=mask, extras=extras)
 

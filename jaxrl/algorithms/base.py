@@ -8,6 +8,7 @@ import numpy as np
 
 from envs.base import Environment
 from jaxrl.discount_form import is_concrete
+from jaxrl.env_shards import EnvShards
 
 State = Any
 Policy = Any
@@ -40,6 +41,8 @@ class Algorithm(NamedTuple):
       greedy: `(Policy, obs, mask=None) -> (action, numbers)`, what `act` chooses when greedy, with
         no random key, and the `{name: array}` that it is chosen by, such as logits; for one
         observation, of any number of agents. `export_policy` writes it; None cannot be exported.
+      sharded: `(EnvShards) -> Sharded`, the algorithm on one part of a run's environments; None
+        cannot share them between devices.
     """
 
     name: str
@@ -54,6 +57,21 @@ class Algorithm(NamedTuple):
     prepare: Callable[[Any], Any]
     network: Any = None
     greedy: Callable[..., tuple[Any, dict[str, jax.Array]]] | None = None
+    sharded: Callable[[EnvShards], "Sharded"] | None = None
+
+
+class Sharded(NamedTuple):
+    """What one device does of a run whose environments are shared between devices.
+
+    Attributes:
+      algo: the algorithm within a `shard_map` over the shards, on its part of the environments;
+        parameters, and all else that is not of one environment, come out the same in every part.
+        `env_steps_per_iteration` counts the environments of all parts.
+      of_each_env: a pytree of bools, a prefix of the State: where leaves are `[num_envs, ...]`.
+    """
+
+    algo: Algorithm
+    of_each_env: Any
 
 
 def check_count(name: str, value: Any) -> None:

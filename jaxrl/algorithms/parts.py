@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.base import Metrics
+from jaxrl.env_shards import EnvShards
 from jaxrl.normalise import RunningStatistics, init_statistics, update_statistics
 from jaxrl.rollout import Transition
 
@@ -33,7 +34,9 @@ def init_reward_scale(shape: tuple[int, ...]) -> RewardScale:
     return init_statistics(jax.ShapeDtypeStruct((), jnp.float32)), jnp.zeros(shape)
 
 
-def scale_rewards(scale: RewardScale, steps: Transition, discount: Any, clip: Any) -> tuple[jax.Array, RewardScale]:
+def scale_rewards(
+    scale: RewardScale, steps: Transition, discount: Any, clip: Any, shards: EnvShards | None = None
+) -> tuple[jax.Array, RewardScale]:
     """Rewards divided by the running deviation of their exponentially discounted sum.
 
     The sum looks back, so that no curve but an exponential can be added to it step by step; its
@@ -44,6 +47,7 @@ def scale_rewards(scale: RewardScale, steps: Transition, discount: Any, clip: An
       steps: of one rollout, `[T, N, ...]`.
       discount: prepared.
       clip: bound of the scaled rewards, traced.
+      shards: which share the statistics, if any.
 
     Returns:
       Rewards `[T, N, *A]`, and the scale after them.
@@ -57,7 +61,7 @@ def scale_rewards(scale: RewardScale, steps: Transition, discount: Any, clip: An
         return jnp.where(done, 0.0, total), total
 
     last, totals = jax.lax.scan(accumulate, start, (steps.reward, episode_ends(steps)))
-    statistics = update_statistics(statistics, totals, steps.active.astype(jnp.float32))
+    statistics = update_statistics(statistics, totals, steps.active.astype(jnp.float32), shards)
     return jnp.clip(steps.reward * jax.lax.rsqrt(statistics.variance + 1e-8), -clip, clip), (statistics, last)
 
 

@@ -14,10 +14,20 @@ from jax.flatten_util import ravel_pytree
 from envs.base import Environment
 from envs.checking import check_abstractly
 from jaxrl.algorithms import parts
-from jaxrl.algorithms.base import Algorithm, Metrics, Range, check_choice, check_count, check_range, effective
+from jaxrl.algorithms.base import (
+    Algorithm,
+    Metrics,
+    Range,
+    Sharded,
+    check_choice,
+    check_count,
+    check_range,
+    effective,
+)
 from jaxrl.algorithms.critics import mixture_critic, single_critic
 from jaxrl.discounting import GAMMA_HINT, Exponential, as_discount
 from jaxrl.distributions import action_head
+from jaxrl.env_shards import EnvShards, averaged, own, own_key, summed
 from jaxrl.losses import (
     approximate_kl,
     clipped_surrogate,
@@ -269,7 +279,13 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: Module | Non
 
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
-def _build(env: Environment, config: PPOConfig, network: Module | None, agents: tuple[int, ...]) -> Algorithm:
+def _build(
+    env: Environment,
+    config: PPOConfig,
+    network: Module | None,
+    agents: tuple[int, ...],
+    shards: EnvShards | None = None,
+) -> Algorithm:
     params = env.default_params
     head = action_head(env.action_space(params))
     critic = mixture_critic(config.critic_heads) if config.critic == "mixture" else single_critic()
@@ -279,11 +295,12 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
     if network is None:
         network = _default_network(config, obs_shape, head.num_outputs, critic.num_values)
     check_network(network, obs_shape, head.num_outputs, critic.num_values)
-    num_rows = config.num_envs * config.num_steps * math.prod(agents)
+    num_envs = config.num_envs if shards is None else shards.part_of(config.num_envs)
+    num_rows = num_envs * config.num_steps * math.prod(agents)
     if num_rows % config.num_minibatches:
         raise ValueError(
             f"num_minibatches must divide the {num_rows} samples of an iteration "
-            f"(num_envs * num_steps * agents), got {config.num_minibatches}"
+            f"(num_envs * num_steps * agents{'' if shards is None else ' / devices'}), got {config.num_minibatches}"
         )
     steps_per_iteration = config.num_envs * config.num_steps
     batch_axes = 1 + len(agents)
@@ -318,22 +335,22 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
             observations=init_statistics(obs_shape) if config.normalise_observation else None,
             observation_clip=jax.tree.map(jnp.float32, hparams.observation_clip),
         )
-        rewards = parts.init_reward_scale((config.num_envs, *agents)) if config.normalise_reward else None
+        rewards = parts.init_reward_scale((num_envs, *agents)) if config.normalise_reward else None
         weights: Any = (policy.params, policy.log_std)
         optimiser = _optimiser(hparams, hparams.lr).init(weights)
-        carry = reset_all(env, reset_key, env_params, config.num_envs)
+        carry = reset_all(env, reset_key, env_params, config.num_envs, shards)
         return PPOState(policy, optimiser, carry, rewards, jnp.zeros(()))
 
     def collect(key: jax.Array, state: PPOState, env_params: Any) -> tuple[Carry, Transition, jax.Array]:
         noise_key, env_key = jax.random.split(key)
-        noise = head.noise(noise_key, (config.num_steps, config.num_envs, *agents))
+        noise = own(head.noise(noise_key, (config.num_steps, config.num_envs, *agents)), shards, axis=1)
 
         def choose(obs: Any, mask: Any, noise: jax.Array) -> tuple[Any, Any]:
             outputs, _ = apply(state.policy.params, see(state.policy, obs), batch_axes)
             raw = head.sample(outputs, state.policy.log_std, mask, noise)
             return head.to_env(raw), raw
 
-        return rollout(env, env_params, choose, env_key, state.carry, noise, config.reset_pool)
+        return rollout(env, env_params, choose, env_key, state.carry, noise, config.reset_pool, shards)
 
     def samples_of(policy: PPOPolicy, steps: Transition, reward: jax.Array, hparams: PPOHParams) -> Samples:
         # Values and log-probabilities of the whole rollout in one batch, not step by step.
@@ -346,7 +363,7 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
         advantage, target = critic.estimate(hparams.discount, hparams.lam, reward, value, next_value, ended, done)
         weight = steps.active.astype(jnp.float32)
         if config.normalise_advantage == "batch":
-            advantage = standardise(advantage, weight)
+            advantage = standardise(advantage, weight, shards)
         samples = Samples(obs, steps.extras, steps.mask, log_prob, value, advantage, target, weight)
         return jax.tree.map(lambda leaf: leaf.reshape(num_rows, *leaf.shape[1 + batch_axes :]), samples)
 
@@ -355,7 +372,7 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
         outputs, value = apply(params, rows.obs, 1)
         advantage = rows.advantage
         if config.normalise_advantage == "minibatch":
-            advantage = standardise(advantage, rows.weight)
+            advantage = standardise(advantage, rows.weight, shards)
         log_ratio = head.log_prob(outputs, log_std, rows.mask, rows.raw_action) - rows.log_prob
         policy_loss = clipped_surrogate(log_ratio, advantage, rows.weight, hparams.clip_eps)
         value_loss = critic.loss(hparams.discount, value, rows.value, rows.target, rows.weight, hparams.value_clip)
@@ -379,6 +396,7 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
         def one_minibatch(learner: Any, rows: Samples) -> tuple[Any, Metrics]:
             weights, optimiser = learner
             (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(weights, rows, hparams)
+            metrics, gradient = averaged((metrics, gradient), rows.weight, shards)
             metrics["grad_norm"] = jnp.linalg.norm(ravel_pytree(gradient)[0])
             updates, optimiser = transformation.update(gradient, optimiser, weights)
             return (optax.apply_updates(weights, updates), optimiser), metrics
@@ -391,7 +409,7 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
             return (_select(halted, stay, learned), learner, halted), (metrics, stopped)
 
         def one_epoch(carry: Any, key: jax.Array) -> tuple[Any, tuple[Metrics, jax.Array]]:
-            order = jax.random.permutation(key, num_rows)
+            order = jax.random.permutation(own_key(key, shards), num_rows)
             shape = (config.num_minibatches, num_rows // config.num_minibatches)
             shuffled = jax.tree.map(lambda leaf: leaf[order].reshape(*shape, *leaf.shape[1:]), samples)
             if config.kl_stop != "epoch":
@@ -419,7 +437,7 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
         carry, steps, reused = collect(collect_key, state, env_params)
         reward, rewards = steps.reward, state.rewards
         if rewards is not None:
-            reward, rewards = parts.scale_rewards(rewards, steps, hparams.discount, hparams.reward_clip)
+            reward, rewards = parts.scale_rewards(rewards, steps, hparams.discount, hparams.reward_clip, shards)
         samples = samples_of(state.policy, steps, reward, hparams)
         lr = hparams.lr * parts.learning_rate_share(state.env_steps, hparams.lr_end, hparams.anneal_env_steps)
         entropy_coef = hparams.entropy_coef * 0.1 ** (state.env_steps / hparams.entropy_decay_env_steps)
@@ -429,12 +447,12 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
         )
         observations = state.policy.observations
         if observations is not None:
-            observations = update_statistics(observations, steps.obs, steps.active.astype(jnp.float32))
+            observations = update_statistics(observations, steps.obs, steps.active.astype(jnp.float32), shards)
         policy = state.policy._replace(params=params, log_std=log_std, observations=observations)
         value, target = (critic.whole(hparams.discount, values) for values in (samples.value, samples.target))
-        metrics["explained_variance"] = explained_variance(value, target, samples.weight)
+        metrics["explained_variance"] = explained_variance(value, target, samples.weight, shards)
         metrics["learning_rate"] = lr
-        metrics["reset_reuse"] = reused.astype(jnp.float32)
+        metrics["reset_reuse"] = summed(reused, shards).astype(jnp.float32)
         return PPOState(policy, optimiser, carry, rewards, state.env_steps + steps_per_iteration), metrics
 
     def act(key: jax.Array, policy: PPOPolicy, obs: Any, greedy: jax.Array | bool, mask: Any = None) -> Any:
@@ -446,6 +464,10 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
     def greedy(policy: PPOPolicy, obs: Any, mask: Any = None) -> tuple[Any, dict[str, jax.Array]]:
         outputs, _ = apply(policy.params, see(policy, obs), len(agents))
         return head.to_env(head.mode(outputs, mask)), {"mean" if head.continuous else "logits": outputs}
+
+    def sharded(shards: EnvShards) -> Sharded:
+        of_each_env: Any = (False, False, True, (False, True) if config.normalise_reward else None, False)
+        return Sharded(_build(env, config, own_network, agents, shards), PPOState(*of_each_env))
 
     return Algorithm(
         name="ppo",
@@ -460,6 +482,7 @@ def _build(env: Environment, config: PPOConfig, network: Module | None, agents: 
         prepare=prepare_hparams,
         network=own_network,
         greedy=greedy,
+        sharded=sharded,
     )
 
 
