@@ -148,9 +148,24 @@ class Checkpoints:
     def _opened(self) -> Any:
         import orbax.checkpoint as ocp
 
+        class Manager(ocp.CheckpointManager):
+            def reached_preemption(self, step: int) -> bool:
+                del step
+                return False  # which the other processes would be asked
+
         if self._manager is None:
-            options = ocp.CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=False)
-            self._manager = ocp.CheckpointManager((self.directory / CHECKPOINTS).absolute(), options=options)
+            # One of several processes writes by itself.
+            alone = ocp.options.MultiprocessingOptions(
+                primary_host=jax.process_index(),
+                active_processes={jax.process_index()},
+                barrier_sync_key_prefix=f"jaxrl-{jax.process_index()}",
+            )
+            options = ocp.CheckpointManagerOptions(
+                max_to_keep=1, enable_async_checkpointing=False, create=False, multiprocessing_options=alone
+            )
+            folder = (self.directory / CHECKPOINTS).absolute()
+            folder.mkdir(parents=True, exist_ok=True)
+            self._manager = Manager(folder, options=options)
         return self._manager
 
 

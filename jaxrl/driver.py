@@ -111,13 +111,19 @@ class History:
         return history
 
 
-def drive(call: Call, layout: Layout, options: Options) -> Result:
+def _runs(call: Call, layout: Layout, precision: str, stop: StopRequest) -> Runs:
+    del stop
+    return Runs(call.work, call.arguments(), layout, precision=precision)
+
+
+def drive(call: Call, layout: Layout, options: Options, make_runs: Callable[..., Any] = _runs) -> Result:
     """Does the work of all runs, block by block on all devices, and saves what it gives.
 
     Args:
       call: what to run.
       layout: of its runs.
       options: how.
+      make_runs: `(call, layout, precision, stop) -> runs`, to be used like `Runs`.
 
     Raises:
       FileExistsError: `out` holds a result, or another call is writing into it.
@@ -150,7 +156,7 @@ def drive(call: Call, layout: Layout, options: Options) -> Result:
             keeper.check()
             bar.phase("compiling")
             told["precision"] = _precision(options.precision)
-            runs = Runs(work, call.arguments(), layout, precision=options.precision)
+            runs = make_runs(call, layout, options.precision, stop)
             told["compile_seconds"] = time.perf_counter() - started
             history = keeper.begin(runs)
             resumed = runs.iteration

@@ -15,7 +15,7 @@ from jaxrl.layout import Layout
 from jaxrl.loop import Loop
 from jaxrl.programs import compiled_programs
 
-__all__ = ["Runs", "Work", "in_force"]
+__all__ = ["Runs", "Work", "in_force", "key_words", "like_shape"]
 
 
 class Work(NamedTuple):
@@ -98,7 +98,7 @@ class Runs:
     def states(self) -> Any:
         """The states on the host, leaves `[num_runs, ...]`; typed keys as their words, which `states=` takes back."""
         self.start()
-        return self.layout.gather([jax.tree.map(_words, part) for part in self._runs])
+        return self.layout.gather([jax.tree.map(key_words, part) for part in self._runs])
 
     def kept(self) -> Any:
         """What a result keeps of the runs as they are, leaves `[num_runs, ...]` on the host."""
@@ -146,7 +146,7 @@ class Runs:
                     f"states{jax.tree_util.keystr(path)} must be {takes.dtype}{list(takes.shape[1:])} for each run, "
                     f"got {np.asarray(state).dtype}{list(np.shape(state)[1:])}"
                 )
-        return [jax.tree.map(_typed, part, shapes) for part in self.layout.spread(states)]
+        return [jax.tree.map(like_shape, part, shapes) for part in self.layout.spread(states)]
 
 
 def in_force(precision: str) -> contextlib.AbstractContextManager[Any]:
@@ -158,7 +158,8 @@ def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _words(leaf: Any) -> Any:
+def key_words(leaf: Any) -> Any:
+    """A typed key as its words, anything else as it is."""
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
@@ -166,7 +167,8 @@ def _as_words(shape: Any) -> Any:
     return jax.eval_shape(jax.random.key_data, shape) if _is_key(shape) else shape
 
 
-def _typed(leaf: Any, shape: Any) -> Any:
+def like_shape(leaf: Any, shape: Any) -> Any:
+    """The inverse of `key_words`: words as a typed key, where the shape is of one."""
     if not _is_key(shape):
         return leaf
     return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(jnp.empty((), shape.dtype)))

@@ -1,0 +1,144 @@
+"""How a process of several ends when another one is lost: with a sentence, not with an abort of the library beneath.
+
+JAX's client of the coordination service aborts its process, from a thread of its own and with pages of text, when
+another process is gone; the main thread may or may not hear of it from a collective first. Here the signal of an
+abort is turned into one sentence and the exit status 1, and that text is held back.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+__all__ = ["LostProcessError", "abandon", "connected", "in_step", "watch"]
+
+STATUS = 1  # of a process that ends for want of another
+HEAD_START = 2.0  # seconds in which the main thread may hear of a loss itself
+TO_SAVE = 20.0  # seconds that it then has to save what it knows
+_FATAL = re.compile(rb"[EF]\d{4} .*(coordination_service|JAX distributed service)")
+_OF_ANOTHER = re.compile(r"(?i)gloo|nccl|unavailable|coordination|heartbeat|connection (reset|closed|refused)")
+_KEPT: list[Any] = []  # the handler, which must outlive the function that made it, and the C library
+
+
+class LostProcessError(ConnectionError):
+    """Another process of the run is gone, and with it this run."""
+
+
+class _Watch:
+    """What this process knows of the others."""
+
+    def __init__(self) -> None:
+        self.waiting_for = ""  # what the start waits for, while it does
+        self.told = threading.Event()  # the main thread knows, and ends the process itself
+        self.abandoned = False
+        self.native = b""  # what the coordination service's client said before it aborts
+        self.stderr = 2
+
+
+_WATCH = _Watch()
+
+
+def watch(waiting_for: str) -> None:
+    """Turns an abort for want of another process into a sentence, from now on.
+
+    Args:
+      waiting_for: what is said if the abort comes before `connected()`.
+    """
+    _WATCH.waiting_for = waiting_for
+    if _KEPT or sys.platform == "win32":
+        return
+    sys.stderr.flush()
+    _WATCH.stderr = os.dup(2)
+    out, into = os.pipe()
+    os.dup2(into, 2)  # what is written in C; Python keeps the terminal
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = os.fdopen(os.dup(_WATCH.stderr), "w", buffering=1, errors="backslashreplace")
+    threading.Thread(target=_forward, args=(out,), name="jaxrl-stderr", daemon=True).start()
+    handler_type = ctypes.CFUNCTYPE(None, ctypes.c_int)
+    handler, libc = handler_type(_on_abort), ctypes.CDLL(None)
+    libc.signal.argtypes, libc.signal.restype = [ctypes.c_int, handler_type], ctypes.c_void_p
+    libc.signal(signal.SIGABRT, handler)
+    _KEPT.extend([handler, libc])
+    atexit.register(_leave)  # after JAX's own, so that it comes before
+
+
+def connected() -> None:
+    """Tells that the processes have met."""
+    _WATCH.waiting_for = ""
+
+
+def abandon() -> None:
+    """Lets this process end without waiting for the others, which may wait for it elsewhere."""
+    _WATCH.told.set()
+    _WATCH.abandoned = True
+
+
+@contextlib.contextmanager
+def in_step() -> Iterator[None]:
+    """Turns the error of a collective that another process did not take part in into a sentence.
+
+    Raises:
+      LostProcessError: it did not.
+    """
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        if jax.process_count() == 1 or not _OF_ANOTHER.search(str(error)):
+            raise
+        abandon()
+        me, count = jax.process_index(), jax.process_count()
+        which = f"process {1 - me}" if count == 2 else "another process"
+        reason = re.split(r"[:\]] ", str(error).strip().splitlines()[0])[-1].rstrip(".")
+        raise LostProcessError(
+            f"process {me} of {count} ends because {which} of the run is gone ({reason}); its last checkpoint is whole"
+        ) from error
+
+
+def _forward(out: int) -> None:
+    """Passes on what C code writes to standard error, up to what the coordination service's client ends with."""
+    with os.fdopen(out, "rb") as lines:
+        for line in lines:
+            if _WATCH.native or _FATAL.match(line):
+                _WATCH.native += line
+            else:
+                os.write(_WATCH.stderr, line)
+
+
+def _on_abort(number: int) -> None:
+    time.sleep(0.2)  # for what was written last to be read
+    if not _WATCH.native:
+        _KEPT[1].signal(number, _KEPT[0].__class__(0))  # another abort, which the default handler goes on with
+        return
+    if not _WATCH.waiting_for and _WATCH.told.wait(HEAD_START):
+        time.sleep(TO_SAVE)
+    else:
+        os.write(_WATCH.stderr, f"jaxrl: {_sentence()}\n".encode())
+    os._exit(STATUS)
+
+
+def _sentence() -> str:
+    if _WATCH.waiting_for:
+        return _WATCH.waiting_for
+    text = _WATCH.native.decode(errors="replace")
+    silent = re.search(r"heartbeats\):\s+(\d+)", text)
+    which = f"process {silent[1]}" if silent else "process 0" if "leader task" in text else "another process"
+    return f"this process ends because {which} of the run is gone; its last checkpoint is whole"
+
+
+def _leave() -> None:
+    if _WATCH.abandoned:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(STATUS)
