@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from jaxrl import algorithms
 from jaxrl.algorithms.base import Algorithm, check_count
 from jaxrl.checkpointing import IDENTITY, read_identity
-from jaxrl.driver import CHECKPOINT_MINUTES, Options
+from jaxrl.driver import CHECKPOINT_MINUTES, Options, Tracker
 from jaxrl.loop import with_run_length
 from jaxrl.results import UNKNOWN, Result, ResultError
 from jaxrl.run_config import env_params, hparams
@@ -29,6 +30,7 @@ def resume(
     *,
     env_steps: int | None = None,
     algo: Algorithm | None = None,
+    trackers: Sequence[Tracker] = (),
     checkpoint_minutes: float | None = CHECKPOINT_MINUTES,
     progress: bool = True,
 ) -> Result:
@@ -44,7 +46,7 @@ def resume(
         where that ended.
       algo: the algorithm; needed where its network or environment is one's own, and otherwise built
         again from `run.json`.
-      checkpoint_minutes, progress: as in `train`.
+      trackers, checkpoint_minutes, progress: as in `train`.
 
     Raises:
       ResultError: there is nothing to go on with, or it is damaged or of another algorithm.
@@ -76,6 +78,7 @@ def resume(
         call, attrs={**call.attrs, **own}, env_params=call.env_params if params is None else params
     )
     options = Options(
+        trackers=trackers,
         out=directory,
         resume=True,
         checkpoint_minutes=checkpoint_minutes,
