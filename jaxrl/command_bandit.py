@@ -18,6 +18,7 @@ from jaxrl.bandits.base import BanditAlgorithm
 from jaxrl.bandits.comparing import bounds_of, headline, regret_table
 from jaxrl.bandits.running import bandit_call
 from jaxrl.command_parsing import CommandError, parse
+from jaxrl.command_tracking import trackers_of, tracking_options
 from jaxrl.command_values import WholeNumber, leaves, numbers_of, option, split, static_fields, values_class
 from jaxrl.driver import PRECISIONS
 from jaxrl.layout import plan_layout
@@ -45,6 +46,7 @@ def run_bandit_command(args: Sequence[str]) -> int:
     require_few(sum(1 if sweep is None else len(sweep) for sweep in sweeps), "compare fewer policies or settings")
     for policy, sweep in zip(policies, sweeps, strict=True):
         _check(policy, env, sweep, options)
+    trackers = {policy.name: trackers_of(options, options.out and options.out / policy.name) for policy in policies}
     directories = _directories(policies, options)
     results: dict[str, Result] = {}
     for policy, sweep in zip(policies, sweeps, strict=True):
@@ -57,6 +59,8 @@ def run_bandit_command(args: Sequence[str]) -> int:
             runs=_runs(options),
             points=options.points,
             block=options.block,
+            memory=options.memory,
+            trackers=trackers[policy.name],
             out=directories.get(policy.name),
             force=options.force,
             progress=not options.no_progress,
@@ -158,9 +162,13 @@ def _options_class(env: Bandit, policies: Sequence[BanditAlgorithm]) -> type:
         option("runs", tuple[WholeNumber, ...], (1_000,), "How many runs (0, 1, ...), or, where several, which."),
         option("points", WholeNumber, 50, "Checkpoints, evenly spaced in the logarithm, the last at the end."),
         option("block", int | None, None, "Runs that one device works on together; chosen where there is none."),
+        option(
+            "memory", str | None, None, "Memory to keep to, such as 8GiB; 80 % of what is free where there is none."
+        ),
         option("precision", str, "default", "Of float32 matrix products: default, high or highest."),
         option("out", Path | None, None, f"Directory for {PICTURE} and a result directory of each policy."),
         option("force", tyro.conf.FlagCreatePairsOff[bool], False, "Overwrite results that are there already."),
+        *tracking_options(),
         option("no_progress", tyro.conf.FlagCreatePairsOff[bool], False, "Show no progress."),
         ("hparams", of_policies, dataclasses.field(default_factory=of_policies)),
         ("env_params", Annotated[params, tyro.conf.arg(name="env")], dataclasses.field(default_factory=params)),

@@ -52,11 +52,13 @@ class Resume:
 
     def run_command(self) -> int:
         """Print the table of the result; the exit status is that of `jaxrl train`."""
+        from jaxrl.command_tracking import trackers_again
         from jaxrl.resuming import resume
 
         result = resume(
             self.run,
             env_steps=self.env_steps,
+            trackers=trackers_again(self.run),
             checkpoint_minutes=self.checkpoint_minutes or None,
             progress=not self.no_progress,
         )

@@ -206,7 +206,7 @@ class RunTracker:
             return Points(env_step, settings, (*names, "failed_seeds"), np.hstack([rows[:, 0], failed]))
         ends = [f"{name}/{end}" for end in ("low", "high") for name in names]
         return Points(
-            env_step, settings, (*names, *ends, "failed_seeds"), np.hstack([rows.reshape(len(rows), -1), failed])
+            env_step, settings, (*names, *ends, "failed_seeds"), np.hstack([*rows.transpose(1, 0, 2), failed])
         )
 
 

@@ -1,0 +1,130 @@
+"""What following a thousand seeds costs: PPO on CartPole with and without TensorBoard, by turns, in one invocation.
+
+    python bench/tracking.py [--seeds 1000] [--env-steps 49152] [--evals 10] [--repeats 1] [--track tensorboard]
+
+The program is compiled by a short call before; a run is timed from the first chunk to the result,
+and its tracker by a clock around each of its calls besides, which says what the tracker takes where two
+runs differ by what else the machine does. The files are read back, one in a hundred of them.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[0] = str(ROOT)  # as a script this file lies first on the path, where envs.py hides the package `envs`
+
+from bench.machine import print_header  # noqa: E402
+
+
+class Timed:
+    """A tracker with a clock.
+
+    Attributes:
+      seconds: that its calls took so far.
+    """
+
+    def __init__(self, tracker: Any):
+        self._tracker, self.seconds = tracker, 0.0
+
+    def start(self, call: Any, resumed: int | None) -> None:
+        """Passed on."""
+        self._add(lambda: self._tracker.start(call, resumed))
+
+    def __call__(self, env_step: int, metrics: Mapping[str, Any]) -> None:
+        """Passed on."""
+        self._add(lambda: self._tracker(env_step, metrics))
+
+    def finish(self, result: Any) -> None:
+        """Passed on."""
+        self._add(lambda: self._tracker.finish(result))
+
+    def _add(self, call: Callable[[], None]) -> None:
+        began = time.perf_counter()
+        call()
+        self.seconds += time.perf_counter() - began
+
+
+def main() -> None:
+    """Print a row for each kind of run that is tracked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--env-steps", type=int, default=49_152)
+    parser.add_argument("--evals", type=int, default=10)
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--by", choices=("seed", "setting"), nargs="+", default=["seed", "setting"])
+    parser.add_argument("--track", choices=("tensorboard", "csv", "wandb", "mlflow"), default="tensorboard")
+    arguments = parser.parse_args()
+
+    import jaxrl
+
+    algo = jaxrl.preset("ppo", "cartpole").algo
+    options: dict[str, Any] = {"seeds": arguments.seeds, "eval_episodes": 16, "progress": False}
+    print_header()
+    jaxrl.train(algo, env_steps=512, evals=1, **options)
+    print("| runs | without: s | with: s | with / without | in the tracker: s | of run time | files | return |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    options |= {"env_steps": arguments.env_steps, "evals": arguments.evals}
+    for by in arguments.by:
+        without, followed, spent = [], [], []
+        for _ in range(arguments.repeats):
+            with tempfile.TemporaryDirectory() as name:
+                directory = Path(name)
+                tracker = Timed(_tracker(arguments.track, by, directory))
+                without.append(jaxrl.train(algo, **options).metrics.attrs["run_seconds"])
+                began = time.perf_counter()
+                result = jaxrl.train(algo, trackers=[tracker], **options)
+                attrs = result.metrics.attrs
+                # `run_seconds` holds the points, and neither the start nor the end of a tracker
+                followed.append(max(time.perf_counter() - began - attrs["compile_seconds"], attrs["run_seconds"]))
+                spent.append(tracker.seconds)
+                files = sum(path.is_file() for path in directory.rglob("*"))
+                if arguments.track == "tensorboard":
+                    _compare(directory, result, by)
+        plain, tracked, inside = (statistics.median(seconds) for seconds in (without, followed, spent))
+        cells = [
+            f"{arguments.seeds} seeds, {by}",
+            f"{plain:.1f}",
+            f"{tracked:.1f}",
+            f"{tracked / plain:.3f}",
+            f"{inside:.2f}",
+            f"{inside / (tracked - inside):.2%}",
+            f"{files}",
+            f"{float(result.metrics['return'][:, -1].mean()):.1f}",
+        ]
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def _tracker(name: str, by: str, directory: Path) -> Any:
+    from jaxrl import tracking
+
+    if name == "tensorboard":
+        return tracking.tensorboard(directory, by=by)
+    if name == "csv":
+        return tracking.csv(directory / "progress.csv", by=by)
+    if name == "wandb":
+        return tracking.wandb("bench", by=by, mode="offline", directory=directory)
+    return tracking.mlflow(directory / "mlflow.db", by=by)
+
+
+def _compare(directory: Path, result: Any, by: str) -> None:
+    """Fails where TensorBoard's own reader finds other numbers than the result has."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    env_steps = result.metrics["env_step"].values.tolist()
+    for seed in result.seeds[::100] if by == "seed" else []:
+        events = EventAccumulator(str(directory / f"seed={seed}"))
+        events.Reload()
+        found = {event.step: event.value for event in events.Scalars("return")}
+        expected = dict(zip(env_steps, result.metrics["return"].sel(seed=seed).values.tolist(), strict=True))
+        if found != expected:
+            raise SystemExit(f"the events of seed {seed} are {found}, and its returns {expected}")
+
+
+if __name__ == "__main__":
+    main()
