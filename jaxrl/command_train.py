@@ -11,7 +11,6 @@ import envs
 import jaxrl
 from jaxrl import algorithms, presets
 from jaxrl.algorithms.base import Algorithm
-from jaxrl.command_distributed import distributed_options, is_asked_for
 from jaxrl.command_parsing import CommandError, parse
 from jaxrl.command_shards import shard_and_directory
 from jaxrl.command_tracking import trackers_of, tracking_options
@@ -31,56 +30,6 @@ def run_train(args: Sequence[str]) -> int:
 
     Returns:
       The exit status: 0, or 128 and the number of the signal that ended training early.
-    """
-    algo, sweep, seeds, options = asked(args, "train")
-    shard, out = shard_and_directory(options.shard, options.out)
-    result = jaxrl.train(
-        algo,
-        sweep,
-        seeds=seeds,
-        env_steps=options.env_steps,
-        evals=options.evals,
-        eval_episodes=options.eval_episodes,
-        block=options.block,
-        devices=options.devices or None,
-        memory=options.memory,
-        shard=shard,
-        shard_environments=is_asked_for(options),
-        trackers=trackers_of(options, out),
-        out=out,
-        force=options.force,
-        resume=options.resume,
-        checkpoint_minutes=options.checkpoint_minutes or None,
-        progress=not options.no_progress,
-        precision=options.precision,
-    )
-    attrs = result.metrics.attrs
-    status = 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
-    if jax.process_index() > 0:  # the first process tells
-        return status
-    print(result.table())
-    if out is not None and shard is None:
-        print(f"Wrote {out} (next: jaxrl plot {out})")
-    elif out is not None:
-        print(f"Wrote {out} (when all shards are there: jaxrl merge {options.out}-* --out {options.out})")
-    return status
-
-
-class Asked(NamedTuple):
-    """What the arguments of `jaxrl train` ask for."""
-
-    algo: Algorithm
-    sweep: Sweep | None
-    seeds: int | tuple[int, ...]
-    options: Any
-
-
-def asked(args: Sequence[str], command: str) -> Asked:
-    """What is to be trained.
-
-    Args:
-      args: algorithm, environment, options.
-      command: whose arguments they are.
     """
     named = list(itertools.takewhile(lambda arg: not arg.startswith("-"), args[:2]))
     if len(named) < 2:
@@ -118,6 +67,7 @@ def asked(args: Sequence[str], command: str) -> Asked:
         eval_episodes=options.eval_episodes,
         block=options.block,
         shard=shard,
+        trackers=trackers_of(options, out),
         out=out,
         force=options.force,
         resume=options.resume,
@@ -206,7 +156,6 @@ def _options_class(defaults: _Defaults) -> type:
             "Which part of the runs to train: I/N, or auto in a SLURM array or on a TPU pod. Written to OUT-I, for "
             "`jaxrl merge`.",
         ),
-        *distributed_options(),
         *tracking_options(),
         option("no_progress", Flag, False, "Show no progress."),
         option("no_preset", Flag, False, "Start from defaults, not from the preset."),
