@@ -126,7 +126,6 @@ def mlflow(
     store = os.environ.get("MLFLOW_TRACKING_URI", "mlflow.db") if uri is None else str(uri)
     if "://" not in store and not store.startswith(("file:", "databricks", "uc:")):
         path = _directory("uri", store) if not store.endswith(".db") else Path(store)
-        path.absolute().parent.mkdir(parents=True, exist_ok=True)
         store = f"sqlite:///{path.absolute()}" if store.endswith(".db") else path.absolute().as_uri()
     _require("mlflow", "mlflow")
     return RunTracker(MLflow(store, experiment, dict(tags or {})), grouping)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from jaxrl.tracking_runs import Points, Tracked
 
 CALL, RUN = "jaxrl.call", "jaxrl.run"
 STATUSES = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
+SQLITE = "sqlite:///"
 MOST_PARAMS = 100  # of one request
 
 __all__ = ["MLflow"]
@@ -33,6 +35,8 @@ class MLflow:
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
 
+        if self._uri.startswith(SQLITE):
+            Path(self._uri.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
         self._tracked = tracked
         self._ids: dict[int, str] = {}
         self._begun: set[int] = set()

@@ -137,7 +137,7 @@ class RunTracker:
     def start(self, call: Call, resumed: int | None) -> None:
         """See `jaxrl.driver.Tracker`."""
         self._waiting: dict[int, np.ndarray] = {}
-        self._seeds = call.seeds
+        self._seeds, self._end = call.seeds, int(call.work.points[-1]) * call.work.env_steps_per_iteration
         self._failed = np.zeros(call.shape, bool)
         self._last = self._sink.open(tracked(call, self._grouping.by), resumed is not None)
         self._opened = True
@@ -164,14 +164,16 @@ class RunTracker:
         if not self._opened:
             return
         self._opened = False
-        stopped = result is None or bool(result.metrics.attrs.get("interrupted"))
+        whole = result is not None and not result.metrics.attrs.get("interrupted")
         if result is not None:
             places = [self._seeds.index(seed) for seed in result.seeds]
             self._failed[:, places] |= result.failed_runs()
-            if self._waiting and not stopped:
+            if self._waiting and whole:
                 self._fill(result)
         failed = self._failed.ravel() if self._grouping.by == "seed" else self._failed.all(axis=1)
-        self._sink.close(["stopped" if stopped else "failed" if bad else "finished" for bad in failed])
+        done = (self._last >= self._end) | whole
+        ends = np.where(done, np.where(failed, "failed", "finished"), "stopped")
+        self._sink.close(ends.tolist())
 
     def _fill(self, result: Result) -> None:
         """Writes the points of settings whose seeds did not all come in one piece."""

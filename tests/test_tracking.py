@@ -205,10 +205,15 @@ def test_points_up_to_the_last_that_is_there_are_not_written_again() -> None:
     sink = Kept(last=128)
     follow(RunTracker(sink, Grouping()), a_call(), resumed=0)
     assert sink.going_on and [points.env_step for points in sink.points] == [192]
-    follow(RunTracker(sink, Grouping()), a_call(), end="signal")
+
+
+@pytest.mark.parametrize("end", ["signal", "error"])
+def test_runs_that_had_not_come_to_their_end_are_marked_as_stopped(end: str) -> None:
+    sink = Kept()
+    follow(RunTracker(sink, Grouping()), a_call(), STEPS[:2], end=end)
     assert sink.ends == ["stopped"] * 6
-    follow(RunTracker(sink, Grouping()), a_call(), end="error")
-    assert sink.ends == ["stopped"] * 6
+    follow(RunTracker(sink, Grouping()), a_call(), end=end)
+    assert sink.ends == ["finished"] * 5 + ["failed"]
     RunTracker(Kept(), Grouping()).finish(None)  # one that never began, as another could not
 
 
