@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.version import REPOSITORY, __version__
 
 if TYPE_CHECKING:
-    from jaxrl import bandits, discount_properties, hazards, plotting, presets, presets_crowd, statistics, tracking
+    from jaxrl import (
+        bandits,
+        discount_properties,
+        distributed,
+        hazards,
+        plotting,
+        presets,
+        presets_crowd,
+        statistics,
+        tracking,
+    )
     from jaxrl.advantages import gae, lambda_returns, mixture_ugae, monte_carlo, ugae
     from jaxrl.algorithms.base import Algorithm
     from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
@@ -32,6 +42,7 @@ if TYPE_CHECKING:
     from jaxrl.exported import load_exported
     from jaxrl.halving import Halving
     from jaxrl.merging import merge
+    from jaxrl.planning import Plan, plan
     from jaxrl.population import PopulationResult, population_based_training
     from jaxrl.presets import preset
     from jaxrl.rendering import render
@@ -56,6 +67,7 @@ __all__ = [
     "LogUniform",
     "PPOConfig",
     "PPOHParams",
+    "Plan",
     "PopulationResult",
     "QuasiHyperbolic",
     "Result",
@@ -70,6 +82,7 @@ __all__ = [
     "bandits",
     "check",
     "discount_properties",
+    "distributed",
     "export_policy",
     "fit",
     "gae",
@@ -82,6 +95,7 @@ __all__ = [
     "merge",
     "mixture_ugae",
     "monte_carlo",
+    "plan",
     "plotting",
     "population_based_training",
     "ppo",
@@ -124,6 +138,7 @@ _NAMES_OF_MODULE = {
     "halving": ("Halving",),
     "merging": ("merge",),
     "population": ("PopulationResult", "population_based_training"),
+    "planning": ("Plan", "plan"),
     "presets": ("preset",),
     "rendering": ("render",),
     "report": ("write_report",),
@@ -137,7 +152,17 @@ _NAMES_OF_MODULE = {
 }
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
 _MODULES = frozenset(
-    {"bandits", "discount_properties", "hazards", "plotting", "presets", "presets_crowd", "statistics", "tracking"}
+    {
+        "bandits",
+        "discount_properties",
+        "distributed",
+        "hazards",
+        "plotting",
+        "presets",
+        "presets_crowd",
+        "statistics",
+        "tracking",
+    }
 )
 
 

@@ -25,6 +25,7 @@ from jaxrl.compilation_cache import VARIABLE, use_compilation_cache
 
 __all__ = ["main"]
 
+_DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 # What an argument may cause wherever it is used, and what jaxrl raises besides with a sentence of its own.
 _CAUSED = (ValueError, TypeError, LookupError, OSError, ImportError)
 _TOLD = (*_CAUSED, AssertionError, AttributeError)
@@ -36,8 +37,8 @@ class Plot:
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Directory that `jaxrl train --out` wrote."""
-    metric: str = "return"
-    """Which metric: return, return_sampled, discounted_return, length, a loss, ..."""
+    metric: str | None = None
+    """Which metric: return, return_sampled, discounted_return, length, a loss, ...; the regret of a bandit."""
     hue: str | None = None
     """Which swept name the colours tell apart; all of them where there is none."""
     out: Path | None = None
@@ -45,9 +46,12 @@ class Plot:
 
     def run_command(self) -> None:
         """Write the picture and say where."""
+        from jaxrl.results import main_metric
+
         result = jaxrl.load_result(self.run)
-        out = self.out or self.run / f"{self.metric}.png"
-        result.plot(self.metric, hue=self.hue, path=out)
+        metric = self.metric or main_metric(result.metrics)
+        out = self.out or self.run / f"{metric}.png"
+        result.plot(metric, hue=self.hue, path=out)
         print(f"Wrote {out}.")
 
 
@@ -142,9 +146,20 @@ _SIMPLE = {"plot": Plot, "evaluate": Evaluate, "render": Render, "envs": Envs, "
 
 
 def _train(args: Sequence[str]) -> int:
+    if "--deterministic" in args:  # before anything starts JAX's backend, which reads them once: gymnax does
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DETERMINISTIC}".strip()
+    from jaxrl.command_distributed import join
+
+    join(args)  # likewise
     from jaxrl.command_train import run_train
 
     return run_train(args)
+
+
+def _plan(args: Sequence[str]) -> int:
+    from jaxrl.command_plan import run_plan
+
+    return run_plan(args)
 
 
 def _bandit(args: Sequence[str]) -> int:
@@ -172,6 +187,12 @@ def _report(args: Sequence[str]) -> int:
     return 0
 
 
+def _sweep(args: Sequence[str]) -> int:
+    from jaxrl.command_sweep import run_sweep
+
+    return run_sweep(args)
+
+
 def _of_shards(kind: str) -> Callable[[Sequence[str]], int]:
     def run(args: Sequence[str]) -> int:
         from jaxrl import command_shards
@@ -192,10 +213,12 @@ def _simple(name: str) -> Callable[[Sequence[str]], int]:
 
 _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": _train,
+    "plan": _plan,
     "bandit": _bandit,
     "experiment": _experiment,
     "export": _export,
     "report": _report,
+    "sweep": _sweep,
     "resume": _of_shards("resume"),
     "merge": _of_shards("merge"),
 }
@@ -204,7 +227,9 @@ _COMMANDS |= {name: _simple(name) for name in _SIMPLE}
 _USAGE = """usage: jaxrl COMMAND ...
 
   train ALGORITHM ENVIRONMENT   Train many seeds, under one setting or a sweep, in one call.
+  plan ALGORITHM ENVIRONMENT    Say what that would take: blocks, parts, memory, time.
   bandit --policies NAME,...    Run bandit policies thousands of times: their regret, and a picture of it.
+  sweep ALGORITHM ENVIRONMENT   Search for hyper-parameters; train the best anew on seeds of their own.
   resume RUN                    Go on with a run that was stopped or killed, or make one longer.
   merge SHARD ... --out OUT     Assemble the shards of a run, and say what is missing.
   report RUN ... --out PAGE     Compare results on one page: curves, tables, differences, failures.

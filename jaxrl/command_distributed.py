@@ -86,4 +86,4 @@ def _as_options(sentence: str) -> str:
     """A sentence of `start`, with its arguments as options."""
     for name in ("num_processes", "process_id"):
         sentence = sentence.replace(name, f"--{name.replace('_', '-')}")
-    return sentence.replace("coordinator, --", "--coordinator, --")
+    return sentence.replace(" coordinator, --", " --coordinator, --")

@@ -3,22 +3,27 @@
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import tyro
 
 import envs
 import jaxrl
 from jaxrl import algorithms, presets
 from jaxrl.algorithms.base import Algorithm
+from jaxrl.command_distributed import distributed_options, is_asked_for
 from jaxrl.command_parsing import CommandError, parse
 from jaxrl.command_shards import shard_and_directory
 from jaxrl.command_tracking import trackers_of, tracking_options
 from jaxrl.command_values import WholeNumber, leaves, numbers_of, option, split, static_fields, values_class
 from jaxrl.driver import CHECKPOINT_MINUTES
 from jaxrl.presets import Preset
+from jaxrl.sweeps import Sweep
 
 DEFAULT_ENV_STEPS = 500_000
+
+__all__ = ["Asked", "asked", "run_train"]
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 
 
@@ -31,14 +36,66 @@ def run_train(args: Sequence[str]) -> int:
     Returns:
       The exit status: 0, or 128 and the number of the signal that ended training early.
     """
+    algo, sweep, seeds, options = asked(args, "train")
+    shard, out = shard_and_directory(options.shard, options.out)
+    result = jaxrl.train(
+        algo,
+        sweep,
+        seeds=seeds,
+        env_steps=options.env_steps,
+        evals=options.evals,
+        eval_episodes=options.eval_episodes,
+        block=options.block,
+        devices=options.devices or None,
+        memory=options.memory,
+        shard=shard,
+        shard_environments=is_asked_for(options),
+        trackers=trackers_of(options, out),
+        out=out,
+        force=options.force,
+        resume=options.resume,
+        checkpoint_minutes=options.checkpoint_minutes or None,
+        progress=not options.no_progress,
+        precision=options.precision,
+    )
+    attrs = result.metrics.attrs
+    status = 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
+    if jax.process_index() > 0:  # the first process tells
+        return status
+    print(result.table())
+    if out is not None and shard is None:
+        print(f"Wrote {out} (next: jaxrl plot {out})")
+    elif out is not None:
+        print(f"Wrote {out} (when all shards are there: jaxrl merge {options.out}-* --out {options.out})")
+    return status
+
+
+class Asked(NamedTuple):
+    """What the arguments of `jaxrl train` ask for."""
+
+    algo: Algorithm
+    sweep: Sweep | None
+    seeds: int | tuple[int, ...]
+    options: Any
+
+
+def asked(args: Sequence[str], command: str) -> Asked:
+    """What is to be trained.
+
+    Args:
+      args: algorithm, environment, options.
+      command: whose arguments they are.
+    """
     named = list(itertools.takewhile(lambda arg: not arg.startswith("-"), args[:2]))
     if len(named) < 2:
         if {"-h", "--help"} & set(args):
             print("The algorithm and the environment come first; with ppo and cartpole the options are these.\n")
-            _parse_options("ppo", "cartpole", ["--help"], "jaxrl train ALGORITHM ENVIRONMENT")
-        raise CommandError("train takes an algorithm and an environment first, such as: jaxrl train ppo cartpole")
+            _parse_options("ppo", "cartpole", ["--help"], f"jaxrl {command} ALGORITHM ENVIRONMENT")
+        raise CommandError(
+            f"{command} takes an algorithm and an environment first, such as: jaxrl {command} ppo cartpole"
+        )
     name, environment = named
-    options, defaults = _parse_options(name, environment, args[2:], f"jaxrl train {name} {environment}")
+    options, defaults = _parse_options(name, environment, args[2:], f"jaxrl {command} {name} {environment}")
 
     algo = algorithms.member(name, "builder")(defaults.algo.env, options.config)
     fixed, swept = split("hparams", options.hparams, defaults.hparams)
@@ -56,32 +113,8 @@ def run_train(args: Sequence[str]) -> int:
         print(
             f"Starting from the preset for {name} on {environment} (--no-preset starts from the defaults).", flush=True
         )
-    shard, out = shard_and_directory(options.shard, options.out)
     seeds = options.seeds[0] if len(options.seeds) == 1 else options.seeds
-    result = jaxrl.train(
-        algo,
-        jaxrl.grid(algo.hparams, paths) if paths else None,
-        seeds=seeds,
-        env_steps=options.env_steps,
-        evals=options.evals,
-        eval_episodes=options.eval_episodes,
-        block=options.block,
-        shard=shard,
-        trackers=trackers_of(options, out),
-        out=out,
-        force=options.force,
-        resume=options.resume,
-        checkpoint_minutes=options.checkpoint_minutes or None,
-        progress=not options.no_progress,
-        precision=options.precision,
-    )
-    print(result.table())
-    if out is not None and shard is None:
-        print(f"Wrote {out} (next: jaxrl plot {out})")
-    elif out is not None:
-        print(f"Wrote {out} (when all shards are there: jaxrl merge {options.out}-* --out {options.out})")
-    attrs = result.metrics.attrs
-    return 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
+    return Asked(algo, jaxrl.grid(algo.hparams, paths) if paths else None, seeds, options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +172,19 @@ def _options_class(defaults: _Defaults) -> type:
         option("evals", WholeNumber, 10, "Evaluations, evenly spaced, the last at the end."),
         option("eval_episodes", WholeNumber, 64, "Whole episodes of each evaluation, greedy and again sampled."),
         option("block", int | None, None, "Runs that one device works on together; chosen where there is none."),
+        option("devices", tuple[str, ...], (), "Devices to use, such as gpu:0 gpu:1; all where there are none."),
+        option(
+            "memory",
+            str | None,
+            None,
+            "Memory to keep to, such as 8GiB: of the process, or of each GPU; 80 % of what is free if none.",
+        ),
+        option(
+            "deterministic",
+            Flag,
+            False,
+            "On a GPU, add numbers up in the same order every time, which takes longer; a CPU always does.",
+        ),
         option("precision", str, "default", "Of float32 matrix products: default, high or highest."),
         option("out", str | None, None, "Directory to write the result to."),
         option("force", Flag, False, "Overwrite a result that is there already."),
@@ -156,6 +202,7 @@ def _options_class(defaults: _Defaults) -> type:
             "Which part of the runs to train: I/N, or auto in a SLURM array or on a TPU pod. Written to OUT-I, for "
             "`jaxrl merge`.",
         ),
+        *distributed_options(),
         *tracking_options(),
         option("no_progress", Flag, False, "Show no progress."),
         option("no_preset", Flag, False, "Start from defaults, not from the preset."),

@@ -15,6 +15,7 @@ from jaxrl.lost_processes import LostProcessError, connected, in_step, watch
 
 TIMEOUT = 60.0
 HEARTBEAT = 30.0
+_GRACE = 5.0  # seconds that JAX waits beyond its own timeout
 
 __all__ = ["LostProcessError", "broadcast", "broadcast_array", "exchange", "start"]
 
@@ -70,14 +71,14 @@ def start(
     )
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM, which ends a run after its chunk
-    left = max(timeout - (time.monotonic() - started), 1.0)
+    left = timeout - (time.monotonic() - started) - _GRACE
     try:
         jax.distributed.initialize(
             coordinator,
             num_processes,
             process_id,
             cluster_detection_method=None if coordinator is None else "deactivate",
-            initialization_timeout=max(int(left), 1),
+            initialization_timeout=max(round(left), 1),
             heartbeat_timeout_seconds=int(heartbeat),
             shutdown_timeout_seconds=int(heartbeat),
         )
@@ -89,8 +90,8 @@ def start(
         ) from None
     except ValueError as error:
         raise ValueError(
-            f"no cluster is found here ({str(error).rstrip('.')}): start takes coordinator, num_processes and "
-            f"process_id outside of SLURM, TPU pods and Open MPI"
+            f"no cluster is found here ({str(error).rstrip('.')}): outside of SLURM, TPU pods and Open MPI, name "
+            f"coordinator, num_processes and process_id"
         ) from None
     connected()
 

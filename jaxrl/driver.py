@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -340,6 +341,7 @@ def _attributes(layout: Layout) -> dict[str, Any]:
         "num_devices": len(set(layout.devices)),
         "num_threads": len(layout.devices),
         "device_kind": layout.devices[0].device_kind,
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
         **{f"version_{name}": version for name, version in versions().items()},
     }
 

@@ -57,11 +57,11 @@ def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None,
       num_runs: settings times seeds.
       block: the width; None takes the fewest blocks of at most `cpu_block` on a CPU, at most 1024
         elsewhere, evenly filled. Results are equal bit for bit at one width only.
-      devices: None takes every local device of JAX's default backend, and CPU devices over and
-        over until there is one for every core that the process may use.
+      devices: JAX's or their names, such as "gpu:0"; None takes every local device of JAX's default
+        backend, and CPU devices over and over until there is one for every core that the process may use.
       cpu_block: the widest block that None takes on a CPU.
     """
-    devices = default_devices() if devices is None else tuple(devices)
+    devices = default_devices() if devices is None else tuple(map(local_device, devices))
     if not devices:
         raise ValueError("devices must name at least one device, got none")
     if block is None:
@@ -73,6 +73,22 @@ def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None,
     total_blocks = -(-num_runs // block)
     devices = devices[:total_blocks]
     return Layout(num_runs, block, -(-total_blocks // len(devices)), devices)
+
+
+def local_device(device: Any) -> Any:
+    """A device by its name, such as "cpu:0" or "gpu:1", or the device itself.
+
+    Raises:
+      ValueError: there is none of that name here.
+    """
+    if isinstance(device, jax.Device):
+        return device
+    here: dict[str, Any] = {}
+    for platform in dict.fromkeys([jax.default_backend(), "cpu"]):
+        here |= {f"{platform}:{i}": found for i, found in enumerate(jax.local_devices(backend=platform))}
+    if device not in here:
+        raise ValueError(f"devices must be among {', '.join(here)}, got {device!r}")
+    return here[device]
 
 
 def default_devices() -> tuple[Any, ...]:

@@ -19,6 +19,7 @@ from jaxrl.loop import with_run_length
 from jaxrl.results import UNKNOWN, Result, ResultError
 from jaxrl.run_config import env_params, hparams
 from jaxrl.running import Placement, run_call
+from jaxrl.sharded_training import SHARDED
 from jaxrl.sweeps import Sweep
 from jaxrl.training import training_call
 
@@ -85,7 +86,8 @@ def resume(
         progress=progress,
         precision=identity["precision"],
     )
-    return run_call(call, options, Placement(identity["block"]))
+    sharded = SHARDED in identity
+    return run_call(call, options, Placement(None if sharded else identity["block"], shard_environments=sharded))
 
 
 def _algorithm(directory: Path, identity: dict[str, Any]) -> Algorithm:

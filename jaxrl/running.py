@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.driver import Options, drive
+from jaxrl.driver import Options
 from jaxrl.layout import CPU_BLOCK, plan_layout
 from jaxrl.parts import Call, split
 from jaxrl.results import Result
-
-PARTS = "parts"
+from jaxrl.running_parts import PARTS, begun_block, run_within
+from jaxrl.sharded_training import run_sharded
 
 __all__ = ["PARTS", "Placement", "run_call", "shard_of"]
 
@@ -25,14 +25,23 @@ class Placement:
     """Where the runs of a call go.
 
     Attributes:
-      block, devices, cpu_block: as `plan_layout` takes them.
+      block, devices, cpu_block: as `plan_layout` takes them; a call that goes on keeps its block.
       shard: `"i/n"` or `(i, n)`, the part of the runs that this process does; None for all.
+      memory: that the call may take, a share of what is free if None; see `run_within`.
+      shard_environments: whether all devices, of all processes, share the environments of one run.
     """
 
     block: int | None = None
     devices: Sequence[Any] | None = None
     shard: str | tuple[int, int] | None = None
     cpu_block: int = CPU_BLOCK
+    shard_environments: bool = False
+    memory: int | str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("block", "shard", "memory"):
+            if self.shard_environments and (value := getattr(self, name)) is not None:
+                raise ValueError(f"{name} has no effect with shard_environments, got {value!r}; leave it out")
 
 
 def run_call(call: Call, options: Options, placement: Placement) -> Result:
@@ -44,11 +53,14 @@ def run_call(call: Call, options: Options, placement: Placement) -> Result:
     Raises:
       ValueError: the placement makes no sense, before anything is compiled.
     """
-    layout = plan_layout(call.num_runs, placement.block, placement.devices, placement.cpu_block)
+    if placement.shard_environments:
+        return run_sharded(call, options, placement.devices)
+    block = begun_block(options) if placement.block is None else placement.block
+    layout = plan_layout(call.num_runs, block, placement.devices, placement.cpu_block)
     if placement.shard is not None:
         call = _sharded(call, *shard_of(placement.shard))
         layout = plan_layout(call.num_runs, layout.block, placement.devices)
-    return drive(call, layout, options)
+    return run_within(call, layout, options, placement.memory)
 
 
 def shard_of(shard: str | tuple[int, int]) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from jaxrl.checkpointing import difference
 from jaxrl.distributed import LostProcessError, broadcast, exchange
 from jaxrl.driver import Options, drive, identity_of
 from jaxrl.env_shards import EnvShards
-from jaxrl.layout import Layout
+from jaxrl.layout import Layout, local_device
 from jaxrl.lost_processes import abandon
 from jaxrl.parts import Call
 from jaxrl.progress import StopRequest, stop_on_signals
@@ -49,7 +49,7 @@ def run_sharded(call: Call, options: Options, devices: Sequence[Any] | None = No
     Args:
       call: of one run.
       options: how; the same in every process.
-      devices: all of them, of every process, if None.
+      devices: all of them, of every process, if None; for one process alone, JAX's or their names.
 
     Returns:
       The result, in every process.
@@ -59,7 +59,9 @@ def run_sharded(call: Call, options: Options, devices: Sequence[Any] | None = No
         divide among the devices; before anything is compiled.
       LostProcessError: another process is gone.
     """
-    devices = tuple(jax.devices() if devices is None else devices)
+    if devices is not None and jax.process_count() > 1:
+        raise ValueError("devices are all of every process where several share the environments; leave it out")
+    devices = tuple(jax.devices() if devices is None else map(local_device, devices))
     if call.num_runs > 1:
         raise ValueError(f"shard_environments takes one setting and one seed at a time, got {call.num_runs} runs")
     if call.algo.sharded is None:

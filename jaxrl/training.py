@@ -53,7 +53,7 @@ def make_train(
       `(key, hparams=algo.hparams, env_params=env.default_params) -> TrainOutput`, all of it
       traced. `train` with the same seed takes the same keys.
     """
-    points = _points(algo, env_steps, evals, eval_episodes)
+    points = points_of(algo, env_steps, evals, eval_episodes)
     loop = make_loop(algo, eval_episodes)
     per_iteration = algo.env_steps_per_iteration
 
@@ -85,7 +85,9 @@ def train(
     env_params: Any = None,
     block: int | None = None,
     devices: Sequence[Any] | None = None,
+    memory: int | str | None = None,
     shard: str | tuple[int, int] | None = None,
+    shard_environments: bool = False,
     on_chunk: Callable[[int, Mapping[str, np.ndarray]], None] | None = None,
     trackers: Sequence[Tracker] = (),
     out: str | Path | None = None,
@@ -110,10 +112,17 @@ def train(
       env_params: the environment's parameters, its defaults if None.
       block: runs of one vmap; see `plan_layout`. At one width results are equal bit for bit
         whatever the number of runs, their order, the devices and the chunks.
-      devices: all local ones if None.
+      devices: all local ones if None; or some, as JAX's devices or by name, such as `"gpu:0"`.
+      memory: that the call may take, such as `"8GiB"` or a number of bytes: the whole process, or each
+        device where these have memory of their own; 80 % of what is free if None. Runs that do not fit
+        at the same time train in parts one after another, and where not even one block fits, blocks
+        become narrower; see `jaxrl.plan`.
       shard: `"i/n"` or `(i, n)`, the part of the runs to train here, for `merge` to assemble.
+      shard_environments: whether all devices, those of the other processes that `jaxrl.distributed.start`
+        joined among them, share the environments of one run: `num_envs` evenly, minibatches drawn on
+        each, gradients, moments and running statistics averaged over all. For one setting and seed.
       on_chunk: called as `on_chunk(env_step, metrics)` after each evaluation, with arrays
-        `[num_settings, num_seeds]`.
+        `[num_settings, num_seeds]`; NaN for runs that are not in the part that trains.
       trackers: likewise, and told of the beginning and the end; see `jaxrl.tracking`.
       out: a directory to save the result in.
       force: whether `out` may exist and be overwritten.
@@ -129,7 +138,7 @@ def train(
       FileExistsError: `out` holds a result, or another call is training into it, likewise.
       ResultError: `resume`, where `out` holds the checkpoint of another configuration.
     """
-    points = _points(algo, env_steps, evals, eval_episodes)
+    points = points_of(algo, env_steps, evals, eval_episodes)
     check_choice("precision", precision, PRECISIONS)
     options = Options(
         on_chunk=on_chunk,
@@ -150,7 +159,9 @@ def train(
         env_params=env_params,
         run_length=_length_at_first(options),
     )
-    return run_call(call, options, Placement(block, devices, shard))
+    return run_call(
+        call, options, Placement(block, devices, shard, shard_environments=shard_environments, memory=memory)
+    )
 
 
 def training_call(
@@ -213,7 +224,8 @@ def _mean_return(returns: np.ndarray) -> str:
     return f"return {finite.mean():.1f}" if finite.size else "no finite return"
 
 
-def _points(algo: Algorithm, env_steps: int, evals: int, eval_episodes: int) -> np.ndarray:
+def points_of(algo: Algorithm, env_steps: int, evals: int, eval_episodes: int) -> np.ndarray:
+    """Iterations after which `train` evaluates; the arguments are its, and are checked."""
     if isinstance(env_steps, float) and env_steps.is_integer():
         env_steps = int(env_steps)
     for name, value in (("env_steps", env_steps), ("evals", evals), ("eval_episodes", eval_episodes)):

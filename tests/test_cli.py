@@ -411,3 +411,14 @@ def test_static_fields_and_parts_of_parameters_are_options(tmp_path: Path, capsy
     assert loaded.algo is not None and loaded.algo.env == envs.make("crowd/circle", num_agents=3)
     assert loaded.metrics.sizes["env.weights.goal"] == 2
     assert "env.weights.goal" in capsys.readouterr().out
+
+
+def test_deterministic_is_set_before_the_backend_starts() -> None:
+    """XLA ends the process where it reads a flag that it does not know: so the flag was read."""
+    code = (
+        "from jaxrl import cli; cli._DETERMINISTIC = '--xla_no_such_flag=1';"
+        "cli.main(['train', 'ppo', 'cartpole', '--deterministic'])"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert process.returncode != 0 and "--xla_no_such_flag=1" in process.stderr
+    assert cli._DETERMINISTIC == "--xla_gpu_deterministic_ops=true"

@@ -11,13 +11,27 @@ from pathlib import Path
 import pytest
 
 import jaxrl
-from jaxrl import cli, command_bandit, command_experiment, command_parsing, command_train, command_values, presets
+from jaxrl import (
+    cli,
+    command_bandit,
+    command_experiment,
+    command_parsing,
+    command_sweep,
+    command_train,
+    command_values,
+    presets,
+    search_space,
+)
+from jaxrl.command_export import Export
+from jaxrl.command_report import Report
+from jaxrl.command_shards import Merge, Resume
 from jaxrl.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
 SHELL = re.findall(r"^```bash\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+OTHERS = {"export": Export, "merge": Merge, "report": Report, "resume": Resume}
 COMMANDS = [
     line.partition(" #")[0].strip()
     for line in [*"".join(SHELL).splitlines(), *re.findall(r"`(jaxrl \w+ [^`<]*)`", README)]
@@ -51,7 +65,7 @@ def test_the_two_commands_are_on_lines_of_their_own():
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("jaxrl ")])
 def test_commands_parse(command: str):
     name, *args = shlex.split(command)[1:]
-    if name == "train":
+    if name in ("train", "plan"):  # which take the same options
         algorithm, environment, *options = args
         environment = environment.replace("mymodule:MyEnv", "cartpole")
         parsed, defaults = command_train._parse_options(algorithm, environment, options, "jaxrl train")
@@ -61,8 +75,12 @@ def test_commands_parse(command: str):
     elif name == "experiment":
         if args:
             command_experiment.parse_options(EXPERIMENTS[args[0]], args[1:])
+    elif name == "sweep":
+        algorithm, environment, *options = args
+        parsed, base, _ = command_sweep._parse_options(algorithm, environment, options, "jaxrl sweep")
+        search_space.parse_space(parsed.space, base)
     else:
-        command_parsing.parse(cli._SIMPLE[name], args, f"jaxrl {name}")
+        command_parsing.parse((cli._SIMPLE | OTHERS)[name], args, f"jaxrl {name}")
 
 
 def test_every_path_exists():

@@ -82,6 +82,7 @@ def run_bandit(
     env_params: Any = None,
     block: int | None = None,
     devices: Sequence[Any] | None = None,
+    memory: int | str | None = None,
     shard: str | tuple[int, int] | None = None,
     on_chunk: Callable[[int, Mapping[str, np.ndarray]], None] | None = None,
     trackers: Sequence[Tracker] = (),
@@ -106,7 +107,7 @@ def run_bandit(
         which numbers of pulls. Memory grows with runs and checkpoints, not with steps.
       env_params: the bandit's parameters, its defaults if None.
       block: runs of one vmap; None takes up to 1024, on a CPU fewer of more than 16 arms.
-      devices, shard, on_chunk, trackers, out, force, resume, checkpoint_minutes, progress, precision: as in
+      devices, memory, shard, on_chunk, trackers, out, force, resume, checkpoint_minutes, progress, precision: as in
         `jaxrl.train`; a finished run goes on to more steps only where its policy knows no horizon.
 
     Returns:
@@ -137,7 +138,7 @@ def run_bandit(
         precision=precision,
     )
     widest = max(min(CPU_BLOCK, ARMS_OF_BLOCK // env.num_arms), 16)
-    return run_call(call, options, Placement(block, devices, shard, cpu_block=widest))
+    return run_call(call, options, Placement(block, devices, shard, cpu_block=widest, memory=memory))
 
 
 def bandit_call(

@@ -1,0 +1,269 @@
+"""What the driver costs: chunks, checkpoints, and the compilation that a persistent cache saves.
+
+    python bench/driver.py [--seeds 64] [--env-steps 200000] [--repeats 5] [--only chunks checkpoints cache]
+
+Chunks: `jaxrl.train` beside one compiled call, which is `make_train` from the first key to the last
+evaluation in one program for each thread, in the same blocks on the same threads; and beside the
+driver's own programs, each advance as long as it is from one evaluation to the next. All three are
+compiled first and run by turns. A ratio is of medians, with the least and the most of the ratios within
+the turns; that of processor time is the one to look at where others use the machine, too. A chunk of the
+driver is as many iterations as take a second: where others use the machine, it is fewer, and costs more.
+
+Checkpoints: what `train` does at each of them, after ten evaluations, as a share of the minute
+between two. The first one also loads the library that writes them, and is told apart.
+
+Cache: a fresh process from its start to the end of the first iteration of 64 runs, without a persistent
+cache, with an empty one, and with the one that was filled so; by turns, and whether results are equal
+bit for bit.
+"""
+
+import argparse
+import functools
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[0] = str(ROOT)  # as a script this file lies first on the path, where envs.py hides the package `envs`
+
+PARTS = ("chunks", "checkpoints", "cache")
+EVALS, EVAL_EPISODES = 10, 8  # few episodes: evaluations are the same in every way, and would hide what chunks cost
+
+
+def measured(function: Callable[[], Any]) -> tuple[Any, float, float]:
+    """What a function gives, its wall time and its processor time in all threads, in seconds."""
+    wall, processor = time.perf_counter(), time.process_time()
+    value = function()
+    return value, time.perf_counter() - wall, time.process_time() - processor
+
+
+def chunks(num_seeds: int, env_steps: int, repeats: int) -> None:
+    """The table of the chunked driver."""
+    ways = {
+        "one compiled call": one_compiled_call(num_seeds, env_steps),
+        "the same programs in 10 chunks": unchunked(num_seeds, env_steps),
+        "jaxrl.train": chunked(num_seeds, env_steps),
+    }
+    for way in ways.values():
+        way()  # compiles what is left to compile
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
+    for turn in range(repeats):
+        names = list(ways)
+        for name in names[turn % 3 :] + names[: turn % 3]:
+            found[name].append(measured(ways[name]))
+    print(f"\n{num_seeds} seeds of PPO on CartPole, {env_steps:,} env steps each, {EVALS} evaluations\n")
+    print("| way | wall s | processor s | return | jaxrl.train takes, wall | processor |")
+    print("|---|---|---|---|---|---|")
+    for name, runs in found.items():
+        cells = [name, *(f"{statistics.median(run[i] for run in runs):.2f}" for i in (1, 2)), f"{runs[-1][0]:.1f}"]
+        cells += [ratio([run[i] for run in found["jaxrl.train"]], [run[i] for run in runs]) for i in (1, 2)]
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def ratio(mine: list[float], theirs: list[float]) -> str:
+    """The ratio of medians, and the least and the most of the ratios turn by turn."""
+    turns = sorted(one / other for one, other in zip(mine, theirs, strict=True))
+    return f"{statistics.median(mine) / statistics.median(theirs):.3f} ({turns[0]:.3f} to {turns[-1]:.3f})"
+
+
+def chunked(num_seeds: int, env_steps: int) -> Callable[[], float]:
+    """`jaxrl.train` as anyone calls it; gives the final return."""
+    import jaxrl
+
+    algo = jaxrl.preset("ppo", "cartpole").algo
+
+    def run() -> float:
+        result = jaxrl.train(
+            algo, seeds=num_seeds, env_steps=env_steps, evals=EVALS, eval_episodes=EVAL_EPISODES, progress=False
+        )
+        return float(result.metrics["return"][:, -1].mean())
+
+    return run
+
+
+def call_of(num_seeds: int, env_steps: int) -> Any:
+    """What `train` is to do."""
+    import jaxrl
+    from jaxrl.loop import evaluation_points
+    from jaxrl.training import training_call
+
+    algo = jaxrl.preset("ppo", "cartpole").algo
+    points = evaluation_points(env_steps, EVALS, algo.env_steps_per_iteration)
+    return training_call(algo, None, seeds=list(range(num_seeds)), points=points, eval_episodes=EVAL_EPISODES)
+
+
+def unchunked(num_seeds: int, env_steps: int) -> Callable[[], float]:
+    """The driver's programs, and nothing of the driver."""
+    from jaxrl.layout import plan_layout
+    from jaxrl.runs import Runs
+
+    call = call_of(num_seeds, env_steps)
+    layout = plan_layout(num_seeds, None, None)
+
+    def run() -> float:
+        runs, metrics = Runs(call.work, call.arguments(), layout), {}
+        for point in call.work.points.tolist():
+            runs.advance(point - runs.iteration)
+            metrics, _ = runs.evaluate()
+        return float(metrics["return"].mean())
+
+    return run
+
+
+def one_compiled_call(num_seeds: int, env_steps: int) -> Callable[[], float]:
+    """`make_train` in the blocks and threads of `train`, one program from beginning to end."""
+    import jax
+    import numpy as np
+
+    import jaxrl
+    from jaxrl.layout import compile_programs, over_runs, plan_layout, run_on_devices
+
+    algo = jaxrl.preset("ppo", "cartpole").algo
+    whole = jaxrl.make_train(algo, env_steps=env_steps, evals=EVALS, eval_episodes=EVAL_EPISODES)
+    layout = plan_layout(num_seeds, None, None)
+    num_blocks = [np.int32(layout.num_blocks)] * len(layout.devices)
+
+    def one(seed: Any) -> Any:
+        output = whole(jax.random.key(seed))
+        return output.metrics, output.policy
+
+    program = jax.jit(over_runs(one, layout.block))
+    seeds = np.arange(num_seeds, dtype=np.int32)
+    (executables,) = compile_programs(
+        [lambda device: program.lower(jax.device_put(layout.spread(seeds)[0], device), num_blocks[0])], layout.devices
+    )
+
+    def run() -> float:
+        metrics, _ = layout.gather(run_on_devices(executables, layout.spread(seeds), num_blocks))
+        return float(metrics["return"][:, -1].mean())
+
+    return run
+
+
+def checkpoints(nums_runs: list[int], repeats: int) -> None:
+    """The table of checkpoints."""
+    import numpy as np
+
+    from jaxrl.checkpointing import Checkpoints
+    from jaxrl.layout import plan_layout
+    from jaxrl.runs import Runs
+
+    print(f"\nOne checkpoint after {EVALS} evaluations, written to {tempfile.gettempdir()}\n")
+    print("| runs | MB on disk | the first, s | then, wall s (least to most) | of a minute | processor s | return |")
+    print("|---|---|---|---|---|---|---|")
+    for num_runs in nums_runs:
+        call = call_of(num_runs, 512 * EVALS)
+        runs = Runs(call.work, call.arguments(), plan_layout(num_runs, None, None))
+        runs.advance(1)
+        metrics, _ = runs.evaluate()
+        stacked = {name: np.stack([values] * EVALS, axis=1) for name, values in metrics.items()}
+        with tempfile.TemporaryDirectory() as folder:
+            keeper = Checkpoints(Path(folder))
+
+            save = functools.partial(write_checkpoint, keeper, runs, stacked)
+            first = measured(save)[1]
+            later = [measured(save)[1:] for _ in range(repeats)]
+            size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()) / 1e6
+            keeper.close()
+        walls = sorted(wall for wall, _ in later)
+        median = statistics.median(walls)
+        cells = [f"{num_runs:,}", f"{size:.1f}", f"{first:.2f}", f"{median:.2f} ({walls[0]:.2f} to {walls[-1]:.2f})"]
+        cells += [f"{median / 60:.1%}", f"{statistics.median(processor for _, processor in later):.2f}"]
+        cells += [f"{float(metrics['return'].mean()):.1f}"]
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def write_checkpoint(keeper: Any, runs: Any, metrics: dict[str, Any]) -> None:
+    """What `train` does at a checkpoint: the states come to the host, and everything is written."""
+    from jaxrl.checkpointing import Checkpoint
+
+    keeper.save(Checkpoint(runs.iteration, runs.states(), list(range(1, EVALS + 1)), metrics))
+
+
+def first_step() -> None:
+    """In a process of its own: one iteration of 64 runs, and a JSON line of what it gave."""
+    import jax
+
+    import jaxrl
+
+    algo = jaxrl.preset("ppo", "cartpole").algo
+    imported = time.process_time()
+    result = jaxrl.train(algo, seeds=64, env_steps=2048, evals=1, eval_episodes=EVAL_EPISODES, progress=False)
+    numbers = hashlib.sha256()
+    for leaf in (*jax.tree.leaves(result.policies), *(result.values(str(name)) for name in result.metrics.data_vars)):
+        numbers.update(leaf.tobytes())
+    figures = {name: result.metrics.attrs[name] for name in ("compile_seconds", "run_seconds")}
+    figures |= {"processor_seconds": time.process_time(), "import_seconds": imported}
+    print(json.dumps({**figures, "sha256": numbers.hexdigest(), "return": float(result.metrics["return"].mean())}))
+
+
+def cache(repeats: int) -> None:
+    """The table of the persistent compilation cache."""
+    command = [sys.executable, __file__, "--worker"]
+    found: dict[str, list[dict[str, Any]]] = {"none": [], "empty": [], "filled": []}
+    complaints, size = set(), 0.0
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, runs in found.items():
+                environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": "" if name == "none" else folder}
+                start = functools.partial(subprocess.run, command, env=environment, capture_output=True, text=True)
+                done, wall, _ = measured(start)
+                if done.returncode:
+                    sys.exit(done.stderr)
+                runs.append(json.loads(done.stdout.splitlines()[-1]) | {"seconds": wall})
+                complaints |= {line for line in done.stderr.splitlines() if "machine" in line.lower()}
+            size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()) / 1e6
+    print(
+        f"\nA fresh process until the first iteration of 64 runs is done and evaluated; the cache takes {size:.1f} MB\n"
+    )
+    print(
+        "| cache | seconds (least to most) | of these compiling | processor s | of the time without | return | sha256 |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for name, runs in found.items():
+        seconds = sorted(run["seconds"] for run in runs)
+        cells = [name, f"{statistics.median(seconds):.1f} ({seconds[0]:.1f} to {seconds[-1]:.1f})"]
+        cells += [
+            f"{statistics.median(run[of] for run in runs):.1f}" for of in ("compile_seconds", "processor_seconds")
+        ]
+        cells += [ratio([run["seconds"] for run in runs], [run["seconds"] for run in found["none"]])]
+        cells += [f"{runs[-1]['return']:.1f}", ", ".join(sorted({run["sha256"][:8] for run in runs}))]
+        print("| " + " | ".join(cells) + " |", flush=True)
+    print(f"\nOf the machine XLA says: {'; '.join(sorted(complaints))[:600] or 'nothing'}.")
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=64)
+    parser.add_argument("--env-steps", type=int, default=200_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--runs", type=int, nargs="+", default=[64, 1000], help="of which checkpoints are written")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        first_step()
+        return
+
+    from bench.machine import print_header
+
+    print_header()
+    if "chunks" in arguments.only:
+        chunks(arguments.seeds, arguments.env_steps, arguments.repeats)
+    if "checkpoints" in arguments.only:
+        checkpoints(arguments.runs, arguments.repeats)
+    if "cache" in arguments.only:
+        cache(arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""What a call will take: its plan, without carrying it out."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl.algorithms.base import Algorithm, check_choice
+from jaxrl.driver import PRECISIONS
+from jaxrl.fitting import Plan, Planner, programs_of
+from jaxrl.layout import Layout, plan_layout, run_on_devices
+from jaxrl.memory import compiling_within, give_back, resident
+from jaxrl.parts import Call
+from jaxrl.programs import Programs
+from jaxrl.run_settings import seed_list
+from jaxrl.training import points_of, training_call
+
+MEASURED_SECONDS = 2.0
+
+__all__ = ["Plan", "compile_groups", "plan", "planned_call"]
+
+
+def plan(
+    algo: Algorithm | Sequence[Algorithm],
+    hparams: Any = None,
+    *,
+    seeds: int | Sequence[int] = 1,
+    env_steps: int,
+    evals: int = 10,
+    eval_episodes: int = 64,
+    env_params: Any = None,
+    block: int | None = None,
+    devices: Sequence[Any] | None = None,
+    memory: int | str | None = None,
+    checkpoints: bool = False,
+    precision: str = "default",
+    measure: bool = True,
+) -> Plan:
+    """What `train` would do with the same arguments, and what that would take; nothing is trained.
+
+    Args:
+      algo: what to train; of several, those that differ in what is static are compiled one by one.
+      hparams, seeds, env_steps, evals, eval_episodes, env_params, block, devices, precision: as in `train`.
+      memory: `"8GiB"`, or bytes: of the whole process, or of each device where these have memory of
+        their own. 80 % of what is free if None.
+      checkpoints: whether the states are to be written now and then, as `train` does with `out`.
+      measure: whether to run a few iterations of one block, for the expected time.
+
+    Raises:
+      ValueError, TypeError: bad arguments; or not even a block of one run fits.
+    """
+    check_choice("precision", precision, PRECISIONS)
+    algos = [algo] if isinstance(algo, Algorithm) else list(algo)
+    groups = compile_groups(algos)
+    if not groups:
+        raise ValueError("algo must be an algorithm, or several, got none")
+    plans = []
+    for group in groups:
+        chosen = algos[group[0]]
+        call = training_call(
+            chosen,
+            hparams,
+            seeds=seed_list(seeds),
+            points=points_of(chosen, env_steps, evals, eval_episodes),
+            eval_episodes=eval_episodes,
+            env_params=env_params,
+        )
+        layout = plan_layout(call.num_runs, block, devices)
+        planned = planned_call(Planner.of(call, layout, memory, checkpoints), precision, measure)
+        seconds = None if planned.seconds is None else planned.seconds * len(group)
+        plans.append(dataclasses.replace(planned, seconds=seconds, num_settings=planned.num_settings * len(group)))
+    largest = max(plans, key=lambda planned: planned.memory)
+    every = [planned.seconds for planned in plans if planned.seconds is not None]
+    return dataclasses.replace(
+        largest,
+        compilations=len(plans),
+        num_settings=sum(planned.num_settings for planned in plans),
+        num_parts=sum(planned.num_parts * len(group) for planned, group in zip(plans, groups, strict=True)),
+        seconds=sum(every) if measure else None,
+    )
+
+
+def compile_groups(algos: Sequence[Algorithm]) -> list[list[int]]:
+    """Positions of algorithms that share compiled programs: those of equal environment and configuration.
+
+    What differs in traced values only, such as a learning rate, is one group; the number of groups
+    is the number of compilations. Different structures, such as discounts of two families, are
+    different programs.
+    """
+    groups: dict[Any, list[int]] = {}
+    for i, algo in enumerate(algos):
+        structure = jax.tree.structure(algo.hparams)
+        signature = (algo.env, algo.init, algo.step, algo.policy, algo.act, structure)
+        groups.setdefault(signature, []).append(i)
+    return list(groups.values())
+
+
+def planned_call(planner: Planner, precision: str, measure: bool) -> Plan:
+    """The plan of a call, its programs compiled."""
+    planned: Plan | None = None
+    layout = planner.layout
+    with compiling_within(planner.limit if planner.on_host else None):
+        while True:
+            programs, sizes = programs_of(planner.call, layout, precision)
+            give_back()
+            process = resident()
+            block, num_parts = (layout.block, 1) if planned is None else (planned.block, planned.num_parts)
+            compiled = planner.at(sizes, block, num_parts, process)
+            if compiled.fits:
+                break
+            planned = planner.fitted(sizes, process, compiled)
+            layout = planned.layout(planner.runs_of_part(planned.num_parts), planner.layout.devices)
+    if not measure:
+        return compiled
+    seconds = _seconds_of_block(planner.call, layout, programs)
+    return dataclasses.replace(compiled, seconds=seconds * compiled.num_blocks * compiled.num_parts)
+
+
+def _seconds_of_block(call: Call, layout: Layout, programs: Programs) -> float:
+    """What one block on every device takes, from the first iteration to the last evaluation."""
+    some = layout._replace(num_runs=min(layout.num_runs, call.num_runs))
+    first = jax.tree.map(lambda leaf: leaf[: some.num_runs], call.arguments())
+    arguments = some.spread(first)
+    count = len(layout.devices)
+
+    def timed(name: str, runs: Any, *trips: Any) -> tuple[Any, float]:
+        started = time.perf_counter()
+        shared = [[value] * count for value in (*trips, np.int32(0), np.int32(1))]
+        runs = run_on_devices(programs.executables[name], runs, arguments, *shared)
+        return runs, time.perf_counter() - started
+
+    runs = programs.init(arguments)
+    runs, _ = timed("advance", runs, np.int32(1))
+    runs, once = timed("advance", runs, np.int32(1))
+    trips = max(min(int(MEASURED_SECONDS / once), 1000), 1)
+    runs, advancing = timed("advance", runs, np.int32(trips))
+    blank = run_on_devices(programs.executables["blank"])
+    given = [(run, *empty) for run, empty in zip(runs, blank, strict=True)]
+    _, evaluating = timed("evaluate", given)
+    points = call.work.points
+    return float(points[-1]) * advancing / trips + len(points) * evaluating

@@ -1,0 +1,310 @@
+"""Search for hyper-parameters: populations of trials, each one call, in a study that many processes may share."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl.algorithms.base import Algorithm, check_choice, check_count
+from jaxrl.driver import PRECISIONS, Options, drive
+from jaxrl.halving import Halving
+from jaxrl.layout import Layout
+from jaxrl.loop import evaluation_points
+from jaxrl.parts import Call
+from jaxrl.programs import room_for
+from jaxrl.progress import Progress, StopRequest, stop_on_signals
+from jaxrl.results import Result, ResultError
+from jaxrl.run_config import plain
+from jaxrl.search_result import INCUMBENT, SEARCH, SearchResult, claim, write_json, write_trials
+from jaxrl.search_space import Builder, Space, default_space
+from jaxrl.search_study import Told, TrialStudy, import_optuna, opened
+from jaxrl.search_trials import AGGREGATES, Tuning, do_trials, wave_layout
+from jaxrl.sweep_distributions import Choice, LogUniform, Uniform
+from jaxrl.sweeps import grid
+from jaxrl.training import training_call
+
+SEARCHES = ("tpe", "random", "grid", "cmaes")
+FIRST_TEST_SEED = 1_000_000  # tuning seeds are below, test seeds from here on
+TEST_EVALS = 10
+DEFAULT_TRIALS = 64
+
+__all__ = ["FIRST_TEST_SEED", "SEARCHES", "search"]
+
+
+def search(
+    algo: Algorithm,
+    space: Mapping[str, Uniform | LogUniform | Choice] | None = None,
+    *,
+    trials: int | None = None,
+    env_steps: int,
+    search: str = "tpe",
+    seeds: int = 3,
+    test_seeds: int = 16,
+    population: int = 64,
+    halving: Halving | None = None,
+    aggregate: str = "mean",
+    eval_episodes: int = 64,
+    env_params: Any = None,
+    seed: int = 0,
+    storage: str | None = None,
+    study: str | None = None,
+    builder: Builder | None = None,
+    block: int | None = None,
+    devices: Sequence[Any] | None = None,
+    out: str | Path | None = None,
+    progress: bool = True,
+    precision: str = "default",
+) -> SearchResult:
+    """Searches a space for the setting with the best final return, and trains what it found anew on other seeds.
+
+    A population of trials is one call: it is grouped by static configuration, each group one
+    program, compiled once. What is told to the study stays there, whatever ends the search; the same
+    call goes on with it, here or in other processes at the same time, until the study has its trials.
+
+    Tuning seeds are 0, 1, ...; test seeds begin at 1,000,000. The best of many trials is too good on
+    the seeds that it was chosen by, so the incumbent and `algo.hparams` are trained anew on the
+    latter. Source: Eimer, Lindauer and Raileanu (2023), "Hyperparameters in reinforcement learning
+    and how to tune them".
+
+    Args:
+      algo: what to tune; its hyper-parameters and configuration hold where the space says nothing.
+      space: `{path: Uniform | LogUniform | Choice}`, of hyper-parameters ("lr", "discount.gamma"), the
+        environment ("env.gravity") and, by Choice, of the configuration ("config.num_steps"); a
+        default one for PPO if None.
+      trials: of the study in all; None takes every point of a grid, and 64 otherwise.
+      env_steps: of each run.
+      search: "tpe", "random", "grid" or "cmaes".
+      seeds: how many tuning seeds a trial has.
+      test_seeds: how many the incumbent is trained anew on; 0 for none.
+      population: trials that are asked for and trained together.
+      halving: stops the worse part of each population early; None trains every trial to its end.
+      aggregate: of the tuning seeds' greedy returns at the end: their "mean" or interquartile mean ("iqm").
+      eval_episodes: whole episodes of each evaluation, greedy and again sampled.
+      env_params: the environment's parameters, its defaults if None.
+      seed: of what the search draws.
+      storage: of the study, a URL such as `sqlite:///study.db`; None keeps it in `out`, or in memory.
+      study: its name in the storage; None names it after the algorithm and the environment.
+      builder: `(config) -> Algorithm`, to search the configuration of an algorithm that is not jaxrl's own.
+      block, devices: as in `train`; one width for all trials.
+      out: a directory for the trials' table, the incumbent, and what it and the default setting did on the
+        test seeds, each of which `load_result` reads.
+      progress: whether to show any.
+      precision: of matrix products.
+
+    Raises:
+      ValueError, TypeError: bad arguments, before anything is compiled.
+      ImportError: the extra `search` is not installed.
+      ResultError: the storage or `out` cannot be used, or hold another search.
+    """
+    import_optuna()
+    from jaxrl.search_samplers import sampler_of
+
+    check_choice("search", search, SEARCHES)
+    check_choice("aggregate", aggregate, tuple(AGGREGATES))
+    check_choice("precision", precision, PRECISIONS)
+    counts = {"env_steps": env_steps, "seeds": seeds, "population": population, "eval_episodes": eval_episodes}
+    counts |= {} if trials is None else {"trials": trials}
+    for name, value in counts.items():
+        check_count(name, value)
+    if seeds > FIRST_TEST_SEED:
+        raise ValueError(f"seeds must be at most {FIRST_TEST_SEED}, where the test seeds begin, got {seeds}")
+    if test_seeds != 0:
+        check_count("test_seeds", test_seeds)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
+    if halving is not None and not isinstance(halving, Halving):
+        raise TypeError(f"halving takes a Halving, such as jaxrl.Halving(eta=3), got {halving!r}")
+    checked = Space(algo, default_space(algo) if space is None else space, env_params, builder)
+    sampler, most = sampler_of(search, checked, seed, population)
+    wanted = trials if trials is not None else DEFAULT_TRIALS if math.isinf(most) else most
+    num_trials = int(min(most, wanted))
+    tuning_seeds = list(range(seeds))
+    per_group = -(-min(population, num_trials) * seeds // len(checked.groups))
+    tuning = Tuning(
+        checked,
+        env_steps,
+        tuning_seeds,
+        eval_episodes,
+        aggregate,
+        halving,
+        wave_layout(per_group, block, devices),
+        precision,
+    )
+    identity = _identity(tuning, algo, env_params)
+    name = f"{algo.name}-{algo.env.name}" if study is None else study
+    directory = None if out is None else claim(out, identity, name)
+    if storage is None and directory is not None:
+        storage = f"sqlite:///{directory / 'study.db'}"
+    chosen_test_seeds = list(range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds))
+
+    with room_for(len(checked.groups) + 4):
+        with opened(storage, name, identity) as opened_study, stop_on_signals() as stop:
+            shared = TrialStudy(opened_study, checked, sampler, num_trials)
+            found = _run_trials(shared, tuning, population, directory, progress, stop)
+            told = sorted(shared.told(), key=lambda trial: trial.number)
+            result = SearchResult(
+                identity=identity,
+                study=name,
+                trials=told,
+                num_trials=num_trials,
+                num_running=shared.num_running(),
+                seconds=found.seconds,
+                static_groups=len(found.groups),
+                compilations=found.compilations,
+                test_seeds=chosen_test_seeds,
+                stopped_by_signal=stop.signal or 0,
+            )
+        _save(result, checked, directory)
+        over = not stop and not result.num_running and len(told) >= num_trials
+        if over and test_seeds and result.incumbent is not None:
+            started = time.perf_counter()
+            _train_on_test_seeds(result, tuning, directory, progress)
+            result.test_seconds = time.perf_counter() - started
+            _save(result, checked, directory)
+    return result
+
+
+class _Found:
+    """What the populations of one call come to."""
+
+    def __init__(self) -> None:
+        self.groups: set[tuple[Any, ...]] = set()
+        self.compilations = 0
+        self.seconds = 0.0
+
+
+def _run_trials(
+    shared: TrialStudy, tuning: Tuning, population: int, directory: Path | None, progress: bool, stop: StopRequest
+) -> _Found:
+    """Does populations of trials until there are no more, or a signal has come."""
+    found, best = _Found(), -math.inf
+    share = 1.0 if tuning.halving is None else tuning.halving.share(tuning.env_steps)
+    total = round(shared.num_free() * len(tuning.seeds) * tuning.env_steps * share)
+    started = time.perf_counter()
+    with shared.alive(), Progress(total, progress and total > 0) as bar:
+        bar.phase("searching")
+        bar.start()
+        while not stop and (asked := shared.ask(population)):
+            left = {trial.number: trial for trial in asked}
+
+            def tell(told: Told, left: dict[int, Any] = left) -> None:
+                nonlocal best
+                shared.tell(told)
+                del left[told.number]
+                if told.state == "complete" and told.score > best:
+                    best = told.score
+                    bar.report(f"best so far {best:.1f} (trial {told.number})")
+
+            try:
+                waves = do_trials(tuning, asked, tell, bar, stop)
+                found.groups |= waves.groups
+                found.compilations += waves.compilations
+            finally:
+                shared.release(list(left.values()))
+                if directory is not None:
+                    write_trials(directory, sorted(shared.told(), key=lambda trial: trial.number))
+    found.seconds = time.perf_counter() - started
+    return found
+
+
+def _train_on_test_seeds(result: SearchResult, tuning: Tuning, directory: Path | None, progress: bool) -> None:
+    """Trains the incumbent and the default setting on the test seeds; both are kept as run directories."""
+    space, best = tuning.space, result.incumbent
+    assert best is not None
+    algo = space.groups[space.static_part(best.setting)]
+    values = {path: [space.value(path, best.setting[path])] for path in space.traced}
+    settings = {"incumbent": (algo, grid(algo.hparams, values) if values else None), "default": (space.algo, None)}
+    results = {}
+    for name, (each, hparams) in settings.items():
+        call = training_call(
+            each,
+            hparams,
+            seeds=result.test_seeds,
+            points=evaluation_points(tuning.env_steps, TEST_EVALS, each.env_steps_per_iteration),
+            eval_episodes=tuning.eval_episodes,
+            env_params=space.env_params,
+        )
+        # The programs of the search serve here, too.
+        wave = tuning.layout
+        layout = wave._replace(num_runs=call.num_runs, num_blocks=-(-call.num_runs // wave.num_runs))
+        with contextlib.suppress(FileExistsError):  # another process of this study is just training it
+            results[name] = _trained(call, layout, directory, name, progress, tuning.precision)
+        if name not in results or results[name].metrics.attrs["interrupted"]:
+            return
+    result.test, result.default = results["incumbent"], results["default"]
+
+
+def _trained(call: Call, layout: Layout, directory: Path | None, name: str, progress: bool, precision: str) -> Result:
+    """The result of a call in a directory of its own, which goes on with what an earlier process did of the same."""
+    if directory is None:
+        return drive(call, layout, Options(progress=progress, precision=precision))
+    out = directory / name
+    try:
+        return drive(call, layout, Options(out=out, resume=True, progress=progress, precision=precision))
+    except ResultError:  # it holds the runs of another incumbent
+        return drive(call, layout, Options(out=out, force=True, progress=progress, precision=precision))
+
+
+def _save(result: SearchResult, space: Space, directory: Path | None) -> None:
+    if directory is None:
+        return
+    write_trials(directory, result.trials)
+    best = result.incumbent
+    if best is None:
+        return
+    algo = space.groups[space.static_part(best.setting)]
+    write_json(
+        directory / INCUMBENT,
+        {
+            "trial": best.number,
+            "setting": best.setting,
+            "score": best.score,
+            "aggregate": result.identity["aggregate"],
+            "returns": best.returns,
+            "tuning_seeds": result.identity["seeds"],
+            "test_seeds": result.test_seeds,
+            "config": vars(algo.config),
+            "trained_on_test_seeds": result.test is not None,
+        },
+    )
+    found = {
+        "trials": len(result.trials),
+        "env_steps": result.env_steps,
+        "seconds_of_last_call": result.seconds,
+        "static_groups_of_last_call": result.static_groups,
+        "compilations_of_last_call": result.compilations,
+        "report": result.report().splitlines(),
+    }
+    write_json(directory / SEARCH, {"study": result.study, **result.identity, "found": found})
+
+
+def _identity(tuning: Tuning, algo: Algorithm, env_params: Any) -> dict[str, Any]:
+    """What two processes must agree on to work on one study."""
+    params = algo.env.default_params if env_params is None else env_params
+    named = [
+        (jax.tree_util.keystr(at, simple=True, separator="."), leaf) for at, leaf in jax.tree.leaves_with_path(params)
+    ]
+    hparams = {name: value for name, value in vars(algo.hparams).items() if value is not None}
+    halving = tuning.halving
+    return {
+        "algorithm": algo.name,
+        "environment": algo.env.name,
+        "space": tuning.space.described(),
+        "env_steps": tuning.env_steps,
+        "seeds": tuning.seeds,
+        "eval_episodes": tuning.eval_episodes,
+        "aggregate": tuning.aggregate,
+        "halving": None if halving is None else {"eta": halving.eta, "rungs": tuning.rungs},
+        "hparams": {name: plain(value) for name, value in hparams.items()},
+        "config": {name: str(value) for name, value in vars(algo.config).items()},
+        "network": None if algo.network is None else str(algo.network),
+        "env": str(algo.env),
+        "env_params": {name: np.asarray(leaf).tolist() for name, leaf in named},
+    }
