@@ -4,10 +4,11 @@
 
 Chunks: `jaxrl.train` beside one compiled call, which is `make_train` from the first key to the last
 evaluation in one program for each thread, in the same blocks on the same threads; and beside the
-driver's own programs, each advance as long as it is from one evaluation to the next. All three are
-compiled first and run by turns. A ratio is of medians, with the least and the most of the ratios within
-the turns; that of processor time is the one to look at where others use the machine, too. A chunk of the
-driver is as many iterations as take a second: where others use the machine, it is fewer, and costs more.
+driver's own programs without the driver, from one evaluation to the next in one chunk, and in chunks of
+one iteration. All are compiled first and run by turns. A ratio is of medians, with the least and the most
+of the ratios within the turns. Where others use the machine, look at processor time, and at what the end
+of a chunk costs, which comes from the two ways without the driver: a chunk of the driver is as many
+iterations as take a second, which are the fewer the more others compute.
 
 Checkpoints: what `train` does at each of them, after ten evaluations, as a share of the minute
 between two. The first one also loads the library that writes them, and is told apart.
@@ -47,9 +48,12 @@ def measured(function: Callable[[], Any]) -> tuple[Any, float, float]:
 
 def chunks(num_seeds: int, env_steps: int, repeats: int) -> None:
     """The table of the chunked driver."""
+    from jaxrl.layout import plan_layout
+
     ways = {
         "one compiled call": one_compiled_call(num_seeds, env_steps),
-        "the same programs in 10 chunks": unchunked(num_seeds, env_steps),
+        "chunks from evaluation to evaluation": in_chunks(num_seeds, env_steps, None),
+        "chunks of one iteration": in_chunks(num_seeds, env_steps, 1),
         "jaxrl.train": chunked(num_seeds, env_steps),
     }
     for way in ways.values():
@@ -57,7 +61,7 @@ def chunks(num_seeds: int, env_steps: int, repeats: int) -> None:
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
     for turn in range(repeats):
         names = list(ways)
-        for name in names[turn % 3 :] + names[: turn % 3]:
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
             found[name].append(measured(ways[name]))
     print(f"\n{num_seeds} seeds of PPO on CartPole, {env_steps:,} env steps each, {EVALS} evaluations\n")
     print("| way | wall s | processor s | return | jaxrl.train takes, wall | processor |")
@@ -66,6 +70,14 @@ def chunks(num_seeds: int, env_steps: int, repeats: int) -> None:
         cells = [name, *(f"{statistics.median(run[i] for run in runs):.2f}" for i in (1, 2)), f"{runs[-1][0]:.1f}"]
         cells += [ratio([run[i] for run in found["jaxrl.train"]], [run[i] for run in runs]) for i in (1, 2)]
         print("| " + " | ".join(cells) + " |", flush=True)
+    long, short = (statistics.median(run[2] for run in found[name]) for name in list(ways)[1:3])
+    call = call_of(num_seeds, env_steps)
+    milliseconds = 1000 * (short - long) / (int(call.work.points[-1]) - EVALS)
+    threads = len(plan_layout(num_seeds, None, None).devices)
+    print(
+        f"\nThe end of a chunk costs {milliseconds:.1f} ms of processor time: {milliseconds / 10 / threads:.2f} % "
+        f"of a chunk that keeps {threads} threads busy for a second."
+    )
 
 
 def ratio(mine: list[float], theirs: list[float]) -> str:
@@ -100,8 +112,8 @@ def call_of(num_seeds: int, env_steps: int) -> Any:
     return training_call(algo, None, seeds=list(range(num_seeds)), points=points, eval_episodes=EVAL_EPISODES)
 
 
-def unchunked(num_seeds: int, env_steps: int) -> Callable[[], float]:
-    """The driver's programs, and nothing of the driver."""
+def in_chunks(num_seeds: int, env_steps: int, iterations: int | None) -> Callable[[], float]:
+    """The driver's programs in chunks of so many iterations, None for all up to an evaluation; without the driver."""
     from jaxrl.layout import plan_layout
     from jaxrl.runs import Runs
 
@@ -111,7 +123,8 @@ def unchunked(num_seeds: int, env_steps: int) -> Callable[[], float]:
     def run() -> float:
         runs, metrics = Runs(call.work, call.arguments(), layout), {}
         for point in call.work.points.tolist():
-            runs.advance(point - runs.iteration)
+            while runs.iteration < point:
+                runs.advance(min(point - runs.iteration, iterations or point))
             metrics, _ = runs.evaluate()
         return float(metrics["return"].mean())
 
