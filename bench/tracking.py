@@ -2,9 +2,10 @@
 
     python bench/tracking.py [--seeds 1000] [--env-steps 49152] [--evals 10] [--repeats 1] [--track tensorboard]
 
-The program is compiled by a short call before; a run is timed from the first chunk to the result,
-and its tracker by a clock around each of its calls besides, which says what the tracker takes where two
-runs differ by what else the machine does. The files are read back, one in a hundred of them.
+The program is compiled by a short call before; a run is timed from the first chunk to the result, and
+what its tracker takes of it by clocks around each of the tracker's calls: one of time, and one of
+processor time, whose share of the run's own does not depend on what else the machine does. Of the
+files one in a hundred is read back.
 """
 
 import argparse
@@ -23,14 +24,15 @@ from bench.machine import print_header  # noqa: E402
 
 
 class Timed:
-    """A tracker with a clock.
+    """A tracker with clocks.
 
     Attributes:
       seconds: that its calls took so far.
+      processor_seconds: likewise, of this process.
     """
 
     def __init__(self, tracker: Any):
-        self._tracker, self.seconds = tracker, 0.0
+        self._tracker, self.seconds, self.processor_seconds = tracker, 0.0, 0.0
 
     def start(self, call: Any, resumed: int | None) -> None:
         """Passed on."""
@@ -45,9 +47,10 @@ class Timed:
         self._add(lambda: self._tracker.finish(result))
 
     def _add(self, call: Callable[[], None]) -> None:
-        began = time.perf_counter()
+        began, processor_began = time.perf_counter(), time.process_time()
         call()
         self.seconds += time.perf_counter() - began
+        self.processor_seconds += time.process_time() - processor_began
 
 
 def main() -> None:
@@ -67,37 +70,52 @@ def main() -> None:
     options: dict[str, Any] = {"seeds": arguments.seeds, "eval_episodes": 16, "progress": False}
     print_header()
     jaxrl.train(algo, env_steps=512, evals=1, **options)
-    print("| runs | without: s | with: s | with / without | in the tracker: s | of run time | files | return |")
-    print("|---|---|---|---|---|---|---|---|", flush=True)
+    print("| runs | without: s | with: s | with / without | tracker: s | of the run | ", end="")
+    print("run: processor s | tracker: processor s | of the run | files | return |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     options |= {"env_steps": arguments.env_steps, "evals": arguments.evals}
     for by in arguments.by:
-        without, followed, spent = [], [], []
-        for _ in range(arguments.repeats):
-            with tempfile.TemporaryDirectory() as name:
-                directory = Path(name)
-                tracker = Timed(_tracker(arguments.track, by, directory))
-                without.append(jaxrl.train(algo, **options).metrics.attrs["run_seconds"])
-                began = time.perf_counter()
-                result = jaxrl.train(algo, trackers=[tracker], **options)
-                attrs = result.metrics.attrs
-                # `run_seconds` holds the points, and neither the start nor the end of a tracker
-                followed.append(max(time.perf_counter() - began - attrs["compile_seconds"], attrs["run_seconds"]))
-                spent.append(tracker.seconds)
-                files = sum(path.is_file() for path in directory.rglob("*"))
-                if arguments.track == "tensorboard":
-                    _compare(directory, result, by)
-        plain, tracked, inside = (statistics.median(seconds) for seconds in (without, followed, spent))
+        rows = [_measure(arguments.track, by, algo, options) for _ in range(arguments.repeats)]
+        median = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+        ran, spent = median["with"] - median["tracker"], median["run processor"] - median["tracker processor"]
         cells = [
-            f"{arguments.seeds} seeds, {by}",
-            f"{plain:.1f}",
-            f"{tracked:.1f}",
-            f"{tracked / plain:.3f}",
-            f"{inside:.2f}",
-            f"{inside / (tracked - inside):.2%}",
-            f"{files}",
-            f"{float(result.metrics['return'][:, -1].mean()):.1f}",
+            f"{arguments.seeds} seeds, by {by}",
+            f"{median['without']:.1f}",
+            f"{median['with']:.1f}",
+            f"{median['with'] / median['without']:.3f}",
+            f"{median['tracker']:.2f}",
+            f"{median['tracker'] / ran:.2%}",
+            f"{median['run processor']:.1f}",
+            f"{median['tracker processor']:.2f}",
+            f"{median['tracker processor'] / spent:.2%}",
+            f"{median['files']:.0f}",
+            f"{median['return']:.1f}",
         ]
         print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def _measure(track: str, by: str, algo: Any, options: dict[str, Any]) -> dict[str, float]:
+    """One run without a tracker and one with it."""
+    import jaxrl
+
+    without = jaxrl.train(algo, **options).metrics.attrs["run_seconds"]
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        tracker = Timed(_tracker(track, by, directory))
+        began, processor_began = time.perf_counter(), time.process_time()
+        result = jaxrl.train(algo, trackers=[tracker], **options)
+        seconds, processor_seconds = time.perf_counter() - began, time.process_time() - processor_began
+        if track == "tensorboard":
+            _compare(directory, result, by)
+        return {
+            "without": without,
+            "with": seconds - result.metrics.attrs["compile_seconds"],
+            "tracker": tracker.seconds,
+            "run processor": processor_seconds,
+            "tracker processor": tracker.processor_seconds,
+            "files": sum(path.is_file() for path in directory.rglob("*")),
+            "return": float(result.metrics["return"][:, -1].mean()),
+        }
 
 
 def _tracker(name: str, by: str, directory: Path) -> Any:

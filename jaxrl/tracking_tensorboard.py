@@ -69,8 +69,7 @@ class TensorBoard:
         statuses = {"finished": status.Value("STATUS_SUCCESS"), "failed": status.Value("STATUS_FAILURE")}
         for i, end in enumerate(ends):
             if end in statuses and self._files[i] is not None:
-                summary = _session_end(statuses[end], now)
-                self._append(i, [_proto("event").Event(wall_time=now, summary=summary)])
+                self._append(i, [_proto("event").Event(wall_time=now, summary=_session_end(statuses[end], now))])
 
     def _begin(self, i: int, points: Points) -> list[Any]:
         """The events before the first point of a run, whose file is named here."""
@@ -86,7 +85,9 @@ class TensorBoard:
             session = _proto("event").SessionLog
             again = session(status=session.SessionStatus.Value("START"))
             return [*head, event(wall_time=now, step=points.env_step, session_log=again)]
-        summaries = _hyper_parameters(run, points.names)
+        summaries = [_session_start(run, now)]
+        if run.seed == self._runs[0].seed:  # one table a setting
+            summaries.append(_configuration(run))
         if i == 0 and f"{points.names[0]}/low" in points.names:
             summaries.append(_bands(points.names))
         return head + [event(wall_time=now, summary=summary) for summary in summaries]
@@ -114,17 +115,23 @@ def _record(data: bytes) -> bytes:
     return b"".join([length, struct.pack("<I", masked_crc32c(length)), data, struct.pack("<I", masked_crc32c(data))])
 
 
-def _hyper_parameters(run: Run, names: tuple[str, ...]) -> list[Any]:
-    """Hyper-parameters for the page of that name, and the whole configuration as a table."""
+def _session_start(run: Run, now: float) -> Any:
+    """The hyper-parameters, from which TensorBoard makes its page of them."""
+    start = _proto("plugin_hparams").SessionStartInfo(start_time_secs=now)
+    for name, value in run.hparams.items():
+        if isinstance(value, str) or not math.isfinite(value):
+            start.hparams[name].string_value = str(value)
+        else:
+            start.hparams[name].number_value = value
+    return _of_plugin("session_start_info", session_start_info=start)
+
+
+def _configuration(run: Run) -> Any:
+    """All that is known of a run, as a table."""
     from tensorboardX import summary
 
-    told = {
-        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in run.hparams.items()
-    }
-    experiment, session, _ = summary.hparams(told, dict.fromkeys(names, 0.0))
     rows = "\n".join(f"| {name} | {value} |" for name, value in run.config.items())
-    return [experiment, session, summary.text("configuration", f"| name | value |\n|---|---|\n{rows}")]
+    return summary.text("configuration", f"| name | value |\n|---|---|\n{rows}")
 
 
 def _bands(names: tuple[str, ...]) -> Any:
@@ -138,11 +145,16 @@ def _bands(names: tuple[str, ...]) -> Any:
 
 
 def _session_end(status: int, now: float) -> Any:
-    plugin, summary = _proto("plugin_hparams"), _proto("summary")
-    told = plugin.HParamsPluginData(session_end_info=plugin.SessionEndInfo(status=status, end_time_secs=now))
-    data = summary.SummaryMetadata.PluginData(plugin_name="hparams", content=told.SerializeToString())
-    metadata = summary.SummaryMetadata(plugin_data=data)
-    return summary.Summary(value=[summary.Summary.Value(tag="_hparams_/session_end_info", metadata=metadata)])
+    end = _proto("plugin_hparams").SessionEndInfo(status=status, end_time_secs=now)
+    return _of_plugin("session_end_info", session_end_info=end)
+
+
+def _of_plugin(tag: str, **told: Any) -> Any:
+    """A summary that the page of hyper-parameters reads."""
+    content = _proto("plugin_hparams").HParamsPluginData(**told).SerializeToString()
+    summary, metadata = _proto("summary").Summary, _proto("summary").SummaryMetadata
+    data = metadata(plugin_data=metadata.PluginData(plugin_name="hparams", content=content))
+    return summary(value=[summary.Value(tag=f"_hparams_/{tag}", metadata=data)])
 
 
 def _proto(name: str) -> Any:

@@ -256,6 +256,7 @@ def test_tensorboard_reads_a_run_a_seed(tmp_path: Path) -> None:
     content = accumulator.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     told = vars(plugin_hparams_pb2)["HParamsPluginData"].FromString(content).session_start_info.hparams
     assert told["discount"].string_value == "beta:mu=0.98,eta=0.5" and told["seed"].number_value == 5
+    accumulator = events(tensorboard_directory(tmp_path, NAMES[3]))  # the first of its setting
     text = accumulator.Tensors("configuration/text_summary")[0].tensor_proto.string_val[0].decode()
     assert "| config.num_envs | 2 |" in text
 
