@@ -119,14 +119,8 @@ def save(result: Result, path: str | Path, force: bool = False) -> Path:
         with file.open("wb") as stream:
             np.savez(stream, allow_pickle=False, **leaves)
 
-    def write_metrics(file: Path) -> None:
-        # HDF5 seeks and locks, which network file systems may refuse: it writes to memory, and the file is copied.
-        with io.BytesIO() as stream:
-            dataset.to_netcdf(stream, engine="h5netcdf")
-            file.write_bytes(stream.getvalue())
-
     writers: dict[str, Callable[[Path], Any]] = {
-        METRICS: write_metrics,
+        METRICS: lambda file: dataset.to_netcdf(file, engine="h5netcdf"),
         TABLE: lambda file: _write_csv(result, file),
         PARQUET: lambda file: _write_parquet(result, file),
         POLICIES: write_policies,
