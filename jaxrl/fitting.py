@@ -98,12 +98,13 @@ class Plan:
     def summary(self) -> str:
         """The plan in a line or two."""
         parts = "" if self.num_parts == 1 else f" in {self.num_parts} parts one after another"
-        where = f"{self.num_threads} threads" if self.on_host else f"{self.num_devices} devices"
-        text = (
-            f"{self.num_runs:,} runs{parts}, {self.num_blocks:,} blocks of {self.block} in each of {where}; "
-            f"{self._memory_text()}"
-        )
+        where = _counted(self.num_threads, "thread") if self.on_host else _counted(self.num_devices, "device")
+        text = f"{self.num_runs:,} runs{parts}, {self._blocks} in each of {where}; {self._memory_text()}"
         return f"{text}\n{self._narrowed}" if self._narrowed else text
+
+    @property
+    def _blocks(self) -> str:
+        return f"{_counted(self.num_blocks, 'block')} of {_counted(self.block, 'run')}"
 
     @property
     def _narrowed(self) -> str:
@@ -120,15 +121,15 @@ class Plan:
         return f"about {size(self.memory)}{limit} of memory{whose}"
 
     def __str__(self) -> str:
-        settings = "1 setting" if self.num_settings == 1 else f"{self.num_settings:,} settings"
+        settings = _counted(self.num_settings, "setting")
         devices = f"{self.num_devices} x {self.device_kind}"
-        part = "1 part" if self.num_parts == 1 else f"{self.num_parts:,} parts, one after another"
+        part = _counted(self.num_parts, "part") + (", one after another" if self.num_parts > 1 else "")
         pieces = f"states {size(self.states)}, programs {size(self.programs)}"
         host = f"process {size(self.process)}, results {size(self.results)}"
         lines = {
-            "runs": f"{self.num_runs:,}: {settings} x {self.num_seeds:,} seeds of {self.name}, "
+            "runs": f"{self.num_runs:,}: {settings} x {_counted(self.num_seeds, 'seed')} of {self.name}, "
             f"{self.env_steps:,} env steps each",
-            "layout": f"{self.num_blocks:,} blocks of {self.block} in each of {self.num_threads} threads on {devices}",
+            "layout": f"{self._blocks} in each of {_counted(self.num_threads, 'thread')} on {devices}",
             "parts": part,
             "compilations": f"{self.compilations:,}",
             "memory": f"{self._memory_text()}: {f'{host}, {pieces}' if self.on_host else pieces}",
@@ -297,7 +298,7 @@ class Planner:
         block = self.layout.block if refused is None else refused.block
         num_parts, fewer_than = 1 if refused is None else refused.num_parts + 1, refused
         while True:
-            most = -(-self.call.num_runs // (block * len(self.layout.devices)))
+            most = -(-self.call.num_runs // block)
             while True:
                 planned = self.at(sizes, block, min(num_parts, most), process)
                 if planned.fits and (fewer_than is None or planned.num_slots < fewer_than.num_slots):
@@ -331,6 +332,10 @@ def _device_limit(devices: Sequence[Any], asked: int | None) -> int | None:
     if not free:
         return asked
     return int(SHARE * min(free)) if asked is None else min(asked, min(free))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:

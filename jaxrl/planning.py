@@ -61,27 +61,27 @@ def plan(
         raise ValueError("algo must be an algorithm, or several, got none")
     plans = []
     for group in groups:
-        chosen = algos[group[0]]
+        chosen, numbers = algos[group[0]], seed_list(seeds)
         call = training_call(
             chosen,
             hparams,
-            seeds=seed_list(seeds),
+            # Algorithms that share programs train in one call: as many runs more, whatever these are named.
+            seeds=numbers if len(group) == 1 else list(range(len(numbers) * len(group))),
             points=points_of(chosen, env_steps, evals, eval_episodes),
             eval_episodes=eval_episodes,
             env_params=env_params,
         )
-        layout = plan_layout(call.num_runs, block, devices)
-        planned = planned_call(Planner.of(call, layout, memory, checkpoints), precision, measure)
-        seconds = None if planned.seconds is None else planned.seconds * len(group)
-        plans.append(dataclasses.replace(planned, seconds=seconds, num_settings=planned.num_settings * len(group)))
-    largest = max(plans, key=lambda planned: planned.memory)
-    every = [planned.seconds for planned in plans if planned.seconds is not None]
+        planner = Planner.of(call, plan_layout(call.num_runs, block, devices), memory, checkpoints)
+        planned = planned_call(planner, precision, measure)
+        plans.append(
+            dataclasses.replace(planned, num_settings=planned.num_settings * len(group), num_seeds=len(numbers))
+        )
     return dataclasses.replace(
-        largest,
+        max(plans, key=lambda planned: planned.memory),
         compilations=len(plans),
         num_settings=sum(planned.num_settings for planned in plans),
-        num_parts=sum(planned.num_parts * len(group) for planned, group in zip(plans, groups, strict=True)),
-        seconds=sum(every) if measure else None,
+        num_parts=sum(planned.num_parts for planned in plans),
+        seconds=sum(planned.seconds or 0.0 for planned in plans) if measure else None,
     )
 
 

@@ -11,12 +11,13 @@ import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import tqdm.auto
 
-from jaxrl.checkpointing import CHECKPOINTS, IDENTITY, Checkpoints, read_identity
+from jaxrl.checkpointing import CHECKPOINTS, IDENTITY, Checkpoints, difference, read_identity
 from jaxrl.driver import Options, drive, identity_of
 from jaxrl.fitting import Plan, Planner, Sizes, duration, programs_of
 from jaxrl.layout import Layout
@@ -126,8 +127,10 @@ class _Running:
         done: list[tuple[Part, Result]] = []
         cut: tuple[Part, Result] | None = None
         with exclusive(out, force), stop_on_signals() as stop:
-            if out is not None and not options.resume:
-                self._write_identity(out)
+            if out is not None:
+                self._check_begun(out)
+                if not options.resume:
+                    self._write_identity(out)
             started = time.perf_counter()
             try:
                 for i, part in enumerate(parts):
@@ -186,10 +189,25 @@ class _Running:
         kept = "" if self.options.out is None else f"; what is done is kept in {Path(self.options.out) / PARTS}"
         return f"interrupted before the last of {self.num_parts} parts: {text}{kept}"
 
+    def _identity(self) -> dict[str, Any]:
+        return identity_of(self.call, self.planner.layout._replace(block=self.block), self.options.precision)
+
     def _write_identity(self, out: Path) -> None:
-        """What the whole call is, for `resume` to go on with; the parts compare theirs with what they find."""
-        identity = identity_of(self.call, self.planner.layout._replace(block=self.block), self.options.precision)
-        Checkpoints(out).write_identity(identity)
+        """What the whole call is, for `resume` to go on with."""
+        Checkpoints(out).write_identity(self._identity())
+
+    def _check_begun(self, out: Path) -> None:
+        """Refuses to go on with other runs; each part compares all else with what it finds."""
+        if not self.options.resume or not (out / IDENTITY).is_file():
+            return
+        saved, wanted = (
+            {name: told[name] for name in ("seeds", "sweep")} for told in (read_identity(out), self._identity())
+        )
+        if (found := difference(saved, wanted)) is not None:
+            raise ResultError(
+                f"{out} holds the parts of another configuration: {found}; choose another directory, or start anew "
+                f"with --force (force=True)."
+            )
 
     def _drive_part(self, part: Part, where: Path | None) -> Result:
         """One part, with the block width that it was begun with."""
