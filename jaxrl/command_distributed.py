@@ -65,7 +65,7 @@ def join(args: Sequence[str]) -> None:
 
 
 def _value(args: Sequence[str], name: str) -> str | None:
-    for word, following in zip(args, [*args[1:], None], strict=True):
+    for word, following in zip(args, [*args[1:], None], strict=False):
         option, equals, text = word.partition("=")
         if option.startswith("--") and option[2:].replace("-", "_") == name:
             value = text if equals else following

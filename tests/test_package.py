@@ -161,7 +161,8 @@ def test_what_is_imported_is_what_is_declared():
 
     def declared(requirements: list[str]) -> set[str]:
         names = {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}  # pyright: ignore[reportOptionalSubscript]
-        return {{"pillow": "PIL"}.get(name, name.replace("-", "_")) for name in names}
+        modules = {"pillow": "PIL", "orbax-checkpoint": "orbax"}
+        return {modules.get(name, name.replace("-", "_")) for name in names}
 
     # chex is under distrax and optax, and every result tells its version; xarray writes files by h5netcdf.
     always = declared(PROJECT["project"]["dependencies"]) - {"chex", "h5netcdf"}
