@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import importlib.util
-import io
 import json
 import os
 import platform
