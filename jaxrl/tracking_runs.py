@@ -145,7 +145,7 @@ class RunTracker:
     def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
         """See `jaxrl.driver.Tracker`; a run with no number among its metrics is none of those that train now."""
         names, values = _scalars(metrics)
-        there = ~np.isnan(values).all(axis=-1)
+        there = np.asarray(~np.isnan(values).all(axis=-1))
         self._failed = np.where(there, ~np.isfinite(values).all(axis=-1), self._failed)
         if self._grouping.by == "seed":
             runs = np.flatnonzero(there)
@@ -153,7 +153,7 @@ class RunTracker:
             return
         if not there.all():  # the other seeds of a setting may train later
             values = np.where(there[..., None], values, self._waiting.get(env_step, np.nan))
-            there = ~np.isnan(values).all(axis=-1)
+            there = np.asarray(~np.isnan(values).all(axis=-1))
             self._waiting[env_step] = values
         self._write(self._bands(env_step, names, values, np.flatnonzero(there.all(axis=1))))
         if there.all():
@@ -193,7 +193,7 @@ class RunTracker:
         statistic, several = STATISTICS[self._grouping.statistic], values.shape[1] > 1
         settings = settings[env_step > self._last[settings]]
         rows = np.full((len(settings), 3, len(names)), np.nan)
-        finite = np.isfinite(values).all(axis=-1)
+        finite = np.asarray(np.isfinite(values).all(axis=-1))
         for row, setting in zip(rows, settings, strict=True):
             sound = values[setting][finite[setting]].T  # [num_metrics, num_seeds]
             if sound.shape[1] > 1:
