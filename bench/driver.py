@@ -72,7 +72,8 @@ def chunks(num_seeds: int, env_steps: int, repeats: int) -> None:
         print("| " + " | ".join(cells) + " |", flush=True)
     long, short = (statistics.median(run[2] for run in found[name]) for name in list(ways)[1:3])
     call = call_of(num_seeds, env_steps)
-    milliseconds = 1000 * (short - long) / (int(call.work.points[-1]) - EVALS)
+    more = max(int(call.work.points[-1]) - len(call.work.points), 1)  # chunks, where each is one iteration
+    milliseconds = 1000 * (short - long) / more
     threads = len(plan_layout(num_seeds, None, None).devices)
     print(
         f"\nThe end of a chunk costs {milliseconds:.1f} ms of processor time: {milliseconds / 10 / threads:.2f} % "
