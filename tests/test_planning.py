@@ -446,7 +446,10 @@ def test_where_no_block_is_narrower_one_sentence_tells(algo: Algorithm, monkeypa
     "changes, sentence",
     [
         ({"memory": "lots"}, r"memory must be a size such as 8GiB or 500MB, or a number of bytes, got 'lots'"),
-        ({"memory": "1MiB"}, r"memory must be more than the \d+ MiB that this process has before any run, got 1MiB"),
+        (
+            {"memory": "1MiB"},
+            r"memory must be more than the [\d.]+ [MG]iB that this process has before any run, got 1MiB",
+        ),
         ({"devices": ["gpu:7"]}, r"devices must be among cpu:0, cpu:1, got 'gpu:7'"),
         ({"devices": [3]}, r"devices must be among cpu:0, cpu:1, got 3"),
         (
