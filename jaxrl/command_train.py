@@ -109,7 +109,7 @@ def asked(args: Sequence[str], command: str) -> Asked:
     paths = swept | {f"env.{path}": values for path, values in swept_params.items()}
     paths |= {f"env.{path}": [value] for path, value in fixed_params.items()}
 
-    if defaults.preset is not None:
+    if defaults.preset is not None and jax.process_index() == 0:
         print(
             f"Starting from the preset for {name} on {environment} (--no-preset starts from the defaults).", flush=True
         )

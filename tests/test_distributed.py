@@ -111,7 +111,7 @@ def test_two_processes_train_the_run_that_two_devices_of_one_do(tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [1, 0])
 def test_a_killed_process_ends_the_other_with_a_sentence_and_one_process_finishes(tmp_path: Path, victim: int) -> None:
-    out, env_steps = tmp_path / "x", 10_000_000
+    out, env_steps = tmp_path / "x", 1_000_000
     processes = launch_two([*TRAIN, "--env-steps", str(env_steps), "--out", str(out)], tmp_path)
     survivor = processes[1 - victim]
     try:
@@ -126,22 +126,15 @@ def test_a_killed_process_ends_the_other_with_a_sentence_and_one_process_finishe
     assert status == 1 and len(lines) == 1, (status, lines)
     assert re.match(rf"jaxrl: .*process {victim} of the run is gone.*; its last checkpoint is whole$", lines[0])
     print(f"killed process {victim}; the other ended after {took:.1f} s: {lines[0]}")
-    done = max(int(entry.name) for entry in out.glob("checkpoints/*") if entry.name.isdigit())
-    assert done >= 1
-    # Many more steps than two minutes allow are asked for: one process goes on, and is stopped.
-    alone = launch(["resume", str(out), "--no-progress", "--checkpoint-minutes", "0.02"], tmp_path / "log-2")
+    assert not (out / "config.json").exists() or jaxrl.load_result(out).metrics.attrs["interrupted"] == 1
+    alone = launch(["resume", str(out), "--no-progress"], tmp_path / "log-2")
     try:
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline and alone.poll() is None:
-            if any(int(entry.name) > done + 1 for entry in out.glob("checkpoints/*") if entry.name.isdigit()):
-                break
-            time.sleep(0.1)
-        alone.send_signal(signal.SIGTERM)
-        assert alone.wait(PATIENCE) == 128 + signal.SIGTERM, said(tmp_path, 2)
+        assert alone.wait(PATIENCE) == 0, said(tmp_path, 2)
     finally:
         end([alone])
     result = jaxrl.load_result(out)
-    assert result.metrics.attrs["num_devices"] == 1 and result.metrics.attrs["interrupted"] == 1
+    assert result.metrics.attrs["num_devices"] == 1 and result.metrics.attrs["interrupted"] == 0
+    assert int(result.metrics["env_step"][-1]) >= env_steps
 
 
 @pytest.mark.slow
