@@ -20,7 +20,7 @@ from jaxrl.bandits.running import bandit_call
 from jaxrl.command_parsing import CommandError, parse
 from jaxrl.command_tracking import trackers_of, tracking_options
 from jaxrl.command_values import WholeNumber, leaves, numbers_of, option, split, static_fields, values_class
-from jaxrl.driver import PRECISIONS
+from jaxrl.driver import CHECKPOINT_MINUTES, PRECISIONS
 from jaxrl.layout import plan_layout
 from jaxrl.plotting import regret_curves
 from jaxrl.plotting_style import require_few
@@ -28,7 +28,7 @@ from jaxrl.results import Result
 from jaxrl.run_directory import claim_directory
 
 PREFIX = "bandit/"
-PICTURE = "regret.png"
+PICTURES = ("regret.png", "reward.png")  # by what the results are compared
 DEFAULTS = {"--env": "bernoulli", "--policies": "ucb1,thompson,kl-ucb"}
 
 
@@ -63,6 +63,8 @@ def run_bandit_command(args: Sequence[str]) -> int:
             trackers=trackers[policy.name],
             out=directories.get(policy.name),
             force=options.force,
+            resume=options.resume,
+            checkpoint_minutes=options.checkpoint_minutes or None,
             progress=not options.no_progress,
             precision=options.precision,
         )
@@ -71,7 +73,8 @@ def run_bandit_command(args: Sequence[str]) -> int:
     attrs = next(reversed(results.values())).metrics.attrs
     print(f"\n{regret_table(results)}")
     if options.out is not None:
-        picture, metric = options.out / PICTURE, headline(results)
+        metric = headline(results)
+        picture = options.out / f"{metric}.png"
         regret_curves(results, metric, bounds=_bounds(env, options) if metric == "regret" else {}, path=picture)
         print(f"Wrote {picture} and {', '.join(str(directory) for directory in directories.values())}.")
     return 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
@@ -166,8 +169,17 @@ def _options_class(env: Bandit, policies: Sequence[BanditAlgorithm]) -> type:
             "memory", str | None, None, "Memory to keep to, such as 8GiB; 80 % of what is free where there is none."
         ),
         option("precision", str, "default", "Of float32 matrix products: default, high or highest."),
-        option("out", Path | None, None, f"Directory for {PICTURE} and a result directory of each policy."),
+        option("out", Path | None, None, "Directory for a picture and a result directory of each policy."),
         option("force", tyro.conf.FlagCreatePairsOff[bool], False, "Overwrite results that are there already."),
+        option(
+            "resume", tyro.conf.FlagCreatePairsOff[bool], False, "Go on where the same command into --out was stopped."
+        ),
+        option(
+            "checkpoint_minutes",
+            float,
+            CHECKPOINT_MINUTES,
+            "Between two checkpoints in --out, beside those at a signal and at the end; 0 for none.",
+        ),
         *tracking_options(),
         option("no_progress", tyro.conf.FlagCreatePairsOff[bool], False, "Show no progress."),
         ("hparams", of_policies, dataclasses.field(default_factory=of_policies)),
@@ -213,13 +225,18 @@ def _check(policy: BanditAlgorithm, env: Bandit, sweep: jaxrl.Sweep | None, opti
 def _directories(policies: Sequence[BanditAlgorithm], options: Any) -> dict[str, Path]:
     """Where each result goes, once it is known that it can."""
     if options.out is None:
+        if options.resume:
+            raise CommandError("--resume goes on with what is in --out, which is not given")
         return {}
     if str(options.out) in ("", "."):
         raise CommandError("--out takes a directory of its own, such as runs/bandit")
-    if (options.out / PICTURE).exists() and not options.force:
-        raise CommandError(f"{options.out} holds a comparison already: choose another directory, or use --force")
-    claim_directory(options.out, options.force)
-    return {policy.name: claim_directory(options.out / policy.name, options.force) for policy in policies}
+    accepted = options.force or options.resume
+    if any((options.out / picture).exists() for picture in PICTURES) and not accepted:
+        raise CommandError(
+            f"{options.out} holds a comparison already: choose another directory, use --force, or --resume to go on"
+        )
+    claim_directory(options.out, accepted)
+    return {policy.name: claim_directory(options.out / policy.name, accepted) for policy in policies}
 
 
 def _bounds(env: Bandit, options: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`jaxrl bandit`: what it writes and prints, the sweeps that its options make, and one sentence for bad input."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import jaxrl
 from envs.bandits.bernoulli import BernoulliBandit
 from jaxrl import cli
 from jaxrl.command_bandit import _sweep, parse_bandit_options
+from jaxrl.runs import Runs
 
 
 def failed(capsys: pytest.CaptureFixture[str], args: str) -> str:
@@ -45,9 +47,44 @@ def test_a_comparison_is_printed_drawn_and_saved(tmp_path: Path, capsys: pytest.
     )
     np.testing.assert_array_equal(saved.values("regret"), again.values("regret"))
     assert f"{again.values('regret')[0, :, -1].mean():.3f}"[:4] == rows[0][2][:4]
-    assert "holds a comparison already: choose another directory, or use --force" in failed(capsys, options)
+    assert "holds a comparison already: choose another directory, use --force, or --resume" in failed(capsys, options)
     (out / "regret.png").unlink()
     assert f"{out / 'ucb1'} holds a result already" in failed(capsys, options)
+
+
+def test_a_comparison_that_was_stopped_goes_on_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    words = "bandit --arms 3 --policies ucb1,exp3 --steps 60 --runs 6 --points 3 --no-progress --out"
+    options = words.split()
+    assert cli.main([*options, str(tmp_path / "whole")]) == 0
+    whole = capsys.readouterr().out
+    run_bandit, ran = jaxrl.run_bandit, []
+
+    def stopped_in_the_second(policy: Any, *args: Any, **options: Any) -> Any:
+        ran.append(policy.name)
+        if len(ran) == 2:
+            raise KeyboardInterrupt(2)
+        return run_bandit(policy, *args, **options)
+
+    monkeypatch.setattr(jaxrl, "run_bandit", stopped_in_the_second)
+    out = [*options, str(tmp_path / "x")]
+    assert cli.main(out) == 130 and not (tmp_path / "x" / "regret.png").exists()
+    advance, pulled = Runs.advance, []
+    monkeypatch.setattr(Runs, "advance", lambda runs, count: pulled.append(count) or advance(runs, count))
+    capsys.readouterr()
+    assert f"{tmp_path / 'x' / 'ucb1'} holds a result already" in failed(capsys, " ".join(out[1:]))
+    assert cli.main([*out, "--resume"]) == 0
+    # The first policy was read, not run again; the table is that of the undisturbed comparison.
+    assert sum(pulled) == 60
+    assert capsys.readouterr().out.replace(str(tmp_path / "x"), "") == whole.replace(str(tmp_path / "whole"), "")
+    assert "--resume goes on with what is in --out" in failed(capsys, "--arms 3 --resume")
+
+
+def test_a_bandit_without_regret_is_drawn_by_its_reward(tmp_path: Path):
+    options = f"--env restless --policies myopic --steps 20 --runs 3 --points 2 --no-progress --out {tmp_path}"
+    assert cli.main(["bandit", *options.split()]) == 0
+    assert (tmp_path / "reward.png").is_file() and not (tmp_path / "regret.png").exists()
 
 
 @pytest.mark.parametrize(
@@ -86,7 +123,18 @@ def test_the_help_tells_every_option(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["bandit", "--help", "--policies", "ucb1,exp3"])
     told = capsys.readouterr().out
-    for option in ("--env", "--arms", "--means", "--policies", "--steps", "--runs", "--points", "--out", "--force"):
+    for option in (
+        "--env",
+        "--arms",
+        "--means",
+        "--policies",
+        "--steps",
+        "--runs",
+        "--points",
+        "--out",
+        "--force",
+        "--resume",
+    ):
         assert f"{option} " in told
     for option in ("--hparams.ucb1.exploration", "--hparams.exp3.", "--env.alpha"):
         assert option in told

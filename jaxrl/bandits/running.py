@@ -108,7 +108,7 @@ def run_bandit(
       env_params: the bandit's parameters, its defaults if None.
       block: runs of one vmap; None takes up to 1024, on a CPU fewer of more than 16 arms.
       devices, memory, shard, on_chunk, trackers, out, force, resume, checkpoint_minutes, progress, precision: as in
-        `jaxrl.train`; a finished run goes on to more steps only where its policy knows no horizon.
+        `jaxrl.train`; a finished run is not made longer, for its policy may have known how long it was.
 
     Returns:
       A result whose metrics have the dims `(*sweep dims, "seed", "env_step")`, `seed` being the
