@@ -217,7 +217,7 @@ def _advance_all(
             seconds_per_iteration = (time.perf_counter() - started) / count
             bar.advance(count * per_iteration)
             keeper.save_if_due(runs, history)
-        if stop:  # before an evaluation that an uninterrupted call would not have made
+        if stop:
             keeper.save(runs, history)
         if runs.iteration == (history.iterations[-1] if history.iterations else 0):
             return
@@ -228,7 +228,9 @@ def _advance_all(
         for told in (*options.trackers, *([options.on_chunk] if options.on_chunk is not None else [])):
             told(runs.iteration * work.env_steps_per_iteration, shaped)
         if stop:
-            keeper.save(runs, history)
+            # An evaluation between two points is no part of the run, which goes on from before it.
+            if runs.iteration == point:
+                keeper.save(runs, history)
             return
 
 

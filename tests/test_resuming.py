@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from envs.bandits import BernoulliBandit
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.checkpointing import CHECKPOINTS, Checkpoints, difference
 from jaxrl.results import Result, ResultError
+from jaxrl.runs import Runs
 
 PER_ITERATION = 32
 RUN: Any = {"seeds": 3, "env_steps": 12 * PER_ITERATION, "evals": 4, "eval_episodes": 4, "progress": False, "block": 2}
@@ -68,6 +70,33 @@ def test_a_run_that_a_signal_ended_goes_on_bit_for_bit(
     assert seen == [9 * PER_ITERATION, 12 * PER_ITERATION] and on.metrics.attrs["interrupted"] == 0
     assert_same_bits(on, whole)
     assert_same_bits(jaxrl.load_result(tmp_path / "x"), whole)
+
+
+def stopped_within(algo: Algorithm, out: Path, after: int, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Result:
+    """A call that a signal ends between two evaluations, while iteration `after` is under way."""
+    advance = Runs.advance
+
+    def advance_one(self: Runs, count: int) -> None:
+        advance(self, 1)
+        if self.iteration == after:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Runs, "advance", advance_one)
+        return jaxrl.train(algo, **RUN | {"out": out} | changes)
+
+
+@pytest.mark.parametrize("after", [4, 5, 6])
+def test_a_signal_between_two_evaluations_changes_no_bit(
+    algo: Algorithm, whole: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    early = stopped_within(algo, tmp_path / "x", after, monkeypatch)
+    assert early.metrics["env_step"].values.tolist() == [3 * PER_ITERATION, after * PER_ITERATION]
+    seen: list[int] = []
+    on = jaxrl.train(algo, **RUN, out=tmp_path / "x", resume=True, on_chunk=lambda env_step, _: seen.append(env_step))
+    assert seen == [point * PER_ITERATION for point in (6, 9, 12) if point > after]
+    assert on.metrics["env_step"].values.tolist() == whole.metrics["env_step"].values.tolist()
+    assert_same_bits(on, whole)
 
 
 def test_the_directory_tells_how_to_go_on_and_a_finished_run_computes_nothing(
@@ -222,16 +251,17 @@ config = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_minibatches=2, num_epochs
 algo = jaxrl.ppo(envs.make("cartpole"), config)
 def say(env_step, metrics):
     print(env_step, flush=True)
-jaxrl.train(
+result = jaxrl.train(
     algo, seeds=3, env_steps={env_steps}, evals={evals}, eval_episodes=4, progress=False, block=2,
-    out=sys.argv[1], resume=True, checkpoint_minutes=1e-6, on_chunk=say,
+    out=sys.argv[1], resume=True, checkpoint_minutes={minutes}, on_chunk=say,
 )
+print("interrupted" if result.metrics.attrs["interrupted"] else "done", flush=True)
 """
 
 
-def started(out: Path, env_steps: int, evals: int) -> subprocess.Popen[str]:
+def started(out: Path, env_steps: int, evals: int, minutes: float = 1e-6) -> subprocess.Popen[str]:
     """A process that goes on with a run; it compiles nothing that one before it has compiled."""
-    script = textwrap.dedent(SCRIPT).format(env_steps=env_steps, evals=evals)
+    script = textwrap.dedent(SCRIPT).format(env_steps=env_steps, evals=evals, minutes=minutes)
     cache = {"JAX_COMPILATION_CACHE_DIR": str(out.parent / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", script, str(out)],
@@ -243,25 +273,37 @@ def started(out: Path, env_steps: int, evals: int) -> subprocess.Popen[str]:
     )
 
 
+def ended_at_random(algo: Algorithm, out: Path, numbers: Sequence[int], evals: int, minutes: float) -> None:
+    """A run that each of the signals ends at a random moment, and that then is as an undisturbed one."""
+    long = RUN | {"env_steps": 600 * PER_ITERATION, "evals": evals}
+    wanted = jaxrl.train(algo, **long)
+    generator, left, done = np.random.default_rng(0), list(numbers), False
+    while not done:
+        process = started(out, long["env_steps"], long["evals"], minutes)
+        assert process.stdout is not None
+        first = process.stdout.readline()  # it trains, or had nothing left to do
+        number = left.pop() if first != "done\n" and left else 0
+        if number:
+            time.sleep(generator.uniform(0, 0.4))
+            process.send_signal(number)
+        told, error = process.communicate(timeout=300)
+        # A signal after the last chunk ends Python as it always does.
+        assert process.returncode in (0, -number, 128 + number), error
+        done = "done" in (first + told).split()
+    assert not left
+    assert_same_bits(jaxrl.load_result(out), wanted)
+
+
 @pytest.mark.slow
 def test_twenty_kills_lose_nothing(algo: Algorithm, tmp_path: Path) -> None:
     """Killed at 20 random moments, most of them while a checkpoint is being written: one follows every chunk."""
-    long = RUN | {"env_steps": 600 * PER_ITERATION, "evals": 60}
-    wanted = jaxrl.train(algo, **long)
-    generator, kills, done = np.random.default_rng(0), 0, False
-    while not done:
-        process = started(tmp_path / "x", long["env_steps"], long["evals"])
-        assert process.stdout is not None
-        first = process.stdout.readline()  # it trains, or had nothing left to do
-        if first and kills < 20:
-            time.sleep(generator.uniform(0, 0.4))
-            process.kill()
-            kills += 1
-        _, error = process.communicate(timeout=300)
-        assert process.returncode in (0, -signal.SIGKILL), error
-        done = process.returncode == 0
-    assert kills == 20
-    assert_same_bits(jaxrl.load_result(tmp_path / "x"), wanted)
+    ended_at_random(algo, tmp_path / "x", [signal.SIGKILL] * 20, evals=60, minutes=1e-6)
+
+
+@pytest.mark.slow
+def test_signals_at_random_moments_change_no_bit(algo: Algorithm, tmp_path: Path) -> None:
+    """Between evaluations far apart, most of them, where the only checkpoint is the one that the signal makes."""
+    ended_at_random(algo, tmp_path / "x", [signal.SIGTERM, signal.SIGINT] * 4, evals=12, minutes=10)
 
 
 @pytest.mark.slow
