@@ -130,7 +130,12 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
         option("env_steps", WholeNumber, env_steps, "Environment steps of each run."),
         option("seeds", WholeNumber, 3, "Tuning seeds of each trial: 0, 1, ..."),
         option("test_seeds", WholeNumber, 16, "On which the incumbent is trained anew: 1000000, ...; 0 for none."),
-        option("population", WholeNumber, 64, "Trials that are chosen and trained together."),
+        option(
+            "population",
+            WholeNumber | None,
+            None,
+            "Trials that are chosen and trained together; 64, or an eighth of all where the search learns from them.",
+        ),
         option(
             "halving",
             float | None,

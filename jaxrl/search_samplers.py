@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,12 @@ from optuna.trial import FrozenTrial
 from jaxrl.search_space import Setting, Space
 from jaxrl.sweep_distributions import Choice
 
-__all__ = ["Design", "sampler_of"]
+# Trials that are asked for together where a search does not learn; one that does has this many populations instead.
+POPULATION, POPULATIONS = 64, 8
+# That tpe draws at random before it learns.
+STARTUP_TRIALS = 10
+
+__all__ = ["Design", "population_of", "sampler_of"]
 
 
 class Design(BaseSampler):
@@ -82,8 +88,8 @@ class _OfEachTrial(BaseSampler):
         return self._of(trial).sample_independent(study, trial, param_name, param_distribution)
 
 
-def sampler_of(name: str, space: Space, seed: int, population: int) -> tuple[BaseSampler, float]:
-    """A sampler, and how many trials it has at most.
+def sampler_of(name: str, space: Space, seed: int, population: int) -> BaseSampler:
+    """How trials are chosen.
 
     Args:
       name: tpe, random, grid or cmaes.
@@ -97,22 +103,71 @@ def sampler_of(name: str, space: Space, seed: int, population: int) -> tuple[Bas
     if name == "grid":
         every = space.combinations()
         order = np.random.default_rng(seed).permutation(len(every))
-        return Design(lambda place: every[order[place % len(every)]]), len(every)
+        return Design(lambda place: every[order[place % len(every)]])
     if name == "random":
-        return Design(lambda place: drawn(space, seed, place)), math.inf
+        return Design(lambda place: drawn(space, seed, place))
     if name == "tpe":
-        return _OfEachTrial(lambda seed: TPESampler(seed=seed, constant_liar=True), seed), math.inf
+
+        def tpe(seed: int) -> BaseSampler:
+            return TPESampler(seed=seed, constant_liar=True, n_startup_trials=STARTUP_TRIALS)
+
+        return _OfEachTrial(tpe, seed)
     choices = [path for path, distribution in space.distributions.items() if isinstance(distribution, Choice)]
     if choices:
         raise ValueError(
             f"cmaes searches ranges only, of numbers that are traced; {', '.join(choices)} takes single values: fix "
             f"it, or search by tpe, random or grid"
         )
+    if len(space.distributions) < 2:
+        raise ValueError(
+            f"cmaes searches two ranges or more, got {', '.join(space.distributions)} alone: search by tpe or random"
+        )
 
     def cmaes(seed: int) -> BaseSampler:
-        return CmaEsSampler(seed=seed, popsize=max(population, 2), warn_independent_sampling=False)
+        generation = _generation(population, len(space.distributions))
+        return CmaEsSampler(seed=seed, popsize=generation, warn_independent_sampling=False)
 
-    return _OfEachTrial(cmaes, seed), math.inf
+    return _OfEachTrial(cmaes, seed)
+
+
+def population_of(name: str, asked: int | None, num_trials: int, num_paths: int, least: int) -> int:
+    """How many trials are asked for and trained together.
+
+    Args:
+      name: of the search.
+      asked: by the user; None chooses.
+      num_trials: of the study in all.
+      num_paths: of the space.
+      least: trials below which devices stand idle.
+
+    Returns:
+      What was asked, or 64; but an eighth of the trials where a search learns from results, or `least` of
+      them where that is at most a quarter, since it learns between populations only.
+
+    Raises:
+      ValueError: with the population that was asked for no trial could learn from another.
+    """
+    if name not in ("tpe", "cmaes"):
+        return POPULATION if asked is None else asked
+    population = asked or max(-(-num_trials // POPULATIONS), min(least, num_trials // 4))
+    if name == "tpe":
+        blind = population * -(-STARTUP_TRIALS // population)
+    else:  # a population at random, and then a generation, by which the next one goes
+        blind = population * (1 + -(-_generation(population, num_paths) // population))
+    if blind >= num_trials:
+        told = (
+            f"{name} learns nothing from {num_trials} trials in populations of {population}, the first {blind} of "
+            f"which it chooses without results: take more trials, a smaller population, or a random search"
+        )
+        if asked is not None:
+            raise ValueError(told)
+        warnings.warn(told, RuntimeWarning, stacklevel=3)
+    return population
+
+
+def _generation(population: int, num_paths: int) -> int:
+    """Trials by which cmaes moves on: a population, and not fewer than its authors take."""
+    return max(population, 4 + int(3 * math.log(num_paths)))
 
 
 def drawn(space: Space, seed: int, place: int) -> Setting:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxrl.algorithms.base import Algorithm, check_choice, check_count
 from jaxrl.driver import PRECISIONS, Options, drive
 from jaxrl.halving import Halving
-from jaxrl.layout import Layout
+from jaxrl.layout import Layout, default_devices
 from jaxrl.loop import evaluation_points
 from jaxrl.parts import Call
 from jaxrl.programs import room_for
@@ -47,7 +47,7 @@ def search(
     search: str = "tpe",
     seeds: int = 3,
     test_seeds: int = 16,
-    population: int = 64,
+    population: int | None = None,
     halving: Halving | None = None,
     aggregate: str = "mean",
     eval_episodes: int = 64,
@@ -83,8 +83,11 @@ def search(
       search: "tpe", "random", "grid" or "cmaes".
       seeds: how many tuning seeds a trial has.
       test_seeds: how many the incumbent is trained anew on; 0 for none.
-      population: trials that are asked for and trained together.
-      halving: stops the worse part of each population early; None trains every trial to its end.
+      population: trials that are asked for and trained together; None takes 64. "tpe" and "cmaes" learn
+        between populations only, and take an eighth of the trials, more where devices would stand idle;
+        "tpe" chooses its first 10 trials at random, and "cmaes" its first population.
+      halving: stops the worse part of each population early; None trains every trial to its end, from which alone
+        "cmaes" learns.
       aggregate: of the tuning seeds' greedy returns at the end: their "mean" or interquartile mean ("iqm").
       eval_episodes: whole episodes of each evaluation, greedy and again sampled.
       env_params: the environment's parameters, its defaults if None.
@@ -104,13 +107,13 @@ def search(
       ResultError: the storage or `out` cannot be used, or hold another search.
     """
     import_optuna()
-    from jaxrl.search_samplers import sampler_of
+    from jaxrl.search_samplers import population_of, sampler_of
 
     check_choice("search", search, SEARCHES)
     check_choice("aggregate", aggregate, tuple(AGGREGATES))
     check_choice("precision", precision, PRECISIONS)
-    counts = {"env_steps": env_steps, "seeds": seeds, "population": population, "eval_episodes": eval_episodes}
-    counts |= {} if trials is None else {"trials": trials}
+    counts = {"env_steps": env_steps, "seeds": seeds, "eval_episodes": eval_episodes}
+    counts |= {name: value for name, value in {"trials": trials, "population": population}.items() if value is not None}
     for name, value in counts.items():
         check_count(name, value)
     if seeds > FIRST_TEST_SEED:
@@ -121,10 +124,18 @@ def search(
         raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
     if halving is not None and not isinstance(halving, Halving):
         raise TypeError(f"halving takes a Halving, such as jaxrl.Halving(eta=3), got {halving!r}")
+    if halving is not None and search == "cmaes":
+        raise ValueError(
+            "halving does not go with cmaes, which learns from whole runs only: leave it out, or search by tpe"
+        )
     checked = Space(algo, default_space(algo) if space is None else space, env_params, builder)
-    sampler, most = sampler_of(search, checked, seed, population)
-    wanted = trials if trials is not None else DEFAULT_TRIALS if math.isinf(most) else most
-    num_trials = int(min(most, wanted))
+    num_trials = DEFAULT_TRIALS if trials is None else trials
+    if search == "grid":
+        every = len(checked.combinations())
+        num_trials = every if trials is None else min(trials, every)
+    busy = -(-len(default_devices() if devices is None else devices) // seeds)
+    population = population_of(search, population, num_trials, len(checked.distributions), busy)
+    sampler = sampler_of(search, checked, seed, population)
     tuning_seeds = list(range(seeds))
     per_group = -(-min(population, num_trials) * seeds // len(checked.groups))
     tuning = Tuning(

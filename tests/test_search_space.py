@@ -161,6 +161,9 @@ def test_samplers_say_what_they_cannot_do(algo: Algorithm):
         sampler_of("cmaes", mixed, 0, 8)
     with pytest.raises(ValueError, match=r"a grid takes values for every path, such as lr=0.1,0.2"):
         sampler_of("grid", mixed, 0, 8)
+    one = Space(algo, {"lr": LogUniform(1e-4, 1e-2)})
+    with pytest.raises(ValueError, match=r"cmaes searches two ranges or more, got lr alone"):
+        sampler_of("cmaes", one, 0, 8)
 
 
 def test_halving_goes_up_to_whole_runs_and_costs_what_it_says():
