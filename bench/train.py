@@ -14,7 +14,7 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,12 @@ def worker(num_seeds: int, env_steps: int) -> None:
 class Side:
     """One side's process: compiled, waiting to be told to run."""
 
-    def __init__(self, command: Sequence[str]):
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None):
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
         self.compiled = self._read()
-        self.runs: list[dict[str, float]] = []
+        self.runs: list[dict[str, Any]] = []
 
     def run(self) -> None:
         """One timed run."""

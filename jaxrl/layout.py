@@ -33,13 +33,23 @@ class Layout(NamedTuple):
     devices: tuple[Any, ...]
 
     @property
-    def slots_per_device(self) -> int:
+    def runs_per_device(self) -> int:
         """Runs that one device computes, padding included."""
         return self.num_blocks * self.block
 
+    @property
+    def slots_per_device(self) -> int:
+        """Runs that one device has room for: two blocks at least.
+
+        To take the only block out of its blocks would be nothing, and the compiler would join what comes
+        before and after with it: another program than that of several blocks, which rounds otherwise.
+        """
+        return max(self.num_blocks, 2) * self.block
+
     def spread(self, tree: Any) -> list[Any]:
         """Leaves `[num_runs, ...]` as leaves `[slots_per_device, ...]` of each device; padding repeats runs."""
-        slots = np.arange(len(self.devices) * self.slots_per_device).reshape(len(self.devices), -1) % self.num_runs
+        first = np.arange(len(self.devices))[:, None] * self.runs_per_device
+        slots = (first + np.arange(self.slots_per_device)) % self.num_runs
         return [
             jax.device_put(jax.tree.map(lambda leaf, mine=mine: np.asarray(leaf)[mine], tree), device)
             for mine, device in zip(slots, self.devices, strict=True)
@@ -47,7 +57,10 @@ class Layout(NamedTuple):
 
     def gather(self, parts: Sequence[Any]) -> Any:
         """What `spread` spread, back on the host with leaves `[num_runs, ...]`."""
-        return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(x) for x in leaves])[: self.num_runs], *parts)
+        count = self.runs_per_device
+        return jax.tree.map(
+            lambda *leaves: np.concatenate([np.asarray(x[:count]) for x in leaves])[: self.num_runs], *parts
+        )
 
 
 def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None, cpu_block: int = CPU_BLOCK) -> Layout:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from jax.sharding import SingleDeviceSharding
 
+import envs
+import jaxrl
 from jaxrl import layout as module
 from jaxrl.layout import Layout, compile_programs, in_place, over_runs, plan_layout, run_on_devices
 
@@ -49,14 +51,15 @@ def test_plans(num_runs: int, block: int | None, num_devices: int, expected: tup
     planned = plan(num_runs, block, num_devices)
     assert planned[:3] == (num_runs, *expected[:2])
     assert planned.devices == tuple(DEVICES[: expected[2]])
-    assert planned.slots_per_device == expected[0] * expected[1]
+    assert planned.runs_per_device == expected[0] * expected[1]
+    assert planned.slots_per_device == expected[0] * max(expected[1], 2)
 
 
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_a_plan_holds_every_run_and_pads_little(num_devices: int) -> None:
     for num_runs in range(1, 100):
         planned = plan(num_runs, None, num_devices)
-        num_slots = planned.slots_per_device * len(planned.devices)
+        num_slots = planned.runs_per_device * len(planned.devices)
         assert num_slots >= num_runs
         assert planned.block <= module.CPU_BLOCK
         # As few blocks as the widest allowed block needs, each device's evenly filled.
@@ -64,7 +67,7 @@ def test_a_plan_holds_every_run_and_pads_little(num_devices: int) -> None:
         assert planned.num_blocks == -(-per_device // module.CPU_BLOCK)
         assert num_slots - num_runs < planned.num_blocks * num_devices + planned.block * (num_devices - 1)
         fixed = plan(num_runs, 7, num_devices)
-        assert fixed.block == 7 and fixed.slots_per_device * len(fixed.devices) >= num_runs
+        assert fixed.block == 7 and fixed.runs_per_device * len(fixed.devices) >= num_runs
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux tells which cores a process may use")
@@ -99,14 +102,12 @@ def test_spread_and_gather(num_runs: int, block: int | None, num_devices: int) -
     tree = {"a": np.arange(num_runs * 3, dtype=np.int32).reshape(num_runs, 3), "b": np.arange(num_runs) * 0.5}
     parts = planned.spread(tree)
     assert len(parts) == len(planned.devices)
-    slot = 0
-    for part, device in zip(parts, planned.devices, strict=True):
+    for first, (part, device) in enumerate(zip(parts, planned.devices, strict=True)):
         assert part["a"].shape == (planned.slots_per_device, 3) and part["a"].dtype == jnp.int32
         assert part["a"].devices() == part["b"].devices() == {device}
-        for a, b in zip(part["a"].tolist(), part["b"].tolist(), strict=True):
-            assert a == tree["a"][slot % num_runs].tolist() and b == tree["b"][slot % num_runs]
-            slot += 1
-    assert slot >= num_runs
+        slots = [slot % num_runs for slot in range(first * planned.runs_per_device, num_runs + 2 * planned.block)]
+        for slot, a, b in zip(slots, part["a"].tolist(), part["b"].tolist(), strict=False):
+            assert a == tree["a"][slot].tolist() and b == tree["b"][slot]
     gathered = planned.gather(parts)
     for name, leaf in tree.items():
         assert isinstance(gathered[name], np.ndarray)
@@ -194,6 +195,22 @@ def test_neighbours_and_order_change_no_bit(on_one_device: dict[str, np.ndarray]
     assert_same_bits(shuffled, jax.tree.map(lambda leaf: leaf[order], on_one_device))
     alone = run_all(plan(1, 3, 1), jax.tree.map(lambda leaf: leaf[[7]], inputs()))
     assert_same_bits(alone, jax.tree.map(lambda leaf: leaf[[7]], on_one_device))
+
+
+def test_a_device_with_a_single_block_rounds_as_one_with_several() -> None:
+    algo = jaxrl.ppo(envs.make("cartpole"))
+
+    def start(seed: jax.Array) -> Any:
+        # The random states that an environment begins with lie at the edge of the program, beside the loop over blocks.
+        return algo.init(jax.random.key(seed), algo.hparams, algo.env.default_params)
+
+    def run(num_runs: int) -> Any:
+        planned = plan_layout(num_runs, 8, DEVICES[:1])
+        part = planned.spread(np.arange(num_runs))[0]
+        return planned.gather([jax.jit(over_runs(start, 8))(part, np.int32(planned.num_blocks))])
+
+    for one, several in zip(jax.tree.leaves(run(8)), jax.tree.leaves(run(16)), strict=True):
+        np.testing.assert_array_equal(one, several[:8])
 
 
 def test_one_program_serves_every_trip_count_and_number_of_blocks() -> None:
