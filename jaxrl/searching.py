@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -155,8 +155,8 @@ def search(
         storage = f"sqlite:///{directory / 'study.db'}"
     chosen_test_seeds = list(range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds))
 
-    with room_for(len(checked.groups) + 4):
-        with opened(storage, name, identity) as opened_study, stop_on_signals() as stop:
+    with room_for(len(checked.groups) + 4), stop_on_signals() as stop:
+        with opened(storage, name, identity) as opened_study:
             shared = TrialStudy(opened_study, checked, sampler, num_trials)
             found = _run_trials(shared, tuning, population, directory, progress, stop)
             told = sorted(shared.told(), key=lambda trial: trial.number)
@@ -170,15 +170,15 @@ def search(
                 static_groups=len(found.groups),
                 compilations=found.compilations,
                 test_seeds=chosen_test_seeds,
-                stopped_by_signal=stop.signal or 0,
             )
         _save(result, checked, directory)
         over = not stop and not result.num_running and len(told) >= num_trials
         if over and test_seeds and result.incumbent is not None:
             started = time.perf_counter()
-            _train_on_test_seeds(result, tuning, directory, progress)
+            _train_on_test_seeds(result, tuning, directory, progress, stop)
             result.test_seconds = time.perf_counter() - started
             _save(result, checked, directory)
+        result.stopped_by_signal = stop.signal or 0
     return result
 
 
@@ -225,7 +225,9 @@ def _run_trials(
     return found
 
 
-def _train_on_test_seeds(result: SearchResult, tuning: Tuning, directory: Path | None, progress: bool) -> None:
+def _train_on_test_seeds(
+    result: SearchResult, tuning: Tuning, directory: Path | None, progress: bool, stop: StopRequest
+) -> None:
     """Trains the incumbent and the default setting on the test seeds; both are kept as run directories."""
     space, best = tuning.space, result.incumbent
     assert best is not None
@@ -245,9 +247,16 @@ def _train_on_test_seeds(result: SearchResult, tuning: Tuning, directory: Path |
         # The programs of the search serve here, too.
         wave = tuning.layout
         layout = wave._replace(num_runs=call.num_runs, num_blocks=-(-call.num_runs // wave.num_runs))
-        with contextlib.suppress(FileExistsError):  # another process of this study is just training it
+        try:
             results[name] = _trained(call, layout, directory, name, progress, tuning.precision)
-        if name not in results or results[name].metrics.attrs["interrupted"]:
+        except FileExistsError:  # another process of this study is just training it
+            return
+        except KeyboardInterrupt as interrupt:  # before there was anything to keep
+            stop.signal = stop.signal or (interrupt.args[0] if interrupt.args else signal.SIGINT)
+            return
+        attrs = results[name].metrics.attrs
+        stop.signal = stop.signal or int(attrs["stopped_by_signal"]) or None
+        if attrs["interrupted"] or stop:
             return
     result.test, result.default = results["incumbent"], results["default"]
 

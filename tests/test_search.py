@@ -216,6 +216,40 @@ def test_a_signal_keeps_what_was_told_and_the_search_goes_on(
     assert sorted(trial.returns for trial in rest.trials) == sorted(trial.returns for trial in whole.trials)
 
 
+COMMAND = (
+    "sweep ppo cartpole --no-preset --no-progress --config.hidden 8 --config.num-envs 2 --config.num-steps 16 "
+    "--config.num-minibatches 2 --config.num-epochs 2 --space lr=log:1e-4:1e-2 config.num_epochs=1,2 --trials 4 "
+    "--population 4 --seeds 2 --test-seeds 2 --env-steps 256 --eval-episodes 4 --block 4 --search random"
+)
+
+
+@pytest.mark.parametrize("chunk", [3, 9])  # of the incumbent's eight, and the first of the default setting's
+def test_a_signal_while_training_on_test_seeds_is_the_exit_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], chunk: int
+):
+    command = [*COMMAND.split(), "--out", str(tmp_path / "out")]
+    advance, calls = jaxrl.runs.Runs.advance, []  # pyright: ignore[reportAttributeAccessIssue]
+
+    def stop(self: Any, count: int) -> None:
+        advance(self, count)
+        if self.arguments[0][0] >= FIRST_TEST_SEED:
+            calls.append(self.iteration)
+            if len(calls) == chunk:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("jaxrl.runs.Runs.advance", stop)
+        assert cli.main(command) == 128 + signal.SIGTERM
+    printed = capsys.readouterr().out
+    assert "4 of 4 trials" in printed and "Stopped: the same command goes on." in printed
+    assert (
+        "test seeds (" not in printed
+        and not json.loads((tmp_path / "out" / "incumbent.json").read_text())["trained_on_test_seeds"]
+    )
+    assert cli.main(command) == 0
+    assert "Trained anew on 2 test seeds" in capsys.readouterr().out
+
+
 def test_trials_that_fail_are_told_as_failed(algo: Algorithm):
     space = {"lr": Choice([1e-3, 1e30]), "config.num_epochs": Choice([1, 2])}
     for halving in (None, Halving(eta=1.5, first_env_steps=64)):
@@ -228,10 +262,7 @@ def test_trials_that_fail_are_told_as_failed(algo: Algorithm):
 
 
 def test_the_command_line_searches(capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    command = "sweep ppo cartpole --no-preset --no-progress --config.hidden 8 --config.num-envs 2 --config.num-steps 16"
-    command += " --config.num-minibatches 2 --config.num-epochs 2 --space lr=log:1e-4:1e-2 config.num_epochs=1,2"
-    command += " --trials 4 --population 4 --seeds 2 --test-seeds 2 --env-steps 256 --eval-episodes 4 --block 4"
-    command += f" --halving 2 --search random --out {tmp_path / 'out'}"
+    command = f"{COMMAND} --halving 2 --out {tmp_path / 'out'}"
     assert cli.main(command.split()) == 0
     printed = capsys.readouterr().out
     assert "Searching lr=log:0.0001:0.01 config.num_epochs=1,2" in printed
