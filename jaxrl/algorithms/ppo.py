@@ -357,6 +357,7 @@ def _build(
         obs, next_obs = see(policy, steps.obs), see(policy, steps.next_obs)
         outputs, value = apply(policy.params, obs, 1 + batch_axes)
         _, next_value = apply(policy.params, next_obs, 1 + batch_axes)
+        outputs = jax.lax.optimization_barrier(outputs)  # joined with a softmax the network is slow on a CPU
         log_prob = head.log_prob(outputs, policy.log_std, steps.mask, steps.extras)
         done = parts.episode_ends(steps)
         ended = done if config.time_limits == "terminal" else steps.agent_terminated
