@@ -14,9 +14,11 @@ import envs
 import jaxrl
 from jaxrl import Choice, Halving, LogUniform, SearchResult, Uniform, cli, programs
 from jaxrl.algorithms.base import Algorithm
-from jaxrl.halving import survivors
 from jaxrl.results import ResultError
+from jaxrl.runs import Runs
+from jaxrl.search_trials import wave_layout
 from jaxrl.searching import FIRST_TEST_SEED
+from jaxrl.training import training_call
 
 pytestmark = pytest.mark.slow
 
@@ -72,6 +74,18 @@ def train(algo: Algorithm, setting: dict[str, Any], seeds: Any, discounts: Any =
     return jaxrl.train(again, sweep, seeds=seeds, **options).values("return")[row, :, -1]
 
 
+def alone(algo: Algorithm, setting: dict[str, Any], env_steps: int) -> np.ndarray:
+    """The returns of a trial's three runs after a part of their environment steps, with no other trial beside them."""
+    config = dataclasses.replace(algo.config, num_epochs=setting["config.num_epochs"])
+    again = jaxrl.ppo(algo.env, config)._replace(hparams=algo.hparams)
+    sweep = jaxrl.grid(again.hparams, {"lr": [setting["lr"]]})
+    points = np.asarray([env_steps // again.env_steps_per_iteration])
+    call = training_call(again, sweep, seeds=[0, 1, 2], points=points, eval_episodes=4, run_length=ENV_STEPS)
+    runs = Runs(call.work, call.arguments(), wave_layout(8, 4, None)._replace(num_runs=3))
+    runs.advance(int(points[0]))
+    return runs.evaluate()[0]["return"]
+
+
 def test_every_static_group_is_compiled_once_whatever_the_sizes_of_the_populations(
     first: tuple[SearchResult, Path], algo: Algorithm
 ):
@@ -119,14 +133,22 @@ def test_halving_ends_the_worse_trials_early_and_leaves_the_others_as_they_are(a
     (last,) = by_state["complete"]
     # Schedules are those of the whole run, and repacked runs compute the same bits.
     assert last.returns == whole.trials[last.number].returns
-    rungs = [64, 192, 256]
     assert sorted(trial.env_steps // 3 for trial in halved.trials) == [64] * 6 + [192] * 2 + [256]
     assert halved.env_steps == 3 * (6 * 64 + 2 * 192 + 256)
     assert halved.env_steps < whole.env_steps / 2
-    # Whoever went on was at least as good as everybody who did not, at that rung.
-    at_first = [trial for trial in halved.trials if trial.env_steps == 3 * rungs[0]]
-    alone = search(algo, **options, env_steps=64)  # another schedule, so only the numbers of trials are alike
-    assert len(at_first) == len(alone.trials) - len(survivors([t.score for t in alone.trials], 3))
+    # At each rung those go on that are the best of what every trial has come to by itself.
+    left = {trial.number for trial in whole.trials}
+    for rung in (64, 192):
+        returns = {number: alone(algo, whole.trials[number].setting, rung) for number in left}
+        scores = {number: float(values.mean()) for number, values in returns.items()}
+        stopped = {trial.number: trial for trial in halved.trials if trial.env_steps == 3 * rung}
+        left -= set(stopped)
+        assert min(scores[number] for number in left) >= max(scores[number] for number in stopped)
+        assert max(scores.values()) > min(scores.values())
+        for number, trial in stopped.items():
+            np.testing.assert_array_equal(returns[number], np.asarray(trial.returns, np.float32))
+            assert trial.score == pytest.approx(scores[number])
+    assert left == {last.number}
     assert halved.incumbent == last
     assert halved.compilations == 0
 
@@ -172,17 +194,17 @@ def test_a_search_that_is_over_computes_nothing_and_a_longer_one_goes_on(
     first: tuple[SearchResult, Path], algo: Algorithm, monkeypatch: pytest.MonkeyPatch
 ):
     result, out = first
-    advance = jaxrl.runs.Runs.advance  # pyright: ignore[reportAttributeAccessIssue]
+    advance = Runs.advance
 
     def refuse(*_: Any) -> None:
         raise AssertionError("nothing is left to be done")
 
-    monkeypatch.setattr("jaxrl.runs.Runs.advance", refuse)
+    monkeypatch.setattr(Runs, "advance", refuse)
     again = search(algo, out=out, test_seeds=4)
     assert again.trials == result.trials
     assert again.test is not None and result.test is not None
     np.testing.assert_array_equal(again.test.values("return"), result.test.values("return"))
-    monkeypatch.setattr("jaxrl.runs.Runs.advance", advance)
+    monkeypatch.setattr(Runs, "advance", advance)
     longer = search(algo, out=out, trials=13)
     assert longer.trials[:11] == result.trials and len(longer.trials) == 13
     with pytest.raises(ResultError, match="holds another search"):
@@ -195,7 +217,7 @@ def test_a_search_that_is_over_computes_nothing_and_a_longer_one_goes_on(
 def test_a_signal_keeps_what_was_told_and_the_search_goes_on(
     algo: Algorithm, tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ):
-    advance, calls = jaxrl.runs.Runs.advance, []  # pyright: ignore[reportAttributeAccessIssue]
+    advance, calls = Runs.advance, []
 
     def stop(self: Any, count: int) -> None:
         advance(self, count)
@@ -203,7 +225,7 @@ def test_a_signal_keeps_what_was_told_and_the_search_goes_on(
         if len(calls) == 12:
             os.kill(os.getpid(), number)
 
-    monkeypatch.setattr("jaxrl.runs.Runs.advance", stop)
+    monkeypatch.setattr(Runs, "advance", stop)
     stopped = search(algo, out=tmp_path / "out", test_seeds=2)
     assert stopped.stopped_by_signal == number
     assert 0 < len(stopped.trials) < 11 and stopped.test is None
@@ -228,7 +250,7 @@ def test_a_signal_while_training_on_test_seeds_is_the_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], chunk: int
 ):
     command = [*COMMAND.split(), "--out", str(tmp_path / "out")]
-    advance, calls = jaxrl.runs.Runs.advance, []  # pyright: ignore[reportAttributeAccessIssue]
+    advance, calls = Runs.advance, []
 
     def stop(self: Any, count: int) -> None:
         advance(self, count)
@@ -238,7 +260,7 @@ def test_a_signal_while_training_on_test_seeds_is_the_exit_status(
                 os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patched:
-        patched.setattr("jaxrl.runs.Runs.advance", stop)
+        patched.setattr(Runs, "advance", stop)
         assert cli.main(command) == 128 + signal.SIGTERM
     printed = capsys.readouterr().out
     assert "4 of 4 trials" in printed and "Stopped: the same command goes on." in printed
