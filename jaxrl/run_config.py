@@ -126,9 +126,10 @@ def plain(value: Any) -> Any:
 
 def attribute(value: Any) -> Any:
     """What netCDF can hold: strings and numbers as they are, anything else as JSON."""
-    if isinstance(value, bool | np.bool_):
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, bool):
         return int(value)
-    if isinstance(value, str | int | float | np.integer | np.floating):
+    if isinstance(value, str | int | float):
         return value
     return json.dumps(value, default=str)
 
