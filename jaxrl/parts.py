@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -141,7 +142,7 @@ class Assembled(NamedTuple):
       seeds: positions of the seeds that every setting has.
       env_steps: of the points that every part has.
       metrics: `{name: [num_settings, num_seeds, num_points, ...]}`, of those seeds and points.
-      policies: leaves `[num_settings, num_seeds, ...]`, likewise.
+      policies: leaves `[num_settings, num_seeds, ...]`, of those seeds, as each part ended.
     """
 
     seeds: np.ndarray
@@ -158,7 +159,7 @@ def assembled(shape: tuple[int, int], parts: Sequence[tuple[Part, Result]]) -> A
       parts: with their results.
 
     Raises:
-      ResultError: no seed is there under every setting.
+      ResultError: no seed is there under every setting, or no point in every part.
     """
     there = np.zeros(shape, bool)
     for part, _ in parts:
@@ -167,7 +168,12 @@ def assembled(shape: tuple[int, int], parts: Sequence[tuple[Part, Result]]) -> A
     if not len(seeds):
         raise ResultError("the parts hold no seed under every setting: a result needs at least one")
     results = [result for _, result in parts]
-    env_steps = min((result.metrics["env_step"].values for result in results), key=len)
+    points = [result.metrics["env_step"].values for result in results]
+    # A part that was stopped was evaluated where it stopped, which may be between the points of the others.
+    env_steps = functools.reduce(np.intersect1d, points)
+    if not len(env_steps):
+        raise ResultError("the parts have no evaluation at the same env step: a result needs at least one")
+    kept = [np.isin(at, env_steps) for at in points]
 
     def whole(*leaves: Any) -> np.ndarray:
         every = np.zeros((*shape, *leaves[0].shape[2:]), leaves[0].dtype)
@@ -176,7 +182,7 @@ def assembled(shape: tuple[int, int], parts: Sequence[tuple[Part, Result]]) -> A
         return every[:, seeds]
 
     metrics = {
-        str(name): whole(*(result.values(str(name))[:, :, : len(env_steps)] for result in results))
+        str(name): whole(*(result.values(str(name))[:, :, at] for result, at in zip(results, kept, strict=True)))
         for name in results[0].metrics.data_vars
     }
     policies = jax.tree.map(whole, *(result.policies for result in results))
@@ -187,7 +193,7 @@ def merged(call: Call, parts: Sequence[tuple[Part, Result]], attrs: Mapping[str,
     """The result of a call from those of its parts: of the seeds that every setting has, and the points that all have.
 
     Raises:
-      ResultError: no seed is there under every setting.
+      ResultError: no seed is there under every setting, or no point in every part.
     """
     found = assembled(call.shape, parts)
     chosen = call.part(Part(np.arange(call.shape[0]), found.seeds))

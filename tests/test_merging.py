@@ -1,6 +1,7 @@
 """Shards of one call, and what they make together."""
 
 import itertools
+import json
 import os
 import re
 import shutil
@@ -16,9 +17,11 @@ import envs
 import jaxrl
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.command_shards import shard_and_directory, shard_of_allocation
-from jaxrl.parts import split
+from jaxrl.merging import _spans
+from jaxrl.parts import assembled, split
 from jaxrl.results import Result, ResultError
 from jaxrl.running import shard_of
+from jaxrl.runs import Runs
 
 RUN: Any = {"seeds": [3, 5, 9], "env_steps": 64, "evals": 2, "eval_episodes": 4, "progress": False, "block": 2}
 
@@ -70,7 +73,7 @@ def test_more_shards_than_seeds_split_the_settings(algo: Algorithm, sweep: Any, 
 
 
 def test_what_is_missing_is_said_and_left_out(algo: Algorithm, sweep: Any, shards: list[Path]) -> None:
-    with pytest.warns(RuntimeWarning, match=r"shards 1/2 are missing, so that 1 of 3 seeds are left out"):
+    with pytest.warns(RuntimeWarning, match=r"^shards 1/2 are missing, so that 1 of 3 seeds are left out: 9$"):
         merged = jaxrl.merge(shards[:1])
     assert merged.seeds == [3, 5]
 
@@ -85,6 +88,109 @@ def test_a_shard_that_ended_early_is_said(algo: Algorithm, sweep: Any, shards: l
     assert merged.metrics.sizes["env_step"] == 1 and merged.metrics.attrs["interrupted"] == 1
     jaxrl.resume(tmp_path / "x-1", progress=False)
     assert_same(jaxrl.merge([shards[0], tmp_path / "x-1"]), jaxrl.train(algo, sweep, **RUN))
+
+
+def test_a_shard_that_stopped_between_evaluations_has_no_numbers_where_it_was_not_evaluated(
+    algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = RUN | {"env_steps": 128}
+    whole = jaxrl.train(algo, **call, shard="0/2", out=tmp_path / "x-0")
+    advance = Runs.advance
+
+    def stop_after_three(runs: Runs, count: int) -> None:
+        advance(runs, count)
+        if runs.iteration == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("jaxrl.driver.SECONDS_PER_CHUNK", 0.0)  # one iteration a chunk
+    monkeypatch.setattr(Runs, "advance", stop_after_three)
+    cut = jaxrl.train(algo, **call, shard="1/2", out=tmp_path / "x-1")
+    assert whole.metrics["env_step"].values.tolist() == [64, 128]
+    assert cut.metrics["env_step"].values.tolist() == [64, 96]
+    with pytest.warns(RuntimeWarning, match="x-1 ended early"):
+        merged = jaxrl.merge([tmp_path / "x-0", tmp_path / "x-1"])
+    assert merged.metrics["env_step"].values.tolist() == [64]
+    for part in (whole, cut):
+        at = [merged.seeds.index(seed) for seed in part.seeds]
+        np.testing.assert_array_equal(merged.values("return")[:, at, 0], part.values("return")[:, :, 0])
+
+
+def test_parts_that_share_no_point_make_nothing(algo: Algorithm, shards: list[Path]) -> None:
+    results = [jaxrl.load_result(shard) for shard in shards]
+    results[1].metrics = results[1].metrics.assign_coords(env_step=[8, 16])
+    with pytest.raises(ResultError, match="the parts have no evaluation at the same env step"):
+        assembled((4, 3), list(zip(split(4, 3, 2), results, strict=True)))
+
+
+def told_to(directory: Path, **changes: Any) -> None:
+    """Changes what the run.json of a shard says."""
+    told = json.loads((directory / "run.json").read_text())
+    (directory / "run.json").write_text(json.dumps(told | changes))
+
+
+def test_a_shard_that_was_killed_before_it_had_a_result_is_left_out(shards: list[Path], tmp_path: Path) -> None:
+    for i, shard in enumerate(shards):
+        shutil.copytree(shard, tmp_path / f"x-{i}")
+        for file in [*(tmp_path / f"x-{i}").glob("metrics.*"), *(tmp_path / f"x-{i}").glob("policies.npz")]:
+            file.unlink()
+    told = r"there is no result yet in \S*x-1 \(jaxrl resume goes on with them\), so that 1 of 3 seeds are left out: 9$"
+    with pytest.warns(RuntimeWarning, match=told):
+        merged = jaxrl.merge([shards[0], tmp_path / "x-1"], tmp_path / "x")
+    assert merged.seeds == [3, 5] and merged.metrics.attrs["interrupted"] == 0
+    told = r"^no shard has a result; shards 0/2 are missing and there is no result yet in \S*x-1 "
+    with pytest.raises(ResultError, match=told):
+        jaxrl.merge([tmp_path / "x-1"])
+    with pytest.raises(ResultError, match=r"^no shard has a result; there is no result yet in \S*x-0, \S*x-1 "):
+        jaxrl.merge([tmp_path / "x-0", tmp_path / "x-1"])
+
+
+def test_a_shard_that_was_killed_while_it_was_made_longer_ends_early(
+    algo: Algorithm, shards: list[Path], tmp_path: Path
+) -> None:
+    for i in range(2):
+        shutil.copytree(shards[i], tmp_path / f"x-{i}")
+    longer = jaxrl.resume(tmp_path / "x-0", env_steps=128, algo=algo, progress=False)
+    assert longer.metrics["env_step"].values.tolist() == [32, 64, 96, 128]
+    told_to(tmp_path / "x-1", points=[1, 2, 3, 4], env_steps=128)  # all that one does before its first evaluation
+    with pytest.warns(RuntimeWarning, match=r"x-1 ended early \(.*\); the result ends at 64 env steps$"):
+        merged = jaxrl.merge([tmp_path / "x-0", tmp_path / "x-1"])
+    assert merged.metrics["env_step"].values.tolist() == [32, 64] and merged.metrics.attrs["interrupted"] == 1
+
+
+def test_the_result_of_an_earlier_run_is_not_merged(
+    algo: Algorithm, sweep: Any, shards: list[Path], tmp_path: Path
+) -> None:
+    other = algo._replace(hparams=algo.hparams.replace(lr=0.01))
+    values = {"discount": [0.9, "beta:mu=0.98,eta=0.5"], "env.gravity": [9.8, 12.0]}
+    for i in range(2):
+        jaxrl.train(other, jaxrl.grid(other.hparams, values), **RUN, shard=f"{i}/2", out=tmp_path / f"x-{i}")
+    shutil.copytree(shards[1], tmp_path / "killed")  # begun anew, with --force, under the other learning rate
+    shutil.copy(tmp_path / "x-1" / "run.json", tmp_path / "killed")
+    told = r"there is only an earlier run's result in \S*killed \(.*\), so that 1 of 3 seeds are left out: 9$"
+    with pytest.warns(RuntimeWarning, match=told):
+        merged = jaxrl.merge([tmp_path / "x-0", tmp_path / "killed"])
+    assert merged.seeds == [3, 5]
+    told = f"shards must be of one call, but hparams.lr is 0.01 in {tmp_path / 'x-0'} and 0.00025 in {shards[1]}"
+    with pytest.raises(ResultError, match=re.escape(told)):
+        jaxrl.merge([tmp_path / "x-0", shards[1]])
+
+
+def test_a_shard_in_parts_that_ended_early_has_the_seeds_of_its_parts(shards: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(shards[0], tmp_path / "x-0")
+    whole = jaxrl.load_result(shards[0])
+    first = whole.metrics.isel(seed=[0]).assign_attrs(interrupted=1)
+    policies = jax.tree.map(lambda leaf: leaf[:, :1], whole.policies)
+    Result(first, policies, whole.algo, whole.hparams, whole.env_params).save(tmp_path / "x-0", force=True)
+    with pytest.warns(RuntimeWarning, match=r"x-0 ended early \(.*\), so that 1 of 3 seeds are left out: 5; "):
+        merged = jaxrl.merge([tmp_path / "x-0", shards[1]])
+    assert merged.seeds == [3, 9]
+    assert json.loads((tmp_path / "x-0" / "config.json").read_text())["attributes"]["eval_episodes"] == 4
+    np.testing.assert_array_equal(merged.values("return")[:, 0], whole.values("return")[:, 0])
+
+
+def test_seeds_in_a_row_are_told_by_the_first_and_the_last() -> None:
+    assert _spans([0, 1, 2, 3, 7, 9, 10]) == "0 to 3, 7, 9 to 10"
+    assert _spans(list(range(0, 60, 2))) == "0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, ... (30 in all, up to 58)"
 
 
 def test_bandits_are_sharded_too(tmp_path: Path) -> None:
@@ -116,6 +222,9 @@ def test_bad_input(algo: Algorithm, shards: list[Path], tmp_path: Path) -> None:
         jaxrl.merge([shards[0], shards[0]])
     with pytest.raises(ResultError, match="there is no such directory"):
         jaxrl.merge([tmp_path / "none"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ResultError, match=r"empty holds no shard: run\.json is missing"):
+        jaxrl.merge([tmp_path / "empty"])
     shutil.copytree(shards[0], tmp_path / "there")
     with pytest.raises(FileExistsError, match="holds a result already"):
         jaxrl.merge(shards, tmp_path / "there")
