@@ -1,4 +1,7 @@
-"""The command line: `jaxrl train | bandit | experiment | plot | evaluate | render | envs | version`.
+"""The command line: `jaxrl COMMAND ...`.
+
+The commands are `train`, `plan`, `sweep`, `resume`, `merge`, `bandit` and `experiment`; of what these
+wrote `report`, `plot`, `evaluate`, `render` and `export`; `envs` and `version` say what there is.
 
 Bad input gets one sentence on standard error and the exit status 2; with JAXRL_TRACEBACK=1 in
 the environment it gets Python's traceback instead. An error of the same kinds that jaxrl did not
@@ -145,9 +148,13 @@ class Version:
 _SIMPLE = {"plot": Plot, "evaluate": Evaluate, "render": Render, "envs": Envs, "version": Version}
 
 
-def _train(args: Sequence[str]) -> int:
+def _read_flags(args: Sequence[str]) -> None:
     if "--deterministic" in args:  # before anything starts JAX's backend, which reads them once: gymnax does
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DETERMINISTIC}".strip()
+
+
+def _train(args: Sequence[str]) -> int:
+    _read_flags(args)
     from jaxrl.command_distributed import join
 
     join(args)  # likewise
@@ -157,6 +164,7 @@ def _train(args: Sequence[str]) -> int:
 
 
 def _plan(args: Sequence[str]) -> int:
+    _read_flags(args)
     from jaxrl.command_plan import run_plan
 
     return run_plan(args)
@@ -270,7 +278,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: what follows `jaxrl`; the process's own arguments where there are none.
 
     Returns:
-      The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 where SIGTERM ended training.
+      The exit status: 0, 2 for bad input, 130 after Ctrl-C, 138 or 143 where SIGUSR1 or SIGTERM ended training.
     """
     if argv is None:
         argv = sys.argv[1:]

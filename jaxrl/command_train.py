@@ -22,6 +22,7 @@ from jaxrl.presets import Preset
 from jaxrl.sweeps import Sweep
 
 DEFAULT_ENV_STEPS = 500_000
+HEADING = "Train {} on {}: every seed under every setting, in one call."
 
 __all__ = ["Asked", "asked", "run_train"]
 Flag = tyro.conf.FlagCreatePairsOff[bool]
@@ -79,23 +80,24 @@ class Asked(NamedTuple):
     options: Any
 
 
-def asked(args: Sequence[str], command: str) -> Asked:
+def asked(args: Sequence[str], command: str, heading: str = HEADING) -> Asked:
     """What is to be trained.
 
     Args:
       args: algorithm, environment, options.
       command: whose arguments they are.
+      heading: of its help, with the names of the algorithm and the environment to be filled in.
     """
     named = list(itertools.takewhile(lambda arg: not arg.startswith("-"), args[:2]))
     if len(named) < 2:
         if {"-h", "--help"} & set(args):
             print("The algorithm and the environment come first; with ppo and cartpole the options are these.\n")
-            _parse_options("ppo", "cartpole", ["--help"], f"jaxrl {command} ALGORITHM ENVIRONMENT")
+            _parse_options("ppo", "cartpole", ["--help"], f"jaxrl {command} ALGORITHM ENVIRONMENT", heading)
         raise CommandError(
             f"{command} takes an algorithm and an environment first, such as: jaxrl {command} ppo cartpole"
         )
     name, environment = named
-    options, defaults = _parse_options(name, environment, args[2:], f"jaxrl {command} {name} {environment}")
+    options, defaults = _parse_options(name, environment, args[2:], f"jaxrl {command} {name} {environment}", heading)
 
     algo = algorithms.member(name, "builder")(defaults.algo.env, options.config)
     fixed, swept = split("hparams", options.hparams, defaults.hparams)
@@ -142,15 +144,16 @@ class _Defaults:
         return DEFAULT_ENV_STEPS if self.preset is None else self.preset.env_steps
 
 
-def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) -> tuple[Any, _Defaults]:
+def _parse_options(
+    name: str, environment: str, args: Sequence[str], prog: str, heading: str = HEADING
+) -> tuple[Any, _Defaults]:
     if any(arg.partition("=")[0] == "--hparams.gamma" for arg in args):
         raise CommandError("gamma is not a field: use --hparams.discount, such as 0.98 or beta:0.98,0.5")
     preset = None if {"--no-preset", "--no_preset"} & set(args) else presets.find(name, environment)
     static = static_fields(args)
     algo = _build(name, environment, static) if preset is None else preset.on(**static)
     defaults = _Defaults(algo, preset, static)
-    description = f"Train {name} on {environment}: every seed under every setting, in one call."
-    return parse(_options_class(defaults), args, prog, description), defaults
+    return parse(_options_class(defaults), args, prog, heading.format(name, environment)), defaults
 
 
 def _build(name: str, environment: str, static: Mapping[str, Any]) -> Algorithm:

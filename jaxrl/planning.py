@@ -18,6 +18,7 @@ from jaxrl.memory import compiling_within, give_back, resident
 from jaxrl.parts import Call
 from jaxrl.programs import Programs
 from jaxrl.run_settings import seed_list
+from jaxrl.running import shard_of, sharded
 from jaxrl.training import points_of, training_call
 
 MEASURED_SECONDS = 2.0
@@ -37,6 +38,7 @@ def plan(
     block: int | None = None,
     devices: Sequence[Any] | None = None,
     memory: int | str | None = None,
+    shard: str | tuple[int, int] | None = None,
     checkpoints: bool = False,
     precision: str = "default",
     measure: bool = True,
@@ -48,6 +50,7 @@ def plan(
       hparams, seeds, env_steps, evals, eval_episodes, env_params, block, devices, precision: as in `train`.
       memory: `"8GiB"`, or bytes: of the whole process, or of each device where these have memory of
         their own. 80 % of what is free if None.
+      shard: the part of the runs to plan, as in `train`; with one algorithm.
       checkpoints: whether the states are to be written now and then, as `train` does with `out`.
       measure: whether to run a few iterations of one block, for the expected time.
 
@@ -59,6 +62,8 @@ def plan(
     groups = compile_groups(algos)
     if not groups:
         raise ValueError("algo must be an algorithm, or several, got none")
+    if shard is not None and len(algos) > 1:
+        raise ValueError(f"shard takes one algorithm, got {len(algos)}")
     plans = []
     for group in groups:
         chosen, numbers = algos[group[0]], seed_list(seeds)
@@ -71,11 +76,15 @@ def plan(
             eval_episodes=eval_episodes,
             env_params=env_params,
         )
-        planner = Planner.of(call, plan_layout(call.num_runs, block, devices), memory, checkpoints)
-        planned = planned_call(planner, precision, measure)
-        plans.append(
-            dataclasses.replace(planned, num_settings=planned.num_settings * len(group), num_seeds=len(numbers))
-        )
+        layout = plan_layout(call.num_runs, block, devices)
+        if shard is not None:
+            call = sharded(call, *shard_of(shard))
+            layout = plan_layout(call.num_runs, layout.block, devices)
+        planned = planned_call(Planner.of(call, layout, memory, checkpoints), precision, measure)
+        if len(group) > 1:
+            num_settings = planned.num_settings * len(group)
+            planned = dataclasses.replace(planned, num_settings=num_settings, num_seeds=len(numbers))
+        plans.append(planned)
     return dataclasses.replace(
         max(plans, key=lambda planned: planned.memory),
         compilations=len(plans),

@@ -17,7 +17,7 @@ from jaxrl.results import Result
 from jaxrl.running_parts import PARTS, begun_block, run_within
 from jaxrl.sharded_training import run_sharded
 
-__all__ = ["PARTS", "Placement", "run_call", "shard_of"]
+__all__ = ["PARTS", "Placement", "run_call", "shard_of", "sharded"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ def run_call(call: Call, options: Options, placement: Placement) -> Result:
     block = begun_block(options) if placement.block is None else placement.block
     layout = plan_layout(call.num_runs, block, placement.devices, placement.cpu_block)
     if placement.shard is not None:
-        call = _sharded(call, *shard_of(placement.shard))
+        call = sharded(call, *shard_of(placement.shard))
         layout = plan_layout(call.num_runs, layout.block, placement.devices)
     return run_within(call, layout, options, placement.memory)
 
@@ -80,8 +80,12 @@ def shard_of(shard: str | tuple[int, int]) -> tuple[int, int]:
     return index, count
 
 
-def _sharded(call: Call, index: int, count: int) -> Call:
-    """The runs of one shard, whose attributes tell `merge` what the whole is."""
+def sharded(call: Call, index: int, count: int) -> Call:
+    """The runs of one shard, whose attributes tell `merge` what the whole is.
+
+    Raises:
+      ValueError: there are more shards than runs.
+    """
     parts = split(*call.shape, count)
     if count > len(parts):
         raise ValueError(f"shard takes at most as many shards as there are runs, {len(parts)}, got {index}/{count}")

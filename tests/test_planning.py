@@ -18,7 +18,7 @@ import pytest
 
 import envs
 import jaxrl
-from jaxrl import fitting, running_parts
+from jaxrl import command_plan, fitting, running_parts
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.cli import main
 from jaxrl.discounting import Exponential, prepare
@@ -469,6 +469,79 @@ def test_bad_input_gets_a_sentence_before_anything_is_compiled(
 
 def test_a_device_by_name_is_that_device(algo: Algorithm) -> None:
     assert plan_layout(4, 2, ["cpu:1"]).devices == (jax.devices()[1],)
+
+
+def test_a_plan_of_a_shard_is_that_of_its_runs_in_the_blocks_of_the_whole(algo: Algorithm) -> None:
+    options: dict[str, Any] = {"env_steps": 64, "eval_episodes": 2, "measure": False, "devices": jax.devices()[:1]}
+    sweep = jaxrl.grid(algo.hparams, {"lr": [0.1, 0.2]})
+    planned = jaxrl.plan(algo, sweep, seeds=10, shard="0/4", **options)
+    assert (planned.num_settings, planned.num_seeds) == (2, 3)  # 10 seeds in four parts: 3, 3, 2 and 2
+    assert planned.block == jaxrl.plan(algo, sweep, seeds=10, **options).block
+    planned = jaxrl.plan(algo, sweep, seeds=1, shard=(1, 2), **options)
+    assert (planned.num_settings, planned.num_seeds) == (1, 1)
+    with pytest.raises(ValueError, match="shard takes at most as many shards as there are runs, 10, got 0/11"):
+        jaxrl.plan(algo, seeds=10, shard="0/11", **options)
+    with pytest.raises(ValueError, match="shard takes one algorithm, got 2"):
+        jaxrl.plan([algo, algo], seeds=10, shard="0/2", **options)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the command asks `jaxrl.plan` for."""
+    found: dict[str, Any] = {}
+    monkeypatch.setattr(command_plan, "plan", lambda *_, **options: found.update(options))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("args", "shard", "checkpoints"),
+    [
+        ([], None, False),
+        (["--out", "x"], None, True),
+        (["--out", "x", "--checkpoint-minutes", "0"], None, False),
+        (["--out", "x", "--shard", "0/16"], "0/16", True),
+        (["--out", "x", "--shard", "auto"], "2/4", True),
+    ],
+)
+def test_the_command_plans_what_train_would_do(
+    asked: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    args: list[str],
+    shard: str | None,
+    checkpoints: bool,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    monkeypatch.setenv("SLURM_PROCID", "2")
+    assert main(["plan", "ppo", "cartpole", "--seeds", "100", *args]) == 0
+    assert (asked["shard"], asked["checkpoints"], asked["seeds"]) == (shard, checkpoints, 100)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["--shard-environments"], "--shard-environments"),
+        (["--distributed", "--resume", "--out", "x"], "--distributed, --resume"),
+        (["--coordinator", "host0:1234", "--process-id", "0"], "--coordinator, --process-id"),
+    ],
+)
+def test_the_command_refuses_what_a_plan_has_no_answer_to(
+    asked: dict[str, Any], capsys: pytest.CaptureFixture[str], args: list[str], named: str
+) -> None:
+    assert main(["plan", "ppo", "cartpole", *args]) == 2 and not asked
+    assert capsys.readouterr().err == (
+        f"jaxrl: plan takes no {named}: it is of runs that begin anew, each on one device; leave that out\n"
+    )
+
+
+@pytest.mark.parametrize("named", [[], ["ppo", "cartpole"]])
+def test_the_help_of_a_plan_says_that_it_plans(capsys: pytest.CaptureFixture[str], named: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan", *named, "--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Say what training ppo on cartpole would take" in out and "Train ppo" not in out
 
 
 @pytest.mark.slow
