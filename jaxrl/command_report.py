@@ -16,7 +16,7 @@ class Report:
     """Compare results on one page for a browser: curves, tables, differences, failures."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
-    """Directories that `jaxrl train --out` or `jaxrl bandit --out` wrote, one or several."""
+    """Directories that `jaxrl train --out`, `jaxrl sweep --out` or `jaxrl bandit --out` wrote, one or several."""
     out: Path = Path("report.html")
     """Page to write; one that is there is replaced."""
     metric: str | None = None

@@ -28,7 +28,8 @@ from jaxrl.report_data import (
     lines_of,
     points_of,
 )
-from jaxrl.report_runs import Run, counted, differences, facts, notes, plain_config, runs_of
+from jaxrl.report_runs import Run, differences, facts, notes, plain_config, runs_of
+from jaxrl.report_text import counted
 from jaxrl.results import Result
 from jaxrl.version import REPOSITORY, __version__
 
@@ -57,7 +58,9 @@ def write_report(
     It holds estimates and no single runs but those that failed, so that a thousand seeds take no more room than ten.
 
     Args:
-      runs: run directories or results; a mapping gives them names, which are otherwise those of the directories.
+      runs: run directories, directories of searches, or results; a mapping gives them names, which are otherwise
+        those of the directories. Of a search come the default setting and the incumbent on its test seeds, how its
+        trials ended, and which hyper-parameter mattered in them.
       out: file to write, `.html`; one that is there is replaced.
       metric: the page begins with it; `return`, `regret` or `reward` if None. Every metric that all runs have can be
         chosen there.
@@ -201,6 +204,8 @@ def _again(run: Run) -> dict[str, str]:
     """How to have a run again: what was recorded, and code where one setting of a known algorithm ran."""
     versions = run.config.get("versions", {})
     wanted = " ".join(f"{name}=={versions[name]}" for name in ("jaxrl", "jax", "jaxlib") if name in versions)
+    if run.search is not None and not run.search.tests:
+        return {"again": "The call of the search is told by search.json, its trials by trials.csv.", "code": ""}
     text = (
         "Its configuration is config.json: algorithm, environment, hyper-parameters, seeds and versions "
         f"({wanted}). Equal seeds give equal numbers, bit for bit at one block width on one kind of device."

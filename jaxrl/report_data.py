@@ -337,11 +337,12 @@ def _profile(scores: Sequence[np.ndarray], direction: int, confidence: float) ->
 
 
 def _importance(run: Run, metric: str) -> dict[str, Any] | None:
-    found = importance(run.result, metric)
+    result = run.result if run.search is None else run.search.trials  # which tell of the return alone
+    found = importance(result, metric) if metric in result.metrics else None
     if found is None:
         return None
     return {
-        "run": run.name,
+        "run": run.name if run.search is None else f"{run.search_name}, complete trials",
         "method": found.method,
         "shares": [[path, plain(round(share, 4))] for path, share in found.shares.items()],
         "pairs": [[" and ".join(pair), round(share, 4)] for pair, share in found.pairs.items()],

@@ -89,12 +89,9 @@ def importance(result: Result, metric: str) -> Importance | None:
 
 
 def _grid_of(result: Result, paths: list[str]) -> list[int] | None:
-    """The lengths of the axes of the varying paths, None where they do not each have an axis of their own."""
+    """The lengths of the axes of the varying paths, None where they do not each have an axis of their own name."""
     dims = [dim for dim in result.dims if result.metrics.sizes[dim] > 1]
-    owners = [[path for path in paths if dim in result.metrics.coords[path].dims] for dim in dims]
-    if [[path] for path in paths] != owners:
-        return None
-    return [result.metrics.sizes[dim] for dim in dims]
+    return [result.metrics.sizes[dim] for dim in dims] if dims == paths else None
 
 
 def _anova(means: np.ndarray, paths: list[str]) -> tuple[dict[str, float], dict[tuple[str, str], float]]:

@@ -171,7 +171,8 @@
     element("importance-section").hidden = !report.swept;
     if (!found.length) {
       element("importance").replaceChildren(make("p", { class: "soft" },
-        ["Nothing can be told of this metric: all settings have equal means, or there are too few of them."]));
+        ["Nothing can be told of this metric: all settings have equal means, there are too few of them, or they " +
+          "are the trials of a search, which tell of the return alone."]));
       return;
     }
     const heading = (text, kind = "") => make("th", { scope: "col", class: kind }, [text]);

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.report_search import Search, holds_search, read_search, search_facts, search_note
+from jaxrl.report_text import NOTHING, cell, counted, duration, ranges
 from jaxrl.results import UNKNOWN, Result
 from jaxrl.run_config import config_of, to_json
 from jaxrl.run_directory import load_metrics
 
-NOTHING = "\N{EN DASH}"
 # Attributes of a call that are measured, or told elsewhere; every other one may differ between runs.
 MEASURED = (
     "algorithm",
@@ -28,7 +29,7 @@ MEASURED = (
     UNKNOWN,
 )
 
-__all__ = ["Run", "counted", "differences", "facts", "notes", "plain_config", "runs_of"]
+__all__ = ["Run", "differences", "facts", "notes", "plain_config", "runs_of"]
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,14 @@ class Run:
       path: its directory as it was named, None for a result in memory.
       result: its metrics.
       config: what `config.json` tells of it, or would.
+      search: that it is the incumbent of, or the trials; None for any other run.
     """
 
     name: str
     path: str | None
     result: Result
     config: dict[str, Any]
+    search: Search | None = None
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -70,6 +73,11 @@ class Run:
         return _name(self.attributes.get("environment") or self.config.get("environment"))
 
     @property
+    def search_name(self) -> str:
+        """The name of the search that it tells of."""
+        return self.name.removesuffix("/incumbent")
+
+    @property
     def last_step(self) -> int:
         """Environment steps, or pulls, at the last point."""
         return int(self.result.metrics["env_step"].values[-1])
@@ -79,8 +87,9 @@ def runs_of(given: Sequence[str | Path | Result] | Mapping[str, str | Path | Res
     """The runs, each under a name of its own.
 
     Args:
-      given: run directories or results; a mapping gives them names, otherwise a directory is named after itself
-        and a result after its algorithm.
+      given: run directories, directories of searches or results; a mapping gives them names, otherwise a directory
+        is named after itself and a result after its algorithm. Of a search come the default setting and the
+        incumbent on its test seeds, or its complete trials where these were not trained there.
 
     Raises:
       ValueError: there are none, one is of another type, or a directory or a result comes twice.
@@ -101,11 +110,29 @@ def runs_of(given: Sequence[str | Path | Result] | Mapping[str, str | Path | Res
             same = "" if isinstance(item, Result) or str(seen[identity]) == again else f", which is {seen[identity]}"
             raise ValueError(f"runs has {again} twice{same}; a report compares different runs.")
         seen[identity] = item
-    results = [item if isinstance(item, Result) else load_metrics(item) for item in items]
-    names = list(given) if isinstance(given, Mapping) else _names(items, results)
+    names = list(given) if isinstance(given, Mapping) else _names(items)
+    runs = []
+    for name, item in zip(names, items, strict=True):
+        if not isinstance(item, Result) and holds_search(item):
+            runs += _of_search(name, Path(item), read_search(item))
+        else:
+            result = item if isinstance(item, Result) else load_metrics(item)
+            runs.append(_run(name, None if isinstance(item, Result) else item, result))
+    return runs
+
+
+def _run(name: str, path: str | Path | None, result: Result, search: Search | None = None) -> Run:
+    config = config_of(result) | (result.loaded or {})
+    return Run(name, None if path is None else str(path), result, config, search)
+
+
+def _of_search(name: str, path: Path, search: Search) -> list[Run]:
+    """The default setting and the incumbent on the test seeds, or the complete trials; the last tells of the search."""
+    if not search.tests:
+        return [_run(name, path, search.trials, search)]
     return [
-        Run(name, None if isinstance(item, Result) else str(item), result, config_of(result) | (result.loaded or {}))
-        for name, item, result in zip(names, items, results, strict=True)
+        _run(f"{name}/{which}", path / which, result, search if which == "incumbent" else None)
+        for which, result in search.tests.items()
     ]
 
 
@@ -122,18 +149,21 @@ def facts(run: Run) -> dict[str, str]:
         "Runs": f"{counted(settings, 'setting')} x {counted(seeds, 'seed')}",
         "Steps": f"{run.last_step:,} each",
         "Episodes of an evaluation": f"{attributes['eval_episodes']:,}" if "eval_episodes" in attributes else NOTHING,
-        "Time": f"{_duration(sum(seconds))}, of which {_duration(seconds[0])} compiling"
+        "Time": f"{duration(sum(seconds))}, of which {duration(seconds[0])} compiling"
         if len(seconds) == 2
         else NOTHING,
         "Steps per second": f"{rate:,.0f} of all runs together" if rate else NOTHING,
         "Devices": f"{attributes.get('num_devices', len(run.config['devices']))} x "
-        f"{attributes.get('device_kind') or ', '.join(run.config['devices'])}",
+        f"{attributes.get('device_kind') or ', '.join(run.config['devices'])}"
+        if run.config["devices"]
+        else NOTHING,
         "Precision": _precision(attributes.get("precision")),
         "jaxrl": str(versions.get("jaxrl", NOTHING)),
         "JAX": str(versions.get("jax", NOTHING)),
         "Python": str(versions.get("python", NOTHING)),
         "Directory": run.path or "in memory, not saved",
     }
+    told |= {} if run.search is None else search_facts(run.search)
     return {name: text for name, text in told.items() if text != NOTHING}
 
 
@@ -141,7 +171,7 @@ def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
     """`{path: [value of each run]}` of everything in their configurations that is not the same in all."""
     columns = [_described(run) for run in runs]
     paths = list(dict.fromkeys(path for column in columns for path in column))
-    rows = {path: [_text(column[path]) if path in column else NOTHING for column in columns] for path in paths}
+    rows = {path: [cell(column[path]) if path in column else NOTHING for column in columns] for path in paths}
     return {path: row for path, row in rows.items() if len(set(row)) > 1}
 
 
@@ -155,6 +185,8 @@ def notes(runs: Sequence[Run]) -> list[str]:
         last = ", ".join(f"{run.last_step:,} of {run.name}" for run in runs)
         found.append(f"Runs of different lengths: every final value is of the run's own last step ({last}).")
     for run in runs:
+        if run.search is not None:
+            found.append(search_note(run.search_name, run.search))
         if run.attributes.get("interrupted"):
             found.append(f"{run.name} was interrupted: it ends at {run.last_step:,} steps.")
         if "shard" in run.attributes:
@@ -167,15 +199,10 @@ def notes(runs: Sequence[Run]) -> list[str]:
     return found
 
 
-def counted(count: int, what: str) -> str:
-    """A number and what there is so many of."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
-def _names(items: Sequence[str | Path | Result], results: Sequence[Result]) -> list[str]:
+def _names(items: Sequence[str | Path | Result]) -> list[str]:
     """The last parts of the paths, as many as tell them apart."""
     paths = [None if isinstance(item, Result) else Path(item).resolve() for item in items]
-    algorithms = [_name(result.metrics.attrs.get("algorithm")) for result in results]
+    algorithms = [_name(item.metrics.attrs.get("algorithm")) if isinstance(item, Result) else "" for item in items]
     for depth in range(1, 1 + max((len(path.parts) for path in paths if path), default=1)):
         names = [
             algorithm if path is None else "/".join(path.parts[-depth:])
@@ -208,7 +235,7 @@ def _described(run: Run) -> dict[str, Any]:
     for path, coord in config["sweep"]["coords"].items():
         name = f"env_params.{path.removeprefix('env.')}" if path.startswith("env.") else f"hparams.{path}"
         found[name] = coord["values"]
-    found["seeds"] = _ranges(run.result.seeds)
+    found["seeds"] = ranges(run.result.seeds)
     found["env_steps"] = run.last_step
     found |= {
         name: value
@@ -227,31 +254,8 @@ def _flat(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return found
 
 
-def _text(value: Any) -> str:
-    """A value as a cell has it: one for all settings, or the different ones of a sweep."""
-    if isinstance(value, list | tuple):
-        texts = list(dict.fromkeys(_text(item) for item in value))
-        return ", ".join(texts) if len(texts) <= 8 else f"{', '.join(texts[:7])}, ... ({len(texts)} in all)"
-    if isinstance(value, float | np.floating):
-        return f"{value:.7g}"
-    return NOTHING if value is None else str(value)
-
-
-def _ranges(seeds: Sequence[int]) -> str:
-    whole = list(seeds) == list(range(seeds[0], seeds[0] + len(seeds)))
-    return f"{seeds[0]} to {seeds[-1]}" if whole and len(seeds) > 1 else _text(list(seeds))
-
-
 def _precision(precision: Any) -> str:
     return NOTHING if precision is None else f"float32, matrix products at {precision} precision"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def plain_config(run: Run) -> dict[str, Any]:

@@ -16,6 +16,9 @@ from jaxrl import cli, report_data, statistics
 from jaxrl.report import write_report
 from jaxrl.report_importance import importance
 from jaxrl.results import Result, ResultError, metrics_dataset
+from jaxrl.run_directory import load_metrics
+from jaxrl.search_result import write_json, write_trials
+from jaxrl.search_study import Told
 from jaxrl.sweeps import Sweep
 
 STEPS = (1000, 2000, 3000, 4000)
@@ -241,10 +244,120 @@ def test_importance_in_a_random_design_is_association():
     assert found.shares["lr"] == pytest.approx(np.asarray(scipy.stats.spearmanr(lr, means))[0] ** 2, rel=1e-9)
     f = float(np.asarray(scipy.stats.f_oneway(*(means[kind == level] for level in "abc")))[0])
     assert found.shares["kind"] == pytest.approx((f - 1) * 2 / (f * 2 + 37), rel=1e-9)  # epsilon squared of F
+    alone = Sweep({"lr": lr}, {}, ("setting",), (40,), {"lr": (("setting",), lr)}, [{}] * 40)
+    of_one = importance(result_of(level, seeds=3, sweep=alone, metrics=("return",)), "return")
+    assert of_one is not None and of_one.method == "association"  # no grid, of whose one axis all would be told
+    assert of_one.shares["lr"] == pytest.approx(found.shares["lr"], rel=1e-9)
     result.metrics["return"][0] = np.nan
     left = importance(result, "return")
     assert left is not None and left.left_out == 1
     assert importance(result_of(), "return") is None
+
+
+SPACE = {"lr": "log:0.0001:0.1", "lam": "0.8:1.0", "discount": "0.9,0.99", "config.num_steps": "16,32"}
+
+
+def search_of(directory, tested=True, complete=20, test_seeds=range(1_000_000, 1_000_012)) -> Told:
+    """The directory of a search: trials whose return falls with lr, of which some were stopped and one failed.
+
+    Its incumbent, and a trial that is none where none is complete.
+    """
+    generator = np.random.default_rng(0)
+    trials = []
+    for number in range(complete + 6):
+        lr = float(10 ** generator.uniform(-4, -1))
+        setting = {
+            "lr": lr,
+            "lam": float(generator.uniform(0.8, 1)),
+            "discount": ("exp:gamma=0.9", "exp:gamma=0.99")[number % 2],
+            "config.num_steps": (16, 32)[number // 2 % 2],
+        }
+        returns = [100 - 20 * float(np.log10(lr)) + offset for offset in (-1.0, 0.0, 4.0)]
+        state = "complete" if number < complete else "failed" if number == complete else "pruned"
+        returns = [float("nan")] * 3 if state == "failed" else returns
+        trials.append(Told(number, state, setting, float(np.mean(returns)), returns, 96))
+    directory.mkdir()
+    identity = {
+        "algorithm": "ppo",
+        "environment": "cartpole",
+        "space": SPACE,
+        "env_steps": 4000,
+        "seeds": [0, 1, 2],
+        "eval_episodes": 4,
+        "aggregate": "mean",
+        "hparams": {"lr": 3e-4, "lam": 0.95},
+    }
+    write_json(directory / "search.json", {"study": "ppo-cartpole", **identity})
+    write_trials(directory, trials)
+    best = max(trials[:complete] or trials[-1:], key=lambda trial: trial.score)
+    told = {"trial": best.number, "setting": best.setting, "score": best.score, "aggregate": "mean"}
+    write_json(directory / "incumbent.json", told | {"trained_on_test_seeds": tested})
+    for key, (name, level) in enumerate({"incumbent": 140.0, "default": 100.0}.items()):
+        result = result_of(level, key=key)
+        result.metrics = result.metrics.assign_coords(seed=list(test_seeds))
+        result.save(directory / name)
+    return best
+
+
+def test_of_a_search_come_its_test_its_trials_and_what_mattered_in_them(tmp_path):
+    best = search_of(tmp_path / "sweep")
+    data = report_of(tmp_path, [tmp_path / "sweep"])
+    assert [line["label"] for line in data["lines"]] == ["sweep/default", "sweep/incumbent"] and data["baseline"] == 0
+    told = data["metrics"]["return"]
+    for at, name in enumerate(("default", "incumbent")):
+        ((iqm, low, high, *_),) = load_metrics(tmp_path / "sweep" / name).table("return").rows
+        assert told["numbers"][at][:3] == [iqm, low, high]
+    assert told["better"]["0"][1][0] == 1.0  # 140 against 100, which scatter by 10
+    none, found = told["importance"]
+    shares = dict(found["shares"])
+    assert none is None and found["run"] == "sweep, complete trials" and found["method"] == "association"
+    assert found["settings"] == 20 and found["left_out"] == 0
+    assert shares["lr"] == 1.0 and set(shares) == set(SPACE)  # the return falls with lr and with nothing else
+    assert max(share for path, share in shares.items() if path != "lr") < 0.5
+    assert data["metrics"]["length"]["importance"] == [None, None] and data["swept"] == 1
+    facts = data["runs"][1]["facts"]
+    assert facts["Study"] == "ppo-cartpole: 26 trials, 20 complete, 5 stopped by halving, 1 failed"
+    assert facts["Tuning seeds"] == "0 to 2" and facts["Test seeds"] == "1000000 to 1000011"
+    assert facts["Incumbent"].startswith(
+        f"trial {best.number}, mean final return {best.score:.2f} over the tuning seeds"
+    )
+    assert f"lr={best.setting['lr']:.7g}" in facts["Its values"] and "lam=0.8:1.0" in facts["Searched"]
+    assert "Study" not in data["runs"][0]["facts"]
+    (note,) = [note for note in data["notes"] if "search" in note]
+    assert "test seeds, which no trial has seen" in note and "20 complete trials" in note
+
+
+def test_test_seeds_that_trials_have_seen_are_told(tmp_path):
+    search_of(tmp_path / "sweep", test_seeds=range(2, 14))
+    assert "some of which its trials have seen" in " ".join(report_of(tmp_path, [tmp_path / "sweep"])["notes"])
+
+
+def test_of_a_search_without_a_test_come_its_trials(tmp_path):
+    best = search_of(tmp_path / "sweep", tested=False)
+    data = report_of(tmp_path, {"mine": tmp_path / "sweep"})
+    assert len(data["lines"]) == 20 and list(data["metrics"]) == ["return"]
+    ends = [row[3] for row in data["metrics"]["return"]["numbers"]]
+    assert max(ends) == pytest.approx(best.score, rel=1e-6)
+    assert ends.index(max(ends)) == best.number
+    (found,) = data["metrics"]["return"]["importance"]
+    assert dict(found["shares"])["lr"] == 1.0
+    assert "mine is a search that was not tried on test seeds" in data["notes"][0]
+    assert "Devices" not in data["runs"][0]["facts"] and "trials.csv" in data["runs"][0]["again"]
+    assert report_of(tmp_path, [tmp_path / "sweep", result_of()])["first"] == "return"  # beside others
+
+
+def test_a_search_that_tells_nothing_gets_one_sentence(tmp_path):
+    search_of(tmp_path / "begun", complete=0)
+    with pytest.raises(ResultError, match=r"begun holds a search of which no trial has come to its end yet\.$"):
+        write_report([tmp_path / "begun"], tmp_path / "x.html")
+    search_of(tmp_path / "cut")
+    (tmp_path / "cut" / "search.json").write_text('{"study": "x"}')
+    with pytest.raises(ResultError, match=r"cut holds a search that is damaged: 'seeds' is missing$"):
+        write_report([tmp_path / "cut"], tmp_path / "x.html")
+    (tmp_path / "cut" / "search.json").write_text('{"study": ')
+    with pytest.raises(ResultError, match="cut holds a search that is damaged: Expecting value"):
+        write_report([tmp_path / "cut"], tmp_path / "x.html")
+    assert not (tmp_path / "x.html").exists()
 
 
 def test_runs_are_named_by_as_much_of_their_paths_as_tells_them_apart(tmp_path):
@@ -496,6 +609,17 @@ def test_the_configuration_and_the_table_can_be_downloaded(page, tmp_path, runs)
     assert table["setting"].tolist() == ["low", "high"] and table["seeds"].tolist() == [64, 63]
     saved = json.loads((runs[0] / "config.json").read_text())
     assert config == saved
+
+
+def test_the_page_of_a_search_shows_what_mattered_in_its_trials(browser, tmp_path):
+    search_of(tmp_path / "sweep")
+    browser.get_log("browser")
+    browser.get(write_report([tmp_path / "sweep"], tmp_path / "x.html").as_uri())
+    rows = [[cell.text for cell in find(row, "th, td")][:2] for row in find(browser, "#importance tbody tr")]
+    assert rows[0] == ["lr", "100.0 %"] and "which no trial has seen" in browser.find_element("id", "notes").text
+    choose(browser, "metric", "length")
+    assert "tell of the return alone" in browser.find_element("id", "importance").text
+    assert [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"] == []
 
 
 def test_the_page_fits_a_small_window_and_a_dark_one(page):

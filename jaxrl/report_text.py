@@ -1,0 +1,42 @@
+"""Numbers and values as a report writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+NOTHING = "\N{EN DASH}"
+
+__all__ = ["NOTHING", "cell", "counted", "duration", "ranges"]
+
+
+def counted(count: int, what: str) -> str:
+    """A number and what there is so many of."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def cell(value: Any) -> str:
+    """A value as a cell has it: one for all settings, or the different ones of a sweep."""
+    if isinstance(value, list | tuple):
+        texts = list(dict.fromkeys(cell(item) for item in value))
+        return ", ".join(texts) if len(texts) <= 8 else f"{', '.join(texts[:7])}, ... ({len(texts)} in all)"
+    if isinstance(value, float | np.floating):
+        return f"{value:.7g}"
+    return NOTHING if value is None else str(value)
+
+
+def ranges(seeds: Sequence[int]) -> str:
+    """Seeds in a row by the first and the last, others one by one."""
+    whole = list(seeds) == list(range(seeds[0], seeds[0] + len(seeds)))
+    return f"{seeds[0]} to {seeds[-1]}" if whole and len(seeds) > 1 else cell(list(seeds))
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a reader."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
