@@ -29,6 +29,7 @@ class Progress:
         self._enabled = enabled
         self._note = ""
         self._start = self._last_line = time.monotonic()
+        self._started = False
         self._bar: tqdm.auto.tqdm | None = None
         if enabled and (sys.stderr.isatty() or "ipykernel" in sys.modules):
             self._bar = tqdm.auto.tqdm(total=total, unit=" env steps", unit_scale=True, dynamic_ncols=True)
@@ -49,6 +50,7 @@ class Progress:
     def start(self, done: int = 0) -> None:
         """Starts the clock: what came before was not training, `done` environment steps of an earlier call included."""
         self._start = self._last_line = time.monotonic()
+        self._started = True
         self.done = self._before = done
         if self._bar is not None:
             self._bar.reset(self.total)
@@ -73,7 +75,7 @@ class Progress:
         """Leaves the final state on the screen."""
         if self._bar is not None:
             self._bar.close()
-        elif self._enabled:
+        elif self._enabled and self._started:
             self._line()
 
     def _line(self) -> None:

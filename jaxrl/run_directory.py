@@ -10,6 +10,7 @@ import os
 import platform
 import sys
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -34,7 +35,19 @@ METRICS, TABLE, PARQUET, POLICIES, CONFIG = FILES = (
     "config.json",
 )
 
-__all__ = ["claim_directory", "exclusive", "load_metrics", "load_result", "save", "versions"]
+LOCK = ".lock"
+_WITHOUT_LOCKS: set[int] = set()  # file systems that have been told of
+
+__all__ = [
+    "claim_directory",
+    "exclusive",
+    "finished",
+    "holds_result",
+    "load_metrics",
+    "load_result",
+    "save",
+    "versions",
+]
 
 
 def claim_directory(path: str | Path, force: bool = False) -> Path:
@@ -68,7 +81,8 @@ def claim_directory(path: str | Path, force: bool = False) -> Path:
 def exclusive(directory: Path | None, force: bool = False) -> Iterator[None]:
     """Keeps every other training call out of a directory; a process that dies lets go of it.
 
-    Where the system or the file system has no locks, nobody is kept out.
+    Where the system or the file system has no locks, nobody is kept out; of the latter a warning tells. A
+    directory that is left empty is removed.
 
     Args:
       directory: as `claim_directory` returned it; None does nothing.
@@ -76,30 +90,74 @@ def exclusive(directory: Path | None, force: bool = False) -> Iterator[None]:
 
     Raises:
       FileExistsError: another call is training into it, or has saved a result there.
+      ResultError: the directory cannot be written.
     """
     if directory is None or sys.platform == "win32":
         yield
         return
-    import fcntl
-
-    handle = os.open(directory, os.O_RDONLY)
+    handle = _lock(directory)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FileExistsError(
-                f"{directory} is being written by another run that is still training: choose another directory."
-            ) from None
-        except OSError:
-            pass
         _refuse_result(directory, force)
         yield
     finally:
+        with contextlib.suppress(OSError):
+            (directory / LOCK).unlink()  # before it is let go of: who waits for it finds another file there
         os.close(handle)
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+
+
+def _lock(directory: Path) -> int:
+    """Locks a file of the directory, which other hosts see too where a directory's own lock would be this host's."""
+    import fcntl
+
+    file = directory / LOCK
+    while True:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)  # another call may have left it empty, and removed it
+            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise ResultError(f"{directory} cannot be written: {error.strerror or error}.") from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise FileExistsError(
+                f"{directory} is being written by another run that is still training: choose another directory."
+            ) from None
+        except OSError as error:
+            file_system = os.fstat(handle).st_dev
+            if file_system not in _WITHOUT_LOCKS:
+                _WITHOUT_LOCKS.add(file_system)
+                warnings.warn(
+                    f"the file system of {directory} has no locks ({error.strerror or error}): nothing keeps another "
+                    f"call from training into the same directory",
+                    RuntimeWarning,
+                    stacklevel=5,
+                )
+            return handle
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(handle), os.stat(file)):
+                return handle
+        os.close(handle)  # another call has just ended, and deleted the file
+
+
+def holds_result(directory: Path) -> bool:
+    """Whether a directory holds a file of a result."""
+    return any((directory / name).exists() for name in FILES)
+
+
+def finished(directory: Path) -> bool:
+    """Whether a directory holds a result that came to its end."""
+    try:
+        config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+        return not config["attributes"]["interrupted"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _refuse_result(directory: Path, force: bool) -> None:
-    if not force and any((directory / name).exists() for name in FILES):
+    if not force and holds_result(directory):
         raise FileExistsError(
             f"{directory} holds a result already: choose another directory, or overwrite it with --force (force=True)."
         )

@@ -70,8 +70,14 @@ def test_rates_are_written_with_separators(clock: Clock, capsys: pytest.CaptureF
 
 def test_nothing_done_divides_by_nothing(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     shown = Progress(total=0)
+    shown.start()
     shown.close()
     assert capsys.readouterr().err == "jaxrl: 0 %, 0 env steps/s, 0 s elapsed, inf s left\n"
+
+
+def test_nothing_is_shown_of_what_never_started(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    Progress(total=10).close()
+    assert capsys.readouterr().err == ""
 
 
 def test_nothing_is_shown_when_disabled(clock: Clock, capfd: pytest.CaptureFixture[str]) -> None:
