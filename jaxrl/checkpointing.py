@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import platform
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +16,14 @@ import numpy as np
 
 from jaxrl.results import ResultError
 from jaxrl.run_config import from_json, to_json
+from jaxrl.run_directory import FILES
 
-CHECKPOINTS, IDENTITY = "checkpoints", "run.json"
+CHECKPOINTS, PARTS, IDENTITY = "checkpoints", "parts", "run.json"
 # What may differ between the run and its resumption: results are then no longer equal bit for bit.
-SOFT = ("versions", "device_kind")
+SOFT = ("versions", "device_kind", "processor", "deterministic")
+ASKED = "asked"  # what the call was begun with, and changes nothing
 
-__all__ = ["Checkpoint", "Checkpoints", "difference", "read_identity"]
+__all__ = ["Checkpoint", "Checkpoints", "difference", "has_checkpoint", "num_parts_begun", "read_identity"]
 
 
 class Checkpoint(NamedTuple):
@@ -48,20 +53,39 @@ class Checkpoints:
         self.directory = directory
         self._manager: Any = None
 
-    def write_identity(self, identity: Mapping[str, Any], keep: bool = False) -> None:
-        """Says whose the checkpoints are, before there are any; those of another call are deleted unless kept.
+    def begin_anew(self) -> None:
+        """Deletes what an earlier call has left: first what tells whose it is, then checkpoints, parts and result.
+
+        Raises:
+          ResultError: something cannot be deleted.
+        """
+        try:
+            (self.directory / IDENTITY).unlink(missing_ok=True)
+            for folder in (self.directory / CHECKPOINTS, self.directory / PARTS):
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.rmtree(folder)
+            for name in FILES:
+                (self.directory / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise ResultError(
+                f"{self.directory} holds an earlier run that cannot be deleted: {error.filename}: "
+                f"{error.strerror or error}."
+            ) from None
+
+    def write_identity(self, identity: Mapping[str, Any]) -> None:
+        """Says whose the checkpoints are, before there are any.
 
         Raises:
           ResultError: the directory cannot be written.
         """
         text = json.dumps(to_json(dict(identity)), indent=2, default=str, allow_nan=False) + "\n"
+        unfinished = self.directory / f".{platform.node()}-{os.getpid()}-{IDENTITY}"
         try:
-            if not keep:
-                shutil.rmtree(self.directory / CHECKPOINTS, ignore_errors=True)
-            unfinished = self.directory / f".{IDENTITY}"
             unfinished.write_text(text, encoding="utf-8")
             unfinished.replace(self.directory / IDENTITY)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                unfinished.unlink(missing_ok=True)
             raise ResultError(f"{self.directory} cannot be written: {error.strerror or error}.") from None
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -134,9 +158,8 @@ class Checkpoints:
 
     def discard_if_empty(self) -> None:
         """Takes back what `write_identity` wrote where no checkpoint has followed."""
-        folder = self.directory / CHECKPOINTS
-        if not folder.is_dir() or not any(entry.name.isdigit() for entry in folder.iterdir()):
-            shutil.rmtree(folder, ignore_errors=True)
+        if not has_checkpoint(self.directory):
+            shutil.rmtree(self.directory / CHECKPOINTS, ignore_errors=True)
             (self.directory / IDENTITY).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -167,6 +190,21 @@ class Checkpoints:
             folder.mkdir(parents=True, exist_ok=True)
             self._manager = Manager(folder, options=options)
         return self._manager
+
+
+def has_checkpoint(directory: Path) -> bool:
+    """Whether a run directory, none of its parts, holds a checkpoint."""
+    folder = directory / CHECKPOINTS
+    return folder.is_dir() and any(entry.name.isdigit() for entry in folder.iterdir())
+
+
+def num_parts_begun(directory: Path) -> int | None:
+    """How many parts a run directory is to be gone on with in, None where nothing is there to go on with."""
+    if (directory / PARTS).is_dir():
+        names = sorted(path.name for path in (directory / PARTS).iterdir() if path.is_dir())
+        if names:
+            return int(names[0].rpartition("-")[2])
+    return 1 if has_checkpoint(directory) else None
 
 
 def read_identity(directory: Path) -> dict[str, Any]:

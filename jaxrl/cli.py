@@ -9,6 +9,8 @@ raise itself, such as one in an environment of one's own, gets a sentence that s
 JAXRL_COMPILATION_CACHE=DIRECTORY keeps compiled programs there for the next command.
 """
 
+import contextlib
+import json
 import linecache
 import os
 import signal
@@ -29,6 +31,7 @@ from jaxrl.compilation_cache import VARIABLE, use_compilation_cache
 __all__ = ["main"]
 
 _DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+_IDENTITY = "run.json"  # of a run directory; that of `jaxrl.checkpointing`, which starts JAX's backend
 # What an argument may cause wherever it is used, and what jaxrl raises besides with a sentence of its own.
 _CAUSED = (ValueError, TypeError, LookupError, OSError, ImportError)
 _TOLD = (*_CAUSED, AssertionError, AttributeError)
@@ -149,8 +152,8 @@ _SIMPLE = {"plot": Plot, "evaluate": Evaluate, "render": Render, "envs": Envs, "
 
 
 def _read_flags(args: Sequence[str]) -> None:
-    if "--deterministic" in args:  # before anything starts JAX's backend, which reads them once: gymnax does
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DETERMINISTIC}".strip()
+    if "--deterministic" in args:
+        _set_deterministic()
 
 
 def _train(args: Sequence[str]) -> int:
@@ -161,6 +164,20 @@ def _train(args: Sequence[str]) -> int:
     from jaxrl.command_train import run_train
 
     return run_train(args)
+
+
+def _set_deterministic() -> None:
+    """Has to come before anything starts JAX's backend, which reads the flags once: gymnax does."""
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DETERMINISTIC}".strip()
+
+
+def _began_deterministic(args: Sequence[str]) -> bool:
+    """Whether the run directory among the arguments was begun with --deterministic."""
+    for file in (Path(arg) / _IDENTITY for arg in args):
+        with contextlib.suppress(OSError, ValueError):  # what is wrong with it is told later
+            identity = json.loads(file.read_text(encoding="utf-8"))
+            return isinstance(identity, dict) and identity.get("deterministic") is True
+    return False
 
 
 def _plan(args: Sequence[str]) -> int:
@@ -203,6 +220,8 @@ def _sweep(args: Sequence[str]) -> int:
 
 def _of_shards(kind: str) -> Callable[[Sequence[str]], int]:
     def run(args: Sequence[str]) -> int:
+        if kind == "resume" and _began_deterministic(args):
+            _set_deterministic()
         from jaxrl import command_shards
 
         command = {"merge": command_shards.Merge, "resume": command_shards.Resume}[kind]

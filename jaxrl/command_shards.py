@@ -45,6 +45,10 @@ class Resume:
     """Directory that `jaxrl train --out` began to write."""
     env_steps: WholeNumber | None = None
     """Environment steps of each run in all, to make it longer; as begun where there is none."""
+    devices: tuple[str, ...] = ()
+    """Devices to use, such as gpu:0 gpu:1; all where there are none."""
+    memory: str | None = None
+    """Memory to keep to, such as 8GiB; as begun where there is none."""
     checkpoint_minutes: float = CHECKPOINT_MINUTES
     """Between two checkpoints, beside those at a signal and at the end; 0 for none."""
     no_progress: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -58,6 +62,8 @@ class Resume:
         result = resume(
             self.run,
             env_steps=self.env_steps,
+            devices=self.devices or None,
+            memory=self.memory,
             trackers=trackers_again(self.run),
             checkpoint_minutes=self.checkpoint_minutes or None,
             progress=not self.no_progress,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 import time
@@ -16,12 +15,12 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from jaxrl.checkpointing import IDENTITY, SOFT, Checkpoint, Checkpoints, difference, read_identity
+from jaxrl.checkpointing import Checkpoint
+from jaxrl.keeping import Keeper, identity_of, precision_in_force
 from jaxrl.layout import Layout
 from jaxrl.parts import Call
 from jaxrl.progress import Progress, StopRequest, stop_on_signals
-from jaxrl.results import Result, ResultError
-from jaxrl.run_config import config_of, from_json, to_json
+from jaxrl.results import Result
 from jaxrl.run_directory import claim_directory, exclusive, versions
 from jaxrl.runs import Runs
 
@@ -29,7 +28,7 @@ PRECISIONS = ("default", "high", "highest", "bfloat16", "tensorfloat32", "float3
 SECONDS_PER_CHUNK = 1.0
 CHECKPOINT_MINUTES = 10.0
 
-__all__ = ["CHECKPOINT_MINUTES", "PRECISIONS", "SECONDS_PER_CHUNK", "Options", "Tracker", "drive", "identity_of"]
+__all__ = ["CHECKPOINT_MINUTES", "PRECISIONS", "SECONDS_PER_CHUNK", "Options", "Tracker", "drive"]
 
 OnChunk = Callable[[int, Mapping[str, np.ndarray]], None]
 
@@ -59,9 +58,10 @@ class Options:
       out: the directory for the result, None for none.
       force: whether `out` may be overwritten.
       resume: whether to go on from the checkpoint in `out`, if there is one.
-      checkpoint_minutes: between two checkpoints in `out`; None writes none.
+      checkpoint_minutes: between two checkpoints in `out`; None writes none, but goes on from one.
       progress: whether to show any.
       precision: of matrix products.
+      asked: what the run was begun with that may change when it goes on; `run.json` remembers it.
     """
 
     on_chunk: OnChunk | None = None
@@ -72,6 +72,7 @@ class Options:
     checkpoint_minutes: float | None = CHECKPOINT_MINUTES
     progress: bool = True
     precision: str = "default"
+    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         minutes = self.checkpoint_minutes
@@ -96,6 +97,10 @@ class History:
         self.iterations.append(iteration)
         self._metrics.append(metrics)
         self.policies = policies
+
+    def checkpoint(self, runs: Runs) -> Checkpoint:
+        """What it takes to go on from here."""
+        return Checkpoint(runs.iteration, runs.states(), self.iterations, self.stacked())
 
     def stacked(self) -> dict[str, np.ndarray]:
         """`{name: [num_runs, num_points, ...]}`."""
@@ -128,22 +133,36 @@ def drive(call: Call, layout: Layout, options: Options, make_runs: Callable[...,
 
     Raises:
       FileExistsError: `out` holds a result, or another call is writing into it.
-      ResultError: `resume` finds a checkpoint of another configuration, or a damaged one.
+      ResultError: `resume` finds a run of another configuration, a damaged checkpoint, or a finished
+        result without any.
       KeyboardInterrupt: a signal came before the first evaluation, and there is nowhere to save.
     """
     force = options.force or options.resume
     directory = None if options.out is None else claim_directory(options.out, force)
+    with exclusive(directory, force):
+        identity = {} if directory is None else identity_of(call, layout, options.precision, options.asked)
+        keeper = Keeper(directory, identity, resume=options.resume, minutes=options.checkpoint_minutes)
+        keeper.check()
+        result = _driven(call, layout, options, make_runs, directory, keeper)
+    _warn_of_failures(result)
+    return result
+
+
+def _driven(
+    call: Call,
+    layout: Layout,
+    options: Options,
+    make_runs: Callable[..., Any],
+    directory: Path | None,
+    keeper: Keeper,
+) -> Result:
+    """`drive`, once it is known that the call may begin or go on in its directory."""
     work, points = call.work, call.work.points
     per_iteration = work.env_steps_per_iteration * layout.num_runs
     told: dict[str, Any] = _attributes(layout)
     result: Result | None = None
-    with (
-        exclusive(directory, force),
-        Progress(int(points[-1]) * per_iteration, options.progress) as bar,
-        stop_on_signals() as stop,
-    ):
+    with Progress(int(points[-1]) * per_iteration, options.progress) as bar, stop_on_signals() as stop:
         started = time.perf_counter()
-        keeper = _Keeper(directory, call, layout, options)
         history, resumed = History(), 0
 
         def finish() -> Result:
@@ -154,12 +173,13 @@ def drive(call: Call, layout: Layout, options: Options, make_runs: Callable[...,
             return _result(call, history, told)
 
         try:
-            keeper.check()
             bar.phase("compiling")
-            told["precision"] = _precision(options.precision)
+            told["precision"] = precision_in_force(options.precision)
             runs = make_runs(call, layout, options.precision, stop)
             told["compile_seconds"] = time.perf_counter() - started
-            history = keeper.begin(runs)
+            if (found := keeper.begin(runs.state_structure)) is not None:
+                runs.put(found.states, found.iteration)
+                history = History.of(found)
             resumed = runs.iteration
             for tracker in options.trackers:
                 tracker.start(call, resumed * work.env_steps_per_iteration if options.resume else None)
@@ -171,18 +191,16 @@ def drive(call: Call, layout: Layout, options: Options, make_runs: Callable[...,
             if history.policies is None:
                 history.policies = runs.kept()
             result = finish()
+            if not stop:  # before the result, whose files may fail to be written
+                keeper.save(lambda: history.checkpoint(runs))
             if directory is not None:
                 result.save(directory, force=True)
-                if not stop:
-                    keeper.save(runs, history)
         except BaseException:
             # Nothing already computed is lost: what was evaluated is saved before the error goes on.
             if directory is not None and history.policies is not None and result is None:
                 finish().save(directory, force=True)
             elif directory is not None:
                 keeper.discard_if_empty()
-                with contextlib.suppress(OSError):
-                    directory.rmdir()
             raise
         finally:
             with contextlib.ExitStack() as every:  # one that fails keeps no other from its end
@@ -190,7 +208,6 @@ def drive(call: Call, layout: Layout, options: Options, make_runs: Callable[...,
                     every.callback(tracker.finish, result)
                 keeper.close()
     assert result is not None  # an error has gone on
-    _warn_of_failures(result)
     return result
 
 
@@ -198,7 +215,7 @@ def _advance_all(
     call: Call,
     runs: Runs,
     history: History,
-    keeper: _Keeper,
+    keeper: Keeper,
     options: Options,
     bar: Progress,
     stop: StopRequest,
@@ -206,6 +223,10 @@ def _advance_all(
 ) -> None:
     """Advances and evaluates the runs until their last point, or until a signal has come."""
     work, seconds_per_iteration = call.work, math.inf
+
+    def checkpoint() -> Checkpoint:
+        return history.checkpoint(runs)
+
     for point in work.points.tolist():
         if history.iterations and point <= history.iterations[-1]:
             continue
@@ -216,9 +237,9 @@ def _advance_all(
             runs.advance(count)
             seconds_per_iteration = (time.perf_counter() - started) / count
             bar.advance(count * per_iteration)
-            keeper.save_if_due(runs, history)
+            keeper.save_if_due(checkpoint)
         if stop:
-            keeper.save(runs, history)
+            keeper.save(checkpoint)
         if runs.iteration == (history.iterations[-1] if history.iterations else 0):
             return
         metrics, policies = runs.evaluate()
@@ -230,103 +251,8 @@ def _advance_all(
         if stop:
             # An evaluation between two points is no part of the run, which goes on from before it.
             if runs.iteration == point:
-                keeper.save(runs, history)
+                keeper.save(checkpoint)
             return
-
-
-class _Keeper:
-    """Writes the checkpoints of a call at their time; a failure to write one is told and ends nothing."""
-
-    def __init__(self, directory: Path | None, call: Call, layout: Layout, options: Options):
-        self._directory, self._call, self._layout, self._options = directory, call, layout, options
-        keeps = directory is not None and options.checkpoint_minutes is not None
-        self._checkpoints = Checkpoints(directory) if directory is not None and keeps else None
-        self._last = time.perf_counter()
-        self._began = False
-
-    def check(self) -> None:
-        """Refuses, before anything is compiled, to go on with the checkpoint of another call."""
-        if self._checkpoints is not None and self._goes_on():
-            self._compare(read_identity(self._checkpoints.directory), self._identity())
-
-    def begin(self, runs: Runs) -> History:
-        """Says whose checkpoints follow; puts the runs where the last one was and returns the history until then."""
-        if self._checkpoints is None:
-            return History()
-        found = self._checkpoints.load(runs.state_structure) if self._goes_on() else None
-        self._checkpoints.write_identity(self._identity(), keep=found is not None)
-        if found is None:
-            self._began = True
-            return History()
-        runs.put(found.states, found.iteration)
-        return History.of(found)
-
-    def _goes_on(self) -> bool:
-        return self._options.resume and self._directory is not None and (self._directory / IDENTITY).exists()
-
-    def _identity(self) -> dict[str, Any]:
-        return identity_of(self._call, self._layout, self._options.precision)
-
-    def _compare(self, saved: dict[str, Any], identity: dict[str, Any]) -> None:
-        def firm(told: dict[str, Any]) -> dict[str, Any]:
-            return {name: value for name, value in told.items() if name not in (*SOFT, "points", "env_steps")}
-
-        found = difference(firm(saved), firm(identity))
-        if found is None and saved["points"] != identity["points"] and identity["points"][-1] <= saved["points"][-1]:
-            found = difference({"points": saved["points"]}, {"points": identity["points"]})
-        if found is not None:
-            raise ResultError(
-                f"{self._directory} holds a checkpoint of another configuration: {found}; choose another directory, "
-                f"or start anew with --force (force=True)."
-            )
-        for name in SOFT:
-            if (found := difference(saved[name], identity[name], name)) is not None:
-                warnings.warn(
-                    f"{self._directory} goes on elsewhere than it began, and may round otherwise: {found}",
-                    RuntimeWarning,
-                    stacklevel=4,
-                )
-
-    def save_if_due(self, runs: Runs, history: History) -> None:
-        minutes = self._options.checkpoint_minutes
-        if minutes is not None and time.perf_counter() - self._last >= 60 * minutes:
-            self.save(runs, history)
-
-    def save(self, runs: Runs, history: History) -> None:
-        if self._checkpoints is None:
-            return
-        try:
-            self._checkpoints.save(Checkpoint(runs.iteration, runs.states(), history.iterations, history.stacked()))
-        except ResultError as error:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=3)
-        self._last = time.perf_counter()
-
-    def discard_if_empty(self) -> None:
-        if self._checkpoints is not None and self._began:
-            self._checkpoints.discard_if_empty()
-
-    def close(self) -> None:
-        if self._checkpoints is not None:
-            self._checkpoints.close()
-
-
-def identity_of(call: Call, layout: Layout, precision: str) -> dict[str, Any]:
-    """What a checkpoint must agree with to be gone on from, as JSON gives it back."""
-    described = call.result({"pending": np.zeros((*call.shape, 0))}, None, [], {})
-    told = {name: value for name, value in config_of(described).items() if name not in ("attributes", "devices")}
-    told |= {name: value for name, value in call.attrs.items() if name not in told}
-    told |= {
-        "env_steps": int(call.work.points[-1]) * call.work.env_steps_per_iteration,
-        "points": call.work.points.tolist(),
-        "block": layout.block,
-        "precision": _precision(precision),
-        "device_kind": layout.devices[0].device_kind,
-    }
-    return from_json(json.loads(json.dumps(to_json(told), default=str)))
-
-
-def _precision(precision: str) -> str:
-    return jax.config.values["jax_default_matmul_precision"] or "default" if precision == "default" else precision
 
 
 def _result(call: Call, history: History, told: Mapping[str, Any]) -> Result:

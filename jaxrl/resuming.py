@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from jaxrl.driver import CHECKPOINT_MINUTES, Options, Tracker
 from jaxrl.loop import with_run_length
 from jaxrl.results import UNKNOWN, Result, ResultError
 from jaxrl.run_config import env_params, hparams
-from jaxrl.running import Placement, run_call
+from jaxrl.running import Placement, run_call, shard_of, sharded
 from jaxrl.sharded_training import SHARDED
-from jaxrl.sweeps import Sweep
+from jaxrl.sweeps import Sweep, swept
 from jaxrl.training import training_call
 
 __all__ = ["resume"]
@@ -31,6 +32,8 @@ def resume(
     *,
     env_steps: int | None = None,
     algo: Algorithm | None = None,
+    devices: Sequence[Any] | None = None,
+    memory: int | str | None = None,
     trackers: Sequence[Tracker] = (),
     checkpoint_minutes: float | None = CHECKPOINT_MINUTES,
     progress: bool = True,
@@ -38,7 +41,8 @@ def resume(
     """Goes on with what `train(..., out=path)` began, to what it would have become, bit for bit.
 
     That holds at the block width of then, which is kept, on a device of the same kind with the same
-    versions; otherwise a warning says what differs.
+    versions; otherwise a warning says what differs. A run that was begun and has no checkpoint yet starts
+    from its beginning, of which a warning tells.
 
     Args:
       path: the run directory.
@@ -47,37 +51,40 @@ def resume(
         where that ended.
       algo: the algorithm; needed where its network or environment is one's own, and otherwise built
         again from `run.json`.
-      trackers, checkpoint_minutes, progress: as in `train`.
+      devices, trackers, checkpoint_minutes, progress: as in `train`.
+      memory: as in `train`; what the run was begun with if None.
 
     Raises:
-      ResultError: there is nothing to go on with, or it is damaged or of another algorithm.
+      ResultError: there is nothing to go on with, or it is damaged or of another algorithm; or a result
+        is finished and without the checkpoint that would make it longer.
       ValueError: `env_steps` is less than before.
     """
     directory = Path(path)
     identity = read_identity(directory)
     if "run_length" not in identity:
-        raise ResultError(f"{directory} is of {identity['algorithm']}, not of train: repeat its call with resume=True")
+        told = identity.get("algorithm") or identity.get(UNKNOWN)
+        raise ResultError(f"{directory} holds no run of train ({told}): repeat its call with resume=True")
     algo = _algorithm(directory, identity) if algo is None else algo
-    sweep, settings = _sweep(directory, identity, algo)
+    sweep, setting, seeds = _whole(directory, identity, algo)
     points = np.asarray(identity["points"], np.int64)
     if env_steps is not None:
         check_count("env_steps", env_steps)
         points = _longer(points, -(-env_steps // algo.env_steps_per_iteration), algo.env_steps_per_iteration)
     call = training_call(
         algo,
-        settings[0] if sweep is None else sweep,
-        seeds=identity["seeds"],
+        setting if sweep is None else sweep,
+        seeds=seeds,
         points=points,
         eval_episodes=identity["eval_episodes"],
         run_length=identity["run_length"],
     )
     if len(points) > len(identity["points"]):
         _warn_of_schedules(directory, call.hparams, identity["run_length"])
-    own = {name: identity[name] for name in ("shard", "whole") if name in identity}
+    if "shard" in identity:
+        call = sharded(call, *shard_of(identity["shard"]))
     params = env_params(directory / IDENTITY, identity, algo, call.shape[0])
-    call = dataclasses.replace(
-        call, attrs={**call.attrs, **own}, env_params=call.env_params if params is None else params
-    )
+    if params is not None:
+        call = dataclasses.replace(call, env_params=params)
     options = Options(
         trackers=trackers,
         out=directory,
@@ -86,8 +93,7 @@ def resume(
         progress=progress,
         precision=identity["precision"],
     )
-    sharded = SHARDED in identity
-    return run_call(call, options, Placement(None if sharded else identity["block"], shard_environments=sharded))
+    return run_call(call, options, Placement(devices=devices, memory=memory, shard_environments=SHARDED in identity))
 
 
 def _algorithm(directory: Path, identity: dict[str, Any]) -> Algorithm:
@@ -102,19 +108,32 @@ def _algorithm(directory: Path, identity: dict[str, Any]) -> Algorithm:
         raise ResultError(f"{directory / IDENTITY} describes an algorithm that cannot be built: {error}") from None
 
 
-def _sweep(directory: Path, identity: dict[str, Any], algo: Algorithm) -> tuple[Sweep | None, list[Any]]:
-    """The sweep, None for a single setting, and the hyper-parameters of each."""
-    dims, coords = identity["sweep"]["dims"], identity["sweep"]["coords"]
-    named = {path: (tuple(coord["dims"]), np.asarray(coord["values"])) for path, coord in coords.items()}
-    sizes = {dim: size for on, values in named.values() for dim, size in zip(on, values.shape, strict=True)}
-    shape = tuple(sizes[dim] for dim in dims)
-    found = hparams(identity, algo, math.prod(shape))
+def _whole(directory: Path, identity: dict[str, Any], algo: Algorithm) -> tuple[Sweep | None, Any, list[int]]:
+    """The sweep, None for a single setting, the first setting, and the seeds: of a shard those of the whole call.
+
+    A shard takes part in the program of the whole, whose discounts may be of more families than its own.
+    """
+    dims, told = identity["sweep"]["dims"], identity["sweep"]["coords"]
+    named = {path: (tuple(coord["dims"]), np.asarray(coord["values"])) for path, coord in told.items()}
+    found = hparams(identity, algo, math.prod(_shape(dims, named)))
     if found is None:
         raise ResultError(f"{directory / IDENTITY} has no hyper-parameters that {algo.name} takes")
     batched, each = found
+    seeds = identity["seeds"]
+    if "shard" in identity:
+        whole = json.loads(identity["whole"])
+        seeds, dims = whole["seeds"], whole["dims"]
+        named = {path: (tuple(on), np.asarray(values)) for path, (on, values) in whole["coords"].items()}
+        # Without the environment's parameters, which are told of each setting.
+        return dataclasses.replace(swept(each[0], dims, named), env={}) if dims else None, each[0], seeds
     if not dims:
-        return None, each
-    return Sweep(batched, {}, tuple(dims), shape, named, [{} for _ in each]), each
+        return None, each[0], seeds
+    return Sweep(batched, {}, tuple(dims), _shape(dims, named), named, [{} for _ in each]), each[0], seeds
+
+
+def _shape(dims: Sequence[str], coords: Mapping[str, tuple[tuple[str, ...], np.ndarray]]) -> tuple[int, ...]:
+    sizes = {dim: size for on, values in coords.values() for dim, size in zip(on, values.shape, strict=True)}
+    return tuple(sizes[dim] for dim in dims)
 
 
 def _longer(points: np.ndarray, iterations: int, env_steps_per_iteration: int) -> np.ndarray:

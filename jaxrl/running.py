@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jaxrl.checkpointing import ASKED, IDENTITY, PARTS, num_parts_begun, read_identity
 from jaxrl.driver import Options
 from jaxrl.layout import CPU_BLOCK, plan_layout
 from jaxrl.parts import Call, split
 from jaxrl.results import Result
-from jaxrl.running_parts import PARTS, begun_block, run_within
+from jaxrl.running_parts import run_within
 from jaxrl.sharded_training import run_sharded
 
 __all__ = ["PARTS", "Placement", "run_call", "shard_of", "sharded"]
@@ -25,9 +28,11 @@ class Placement:
     """Where the runs of a call go.
 
     Attributes:
-      block, devices, cpu_block: as `plan_layout` takes them; a call that goes on keeps its block.
+      block, devices, cpu_block: as `plan_layout` takes them; a call that goes on keeps its block, where
+        None or the width that it was begun with is asked for.
       shard: `"i/n"` or `(i, n)`, the part of the runs that this process does; None for all.
-      memory: that the call may take, a share of what is free if None; see `run_within`.
+      memory: that the call may take, what it was begun with or a share of what is free if None; see
+        `run_within`.
       shard_environments: whether all devices, of all processes, share the environments of one run.
     """
 
@@ -53,14 +58,41 @@ def run_call(call: Call, options: Options, placement: Placement) -> Result:
     Raises:
       ValueError: the placement makes no sense, before anything is compiled.
     """
-    if placement.shard_environments:
-        return run_sharded(call, options, placement.devices)
-    block = begun_block(options) if placement.block is None else placement.block
+    try:
+        if placement.shard_environments:
+            return run_sharded(call, options, placement.devices)
+        return _run_in_blocks(call, options, placement)
+    except KeyboardInterrupt:
+        if options.out is not None and num_parts_begun(Path(options.out)):
+            warnings.warn(
+                f"interrupted: what is done is kept in {options.out}, and the same call "
+                f"with --resume (resume=True) goes on with it",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        raise
+
+
+def _run_in_blocks(call: Call, options: Options, placement: Placement) -> Result:
+    begun = _begun(options)
+    asked = begun.get(ASKED, {})
+    # Blocks may have become narrower since, for want of memory.
+    goes_on = "block" in begun and placement.block in (None, asked.get("block"))
+    block = begun["block"] if goes_on else placement.block
     layout = plan_layout(call.num_runs, block, placement.devices, placement.cpu_block)
+    memory = asked.get("memory") if placement.memory is None else placement.memory
+    options = dataclasses.replace(options, asked={"block": asked.get("block", layout.block), "memory": memory})
     if placement.shard is not None:
         call = sharded(call, *shard_of(placement.shard))
         layout = plan_layout(call.num_runs, layout.block, placement.devices)
-    return run_within(call, layout, options, placement.memory)
+    return run_within(call, layout, options, memory, strict=memory != asked.get("memory"))
+
+
+def _begun(options: Options) -> Mapping[str, Any]:
+    """What a run directory tells of the call that is gone on with, nothing where it begins anew."""
+    if not options.resume or options.out is None or not (Path(options.out) / IDENTITY).is_file():
+        return {}
+    return read_identity(Path(options.out))
 
 
 def shard_of(shard: str | tuple[int, int]) -> tuple[int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
 import signal
 import sys
 import time
@@ -17,9 +16,10 @@ import jax
 import numpy as np
 import tqdm.auto
 
-from jaxrl.checkpointing import CHECKPOINTS, IDENTITY, Checkpoints, difference, read_identity
-from jaxrl.driver import Options, drive, identity_of
+from jaxrl.checkpointing import IDENTITY, PARTS, Checkpoints, has_checkpoint, num_parts_begun, read_identity
+from jaxrl.driver import Options, drive
 from jaxrl.fitting import Plan, Planner, Sizes, duration, programs_of
+from jaxrl.keeping import check_begun, identity_of
 from jaxrl.layout import Layout
 from jaxrl.memory import compiling_within, give_back, resident
 from jaxrl.parts import Call, Part, merged, split
@@ -29,12 +29,12 @@ from jaxrl.results import Result, ResultError
 from jaxrl.run_directory import claim_directory, exclusive
 from jaxrl.runs import Runs
 
-PARTS = "parts"
-
-__all__ = ["PARTS", "begun_block", "run_within"]
+__all__ = ["run_within"]
 
 
-def run_within(call: Call, layout: Layout, options: Options, memory: int | str | None) -> Result:
+def run_within(
+    call: Call, layout: Layout, options: Options, memory: int | str | None, *, strict: bool = True
+) -> Result:
     """Carries out a call in memory of a size, or in a share of what is free.
 
     Args:
@@ -43,19 +43,14 @@ def run_within(call: Call, layout: Layout, options: Options, memory: int | str |
       options: how. A call in several parts has a run directory for each in `out/parts`, and its
         trackers get NaN for runs that are not in the part that trains.
       memory: as in `train`.
+      strict: whether a call that goes on, whose parts and blocks are what they were, is refused where
+        it takes more; otherwise a warning tells.
 
     Raises:
       ValueError: the size makes no sense, or not even a block of one run fits.
     """
     keeps = options.out is not None and options.checkpoint_minutes is not None
-    return _Running(call, options, Planner.of(call, layout, memory, keeps)).run()
-
-
-def begun_block(options: Options) -> int | None:
-    """The block width of the run that a call goes on with, None where it begins anew."""
-    if not options.resume or options.out is None or not (Path(options.out) / IDENTITY).is_file():
-        return None
-    return int(read_identity(Path(options.out))["block"])
+    return _Running(call, options, Planner.of(call, layout, memory, keeps), strict).run()
 
 
 class _DoesNotFitError(Exception):
@@ -73,14 +68,15 @@ class _Running:
       call: the whole of it.
       options: how.
       planner: of it.
+      strict: as in `run_within`.
     """
 
-    def __init__(self, call: Call, options: Options, planner: Planner):
-        self.call, self.options, self.planner = call, options, planner
+    def __init__(self, call: Call, options: Options, planner: Planner, strict: bool):
+        self.call, self.options, self.planner, self.strict = call, options, planner, strict
         self.block, self.num_parts = planner.layout.block, 1
         self.trackers = _Trackers(call, options)
         self.planned: Plan | None = None
-        self.begun = None if options.out is None or not options.resume else _parts_of(Path(options.out))
+        self.begun = None if options.out is None or not options.resume else num_parts_begun(Path(options.out))
         if self.begun is not None:
             self.num_parts = self.begun
 
@@ -103,17 +99,13 @@ class _Running:
     def _take_less(self, refused: _DoesNotFitError) -> None:
         if self.begun is not None:
             raise ValueError(
-                f"{self.options.out} was begun in other conditions: it takes {refused.plan.summary.splitlines()[0]}; "
-                f"go on with more memory, or start anew with --force (force=True)"
+                f"{self.options.out} goes on as it was begun, which takes {refused.plan.summary.splitlines()[0]}; "
+                f"go on with more --memory (memory=), or start anew with --force (force=True)"
             )
         planned = self.planner.fitted(refused.sizes, refused.process, refused.plan)
         self.block, self.num_parts = planned.block, planned.num_parts
 
     def _run_once(self) -> Result:
-        if self.options.out is not None and not self.options.resume:
-            out = claim_directory(self.options.out, self.options.force)
-            with exclusive(out, self.options.force):
-                shutil.rmtree(out / PARTS, ignore_errors=True)
         if self.num_parts == 1:
             whole = Part(*map(np.arange, self.call.shape))
             return self._drive(self.call, self.trackers.options(whole, self.options, self.options.out))
@@ -127,36 +119,29 @@ class _Running:
         done: list[tuple[Part, Result]] = []
         cut: tuple[Part, Result] | None = None
         with exclusive(out, force), stop_on_signals() as stop:
-            if out is not None:
-                self._check_begun(out)
-                if not options.resume:
-                    self._write_identity(out)
+            begun = out is not None and self._begin(out, parts)
             started = time.perf_counter()
             try:
                 for i, part in enumerate(parts):
+                    if stop:
+                        break
                     self._say_part(i, part, parts, time.perf_counter() - started)
-                    where = None if out is None else out / PARTS / f"{i:04d}-of-{self.num_parts:04d}"
-                    result = self._drive_part(part, where)
-                    if out is not None and options.resume and i == 0:  # only now it is known to be the same call
-                        self._write_identity(out)
+                    result = self._drive_part(part, None if out is None else self._where(out, i))
                     if result.metrics.attrs["interrupted"]:
                         cut = (part, result)
                         stop.signal = stop.signal or int(result.metrics.attrs["stopped_by_signal"])
                         break
                     done.append((part, result))
-                    if stop:
-                        break
-            except KeyboardInterrupt as interrupt:
-                if not done:
+                if not done and cut is None:
+                    raise KeyboardInterrupt(stop.signal)
+            except BaseException as error:
+                if not (isinstance(error, KeyboardInterrupt) and done):
+                    if out is not None and not done and not begun:
+                        with contextlib.suppress(OSError):  # where a part has begun
+                            (out / PARTS).rmdir()
+                            (out / IDENTITY).unlink()
                     raise
-                stop.signal = stop.signal or (interrupt.args[0] if interrupt.args else signal.SIGINT)
-            except BaseException:
-                if out is not None and not done and not options.resume:
-                    with contextlib.suppress(OSError):
-                        (out / PARTS).rmdir()
-                        (out / IDENTITY).unlink(missing_ok=True)
-                        out.rmdir()
-                raise
+                stop.signal = stop.signal or (error.args[0] if error.args else signal.SIGINT)
             result = self._merged(done or ([cut] if cut is not None else []), len(done) < len(parts), stop)
             if out is not None:
                 result.save(out, force=True)
@@ -190,29 +175,36 @@ class _Running:
         return f"interrupted before the last of {self.num_parts} parts: {text}{kept}"
 
     def _identity(self) -> dict[str, Any]:
-        return identity_of(self.call, self.planner.layout._replace(block=self.block), self.options.precision)
+        layout = self.planner.layout._replace(block=self.block)
+        return identity_of(self.call, layout, self.options.precision, self.options.asked)
 
-    def _write_identity(self, out: Path) -> None:
-        """What the whole call is, for `resume` to go on with."""
-        Checkpoints(out).write_identity(self._identity())
+    def _where(self, out: Path, i: int) -> Path:
+        return out / PARTS / f"{i:04d}-of-{self.num_parts:04d}"
 
-    def _check_begun(self, out: Path) -> None:
-        """Refuses to go on with other runs; each part compares all else with what it finds."""
-        if not self.options.resume or not (out / IDENTITY).is_file():
-            return
-        saved, wanted = (
-            {name: told[name] for name in ("seeds", "sweep")} for told in (read_identity(out), self._identity())
-        )
-        if (found := difference(saved, wanted)) is not None:
-            raise ResultError(
-                f"{out} holds the parts of another configuration: {found}; choose another directory, or start anew "
-                f"with --force (force=True)."
-            )
+    def _begin(self, out: Path, parts: list[Part]) -> bool:
+        """Writes what the whole call is, before any part trains, for `resume` to go on with; whether it goes on."""
+        identity = self._identity()
+        begun = self.options.resume and check_begun(out, identity)
+        first = self._where(out, 0)
+        if self.options.resume and not begun and (first / IDENTITY).is_file():
+            layout = self.planner.layout._replace(block=self._block_of(first) or self.block)
+            begun = check_begun(first, identity_of(self.call.part(parts[0]), layout, self.options.precision))
+        checkpoints = Checkpoints(out)
+        if not begun:
+            checkpoints.begin_anew()
+        checkpoints.write_identity(identity)
+        return begun
+
+    def _block_of(self, where: Path | None) -> int | None:
+        """The block width of the run that is gone on with in a directory, None where none is."""
+        if where is None or not self.options.resume or not (where / IDENTITY).is_file():
+            return None
+        return int(read_identity(where)["block"])
 
     def _drive_part(self, part: Part, where: Path | None) -> Result:
         """One part, with the block width that it was begun with."""
         options, block = self.trackers.options(part, self.options, where), self.block
-        self.block = begun_block(options) or block
+        self.block = self._block_of(where) or block
         own = self.block
         result = self._drive(self.call.part(part), options)
         self.block = min(block, self.block) if self.block < own else block
@@ -262,7 +254,14 @@ class _Running:
             process = resident()
             planned = self.planner.at(sizes, layout.block, self.num_parts, process)
             if not planned.fits and self.planned is None:
-                raise _DoesNotFitError(planned, sizes, process)
+                if self.begun is None or self.strict:
+                    raise _DoesNotFitError(planned, sizes, process)
+                warnings.warn(
+                    f"{self.options.out} goes on as it was begun, although memory may be short: "
+                    f"{planned.summary.splitlines()[0]}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             self.planned = planned
             self._say(planned.summary)
         return Runs(call.work, call.arguments(), layout, precision=precision)
@@ -338,19 +337,9 @@ def _among(shape: tuple[int, int], part: Part, values: np.ndarray) -> np.ndarray
     return every
 
 
-def _parts_of(out: Path) -> int | None:
-    """How many parts a run directory was begun in, None where it was not."""
-    if (out / PARTS).is_dir():
-        names = sorted(path.name for path in (out / PARTS).iterdir() if path.is_dir())
-        if names:
-            return int(names[0].rpartition("-")[2])
-    return 1 if (out / CHECKPOINTS).is_dir() else None
-
-
 def _narrow(directory: Path, block: int) -> bool:
     """Lets a run directory go on with another block width; whether it has a checkpoint to go on from."""
     if not (directory / IDENTITY).is_file():
         return False
-    Checkpoints(directory).write_identity(read_identity(directory) | {"block": block}, keep=True)
-    folder = directory / CHECKPOINTS
-    return folder.is_dir() and any(entry.name.isdigit() for entry in folder.iterdir())
+    Checkpoints(directory).write_identity(read_identity(directory) | {"block": block})
+    return has_checkpoint(directory)

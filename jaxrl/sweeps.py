@@ -154,6 +154,23 @@ def sample(base: Any, n: int, distributions: Mapping[str, Distribution], seed: i
     return _sweep(base, columns, ("setting",), (int(n),), coords)
 
 
+def swept(base: Any, dims: Sequence[str], coords: Mapping[str, tuple[tuple[str, ...], np.ndarray]]) -> Sweep:
+    """The sweep that `grid` or `sample` made of a base, from the names and values of its axes.
+
+    Args:
+      base: hyper-parameters; what is not swept keeps its value.
+      dims, coords: of the sweep.
+    """
+    sizes = {dim: size for on, values in coords.values() for dim, size in zip(on, values.shape, strict=True)}
+    shape = tuple(sizes[dim] for dim in dims)
+    at = dict(zip(dims, np.indices(shape).reshape(len(shape), -1), strict=True))
+    columns = {
+        path: [_checked(path, value) for value in values[tuple(at[dim] for dim in on)].tolist()]
+        for path, (on, values) in coords.items()
+    }
+    return _sweep(_checked_base(base, list(columns)), columns, tuple(dims), shape, dict(coords))
+
+
 def _checked_base(base: Any, paths: Sequence[str]) -> Any:
     """The base, its discount as an object, once it is known to have these paths."""
     if not dataclasses.is_dataclass(base) or isinstance(base, type):

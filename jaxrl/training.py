@@ -116,7 +116,7 @@ def train(
       memory: that the call may take, such as `"8GiB"` or a number of bytes: the whole process, or each
         device where these have memory of their own; 80 % of what is free if None. Runs that do not fit
         at the same time train in parts one after another, and where not even one block fits, blocks
-        become narrower; see `jaxrl.plan`.
+        become narrower; see `jaxrl.plan`. A run that goes on keeps its parts and blocks.
       shard: `"i/n"` or `(i, n)`, the part of the runs to train here, for `merge` to assemble.
       shard_environments: whether all devices, those of the other processes that `jaxrl.distributed.start`
         joined among them, share the environments of one run: `num_envs` evenly, minibatches drawn on
@@ -127,7 +127,8 @@ def train(
       out: a directory to save the result in.
       force: whether `out` may exist and be overwritten.
       resume: whether to go on from the checkpoint in `out`, bit for bit, where there is one; with more
-        `env_steps` a finished run goes on, too.
+        `env_steps` a finished run goes on, too. A run that was begun and has no checkpoint starts anew,
+        of which a warning tells.
       checkpoint_minutes: between two checkpoints in `out`, beside those at a signal and at the end;
         None for none.
       progress: whether to show a progress bar (a line a minute without a terminal).
@@ -136,7 +137,8 @@ def train(
     Raises:
       ValueError, TypeError: bad arguments, before anything is compiled.
       FileExistsError: `out` holds a result, or another call is training into it, likewise.
-      ResultError: `resume`, where `out` holds the checkpoint of another configuration.
+      ResultError: `resume`, where `out` holds a run of another configuration, or a finished result
+        without a checkpoint or without `run.json`, which tells whose it is.
     """
     points = points_of(algo, env_steps, evals, eval_episodes)
     check_choice("precision", precision, PRECISIONS)
@@ -216,7 +218,7 @@ def _length_at_first(options: Options) -> int | None:
     """The length that a run had when it began, if this call goes on with one: schedules keep to it."""
     if not options.resume or options.out is None or not (Path(options.out) / IDENTITY).is_file():
         return None
-    return int(read_identity(Path(options.out))["run_length"])
+    return read_identity(Path(options.out)).get("run_length")
 
 
 def _mean_return(returns: np.ndarray) -> str:

@@ -366,7 +366,8 @@ def test_parts_go_on_where_a_signal_stopped_them(algo: Algorithm, tmp_path: Path
     again = jaxrl.resume(tmp_path / "x", algo=algo, progress=False)
     assert_same_runs(again, whole)
     more = {"env_steps": 6 * PER_ITERATION, "evals": 3, "memory": None}
-    longer = run(algo, **(options | more), resume=True)
+    with pytest.warns(RuntimeWarning, match=r"goes on as it was begun, although memory may be short: 6 runs in 3"):
+        longer = run(algo, **(options | more), resume=True)
     assert longer.metrics.attrs["num_parts"] == 3
     assert longer.metrics["env_step"].values.tolist() == [32, 64, 96] and longer.seeds == list(range(6))
     with pytest.raises(ResultError, match="seeds"):
