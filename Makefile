@@ -44,6 +44,7 @@ bench: $(call stamp,test) $(VENV)-rejax/.installed $(VENV)-peers/.installed  ## 
 	$(BIN)/python bench/bandits.py --peers $(VENV)-peers/bin/python
 	$(BIN)/python bench/driver.py
 	$(BIN)/python bench/devices.py
+	$(BIN)/python bench/seeds.py
 	$(BIN)/python bench/tracking.py
 	$(BIN)/python bench/search.py
 	$(BIN)/python bench/scale.py --minutes 2 --smaller 1000

@@ -67,6 +67,14 @@ class Side:
         self._process.stdin.close()
         self._process.wait()
 
+    def finish(self) -> dict[str, Any]:
+        """Ends the process, and gives what it tells last."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        last = self._read()
+        self._process.wait()
+        return last
+
     def median(self, name: str) -> float:
         """Over the runs."""
         return statistics.median(run[name] for run in self.runs)

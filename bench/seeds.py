@@ -1,0 +1,108 @@
+"""What one seed costs as seeds grow: time an iteration, and memory beside the runs' own states.
+
+    python bench/seeds.py [--seeds 64 256 1024 4096] [--work 8192] [--repeats 5]
+
+PPO on CartPole with PureJaxRL's settings. Each number of seeds compiles once in a process of its own; then
+they run by turns, the same number of iterations times seeds each. A ratio is to the first number of seeds,
+of medians, with the least and the most of the ratios within the turns. Memory is the highest resident size
+while training above that before the runs exist, and the bytes of the runs' states. The exit status is 1
+where a seed costs over 10 % more than with the fewest.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[0] = str(ROOT)  # as a script this file lies first on the path, where envs.py hides the package `envs`
+
+MEBIBYTE, MOST_ADDED = 2**20, 0.10
+
+
+def worker(num_seeds: int, work: int) -> None:
+    """A JSON line when compiled, and one for each line read."""
+    import jax
+
+    import jaxrl
+    from bench.memory import resident_mebibytes
+    from jaxrl.layout import plan_layout
+    from jaxrl.loop import evaluation_points
+    from jaxrl.runs import Runs
+    from jaxrl.training import training_call
+
+    algo = jaxrl.preset("ppo", "cartpole").algo
+    iterations = max(work // num_seeds, 1)
+    points = evaluation_points(512 * 10**6, 1, algo.env_steps_per_iteration)
+    call = training_call(algo, None, seeds=list(range(num_seeds)), points=points, eval_episodes=8)
+    runs = Runs(call.work, call.arguments(), plan_layout(num_seeds, None, None))
+    before, highest, running = resident_mebibytes(), [0.0], True
+
+    def watch() -> None:
+        while running:
+            highest[0] = max(highest[0], resident_mebibytes())
+            time.sleep(0.02)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    runs.advance(2)
+    print(json.dumps({"compile_seconds": runs.compile_seconds}), flush=True)
+    for _ in sys.stdin:
+        started = time.perf_counter()
+        runs.advance(iterations)
+        seconds = (time.perf_counter() - started) / (iterations * num_seeds)
+        print(json.dumps({"microseconds": 1e6 * seconds, "highest": highest[0] - before}), flush=True)
+    running = False
+    watcher.join()
+    states: Any = jax.tree.leaves(runs.states())
+    metrics, _ = runs.evaluate()
+    told = {"states": sum(leaf.nbytes for leaf in states) / MEBIBYTE, "return": float(metrics["return"].mean())}
+    print(json.dumps(told | {"iterations": runs.iteration}), flush=True)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[64, 256, 1024, 4096])
+    parser.add_argument("--work", type=int, default=8192, help="seeds times iterations of one timing")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker is not None:
+        worker(arguments.worker, arguments.work)
+        return
+
+    from bench.machine import print_header
+    from bench.train import Side
+
+    print_header()
+    command = [sys.executable, __file__, "--work", str(arguments.work), "--worker"]
+    sides = {num_seeds: Side([*command, str(num_seeds)]) for num_seeds in arguments.seeds}
+    for _ in range(arguments.repeats):
+        for side in sides.values():
+            side.run()
+    print("\n| seeds | compile s | us an iteration of a seed | to the fewest seeds (least to most) ", end="")
+    print("| MiB above before | MiB of states | return after iterations |")
+    print("|---|---|---|---|---|---|---|")
+    fewest, worst = sides[arguments.seeds[0]], 0.0
+    for num_seeds, side in sides.items():
+        pairs = zip(side.runs, fewest.runs, strict=True)
+        ratios = sorted(mine["microseconds"] / theirs["microseconds"] for mine, theirs in pairs)
+        median, highest = side.median("microseconds"), max(run["highest"] for run in side.runs)
+        end = side.finish()
+        ratio = statistics.median(ratios)
+        worst = max(worst, ratio)
+        cells = [f"{num_seeds:,}", f"{side.compiled['compile_seconds']:.1f}", f"{median:.0f}"]
+        cells += [f"{ratio:.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})", f"{highest:,.0f}", f"{end['states']:,.0f}"]
+        cells += [f"{end['return']:.1f} after {end['iterations']}"]
+        print("| " + " | ".join(cells) + " |", flush=True)
+    if worst > 1 + MOST_ADDED:
+        sys.exit(f"A seed costs {worst - 1:.0%} more than with the fewest seeds.")
+
+
+if __name__ == "__main__":
+    main()
