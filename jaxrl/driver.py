@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import os
 import time
 import warnings
@@ -18,6 +17,7 @@ import numpy as np
 from jaxrl.checkpointing import Checkpoint
 from jaxrl.keeping import Keeper, identity_of, precision_in_force
 from jaxrl.layout import Layout
+from jaxrl.pace import Pace
 from jaxrl.parts import Call
 from jaxrl.progress import Progress, StopRequest, stop_on_signals
 from jaxrl.results import Result
@@ -222,7 +222,7 @@ def _advance_all(
     per_iteration: int,
 ) -> None:
     """Advances and evaluates the runs until their last point, or until a signal has come."""
-    work, seconds_per_iteration = call.work, math.inf
+    work, pace = call.work, Pace(SECONDS_PER_CHUNK)
 
     def checkpoint() -> Checkpoint:
         return history.checkpoint(runs)
@@ -231,11 +231,10 @@ def _advance_all(
         if history.iterations and point <= history.iterations[-1]:
             continue
         while runs.iteration < point and not stop:
-            # The first chunk is one iteration, to see how long one takes.
-            count = min(max(int(SECONDS_PER_CHUNK / seconds_per_iteration), 1), point - runs.iteration)
+            count = pace.count(point - runs.iteration)
             started = time.perf_counter()
             runs.advance(count)
-            seconds_per_iteration = (time.perf_counter() - started) / count
+            pace.took(count, time.perf_counter() - started)
             bar.advance(count * per_iteration)
             keeper.save_if_due(checkpoint)
         if stop:
