@@ -108,9 +108,9 @@ def merge(paths: Sequence[str | Path], out: str | Path | None = None, *, force: 
     if lacking:
         lost = sorted(set(first.whole["seeds"]) - set(result.seeds))
         left_out = f", so that {len(lost)} of {len(first.whole['seeds'])} seeds are left out: {_spans(lost)}"
-        until = f"; the result ends at {int(result.metrics['env_step'][-1]):,} env steps"
-        cut = result.metrics.attrs["interrupted"]
-        warnings.warn(f"{lacking}{left_out if lost else ''}{until if cut else ''}", RuntimeWarning, stacklevel=2)
+        end, asked = int(result.metrics["env_step"][-1]), first.identity["env_steps"]
+        until = f"; the result ends at {end:,} of {asked:,} env steps" if end < asked else ""
+        warnings.warn(f"{lacking}{left_out if lost else ''}{until}", RuntimeWarning, stacklevel=2)
     if out is not None:
         result.save(out, force=True)
     return result

@@ -64,6 +64,15 @@ def test_merged_shards_are_the_unsharded_run_bit_for_bit(
     assert policy.env_params.gravity == np.float32(12.0)
 
 
+def test_shards_without_checkpoints_are_merged_too(
+    algo: Algorithm, sweep: Any, shards: list[Path], tmp_path: Path
+) -> None:
+    for i in range(2):
+        jaxrl.train(algo, sweep, **RUN, shard=f"{i}/2", out=tmp_path / f"x-{i}", checkpoint_minutes=None)
+        assert not (tmp_path / f"x-{i}" / "checkpoints").exists()
+    assert_same(jaxrl.merge(sorted(tmp_path.glob("x-*"))), jaxrl.merge(shards))
+
+
 def test_more_shards_than_seeds_split_the_settings(algo: Algorithm, sweep: Any, tmp_path: Path) -> None:
     call = RUN | {"seeds": [4]}
     for i in range(3):
@@ -152,7 +161,7 @@ def test_a_shard_that_was_killed_while_it_was_made_longer_ends_early(
     longer = jaxrl.resume(tmp_path / "x-0", env_steps=128, algo=algo, progress=False)
     assert longer.metrics["env_step"].values.tolist() == [32, 64, 96, 128]
     told_to(tmp_path / "x-1", points=[1, 2, 3, 4], env_steps=128)  # all that one does before its first evaluation
-    with pytest.warns(RuntimeWarning, match=r"x-1 ended early \(.*\); the result ends at 64 env steps$"):
+    with pytest.warns(RuntimeWarning, match=r"x-1 ended early \(.*\); the result ends at 64 of 128 env steps$"):
         merged = jaxrl.merge([tmp_path / "x-0", tmp_path / "x-1"])
     assert merged.metrics["env_step"].values.tolist() == [32, 64] and merged.metrics.attrs["interrupted"] == 1
 
@@ -181,7 +190,7 @@ def test_a_shard_in_parts_that_ended_early_has_the_seeds_of_its_parts(shards: li
     first = whole.metrics.isel(seed=[0]).assign_attrs(interrupted=1)
     policies = jax.tree.map(lambda leaf: leaf[:, :1], whole.policies)
     Result(first, policies, whole.algo, whole.hparams, whole.env_params).save(tmp_path / "x-0", force=True)
-    with pytest.warns(RuntimeWarning, match=r"x-0 ended early \(.*\), so that 1 of 3 seeds are left out: 5; "):
+    with pytest.warns(RuntimeWarning, match=r"x-0 ended early \(.*\), so that 1 of 3 seeds are left out: 5$"):
         merged = jaxrl.merge([tmp_path / "x-0", shards[1]])
     assert merged.seeds == [3, 9]
     assert json.loads((tmp_path / "x-0" / "config.json").read_text())["attributes"]["eval_episodes"] == 4
