@@ -7,6 +7,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from jaxrl.tables import Table
 if TYPE_CHECKING:
     import pandas
 
-TRIALS, INCUMBENT, SEARCH = "trials.csv", "incumbent.json", "search.json"
+TRIALS, PARQUET, INCUMBENT, SEARCH = "trials.csv", "trials.parquet", "incumbent.json", "search.json"
 
 __all__ = ["SearchResult", "claim", "write_json", "write_trials"]
 
@@ -175,7 +176,7 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
 def write_trials(directory: Path, trials: Sequence[Told]) -> None:
     """A row per trial in `trials.csv`, and in `trials.parquet` where pyarrow is installed."""
     columns, rows = _rows(trials)
-    unfinished = directory / f".{os.getpid()}-{TRIALS}"
+    unfinished = _unfinished(directory / TRIALS)
     with unfinished.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(columns)
@@ -188,16 +189,21 @@ def write_trials(directory: Path, trials: Sequence[Told]) -> None:
         for name in trials[0].setting:  # a column of Parquet has one type
             if len({type(value) for value in frame[name]}) > 1:
                 frame[name] = frame[name].map(str)
-        unfinished = directory / f".{os.getpid()}-trials.parquet"
+        unfinished = _unfinished(directory / PARQUET)
         frame.convert_dtypes().to_parquet(unfinished, index=False)
-        unfinished.replace(directory / "trials.parquet")
+        unfinished.replace(directory / PARQUET)
 
 
 def write_json(file: Path, value: Any) -> None:
     """A file that is whole or not there."""
-    unfinished = file.with_name(f".{os.getpid()}-{file.name}")
+    unfinished = _unfinished(file)
     unfinished.write_text(json.dumps(to_json(value), indent=2, default=str, allow_nan=False) + "\n", encoding="utf-8")
     unfinished.replace(file)
+
+
+def _unfinished(file: Path) -> Path:
+    """Where a process writes a file until it is whole; containers share the numbers of processes."""
+    return file.with_name(f".{platform.node()}-{os.getpid()}-{file.name}")
 
 
 def _rows(trials: Sequence[Told]) -> tuple[list[str], list[list[Any]]]:
