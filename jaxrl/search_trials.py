@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxrl.driver import SECONDS_PER_CHUNK
 from jaxrl.halving import Halving, survivors
 from jaxrl.layout import Layout, plan_layout
 from jaxrl.parts import Call
 from jaxrl.programs import compilations
 from jaxrl.progress import Progress, StopRequest
-from jaxrl.runs import Runs
 from jaxrl.search_space import Setting, Space
 from jaxrl.search_study import Asked, Told
+from jaxrl.search_waves import Waves
 from jaxrl.statistics import iqm
 from jaxrl.training import training_call
 
@@ -28,7 +26,7 @@ AGGREGATES: dict[str, Callable[[np.ndarray], float]] = {
     "iqm": lambda returns: float(iqm(returns)),
 }
 
-__all__ = ["AGGREGATES", "Tuning", "arguments_of", "call_of", "do_trials", "wave_layout"]
+__all__ = ["AGGREGATES", "Done", "Tuning", "arguments_of", "call_of", "check_rungs", "do_trials", "wave_layout"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +40,11 @@ class Tuning:
       eval_episodes: of each evaluation, greedy and again sampled.
       aggregate: of the returns of the seeds: "mean" or "iqm".
       halving: how a population shrinks; None trains every trial to its end.
-      layout: of a wave of runs.
+      population: trials that go together.
+      layout: of a wave of runs, with memory enough for it.
+      memory: to keep to, as in `train`.
       precision: of matrix products.
+      progress: whether to show any.
     """
 
     space: Space
@@ -52,13 +53,50 @@ class Tuning:
     eval_episodes: int
     aggregate: str
     halving: Halving | None
+    population: int
     layout: Layout
+    memory: int | str | None
     precision: str
+    progress: bool
+    _waves: dict[tuple[Any, ...], Waves] = dataclasses.field(default_factory=dict)
 
     @property
     def rungs(self) -> list[int]:
         """Environment steps at which trials are judged, the last the length of a run."""
         return [self.env_steps] if self.halving is None else self.halving.rungs(self.env_steps)
+
+    def waves_of(self, group: tuple[Any, ...], call: Call) -> Waves:
+        """Those of a static group, its programs compiled when it is first met."""
+        if group not in self._waves:
+            held_runs = 0 if self.halving is None else self.population * len(self.seeds)
+            self._waves[group] = Waves(call, self.layout, self.memory, self.precision, held_runs, self.progress)
+        return self._waves[group]
+
+    def layout_of(self, group: tuple[Any, ...]) -> Layout:
+        """Of a wave of a static group, as far as is known what fits."""
+        return self._waves[group].layout if group in self._waves else self.layout
+
+
+def check_rungs(rungs: Sequence[int], space: Space) -> None:
+    """Refuses to judge trials twice after one and the same iteration.
+
+    Args:
+      rungs: in environment steps, increasing.
+      space: whose static groups differ in the environment steps of an iteration.
+
+    Raises:
+      ValueError: two rungs are one iteration in some group.
+    """
+    for labels, algo in space.groups.items():
+        per_iteration = algo.env_steps_per_iteration
+        iterations = [-(-env_steps // per_iteration) for env_steps in rungs]
+        if len(set(iterations)) < len(iterations):
+            where = ", ".join(f"{path}={label}" for path, label in zip(space.static, labels, strict=True))
+            raise ValueError(
+                f"halving judges after {_listed(rungs)} env steps, which are {_listed(iterations)} iterations of "
+                f"{per_iteration:,} each{f' with {where}' if where else ''}, and takes different ones: raise env_steps "
+                f"or first_env_steps, or eta"
+            )
 
 
 class _Batch(NamedTuple):
@@ -66,6 +104,7 @@ class _Batch(NamedTuple):
 
     Attributes:
       call: of the group.
+      waves: likewise.
       trials: positions in the population.
       arguments: of their runs, leaves `[num_trials * num_seeds, ...]`.
       states: likewise; None before the start.
@@ -73,6 +112,7 @@ class _Batch(NamedTuple):
     """
 
     call: Call
+    waves: Waves
     trials: np.ndarray
     arguments: Any
     states: Any
@@ -85,8 +125,8 @@ class _Batch(NamedTuple):
         return self._replace(trials=self.trials[kept], arguments=arguments, states=states)
 
 
-class Waves(NamedTuple):
-    """What waves do: counted over the whole search.
+class Done(NamedTuple):
+    """What was done: counted over a population.
 
     Attributes:
       compilations: of programs.
@@ -130,7 +170,7 @@ def arguments_of(call: Call, num_settings: int) -> Any:
 
 def do_trials(
     tuning: Tuning, asked: Sequence[Asked], tell: Callable[[Told], None], bar: Progress, stop: StopRequest
-) -> Waves:
+) -> Done:
     """Trains a population, and tells each trial as soon as it has ended.
 
     Args:
@@ -162,7 +202,10 @@ def do_trials(
             steps_each = target * per_iteration * num_seeds
             states = []
             filled = 0
-            for runs, values in _waves(tuning, batch, target, bar, stop):
+            for wave in batch.waves.advance(
+                batch.arguments, batch.states, batch.iteration, target, bar, stop, keep=not last
+            ):
+                values = wave.metrics["return"]
                 done += (target - batch.iteration) * per_iteration * len(values)
                 at = filled + np.arange(len(values))
                 returns[batch.trials[at // num_seeds], at % num_seeds] = values
@@ -172,9 +215,9 @@ def do_trials(
                         told(int(trial), "complete", steps_each)
                 filled += len(values)
                 if not last:
-                    states.append(runs.states())
+                    states.append(wave.states)
             if stop:
-                return Waves(compilations() - before, groups, done)
+                return Done(compilations() - before, groups, done)
             joined = None if last else jax.tree.map(lambda *leaves: np.concatenate(leaves), *states)
             advanced.append((batch._replace(states=joined, iteration=target), steps_each))
         if last or tuning.halving is None:
@@ -190,50 +233,22 @@ def do_trials(
                 batches.append(batch.take(np.flatnonzero(on), num_seeds))
         if not batches:
             break
-    return Waves(compilations() - before, groups, done)
+    return Done(compilations() - before, groups, done)
 
 
 def _batches(tuning: Tuning, settings: Sequence[Setting]) -> Iterator[_Batch]:
     by_group: dict[tuple[Any, ...], list[int]] = {}
     for i, setting in enumerate(settings):
         by_group.setdefault(tuning.space.static_part(setting), []).append(i)
-    for members in by_group.values():
+    for group, members in by_group.items():
         chosen = [settings[i] for i in members]
         call = call_of(tuning.space, chosen, tuning.seeds, tuning.eval_episodes, [tuning.env_steps])
-        yield _Batch(call, np.asarray(members), arguments_of(call, len(members)), None, 0)
-
-
-def _waves(
-    tuning: Tuning, batch: _Batch, target: int, bar: Progress, stop: StopRequest
-) -> Iterator[tuple[Runs, np.ndarray]]:
-    """Advances the runs of a batch to an iteration, so many at a time as a wave has.
-
-    Yields:
-      A wave's runs, and their returns `[num_runs]`, in the order of the batch; ends early where it is to stop.
-    """
-    num_runs = len(jax.tree.leaves(batch.arguments)[0])
-    per_iteration = batch.call.work.env_steps_per_iteration
-    seconds_per_iteration = math.inf
-    for begin in range(0, num_runs, tuning.layout.num_runs):
-        chosen = slice(begin, min(begin + tuning.layout.num_runs, num_runs))
-        layout = tuning.layout._replace(num_runs=chosen.stop - chosen.start)
-        arguments, states = jax.tree.map(
-            lambda leaf, chosen=chosen: np.asarray(leaf)[chosen], (batch.arguments, batch.states)
-        )
-        runs = Runs(
-            batch.call.work, arguments, layout, precision=tuning.precision, states=states, iteration=batch.iteration
-        )
-        while runs.iteration < target:
-            if stop:
-                return
-            count = min(max(int(SECONDS_PER_CHUNK / seconds_per_iteration), 1), target - runs.iteration)
-            started = time.perf_counter()
-            runs.advance(count)
-            seconds_per_iteration = (time.perf_counter() - started) / count
-            bar.advance(count * per_iteration * layout.num_runs)
-        metrics, _ = runs.evaluate()
-        yield runs, metrics["return"]
+        yield _Batch(call, tuning.waves_of(group, call), np.asarray(members), arguments_of(call, len(members)), None, 0)
 
 
 def _finite(values: np.ndarray) -> bool:
     return bool(np.isfinite(values).all())
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return f"{', '.join(f'{number:,}' for number in numbers[:-1])} and {numbers[-1]:,}"

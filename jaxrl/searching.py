@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import signal
 import time
@@ -13,19 +14,24 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms.base import Algorithm, check_choice, check_count
-from jaxrl.driver import PRECISIONS, Options, drive
+from jaxrl.checkpointing import IDENTITY, SOFT, has_checkpoint, read_identity
+from jaxrl.driver import PRECISIONS, Options
 from jaxrl.halving import Halving
+from jaxrl.keeping import identity_of
 from jaxrl.layout import Layout, default_devices
 from jaxrl.loop import evaluation_points
+from jaxrl.memory import parse_size
 from jaxrl.parts import Call
 from jaxrl.programs import room_for
 from jaxrl.progress import Progress, StopRequest, stop_on_signals
-from jaxrl.results import Result, ResultError
+from jaxrl.results import Result
 from jaxrl.run_config import plain
+from jaxrl.run_directory import finished, load_result
+from jaxrl.running_parts import run_within
 from jaxrl.search_result import INCUMBENT, SEARCH, SearchResult, claim, write_json, write_trials
 from jaxrl.search_space import Builder, Space, default_space
 from jaxrl.search_study import Told, TrialStudy, import_optuna, opened
-from jaxrl.search_trials import AGGREGATES, Tuning, do_trials, wave_layout
+from jaxrl.search_trials import AGGREGATES, Tuning, check_rungs, do_trials, wave_layout
 from jaxrl.sweep_distributions import Choice, LogUniform, Uniform
 from jaxrl.sweeps import grid
 from jaxrl.training import training_call
@@ -58,6 +64,7 @@ def search(
     builder: Builder | None = None,
     block: int | None = None,
     devices: Sequence[Any] | None = None,
+    memory: int | str | None = None,
     out: str | Path | None = None,
     progress: bool = True,
     precision: str = "default",
@@ -96,6 +103,8 @@ def search(
       study: its name in the storage; None names it after the algorithm and the environment.
       builder: `(config) -> Algorithm`, to search the configuration of an algorithm that is not jaxrl's own.
       block, devices: as in `train`; one width for all trials.
+      memory: that the call may take, as in `train`; trials that do not fit at the same time train one
+        after another, in narrower blocks where not even one block fits.
       out: a directory for the trials' table, the incumbent, and what it and the default setting did on the
         test seeds, each of which `load_result` reads.
       progress: whether to show any.
@@ -128,6 +137,8 @@ def search(
         raise ValueError(
             "halving does not go with cmaes, which learns from whole runs only: leave it out, or search by tpe"
         )
+    if memory is not None:
+        parse_size(memory)
     checked = Space(algo, default_space(algo) if space is None else space, env_params, builder)
     num_trials = DEFAULT_TRIALS if trials is None else trials
     if search == "grid":
@@ -137,7 +148,8 @@ def search(
     population = population_of(search, population, num_trials, len(checked.distributions), busy)
     sampler = sampler_of(search, checked, seed, population)
     tuning_seeds = list(range(seeds))
-    per_group = -(-min(population, num_trials) * seeds // len(checked.groups))
+    together = min(population, num_trials)
+    per_group = -(-together * seeds // len(checked.groups))
     tuning = Tuning(
         checked,
         env_steps,
@@ -145,9 +157,13 @@ def search(
         eval_episodes,
         aggregate,
         halving,
+        together,
         wave_layout(per_group, block, devices),
+        memory,
         precision,
+        progress,
     )
+    check_rungs(tuning.rungs, checked)
     identity = _identity(tuning, algo, env_params)
     name = f"{algo.name}-{algo.env.name}" if study is None else study
     directory = None if out is None else claim(out, identity, name)
@@ -175,7 +191,7 @@ def search(
         over = not stop and not result.num_running and len(told) >= num_trials
         if over and test_seeds and result.incumbent is not None:
             started = time.perf_counter()
-            _train_on_test_seeds(result, tuning, directory, progress, stop)
+            _train_on_test_seeds(result, tuning, directory, stop)
             result.test_seconds = time.perf_counter() - started
             _save(result, checked, directory)
         result.stopped_by_signal = stop.signal or 0
@@ -225,17 +241,21 @@ def _run_trials(
     return found
 
 
-def _train_on_test_seeds(
-    result: SearchResult, tuning: Tuning, directory: Path | None, progress: bool, stop: StopRequest
-) -> None:
+def _train_on_test_seeds(result: SearchResult, tuning: Tuning, directory: Path | None, stop: StopRequest) -> None:
     """Trains the incumbent and the default setting on the test seeds; both are kept as run directories."""
     space, best = tuning.space, result.incumbent
     assert best is not None
-    algo = space.groups[space.static_part(best.setting)]
+    group = space.static_part(best.setting)
+    algo = space.groups[group]
     values = {path: [space.value(path, best.setting[path])] for path in space.traced}
-    settings = {"incumbent": (algo, grid(algo.hparams, values) if values else None), "default": (space.algo, None)}
+    hparams = grid(algo.hparams, values) if values else None
+    # The programs of the search serve here, too.
+    settings = {
+        "incumbent": (algo, hparams, tuning.layout_of(group)),
+        "default": (space.algo, None, tuning.layout),
+    }
     results = {}
-    for name, (each, hparams) in settings.items():
+    for name, (each, hparams, wave) in settings.items():
         call = training_call(
             each,
             hparams,
@@ -244,11 +264,9 @@ def _train_on_test_seeds(
             eval_episodes=tuning.eval_episodes,
             env_params=space.env_params,
         )
-        # The programs of the search serve here, too.
-        wave = tuning.layout
         layout = wave._replace(num_runs=call.num_runs, num_blocks=-(-call.num_runs // wave.num_runs))
         try:
-            results[name] = _trained(call, layout, directory, name, progress, tuning.precision)
+            results[name] = _trained(call, layout, None if directory is None else directory / name, tuning)
         except FileExistsError:  # another process of this study is just training it
             return
         except KeyboardInterrupt as interrupt:  # before there was anything to keep
@@ -261,15 +279,24 @@ def _train_on_test_seeds(
     result.test, result.default = results["incumbent"], results["default"]
 
 
-def _trained(call: Call, layout: Layout, directory: Path | None, name: str, progress: bool, precision: str) -> Result:
+def _trained(call: Call, layout: Layout, out: Path | None, tuning: Tuning) -> Result:
     """The result of a call in a directory of its own, which goes on with what an earlier process did of the same."""
-    if directory is None:
-        return drive(call, layout, Options(progress=progress, precision=precision))
-    out = directory / name
-    try:
-        return drive(call, layout, Options(out=out, resume=True, progress=progress, precision=precision))
-    except ResultError:  # it holds the runs of another incumbent
-        return drive(call, layout, Options(out=out, force=True, progress=progress, precision=precision))
+    options = Options(progress=tuning.progress, precision=tuning.precision)
+    if out is not None:
+        begun = read_identity(out) if (out / IDENTITY).is_file() else {}
+        layout = layout._replace(block=begun.get("block", layout.block))
+        # Whatever else keeps it from going on, such as a damaged checkpoint, is told, and nothing is overwritten.
+        same = _same(begun, identity_of(call, layout, tuning.precision))
+        if same and finished(out) and not has_checkpoint(out):
+            return load_result(out, call.algo)
+        options = dataclasses.replace(options, out=out, resume=same, force=not same)
+    return run_within(call, layout, options, tuning.memory)
+
+
+def _same(begun: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether a run directory holds these runs, and not those of another incumbent."""
+    names = (begun.keys() & wanted.keys()).difference(SOFT)
+    return bool(names) and all(begun[name] == wanted[name] for name in names)
 
 
 def _save(result: SearchResult, space: Space, directory: Path | None) -> None:
@@ -290,7 +317,7 @@ def _save(result: SearchResult, space: Space, directory: Path | None) -> None:
             "returns": best.returns,
             "tuning_seeds": result.identity["seeds"],
             "test_seeds": result.test_seeds,
-            "config": vars(algo.config),
+            "config": _fields(algo.config),
             "trained_on_test_seeds": result.test is not None,
         },
     )
@@ -323,8 +350,13 @@ def _identity(tuning: Tuning, algo: Algorithm, env_params: Any) -> dict[str, Any
         "aggregate": tuning.aggregate,
         "halving": None if halving is None else {"eta": halving.eta, "rungs": tuning.rungs},
         "hparams": {name: plain(value) for name, value in hparams.items()},
-        "config": {name: str(value) for name, value in vars(algo.config).items()},
+        "config": {name: str(value) for name, value in _fields(algo.config).items()},
         "network": None if algo.network is None else str(algo.network),
         "env": str(algo.env),
         "env_params": {name: np.asarray(leaf).tolist() for name, leaf in named},
     }
+
+
+def _fields(config: Any) -> dict[str, Any]:
+    """Of a configuration, which an algorithm of one's own may do without."""
+    return vars(config) if dataclasses.is_dataclass(config) else {}

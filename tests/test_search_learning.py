@@ -10,7 +10,7 @@ import jaxrl
 from jaxrl import Choice, Halving, LogUniform, Uniform, searching
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.search_study import Asked, Told
-from jaxrl.search_trials import Tuning, Waves
+from jaxrl.search_trials import Done, Tuning
 
 SPACE = {"lr": LogUniform(1e-4, 1e-2), "lam": Uniform(0.8, 1.0), "clip_eps": Uniform(0.1, 0.4)}
 
@@ -34,13 +34,13 @@ class Training:
 
     def __call__(
         self, tuning: Tuning, asked: Sequence[Asked], tell: Callable[[Told], None], bar: Any, stop: Any
-    ) -> Waves:
+    ) -> Done:
         del bar, stop
         self.populations.append(len(asked))
         for trial in asked:
             score = self.sign * abs(trial.setting["lam"] - 0.9)
             tell(Told(trial.number, "complete", trial.setting, score, [score] * len(tuning.seeds), tuning.env_steps))
-        return Waves(0, frozenset(), 0)
+        return Done(0, frozenset(), 0)
 
 
 @pytest.fixture
@@ -106,3 +106,16 @@ def test_too_few_trials_to_learn_from_are_warned_of(algo: Algorithm, training: T
     with pytest.warns(RuntimeWarning, match="tpe learns nothing from 8 trials in populations of 1"):
         searched(algo, "tpe", trials=8)
     assert training.populations == [1] * 8
+
+
+def test_no_two_rungs_of_halving_are_one_iteration(algo: Algorithm, training: Training):
+    options: dict[str, Any] = {"search": "random", "halving": Halving()}
+    sentence = r"^halving judges after 8, 22 and 64 env steps, which are 1, 1 and 2 iterations of 32 each, and takes"
+    with pytest.raises(ValueError, match=sentence):
+        searched(algo, env_steps=64, **options)
+    assert searched(algo, env_steps=9 * 32, **options)
+    # Two environments' steps of 64 each: in this group all three rungs are one, two and five iterations, or fewer.
+    static = SPACE | {"config.num_steps": Choice([16, 64])}
+    with pytest.raises(ValueError, match=r"1, 1 and 3 iterations of 128 each with config.num_steps=64, and"):
+        searched(algo, env_steps=9 * 32, space=static, **options)
+    assert len(training.populations) == 1
