@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
+import os
+import platform
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -15,18 +17,20 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms.base import Algorithm, check_choice, check_count
-from jaxrl.driver import PRECISIONS, SECONDS_PER_CHUNK
+from jaxrl.driver import PRECISIONS
 from jaxrl.layout import plan_layout
 from jaxrl.loop import evaluation_points
-from jaxrl.progress import Progress, StopRequest, stop_on_signals
+from jaxrl.memory import parse_size
+from jaxrl.progress import Progress, stop_on_signals
 from jaxrl.results import Result
 from jaxrl.run_directory import claim_directory, exclusive
-from jaxrl.runs import Runs
 from jaxrl.search_space import Setting, Space
 from jaxrl.search_trials import arguments_of, call_of
+from jaxrl.search_waves import Waves
 from jaxrl.sweep_distributions import Choice, LogUniform, Uniform
 
 LINEAGE = "lineage.csv"
+MEMBER_SEED = "member_seed"
 
 __all__ = ["PopulationResult", "population_based_training"]
 
@@ -36,13 +40,15 @@ class PopulationResult:
     """A population that was trained.
 
     Attributes:
-      result: the members at the end, one setting each under the hyper-parameters that they ended with; its
-        curves are those of the members' places.
+      result: the members at the end, one setting each under the hyper-parameters that they ended with, and
+        `member_seed`, with which they trained; its curves are those of the members' places, and the
+        axis `seed` has the one of the population.
       settings: `[num_rounds][num_members]`, what each member trained with in each round.
       returns: `[num_rounds, num_members]`, greedy, at the end of each round; nan for a member that failed.
       parents: int `[num_rounds, num_members]`, whose weights each member began the round with: a position
         in the round before, its own where it went on.
       env_steps: `[num_rounds]`, of each member at the end of each round.
+      seeds: `[num_members]`, with which the members train; it stays with the place.
     """
 
     result: Result
@@ -50,6 +56,7 @@ class PopulationResult:
     returns: np.ndarray
     parents: np.ndarray
     env_steps: np.ndarray
+    seeds: np.ndarray
 
     @property
     def best(self) -> int:
@@ -83,6 +90,7 @@ def population_based_training(
     seed: int = 0,
     block: int | None = None,
     devices: Sequence[Any] | None = None,
+    memory: int | str | None = None,
     out: str | Path | None = None,
     force: bool = False,
     progress: bool = True,
@@ -90,21 +98,23 @@ def population_based_training(
 ) -> PopulationResult:
     """Trains a population in one program, whose worst members go on from copies of the best with changed settings.
 
-    After each round but the last, the members below a share `replaced` of the greedy returns take
-    the whole state of a random one of the best as many (exploit), and each of their hyper-parameters
+    After each round but the last, a share `replaced` of the members, those of the lowest greedy returns,
+    take the whole state of a random one of the best as many (exploit), and each of their hyper-parameters
     is drawn anew with probability `redraw`, or else moved (explore): multiplied or divided by
     `perturb` under LogUniform, shifted by `(perturb - 1)` of the range under Uniform, to a neighbour
     of its value under Choice. Nothing is ever compiled but one program. Ctrl-C and SIGTERM end after
-    the chunk under way, with the rounds that are done.
+    the chunk under way, with the rounds that are done; of a call that is killed `out` has the lineage
+    of these and no policies, and it cannot be gone on with.
 
     Args:
-      algo, env_params, eval_episodes, block, devices, out, force, progress, precision: as in `train`;
-        `out` also gets `lineage.csv`.
+      algo, env_params, eval_episodes, block, devices, memory, out, force, progress, precision: as in
+        `train`; `out` also gets `lineage.csv`, after each round.
       space: `{path: Uniform | LogUniform | Choice}` of traced values; the first population is drawn from it.
       members: runs that train together, each with a seed of its own.
       env_steps: of each member.
       rounds: evenly spaced, at most one per iteration.
-      replaced: share of the members, in [0, 0.5]; 0 only trains the first population.
+      replaced: share of the members, in [0, 0.5], rounded down, but one at least; 0 only trains the first
+        population.
       perturb: above 1.
       redraw: a probability.
       seed: of all that is drawn.
@@ -122,6 +132,10 @@ def population_based_training(
     for name, value, low, high in (("replaced", replaced, 0.0, 0.5), ("redraw", redraw, 0.0, 1.0)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             raise ValueError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r}")
+    if replaced and members < 2:
+        raise ValueError("members must be at least 2, one to go on from the other, or replaced 0, got 1")
+    if memory is not None:
+        parse_size(memory)
     if isinstance(perturb, bool) or not isinstance(perturb, int | float) or not 1 < perturb < math.inf:
         raise ValueError(f"perturb must be a number above 1, such as 1.25, got {perturb!r}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
@@ -137,23 +151,30 @@ def population_based_training(
     with exclusive(directory, force), Progress(total, progress) as bar, stop_on_signals() as stop:
         bar.phase("compiling")
         started = time.perf_counter()
-        runs = Runs(population.work, population.arguments(), layout, precision=precision)
+        waves = Waves(population.call, layout, memory, precision, members, progress)
         compile_seconds, started = time.perf_counter() - started, time.perf_counter()
         bar.start()
+        states, iteration = None, 0
         for i, point in enumerate(points.tolist()):
-            if not _advanced(runs, point, bar, stop):
+            last = i + 1 == len(points)
+            arguments = population.arguments()
+            done = list(waves.advance(arguments, states, iteration, point, bar, stop, keep=not last))
+            if sum(len(wave.metrics["return"]) for wave in done) < members:
                 break
-            metrics, policies = runs.evaluate()
+            metrics, policies, states = jax.tree.map(lambda *leaves: np.concatenate(leaves), *done)
+            iteration = point
             population.add(metrics, policies)
             bar.report(f"best return {population.best_return():.1f}")
-            if i + 1 < len(points):
+            if directory is not None:
+                population.write_lineage(directory / LINEAGE)
+            if not last:
                 parents = population.evolve()
-                runs = runs.take(parents, layout, population.arguments())
+                states = jax.tree.map(lambda leaf, parents=parents: leaf[parents], states)
         if not population.metrics:
             raise KeyboardInterrupt(stop.signal)
         found = population.result(
             {
-                "block": layout.block,
+                "block": waves.layout.block,
                 "precision": precision,
                 "compile_seconds": compile_seconds,
                 "run_seconds": time.perf_counter() - started,
@@ -163,7 +184,6 @@ def population_based_training(
         )
         if directory is not None:
             found.result.save(directory, force=True)
-            _write_lineage(found, directory / LINEAGE)
     return found
 
 
@@ -188,7 +208,8 @@ class _Population:
         self._policies: Any = None
         self._settings = [[space.draw(lambda path, i=i: self._stream(path, i)) for i in range(members)]]
         self._parents = [np.arange(members)]
-        self.work = self._call().work
+        self._seeds = np.random.SeedSequence(seed).generate_state(members)
+        self.call = self._call()
 
     def _stream(self, path: str, member: int) -> np.random.Generator:
         return np.random.default_rng([self._seed, member, zlib.crc32(path.encode())])
@@ -202,8 +223,7 @@ class _Population:
         """`(seed, hparams, env_params)` of the members, each with a seed of its own."""
         members = len(self._settings[-1])
         _, hparams, env_params = arguments_of(self._call(), members)
-        seeds = np.random.SeedSequence(self._seed).generate_state(members)
-        return seeds.astype(np.uint32), hparams, env_params
+        return self._seeds.astype(np.uint32), hparams, env_params
 
     def add(self, metrics: dict[str, np.ndarray], policies: Any) -> None:
         """The end of a round."""
@@ -219,7 +239,7 @@ class _Population:
         """Whose states the members take into the next round, whose settings are changed where it is another's."""
         returns, settings = self.metrics[-1]["return"], self._settings[-1]
         order = np.argsort(-np.where(np.isfinite(returns), returns, -np.inf), kind="stable")
-        count = int(self._replaced * len(order))
+        count = max(int(self._replaced * len(order)), 1) if self._replaced else 0
         parents = np.arange(len(order))
         if count:
             parents[order[-count:]] = self._generator.choice(order[:count], size=count)
@@ -255,38 +275,36 @@ class _Population:
         call = self._call()
         kept = np.arange(members)
         if call.sweep is not None:
+            sweep = call.sweep.subset(kept)
+            coords = {**sweep.coords, MEMBER_SEED: (sweep.dims, self._seeds.astype(np.int64))}
             call = dataclasses.replace(
                 call,
-                sweep=call.sweep.subset(kept),
+                sweep=dataclasses.replace(sweep, coords=coords),
                 hparams=jax.tree.map(lambda leaf: leaf[kept], call.hparams),
                 env_params=jax.tree.map(lambda leaf: leaf[kept], call.env_params),
             )
         metrics = {name: np.stack([m[name] for m in self.metrics], axis=1)[:, None] for name in self.metrics[0]}
         policies = jax.tree.map(lambda leaf: leaf[:, None], self._policies)
-        env_steps = self._points[:done] * call.work.env_steps_per_iteration
+        env_steps = self._env_steps()
         result = call.result(metrics, policies, env_steps.tolist(), attrs)
-        returns = np.stack([m["return"] for m in self.metrics])
-        return PopulationResult(result, self._settings, returns, np.stack(self._parents), env_steps)
+        parents = np.stack(self._parents)
+        return PopulationResult(result, self._settings, self._returns(), parents, env_steps, self._seeds)
 
+    def write_lineage(self, file: Path) -> None:
+        """A row for each member and each round that is done."""
+        paths, env_steps, returns = list(self._settings[0][0]), self._env_steps(), self._returns()
+        unfinished = file.with_name(f".{platform.node()}-{os.getpid()}-{file.name}")
+        with unfinished.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["round", "env_steps", "member", MEMBER_SEED, "parent", *paths, "return"])
+            for i, of_round in enumerate(self._settings[: len(returns)]):
+                for member, setting in enumerate(of_round):
+                    told = [i, env_steps[i], member, self._seeds[member], self._parents[i][member]]
+                    writer.writerow([*told, *setting.values(), returns[i, member]])
+        unfinished.replace(file)
 
-def _advanced(runs: Runs, point: int, bar: Progress, stop: StopRequest) -> bool:
-    """Whether the runs have come to an iteration, and no signal before."""
-    seconds_per_iteration = math.inf
-    while runs.iteration < point and not stop:
-        count = min(max(int(SECONDS_PER_CHUNK / seconds_per_iteration), 1), point - runs.iteration)
-        started = time.perf_counter()
-        runs.advance(count)
-        seconds_per_iteration = (time.perf_counter() - started) / count
-        bar.advance(count * runs.work.env_steps_per_iteration * runs.layout.num_runs)
-    return runs.iteration == point
+    def _env_steps(self) -> np.ndarray:
+        return self._points[: len(self.metrics)] * self.call.work.env_steps_per_iteration
 
-
-def _write_lineage(found: PopulationResult, file: Path) -> None:
-    paths = list(found.settings[0][0])
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["round", "env_steps", "member", "parent", *paths, "return"])
-        for i, of_round in enumerate(found.settings):
-            for member, setting in enumerate(of_round):
-                told = [i, found.env_steps[i], member, found.parents[i, member]]
-                writer.writerow([*told, *setting.values(), found.returns[i, member]])
+    def _returns(self) -> np.ndarray:
+        return np.stack([metrics["return"] for metrics in self.metrics])
