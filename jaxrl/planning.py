@@ -16,7 +16,7 @@ from jaxrl.fitting import Plan, Planner, programs_of
 from jaxrl.layout import Layout, plan_layout, run_on_devices
 from jaxrl.memory import compiling_within, give_back, resident
 from jaxrl.parts import Call
-from jaxrl.programs import Programs
+from jaxrl.programs import Programs, forget
 from jaxrl.run_settings import seed_list
 from jaxrl.running import shard_of, sharded
 from jaxrl.training import points_of, training_call
@@ -123,6 +123,8 @@ def planned_call(planner: Planner, precision: str, measure: bool) -> Plan:
             if compiled.fits:
                 break
             planned = planner.fitted(sizes, process, compiled)
+            forget(programs)
+            del programs
             layout = planned.layout(planner.runs_of_part(planned.num_parts), planner.layout.devices)
     if not measure:
         return compiled

@@ -93,6 +93,12 @@ def compiled_programs(
     return _COMPILED[key]
 
 
+def forget(programs: Programs) -> None:
+    """Lets go of programs that will not be used, so that others have the memory that they take."""
+    for key in [key for key, kept in _COMPILED.items() if kept is programs]:
+        del _COMPILED[key]
+
+
 def refuse_clashes(metric_names: Collection[str], reserved: Collection[str]) -> None:
     """Refuse metrics that have the name of something else in a result."""
     clashes = sorted(set(metric_names) & set(reserved))
