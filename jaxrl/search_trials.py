@@ -103,16 +103,16 @@ class _Batch(NamedTuple):
     """Trials of one static group between two rungs, on the host.
 
     Attributes:
+      group: the static values.
       call: of the group.
-      waves: likewise.
       trials: positions in the population.
       arguments: of their runs, leaves `[num_trials * num_seeds, ...]`.
       states: likewise; None before the start.
       iteration: that they have reached.
     """
 
+    group: tuple[Any, ...]
     call: Call
-    waves: Waves
     trials: np.ndarray
     arguments: Any
     states: Any
@@ -202,7 +202,7 @@ def do_trials(
             steps_each = target * per_iteration * num_seeds
             states = []
             filled = 0
-            for wave in batch.waves.advance(
+            for wave in tuning.waves_of(batch.group, batch.call).advance(
                 batch.arguments, batch.states, batch.iteration, target, bar, stop, keep=not last
             ):
                 values = wave.metrics["return"]
@@ -243,7 +243,7 @@ def _batches(tuning: Tuning, settings: Sequence[Setting]) -> Iterator[_Batch]:
     for group, members in by_group.items():
         chosen = [settings[i] for i in members]
         call = call_of(tuning.space, chosen, tuning.seeds, tuning.eval_episodes, [tuning.env_steps])
-        yield _Batch(call, tuning.waves_of(group, call), np.asarray(members), arguments_of(call, len(members)), None, 0)
+        yield _Batch(group, call, np.asarray(members), arguments_of(call, len(members)), None, 0)
 
 
 def _finite(values: np.ndarray) -> bool:
