@@ -11,9 +11,9 @@ import jax
 import numpy as np
 
 from jaxrl.layout import Layout
-from jaxrl.memory import MIB, available, parse_size, resident, size
+from jaxrl.memory import MIB, available, compiling_within, give_back, parse_size, resident, size
 from jaxrl.parts import Call
-from jaxrl.programs import Programs, compiled_programs
+from jaxrl.programs import Programs, compilations, compiled_programs, forget
 from jaxrl.runs import in_force
 
 # Of what is free, the share that a call takes where nobody says how much it may.
@@ -282,6 +282,24 @@ class Planner:
             limit=self.limit,
             on_host=self.on_host,
         )
+
+    def compiled(
+        self, call: Call, layout: Layout, num_parts: int, precision: str = "default"
+    ) -> tuple[Programs, Sizes, Plan]:
+        """The programs of one of so many parts, what they take, and the plan with them.
+
+        Where it does not fit, the programs of earlier calls are let go of before it is made.
+        """
+        before = compilations()
+        with compiling_within(self.limit if self.on_host else None):
+            programs, sizes = programs_of(call, layout, precision)
+        if compilations() > before:
+            give_back()
+        planned = self.at(sizes, layout.block, num_parts, resident())
+        if not planned.fits and forget(but=programs):
+            give_back()
+            planned = self.at(sizes, layout.block, num_parts, resident())
+        return programs, sizes, planned
 
     def fitted(self, sizes: Sizes, process: int, refused: Plan | None = None) -> Plan:
         """The plan of the fewest parts that fits, with the widest blocks that any has.

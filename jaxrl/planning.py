@@ -12,9 +12,8 @@ import numpy as np
 
 from jaxrl.algorithms.base import Algorithm, check_choice
 from jaxrl.driver import PRECISIONS
-from jaxrl.fitting import Plan, Planner, programs_of
+from jaxrl.fitting import Plan, Planner
 from jaxrl.layout import Layout, plan_layout, run_on_devices
-from jaxrl.memory import compiling_within, give_back, resident
 from jaxrl.parts import Call
 from jaxrl.programs import Programs, forget
 from jaxrl.run_settings import seed_list
@@ -111,21 +110,16 @@ def compile_groups(algos: Sequence[Algorithm]) -> list[list[int]]:
 
 def planned_call(planner: Planner, precision: str, measure: bool) -> Plan:
     """The plan of a call, its programs compiled."""
-    planned: Plan | None = None
-    layout = planner.layout
-    with compiling_within(planner.limit if planner.on_host else None):
-        while True:
-            programs, sizes = programs_of(planner.call, layout, precision)
-            give_back()
-            process = resident()
-            block, num_parts = (layout.block, 1) if planned is None else (planned.block, planned.num_parts)
-            compiled = planner.at(sizes, block, num_parts, process)
-            if compiled.fits:
-                break
-            planned = planner.fitted(sizes, process, compiled)
-            forget(programs)
-            del programs
-            layout = planned.layout(planner.runs_of_part(planned.num_parts), planner.layout.devices)
+    num_parts, layout = 1, planner.layout
+    while True:
+        programs, sizes, compiled = planner.compiled(planner.call, layout, num_parts, precision)
+        if compiled.fits:
+            break
+        del programs
+        forget()
+        planned = planner.fitted(sizes, compiled.process, compiled)
+        num_parts = planned.num_parts
+        layout = planned.layout(planner.runs_of_part(num_parts), planner.layout.devices)
     if not measure:
         return compiled
     seconds = _seconds_of_block(planner.call, layout, programs)

@@ -93,10 +93,12 @@ def compiled_programs(
     return _COMPILED[key]
 
 
-def forget(programs: Programs) -> None:
-    """Lets go of programs that will not be used, so that others have the memory that they take."""
-    for key in [key for key, kept in _COMPILED.items() if kept is programs]:
+def forget(but: Programs | None = None) -> bool:
+    """Lets go of the programs of earlier calls but one, for the memory that they take; whether there were any."""
+    others = [key for key, kept in _COMPILED.items() if kept is not but]
+    for key in others:
         del _COMPILED[key]
+    return bool(others)
 
 
 def refuse_clashes(metric_names: Collection[str], reserved: Collection[str]) -> None:

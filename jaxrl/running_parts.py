@@ -18,12 +18,11 @@ import tqdm.auto
 
 from jaxrl.checkpointing import IDENTITY, PARTS, Checkpoints, has_checkpoint, num_parts_begun, read_identity
 from jaxrl.driver import Options, drive
-from jaxrl.fitting import Plan, Planner, Sizes, duration, programs_of
+from jaxrl.fitting import Plan, Planner, Sizes, duration
 from jaxrl.keeping import check_begun, identity_of
 from jaxrl.layout import Layout
-from jaxrl.memory import compiling_within, give_back, resident
 from jaxrl.parts import Call, Part, merged, split
-from jaxrl.programs import compilations
+from jaxrl.programs import forget
 from jaxrl.progress import StopRequest, stop_on_signals
 from jaxrl.results import Result, ResultError
 from jaxrl.run_directory import claim_directory, exclusive
@@ -56,9 +55,9 @@ def run_within(
 class _DoesNotFitError(Exception):
     """What was compiled takes more than there is."""
 
-    def __init__(self, plan: Plan, sizes: Sizes, process: int):
+    def __init__(self, plan: Plan, sizes: Sizes):
         super().__init__(plan.summary)
-        self.plan, self.sizes, self.process = plan, sizes, process
+        self.plan, self.sizes = plan, sizes
 
 
 class _Running:
@@ -102,7 +101,7 @@ class _Running:
                 f"{self.options.out} goes on as it was begun, which takes {refused.plan.summary.splitlines()[0]}; "
                 f"go on with more --memory (memory=), or start anew with --force (force=True)"
             )
-        planned = self.planner.fitted(refused.sizes, refused.process, refused.plan)
+        planned = self.planner.fitted(refused.sizes, refused.plan.process, refused.plan)
         self.block, self.num_parts = planned.block, planned.num_parts
 
     def _run_once(self) -> Result:
@@ -246,16 +245,11 @@ class _Running:
     def _make_runs(self, call: Call, layout: Layout, precision: str, stop: StopRequest) -> Runs:
         del stop
         if self.planned is None or layout.block != self.planned.block:
-            before = compilations()
-            with compiling_within(self.planner.limit if self.planner.on_host else None):
-                _, sizes = programs_of(call, layout, precision)
-            if compilations() > before:
-                give_back()
-            process = resident()
-            planned = self.planner.at(sizes, layout.block, self.num_parts, process)
+            _, sizes, planned = self.planner.compiled(call, layout, self.num_parts, precision)
             if not planned.fits and self.planned is None:
                 if self.begun is None or self.strict:
-                    raise _DoesNotFitError(planned, sizes, process)
+                    forget()
+                    raise _DoesNotFitError(planned, sizes)
                 warnings.warn(
                     f"{self.options.out} goes on as it was begun, although memory may be short: "
                     f"{planned.summary.splitlines()[0]}",

@@ -293,8 +293,8 @@ def test_what_differs_in_static_configuration_is_compiled_by_itself() -> None:
 def three_parts(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory for a third of six seeds at a time, whatever else the process has."""
     monkeypatch.setattr(fitting, "ROOM_PER_THREAD", 0)
-    monkeypatch.setattr(running_parts, "resident", lambda: 0)
-    monkeypatch.setattr(running_parts, "compiling_within", lambda limit: contextlib.nullcontext())
+    monkeypatch.setattr(fitting, "resident", lambda: 0)
+    monkeypatch.setattr(fitting, "compiling_within", lambda limit: contextlib.nullcontext())
     call = call_of(algo, 6)
     layout = plan_layout(6, 2, jax.devices()[:1])
     _, sizes = programs_of(call, layout)
@@ -385,7 +385,8 @@ def test_a_single_part_takes_away_the_parts_of_before(algo: Algorithm, tmp_path:
 def test_memory_for_no_run_leaves_nothing_behind(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running_parts, "resident", lambda: 100 * GIB)
+    has = iter([fitting.resident()])  # before anything is compiled
+    monkeypatch.setattr(fitting, "resident", lambda: next(has, 100 * GIB))
     with pytest.raises(ValueError, match=r"^memory is too little for blocks of one run: "):
         run(algo, seeds=2, out=tmp_path / "x")
     assert not (tmp_path / "x").exists()
