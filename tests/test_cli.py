@@ -413,12 +413,15 @@ def test_static_fields_and_parts_of_parameters_are_options(tmp_path: Path, capsy
     assert "env.weights.goal" in capsys.readouterr().out
 
 
-def test_deterministic_is_set_before_the_backend_starts() -> None:
+@pytest.mark.parametrize("args", [["train", "ppo", "cartpole", "--deterministic"], ["resume", "x"]])
+def test_deterministic_is_set_before_the_backend_starts(tmp_path: Path, args: list[str]) -> None:
     """XLA ends the process where it reads a flag that it does not know: so the flag was read."""
-    code = (
-        "from jaxrl import cli; cli._DETERMINISTIC = '--xla_no_such_flag=1';"
-        "cli.main(['train', 'ppo', 'cartpole', '--deterministic'])"
-    )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    begun = {"deterministic": True, "run_length": 1, "algorithm": "ppo", "config": {}}
+    begun["environment"] = {"name": "cartpole", "static": {}}
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "run.json").write_text(json.dumps(begun))
+    code = f"from jaxrl import cli; cli._DETERMINISTIC = '--xla_no_such_flag=1'; cli.main({args})"
+    run = [sys.executable, "-c", code]
+    process = subprocess.run(run, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert process.returncode != 0 and "--xla_no_such_flag=1" in process.stderr
     assert cli._DETERMINISTIC == "--xla_gpu_deterministic_ops=true"
