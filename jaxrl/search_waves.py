@@ -14,9 +14,9 @@ import numpy as np
 import tqdm.auto
 
 from jaxrl.driver import SECONDS_PER_CHUNK
-from jaxrl.fitting import Plan, Planner, programs_of
+from jaxrl.fitting import Plan, Planner
 from jaxrl.layout import Layout
-from jaxrl.memory import compiling_within, resident, size
+from jaxrl.memory import size
 from jaxrl.pace import Pace
 from jaxrl.parts import Call, Part
 from jaxrl.planning import planned_call
@@ -144,13 +144,12 @@ def _planned(call: Call, layout: Layout, memory: int | str | None, precision: st
     one = call.part(Part(np.arange(1), np.arange(1)))
     planner = Planner.of(dataclasses.replace(one, seeds=list(range(layout.num_runs))), layout, memory)
     if planner.limit is not None and planner.on_host and held_runs:
-        with compiling_within(planner.limit):
-            _, sizes = programs_of(planner.call, layout, precision)
-        held, process = HELD_COPIES * held_runs * sizes.state, resident()
-        if held + process >= planner.limit:
+        _, sizes, compiled = planner.compiled(planner.call, layout, 1, precision)
+        held = HELD_COPIES * held_runs * sizes.state
+        if held + compiled.process >= planner.limit:
             raise ValueError(
                 f"memory is too little for a population of {held_runs} runs: {size(planner.limit)}, where its states "
-                f"take {size(held)} beside the {size(process)} of the process"
+                f"take {size(held)} beside the {size(compiled.process)} of the process"
             )
         planner = dataclasses.replace(planner, limit=planner.limit - held)
     return planned_call(planner, precision, measure=False)

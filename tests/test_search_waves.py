@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl import Uniform, fitting, planning, search_waves, searching
+from jaxrl import Uniform, fitting, search_waves, searching
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.checkpointing import CHECKPOINTS
 from jaxrl.discounting import Exponential, prepare
@@ -101,9 +101,8 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of waves, where `memory=n` stands for that of one block and of n states held, and "1B" for none."""
     found: list[int] = []
     monkeypatch.setattr(fitting, "ROOM_PER_THREAD", 0)
-    for module in (planning, search_waves):
-        monkeypatch.setattr(module, "resident", lambda: 0)
-        monkeypatch.setattr(module, "compiling_within", lambda limit: contextlib.nullcontext())
+    monkeypatch.setattr(fitting, "resident", lambda: 0)
+    monkeypatch.setattr(fitting, "compiling_within", lambda limit: contextlib.nullcontext())
 
     def of(_: Any, call: Call, layout: Layout, memory: Any) -> Planner:
         free = Planner(call, layout, None, False)
