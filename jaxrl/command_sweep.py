@@ -94,6 +94,8 @@ def run_sweep(args: Sequence[str]) -> int:
         return 128 + result.stopped_by_signal
     if len(result.trials) < result.num_trials:
         print("Other processes are at the rest; the last of them trains the incumbent on the test seeds.")
+    elif options.test_seeds and result.incumbent is not None and result.test is None:
+        print("Another process is training the incumbent on the test seeds.")
     return 0
 
 

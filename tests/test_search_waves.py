@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl import Uniform, fitting, search_waves, searching
+from jaxrl import Uniform, cli, fitting, search_waves, searching
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.checkpointing import CHECKPOINTS
 from jaxrl.discounting import Exponential, prepare
@@ -305,6 +305,19 @@ def test_the_incumbents_runs_go_on_or_begin_anew_and_nothing_damaged_is_overwrit
     bare = search(algo, **options, trials=7)  # without checkpoints a finished result is what it is
     assert bare.test is not None and not lrs
     np.testing.assert_array_equal(bare.test.policies, longer.test.policies)
+
+
+@pytest.mark.usefixtures("untrained")
+def test_the_command_says_who_trains_the_incumbent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def elsewhere(*_: Any) -> None:
+        raise FileExistsError
+
+    monkeypatch.setattr(searching, "_trained", elsewhere)
+    command = f"sweep ppo pendulum --search random --trials 4 --no-progress --out {tmp_path / 'out'}"
+    assert cli.main(command.split()) == 0
+    assert "Another process is training the incumbent on the test seeds." in capsys.readouterr().out
 
 
 def test_processes_of_one_number_on_two_machines_write_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
