@@ -217,7 +217,12 @@ def read_identity(directory: Path) -> dict[str, Any]:
         raise ResultError(f"{directory} is not a run directory: there is no such directory.")
     file = directory / IDENTITY
     if not file.is_file():
-        raise ResultError(f"{directory} holds no run that can be resumed: {IDENTITY} is missing.")
+        why = f"{IDENTITY} is missing"
+        if (directory / "search.json").is_file():
+            why = "it holds a search, with which the same jaxrl sweep, or jaxrl.search, goes on"
+        elif (directory / "metrics.nc").is_file():
+            why = f"{IDENTITY} is missing, as of a result that was merged (resume its shards) or saved by itself"
+        raise ResultError(f"{directory} holds no run that can be resumed: {why}.")
     try:
         identity = from_json(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
@@ -237,7 +242,12 @@ def difference(saved: Any, wanted: Any, at: str = "") -> str | None:
             if (found := difference(saved[name], wanted[name], path)) is not None:
                 return found
         return None
-    return None if saved == wanted else f"{at} is {_shortened(saved)} there and {_shortened(wanted)} here"
+    if saved == wanted:
+        return None
+    there, here = _shortened(saved), _shortened(wanted)
+    if there == here and isinstance(saved, list) and isinstance(wanted, list) and len(saved) != len(wanted):
+        there, here = f"{there} ({len(saved):,} of them)", f"{len(wanted):,}"
+    return f"{at} is {there} there and {here} here"
 
 
 def _shortened(value: Any) -> str:

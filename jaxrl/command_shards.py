@@ -69,8 +69,10 @@ class Resume:
             progress=not self.no_progress,
         )
         print(result.table())
-        print(f"Wrote {self.run} (next: jaxrl plot {self.run})")
         attrs = result.metrics.attrs
+        if attrs["interrupted"]:
+            print(f"Stopped at {result.metrics['env_step'].values[-1]:,} environment steps; the same command goes on.")
+        print(f"Wrote {self.run} (next: jaxrl plot {self.run})")
         return 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
 
 

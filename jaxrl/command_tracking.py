@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.spelling import near
 from jaxrl.command_parsing import CommandError
 from jaxrl.command_values import option
 
@@ -58,7 +59,11 @@ def trackers_of(options: Any, out: str | Path | None) -> Sequence[Any]:
     """
     choice = Choice(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Choice)})
     names = list(choice.track)
-    if any(name not in KINDS for name in names) or len(set(names)) < len(names):
+    for name in names:
+        if name not in KINDS:
+            hint = near(name, KINDS) or f"; it takes {', '.join(KINDS)}"
+            raise CommandError(f"there is no tracker {name!r} for --track{hint}")
+    if len(set(names)) < len(names):
         raise CommandError(f"--track takes each of {', '.join(KINDS)} at most once, but got {' '.join(names)}")
     if not names:
         return ()

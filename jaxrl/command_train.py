@@ -64,6 +64,9 @@ def run_train(args: Sequence[str]) -> int:
     if jax.process_index() > 0:  # the first process tells
         return status
     print(result.table())
+    if attrs["interrupted"]:
+        told = f"Stopped at {result.metrics['env_step'].values[-1]:,} of {options.env_steps:,} environment steps"
+        print(f"{told}." if out is None else f"{told}; it goes on with: jaxrl resume {out}")
     if out is not None and shard is None:
         print(f"Wrote {out} (next: jaxrl plot {out})")
     elif out is not None:
@@ -169,7 +172,10 @@ def _options_class(defaults: _Defaults) -> type:
 
     fields = [
         option(
-            "seeds", tuple[int, ...], (1,), "How many seeds (0, 1, ...), or, where there are several numbers, which."
+            "seeds",
+            tuple[WholeNumber, ...],
+            (1,),
+            "How many seeds (0, 1, ...), or, where there are several numbers, which.",
         ),
         option("env_steps", WholeNumber, defaults.env_steps, "Environment steps of each run."),
         option("evals", WholeNumber, 10, "Evaluations, evenly spaced, the last at the end."),

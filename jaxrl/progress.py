@@ -82,9 +82,11 @@ class Progress:
         self._last_line = time.monotonic()
         seconds = max(self._last_line - self._start, 1e-9)
         rate = (self.done - self._before) / seconds
-        left = (self.total - self.done) / rate if rate > 0 else float("inf")
-        percent = 100 * self.done / max(self.total, 1)
-        parts = [f"{percent:.0f} %", f"{rate:,.0f} env steps/s", f"{seconds:.0f} s elapsed", f"{left:.0f} s left"]
+        left = max(self.total - self.done, 0)
+        parts = [f"{100 * min(self.done / max(self.total, 1), 1):.0f} %"]
+        if rate > 0 or left == 0:
+            parts += [f"{rate:,.0f} env steps/s"] if rate > 0 else []
+            parts += [f"{seconds:.0f} s elapsed", f"{left / max(rate, 1e-9):.0f} s left"]
         self._say(", ".join([*parts, self._note] if self._note else parts))
 
     def _say(self, text: str) -> None:

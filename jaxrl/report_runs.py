@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -118,6 +119,10 @@ def runs_of(given: Sequence[str | Path | Result] | Mapping[str, str | Path | Res
         else:
             result = item if isinstance(item, Result) else load_metrics(item)
             runs.append(_run(name, None if isinstance(item, Result) else item, result))
+            if runs[-1].attributes.get("interrupted"):
+                warnings.warn(
+                    f"{name} was interrupted: it ends at {runs[-1].last_step:,} steps", RuntimeWarning, stacklevel=4
+                )
     return runs
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from jaxrl import algorithms
 from jaxrl.algorithms.base import Algorithm, check_count
 from jaxrl.checkpointing import IDENTITY, read_identity
 from jaxrl.driver import CHECKPOINT_MINUTES, Options, Tracker
-from jaxrl.loop import with_run_length
 from jaxrl.results import UNKNOWN, Result, ResultError
 from jaxrl.run_config import env_params, hparams
 from jaxrl.running import Placement, run_call, shard_of, sharded
@@ -78,8 +76,6 @@ def resume(
         eval_episodes=identity["eval_episodes"],
         run_length=identity["run_length"],
     )
-    if len(points) > len(identity["points"]):
-        _warn_of_schedules(directory, call.hparams, identity["run_length"])
     if "shard" in identity:
         call = sharded(call, *shard_of(identity["shard"]))
     params = env_params(directory / IDENTITY, identity, algo, call.shape[0])
@@ -148,15 +144,3 @@ def _longer(points: np.ndarray, iterations: int, env_steps_per_iteration: int) -
         return points
     more = max(round((iterations - last) * len(points) / last), 1)
     return np.concatenate([points, last - (-(iterations - last) * np.arange(1, more + 1) // more)])
-
-
-def _warn_of_schedules(directory: Path, hparams: Any, run_length: int) -> None:
-    if with_run_length(hparams, run_length) is hparams or not np.any(np.isinf(hparams.anneal_env_steps)):
-        return
-    if np.any(hparams.lr_end != 1):
-        warnings.warn(
-            f"{directory}: learning rates were annealed over the first {run_length:,} env steps and stay where that "
-            f"ended",
-            RuntimeWarning,
-            stacklevel=3,
-        )

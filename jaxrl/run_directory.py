@@ -259,6 +259,10 @@ def _described(directory: Path, names: Sequence[str]) -> tuple[dict[str, Any], x
         raise ResultError(f"{directory} is not a run directory: there is no such directory.")
     missing = [name for name in names if not (directory / name).is_file()]
     if missing:
+        if (directory / "search.json").is_file():
+            raise ResultError(
+                f"{directory} holds a search: its best setting, trained anew, is {directory / 'incumbent'}."
+            )
         raise ResultError(f"{directory} holds no whole result: {', '.join(missing)} is missing.")
     config = _read(directory / CONFIG, lambda file: from_json(json.loads(file.read_text(encoding="utf-8"))))
     metrics = _read(directory / METRICS, _read_dataset)

@@ -157,10 +157,11 @@ def population_of(name: str, asked: int | None, num_trials: int, num_paths: int,
     if blind >= num_trials:
         told = (
             f"{name} learns nothing from {num_trials} trials in populations of {population}, the first {blind} of "
-            f"which it chooses without results: take more trials, a smaller population, or a random search"
+            f"which it chooses without results: take more trials"
         )
         if asked is not None:
-            raise ValueError(told)
+            raise ValueError(f"{told}, a smaller population, or a random search")
+        told = f"{told}, or a random search"
         warnings.warn(told, RuntimeWarning, stacklevel=3)
     return population
 

@@ -78,17 +78,23 @@ class Tuning:
 
 
 def check_rungs(rungs: Sequence[int], space: Space) -> None:
-    """Refuses to judge trials twice after one and the same iteration.
+    """Refuses trials that are shorter than an iteration, and to judge trials twice after one and the same.
 
     Args:
       rungs: in environment steps, increasing.
       space: whose static groups differ in the environment steps of an iteration.
 
     Raises:
-      ValueError: two rungs are one iteration in some group.
+      ValueError: a trial of some group is shorter than an iteration, or two rungs are one iteration there.
     """
     for labels, algo in space.groups.items():
         per_iteration = algo.env_steps_per_iteration
+        if per_iteration > rungs[-1]:
+            where = ", ".join(f"{path}={label}" for path, label in zip(space.static, labels, strict=True))
+            raise ValueError(
+                f"env_steps must be at least one iteration of every trial, which takes {per_iteration:,}"
+                f"{f' with {where}' if where else ''}, got {rungs[-1]:,}"
+            )
         iterations = [-(-env_steps // per_iteration) for env_steps in rungs]
         if len(set(iterations)) < len(iterations):
             where = ", ".join(f"{path}={label}" for path, label in zip(space.static, labels, strict=True))

@@ -164,6 +164,10 @@ def search(
         progress,
     )
     check_rungs(tuning.rungs, checked)
+    if halving is not None and together == 1:
+        raise ValueError(
+            "halving has no trial to stop in populations of one trial: raise trials or population, or leave it out"
+        )
     identity = _identity(tuning, algo, env_params)
     name = f"{algo.name}-{algo.env.name}" if study is None else study
     directory = None if out is None else claim(out, identity, name)

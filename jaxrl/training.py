@@ -1,5 +1,6 @@
 """Training: one compiled program for anyone to transform, and the driver of thousands of runs."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -183,12 +184,14 @@ def training_call(
       seeds: the seeds themselves.
       points: iterations after which to evaluate.
       run_length: environment steps over which what is annealed over the whole run is annealed; up to
-        the last point if None.
+        the last point if None. Where that is longer a warning says what stays as it was.
     """
     sweep = hparams if isinstance(hparams, Sweep) else None
     settings = batched_hparams(algo.hparams, hparams)
     env_settings = batched_env_params(algo.env, env_params, sweep)
-    run_length = int(points[-1]) * algo.env_steps_per_iteration if run_length is None else run_length
+    env_steps = int(points[-1]) * algo.env_steps_per_iteration
+    run_length = env_steps if run_length is None else run_length
+    _warn_of_schedules(settings, env_steps, run_length)
     work = Work(
         make_loop(algo, eval_episodes),
         (algo.env, (algo.init, algo.step, algo.policy, algo.act), eval_episodes),
@@ -212,6 +215,19 @@ def training_call(
             "run_length": run_length,
         },
     )
+
+
+def _warn_of_schedules(hparams: Any, env_steps: int, run_length: int) -> None:
+    """Tells of a learning rate that was annealed over a run which then became longer."""
+    if env_steps <= run_length or with_run_length(hparams, run_length) is hparams:
+        return
+    if np.any(np.isinf(hparams.anneal_env_steps)) and np.any(hparams.lr_end != 1):
+        nothing = ", at 0: nothing more is learned" if np.all(hparams.lr_end == 0) else ""
+        warnings.warn(
+            f"learning rates were annealed over the first {run_length:,} env steps and stay where that ended{nothing}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def _length_at_first(options: Options) -> int | None:

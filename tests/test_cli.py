@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import xarray
 
 import envs
 import jaxrl
@@ -235,13 +236,15 @@ def test_the_exit_status_tells_the_signal_that_ended_a_command(
     ],
 )
 def test_the_exit_status_tells_the_signal_that_ended_training(
-    attrs: dict[str, int], status: int, monkeypatch: pytest.MonkeyPatch
+    attrs: dict[str, int], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     import jaxrl
 
-    result = SimpleNamespace(table=lambda: "", metrics=SimpleNamespace(attrs=attrs))
-    monkeypatch.setattr(jaxrl, "train", lambda *args, **kwargs: result)
-    assert cli.main(["train", "ppo", "cartpole"]) == status
+    metrics = xarray.Dataset(coords={"env_step": [512, 1024]}, attrs=attrs)
+    monkeypatch.setattr(jaxrl, "train", lambda *args, **kwargs: SimpleNamespace(table=lambda: "", metrics=metrics))
+    assert cli.main(["train", "ppo", "cartpole", "--env-steps", "4096"]) == status
+    stopped = "Stopped at 1,024 of 4,096 environment steps."
+    assert (stopped in capsys.readouterr().out) == bool(attrs["interrupted"])
 
 
 @pytest.mark.parametrize(("typed", "number"), [("12_000", 12_000), ("1e4", 10_000), (str(2**53 + 1), 2**53 + 1)])
@@ -254,7 +257,7 @@ def test_whole_numbers_may_be_typed_as_others_count(typed: str, number: int, mon
 
     seen: list[int] = []
     monkeypatch.setattr(jaxrl, "train", train)
-    assert cli.main(["train", "ppo", "cartpole", "--env-steps", typed]) == 0
+    assert cli.main(["train", "ppo", "cartpole", "--env-steps", typed, "--seeds", "1e2"]) == 0
     assert seen == [number]
     assert isinstance(seen[0], int)
 

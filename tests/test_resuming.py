@@ -206,6 +206,11 @@ def test_bad_input(algo: Algorithm, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ResultError, match=r"holds no run that can be resumed: run\.json is missing"):
         jaxrl.resume(tmp_path / "empty")
+    (tmp_path / "empty" / "search.json").touch()
+    with pytest.raises(ResultError, match=r"it holds a search, with which the same jaxrl sweep"):
+        jaxrl.resume(tmp_path / "empty")
+    with pytest.raises(ResultError, match=r"empty holds a search: its best setting, trained anew, is .*incumbent"):
+        jaxrl.load_result(tmp_path / "empty")
     with pytest.raises(ValueError, match="resume goes on from the checkpoint in the directory out"):
         jaxrl.train(algo, **RUN, resume=True)
     with pytest.raises(ValueError, match=r"checkpoint_minutes must be a number above 0, or None .*, got 0"):
@@ -234,6 +239,11 @@ def test_without_checkpoints_nothing_of_them_is_written(algo: Algorithm, tmp_pat
         ({"a": 1}, {"a": 1, "b": 2}, "b is set here only"),
         ({"a": 1, "b": 2}, {"a": 1}, "b is set there only"),
         ({"a": [1, 2]}, {"a": [1, 2]}, None),
+        (
+            {"a": list(range(64))},
+            {"a": list(range(32))},
+            f"a is {str(list(range(64)))[:57]}... (64 of them) there and 32 here",
+        ),
     ],
 )
 def test_difference(saved: Any, wanted: Any, told: str | None) -> None:

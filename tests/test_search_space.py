@@ -204,6 +204,14 @@ def test_survivors_are_the_best_and_none_that_failed():
         ("sweep ppo pendulum --halving 1", "eta must be a number above 1"),
         ("sweep ppo pendulum --first-env-steps 10", "takes --halving as well"),
         ("sweep ppo pendulum --halving 3 --env-steps 1024 --no-preset", "are 1, 1 and 2 iterations of 512 each"),
+        (
+            "sweep ppo pendulum --env-steps 4000 --space config.num_steps=64,100000",
+            "at least one iteration of every trial, which takes [0-9,]+ with config.num_steps=100000, got 4,000",
+        ),
+        (
+            "sweep ppo pendulum --trials 1 --halving 2 --search random",
+            "halving has no trial to stop in populations of one",
+        ),
         ("sweep ppo pendulum --memory much", "memory must be a size such as 8GiB"),
         ("sweep ppo pendulum --devices gpu:9", "devices must be among"),
         ("sweep ppo pendulum --search tpe --trials 64 --population 64", "tpe learns nothing from 64 trials"),

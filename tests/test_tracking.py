@@ -582,7 +582,7 @@ def test_the_options_follow_a_call_and_are_remembered_for_who_goes_on(
             "--track csv csv --out x",
             "--track takes each of tensorboard, wandb, mlflow, csv at most once, but got csv csv",
         ),
-        ("--track tb --out x", "--track takes each of tensorboard, wandb, mlflow, csv at most once, but got tb"),
+        ("--track tb --out x", "there is no tracker 'tb' for --track; it takes tensorboard, wandb, mlflow, csv"),
         ("--track csv --track-by seeds --out x", "by must be one of seed, setting, got 'seeds'"),
     ],
 )
