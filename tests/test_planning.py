@@ -9,19 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import agents
-import flax.struct
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from wandering import PER_ITERATION, wandering
 
 import envs
 import jaxrl
 from jaxrl import command_plan, fitting, running_parts
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.cli import main
-from jaxrl.discounting import Exponential, prepare
 from jaxrl.fitting import Plan, Planner, Sizes, programs_of
 from jaxrl.layout import plan_layout, run_on_devices
 from jaxrl.memory import GIB, KIB, MIB, available, give_back, parse_size, resident, size
@@ -32,44 +29,14 @@ from jaxrl.results import ResultError
 from jaxrl.training import points_of, training_call
 
 CONFIG = jaxrl.PPOConfig(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(4,))
-PER_ITERATION = 16
 SIZES = Sizes(
     state=10 * MIB, arguments=0, metrics=0, kept=MIB, copied=0, advancing=40 * MIB, evaluating=8 * MIB, block=8
 )
 
 
-@flax.struct.dataclass
-class HParams:
-    """How far a step goes."""
-
-    lr: Any = 0.1
-    discount: Any = Exponential(0.9)
-
-
 @pytest.fixture(scope="module")
 def algo() -> Algorithm:
-    """Weights that wander chaotically, so that a difference in one bit would be seen, and act by their sum."""
-
-    def step(key: jax.Array, state: jax.Array, hparams: Any, env_params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-        state = jnp.sin(3 * state) + hparams.lr * jax.random.normal(key, state.shape)
-        return state, {"norm": jnp.sum(state**2)}
-
-    def act(key: jax.Array, policy: jax.Array, obs: jax.Array, greedy: Any, mask: Any = None) -> jax.Array:
-        sampled = jax.random.randint(key, (2,), 0, agents.NUM_ACTIONS)
-        return jnp.where(greedy, (jnp.sum(policy) > 0).astype(jnp.int32), sampled)
-
-    return Algorithm(
-        name="wander",
-        env=agents.Crowd(2),
-        config=None,
-        hparams=HParams(),
-        init=lambda key, hparams, env_params: jax.random.normal(key, (8, 8)),
-        step=step,
-        policy=lambda state: state,
-        act=act,
-        env_steps_per_iteration=PER_ITERATION,
-        prepare=lambda hparams: hparams.replace(discount=prepare(hparams.discount, 8)),
-    )
+    return wandering()
 
 
 def call_of(algo: Algorithm, seeds: int, hparams: Any = None, evals: int = 2) -> Call:

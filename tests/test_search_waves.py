@@ -8,18 +8,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import agents
-import flax.struct
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from wandering import PER_ITERATION, wandering
 
 import jaxrl
 from jaxrl import Uniform, cli, fitting, search_waves, searching
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.checkpointing import CHECKPOINTS
-from jaxrl.discounting import Exponential, prepare
 from jaxrl.fitting import Planner, programs_of
 from jaxrl.halving import Halving
 from jaxrl.layout import Layout, run_on_devices
@@ -30,42 +27,12 @@ from jaxrl.search_result import write_json
 from jaxrl.search_study import Asked, Told
 from jaxrl.search_trials import Done, Tuning
 
-PER_ITERATION = 16
 SPACE = {"lr": Uniform(0.05, 0.5)}
-
-
-@flax.struct.dataclass
-class HParams:
-    """How far a step goes."""
-
-    lr: Any = 0.1
-    discount: Any = Exponential(0.9)
 
 
 @pytest.fixture(scope="module")
 def algo() -> Algorithm:
-    """Weights that wander chaotically, so that a difference in one bit would be seen, and act by their sum."""
-
-    def step(key: jax.Array, state: jax.Array, hparams: Any, env_params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-        state = jnp.sin(3 * state) + hparams.lr * jax.random.normal(key, state.shape)
-        return state, {"norm": jnp.sum(state**2)}
-
-    def act(key: jax.Array, policy: jax.Array, obs: jax.Array, greedy: Any, mask: Any = None) -> jax.Array:
-        sampled = jax.random.randint(key, (2,), 0, agents.NUM_ACTIONS)
-        return jnp.where(greedy, (jnp.sum(policy) > 0).astype(jnp.int32), sampled)
-
-    return Algorithm(
-        name="wander",
-        env=agents.Crowd(2),
-        config=None,
-        hparams=HParams(),
-        init=lambda key, hparams, env_params: jax.random.normal(key, (8, 8)),
-        step=step,
-        policy=lambda state: state,
-        act=act,
-        env_steps_per_iteration=PER_ITERATION,
-        prepare=lambda hparams: hparams.replace(discount=prepare(hparams.discount, 8)),
-    )
+    return wandering()
 
 
 def search(algo: Algorithm, **changes: Any) -> jaxrl.SearchResult:
