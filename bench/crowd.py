@@ -78,8 +78,10 @@ def forces_only(num_worlds: int, num_agents: int, spacing: float, steps: int) ->
 
     @jax.jit
     def run(position: jax.Array, velocity: jax.Array) -> Any:
-        one = lambda p, v: jax.lax.scan(block, (p, v), None, length=steps // SUBSTEPS)  # noqa: E731
-        return jax.lax.map(lambda start: one(*start), (position, velocity))
+        def one(start: tuple[jax.Array, jax.Array]) -> Any:
+            return jax.lax.scan(block, start, None, length=steps // SUBSTEPS)
+
+        return jax.lax.map(one, (position, velocity))
 
     starts = jnp.broadcast_to(jnp.asarray(place, jnp.float32), (num_worlds, num_agents, 2))
     moving = jnp.broadcast_to(preferred, starts.shape)

@@ -10,6 +10,7 @@ where the longest run needs more than the shortest: by over 5 % and by over 2 Mi
 """
 
 import argparse
+import contextlib
 import ctypes
 import gc
 import json
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,25 @@ def resident_mebibytes() -> float:
     """The resident size of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / 2**20
+
+
+@contextlib.contextmanager
+def highest_resident() -> Iterator[list[float]]:
+    """A list whose one number is the highest resident size since, in MiB, read twenty times a second."""
+    highest, running = [0.0], True
+
+    def watch() -> None:
+        while running:
+            highest[0] = max(highest[0], resident_mebibytes())
+            time.sleep(0.05)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield highest
+    finally:
+        running = False
+        watcher.join()
 
 
 def worker(num_seeds: int, env_steps: int) -> None:
@@ -55,18 +76,9 @@ def worker(num_seeds: int, env_steps: int) -> None:
     run(512 * 10)
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # glibc's: freed memory that it keeps counts as resident
-    level, highest, running = resident_mebibytes(), [0.0], True
-
-    def watch() -> None:
-        while running:
-            highest[0] = max(highest[0], resident_mebibytes())
-            time.sleep(0.05)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    final_return = run(env_steps)
-    running = False
-    watcher.join()
+    level = resident_mebibytes()
+    with highest_resident() as highest:
+        final_return = run(env_steps)
     analyses = [program.memory_analysis() for program in compiled]
     total = sum(
         analysis.argument_size_in_bytes

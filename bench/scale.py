@@ -30,33 +30,23 @@ MIB = 2**20
 def worker(seeds: int, env_steps: int, minutes: float, memory: int | None) -> None:
     """Plans and trains once, and prints a JSON line."""
     import jaxrl
-    from jaxrl.memory import resident
+    from bench.memory import highest_resident
 
     algo = jaxrl.preset("ppo", "cartpole").algo
     plan = jaxrl.plan(algo, seeds=seeds, env_steps=env_steps, memory=memory)
     print(plan, file=sys.stderr, flush=True)
-    highest, running = [0], True
-
-    def watch() -> None:
-        while running:
-            highest[0] = max(highest[0], resident())
-            time.sleep(0.05)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    timer = threading.Timer(60 * minutes, lambda: os.kill(os.getpid(), signal.SIGUSR1))
-    timer.start()
-    started = time.perf_counter()
-    result = jaxrl.train(algo, seeds=seeds, env_steps=env_steps, memory=memory, progress=True)
-    seconds = time.perf_counter() - started
-    timer.cancel()
-    running = False
-    watcher.join()
+    with highest_resident() as highest:
+        timer = threading.Timer(60 * minutes, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+        timer.start()
+        started = time.perf_counter()
+        result = jaxrl.train(algo, seeds=seeds, env_steps=env_steps, memory=memory, progress=True)
+        seconds = time.perf_counter() - started
+        timer.cancel()
     peak = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
     attrs = result.metrics.attrs
     figures = {
         "planned": plan.memory / MIB,
-        "highest": highest[0] / MIB,
+        "highest": highest[0],
         "ever": peak / 1024,
         "process": plan.process / MIB,
         "block": int(attrs["block"]),

@@ -13,7 +13,6 @@ import argparse
 import json
 import statistics
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ def worker(num_seeds: int, work: int) -> None:
     import jax
 
     import jaxrl
-    from bench.memory import resident_mebibytes
+    from bench.memory import highest_resident, resident_mebibytes
     from jaxrl.layout import plan_layout
     from jaxrl.loop import evaluation_points
     from jaxrl.runs import Runs
@@ -40,24 +39,15 @@ def worker(num_seeds: int, work: int) -> None:
     points = evaluation_points(512 * 10**6, 1, algo.env_steps_per_iteration)
     call = training_call(algo, None, seeds=list(range(num_seeds)), points=points, eval_episodes=8)
     runs = Runs(call.work, call.arguments(), plan_layout(num_seeds, None, None))
-    before, highest, running = resident_mebibytes(), [0.0], True
-
-    def watch() -> None:
-        while running:
-            highest[0] = max(highest[0], resident_mebibytes())
-            time.sleep(0.02)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    runs.advance(2)
-    print(json.dumps({"compile_seconds": runs.compile_seconds}), flush=True)
-    for _ in sys.stdin:
-        started = time.perf_counter()
-        runs.advance(iterations)
-        seconds = (time.perf_counter() - started) / (iterations * num_seeds)
-        print(json.dumps({"microseconds": 1e6 * seconds, "highest": highest[0] - before}), flush=True)
-    running = False
-    watcher.join()
+    before = resident_mebibytes()
+    with highest_resident() as highest:
+        runs.advance(2)
+        print(json.dumps({"compile_seconds": runs.compile_seconds}), flush=True)
+        for _ in sys.stdin:
+            started = time.perf_counter()
+            runs.advance(iterations)
+            seconds = (time.perf_counter() - started) / (iterations * num_seeds)
+            print(json.dumps({"microseconds": 1e6 * seconds, "highest": highest[0] - before}), flush=True)
     states: Any = jax.tree.leaves(runs.states())
     metrics, _ = runs.evaluate()
     told = {"states": sum(leaf.nbytes for leaf in states) / MEBIBYTE, "return": float(metrics["return"].mean())}

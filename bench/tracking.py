@@ -20,8 +20,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[0] = str(ROOT)  # as a script this file lies first on the path, where envs.py hides the package `envs`
 
-from bench.machine import print_header  # noqa: E402
-
 
 class Timed:
     """A tracker with clocks.
@@ -65,6 +63,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     import jaxrl
+    from bench.machine import print_header
 
     algo = jaxrl.preset("ppo", "cartpole").algo
     options: dict[str, Any] = {"seeds": arguments.seeds, "eval_episodes": 16, "progress": False}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import platform
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +14,7 @@ import numpy as np
 
 from jaxrl.results import ResultError
 from jaxrl.run_config import from_json, to_json
-from jaxrl.run_directory import FILES
+from jaxrl.run_directory import FILES, METRICS, SEARCH, unfinished
 
 CHECKPOINTS, PARTS, IDENTITY = "checkpoints", "parts", "run.json"
 # What may differ between the run and its resumption: results are then no longer equal bit for bit.
@@ -79,13 +77,13 @@ class Checkpoints:
           ResultError: the directory cannot be written.
         """
         text = json.dumps(to_json(dict(identity)), indent=2, default=str, allow_nan=False) + "\n"
-        unfinished = self.directory / f".{platform.node()}-{os.getpid()}-{IDENTITY}"
+        part = unfinished(self.directory / IDENTITY)
         try:
-            unfinished.write_text(text, encoding="utf-8")
-            unfinished.replace(self.directory / IDENTITY)
+            part.write_text(text, encoding="utf-8")
+            part.replace(self.directory / IDENTITY)
         except OSError as error:
             with contextlib.suppress(OSError):
-                unfinished.unlink(missing_ok=True)
+                part.unlink(missing_ok=True)
             raise ResultError(f"{self.directory} cannot be written: {error.strerror or error}.") from None
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -218,9 +216,9 @@ def read_identity(directory: Path) -> dict[str, Any]:
     file = directory / IDENTITY
     if not file.is_file():
         why = f"{IDENTITY} is missing"
-        if (directory / "search.json").is_file():
+        if (directory / SEARCH).is_file():
             why = "it holds a search, with which the same jaxrl sweep, or jaxrl.search, goes on"
-        elif (directory / "metrics.nc").is_file():
+        elif (directory / METRICS).is_file():
             why = f"{IDENTITY} is missing, as of a result that was merged (resume its shards) or saved by itself"
         raise ResultError(f"{directory} holds no run that can be resumed: {why}.")
     try:

@@ -151,24 +151,20 @@ class Version:
 _SIMPLE = {"plot": Plot, "evaluate": Evaluate, "render": Render, "envs": Envs, "version": Version}
 
 
-def _read_flags(args: Sequence[str]) -> None:
-    if "--deterministic" in args:
-        _set_deterministic()
-
-
 def _train(args: Sequence[str]) -> int:
-    _read_flags(args)
+    _set_deterministic("--deterministic" in args)
     from jaxrl.command_distributed import join
 
-    join(args)  # likewise
+    join(args)  # before the backend starts, too
     from jaxrl.command_train import run_train
 
     return run_train(args)
 
 
-def _set_deterministic() -> None:
+def _set_deterministic(asked: bool) -> None:
     """Has to come before anything starts JAX's backend, which reads the flags once: gymnax does."""
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DETERMINISTIC}".strip()
+    if asked:
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DETERMINISTIC}".strip()
 
 
 def _began_deterministic(args: Sequence[str]) -> bool:
@@ -181,7 +177,7 @@ def _began_deterministic(args: Sequence[str]) -> bool:
 
 
 def _plan(args: Sequence[str]) -> int:
-    _read_flags(args)
+    _set_deterministic("--deterministic" in args)
     from jaxrl.command_plan import run_plan
 
     return run_plan(args)
@@ -220,8 +216,7 @@ def _sweep(args: Sequence[str]) -> int:
 
 def _of_shards(kind: str) -> Callable[[Sequence[str]], int]:
     def run(args: Sequence[str]) -> int:
-        if kind == "resume" and _began_deterministic(args):
-            _set_deterministic()
+        _set_deterministic(kind == "resume" and _began_deterministic(args))
         from jaxrl import command_shards
 
         command = {"merge": command_shards.Merge, "resume": command_shards.Resume}[kind]

@@ -12,7 +12,7 @@ import jaxrl
 from jaxrl import algorithms, presets
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.command_parsing import CommandError, parse
-from jaxrl.command_values import WholeNumber, leaves, option, split, static_fields, values_class
+from jaxrl.command_values import WholeNumber, leaves, option, placement_options, split, static_fields, values_class
 from jaxrl.search_space import default_space, parse_space, spelled
 
 DEFAULT_ENV_STEPS = 100_000
@@ -158,14 +158,7 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
             "none, where there is none.",
         ),
         option("study", str | None, None, "Its name in the storage; a study that is there goes on."),
-        option("block", int | None, None, "Runs that one device works on together; chosen where there is none."),
-        option("devices", tuple[str, ...], (), "Devices to use, such as gpu:0 gpu:1; all where there are none."),
-        option(
-            "memory",
-            str | None,
-            None,
-            "Memory to keep to, such as 8GiB: of the process, or of each GPU; 80 % of what is free if none.",
-        ),
+        *placement_options(),
         option("precision", str, "default", "Of float32 matrix products: default, high or highest."),
         option("out", str | None, None, "Directory for the trials, the incumbent and its runs on the test seeds."),
         option("no_progress", Flag, False, "Show no progress."),

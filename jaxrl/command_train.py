@@ -16,7 +16,16 @@ from jaxrl.command_distributed import distributed_options, is_asked_for
 from jaxrl.command_parsing import CommandError, parse
 from jaxrl.command_shards import shard_and_directory
 from jaxrl.command_tracking import trackers_of, tracking_options
-from jaxrl.command_values import WholeNumber, leaves, numbers_of, option, split, static_fields, values_class
+from jaxrl.command_values import (
+    WholeNumber,
+    leaves,
+    numbers_of,
+    option,
+    placement_options,
+    split,
+    static_fields,
+    values_class,
+)
 from jaxrl.driver import CHECKPOINT_MINUTES
 from jaxrl.presets import Preset
 from jaxrl.sweeps import Sweep
@@ -180,14 +189,7 @@ def _options_class(defaults: _Defaults) -> type:
         option("env_steps", WholeNumber, defaults.env_steps, "Environment steps of each run."),
         option("evals", WholeNumber, 10, "Evaluations, evenly spaced, the last at the end."),
         option("eval_episodes", WholeNumber, 64, "Whole episodes of each evaluation, greedy and again sampled."),
-        option("block", int | None, None, "Runs that one device works on together; chosen where there is none."),
-        option("devices", tuple[str, ...], (), "Devices to use, such as gpu:0 gpu:1; all where there are none."),
-        option(
-            "memory",
-            str | None,
-            None,
-            "Memory to keep to, such as 8GiB: of the process, or of each GPU; 80 % of what is free if none.",
-        ),
+        *placement_options(),
         option(
             "deterministic",
             Flag,

@@ -156,3 +156,17 @@ def _value(option: str, text: str, default: Any) -> Any:
             raise CommandError(f"{option} takes whole numbers, but got {text!r}")
         return int(number)
     return number
+
+
+def placement_options() -> list[tuple[str, Any, Any]]:
+    """Fields for where runs go: block width, devices and memory."""
+    return [
+        option("block", int | None, None, "Runs that one device works on together; chosen where there is none."),
+        option("devices", tuple[str, ...], (), "Devices to use, such as gpu:0 gpu:1; all where there are none."),
+        option(
+            "memory",
+            str | None,
+            None,
+            "Memory to keep to, such as 8GiB: of the process, or of each GPU; 80 % of what is free if none.",
+        ),
+    ]

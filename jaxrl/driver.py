@@ -231,11 +231,7 @@ def _advance_all(
         if history.iterations and point <= history.iterations[-1]:
             continue
         while runs.iteration < point and not stop:
-            count = pace.count(point - runs.iteration)
-            started = time.perf_counter()
-            runs.advance(count)
-            pace.took(count, time.perf_counter() - started)
-            bar.advance(count * per_iteration)
+            bar.advance(pace.advance(runs, point) * per_iteration)
             keeper.save_if_due(checkpoint)
         if stop:
             keeper.save(checkpoint)

@@ -1,6 +1,8 @@
 """How many iterations a compiled program does before its driver looks up."""
 
 import math
+import time
+from typing import Any
 
 SHARE = 10
 
@@ -34,6 +36,14 @@ class Pace:
             limit = min(max(self._wanted, SHARE * self._ends), SHARE * self._wanted)
             count = int((limit - self._ends) / self._each)
         return min(max(count, 1), left)
+
+    def advance(self, runs: Any, target: int) -> int:
+        """Brings runs one chunk nearer to an iteration; how many iterations that was."""
+        count = self.count(target - runs.iteration)
+        started = time.perf_counter()
+        runs.advance(count)
+        self.took(count, time.perf_counter() - started)
+        return count
 
     def took(self, count: int, seconds: float) -> None:
         """Tells how long the last chunk was."""

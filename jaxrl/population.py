@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-import os
-import platform
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -23,7 +21,7 @@ from jaxrl.loop import evaluation_points
 from jaxrl.memory import parse_size
 from jaxrl.progress import Progress, stop_on_signals
 from jaxrl.results import Result
-from jaxrl.run_directory import claim_directory, exclusive
+from jaxrl.run_directory import claim_directory, exclusive, unfinished
 from jaxrl.search_space import Setting, Space
 from jaxrl.search_trials import arguments_of, call_of
 from jaxrl.search_waves import Waves
@@ -293,15 +291,15 @@ class _Population:
     def write_lineage(self, file: Path) -> None:
         """A row for each member and each round that is done."""
         paths, env_steps, returns = list(self._settings[0][0]), self._env_steps(), self._returns()
-        unfinished = file.with_name(f".{platform.node()}-{os.getpid()}-{file.name}")
-        with unfinished.open("w", newline="", encoding="utf-8") as stream:
+        part = unfinished(file)
+        with part.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.writer(stream)
             writer.writerow(["round", "env_steps", "member", MEMBER_SEED, "parent", *paths, "return"])
             for i, of_round in enumerate(self._settings[: len(returns)]):
                 for member, setting in enumerate(of_round):
                     told = [i, env_steps[i], member, self._seeds[member], self._parents[i][member]]
                     writer.writerow([*told, *setting.values(), returns[i, member]])
-        unfinished.replace(file)
+        part.replace(file)
 
     def _env_steps(self) -> np.ndarray:
         return self._points[: len(self.metrics)] * self.call.work.env_steps_per_iteration

@@ -15,8 +15,8 @@ import numpy as np
 from jaxrl.report_text import cell, counted, ranges
 from jaxrl.results import Result, ResultError, metrics_dataset
 from jaxrl.run_config import from_json
-from jaxrl.run_directory import load_metrics
-from jaxrl.search_result import INCUMBENT, SEARCH, TRIALS
+from jaxrl.run_directory import SEARCH, load_metrics
+from jaxrl.search_result import INCUMBENT, TRIALS
 from jaxrl.sweeps import Sweep
 
 TESTED = ("default", "incumbent")  # directories of what was trained on the test seeds; the first is what to beat

@@ -35,6 +35,7 @@ METRICS, TABLE, PARQUET, POLICIES, CONFIG = FILES = (
     "config.json",
 )
 
+SEARCH = "search.json"  # what a directory holds that is a search's
 LOCK = ".lock"
 _WITHOUT_LOCKS: set[int] = set()  # file systems that have been told of
 
@@ -46,6 +47,7 @@ __all__ = [
     "load_metrics",
     "load_result",
     "save",
+    "unfinished",
     "versions",
 ]
 
@@ -163,6 +165,11 @@ def _refuse_result(directory: Path, force: bool) -> None:
         )
 
 
+def unfinished(file: Path) -> Path:
+    """Where a process writes a file until it is whole; containers share the numbers of processes."""
+    return file.with_name(f".{platform.node()}-{os.getpid()}-{file.name}")
+
+
 def save(result: Result, path: str | Path, force: bool = False) -> Path:
     """Writes a result; see `Result.save`. A file is complete or not there."""
     directory = claim_directory(path, force)
@@ -189,7 +196,7 @@ def save(result: Result, path: str | Path, force: bool = False) -> Path:
     written = []
     try:
         for name, write in writers.items():
-            file = directory / f".{platform.node()}-{os.getpid()}-{name}"
+            file = unfinished(directory / name)
             written.append((file, directory / name))
             write(file)
         for file, final in written:
@@ -259,7 +266,7 @@ def _described(directory: Path, names: Sequence[str]) -> tuple[dict[str, Any], x
         raise ResultError(f"{directory} is not a run directory: there is no such directory.")
     missing = [name for name in names if not (directory / name).is_file()]
     if missing:
-        if (directory / "search.json").is_file():
+        if (directory / SEARCH).is_file():
             raise ResultError(
                 f"{directory} holds a search: its best setting, trained anew, is {directory / 'incumbent'}."
             )

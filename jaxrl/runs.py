@@ -118,22 +118,6 @@ class Runs:
         """A pytree like `states()`."""
         return self._programs.run_shapes
 
-    def take(self, indices: np.ndarray, layout: Layout, arguments: tuple[Any, ...] | None = None) -> Runs:
-        """Some of the runs as they are, repacked into blocks; the others cost nothing from then on.
-
-        Args:
-          indices: int `[n]` into these runs; one may stand there several times.
-          layout: of the n runs.
-          arguments: for them, `[n, ...]`, where they go on with other hyper-parameters; None keeps their own.
-        """
-
-        def taken(leaf: Any) -> np.ndarray:
-            return np.asarray(leaf)[indices]
-
-        states = jax.tree.map(taken, self.states())
-        chosen = jax.tree.map(taken, self.arguments) if arguments is None else arguments
-        return Runs(self.work, chosen, layout, precision=self.precision, states=states, iteration=self.iteration)
-
     def _placed(self, states: Any) -> Any:
         shapes = self._programs.run_shapes
         wanted, got = jax.tree.structure(shapes), jax.tree.structure(states)

@@ -6,8 +6,6 @@ import csv
 import dataclasses
 import importlib.util
 import json
-import os
-import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +14,7 @@ import numpy as np
 
 from jaxrl.results import Result, ResultError
 from jaxrl.run_config import from_json, to_json
+from jaxrl.run_directory import SEARCH, unfinished
 from jaxrl.search_space import Setting
 from jaxrl.search_study import Told
 from jaxrl.statistics import bootstrap_interval, iqm, probability_of_improvement
@@ -24,7 +23,7 @@ from jaxrl.tables import Table
 if TYPE_CHECKING:
     import pandas
 
-TRIALS, PARQUET, INCUMBENT, SEARCH = "trials.csv", "trials.parquet", "incumbent.json", "search.json"
+TRIALS, PARQUET, INCUMBENT = "trials.csv", "trials.parquet", "incumbent.json"
 
 __all__ = ["SearchResult", "claim", "write_json", "write_trials"]
 
@@ -176,12 +175,12 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
 def write_trials(directory: Path, trials: Sequence[Told]) -> None:
     """A row per trial in `trials.csv`, and in `trials.parquet` where pyarrow is installed."""
     columns, rows = _rows(trials)
-    unfinished = _unfinished(directory / TRIALS)
-    with unfinished.open("w", newline="", encoding="utf-8") as stream:
+    part = unfinished(directory / TRIALS)
+    with part.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(columns)
         writer.writerows(rows)
-    unfinished.replace(directory / TRIALS)
+    part.replace(directory / TRIALS)
     if trials and importlib.util.find_spec("pyarrow") is not None:
         import pandas
 
@@ -189,21 +188,16 @@ def write_trials(directory: Path, trials: Sequence[Told]) -> None:
         for name in trials[0].setting:  # a column of Parquet has one type
             if len({type(value) for value in frame[name]}) > 1:
                 frame[name] = frame[name].map(str)
-        unfinished = _unfinished(directory / PARQUET)
-        frame.convert_dtypes().to_parquet(unfinished, index=False)
-        unfinished.replace(directory / PARQUET)
+        part = unfinished(directory / PARQUET)
+        frame.convert_dtypes().to_parquet(part, index=False)
+        part.replace(directory / PARQUET)
 
 
 def write_json(file: Path, value: Any) -> None:
     """A file that is whole or not there."""
-    unfinished = _unfinished(file)
-    unfinished.write_text(json.dumps(to_json(value), indent=2, default=str, allow_nan=False) + "\n", encoding="utf-8")
-    unfinished.replace(file)
-
-
-def _unfinished(file: Path) -> Path:
-    """Where a process writes a file until it is whole; containers share the numbers of processes."""
-    return file.with_name(f".{platform.node()}-{os.getpid()}-{file.name}")
+    part = unfinished(file)
+    part.write_text(json.dumps(to_json(value), indent=2, default=str, allow_nan=False) + "\n", encoding="utf-8")
+    part.replace(file)
 
 
 def _rows(trials: Sequence[Told]) -> tuple[list[str], list[list[Any]]]:

@@ -89,18 +89,18 @@ def check_rungs(rungs: Sequence[int], space: Space) -> None:
     """
     for labels, algo in space.groups.items():
         per_iteration = algo.env_steps_per_iteration
+        named = ", ".join(f"{path}={label}" for path, label in zip(space.static, labels, strict=True))
+        where = f" with {named}" if named else ""
         if per_iteration > rungs[-1]:
-            where = ", ".join(f"{path}={label}" for path, label in zip(space.static, labels, strict=True))
             raise ValueError(
-                f"env_steps must be at least one iteration of every trial, which takes {per_iteration:,}"
-                f"{f' with {where}' if where else ''}, got {rungs[-1]:,}"
+                f"env_steps must be at least one iteration of every trial, which takes {per_iteration:,}{where}, "
+                f"got {rungs[-1]:,}"
             )
         iterations = [-(-env_steps // per_iteration) for env_steps in rungs]
         if len(set(iterations)) < len(iterations):
-            where = ", ".join(f"{path}={label}" for path, label in zip(space.static, labels, strict=True))
             raise ValueError(
                 f"halving judges after {_listed(rungs)} env steps, which are {_listed(iterations)} iterations of "
-                f"{per_iteration:,} each{f' with {where}' if where else ''}, and takes different ones: raise env_steps "
+                f"{per_iteration:,} each{where}, and takes different ones: raise env_steps "
                 f"or first_env_steps, or eta"
             )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import time
 import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -116,11 +115,7 @@ class Waves:
         while runs.iteration < target:
             if stop:
                 return None
-            count = pace.count(target - runs.iteration)
-            started = time.perf_counter()
-            runs.advance(count)
-            pace.took(count, time.perf_counter() - started)
-            bar.advance(count * self._work.env_steps_per_iteration * layout.num_runs)
+            bar.advance(pace.advance(runs, target) * self._work.env_steps_per_iteration * layout.num_runs)
         metrics, policies = runs.evaluate()
         return Wave(metrics, policies, runs.states() if keep else None)
 

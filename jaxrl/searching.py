@@ -26,9 +26,9 @@ from jaxrl.programs import room_for
 from jaxrl.progress import Progress, StopRequest, stop_on_signals
 from jaxrl.results import Result
 from jaxrl.run_config import plain
-from jaxrl.run_directory import finished, load_result
+from jaxrl.run_directory import SEARCH, finished, load_result
 from jaxrl.running_parts import run_within
-from jaxrl.search_result import INCUMBENT, SEARCH, SearchResult, claim, write_json, write_trials
+from jaxrl.search_result import INCUMBENT, SearchResult, claim, write_json, write_trials
 from jaxrl.search_space import Builder, Space, default_space
 from jaxrl.search_study import Told, TrialStudy, import_optuna, opened
 from jaxrl.search_trials import AGGREGATES, Tuning, check_rungs, do_trials, wave_layout

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from exhausted import exhausted_at
 from wandering import PER_ITERATION, wandering
 
 import envs
@@ -20,7 +21,7 @@ from jaxrl import command_plan, fitting, running_parts
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.cli import main
 from jaxrl.fitting import Plan, Planner, Sizes, programs_of
-from jaxrl.layout import plan_layout, run_on_devices
+from jaxrl.layout import plan_layout
 from jaxrl.memory import GIB, KIB, MIB, available, give_back, parse_size, resident, size
 from jaxrl.parts import Call, split
 from jaxrl.planning import compile_groups
@@ -360,19 +361,6 @@ def test_memory_for_no_run_leaves_nothing_behind(
 
 
 # --- a device without memory left --------------------------------------------------------
-
-
-def exhausted_at(number: int) -> Any:
-    """Programs whose call of that number finds no memory."""
-    calls = []
-
-    def call(executables: Any, *arguments: Any) -> Any:
-        calls.append(None)
-        if len(calls) == number:
-            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.")
-        return run_on_devices(executables, *arguments)
-
-    return call
 
 
 def test_a_device_without_memory_left_gets_narrower_blocks(

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from exhausted import exhausted_at
 from wandering import PER_ITERATION, wandering
 
 import jaxrl
@@ -19,7 +20,7 @@ from jaxrl.algorithms.base import Algorithm
 from jaxrl.checkpointing import CHECKPOINTS
 from jaxrl.fitting import Planner, programs_of
 from jaxrl.halving import Halving
-from jaxrl.layout import Layout, run_on_devices
+from jaxrl.layout import Layout
 from jaxrl.parts import Call
 from jaxrl.results import ResultError
 from jaxrl.runs import Runs
@@ -126,19 +127,6 @@ def test_members_that_do_not_fit_at_the_same_time_train_one_after_another_to_the
     np.testing.assert_array_equal(small.parents, whole.parents)
     np.testing.assert_array_equal(small.result.policies, whole.result.policies)
     assert small.settings == whole.settings
-
-
-def exhausted_at(number: int) -> Callable[..., Any]:
-    """Programs whose call of that number finds no memory."""
-    calls = []
-
-    def call(executables: Any, *arguments: Any) -> Any:
-        calls.append(None)
-        if len(calls) == number:
-            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.")
-        return run_on_devices(executables, *arguments)
-
-    return call
 
 
 @pytest.mark.slow

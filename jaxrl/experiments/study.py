@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jaxrl
 from jaxrl.experiments.frames import markdown, plain
 from jaxrl.run_config import attribute, from_json, to_json, versions
-from jaxrl.run_directory import CONFIG, claim_directory
+from jaxrl.run_directory import CONFIG, claim_directory, unfinished
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -120,7 +120,7 @@ class Study:
             started = self._begin(part)
             dataset = function()
             dataset = dataset.assign_attrs({name: attribute(value) for name, value in dataset.attrs.items()})
-            temporary = file.with_name(f".{os.getpid()}-{file.name}")
+            temporary = unfinished(file)
             try:
                 dataset.to_netcdf(temporary, engine="h5netcdf")
                 os.replace(temporary, file)
@@ -216,7 +216,7 @@ class Study:
         self._say(f"Finished {part} in {self._manifest['seconds'][part]:.0f} s.")
 
     def _write_manifest(self) -> None:
-        temporary = self.directory / f".{os.getpid()}-{MANIFEST}"
+        temporary = unfinished(self.directory / MANIFEST)
         temporary.write_text(json.dumps(to_json(self._manifest), indent=2, allow_nan=False) + "\n", encoding="utf-8")
         os.replace(temporary, self.directory / MANIFEST)
 
