@@ -9,6 +9,9 @@ import jax.numpy as jnp
 from envs.base import Environment
 from jaxrl.env_shards import EnvShards, own
 
+TERMINATED, TRUNCATED = 1, 2
+PER_AGENT = ("agent_terminated", "active")  # of `info`, where an environment has more to say than its flags
+
 
 class Transition(NamedTuple):
     """One step of every environment; leaves `[N, ...]` inside the loop, `[T, N, ...]` after it.
@@ -109,19 +112,34 @@ def rollout(
         done = terminated | truncated
         slot = jax.lax.rem(used, pool_size)
         after = jax.tree.map(lambda new, ready: jnp.where(done, ready[slot], new), Carry(state, obs), fresh)
-        agent_terminated = jnp.broadcast_to(info.get("agent_terminated", terminated), reward.shape)
-        active = jnp.broadcast_to(info.get("active", True), reward.shape)
-        transition = Transition(None, obs, reward, terminated, truncated, agent_terminated, active, None, None)
-        return after, used + done, transition
+        # Every array that a step writes costs a CPU as much as many numbers in it: the two flags are
+        # one number until the loop is over, and what an environment does not tell is made after it.
+        ended = jnp.where(terminated, TERMINATED, jnp.where(truncated, TRUNCATED, 0)).astype(jnp.int8)
+        told = {name: jnp.broadcast_to(info[name], reward.shape) for name in PER_AGENT if name in info}
+        return after, used + done, (obs, reward, ended, told)
 
-    def one_step(loop: tuple[Carry, jax.Array, jax.Array], step_input: Any) -> tuple[Any, Transition]:
+    def one_step(loop: tuple[Carry, jax.Array, jax.Array], step_input: Any) -> tuple[Any, Any]:
         (state, obs), used, t = loop
         mask = jax.vmap(env.action_mask, in_axes=(0, None))(state, params)
         action, extras = choose(obs, mask, step_input)
         keys = own(jax.random.split(jax.random.fold_in(step_key, t), num_in_all), shards)
-        after, used, transition = jax.vmap(step_and_reset)(keys, state, action, pool, used)
-        return (after, used, t + 1), transition._replace(obs=obs, mask=mask, extras=extras)
+        after, used, told = jax.vmap(step_and_reset)(keys, state, action, pool, used)
+        return (after, used, t + 1), (obs, mask, extras, told)
 
     start = (carry, jnp.zeros(num_envs, jnp.int32), jnp.zeros((), jnp.int32))
-    (carry, used, _), transitions = jax.lax.scan(one_step, start, inputs)
+    (carry, used, _), (obs, mask, extras, told) = jax.lax.scan(one_step, start, inputs)
+    next_obs, reward, ended, per_agent = told
+    terminated, truncated = ended == TERMINATED, ended == TRUNCATED
+    of_all_agents = terminated.reshape(*terminated.shape, *[1] * (reward.ndim - terminated.ndim))
+    transitions = Transition(
+        obs,
+        next_obs,
+        reward,
+        terminated,
+        truncated,
+        agent_terminated=per_agent.get("agent_terminated", jnp.broadcast_to(of_all_agents, reward.shape)),
+        active=per_agent.get("active", jnp.ones(reward.shape, bool)),
+        mask=mask,
+        extras=extras,
+    )
     return carry, transitions, jnp.sum(jnp.maximum(used - pool_size, 0))
