@@ -1,6 +1,6 @@
 """What a discount costs: Beta-weighted advantages beside plain GAE and the dense form, their memory, and PPO.
 
-    python bench/advantages.py [--rounds 15] [--seeds 1 16] [--iterations 40]
+    python bench/advantages.py [--rounds 15] [--seeds 1 16] [--iterations 40] [--json FILE]
 
 At 128 steps of 64 environments: GAE, Beta weights by the mixture scan, and Beta weights by the dense form that masks
 `[T, T]` weights by episode, each a compiled loop of calls, by turns; ratios are of neighbouring timings. The numbers of
@@ -11,7 +11,6 @@ turns. The exit status is 1 where the numbers disagree, where scratch memory is 
 missed by the median.
 """
 
-import argparse
 import dataclasses
 import statistics
 import sys
@@ -29,8 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
-from bench.machine import print_header
 from bench.memory import resident_mebibytes
+from bench.report import Report, benchmark_parser, ratios
 from jaxrl.discounting import prepare
 from jaxrl.loop import make_loop, with_run_length
 
@@ -82,13 +81,8 @@ def compiled_loop(estimate: Callable[..., Any], data: Sequence[jax.Array], calls
     return run
 
 
-def spread(values: Sequence[float], style: str) -> str:
-    """Median, least and most."""
-    return f"{statistics.median(values):{style}} ({min(values):{style}} to {max(values):{style}})"
-
-
-def small(rounds: int) -> list[str]:
-    """The table at 128 steps of 64 environments; sentences on what is amiss."""
+def small(report: Report, rounds: int) -> str:
+    """The table at 128 steps of 64 environments; what it says in short."""
     data = rollout(128, 64)
     prepared, single = prepare(DISCOUNT, 128), prepare(GAMMA, 128)
     curve = jaxrl.as_discount(DISCOUNT).curve(128)
@@ -108,28 +102,34 @@ def small(rounds: int) -> list[str]:
         for name, run in runs.items():
             seconds[name].append(run())
     gae, beta, dense_form = seconds.values()
-    print(f"\nT = 128, 64 environments, {len(prepared.rates)} nodes; median of {rounds} rounds (least to most)")
-    print("| advantages | microseconds | times GAE | target |\n|---|---|---|---|")
+    table = report.table(
+        f"T = 128, 64 environments, {len(prepared.rates)} nodes; median of {rounds} rounds (least to most)",
+        {"advantages": "", "microseconds": ".1f", "times GAE": ".2f", "target": ""},
+    )
     targets = ("", f"at most {MOST_TIMES_GAE:g}", f"at least {LEAST_TIMES_BELOW_DENSE:g} times the scan's")
     for (name, times), target in zip(seconds.items(), targets, strict=True):
-        ratios = [one / other for one, other in zip(times, gae, strict=True)]
-        print(f"| {name} | {spread([1e6 * one for one in times], '.1f')} | {spread(ratios, '.2f')} | {target} |")
-    over_gae = statistics.median(one / other for one, other in zip(beta, gae, strict=True))
-    below = statistics.median(one / other for one, other in zip(dense_form, beta, strict=True))
-    print(f"dense form / mixture scan: {below:.1f}; largest difference of the two: {difference:.1e} of the largest")
-    amiss = []
+        table.add(name, [1e6 * one for one in times], ratios(times, gae), target)
+    over_gae, below = statistics.median(ratios(beta, gae)), statistics.median(ratios(dense_form, beta))
+    report.note(
+        f"Dense form / mixture scan: {below:.1f}; largest difference of the two: {difference:.1e} of the largest."
+    )
     # At most 128 additions and 128 decays in float32, and a quadrature within one rounding.
-    if not difference <= 4 * 128 * 2.0**-24:
-        amiss.append(f"The mixture scan and the dense form differ by {difference:.1e}.")
-    if over_gae > MOST_TIMES_GAE:
-        amiss.append(f"Beta-weighted advantages take {over_gae:.2f} times as long as GAE, over {MOST_TIMES_GAE:g}.")
-    if below < LEAST_TIMES_BELOW_DENSE:
-        amiss.append(f"The dense form takes {below:.1f} times as long, under {LEAST_TIMES_BELOW_DENSE:g}.")
-    return amiss
+    report.require(difference <= 4 * 128 * 2.0**-24, f"The scan and the dense form differ by {difference:.1e}.")
+    report.require(
+        over_gae <= MOST_TIMES_GAE,
+        f"Beta-weighted advantages take {over_gae:.2f} times as long as GAE, over {MOST_TIMES_GAE:g}.",
+    )
+    report.require(
+        below >= LEAST_TIMES_BELOW_DENSE,
+        f"The dense form takes {below:.1f} times as long, under {LEAST_TIMES_BELOW_DENSE:g}.",
+    )
+    return (
+        f"{over_gae:.1f} times GAE's {1e6 * statistics.median(gae):.0f} µs, {below:.0f} times less than the dense form"
+    )
 
 
-def large() -> list[str]:
-    """Memory at 1,024 steps of 1,024 environments; sentences on what is amiss."""
+def large(report: Report) -> None:
+    """Memory at 1,024 steps of 1,024 environments."""
     data = rollout(1024, 1024)
     prepared = prepare(DISCOUNT, 1024)
     compiled = jax.jit(lambda *data: jaxrl.ugae(prepared, LAM, *data)).lower(*data).compile()
@@ -152,23 +152,28 @@ def large() -> list[str]:
     running = False
     watcher.join()
     finite = bool(jnp.isfinite(output[0]).all())
-    print(f"\nT = 1,024, 1,024 environments, {len(prepared.rates)} nodes, an array [T, B] of {array:.0f} MiB")
-    print("| call, s | scratch, MiB | highest resident above the level before, MiB | one mask [T, T, B], MiB |")
-    print("|---|---|---|---|")
-    print(f"| {seconds:.3f} | {scratch:.1f} | {highest[0] - level:.1f} | {array * 1024:.0f} |")
-    if not finite or scratch > 16 * array:
-        return [f"At T = 1,024 scratch memory is {scratch:.0f} MiB, over 16 arrays of the rollout, or numbers are not."]
-    return []
+    columns = {"call, s": ".3f", "scratch, MiB": ".1f", "highest resident above the level before, MiB": ".1f"}
+    table = report.table(
+        f"T = 1,024, 1,024 environments, {len(prepared.rates)} nodes, an array [T, B] of {array:.0f} MiB",
+        columns | {"one mask [T, T, B], MiB": ".0f"},
+    )
+    table.add(seconds, scratch, highest[0] - level, array * 1024)
+    report.require(
+        finite and scratch <= 16 * array,
+        f"At T = 1,024 scratch memory is {scratch:.0f} MiB, over 16 arrays of the rollout, or numbers are not finite.",
+    )
 
 
-def training(all_seeds: Sequence[int], iterations: int, rounds: int) -> list[str]:
-    """Iterations of PPO on CartPole, plain, Beta-weighted, and normalised as well; sentences on what is amiss."""
+def training(report: Report, all_seeds: Sequence[int], iterations: int, rounds: int) -> str:
+    """Iterations of PPO on CartPole, plain, Beta-weighted, and normalised as well; what they say in short."""
     plain = jaxrl.preset("ppo", "cartpole").algo
     config = dataclasses.replace(plain.config, normalise_observation=True, normalise_reward=True)
     normalised = jaxrl.ppo(plain.env, config)
-    print(f"\nPPO on CartPole, 4 environments of 128 steps; {rounds} rounds of {iterations} iterations, by turns")
-    print("| seeds | PPO | ms an iteration | added | target |\n|---|---|---|---|---|")
-    amiss = []
+    table = report.table(
+        f"PPO on CartPole, 4 environments of 128 steps; {rounds} rounds of {iterations} iterations, by turns",
+        {"seeds": "", "PPO": "", "ms an iteration": ".3f", "added": "+.1%", "target": ""},
+    )
+    told = []
     for num_seeds in all_seeds:
         keys = jax.random.split(jax.random.key(0), num_seeds)
         sides: dict[str, tuple[Callable[[], Any], list[float]]] = {
@@ -186,12 +191,16 @@ def training(all_seeds: Sequence[int], iterations: int, rounds: int) -> list[str
                 seconds.append(1e3 * (time.perf_counter() - start) / iterations)
         _, exponential = sides["exponential"]
         for (name, (_, seconds)), most in zip(sides.items(), (None, MOST_ADDED_TO_PPO, MOST_ADDED_IN_ALL), strict=True):
-            added = [one / other - 1 for one, other in zip(seconds, exponential, strict=True)]
-            told = ("", "") if most is None else (spread(added, "+.1%"), f"under {most:.0%}")
-            print(f"| {num_seeds} | {name} | {spread(seconds, '.3f')} | {told[0]} | {told[1]} |", flush=True)
-            if most is not None and statistics.median(added) >= most:
-                amiss.append(f"{name}: {statistics.median(added):.1%} more for PPO's iteration at {num_seeds} seeds.")
-    return amiss
+            if most is None:
+                table.add(num_seeds, name, seconds, None, None)
+                continue
+            added = [ratio - 1 for ratio in ratios(seconds, exponential)]
+            table.add(num_seeds, name, seconds, added, f"under {most:.0%}")
+            median = statistics.median(added)
+            report.require(median < most, f"{name}: {median:.1%} more for PPO's iteration at {num_seeds} seeds.")
+            told.append(f"{median:+.1%}")
+    seeds = " / ".join(map(str, all_seeds))
+    return f"{', '.join(told)} an iteration of PPO at {seeds} seeds, each without and with both normalisations"
 
 
 def compiled_iterations(algo: Any, discount: Any, keys: jax.Array, iterations: int) -> Callable[[], Any]:
@@ -211,16 +220,16 @@ def compiled_iterations(algo: Any, discount: Any, keys: jax.Array, iterations: i
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--iterations", type=int, default=40)
     arguments = parser.parse_args()
-    print_header()
-    amiss = small(arguments.rounds) + large()
-    amiss += training(arguments.seeds, arguments.iterations, arguments.rounds)
-    if amiss:
-        sys.exit("\n".join(amiss))
+    report = Report(parser, arguments, "Beta-weighted advantages, 128 steps of 64 environments")
+    alone = small(report, arguments.rounds)
+    large(report)
+    within = training(report, arguments.seeds, arguments.iterations, arguments.rounds)
+    report.finish(f"{alone}; {within}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Bandits in pulls a second, beside SMPyBandits, MABWiser and a vectorised NumPy loop, in one invocation.
 
-    python bench/bandits.py [--peers PYTHON] [--rounds 3] [--quick]
+    python bench/bandits.py [--peers PYTHON | --no-peers] [--rounds 5] [--quick] [--json FILE]
     python bench/bandits.py --memory [--runs 100000] [--steps 10000]
     python bench/bandits.py --beta
     python bench/bandits.py --regret [--peer-runs 200]
@@ -9,7 +9,7 @@ Speed: UCB1 and Thompson sampling on Bernoulli arms, LinUCB on linear ones with 
 each in 10^2 to 10^5 runs. Ours is a whole call of `run_bandit` once it is compiled, on all cores that this process may
 use; the NumPy loop works on all runs at a time, on one core as NumPy does; SMPyBandits (UCB1, Thompson) and MABWiser
 (LinUCB, with coefficients for each arm) work on one run in one process; the last column gives them a process on each
-core that scales perfectly. The sides take turns, the best of `--rounds` counts.
+core that scales perfectly. The sides take turns; figures are medians of `--rounds`, with the least and the most.
 
 Memory: the highest resident size of a process that does nothing but 10^5 runs of UCB1 of 10^4 steps on 10 arms. The
 exit status is 1 above 4 GB. Beta: what a variate costs by `jax.random.beta`, by ours and by NumPy. Regret: mean regrets
@@ -20,8 +20,8 @@ on three instances beside those of the same policies of SMPyBandits; the exit st
 import argparse
 import contextlib
 import json
-import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -38,7 +38,8 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from bench.machine import print_header
+from bench.machine import num_cores
+from bench.report import Report, benchmark_parser, ratios
 from envs.bandits.base import Bandit
 from envs.bandits.bernoulli import BernoulliBandit
 from envs.bandits.contextual import LinearBandit
@@ -101,11 +102,6 @@ def peers(python: str) -> Iterator[Ask]:
             process.wait()
 
 
-def num_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def ours(policy: BanditAlgorithm, env: Bandit, num_runs: int, steps: int) -> float:
     """Seconds of a call."""
     started = time.perf_counter()
@@ -113,51 +109,60 @@ def ours(policy: BanditAlgorithm, env: Bandit, num_runs: int, steps: int) -> flo
     return time.perf_counter() - started
 
 
-def speed(ask: Ask, rounds: int, sizes: tuple[int, ...], arms: tuple[int, ...]) -> None:
-    """The table of pulls a second."""
+def speed(
+    report: Report, ask: Ask | None, rounds: int, sizes: tuple[int, ...], arms: tuple[int, ...], share: float
+) -> str:
+    """The table of pulls a second; what it says of the second size in short."""
     cores = num_cores()
-    print(f"\nMillions of pulls a second, best of {rounds}, {cores} cores:")
-    print(
-        "  policy     arms      runs   steps      ours  compile s     NumPy  ours/NumPy      peer  ours/peer  all cores"
-    )
+    columns = {"policy": "", "arms": "", "runs": ",d", "steps": ",d", "ours": ".3f", "compile s": ".1f"}
+    columns |= {"NumPy": ".3f", "ours / NumPy": ".1f", "peer": ".5f", "ours / peer": ",.0f", "all cores": ",.0f"}
+    table = report.table(f"Millions of pulls a second, median of {rounds} (least to most), {cores} cores", columns)
+    told = []
     for name, (build, library, work, peer_steps) in SPEED.items():
+        work, peer_steps = work * share, max(int(peer_steps * share), 10)
         for num_arms in arms:
             env = LinearBandit(num_arms=num_arms) if name == "lin-ucb" else BernoulliBandit(num_arms=num_arms)
             for num_runs in sizes:
                 steps = int(np.clip(work / (num_runs * num_arms), 20, 10_000))
-                loop_steps = int(np.clip(NUMPY_WORK / (num_runs * num_arms), 5, 2_000))
+                loop_steps = int(np.clip(NUMPY_WORK * share / (num_runs * num_arms), 5, 2_000))
                 request = {"do": "rate", "policy": name, "num_arms": num_arms, "num_runs": num_runs}
                 first = ours(build(), env, num_runs, steps)
-                best, loop, peer = np.inf, 0.0, 0.0
+                rates, loops, peers = [], [], []
                 for _ in range(rounds):
-                    best = min(best, ours(build(), env, num_runs, steps))
-                    loop = max(loop, ask(**request, library="numpy", steps=loop_steps)["pulls_per_second"])
-                    peer = max(peer, ask(**request, library=library, steps=peer_steps)["pulls_per_second"])
-                rate = num_runs * steps / best
-                print(
-                    f"  {name:9s} {num_arms:5d} {num_runs:9,d} {steps:7,d} {rate / 1e6:9.3f} {first - best:10.1f} "
-                    f"{loop / 1e6:9.3f} {rate / loop:11.1f} {peer / 1e6:9.5f} {rate / peer:10,.0f} "
-                    f"{rate / peer / cores:10,.0f}",
-                    flush=True,
-                )
+                    rates.append(num_runs * steps / ours(build(), env, num_runs, steps) / 1e6)
+                    if ask is not None:
+                        loops.append(ask(**request, library="numpy", steps=loop_steps)["pulls_per_second"] / 1e6)
+                        peers.append(ask(**request, library=library, steps=peer_steps)["pulls_per_second"] / 1e6)
+                compiling = first - num_runs * steps / statistics.median(rates) / 1e6
+                cells = (name, num_arms, num_runs, steps, rates, compiling)
+                if ask is None:
+                    table.add(*cells, *[None] * 5)
+                    continue
+                over_loop, over_peer = ratios(rates, loops), ratios(rates, peers)
+                table.add(*cells, loops, over_loop, peers, over_peer, [one / cores for one in over_peer])
+                if num_runs == 1_000:
+                    medians = statistics.median(over_loop), statistics.median(over_peer)
+                    told.append(f"{name} of {num_arms} arms {medians[0]:.1f} and {medians[1]:,.0f}")
+    return f"times as fast: {', '.join(told)}" if told else "no peer was asked"
 
 
-def memory(num_runs: int, steps: int) -> int:
-    """The highest resident size of a process of its own; the exit status."""
-    command = [sys.executable, str(ROOT / "bench/bandits.py"), "--memory-worker"]
+def memory(report: Report, num_runs: int, steps: int) -> str:
+    """The highest resident size of a process of its own; what it says in short."""
+    command = [sys.executable, str(ROOT / "bench/bandits.py"), "--worker"]
     command += ["--runs", str(num_runs), "--steps", str(steps)]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     if found.returncode:
         raise SystemExit(f"the run failed:\n{found.stderr}")
     figures = json.loads(found.stdout.splitlines()[-1])
-    fits = figures["highest"] < 4 * GIGABYTE
-    print(
-        f"\n{num_runs:,} runs x {steps:,} steps of UCB1 on 10 arms: at most {figures['highest'] / GIGABYTE:.2f} GB "
-        f"resident ({figures['before'] / GIGABYTE:.2f} GB before the call), {figures['seconds']:.0f} s, "
-        f"{num_runs * steps / figures['seconds'] / 1e6:.1f} million pulls a second, regret {figures['regret']:.1f}; "
-        f"{'below' if fits else 'above'} 4 GB"
+    columns = {"runs": ",d", "steps": ",d", "highest resident, GB": ".2f", "before the call, GB": ".2f"}
+    table = report.table(
+        "Memory of UCB1 on 10 arms", columns | {"s": ".1f", "million pulls a second": ".1f", "regret": ".1f"}
     )
-    return 0 if fits else 1
+    highest, seconds = figures["highest"] / GIGABYTE, figures["seconds"]
+    pulls = num_runs * steps / seconds / 1e6
+    table.add(num_runs, steps, highest, figures["before"] / GIGABYTE, seconds, pulls, figures["regret"])
+    report.require(highest < 4, f"{num_runs:,} runs of {steps:,} steps take {highest:.2f} GB, over 4.")
+    return f"{num_runs:,} runs of UCB1 of {steps:,} steps on 10 arms take {highest:.1f} GB and {seconds:.0f} s"
 
 
 def memory_worker(num_runs: int, steps: int) -> None:
@@ -173,11 +178,14 @@ def memory_worker(num_runs: int, steps: int) -> None:
     print(json.dumps({"before": before, "highest": highest(), "seconds": seconds, "regret": regret}), flush=True)
 
 
-def variates(ask: Ask, rounds: int) -> None:
-    """What a Beta variate costs, ten for each of a thousand runs at a time, on one core."""
+def variates(report: Report, ask: Ask | None, rounds: int) -> str:
+    """What a Beta variate costs, ten for each of a thousand runs at a time, on one core; in short, too."""
     shape, times = (1_000, 10), 20
-    print(f"\nNanoseconds of a Beta variate, {shape[1]} for each of {shape[0]:,} runs, best of {rounds}, one core:")
-    print("  parameters       jax.random.beta      ours  times faster     NumPy")
+    table = report.table(
+        f"Nanoseconds of a Beta variate, {shape[1]} for each of {shape[0]:,} runs, median of {rounds} (least to most)",
+        {"parameters": "", "jax.random.beta": ".0f", "ours": ".1f", "theirs / ours": ".1f", "NumPy": ".0f"},
+    )
+    costs, faster = [], []
 
     def repeated(draw: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
         def one(key: jax.Array, alpha: jax.Array, beta: jax.Array) -> jax.Array:
@@ -192,30 +200,34 @@ def variates(ask: Ask, rounds: int) -> None:
     keys = jax.random.split(jax.random.key(0), shape[0])
     for alpha, other in ((1.0, 1.0), (0.5, 0.5), (3.0, 2.0), (200.0, 40.0)):
         parameters = jnp.full(shape, alpha), jnp.full(shape, other)
-        best = dict.fromkeys(sides, np.inf)
-        loop = 0.0
+        cost: dict[str, list[float]] = {name: [] for name in sides}
+        loop = []
         for turn in range(rounds + 1):  # the first compiles
             for name, draw in sides.items():
                 started = time.perf_counter()
                 jax.block_until_ready(draw(keys, *parameters))
-                best[name] = min(best[name], time.perf_counter() - started) if turn else np.inf
-            answer = ask(do="beta", shape=shape, alpha=alpha, beta=other, times=times)
-            loop = max(loop, answer["variates_per_second"])
-        cost = {name: 1e9 * seconds / (times * shape[0] * shape[1]) for name, seconds in best.items()}
-        print(
-            f"  Beta({alpha:g}, {other:g})".ljust(18) + f"{cost['theirs']:16.0f} {cost['ours']:9.0f} "
-            f"{cost['theirs'] / cost['ours']:13.1f} {1e9 / loop:9.0f}",
-            flush=True,
-        )
+                if turn:
+                    cost[name].append(1e9 * (time.perf_counter() - started) / (times * shape[0] * shape[1]))
+            if ask is not None:
+                answer = ask(do="beta", shape=shape, alpha=alpha, beta=other, times=times)
+                loop.append(1e9 / answer["variates_per_second"])
+        times_faster = ratios(cost["theirs"], cost["ours"])
+        table.add(f"Beta({alpha:g}, {other:g})", cost["theirs"], cost["ours"], times_faster, loop or None)
+        costs.append(statistics.median(cost["ours"]))
+        faster.append(statistics.median(times_faster))
+    return (
+        f"a Beta variate {min(costs):.0f} to {max(costs):.0f} ns, `jax.random.beta` {min(faster):.0f} to "
+        f"{max(faster):.0f} times that"
+    )
 
 
-def regret(ask: Ask, peer_runs: int, runs: int, steps: int) -> int:
-    """Mean regrets beside those of SMPyBandits; the exit status."""
+def regret(report: Report, ask: Ask, peer_runs: int, runs: int, steps: int) -> str:
+    """Mean regrets beside those of SMPyBandits; what they say in short."""
     comparisons = len(SHARED) * len(INSTANCES)
     level = scipy.stats.norm.ppf(1 - 0.025 / comparisons)
-    print(f"\nMean regret after {steps:,} pulls, {runs:,} runs of ours and {peer_runs:,} of SMPyBandits:")
-    print(
-        "  policy     means                                          ours          SMPyBandits  standard errors apart"
+    table = report.table(
+        f"Mean regret after {steps:,} pulls, {runs:,} runs of ours and {peer_runs:,} of SMPyBandits",
+        {"policy": "", "means": "", "ours": "", "SMPyBandits": "", "standard errors apart": ".2f"},
     )
     apart = []
     for name, (build, changes) in SHARED.items():
@@ -235,46 +247,64 @@ def regret(ask: Ask, peer_runs: int, runs: int, steps: int) -> int:
             errors = [values.std(ddof=1) / np.sqrt(len(values)) for values in (mine, theirs)]
             apart.append((mine.mean() - theirs.mean()) / np.hypot(*errors))
             listed = " ".join(f"{mean:g}" for mean in means)
-            cells = [
-                f"{values.mean():7.2f} +- {1.96 * e:5.2f}" for values, e in zip((mine, theirs), errors, strict=True)
-            ]
-            print(f"  {name:9s}  {listed:36s}  {cells[0]}  {cells[1]}  {apart[-1]:21.2f}", flush=True)
+            cells = [f"{values.mean():.2f} +- {1.96 * e:.2f}" for values, e in zip((mine, theirs), errors, strict=True)]
+            table.add(name, listed, *cells, apart[-1])
     worst = max(map(abs, apart))
-    verdict = "within" if worst <= level else "beyond"
-    print(f"{comparisons} comparisons, at most {worst:.2f} standard errors apart: {verdict} the {level:.2f} of chance")
-    return 0 if worst <= level else 1
+    report.require(worst <= level, f"Regrets lie {worst:.2f} standard errors apart, over the {level:.2f} of chance.")
+    return f"{comparisons} comparisons, at most {worst:.2f} standard errors apart; chance allows {level:.2f}"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> None:
+    """Print the tables."""
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--peers", default=str(ROOT / ".venv-peers/bin/python"), help="their interpreter")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--no-peers", action="store_true", help="ours alone")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--work", type=float, default=1.0, help="share of the usual pulls of a timing")
     parser.add_argument("--quick", action="store_true", help="1,000 runs and 10 arms only")
     parser.add_argument("--memory", action="store_true", help="only the memory of many runs")
-    parser.add_argument("--memory-worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--beta", action="store_true", help="only the cost of Beta variates")
     parser.add_argument("--regret", action="store_true", help="only the regrets beside SMPyBandits")
     parser.add_argument("--runs", type=int, help="of --memory (100,000) and of ours in --regret (10,000)")
     parser.add_argument("--steps", type=int, help="of --memory (10,000) and --regret (1,000)")
     parser.add_argument("--peer-runs", type=int, default=200, help="of SMPyBandits in --regret")
     options = parser.parse_args()
-    if options.memory_worker:
+    if options.worker:
         memory_worker(options.runs, options.steps)
-        return 0
-    print_header()
+        return
     if options.memory:
-        return memory(options.runs or 100_000, options.steps or 10_000)
-    if not Path(options.peers).exists():
-        parser.error(f"--peers: there is no {options.peers}; make bench makes it, or name another interpreter")
-    with peers(options.peers) as ask:
-        print("peers: " + ", ".join(f"{name} {version}" for name, version in ask(do="versions").items()))
+        report = Report(parser, options, "memory of many bandits")
+        report.finish(memory(report, options.runs or 100_000, options.steps or 10_000))
+        return
+    if options.regret and options.no_peers:
+        parser.error("--regret compares, and cannot do so with --no-peers")
+    if not (options.no_peers or Path(options.peers).exists()):
+        parser.error(f"--peers: there is no {options.peers}; make bench makes it, or take --no-peers")
+    with contextlib.nullcontext() if options.no_peers else peers(options.peers) as ask:
+        what = "pulls a second of 1,000 runs"
+        if ask is not None:
+            names = {name: f"{name} {version}" for name, version in ask(do="versions").items()}
+            what += (
+                f" beside a NumPy loop over all runs at a time, and one run in one process of {names['SMPyBandits']}"
+            )
+            what += f" or {names['mabwiser']}"
         if options.regret:
-            return regret(ask, options.peer_runs, options.runs or 10_000, options.steps or 1_000)
-        if not options.beta:
-            speed(ask, options.rounds, (1_000,) if options.quick else RUNS, (10,) if options.quick else ARMS)
-        variates(ask, options.rounds)
-    return 0 if options.beta or options.quick else memory(100_000, 10_000)
+            assert ask is not None
+            report = Report(parser, options, "regrets beside those of SMPyBandits")
+            report.finish(regret(report, ask, options.peer_runs, options.runs or 10_000, options.steps or 1_000))
+            return
+        if options.beta:
+            report = Report(parser, options, "Beta variates")
+            report.finish(variates(report, ask, options.rounds))
+            return
+        report = Report(parser, options, what)
+        sizes, arms = ((1_000,), (10,)) if options.quick else (RUNS, ARMS)
+        told = [speed(report, ask, options.rounds, sizes, arms, options.work), variates(report, ask, options.rounds)]
+    if not options.quick:
+        told.append(memory(report, 100_000, 10_000))
+    report.finish("; ".join(told))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,10 +1,11 @@
 """Crowds in agent-steps a second, and social forces beside PySocialForce and JuPedSim, in one invocation.
 
-    python bench/crowd.py [--peers PYTHON] [--cores 1] [--spacing 1.5] [--rounds 5] [--quick]
+    python bench/crowd.py [--peers PYTHON | --no-peers] [--cores 1] [--spacing 1.5] [--rounds 5] [--quick] [--json FILE]
 
 An agent-step is one integration substep of one agent. Everybody starts on a grid with `--spacing` m between neighbours,
-every second one bound to the right and the others to the left. All sides run on the same cores, ours first; times are
-the best of `--rounds`, after compilation. `make bench` makes the environment of the peers, .venv-peers.
+every second one bound to the right and the others to the left. All sides run on the same cores, the peers first;
+figures are medians of `--rounds`, after compilation, with the least and the most.
+`make bench` makes the environment of the peers, .venv-peers.
 
 Ours is measured three ways: "forces", social forces felt and integrated every substep of 0.01 s with bodies that pass
 through each other, as the peers do it (lists of who is near are made every ten substeps); "env", the environment's step
@@ -18,6 +19,7 @@ import functools
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -32,12 +34,13 @@ if __name__ == "__main__":  # as a script this file lies first on the path, wher
 import jax
 import jax.numpy as jnp
 
-from bench.machine import print_header
 from bench.peers.crowd import DT, SPEED, grid
+from bench.report import Report, benchmark_parser
 from envs.crowd import Crowd, Forces, Recorded, SocialForce, pairs
 from envs.crowd.social_force import social_forces
 
 ROOT = Path(__file__).resolve().parents[1]
+PEERS = ("pysocialforce", "jupedsim")
 SUBSTEPS = 10
 SIZES = (
     (1, 10),
@@ -127,10 +130,9 @@ def measure(way: str, num_worlds: int, num_agents: int, spacing: float, steps: i
         start = time.perf_counter()
         jax.block_until_ready(run())
         seconds.append(time.perf_counter() - start)
-    best = min(seconds)
     return {
-        "agent_steps_per_second": num_worlds * num_agents * steps / best,
-        "compile_seconds": first - best,
+        "agent_steps_per_second": [num_worlds * num_agents * steps / one for one in seconds],
+        "compile_seconds": first - statistics.median(seconds),
         "overflow": overflow,
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
@@ -155,46 +157,61 @@ def peer(python: str, library: str, num_agents: int, options: argparse.Namespace
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Print the tables."""
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--peers", default=str(ROOT / ".venv-peers/bin/python"), help="their interpreter")
+    parser.add_argument("--no-peers", action="store_true", help="ours alone")
+    parser.add_argument("--agents", type=int, default=1_000, help="in the comparison with the peers")
     parser.add_argument("--cores", type=int, default=1, help="cores that every side may use")
     parser.add_argument("--spacing", type=float, default=1.5, help="m between neighbours at the start")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="only the comparison with the peers")
     options = parser.parse_args()
-    if not Path(options.peers).exists():
-        parser.error(f"--peers: there is no {options.peers}; make bench makes it, or name another interpreter")
-    print_header()
-    if options.cores:
-        print(f"pinned to {options.cores} core(s)")
-    print(f"\n1,000 agents, {options.spacing} m apart, agent-steps a second:")
-    rivals = {library: peer(options.peers, library, 1_000, options) for library in ("pysocialforce", "jupedsim")}
+    if not (options.no_peers or Path(options.peers).exists()):
+        parser.error(f"--peers: there is no {options.peers}; make bench makes it, or take --no-peers")
+    what = f"agent-steps a second at {options.agents:,} agents, {options.cores or 'all'} core(s)"
+    report = Report(parser, options, what + ("" if options.no_peers else "; beside PySocialForce and JuPedSim"))
+    table = report.table(
+        f"{options.agents:,} agents, {options.spacing} m apart; median of {options.rounds} (least to most)",
+        {
+            "side": "",
+            "worlds": "",
+            "agent-steps/s": ",.0f",
+            **dict.fromkeys((f"times {name}" for name in PEERS), ",.1f"),
+        }
+        | {"compile s": ".0f", "overflow": ".0f"},
+    )
+    rivals = {} if options.no_peers else {name: peer(options.peers, name, options.agents, options) for name in PEERS}
     for library, found in rivals.items():
-        print(f"  {library + ' ' + found['version']:32s} {found['agent_steps_per_second']:12,.0f}", flush=True)
+        table.add(f"{library} {found['version']}", 1, found["agent_steps_per_second"], None, None, None, None)
+    theirs = {library: statistics.median(found["agent_steps_per_second"]) for library, found in rivals.items()}
+    told = []
     for way in WAYS:
         for num_worlds in (1, 16):
-            found = measure(way, num_worlds, 1_000, options.spacing, 100, options.rounds)
-            rate = found["agent_steps_per_second"]
-            beside = ", ".join(
-                f"{rate / rival['agent_steps_per_second']:,.1f} x {library}" for library, rival in rivals.items()
-            )
-            print(
-                f"  {f'ours, {way}, {num_worlds} world(s)':32s} {rate:12,.0f}   {beside}; compiled in "
-                f"{found['compile_seconds']:.0f} s, overflow {found['overflow']:.0f}",
-                flush=True,
-            )
-    if options.quick:
-        return
-    print("\nThe environment with hard contacts, steered by social forces:")
-    print("  worlds  agents  agent-steps/s  us/agent-step  compile s  overflow  peak MiB so far")
+            found = measure(way, num_worlds, options.agents, options.spacing, 100, options.rounds)
+            rates = found["agent_steps_per_second"]
+            beside = [[rate / theirs[name] for rate in rates] if name in theirs else None for name in PEERS]
+            table.add(way, num_worlds, rates, *beside, found["compile_seconds"], found["overflow"])
+            median = statistics.median(rates)
+            times = " and ".join(f"{median / theirs[name]:,.1f}" for name in theirs)
+            told.append(f"{way}, {num_worlds} world(s) {median / 1e6:.2f} M" + (f" ({times} times)" if times else ""))
+    if not options.quick:
+        sizes(report, options)
+    report.finish("; ".join(told))
+
+
+def sizes(report: Report, options: argparse.Namespace) -> None:
+    """The table of crowds of all sizes."""
+    columns = {"worlds": ",d", "agents": ",d", "agent-steps/s": ",.0f", "us an agent-step": ".3f"}
+    table = report.table(
+        f"The environment with hard contacts, steered by social forces; median of {options.rounds} (least to most)",
+        columns | {"compile s": ".1f", "overflow": ".0f", "peak MiB so far": ",.0f"},
+    )
     for num_worlds, num_agents in SIZES:
         found = measure("env", num_worlds, num_agents, options.spacing, 100, options.rounds)
-        rate = found["agent_steps_per_second"]
-        print(
-            f"  {num_worlds:6,d}  {num_agents:6,d}  {rate:13,.0f}  {1e6 / rate:13.3f}  "
-            f"{found['compile_seconds']:9.1f}  {found['overflow']:8.0f}  {found['peak_mib']:8,.0f}",
-            flush=True,
-        )
+        rates = found["agent_steps_per_second"]
+        cells = (found["compile_seconds"], found["overflow"], found["peak_mib"])
+        table.add(num_worlds, num_agents, rates, [1e6 / rate for rate in rates], *cells)
 
 
 def pin() -> None:

@@ -1,6 +1,6 @@
 """The same runs on one CPU device and on two forced ones: equal bit for bit, and no slower.
 
-    python bench/devices.py [--seeds 64] [--env-steps 100000] [--repeats 5]
+    python bench/devices.py [--seeds 64] [--env-steps 100000] [--repeats 5] [--json FILE]
 
 One device works in a thread for each core, which is the best layout of a single device, and in one thread;
 two devices, forced by XLA's flag, work in a thread each. Each way compiles once in a process of its own,
@@ -8,21 +8,24 @@ then they run by turns. A ratio is of env steps a second, with the least and the
 the turns. The exit status is 1 where results differ in a bit.
 """
 
-import argparse
 import hashlib
 import json
 import os
 import statistics
 import sys
+from argparse import SUPPRESS
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[0] = str(ROOT)  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.report import Report, benchmark_parser, ratios, spread
+from bench.sides import Side
 
 FORCED = "--xla_force_host_platform_device_count=2"
-WAYS = {"one device, a thread for each core": "", "one device, one thread": "", "two forced devices": FORCED}
-ALONE = "one device, one thread"
+ALONE, TWO = "one device, one thread", "two forced devices"
+WAYS = {"one device, a thread for each core": "", ALONE: "", TWO: FORCED}
 
 
 def worker(way: str, num_seeds: int, env_steps: int) -> None:
@@ -62,20 +65,18 @@ def worker(way: str, num_seeds: int, env_steps: int) -> None:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=64)
     parser.add_argument("--env-steps", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", help=SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker is not None:
         worker(arguments.worker, arguments.seeds, arguments.env_steps)
         return
 
-    from bench.machine import print_header
-    from bench.train import Side
-
-    print_header()
+    what = f"two forced CPU devices beside one with a thread for each core, {arguments.seeds} seeds of PPO on CartPole"
+    report = Report(parser, arguments, what)
     sides = {}
     for way, flags in WAYS.items():
         command = [sys.executable, __file__, "--worker", way, "--seeds", str(arguments.seeds)]
@@ -84,24 +85,25 @@ def main() -> None:
     for _ in range(arguments.repeats):
         for side in sides.values():
             side.run()
-    print(f"\n{arguments.seeds} seeds of PPO on CartPole, {arguments.env_steps:,} env steps each, blocks of 8\n")
-    print("| way | devices | threads | s | M steps/s | two devices / this (least to most) | return | sha256 |")
-    print("|---|---|---|---|---|---|---|---|")
-    digests = set()
+    columns = {"way": "", "devices": "", "threads": "", "s": ".2f", "M steps/s": ".2f"}
+    table = report.table(
+        f"{arguments.seeds} seeds of PPO on CartPole, {arguments.env_steps:,} env steps each, blocks of 8",
+        columns | {"two devices / this (least to most)": ".3f", "return": ".1f", "sha256": ""},
+    )
+    digests, faster = set(), []
     for way, side in sides.items():
         side.close()
-        both = zip(side.runs, sides["two forced devices"].runs, strict=True)
-        ratios = sorted(mine["run_seconds"] / two["run_seconds"] for mine, two in both)
-        seconds = side.median("run_seconds")
+        seconds = side.figures("run_seconds")
+        faster.append(ratios(seconds, sides[TWO].figures("run_seconds")))
         digests |= {str(run["sha256"]) for run in side.runs}
         last = side.runs[-1]
-        cells = [way, f"{last['num_devices']}", f"{last['num_threads']}", f"{seconds:.2f}"]
-        cells += [f"{arguments.seeds * arguments.env_steps / seconds / 1e6:.2f}"]
-        cells += [f"{statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})"]
-        cells += [f"{last['return']:.1f}", str(last["sha256"])[:8]]
-        print("| " + " | ".join(cells) + " |", flush=True)
-    if len(digests) > 1:
-        sys.exit("The ways gave different numbers.")
+        rates = [arguments.seeds * arguments.env_steps / one / 1e6 for one in seconds]
+        cells = (last["num_devices"], last["num_threads"], seconds, rates, faster[-1])
+        table.add(way, *cells, last["return"], str(last["sha256"])[:8])
+    report.require(len(digests) == 1, "The ways gave different numbers.")
+    same = "equal bit for bit" if len(digests) == 1 else "not equal"
+    one_thread = statistics.median(faster[1])
+    report.finish(f"{same}, {spread(faster[0], '.3f')} times as fast; one thread takes {one_thread:.1f} times as long")
 
 
 if __name__ == "__main__":

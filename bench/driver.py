@@ -1,6 +1,7 @@
 """What the driver costs: chunks, checkpoints, and the compilation that a persistent cache saves.
 
-    python bench/driver.py [--seeds 64] [--env-steps 200000] [--repeats 5] [--only chunks checkpoints cache]
+    python bench/driver.py [--seeds 64] [--env-steps 200000] [--repeats 5]
+        [--only chunks checkpoints cache] [--json FILE]
 
 Chunks: `jaxrl.train` beside one compiled call, which is `make_train` from the first key to the last
 evaluation in one program for each thread, in the same blocks on the same threads; and beside the
@@ -32,8 +33,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[0] = str(ROOT)  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.report import Report, benchmark_parser
+from bench.report import ratios as by_turns
 
 PARTS = ("chunks", "checkpoints", "cache")
 EVALS, EVAL_EPISODES = 10, 8  # few episodes: evaluations are the same in every way, and would hide what chunks cost
@@ -46,8 +50,8 @@ def measured(function: Callable[[], Any]) -> tuple[Any, float, float]:
     return value, time.perf_counter() - wall, time.process_time() - processor
 
 
-def chunks(num_seeds: int, env_steps: int, repeats: int) -> None:
-    """The table of the chunked driver."""
+def chunks(report: Report, num_seeds: int, env_steps: int, repeats: int) -> str:
+    """The table of the chunked driver; what it says in short."""
     from jaxrl.layout import plan_layout
 
     ways = {
@@ -63,28 +67,27 @@ def chunks(num_seeds: int, env_steps: int, repeats: int) -> None:
         names = list(ways)
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             found[name].append(measured(ways[name]))
-    print(f"\n{num_seeds} seeds of PPO on CartPole, {env_steps:,} env steps each, {EVALS} evaluations\n")
-    print("| way | wall s | processor s | return | jaxrl.train takes, wall | processor |")
-    print("|---|---|---|---|---|---|")
+    columns = {"way": "", "wall s": ".2f", "processor s": ".2f", "return": ".1f"}
+    table = report.table(
+        f"{num_seeds} seeds of PPO on CartPole, {env_steps:,} env steps each, {EVALS} evaluations",
+        columns | {"jaxrl.train takes, wall": ".3f", "processor": ".3f"},
+    )
+    ratios = {}
     for name, runs in found.items():
-        cells = [name, *(f"{statistics.median(run[i] for run in runs):.2f}" for i in (1, 2)), f"{runs[-1][0]:.1f}"]
-        cells += [ratio([run[i] for run in found["jaxrl.train"]], [run[i] for run in runs]) for i in (1, 2)]
-        print("| " + " | ".join(cells) + " |", flush=True)
+        times = [[run[i] for run in runs] for i in (1, 2)]
+        ratios[name] = [by_turns([run[i] for run in found["jaxrl.train"]], times[i - 1]) for i in (1, 2)]
+        table.add(name, *times, runs[-1][0], *ratios[name])
     long, short = (statistics.median(run[2] for run in found[name]) for name in list(ways)[1:3])
     call = call_of(num_seeds, env_steps)
     more = max(int(call.work.points[-1]) - len(call.work.points), 1)  # chunks, where each is one iteration
     milliseconds = 1000 * (short - long) / more
     threads = len(plan_layout(num_seeds, None, None).devices)
-    print(
-        f"\nThe end of a chunk costs {milliseconds:.1f} ms of processor time: {milliseconds / 10 / threads:.2f} % "
+    report.note(
+        f"The end of a chunk costs {milliseconds:.1f} ms of processor time: {milliseconds / 10 / threads:.2f} % "
         f"of a chunk that keeps {threads} threads busy for a second."
     )
-
-
-def ratio(mine: list[float], theirs: list[float]) -> str:
-    """The ratio of medians, and the least and the most of the ratios turn by turn."""
-    turns = sorted(one / other for one, other in zip(mine, theirs, strict=True))
-    return f"{statistics.median(mine) / statistics.median(theirs):.3f} ({turns[0]:.3f} to {turns[-1]:.3f})"
+    longer = [statistics.median(each) - 1 for each in ratios["one compiled call"]]
+    return f"chunks {longer[0]:+.1%} beside one compiled call ({longer[1]:+.1%} of processor time)"
 
 
 def chunked(num_seeds: int, env_steps: int) -> Callable[[], float]:
@@ -162,17 +165,20 @@ def one_compiled_call(num_seeds: int, env_steps: int) -> Callable[[], float]:
     return run
 
 
-def checkpoints(nums_runs: list[int], repeats: int) -> None:
-    """The table of checkpoints."""
+def checkpoints(report: Report, nums_runs: list[int], repeats: int) -> str:
+    """The table of checkpoints; what it says in short."""
     import numpy as np
 
     from jaxrl.checkpointing import Checkpoints
     from jaxrl.layout import plan_layout
     from jaxrl.runs import Runs
 
-    print(f"\nOne checkpoint after {EVALS} evaluations, written to {tempfile.gettempdir()}\n")
-    print("| runs | MB on disk | the first, s | then, wall s (least to most) | of a minute | processor s | return |")
-    print("|---|---|---|---|---|---|---|")
+    columns = {"runs": ",d", "MB on disk": ".1f", "the first, s": ".2f", "then, wall s": ".2f", "of a minute": ".1%"}
+    table = report.table(
+        f"One checkpoint after {EVALS} evaluations, written to {tempfile.gettempdir()}",
+        columns | {"processor s": ".2f", "return": ".1f"},
+    )
+    told = []
     for num_runs in nums_runs:
         call = call_of(num_runs, 512 * EVALS)
         runs = Runs(call.work, call.arguments(), plan_layout(num_runs, None, None))
@@ -187,12 +193,11 @@ def checkpoints(nums_runs: list[int], repeats: int) -> None:
             later = [measured(save)[1:] for _ in range(repeats)]
             size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()) / 1e6
             keeper.close()
-        walls = sorted(wall for wall, _ in later)
-        median = statistics.median(walls)
-        cells = [f"{num_runs:,}", f"{size:.1f}", f"{first:.2f}", f"{median:.2f} ({walls[0]:.2f} to {walls[-1]:.2f})"]
-        cells += [f"{median / 60:.1%}", f"{statistics.median(processor for _, processor in later):.2f}"]
-        cells += [f"{float(metrics['return'].mean()):.1f}"]
-        print("| " + " | ".join(cells) + " |", flush=True)
+        walls, processor = ([turn[i] for turn in later] for i in (0, 1))
+        shares = [wall / 60 for wall in walls]
+        table.add(num_runs, size, first, walls, shares, processor, float(metrics["return"].mean()))
+        told.append(f"{statistics.median(shares):.1%} of {num_runs:,} runs")
+    return f"a checkpoint takes {', '.join(told)} of the minute between two"
 
 
 def write_checkpoint(keeper: Any, runs: Any, metrics: dict[str, Any]) -> None:
@@ -219,8 +224,8 @@ def first_step() -> None:
     print(json.dumps({**figures, "sha256": numbers.hexdigest(), "return": float(result.metrics["return"].mean())}))
 
 
-def cache(repeats: int) -> None:
-    """The table of the persistent compilation cache."""
+def cache(report: Report, repeats: int) -> str:
+    """The table of the persistent compilation cache; what it says in short."""
     command = [sys.executable, __file__, "--worker"]
     found: dict[str, list[dict[str, Any]]] = {"none": [], "empty": [], "filled": []}
     complaints, size = set(), 0.0
@@ -235,28 +240,27 @@ def cache(repeats: int) -> None:
                 runs.append(json.loads(done.stdout.splitlines()[-1]) | {"seconds": wall})
                 complaints |= {line for line in done.stderr.splitlines() if "machine" in line.lower()}
             size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()) / 1e6
-    print(
-        f"\nA fresh process until the first iteration of 64 runs is done and evaluated; the cache takes {size:.1f} MB\n"
+    columns = {"cache": "", "seconds": ".1f", "of these compiling": ".1f", "processor s": ".1f"}
+    table = report.table(
+        f"A fresh process until the first iteration of 64 runs is done and evaluated; the cache takes {size:.1f} MB",
+        columns | {"of the time without": ".3f", "return": ".1f", "sha256": ""},
     )
-    print(
-        "| cache | seconds (least to most) | of these compiling | processor s | of the time without | return | sha256 |"
-    )
-    print("|---|---|---|---|---|---|---|")
+    processor = {}
     for name, runs in found.items():
-        seconds = sorted(run["seconds"] for run in runs)
-        cells = [name, f"{statistics.median(seconds):.1f} ({seconds[0]:.1f} to {seconds[-1]:.1f})"]
-        cells += [
-            f"{statistics.median(run[of] for run in runs):.1f}" for of in ("compile_seconds", "processor_seconds")
-        ]
-        cells += [ratio([run["seconds"] for run in runs], [run["seconds"] for run in found["none"]])]
-        cells += [f"{runs[-1]['return']:.1f}", ", ".join(sorted({run["sha256"][:8] for run in runs}))]
-        print("| " + " | ".join(cells) + " |", flush=True)
-    print(f"\nOf the machine XLA says: {'; '.join(sorted(complaints))[:600] or 'nothing'}.")
+        seconds, compiling, processor[name] = (
+            [run[of] for run in runs] for of in ("seconds", "compile_seconds", "processor_seconds")
+        )
+        of_all = by_turns(seconds, [run["seconds"] for run in found["none"]])
+        digests = ", ".join(sorted({run["sha256"][:8] for run in runs}))
+        table.add(name, seconds, compiling, processor[name], of_all, runs[-1]["return"], digests)
+    report.note(f"Of the machine XLA says: {'; '.join(sorted(complaints))[:600] or 'nothing'}.")
+    filled, none = (statistics.median(processor[name]) for name in ("filled", "none"))
+    return f"a fresh process takes {filled:.1f} s of processor time with a filled cache, {none:.1f} without"
 
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=64)
     parser.add_argument("--env-steps", type=int, default=200_000)
     parser.add_argument("--repeats", type=int, default=5)
@@ -268,15 +272,15 @@ def main() -> None:
         first_step()
         return
 
-    from bench.machine import print_header
-
-    print_header()
+    report = Report(parser, arguments, f"the driver of `train`, {arguments.seeds} seeds of PPO on CartPole")
+    told = []
     if "chunks" in arguments.only:
-        chunks(arguments.seeds, arguments.env_steps, arguments.repeats)
+        told.append(chunks(report, arguments.seeds, arguments.env_steps, arguments.repeats))
     if "checkpoints" in arguments.only:
-        checkpoints(arguments.runs, arguments.repeats)
+        told.append(checkpoints(report, arguments.runs, arguments.repeats))
     if "cache" in arguments.only:
-        cache(arguments.repeats)
+        told.append(cache(report, arguments.repeats))
+    report.finish("; ".join(told))
 
 
 if __name__ == "__main__":

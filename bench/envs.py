@@ -1,30 +1,37 @@
-"""Random-policy stepping of the control environments beside gymnax's, in one invocation.
+"""Random-policy stepping of the control environments beside gymnax's and Gymnasium's, in one invocation.
 
-    python bench/envs.py [--num-envs 1 64 1024 8192] [--steps 250000]
+    python bench/envs.py [--num-envs 1 64 1024 8192] [--steps 250000] [--rounds 15] [--json FILE]
 
 All sides run compiled scans of 128 steps and keep every reward, observation and flag of the scan as a
 trainer would. Ours steps by `jaxrl.rollout`, with actions drawn in bulk and every initial state fresh: a
 count of states that were given out twice is printed, and is 0. gymnax steps by its own `step`, once as
 its README does, with an action sampled from the action space at every step, and once given our actions
-drawn in bulk, which its users have not. Times are the best of fifteen, by turns.
+drawn in bulk, which its users have not. Gymnasium's CartPole that steps all environments in NumPy, without JAX, gets
+actions drawn in bulk, too, and keeps nothing. Figures are medians of runs by turns, with the least and the most.
+
+The exit status is 1 where from 64 environments on CartPole is not at least 5 times as fast as gymnax as its README
+steps it, another task not 3 times, or CartPole not 3 times as fast as Gymnasium's.
 """
 
-import argparse
+import statistics
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":  # as a script this file lies first on the path, where it hides the package `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+import gymnasium
 import gymnax
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import envs
-from bench.machine import print_header
+from bench.report import Report, benchmark_parser, ratios, spread
 from jaxrl import rollout
 
 TASKS = (
@@ -34,7 +41,8 @@ TASKS = (
     ("mountain-car", "MountainCar-v0"),
 )
 NUM_STEPS = 128
-ROUNDS = 15
+TARGETS_FROM, LEAST_TIMES_GYMNASIUM = 64, 3.0
+LEAST_TIMES_GYMNAX = {"cartpole": 5.0, "pendulum": 3.0, "acrobot": 3.0, "mountain-car": 3.0}
 
 
 def random_actions(space: Any, key: jax.Array, num_envs: int) -> jax.Array:
@@ -100,36 +108,95 @@ def measure(run: Callable[..., Any], carry: Any, calls: int) -> tuple[float, Any
     return time.perf_counter() - start, carry, int(sum(reused))
 
 
+def gymnasium_numpy(num_envs: int) -> Callable[[int], float]:
+    """Seconds of so many times 128 steps of Gymnasium's CartPole, all environments at a time in NumPy."""
+    env = gymnasium.make_vec("CartPole-v1", num_envs=num_envs, vectorization_mode="vector_entry_point")
+    generator = np.random.default_rng(0)
+    env.reset(seed=0)
+
+    def run(calls: int) -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            for action in generator.integers(0, 2, (NUM_STEPS, num_envs)):
+                env.step(action)
+        return time.perf_counter() - start
+
+    return run
+
+
+def beside_gymnasium(num_envs: int, steps: int, rounds: int) -> tuple[list[float], list[float]]:
+    """Millions of steps a second, ours and Gymnasium's, by turns."""
+    calls = max(1, steps // (NUM_STEPS * num_envs))
+    run, carry = ours("cartpole", num_envs)
+    carry, theirs = measure(run, carry, 1)[1], gymnasium_numpy(num_envs)
+    theirs(1)
+    their_calls = max(1, calls // 8)  # it is the slower one, and its steps do not depend on how many there are
+    rates: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        seconds, carry, _ = measure(run, carry, calls)
+        rates[0].append(calls * NUM_STEPS * num_envs / seconds / 1e6)
+        rates[1].append(their_calls * NUM_STEPS * num_envs / theirs(their_calls) / 1e6)
+    return rates
+
+
+def beside_gymnax(name: str, env_id: str, num_envs: int, steps: int, rounds: int) -> tuple[list[list[float]], int]:
+    """Millions of steps a second, ours, gymnax's and gymnax's with actions in bulk, by turns; states reused."""
+    calls = max(1, steps // (NUM_STEPS * num_envs))
+    programs = [ours(name, num_envs), *(theirs(env_id, num_envs, in_bulk) for in_bulk in (False, True))]
+    carries = [measure(run, carry, 1)[1] for run, carry in programs]  # compiles
+    rates: list[list[float]] = [[] for _ in programs]
+    total = 0
+    for _ in range(rounds):
+        for side, (run, _) in enumerate(programs):
+            seconds, carries[side], reused = measure(run, carries[side], calls)
+            rates[side].append(calls * NUM_STEPS * num_envs / seconds / 1e6)
+            total += reused
+    return rates, total
+
+
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Print the tables."""
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--num-envs", type=int, nargs="+", default=[1, 64, 1024, 8192])
     parser.add_argument("--steps", type=int, default=250_000, help="environment steps in one timing")
+    parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
-    print_header()
-    print("millions of steps a second; gymnax as its README steps it, and with actions drawn in bulk")
-    print(
-        f"{'task':14s} {'N':>6s} {'ours':>7s} {'gymnax':>7s} {'ratio':>6s} {'in bulk':>8s} {'ratio':>6s} {'reused':>7s}"
-    )
+    sizes = " / ".join(f"{num_envs:,}" for num_envs in arguments.num_envs)
+    report = Report(parser, arguments, f"random-policy steps of {sizes} environments")
+    columns = {"task": "", "N": ",d", "ours": ".2f", "gymnax": ".2f", "ours / gymnax": ".1f"}
+    columns |= {"gymnax, actions in bulk": ".2f", "ours / that": ".1f", "states reused": ""}
+    title = f"Millions of steps a second; {arguments.rounds} runs by turns: median (least to most)"
+    table = report.table(title, columns)
+    told = []
     for name, env_id in TASKS:
+        medians: dict[int, float] = {}
         for num_envs in arguments.num_envs:
-            calls = max(1, arguments.steps // (NUM_STEPS * num_envs))
-            programs = [ours(name, num_envs), *(theirs(env_id, num_envs, in_bulk) for in_bulk in (False, True))]
-            sides = [[*program, []] for program in programs]
-            total = 0
-            for side in sides:  # compile
-                side[1] = measure(side[0], side[1], 1)[1]
-            for _ in range(ROUNDS):
-                for side in sides:
-                    seconds, side[1], reused = measure(side[0], side[1], calls)
-                    side[2].append(seconds)
-                    total += reused
-            mine, usual, bulk = (calls * NUM_STEPS * num_envs / min(side[2]) / 1e6 for side in sides)
-            print(
-                f"{name:14s} {num_envs:6d} {mine:7.2f} {usual:7.2f} {mine / usual:6.1f} {bulk:8.2f} {mine / bulk:6.1f} "
-                f"{total:7d}",
-                flush=True,
-            )
+            (mine, usual, bulk), reused = beside_gymnax(name, env_id, num_envs, arguments.steps, arguments.rounds)
+            faster = ratios(mine, usual)
+            table.add(name, num_envs, mine, usual, faster, bulk, ratios(mine, bulk), reused)
+            medians[num_envs] = statistics.median(faster)
+            require(report, f"{name} beside gymnax", num_envs, medians[num_envs], LEAST_TIMES_GYMNAX[name])
+            report.require(reused == 0, f"{name} gave {reused} initial states out twice at N = {num_envs:,}.")
+        told.append(f"{name} {' / '.join(f'{one:.1f}' for one in medians.values())}")
+    columns = {"N": ",d", "ours": ".2f", "Gymnasium": ".2f", "ours / Gymnasium": ".1f"}
+    table = report.table(f"CartPole beside Gymnasium {gymnasium.__version__}'s in NumPy. {title}", columns)
+    beside = []
+    for num_envs in arguments.num_envs:
+        mine, numpy_loop = beside_gymnasium(num_envs, arguments.steps, arguments.rounds)
+        faster = ratios(mine, numpy_loop)
+        table.add(num_envs, mine, numpy_loop, faster)
+        require(report, "cartpole beside Gymnasium", num_envs, statistics.median(faster), LEAST_TIMES_GYMNASIUM)
+        beside.append(spread(faster, ".1f"))
+    report.finish(
+        f"times as fast as gymnax {version('gymnax')} as its README steps it: {', '.join(told)}; as Gymnasium's "
+        f"CartPole in NumPy: {' / '.join(beside)}"
+    )
+
+
+def require(report: Report, sides: str, num_envs: int, times: float, least: float) -> None:
+    """A target of the larger sizes."""
+    met = num_envs < TARGETS_FROM or times >= least
+    report.require(met, f"{sides} at N = {num_envs:,}: {times:.1f} times as fast, under {least:g}.")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Memory of a training call at 200 thousand and at 2 million environment steps: the same.
 
-    python bench/memory.py [--seeds 64] [--env-steps 200000 2000000]
+    python bench/memory.py [--seeds 64] [--env-steps 200000 2000000] [--json FILE]
 
 Each length runs in a process of its own. Printed are the compiler's own figure (arguments,
 outputs and temporaries of the three programs), the resident size after compilation (once every
@@ -22,8 +22,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[0] = str(ROOT)  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.report import Report, benchmark_parser
 
 
 def resident_mebibytes() -> float:
@@ -103,7 +105,7 @@ def grown(shortest: dict[str, float], longest: dict[str, float]) -> list[str]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=64)
     parser.add_argument("--env-steps", type=int, nargs="+", default=[200_000, 2_000_000])
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
@@ -112,20 +114,24 @@ def main() -> None:
         worker(arguments.seeds, arguments.worker)
         return
 
-    from bench.machine import print_header
-
-    print_header()
-    print("| env steps | compiler, MiB | resident after compilation, MiB | highest above it, MiB | return |")
-    print("|---|---|---|---|---|", flush=True)
+    shortest, longest = min(arguments.env_steps), max(arguments.env_steps)
+    what = f"resident memory of PPO on CartPole, {longest:,} against {shortest:,} steps, {arguments.seeds} seeds"
+    report = Report(parser, arguments, what)
+    columns = {"env steps": ",d", "compiler, MiB": ".2f", "resident after compilation, MiB": ".1f"}
+    table = report.table("A process of its own each", columns | {"highest above it, MiB": ".2f", "return": ".1f"})
     measured = {}
     for env_steps in arguments.env_steps:
         command = [sys.executable, __file__, "--worker", str(env_steps), "--seeds", str(arguments.seeds)]
         out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         figures = measured[env_steps] = json.loads(out.splitlines()[-1])
-        row = "{compiler:.2f} | {level:.1f} | {above:.2f} | {return:.1f} |"
-        print(f"| {env_steps:,} | " + row.format(**figures), flush=True)
-    if sentences := grown(measured[min(measured)], measured[max(measured)]):
-        sys.exit("\n".join(sentences))
+        table.add(env_steps, *(figures[name] for name in ("compiler", "level", "above", "return")))
+    few, many = measured[shortest], measured[longest]
+    for sentence in grown(few, many):
+        report.require(False, sentence)
+    report.finish(
+        f"{many['above']:.0f} against {few['above']:.0f} MiB above the level after compilation; the compiler's "
+        f"figure is {many['compiler']:.1f} against {few['compiler']:.1f} MiB"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Memory of a call of many seeds: what is planned, and what the process then has.
 
-    python bench/scale.py [--seeds 10000] [--env-steps 200000] [--minutes 6] [--smaller 3000]
+    python bench/scale.py [--seeds 10000] [--env-steps 200000] [--minutes 6] [--smaller 3000] [--json FILE]
 
 PPO on CartPole in a fresh process each time: the call is planned, trains for some minutes, is
 interrupted by SIGUSR1 as a batch system would, and evaluates all its policies; the time of the whole is
@@ -22,8 +22,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[0] = str(ROOT)  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.report import Report, Table, benchmark_parser
+
 MIB = 2**20
 
 
@@ -69,20 +72,28 @@ def measured(seeds: int, env_steps: int, minutes: float, memory: int | None) -> 
     return json.loads(out.splitlines()[-1])
 
 
-def row(asked: int, limit: float | None, figures: dict[str, Any]) -> str:
+def add_row(table: Table, asked: int, limit: float | None, figures: dict[str, Any]) -> None:
     """A line of the table."""
-    given = "-" if limit is None else f"{limit:,.0f}"
-    return (
-        f"| {asked:,} | {given} | {figures['planned']:,.0f} | {figures['highest']:,.0f} | "
-        f"{figures['highest'] / figures['planned']:.2f} | {figures['ever']:,.0f} | {figures['block']} | "
-        f"{figures['parts']} | {figures['seeds']:,} to {figures['env_steps']:,} env steps | "
-        f"{figures['seconds']:.0f} | {figures['rate'] / 1e3:,.0f} k |"
+    of_plan = figures["highest"] / figures["planned"]
+    table.add(
+        asked,
+        limit,
+        figures["planned"],
+        figures["highest"],
+        of_plan,
+        figures["ever"],
+        figures["block"],
+        figures["parts"],
+        figures["seeds"],
+        figures["env_steps"],
+        figures["seconds"],
+        figures["rate"] / 1e3,
     )
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=10_000)
     parser.add_argument("--env-steps", type=int, default=200_000)
     parser.add_argument("--minutes", type=float, default=6.0)
@@ -93,33 +104,36 @@ def main() -> None:
         worker(*arguments.worker)
         return
 
-    from bench.machine import print_header
-
-    print_header()
-    print(
-        "| seeds | memory given, MiB | planned, MiB | highest, MiB | of the plan | with compiling, MiB | block | "
-        "parts | done | s | env steps/s |"
+    what = f"memory of {arguments.seeds:,} seeds of PPO on CartPole, {arguments.env_steps:,} steps each, for "
+    what += f"{arguments.minutes:g} minutes; {arguments.smaller:,} seeds in a third of that"
+    report = Report(parser, arguments, what)
+    columns = {"seeds": ",d", "memory given, MiB": ",.0f", "planned, MiB": ",.0f", "highest, MiB": ",.0f"}
+    columns |= {"of the plan": ".2f", "with compiling, MiB": ",.0f", "block": "", "parts": "", "seeds done": ",d"}
+    table = report.table(
+        "Plans and what came of them", columns | {"env steps of each": ",d", "s": ".0f", "thousand env steps/s": ",.0f"}
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     whole = measured(arguments.seeds, arguments.env_steps, arguments.minutes, None)
-    print(row(arguments.seeds, None, whole), flush=True)
+    add_row(table, arguments.seeds, None, whole)
     third = int(whole["planned"] / 3 * MIB)
     smaller = measured(arguments.smaller, 2 * 512, 60.0, third)
-    print(row(arguments.smaller, third / MIB, smaller), flush=True)
+    add_row(table, arguments.smaller, third / MIB, smaller)
     every = arguments.seeds * arguments.env_steps / whole["rate"]
-    print(
-        f"\nExtrapolated from what was done, {arguments.seeds:,} seeds of {arguments.env_steps:,} env steps take "
+    report.note(
+        f"Extrapolated from what was done, {arguments.seeds:,} seeds of {arguments.env_steps:,} env steps take "
         f"{every / 3600:.1f} h here; the plan expected {whole['expected'] / 3600:.1f} h."
     )
-    wrong = []
-    if not 0.75 <= whole["highest"] / whole["planned"] <= 1.25:
-        wrong.append("The highest resident size lies more than a quarter off the plan.")
-    if smaller["highest"] > third / MIB:
-        wrong.append("The highest resident size lies above the memory that was given.")
-    if smaller["interrupted"] or smaller["seeds"] < arguments.smaller:
-        wrong.append("The smaller call did not complete.")
-    if wrong:
-        sys.exit("\n".join(wrong))
+    report.require(
+        0.75 <= whole["highest"] / whole["planned"] <= 1.25,
+        "The highest resident size lies more than a quarter off the plan.",
+    )
+    report.require(smaller["highest"] <= third / MIB, "The highest resident size lies above the memory that was given.")
+    complete = not smaller["interrupted"] and smaller["seeds"] == arguments.smaller
+    report.require(complete, "The smaller call did not complete.")
+    report.finish(
+        f"{whole['planned']:,.0f} MiB planned, {whole['highest']:,.0f} the highest "
+        f"({whole['highest'] / whole['planned']:.2f}); {third / MIB:,.0f} MiB given, {smaller['highest']:,.0f} the "
+        f"highest, in {smaller['parts']} parts"
+    )
 
 
 if __name__ == "__main__":

@@ -7,31 +7,33 @@ population each; halving comes second and finds the programs of the first. Each 
 trained anew on test seeds; returns are interquartile means with 95 % bootstrap intervals.
 """
 
-import argparse
-import json
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[0] = str(ROOT)  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.report import Report, benchmark_parser
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--trials", type=int, default=256)
     parser.add_argument("--env-steps", type=int, default=32_768)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--test-seeds", type=int, default=16)
-    parser.add_argument("--json", type=Path, help="file to write every figure to")
     arguments = parser.parse_args()
 
     import envs
     import jaxrl
-    from bench.machine import header, print_header
     from jaxrl import Choice, LogUniform, Uniform
 
-    print_header()
+    what = (
+        f"{arguments.trials} random trials of six hyper-parameters (two static) on Pendulum, {arguments.seeds} tuning "
+    )
+    what += f"seeds, without / with halving by 3; interquartile mean on {arguments.test_seeds} test seeds"
+    report = Report(parser, arguments, what)
     space = {
         "lr": LogUniform(1e-4, 1e-2),
         "discount.gamma": Uniform(0.9, 0.995),
@@ -45,13 +47,16 @@ def main() -> None:
     )
     algo = jaxrl.ppo(envs.make("pendulum"), config)
     algo = algo._replace(hparams=algo.hparams.replace(lr_end=0.0, entropy_coef=0.0))
-    print(f"\n{arguments.trials} trials, {arguments.seeds} tuning seeds, {arguments.env_steps:,} env steps each\n")
-    print(
-        "| search | trials complete / stopped / failed | compilations | static groups | M env steps | seconds ", end=""
+    columns = {"search": "", "complete": "", "stopped": "", "failed": "", "compilations": "", "static groups": ""}
+    columns |= {"M env steps": ".2f", "seconds": ".0f", "tuning return": ".0f"}
+    columns |= {
+        f"test return, {policy}{end}": ".0f" for policy in ("incumbent", "default") for end in ("", ", from", ", to")
+    }
+    table = report.table(
+        f"{arguments.trials} trials, {arguments.seeds} tuning seeds, {arguments.env_steps:,} env steps each",
+        columns | {"test seconds": ".0f"},
     )
-    print("| tuning return | test return, incumbent | test return, default | test seconds |")
-    print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
-    rows = []
+    results = []
     for name, halving in (("random", None), ("random, halving by 3", jaxrl.Halving(eta=3))):
         result = jaxrl.search(
             algo,
@@ -69,45 +74,24 @@ def main() -> None:
         counts = [sum(t.state == state for t in result.trials) for state in ("complete", "pruned", "failed")]
         best = result.incumbent
         assert best is not None
-        incumbent, default = result.table().rows
-        row = {
-            "search": name,
-            "trials": counts,
-            "compilations": result.compilations,
-            "static_groups": result.static_groups,
-            "env_steps": result.env_steps,
-            "seconds": result.seconds,
-            "tuning_return": best.score,
-            "incumbent": incumbent,
-            "default": default,
-            "test_seconds": result.test_seconds,
-            "setting": best.setting,
-        }
-        rows.append(row)
-        cells = [
-            name,
-            " / ".join(map(str, counts)),
-            f"{result.compilations}",
-            f"{result.static_groups}",
-            f"{result.env_steps / 1e6:.2f}",
-            f"{result.seconds:.0f}",
-            f"{best.score:.0f}",
-            f"{incumbent[1]:.0f} [{incumbent[2]:.0f}, {incumbent[3]:.0f}]",
-            f"{default[1]:.0f} [{default[2]:.0f}, {default[3]:.0f}]",
-            f"{result.test_seconds:.0f}",
-        ]
-        print("| " + " | ".join(cells) + " |", flush=True)
-    whole, halved = rows
-    overlap = whole["incumbent"][2] <= halved["incumbent"][3] and halved["incumbent"][2] <= whole["incumbent"][3]
-    print(
-        f"\nHalving takes {halved['env_steps'] / whole['env_steps']:.2f} of the env steps; the intervals of the test "
+        incumbent, default = (row[1:4] for row in result.table().rows)
+        cells = (*counts, result.compilations, result.static_groups, result.env_steps / 1e6, result.seconds, best.score)
+        table.add(name, *cells, *incumbent, *default, result.test_seconds)
+        told = ", ".join(f"{path}={value:.4g}" for path, value in best.setting.items())
+        report.note(f"{name}: {told}")
+        results.append((result, incumbent, default))
+    (whole, first, default), (halved, second, _) = results
+    overlap = first[1] <= second[2] and second[1] <= first[2]
+    report.note(
+        f"Halving takes {halved.env_steps / whole.env_steps:.2f} of the env steps; the intervals of the test "
         f"returns {'overlap' if overlap else 'do not overlap'}."
     )
-    for row in rows:
-        told = ", ".join(f"{path}={value:.4g}" for path, value in row["setting"].items())
-        print(f"{row['search']}: {told}")
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps({"header": header(), "rows": rows}, indent=2) + "\n")
+    report.finish(
+        f"{whole.env_steps / 1e6:.1f} / {halved.env_steps / 1e6:.1f} M env steps, {whole.seconds:.0f} / "
+        f"{halved.seconds:.0f} s, {whole.compilations} compilations for {whole.static_groups} static groups; "
+        f"{first[0]:.0f} [{first[1]:.0f}, {first[2]:.0f}] / {second[0]:.0f} [{second[1]:.0f}, {second[2]:.0f}] on test "
+        f"seeds, the default {default[0]:.0f}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What one seed costs as seeds grow: time an iteration, and memory beside the runs' own states.
 
-    python bench/seeds.py [--seeds 64 256 1024 4096] [--work 8192] [--repeats 5]
+    python bench/seeds.py [--seeds 64 256 1024 4096] [--work 8192] [--repeats 5] [--json FILE]
 
 PPO on CartPole with PureJaxRL's settings. Each number of seeds compiles once in a process of its own; then
 they run by turns, the same number of iterations times seeds each. A ratio is to the first number of seeds,
@@ -17,8 +17,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[0] = str(ROOT)  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.report import Report, benchmark_parser, ratios, spread
+from bench.sides import Side
 
 MEBIBYTE, MOST_ADDED = 2**20, 0.10
 
@@ -56,7 +59,7 @@ def worker(num_seeds: int, work: int) -> None:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[64, 256, 1024, 4096])
     parser.add_argument("--work", type=int, default=8192, help="seeds times iterations of one timing")
     parser.add_argument("--repeats", type=int, default=5)
@@ -66,32 +69,28 @@ def main() -> None:
         worker(arguments.worker, arguments.work)
         return
 
-    from bench.machine import print_header
-    from bench.train import Side
-
-    print_header()
+    report = Report(parser, arguments, f"cost of a seed of PPO on CartPole beside {arguments.seeds[0]} seeds")
     command = [sys.executable, __file__, "--work", str(arguments.work), "--worker"]
     sides = {num_seeds: Side([*command, str(num_seeds)]) for num_seeds in arguments.seeds}
     for _ in range(arguments.repeats):
         for side in sides.values():
             side.run()
-    print("\n| seeds | compile s | us an iteration of a seed | to the fewest seeds (least to most) ", end="")
-    print("| MiB above before | MiB of states | return after iterations |")
-    print("|---|---|---|---|---|---|---|")
-    fewest, worst = sides[arguments.seeds[0]], 0.0
+    columns = {"seeds": ",d", "compile s": ".1f", "us an iteration of a seed": ".0f", "to the fewest seeds": ".3f"}
+    columns |= {"MiB above before": ",.0f", "MiB of states": ",.0f", "return": ".1f", "after iterations": ""}
+    table = report.table(f"{arguments.repeats} timings by turns: median (least to most)", columns)
+    fewest = sides[arguments.seeds[0]].figures("microseconds")
+    told = []
     for num_seeds, side in sides.items():
-        pairs = zip(side.runs, fewest.runs, strict=True)
-        ratios = sorted(mine["microseconds"] / theirs["microseconds"] for mine, theirs in pairs)
-        median, highest = side.median("microseconds"), max(run["highest"] for run in side.runs)
-        end = side.finish()
-        ratio = statistics.median(ratios)
-        worst = max(worst, ratio)
-        cells = [f"{num_seeds:,}", f"{side.compiled['compile_seconds']:.1f}", f"{median:.0f}"]
-        cells += [f"{ratio:.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})", f"{highest:,.0f}", f"{end['states']:,.0f}"]
-        cells += [f"{end['return']:.1f} after {end['iterations']}"]
-        print("| " + " | ".join(cells) + " |", flush=True)
-    if worst > 1 + MOST_ADDED:
-        sys.exit(f"A seed costs {worst - 1:.0%} more than with the fewest seeds.")
+        cost, highest, end = side.figures("microseconds"), max(side.figures("highest")), side.finish()
+        to_fewest = ratios(cost, fewest)
+        cells = (highest, end["states"], end["return"], end["iterations"])
+        table.add(num_seeds, side.compiled["compile_seconds"], cost, to_fewest, *cells)
+        more = statistics.median(to_fewest) - 1
+        report.require(more <= MOST_ADDED, f"A seed of {num_seeds:,} costs {more:.0%} more than with the fewest.")
+        told.append(
+            f"{spread(to_fewest, '.2f')} at {num_seeds:,}, {highest:,.0f} MiB for {end['states']:,.0f} of states"
+        )
+    report.finish("; ".join(told[1:] or told))
 
 
 if __name__ == "__main__":

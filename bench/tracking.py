@@ -1,6 +1,7 @@
 """What following a thousand seeds costs: PPO on CartPole with and without TensorBoard, by turns, in one invocation.
 
-    python bench/tracking.py [--seeds 1000] [--env-steps 49152] [--evals 10] [--repeats 1] [--track tensorboard]
+    python bench/tracking.py [--seeds 1000] [--env-steps 49152] [--evals 10] [--repeats 1]
+        [--track tensorboard] [--json FILE]
 
 The program is compiled by a short call before; a run is timed from the first chunk to the result, and
 what its tracker takes of it by clocks around each of the tracker's calls: one of time, and one of
@@ -8,7 +9,6 @@ processor time, whose share of the run's own does not depend on what else the ma
 files one in a hundred is read back.
 """
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -17,8 +17,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[0] = str(ROOT)  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.report import Report, benchmark_parser
 
 
 class Timed:
@@ -53,7 +55,7 @@ class Timed:
 
 def main() -> None:
     """Print a row for each kind of run that is tracked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--env-steps", type=int, default=49_152)
     parser.add_argument("--evals", type=int, default=10)
@@ -63,34 +65,30 @@ def main() -> None:
     arguments = parser.parse_args()
 
     import jaxrl
-    from bench.machine import print_header
 
     algo = jaxrl.preset("ppo", "cartpole").algo
     options: dict[str, Any] = {"seeds": arguments.seeds, "eval_episodes": 16, "progress": False}
-    print_header()
+    what = f"{arguments.track}, {arguments.seeds:,} seeds of PPO on CartPole, {arguments.evals} evaluations"
+    report = Report(parser, arguments, what)
     jaxrl.train(algo, env_steps=512, evals=1, **options)
-    print("| runs | without: s | with: s | with / without | tracker: s | of the run | ", end="")
-    print("run: processor s | tracker: processor s | of the run | files | return |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    columns = {"runs": "", "without: s": ".1f", "with: s": ".1f", "with / without": ".3f", "tracker: s": ".2f"}
+    columns |= {"of the run": ".2%", "run: processor s": ".1f", "tracker: processor s": ".2f"}
+    table = report.table(
+        f"Medians of {arguments.repeats}",
+        columns | {"of the run's processor s": ".2%", "files": ".0f", "return": ".1f"},
+    )
+    told = []
     options |= {"env_steps": arguments.env_steps, "evals": arguments.evals}
     for by in arguments.by:
         rows = [_measure(arguments.track, by, algo, options) for _ in range(arguments.repeats)]
         median = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
         ran, spent = median["with"] - median["tracker"], median["run processor"] - median["tracker processor"]
-        cells = [
-            f"{arguments.seeds} seeds, by {by}",
-            f"{median['without']:.1f}",
-            f"{median['with']:.1f}",
-            f"{median['with'] / median['without']:.3f}",
-            f"{median['tracker']:.2f}",
-            f"{median['tracker'] / ran:.2%}",
-            f"{median['run processor']:.1f}",
-            f"{median['tracker processor']:.2f}",
-            f"{median['tracker processor'] / spent:.2%}",
-            f"{median['files']:.0f}",
-            f"{median['return']:.1f}",
-        ]
-        print("| " + " | ".join(cells) + " |", flush=True)
+        share, processor_share = median["tracker"] / ran, median["tracker processor"] / spent
+        cells = (median["without"], median["with"], median["with"] / median["without"], median["tracker"], share)
+        processor = (median["run processor"], median["tracker processor"], processor_share)
+        table.add(f"{arguments.seeds} seeds, by {by}", *cells, *processor, median["files"], median["return"])
+        told.append(f"by {by} {share:.1%} of the run's time, {processor_share:.1%} of its processor time")
+    report.finish("; ".join(told))
 
 
 def _measure(track: str, by: str, algo: Any, options: dict[str, Any]) -> dict[str, float]:

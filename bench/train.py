@@ -1,27 +1,33 @@
-"""PPO training beside rejax with PureJaxRL's CartPole settings, in one invocation.
+"""PPO training beside rejax and Stable-Baselines3 with PureJaxRL's CartPole settings, in one invocation.
 
-    python bench/train.py [--seeds 1 8 64] [--repeats 5] [--env-steps 499712] [--rejax PYTHON] [--json FILE]
+    python bench/train.py [--seeds 1 8 64 256] [--repeats 5] [--env-steps 499712] [--rejax PYTHON] [--sb3 PYTHON]
+        [--sb3-env-steps 20480] [--no-peers] [--json FILE]
 
-rejax 0.1.3 needs gymnax 0.0.9 and so an environment of its own, which `make bench` makes in
-.venv-rejax. Each side compiles once in its own process; then the two run by turns. Compile time
-is kept apart. Both evaluate 128 whole episodes a seed at the end, within the run time: rejax
-sampled ones, ours 64 greedy and 64 sampled. Ours runs in the layout that
-`train` and the command line choose: a thread for every core.
+rejax 0.1.3 needs gymnax 0.0.9 and so an environment of its own, and Stable-Baselines3 brings torch; `make bench` makes
+.venv-rejax and .venv-sb3. Each side compiles once in its own process; then they run by turns. Compile time is kept
+apart. Ours and rejax evaluate 128 whole episodes a seed at the end, within the run time: rejax sampled ones, ours 64
+greedy and 64 sampled. Ours runs in the layout that `train` and the command line choose: a thread for every core.
+
+Stable-Baselines3 trains one seed at a time, on a CPU, with torch's threads, for fewer env steps; its time for all of
+them is extrapolated from these, evaluation left out, and the return is that of the shorter run. The exit status is 1
+where the median of the ratios to rejax is below 1.3. On a GPU: `--seeds 1024 4096 16384 --repeats 3`.
 """
 
 import argparse
 import json
 import statistics
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[0] = str(ROOT)  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-ENV_STEPS = 499_712
+from bench.report import Report, benchmark_parser, ratios, spread
+from bench.sides import Side
+
+ROOT = Path(__file__).resolve().parents[1]
+ENV_STEPS, LEAST_TIMES_REJAX = 499_712, 1.3
 
 
 def worker(num_seeds: int, env_steps: int) -> None:
@@ -44,102 +50,118 @@ def worker(num_seeds: int, env_steps: int) -> None:
         print(json.dumps({name: attrs[name] for name in ("run_seconds", "return", "sampled")}), flush=True)
 
 
-class Side:
-    """One side's process: compiled, waiting to be told to run."""
+def our_command(num_seeds: int, env_steps: int) -> list[str]:
+    """Of a process that is a `Side`."""
+    return [sys.executable, str(ROOT / "bench/train.py"), "--worker", str(num_seeds), "--env-steps", str(env_steps)]
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None):
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+
+def rejax_command(python: str, num_seeds: int, env_steps: int) -> list[str]:
+    """Likewise."""
+    return [python, str(ROOT / "bench/peers/rejax_ppo.py"), str(num_seeds), str(env_steps)]
+
+
+def require_interpreter(parser: argparse.ArgumentParser, option: str, python: str, has: str) -> None:
+    """Ends the program with a sentence where the interpreter of a peer is not there."""
+    if not Path(python).exists():
+        parser.error(f"{option}: there is no {python}; `make bench` makes it, name one that has {has}, or --no-peers")
+
+
+def beside_rejax(report: Report, arguments: argparse.Namespace) -> list[str]:
+    """The table of many seeds; what it says in short."""
+    columns = {"seeds": ",d"}
+    for side in ("ours", "rejax"):
+        columns |= {f"{side}: compile s": ".1f", f"{side}: run s": ".2f", f"{side}: M steps/s": ".2f"}
+        columns |= {"ours: return greedy": ".1f"} if side == "ours" else {}
+        columns |= {f"{side}: return sampled": ".1f"}
+    table = report.table(
+        f"PPO on CartPole, {arguments.env_steps:,} env steps a seed; {arguments.repeats} runs by turns: "
+        "median (least to most)",
+        columns | {"rejax / ours, run": ".2f"},
+    )
+    told = []
+    for num_seeds in arguments.seeds:
+        ours = Side(our_command(num_seeds, arguments.env_steps))
+        peer = None if arguments.no_peers else Side(rejax_command(arguments.rejax, num_seeds, arguments.env_steps))
+        sides = [ours] if peer is None else [ours, peer]
+        for _ in range(arguments.repeats):
+            for side in sides:
+                side.run()
+        for side in sides:
+            side.close()
+        cells: list[Any] = []
+        for side in sides:
+            seconds = side.figures("run_seconds")
+            rates = [num_seeds * arguments.env_steps / 1e6 / one for one in seconds]
+            cells += [side.compiled["compile_seconds"], seconds, rates, side.median("return")]
+            cells += [side.median("sampled")] if side is ours else []
+        if peer is None:
+            table.add(num_seeds, *cells, *[None] * 5)
+            told.append(f"{ours.median('run_seconds'):.2f} s at {num_seeds:,}")
+            continue
+        faster = ratios(peer.figures("run_seconds"), ours.figures("run_seconds"))
+        table.add(num_seeds, *cells, faster)
+        median = statistics.median(faster)
+        report.require(
+            median >= LEAST_TIMES_REJAX,
+            f"At {num_seeds:,} seeds ours is {median:.2f} times as fast as rejax, under {LEAST_TIMES_REJAX:g}.",
         )
-        self.compiled = self._read()
-        self.runs: list[dict[str, Any]] = []
+        returns = f"return {ours.median('sampled'):.0f} against {peer.median('return'):.0f}"
+        told.append(f"{spread(faster, '.2f')} times as fast as rejax at {num_seeds:,} ({returns})")
+    return told
 
-    def run(self) -> None:
-        """One timed run."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("run\n")
-        self._process.stdin.flush()
-        self.runs.append(self._read())
 
-    def close(self) -> None:
-        """Ends the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-    def finish(self) -> dict[str, Any]:
-        """Ends the process, and gives what it tells last."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        last = self._read()
-        self._process.wait()
-        return last
-
-    def median(self, name: str) -> float:
-        """Over the runs."""
-        return statistics.median(run[name] for run in self.runs)
-
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self._process.args} ended before its time: see its error above.")
-        return json.loads(line)
+def beside_stable_baselines(report: Report, arguments: argparse.Namespace) -> str:
+    """The table of one seed; what it says in short."""
+    ours = Side(our_command(1, arguments.env_steps))
+    theirs = Side([arguments.sb3, str(ROOT / "bench/peers/sb3_ppo.py"), str(arguments.sb3_env_steps)])
+    for _ in range(arguments.repeats):
+        ours.run()
+        theirs.run()
+    for side in (ours, theirs):
+        side.close()
+    versions = f"Stable-Baselines3 {theirs.compiled['stable_baselines3']} on torch {theirs.compiled['torch']}"
+    mine = ours.figures("run_seconds")
+    extrapolated = [one * arguments.env_steps / arguments.sb3_env_steps for one in theirs.figures("run_seconds")]
+    table = report.table(
+        f"One seed beside {versions}, {theirs.compiled['threads']} thread(s), whose time is extrapolated from "
+        f"{arguments.sb3_env_steps:,} env steps",
+        {"side": "", "env steps run": ",d", f"s for {arguments.env_steps:,}": ".2f", "return": ".1f"}
+        | {"times as long as ours": ".1f"},
+    )
+    table.add("ours", arguments.env_steps, mine, ours.median("sampled"), None)
+    longer = ratios(extrapolated, mine)
+    table.add("Stable-Baselines3", arguments.sb3_env_steps, extrapolated, theirs.median("return"), longer)
+    return f"{spread(longer, '.0f')} times Stable-Baselines3 at 1, extrapolated from {arguments.sb3_env_steps:,} steps"
 
 
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 8, 64])
+    """Print the tables."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 8, 64, 256])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--env-steps", type=int, default=ENV_STEPS)
     parser.add_argument(
         "--rejax", default=str(ROOT / ".venv-rejax/bin/python"), help="interpreter that has rejax 0.1.3"
     )
-    parser.add_argument("--json", type=Path, help="file to write every figure to")
+    parser.add_argument(
+        "--sb3", default=str(ROOT / ".venv-sb3/bin/python"), help="interpreter that has Stable-Baselines3"
+    )
+    parser.add_argument("--sb3-env-steps", type=int, default=20_480, help="that Stable-Baselines3 does in a run")
+    parser.add_argument("--no-peers", action="store_true", help="ours alone")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker is not None:
         worker(arguments.worker, arguments.env_steps)
         return
-    if not Path(arguments.rejax).exists():
-        parser.error(f"--rejax: there is no {arguments.rejax}; `make bench` makes it, or name one that has rejax 0.1.3")
-
-    from bench.machine import header, print_header
-
-    print_header()
-    print("| seeds | ours: compile s | run s | M steps/s | return greedy / sampled ", end="")
-    print("| rejax: compile s | run s | M steps/s | return sampled | rejax / ours, run (least to most) |")
-    print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
-    rows = []
-    for num_seeds in arguments.seeds:
-        ours = Side([sys.executable, __file__, "--worker", str(num_seeds), "--env-steps", str(arguments.env_steps)])
-        peer = str(ROOT / "bench/peers/rejax_ppo.py")
-        theirs = Side([arguments.rejax, peer, str(num_seeds), str(arguments.env_steps)])
-        for _ in range(arguments.repeats):
-            ours.run()
-            theirs.run()
-        for side in (ours, theirs):
-            side.close()
-        pairs = zip(ours.runs, theirs.runs, strict=True)
-        ratios = sorted(peer["run_seconds"] / mine["run_seconds"] for mine, peer in pairs)
-        steps = num_seeds * arguments.env_steps / 1e6
-        cells = [
-            f"{num_seeds}",
-            f"{ours.compiled['compile_seconds']:.1f}",
-            f"{ours.median('run_seconds'):.2f}",
-            f"{steps / ours.median('run_seconds'):.2f}",
-            f"{ours.median('return'):.1f} / {ours.median('sampled'):.1f}",
-            f"{theirs.compiled['compile_seconds']:.1f}",
-            f"{theirs.median('run_seconds'):.2f}",
-            f"{steps / theirs.median('run_seconds'):.2f}",
-            f"{theirs.median('return'):.1f}",
-            f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})",
-        ]
-        print("| " + " | ".join(cells) + " |", flush=True)
-        rows.append({"seeds": num_seeds, "ours": [ours.compiled, ours.runs], "rejax": [theirs.compiled, theirs.runs]})
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps({"header": header(), "rows": rows}, indent=2) + "\n")
+    if not arguments.no_peers:
+        require_interpreter(parser, "--rejax", arguments.rejax, "rejax 0.1.3")
+        require_interpreter(parser, "--sb3", arguments.sb3, "Stable-Baselines3")
+    what = f"PPO on CartPole, {arguments.env_steps:,} env steps a seed, evaluated at the end"
+    report = Report(parser, arguments, what if arguments.no_peers else f"{what}; beside rejax 0.1.3")
+    told = beside_rejax(report, arguments)
+    if not arguments.no_peers:
+        told.append(beside_stable_baselines(report, arguments))
+    report.finish("; ".join(told))
 
 
 if __name__ == "__main__":

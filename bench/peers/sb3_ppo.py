@@ -1,0 +1,45 @@
+"""PPO by Stable-Baselines3 with PureJaxRL's CartPole settings, on a CPU; one JSON line for each "run" it reads.
+
+    python bench/peers/sb3_ppo.py ENV_STEPS
+
+Runs in an environment of its own, which has stable-baselines3 and no jaxrl. Evaluation is not timed.
+"""
+
+import json
+import sys
+import time
+
+import stable_baselines3  # pyright: ignore[reportMissingImports] -- it lives in another environment
+import torch  # pyright: ignore[reportMissingImports]
+from stable_baselines3 import PPO  # pyright: ignore[reportMissingImports]
+from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[reportMissingImports]
+from stable_baselines3.common.evaluation import evaluate_policy  # pyright: ignore[reportMissingImports]
+
+env_steps = int(sys.argv[1])
+torch.set_num_threads(1)  # its networks are so small that a second thread makes it slower
+versions = {"stable_baselines3": stable_baselines3.__version__, "torch": torch.__version__, "threads": 1}
+print(json.dumps(versions), flush=True)
+for seed, _ in enumerate(sys.stdin):
+    algo = PPO(
+        "MlpPolicy",
+        make_vec_env("CartPole-v1", n_envs=4, seed=seed),
+        n_steps=128,
+        n_epochs=4,
+        batch_size=128,
+        learning_rate=2.5e-4,
+        gamma=0.99,
+        gae_lambda=0.95,
+        clip_range=0.2,
+        ent_coef=0.01,
+        vf_coef=0.5,
+        max_grad_norm=0.5,
+        policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": torch.nn.Tanh},
+        device="cpu",
+        seed=seed,
+    )
+    started = time.perf_counter()
+    algo.learn(env_steps)
+    seconds = time.perf_counter() - started
+    env = make_vec_env("CartPole-v1", n_envs=4, seed=1_000 + seed)
+    mean = float(evaluate_policy(algo, env, n_eval_episodes=32, deterministic=False)[0])
+    print(json.dumps({"run_seconds": seconds, "return": mean}), flush=True)
