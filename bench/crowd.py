@@ -58,8 +58,8 @@ SKIN = 0.35  # m that lists of who is near reach farther than the forces: two pe
 CAPACITY = 32
 
 
-def forces_only(num_worlds: int, num_agents: int, spacing: float, steps: int) -> Callable[[], Any]:
-    """Social forces, explicit Euler, no bodies; returns the overflow of the lists."""
+def forces_only(num_worlds: int, num_agents: int, spacing: float, steps: int) -> tuple[Callable[..., Any], Any]:
+    """Social forces, explicit Euler, no bodies: a program that returns the overflow of the lists, and its arguments."""
     place, way = grid(num_agents, spacing)
     preferred = jnp.asarray(SPEED * way[:, None] * [1.0, 0.0], jnp.float32)
     everybody, forces = jnp.ones(num_agents, bool), Forces()
@@ -82,17 +82,20 @@ def forces_only(num_worlds: int, num_agents: int, spacing: float, steps: int) ->
     @jax.jit
     def run(position: jax.Array, velocity: jax.Array) -> Any:
         def one(start: tuple[jax.Array, jax.Array]) -> Any:
-            return jax.lax.scan(block, start, None, length=steps // SUBSTEPS)
+            end, overflow = jax.lax.scan(block, start, None, length=steps // SUBSTEPS)
+            return overflow, end
 
         return jax.lax.map(one, (position, velocity))
 
     starts = jnp.broadcast_to(jnp.asarray(place, jnp.float32), (num_worlds, num_agents, 2))
     moving = jnp.broadcast_to(preferred, starts.shape)
-    return lambda: run(starts, moving)[1]
+    return run, (starts, moving)
 
 
-def environment(num_worlds: int, num_agents: int, spacing: float, steps: int, substeps: int) -> Callable[[], Any]:
-    """The environment's own step with hard contacts, vmapped over worlds; returns the overflow."""
+def environment(
+    num_worlds: int, num_agents: int, spacing: float, steps: int, substeps: int
+) -> tuple[Callable[..., Any], Any]:
+    """The environment's own step with hard contacts, vmapped over worlds: a program and its arguments likewise."""
     place, way = grid(num_agents, spacing)
     goals = place + 100.0 * way[:, None] * [1.0, 0.0]
     table = jnp.concatenate([jnp.asarray(place), jnp.asarray(goals)], axis=1)
@@ -110,10 +113,10 @@ def environment(num_worlds: int, num_agents: int, spacing: float, steps: int, su
     run = jax.jit(jax.vmap(lambda state: jax.lax.scan(decide, state, None, length=steps // substeps)[1]))
     state = jax.jit(lambda key: env.reset_env(key, params)[1])(jax.random.key(0))
     states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_worlds, *leaf.shape)), state)
-    return lambda: run(states)[0]
+    return run, (states,)
 
 
-WAYS: dict[str, Callable[..., Callable[[], Any]]] = {
+WAYS: dict[str, Callable[..., tuple[Callable[..., Any], Any]]] = {
     "forces": forces_only,
     "env": functools.partial(environment, substeps=SUBSTEPS),
     "env, every substep": functools.partial(environment, substeps=1),
@@ -122,13 +125,13 @@ WAYS: dict[str, Callable[..., Callable[[], Any]]] = {
 
 def measure(way: str, num_worlds: int, num_agents: int, spacing: float, steps: int, rounds: int) -> dict[str, Any]:
     """Agent-steps a second, seconds of compilation, and what found no place in a list."""
-    run = WAYS[way](num_worlds, num_agents, spacing, steps)
+    run, arguments = WAYS[way](num_worlds, num_agents, spacing, steps)
     start = time.perf_counter()
-    overflow = float(jnp.sum(jax.block_until_ready(run())))
+    overflow = float(jnp.sum(jax.block_until_ready(run(*arguments))[0]))
     first, seconds = time.perf_counter() - start, []
     for _ in range(rounds):
         start = time.perf_counter()
-        jax.block_until_ready(run())
+        jax.block_until_ready(run(*arguments))
         seconds.append(time.perf_counter() - start)
     return {
         "agent_steps_per_second": [num_worlds * num_agents * steps / one for one in seconds],

@@ -1,0 +1,67 @@
+"""How many operations a compiled program starts, counted from its text.
+
+On a CPU each is a function that the runtime calls, on a GPU a kernel, a copy or a call of a library. What has no work
+to do is not counted, and a fusion counts once whatever is in it. The body of a loop counts as often as the compiler
+knows it to run. Of the branches of a condition the one with the fewest counts, so that the number is a lower bound.
+"""
+
+import functools
+import re
+
+FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "add-dependency")
+NAME = r"%?([\w.-]+)"
+COMPUTATION = re.compile(rf"^(ENTRY )?{NAME} \(.*\{{$")
+INSTRUCTION = re.compile(rf"^\s+(?:ROOT )?{NAME} = .*? ([a-z][a-z0-9-]*)\(")
+TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+BRANCHES = re.compile(rf"branch_computations=\{{([^}}]*)\}}|true_computation={NAME}, false_computation={NAME}")
+
+
+def launches(text: str | None, unknown_trips: int = 1) -> int:
+    """Of one call of a program.
+
+    Args:
+      text: `compiled.as_text()`.
+      unknown_trips: how often the body of a loop runs of which the compiler does not know it.
+
+    Raises:
+      ValueError: the text has no entry computation.
+    """
+    bodies: dict[str, list[tuple[str, str]]] = {}
+    entry, inside = None, None
+    for line in (text or "").splitlines():
+        if found := COMPUTATION.match(line):
+            inside = bodies[found[2]] = []
+            entry = found[2] if found[1] else entry
+        elif line == "}":
+            inside = None
+        elif inside is not None and (found := INSTRUCTION.match(line)):
+            inside.append((found[2], line))
+    if entry is None:
+        raise ValueError("text must be that of a compiled program, which has a line that begins with ENTRY")
+
+    @functools.cache
+    def of(name: str) -> int:
+        return sum(of_instruction(*instruction) for instruction in bodies[name])
+
+    def of_instruction(opcode: str, line: str) -> int:
+        if opcode in FREE or opcode.endswith("-done"):
+            return 0
+        if opcode == "while":
+            trips = TRIPS.search(line)
+            return (int(trips[1]) if trips else unknown_trips) * of(_named("body", line))
+        if opcode == "conditional":
+            found = BRANCHES.search(line)
+            assert found is not None
+            names = re.findall(NAME, found[1]) if found[1] else [found[2], found[3]]
+            return 1 + min(map(of, names))
+        if opcode == "call" and 'xla_cpu_small_call="true"' not in line:
+            return of(_named("to_apply", line))
+        return 1
+
+    return of(entry)
+
+
+def _named(attribute: str, line: str) -> str:
+    found = re.search(rf"{attribute}={NAME}", line)
+    assert found is not None
+    return found[1]

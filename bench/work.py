@@ -1,0 +1,136 @@
+"""How much there is to do in a workload, by formula: what bench/roofline.py sets against the machine's ceilings.
+
+All are lower bounds. Operations are additions, multiplications, divisions and comparisons of float32, an exponential or
+a root being a transcendental and no operation. Bytes are what has to come from memory and go there if all that
+is needed in between stays in caches. Random words have 32 bits.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxrl.algorithms.ppo import PPOConfig
+from jaxrl.rollout import default_reset_pool
+
+STEP_OPERATIONS = 38 + 34  # of CartPole: of the equations and limits, and of sine and cosine together
+OBSERVATION, STATE = 16, 20  # bytes of CartPole's
+RESET_WORDS = 4 + 2  # four coordinates, and a key of two words
+ADAM_OPERATIONS = 14
+PAIR_OPERATIONS, PAIR_TRANSCENDENTALS = 54, 6
+AGENT_OPERATIONS = 12
+UCB_OPERATIONS, UPDATE_OPERATIONS = 8, 4
+BETA_OPERATIONS, BETA_TRANSCENDENTALS, BETA_WORDS = 2 * 20 + 2, 2 * 4, 2 * 2
+
+
+class Work(NamedTuple):
+    """Of one unit of a workload, which its docstring names."""
+
+    operations: float
+    bytes: float
+    words: float
+    transcendentals: float
+
+    def times(self, count: float) -> "Work":
+        """Of several units."""
+        return Work(*(count * each for each in self))
+
+    def plus(self, other: "Work") -> "Work":
+        """Of this and another."""
+        return Work(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def cartpole_rollout(num_envs: int, num_steps: int) -> Work:
+    """A rollout of random actions, `bench.envs.ours`.
+
+    72 operations a step, of which sine and cosine take 34. Bytes: what is kept of a step, two observations of 16, a
+    reward of 4 and four flags; observation and state, 36, before and after the rollout. Words: half of one for an
+    action of 16 bits, and 6 for each fresh state of the pool, of which there is one for every 8 steps.
+    """
+    steps = num_envs * num_steps
+    kept = 2 * OBSERVATION + 4 + 4
+    pool = num_envs * default_reset_pool(num_steps)
+    return Work(
+        operations=STEP_OPERATIONS * steps,
+        bytes=kept * steps + 2 * num_envs * (OBSERVATION + STATE),
+        words=steps / 2 + RESET_WORDS * pool,
+        transcendentals=0,
+    )
+
+
+def advantages(num_steps: int, num_envs: int, num_nodes: int) -> Work:
+    """Advantages and targets of a mixture of so many exponentials, 1 for GAE.
+
+    For a step 7 operations a node and 3 beside. Bytes: three numbers and two flags come, two numbers go.
+    """
+    steps = num_steps * num_envs
+    return Work(operations=(7 * num_nodes + 3) * steps, bytes=(3 * 4 + 2 + 2 * 4) * steps, words=0, transcendentals=0)
+
+
+def layers(inputs: int, hidden: Sequence[int], outputs: int) -> np.ndarray:
+    """Products of a multilayer perceptron `[layers, 2]`: inputs and outputs of each."""
+    widths = [inputs, *hidden, outputs]
+    return np.stack([widths[:-1], widths[1:]], axis=1)
+
+
+def gradient(config: PPOConfig, inputs: int, outputs: int) -> Work:
+    """Of the loss of an actor and a critic apart, of one sample: the products, forward, by weights and by inputs.
+
+    With P the sum of inputs times outputs over all layers and F that of the first ones, 6 P - 2 F operations: the
+    first layers' inputs need no gradient. A tanh for every hidden unit; its derivative takes none.
+    """
+    both = np.concatenate([layers(inputs, config.hidden, outputs), layers(inputs, config.hidden, 1)])
+    products, first = both.prod(axis=1).sum(), 2 * inputs * config.hidden[0]
+    return Work(6 * products - 2 * first, 0, 0, 2 * sum(config.hidden))
+
+
+def ppo_iteration(config: PPOConfig) -> Work:
+    """One iteration of one run of PPO on CartPole, with tanh and networks apart.
+
+    The rollout, with a forward pass of the actor; a forward pass of the actor and two of the critic for values and
+    log-probabilities; `gradient` for every sample of every epoch; 14 operations a parameter of Adam for every
+    minibatch. Words: two for an action's noise, one a sample and epoch to shuffle, and those of the environments'
+    fresh states. Bytes: parameters and Adam's two moments come and go once, 24 for each parameter. The
+    losses, softmaxes and advantages are left out.
+    """
+    inputs, outputs = OBSERVATION // 4, 2
+    samples, epochs = config.num_envs * config.num_steps, config.num_epochs
+    actor, critic = (layers(inputs, config.hidden, width) for width in (outputs, 1))
+    actor_products, critic_products = (2 * net.prod(axis=1).sum() for net in (actor, critic))
+    parameters = sum(((net[:, 0] + 1) * net[:, 1]).sum() for net in (actor, critic))
+    updates = epochs * config.num_minibatches
+    forward = Work(2 * actor_products + 2 * critic_products, 0, 2, 4 * sum(config.hidden)).times(samples)
+    rollout = cartpole_rollout(config.num_envs, config.num_steps)._replace(bytes=0)
+    fresh = RESET_WORDS * config.num_envs * default_reset_pool(config.num_steps)
+    learning = gradient(config, inputs, outputs).times(epochs * samples)
+    adam = Work(ADAM_OPERATIONS * parameters * updates, 24 * parameters, epochs * samples, parameters * updates)
+    return rollout._replace(words=fresh).plus(forward).plus(learning).plus(adam)
+
+
+def crowd_agent_step(capacity: int, substeps: int) -> Work:
+    """A substep of one agent by social forces alone, `bench.crowd.forces_only`.
+
+    54 operations and 6 transcendentals (two roots, three exponentials, an arc tangent) for each slot of the list of
+    neighbours, and 12 operations to move. Bytes: the list, an index and a flag a slot, and place and velocity come and
+    go once in so many substeps, after which lists are made anew; making them is left out.
+    """
+    per_list = 5 * capacity + 4 * 8
+    return Work(
+        operations=PAIR_OPERATIONS * capacity + AGENT_OPERATIONS,
+        bytes=per_list / substeps,
+        words=0,
+        transcendentals=PAIR_TRANSCENDENTALS * capacity,
+    )
+
+
+def bandit_pull(policy: str, num_arms: int) -> Work:
+    """A pull on Bernoulli arms.
+
+    Of an arm UCB1 takes 8 operations and a root, Thompson sampling a Beta variate, which is made of two gamma variates
+    of 20 operations, 4 transcendentals and 2 words each (none of them rejected); both count pulls and rewards
+    in 4. One word a pull is the arm's reward. Bytes: none, what a block of runs knows of its arms stays in a cache.
+    """
+    if policy == "ucb1":
+        return Work((UCB_OPERATIONS + UPDATE_OPERATIONS) * num_arms, 0, 1, num_arms + 1)
+    operations = (BETA_OPERATIONS + UPDATE_OPERATIONS) * num_arms
+    return Work(operations, 0, 1 + BETA_WORDS * num_arms, BETA_TRANSCENDENTALS * num_arms)
