@@ -3,6 +3,7 @@
 #   make demo PYTHON=python3.12     another interpreter
 #   make demo EXTRA=cuda12          with an extra of pyproject.toml: cuda12, cuda13, tpu
 #   make test WORKERS=4             test processes (default: one per core, at most 8)
+#   make bench NAMES="train envs"   benchmarks (default: all of them)
 
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
@@ -10,6 +11,7 @@ SHELL := /bin/bash
 VENV ?= .venv
 EXTRA ?=
 WORKERS ?= auto
+NAMES ?=
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 \
 	&& { echo $$python; exit; }; done; echo python3)
@@ -35,19 +37,9 @@ test: $(call stamp,test)  ## the fast tests
 test-all: $(call stamp,test)  ## every test
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 -m ""
 
-bench: $(call stamp,test) $(VENV)-rejax/.installed $(VENV)-peers/.installed  ## beside rejax, gymnax, crowd simulators and bandits
-	$(BIN)/python bench/train.py --rejax $(VENV)-rejax/bin/python
-	$(BIN)/python bench/envs.py
-	$(BIN)/python bench/memory.py
-	$(BIN)/python bench/advantages.py
-	$(BIN)/python bench/crowd.py --peers $(VENV)-peers/bin/python
-	$(BIN)/python bench/bandits.py --peers $(VENV)-peers/bin/python
-	$(BIN)/python bench/driver.py
-	$(BIN)/python bench/devices.py
-	$(BIN)/python bench/seeds.py
-	$(BIN)/python bench/tracking.py
-	$(BIN)/python bench/search.py
-	$(BIN)/python bench/scale.py --minutes 2 --smaller 1000
+bench: $(call stamp,test) $(VENV)-rejax/.installed $(VENV)-sb3/.installed $(VENV)-peers/.installed  ## every benchmark, or NAMES="train envs", beside its peers; then README's table
+	$(BIN)/python -m bench $(NAMES) --rejax $(VENV)-rejax/bin/python --sb3 $(VENV)-sb3/bin/python \
+		--peers $(VENV)-peers/bin/python
 
 lint: $(call stamp,dev)  ## ruff and pyright
 	$(BIN)/ruff check .
@@ -76,6 +68,12 @@ $(VENV)-rejax/.installed: $(call stamp,test)
 	$(PYTHON) -m venv $(VENV)-rejax
 	@$(VENV)-rejax/bin/python -m pip install --quiet rejax==0.1.3 gymnax==0.0.9 six \
 		"jax==$$($(BIN)/python -c 'import jax; print(jax.__version__)')"
+	@touch '$@'
+
+# Stable-Baselines3 brings torch, which nothing else here needs.
+$(VENV)-sb3/.installed: $(call stamp,test)
+	$(PYTHON) -m venv $(VENV)-sb3
+	@$(VENV)-sb3/bin/python -m pip install --quiet stable-baselines3==2.9.2
 	@touch '$@'
 
 $(VENV)-peers/.installed: $(call stamp,test)
