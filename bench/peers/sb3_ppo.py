@@ -2,7 +2,8 @@
 
     python bench/peers/sb3_ppo.py ENV_STEPS
 
-Runs in an environment of its own, which has stable-baselines3 and no jaxrl. Evaluation is not timed.
+Runs in an environment of its own, which has stable-baselines3 and no jaxrl, with as many threads as torch takes. A
+short run comes first; evaluation is not timed.
 """
 
 import json
@@ -15,12 +16,10 @@ from stable_baselines3 import PPO  # pyright: ignore[reportMissingImports]
 from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[reportMissingImports]
 from stable_baselines3.common.evaluation import evaluate_policy  # pyright: ignore[reportMissingImports]
 
-env_steps = int(sys.argv[1])
-torch.set_num_threads(1)  # its networks are so small that a second thread makes it slower
-versions = {"stable_baselines3": stable_baselines3.__version__, "torch": torch.__version__, "threads": 1}
-print(json.dumps(versions), flush=True)
-for seed, _ in enumerate(sys.stdin):
-    algo = PPO(
+
+def make(seed: int):
+    """The algorithm at its start."""
+    return PPO(
         "MlpPolicy",
         make_vec_env("CartPole-v1", n_envs=4, seed=seed),
         n_steps=128,
@@ -37,9 +36,22 @@ for seed, _ in enumerate(sys.stdin):
         device="cpu",
         seed=seed,
     )
-    started = time.perf_counter()
-    algo.learn(env_steps)
-    seconds = time.perf_counter() - started
-    env = make_vec_env("CartPole-v1", n_envs=4, seed=1_000 + seed)
-    mean = float(evaluate_policy(algo, env, n_eval_episodes=32, deterministic=False)[0])
-    print(json.dumps({"run_seconds": seconds, "return": mean}), flush=True)
+
+
+def main() -> None:
+    env_steps = int(sys.argv[1])
+    make(0).learn(512)
+    versions = {"stable_baselines3": stable_baselines3.__version__, "torch": torch.__version__}
+    print(json.dumps(versions | {"threads": torch.get_num_threads()}), flush=True)
+    for seed, _ in enumerate(sys.stdin):
+        algo = make(seed)
+        started = time.perf_counter()
+        algo.learn(env_steps)
+        seconds = time.perf_counter() - started
+        env = make_vec_env("CartPole-v1", n_envs=4, seed=1_000 + seed)
+        mean = float(evaluate_policy(algo, env, n_eval_episodes=32, deterministic=False)[0])
+        print(json.dumps({"run_seconds": seconds, "return": mean}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
