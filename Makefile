@@ -37,7 +37,7 @@ test: $(call stamp,test)  ## the fast tests
 test-all: $(call stamp,test)  ## every test
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 -m ""
 
-bench: $(call stamp,test) $(VENV)-rejax/.installed $(VENV)-sb3/.installed $(VENV)-peers/.installed  ## every benchmark, or NAMES="train envs", beside its peers; then README's table
+bench: $(call stamp,test) $(VENV)-rejax/.installed $(VENV)-sb3/.installed $(VENV)-peers/.installed  ## all benchmarks beside their peers, then README's table
 	$(BIN)/python -m bench $(NAMES) --rejax $(VENV)-rejax/bin/python --sb3 $(VENV)-sb3/bin/python \
 		--peers $(VENV)-peers/bin/python
 

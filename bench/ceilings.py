@@ -14,7 +14,7 @@ class Ceilings(NamedTuple):
     """The best of some measurements each, on JAX's first device and all the threads that it takes.
 
     Attributes:
-      large_product: operations a second of a float32 product, 2,048 each way.
+      large_product: operations a second of a float32 product, 2,048 each way, at JAX's default precision.
       small_product: of (128, 64) by (64, 64), one after another.
       bandwidth: bytes a second that a x + b reads and writes, into a buffer that is given.
       words: random words of 32 bits a second, by threefry.

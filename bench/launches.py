@@ -32,7 +32,7 @@ def launches(text: str | None, unknown_trips: int = 1) -> int:
         if found := COMPUTATION.match(line):
             inside = bodies[found[2]] = []
             entry = found[2] if found[1] else entry
-        elif line == "}":
+        elif line.startswith("}"):
             inside = None
         elif inside is not None and (found := INSTRUCTION.match(line)):
             inside.append((found[2], line))

@@ -78,7 +78,7 @@ def beside_rejax(report: Report, arguments: argparse.Namespace) -> list[str]:
         "median (least to most)",
         columns | {"rejax / ours, run": ".2f"},
     )
-    told = []
+    told, versions = [], set()
     for num_seeds in arguments.seeds:
         ours = Side(our_command(num_seeds, arguments.env_steps))
         peer = None if arguments.no_peers else Side(rejax_command(arguments.rejax, num_seeds, arguments.env_steps))
@@ -107,6 +107,9 @@ def beside_rejax(report: Report, arguments: argparse.Namespace) -> list[str]:
         )
         returns = f"return {ours.median('sampled'):.0f} against {peer.median('return'):.0f}"
         told.append(f"{spread(faster, '.2f')} times as fast as rejax at {num_seeds:,} ({returns})")
+        versions.add(str(peer.compiled["jax"]))
+    if versions:
+        report.note(f"rejax ran on jax {', '.join(sorted(versions))}.")
     return told
 
 
