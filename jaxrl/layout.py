@@ -211,7 +211,7 @@ def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence
     """
     different = list(dict.fromkeys(devices))
     lowered = [lower(device) for lower in programs for device in different]
-    options = _compiler_options(devices[0].platform)
+    options = compiler_options(devices[0].platform)
 
     def compile_and_give_back(program: Any) -> Any:
         executable = program.compile(options)
@@ -226,11 +226,14 @@ def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence
     return [[executables[device] for device in devices] for executables in by_device]
 
 
-def _compiler_options(platform: str) -> dict[str, Any] | None:
+def compiler_options(platform: str) -> dict[str, Any] | None:
     """What XLA's compiler is told, beside what the environment tells it.
 
-    On a CPU, LLVM's third level of optimisation takes a third of the time that compiling takes and
-    gives programs of PPO that are no faster and round alike. XLA_FLAGS has the last word.
+    On a CPU, LLVM's third level of optimisation takes a fifth to a third of the time that compiling
+    takes, and its programs are no faster (bench/NOTES.md). XLA_FLAGS has the last word.
+
+    Args:
+      platform: of the devices, "cpu" or another.
     """
     level = "xla_backend_optimization_level"
     if platform != "cpu" or level in os.environ.get("XLA_FLAGS", ""):

@@ -14,15 +14,15 @@ PER_AGENT = ("agent_terminated", "active")  # of `info`, where an environment ha
 
 
 class Transition(NamedTuple):
-    """One step of every environment; leaves `[N, ...]` inside the loop, `[T, N, ...]` after it.
+    """Steps of every environment; leaves `[T, N, ...]`.
 
     Attributes:
       obs: before the step.
       next_obs: after it, before any reset.
-      reward: `[N, *A]`.
-      terminated, truncated: bool `[N]`; the time limit alone sets `truncated`.
-      agent_terminated: bool `[N, *A]`; `terminated` where the environment does not say more.
-      active: bool `[N, *A]`; all true where the environment does not say more.
+      reward: `[T, N, *A]`.
+      terminated, truncated: bool `[T, N]`; the time limit alone sets `truncated`.
+      agent_terminated: bool `[T, N, *A]`; `terminated` where the environment does not say more.
+      active: bool `[T, N, *A]`; all true where the environment does not say more.
       mask: the action mask before the step, or None.
       extras: what `choose` returned beside the action.
     """

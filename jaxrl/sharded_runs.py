@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxrl.distributed import broadcast_array
 from jaxrl.env_shards import EnvShards
+from jaxrl.layout import compiler_options
 from jaxrl.loop import Run, make_loop
 from jaxrl.lost_processes import in_step
 from jaxrl.parts import Call
@@ -184,10 +185,11 @@ def _compiled(call: Call, mesh: Mesh, arguments: Any) -> _Programs:
 
     shapes = jax.eval_shape(jit_init, arguments)
     shapes = jax.tree.map(on_mesh, jax.tree.broadcast(of_each_env, shapes), shapes)
+    options = compiler_options(mesh.devices.flat[0].platform)
     return _Programs(
-        init=jit_init.lower(arguments).compile(),
-        advance=jit_advance.lower(shapes, arguments, on_mesh(False, np.zeros((), np.int32))).compile(),
-        evaluate=jit_evaluate.lower(shapes, arguments).compile(),
+        init=jit_init.lower(arguments).compile(options),
+        advance=jit_advance.lower(shapes, arguments, on_mesh(False, np.zeros((), np.int32))).compile(options),
+        evaluate=jit_evaluate.lower(shapes, arguments).compile(options),
         keep=loop.keep,
         metric_names=tuple(jax.eval_shape(jit_evaluate, shapes, arguments)[1]),
         run_shapes=shapes,
