@@ -8,18 +8,19 @@ import jax
 import jax.numpy as jnp
 
 from bench.launches import launches
+from jaxrl.layout import default_devices, run_on_devices
 
 
 class Ceilings(NamedTuple):
-    """The best of some measurements each, on JAX's first device and all the threads that it takes.
+    """The best of some measurements each, on JAX's first device, a CPU with a thread for every core.
 
     Attributes:
       large_product: operations a second of a float32 product, 2,048 each way, at JAX's default precision.
       small_product: of (128, 64) by (64, 64), one after another.
       bandwidth: bytes a second that a x + b reads and writes, into a buffer that is given.
-      words: random words of 32 bits a second, by threefry.
+      words: random words of 32 bits a second, by threefry: of many at a time, or of few that stay in a cache.
       tanh: a second.
-      launch: seconds of one small operation inside a compiled loop.
+      launch: seconds of one operation on one number inside a compiled loop.
       dispatch: seconds of one call of a small program.
     """
 
@@ -30,6 +31,12 @@ class Ceilings(NamedTuple):
     tanh: float
     launch: float
     dispatch: float
+
+
+def one_device() -> tuple[Any, ...]:
+    """JAX's first device; a CPU once for every core, as `train` uses it, for a thread each."""
+    first = jax.devices()[0]
+    return tuple(device for device in default_devices() if device == first)
 
 
 def measure_ceilings(rounds: int = 5, share: float = 1.0) -> Ceilings:
@@ -44,10 +51,17 @@ def measure_ceilings(rounds: int = 5, share: float = 1.0) -> Ceilings:
         run()
         return min(_seconds(run) for _ in range(rounds))
 
-    big = max(int(2048 * share), 16)
-    many = max(int(2**25 * share), 2**10)
-    large = _products((big, big), 4)
-    small = _products((128, 64), max(int(2000 * share), 2))
+    def rate(amount: float, program: Callable[[jax.Array], Any], start: jax.Array) -> float:
+        """The most of so much work a second, by one call at a time or by one in every thread."""
+        compiled: Any = jax.jit(program).lower(start).compile()
+        threads = len(one_device())
+        together = best(lambda: run_on_devices([compiled] * threads, [start] * threads))
+        return max(threads * amount / together, amount / best(lambda: jax.block_until_ready(compiled(start))))
+
+    big, many = max(int(2048 * share), 16), max(int(2**25 * share), 2**10)
+    few_words = 2**14
+    more_words = max(many // 8, few_words)
+    values = max(many // 32, 2**10)
     step = jax.jit(lambda x, y: 0.5 * x + y, donate_argnums=0)
     held = [jnp.ones(many), jnp.ones(many)]
 
@@ -56,11 +70,17 @@ def measure_ceilings(rounds: int = 5, share: float = 1.0) -> Ceilings:
             held[0] = step(held[0], held[1])
         jax.block_until_ready(held[0])
 
-    num_words = max(many // 8, 2**10)
-    draw = jax.jit(lambda key: jax.random.bits(key, (num_words,)))
-    key = jax.random.key(0)
-    values = jnp.ones(max(many // 32, 2**10))
-    squash = jax.jit(lambda x: jax.lax.fori_loop(0, 8, lambda _, x: _repeated(jnp.tanh, x, 16), x))
+    def products(count: int, rows: int, width: int) -> float:
+        weights = jnp.eye(width)
+        amount = 2.0 * count * rows * width * width
+        return rate(amount, lambda x: _looped(count, lambda x: x @ weights, x), jnp.ones((rows, width)))
+
+    def words(turns: int, count: int) -> float:
+        def again(words: jax.Array) -> jax.Array:
+            return jax.random.bits(jax.random.wrap_key_data(words[:2], impl="threefry2x32"), (count,))
+
+        return rate(turns * count, lambda words: _looped(turns, again, words), jnp.ones(count, jnp.uint32))
+
     one, tiny = jnp.ones(()), jax.jit(lambda x: x + 1)
 
     def dispatch() -> None:
@@ -70,48 +90,40 @@ def measure_ceilings(rounds: int = 5, share: float = 1.0) -> Ceilings:
         jax.block_until_ready(x)
 
     return Ceilings(
-        large_product=large.operations / best(large.run),
-        small_product=small.operations / best(small.run),
+        large_product=products(4, big, big),
+        small_product=products(max(int(2000 * share), 2), 128, 64),
         bandwidth=10 * 3 * 4 * many / best(stream),
-        words=num_words / best(lambda: jax.block_until_ready(draw(key))),
-        tanh=8 * 16 * values.size / best(lambda: jax.block_until_ready(squash(values))),
+        words=max(words(1, more_words), words(more_words // few_words, few_words)),
+        tanh=rate(8 * 16 * values, lambda x: _looped(8, lambda x: _repeated(jnp.tanh, x, 16), x), jnp.ones(values)),
         launch=_launch_seconds(best),
         dispatch=best(dispatch) / 1000,
     )
 
 
-class _Timed(NamedTuple):
-    run: Callable[[], Any]
-    operations: float
-
-
-def _products(shape: tuple[int, int], count: int) -> _Timed:
-    """Products of `[m, n]` and `[n, n]`, each with what the one before gave."""
-    rows, width = shape
-    weights = jnp.eye(width)
-    program = jax.jit(lambda x: jax.lax.fori_loop(0, count, lambda _, x: x @ weights, x))
-    start = jnp.ones(shape)
-    return _Timed(lambda: jax.block_until_ready(program(start)), 2.0 * rows * width * width * count)
+def _looped(turns: int, function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+    return jax.lax.fori_loop(0, turns, lambda _, x: function(x), x)
 
 
 def _launch_seconds(best: Callable[[Callable[[], Any]], float]) -> float:
     """From two loops that differ only in how many small operations a turn has, which no fusion joins."""
-    turns, size = 1000, 512
+    start = jnp.ones(()), jnp.ones(4096)
     told = []
-    for length in (4, 36):
-        program = jax.jit(
-            lambda x, length=length: jax.lax.fori_loop(0, turns, lambda _, x: _repeated(_kept_apart, x, length), x)
-        )
-        compiled = program.lower(jnp.ones(size)).compile()
-        start = jnp.ones(size)
-        seconds = best(lambda compiled=compiled, start=start: jax.block_until_ready(compiled(start)))
+    for length in (4, 68):
+        compiled = jax.jit(small_operations, static_argnums=(0, 1)).lower(1000, length, *start).compile()
+        seconds = best(lambda compiled=compiled: jax.block_until_ready(compiled(*start)))
         told.append((seconds, launches(compiled.as_text())))
     (short, few), (long, many) = told
     return (long - short) / (many - few)
 
 
-def _kept_apart(x: jax.Array) -> jax.Array:
-    return jax.lax.optimization_barrier(x * 0.5 + 1)
+def small_operations(turns: int, length: int, number: jax.Array, others: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A loop of so many operations on one number, and one on others, for which no compiler makes one function of it."""
+
+    def turn(_: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        number, others = carry
+        return _repeated(lambda x: jax.lax.optimization_barrier(x * 0.5 + 1), number, length), others * 0.5
+
+    return jax.lax.fori_loop(0, turns, turn, (number, others))
 
 
 def _repeated(function: Callable[[jax.Array], jax.Array], x: jax.Array, times: int) -> jax.Array:
