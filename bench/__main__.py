@@ -53,7 +53,7 @@ BENCHMARKS = {
     "import_time": Benchmark("--repeats 1"),
     "memory": Benchmark("--seeds 1 --env-steps 5120 10240"),
     "seeds": Benchmark("--seeds 1 2 --work 2 --repeats 1"),
-    "scale": Benchmark("--seeds 4 --env-steps 5120 --smaller 2", usual="--minutes 2 --smaller 1000"),
+    "scale": Benchmark("--seeds 4 --env-steps 5120 --smaller 2 --share 1", usual="--minutes 2 --smaller 1000"),
     "devices": Benchmark("--seeds 2 --env-steps 1024 --repeats 1"),
     "tracking": Benchmark("--seeds 2 --env-steps 1024 --evals 1"),
     "search": Benchmark("--trials 8 --env-steps 4608 --seeds 1 --test-seeds 2"),

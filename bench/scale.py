@@ -1,11 +1,12 @@
 """Memory of a call of many seeds: what is planned, and what the process then has.
 
-    python bench/scale.py [--seeds 10000] [--env-steps 200000] [--minutes 6] [--smaller 3000] [--json FILE]
+    python bench/scale.py [--seeds 10000] [--env-steps 200000] [--minutes 6] [--smaller 3000]
+        [--share 0.333] [--json FILE]
 
 PPO on CartPole in a fresh process each time: the call is planned, trains for some minutes, is
 interrupted by SIGUSR1 as a batch system would, and evaluates all its policies; the time of the whole is
 extrapolated from the environment steps that were done. Then as many seeds as `--smaller` says, over two
-iterations, in a third of the memory that was planned for the first. The resident size is read from
+iterations, in a share of the memory that was planned for the first. The resident size is read from
 /proc twenty times a second from the end of compiling on; its highest in the whole life of the process,
 compiling included, stands beside it. The exit status is 1 where the highest lies more than a quarter
 off the plan, or above the memory that was given.
@@ -98,6 +99,7 @@ def main() -> None:
     parser.add_argument("--env-steps", type=int, default=200_000)
     parser.add_argument("--minutes", type=float, default=6.0)
     parser.add_argument("--smaller", type=int, default=3000)
+    parser.add_argument("--share", type=float, default=1 / 3, help="of the planned memory, for the smaller call")
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker is not None:
@@ -105,7 +107,7 @@ def main() -> None:
         return
 
     what = f"memory of {arguments.seeds:,} seeds of PPO on CartPole, {arguments.env_steps:,} steps each, for "
-    what += f"{arguments.minutes:g} minutes; {arguments.smaller:,} seeds in a third of that"
+    what += f"{arguments.minutes:g} minutes; {arguments.smaller:,} seeds in {arguments.share:.2g} of that"
     report = Report(parser, arguments, what)
     columns = {"seeds": ",d", "memory given, MiB": ",.0f", "planned, MiB": ",.0f", "highest, MiB": ",.0f"}
     columns |= {"of the plan": ".2f", "with compiling, MiB": ",.0f", "block": "", "parts": "", "seeds done": ",d"}
@@ -114,9 +116,9 @@ def main() -> None:
     )
     whole = measured(arguments.seeds, arguments.env_steps, arguments.minutes, None)
     add_row(table, arguments.seeds, None, whole)
-    third = int(whole["planned"] / 3 * MIB)
-    smaller = measured(arguments.smaller, 2 * 512, 60.0, third)
-    add_row(table, arguments.smaller, third / MIB, smaller)
+    given = int(whole["planned"] * arguments.share * MIB)
+    smaller = measured(arguments.smaller, 2 * 512, 60.0, given)
+    add_row(table, arguments.smaller, given / MIB, smaller)
     every = arguments.seeds * arguments.env_steps / whole["rate"]
     report.note(
         f"Extrapolated from what was done, {arguments.seeds:,} seeds of {arguments.env_steps:,} env steps take "
@@ -126,12 +128,12 @@ def main() -> None:
         0.75 <= whole["highest"] / whole["planned"] <= 1.25,
         "The highest resident size lies more than a quarter off the plan.",
     )
-    report.require(smaller["highest"] <= third / MIB, "The highest resident size lies above the memory that was given.")
+    report.require(smaller["highest"] <= given / MIB, "The highest resident size lies above the memory that was given.")
     complete = not smaller["interrupted"] and smaller["seeds"] == arguments.smaller
     report.require(complete, "The smaller call did not complete.")
     report.finish(
         f"{whole['planned']:,.0f} MiB planned, {whole['highest']:,.0f} the highest "
-        f"({whole['highest'] / whole['planned']:.2f}); {third / MIB:,.0f} MiB given, {smaller['highest']:,.0f} the "
+        f"({whole['highest'] / whole['planned']:.2f}); {given / MIB:,.0f} MiB given, {smaller['highest']:,.0f} the "
         f"highest, in {smaller['parts']} parts"
     )
 
