@@ -20,7 +20,7 @@ class Ceilings(NamedTuple):
       bandwidth: bytes a second that a x + b reads and writes, into a buffer that is given.
       words: random words of 32 bits a second, by threefry: of many at a time, or of few that stay in a cache.
       tanh: a second.
-      launch: seconds of one operation on one number inside a compiled loop.
+      launch: seconds of one operation on two numbers inside a compiled loop.
       dispatch: seconds of one call of a small program.
     """
 
@@ -105,25 +105,43 @@ def _looped(turns: int, function: Callable[[jax.Array], jax.Array], x: jax.Array
 
 
 def _launch_seconds(best: Callable[[Callable[[], Any]], float]) -> float:
-    """From two loops that differ only in how many small operations a turn has, which no fusion joins."""
-    start = jnp.ones(()), jnp.ones(4096)
-    told = []
-    for length in (4, 68):
-        compiled = jax.jit(small_operations, static_argnums=(0, 1)).lower(1000, length, *start).compile()
-        seconds = best(lambda compiled=compiled: jax.block_until_ready(compiled(*start)))
-        told.append((seconds, launches(compiled.as_text())))
-    (short, few), (long, many) = told
-    return (long - short) / (many - few)
+    """From two loops that differ only in how many small operations a turn has, of the kinds that no fusion joined."""
+    found = []
+    for small in SMALL:
+        start = jnp.ones((1, 2)), jnp.ones((64, 64))
+        told = []
+        for length in (4, 68):
+            compiled = jax.jit(small_operations, static_argnums=(0, 1, 2)).lower(small, 1000, length, *start).compile()
+            seconds = best(lambda compiled=compiled, start=start: jax.block_until_ready(compiled(*start)))
+            told.append((seconds, launches(compiled.as_text())))
+        (short, few), (long, many) = told
+        if many > few:
+            found.append((long - short) / (many - few))
+    return min(found)
 
 
-def small_operations(turns: int, length: int, number: jax.Array, others: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A loop of so many operations on one number, and one on others, for which no compiler makes one function of it."""
+def _barrier(numbers: jax.Array, others: jax.Array) -> jax.Array:
+    del others
+    return jax.lax.optimization_barrier(numbers * 0.5 + 1)
+
+
+def _product(numbers: jax.Array, others: jax.Array) -> jax.Array:
+    return numbers @ others[:2, :2]
+
+
+SMALL = (_barrier, _product)  # jax 0.10 joins the former
+
+
+def small_operations(
+    small: Callable[..., jax.Array], turns: int, length: int, numbers: jax.Array, others: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """A loop of so many small operations on `[1, 2]`, and a larger one: no compiler makes one function of all."""
 
     def turn(_: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        number, others = carry
-        return _repeated(lambda x: jax.lax.optimization_barrier(x * 0.5 + 1), number, length), others * 0.5
+        numbers, others = carry
+        return _repeated(lambda x: small(x, others), numbers, length), others * 0.5
 
-    return jax.lax.fori_loop(0, turns, turn, (number, others))
+    return jax.lax.fori_loop(0, turns, turn, (numbers, others))
 
 
 def _repeated(function: Callable[[jax.Array], jax.Array], x: jax.Array, times: int) -> jax.Array:
