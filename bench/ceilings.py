@@ -19,7 +19,7 @@ class Ceilings(NamedTuple):
       small_product: of (128, 64) by (64, 64), one after another.
       bandwidth: bytes a second that a x + b reads and writes, into a buffer that is given.
       words: random words of 32 bits a second, by threefry: of many at a time, or of few that stay in a cache.
-      tanh: a second.
+      tanh: a second, of few that stay in a cache, or of many.
       launch: seconds of one operation on two numbers inside a compiled loop.
       dispatch: seconds of one call of a small program.
     """
@@ -81,6 +81,10 @@ def measure_ceilings(rounds: int = 5, share: float = 1.0) -> Ceilings:
 
         return rate(turns * count, lambda words: _looped(turns, again, words), jnp.ones(count, jnp.uint32))
 
+    def tanh(count: int, turns: int, at_once: int) -> float:
+        amount = float(count * turns * at_once)
+        return rate(amount, lambda x: _looped(turns, lambda x: _repeated(jnp.tanh, x, at_once), x), jnp.ones(count))
+
     one, tiny = jnp.ones(()), jax.jit(lambda x: x + 1)
 
     def dispatch() -> None:
@@ -94,7 +98,7 @@ def measure_ceilings(rounds: int = 5, share: float = 1.0) -> Ceilings:
         small_product=products(max(int(2000 * share), 2), 128, 64),
         bandwidth=10 * 3 * 4 * many / best(stream),
         words=max(words(1, more_words), words(more_words // few_words, few_words)),
-        tanh=rate(8 * 16 * values, lambda x: _looped(8, lambda x: _repeated(jnp.tanh, x, 16), x), jnp.ones(values)),
+        tanh=max(tanh(2**13, max(values // 2**7, 1), 1), tanh(values, 8, 16)),  # what suits a CPU, and a GPU
         launch=_launch_seconds(best),
         dispatch=best(dispatch) / 1000,
     )
