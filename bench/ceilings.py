@@ -109,18 +109,17 @@ def _looped(turns: int, function: Callable[[jax.Array], jax.Array], x: jax.Array
 
 
 def _launch_seconds(best: Callable[[Callable[[], Any]], float]) -> float:
-    """From two loops that differ only in how many small operations a turn has, of the kinds that no fusion joined."""
-    found = []
+    """From a loop of many small operations a turn, of the kinds that no fusion joined."""
+    turns, length, found = 1000, 100, []
     for small in SMALL:
         start = jnp.ones((1, 2)), jnp.ones((64, 64))
-        told = []
-        for length in (4, 68):
-            compiled = jax.jit(small_operations, static_argnums=(0, 1, 2)).lower(small, 1000, length, *start).compile()
+        compiled: Any = (
+            jax.jit(small_operations, static_argnums=(0, 1, 2)).lower(small, turns, length, *start).compile()
+        )
+        count = launches(compiled.as_text())
+        if count >= turns * length:
             seconds = best(lambda compiled=compiled, start=start: jax.block_until_ready(compiled(*start)))
-            told.append((seconds, launches(compiled.as_text())))
-        (short, few), (long, many) = told
-        if many > few:
-            found.append((long - short) / (many - few))
+            found.append(seconds / count)
     return min(found)
 
 
