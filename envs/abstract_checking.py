@@ -11,7 +11,7 @@ import numpy as np
 from envs import base
 from envs.base import spaces
 
-__all__ = ["ContractError", "check_abstractly", "fail", "sample"]
+__all__ = ["ContractError", "agent_axes", "check_abstractly", "fail", "sample"]
 
 
 class ContractError(ValueError):
@@ -74,7 +74,7 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
 
     try:
         reset = jax.eval_shape(reset_pair, key, params)
-        agents = _agents(env.observation_space(params), reset[0])
+        agents = agent_axes(env.observation_space(params), reset[0])
         action = jax.eval_shape(lambda key: sample(env.action_space(params), key, agents), key)
         stepped = jax.eval_shape(step, key, reset[1], action, params)
         cut = jax.eval_shape(env.is_truncated, reset[1], params)
@@ -116,11 +116,11 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
     return agents
 
 
-def _agents(space: spaces.Space, obs: Any) -> tuple[int, ...]:
-    """What an observation has in front of its space, which describes one agent; `_check_shapes` then
-    holds it against the reward's shape, which cannot be known before an action has been given.
+def agent_axes(space: spaces.Space, obs: Any) -> tuple[int, ...]:
+    """What an observation has in front of its space, which describes one agent.
 
-    Numbers of axes are added up, as a Dict's sample has its leaves in an order of its own.
+    In a sound environment it is the reward's shape, which cannot be known before an action has
+    been given. Numbers of axes are added up, as a Dict's sample has its leaves in an order of its own.
     """
     leaves = jax.tree.leaves(obs)
     one = jax.tree.leaves(jax.eval_shape(space.sample, jax.random.key(0)))

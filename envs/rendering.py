@@ -14,7 +14,7 @@ from envs.control.mountain_car_continuous import MountainCarContinuous
 from envs.control.pendulum import Pendulum
 from envs.crowd.crowd import Crowd
 from envs.rendering_crowd import draw as _crowd
-from envs.wrappers import TimeFeature
+from envs.wrappers import Wrapper
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,13 +38,16 @@ class Scene:
         """Draws what does not move.
 
         Args:
-          env: one of the environments that can be drawn.
+          env: one of the environments that can be drawn, in wrappers or not.
           params: its parameters: lengths, limits and goals are drawn to scale.
 
         Raises:
           ValueError: there is no drawing of this environment.
         """
-        env = env.inner if isinstance(env, TimeFeature) else env
+        self._wrappers = []
+        while isinstance(env, Wrapper):
+            self._wrappers.append(env)
+            env, params = env.inner, env.inner_params(params)
         if type(env) not in _SCENES:
             raise ValueError(f"{type(env).__name__} cannot be drawn; what can is {', '.join(drawable())}.")
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -62,8 +65,10 @@ class Scene:
 
     def frame(self, state: Any) -> np.ndarray:
         """The picture of a state: uint8 `[height, width, 3]`."""
-        self._update(state)
         self._time.set_text(f"step {int(state.time)}")
+        for wrapper in self._wrappers:
+            state = wrapper.inner_state(state)
+        self._update(state)
         self._canvas.draw()
         return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
 

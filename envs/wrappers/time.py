@@ -1,18 +1,60 @@
-"""Environments made from other environments: plain functions on the contract."""
+"""What environments show of their time limit, and where it is."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from envs import base
+from envs.abstract_checking import agent_axes
 from envs.base import spaces
+from envs.wrappers.wrapper import Wrapper, whole_number
 
 REMAINING, REST = "remaining_time", "observation"
 
-__all__ = ["REMAINING", "REST", "TimeFeature", "time_feature"]
+__all__ = ["REMAINING", "REST", "TimeFeature", "TimeLimit", "time_feature", "time_limit"]
+
+
+def time_limit(env: base.Environment, max_steps: int) -> base.Environment:
+    """The environment with another time limit, in place of its own.
+
+    Args:
+      env: any environment.
+      max_steps: after how many steps an episode is truncated, 1 or more; fewer or more than before.
+
+    Returns:
+      An environment whose `default_params` have this limit. It remains a parameter, which sweeps
+      as `env.max_steps_in_episode` without a further compilation, and never terminates an episode.
+      A limit below it, of the steps that an `action_repeat` repeats, stays.
+
+    Raises:
+      TypeError: `env` is no environment.
+      ValueError: `max_steps` is no whole number of at least 1.
+    """
+    return TimeLimit(env, max_steps)
+
+
+@dataclass(frozen=True)
+class TimeLimit(Wrapper):
+    """What `time_limit` returns.
+
+    Attributes:
+      inner: the environment with its own limit.
+      max_steps: the default of `max_steps_in_episode`.
+    """
+
+    max_steps: int
+    made_by: ClassVar[str] = "time_limit"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole_number(self.made_by, "max_steps", self.max_steps)
+
+    @property
+    def default_params(self) -> Any:
+        """The inner environment's, with this limit."""
+        return self.inner.default_params.replace(max_steps_in_episode=self.max_steps)
 
 
 def time_feature(env: base.Environment) -> base.Environment:
@@ -39,7 +81,7 @@ def time_feature(env: base.Environment) -> base.Environment:
 
 
 @dataclass(frozen=True)
-class TimeFeature(base.Environment):
+class TimeFeature(Wrapper):
     """What `time_feature` returns.
 
     Attributes:
@@ -48,57 +90,16 @@ class TimeFeature(base.Environment):
     Source: Pardo et al. (2018), "Time limits in reinforcement learning".
     """
 
-    inner: base.Environment
+    made_by: ClassVar[str] = "time_feature"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         env = self.inner
-        if not isinstance(env, base.Environment):
-            raise TypeError(f"time_feature takes an environment, such as envs.make('cartpole'), not {env!r}.")
         if isinstance(env, TimeFeature):
             raise ValueError(f"time_feature takes an environment without the remaining time, got {env.name}.")
         space = env.observation_space(env.default_params)
         if isinstance(space, spaces.Dict) and REMAINING in space.spaces:
             raise ValueError(f"time_feature adds the key {REMAINING!r}, which observations of {env.name} have already.")
-
-    @property
-    def name(self) -> str:
-        """The inner environment's name, marked."""
-        return f"time_feature({self.inner.name})"
-
-    @property
-    def default_params(self) -> Any:
-        """The inner environment's."""
-        return self.inner.default_params
-
-    @property
-    def metric_rules(self) -> Mapping[str, base.MetricRule]:
-        """The inner environment's."""
-        return self.inner.metric_rules
-
-    @property
-    def num_actions(self) -> int:
-        """The inner environment's."""
-        return self.inner.num_actions
-
-    def params_at(self, params: Any, env_steps: Any) -> Any:
-        """Of the environment inside."""
-        return self.inner.params_at(params, env_steps)
-
-    def check_params(self, params: Any) -> None:
-        """The inner environment's."""
-        self.inner.check_params(params)
-
-    def action_mask(self, state: Any, params: Any) -> Any:
-        """The inner environment's."""
-        return self.inner.action_mask(state, params)
-
-    def is_truncated(self, state: Any, params: Any) -> jax.Array:
-        """The inner environment's."""
-        return self.inner.is_truncated(state, params)
-
-    def action_space(self, params: Any = None) -> spaces.Space:
-        """The inner environment's."""
-        return self.inner.action_space(self.default_params if params is None else params)
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
         """The inner environment's reset, with all of the time remaining."""
@@ -129,7 +130,7 @@ class TimeFeature(base.Environment):
     def _with_time(self, obs: Any, state: Any, params: Any) -> Any:
         space = self.inner.observation_space(params)
         share = jnp.float32(1) - jnp.float32(state.time) / jnp.float32(params.max_steps_in_episode)
-        remaining = jnp.broadcast_to(jnp.maximum(share, 0), (*_agents(space, obs), 1))
+        remaining = jnp.broadcast_to(jnp.maximum(share, 0), (*agent_axes(space, obs), 1))
         if isinstance(space, spaces.Dict):
             return {**obs, REMAINING: remaining}
         if not _is_vector(space):
@@ -139,13 +140,3 @@ class TimeFeature(base.Environment):
 
 def _is_vector(space: Any) -> bool:
     return isinstance(space, spaces.Box) and len(space.shape) == 1
-
-
-def _agents(space: Any, obs: Any) -> tuple[int, ...]:
-    """The axes in front of an observation, whose space describes one agent."""
-    if isinstance(space, spaces.Dict):
-        name = next(iter(space.spaces))
-        return _agents(space.spaces[name], obs[name])
-    if isinstance(space, spaces.Tuple):
-        return _agents(space.spaces[0], obs[0])
-    return obs.shape[: obs.ndim - len(space.shape)]

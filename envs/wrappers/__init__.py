@@ -1,0 +1,63 @@
+"""Environments made from other environments: plain functions on the contract.
+
+`frame_stack(env, 4)`, `sticky_actions(env, 0.25)` and the like take an environment and return one,
+which is hashable by value like any other: equal ones share a compilation. They nest in any order.
+What a wrapper has to tune is among its parameters: `env.probability`, `env.scale`,
+`env.max_steps_in_episode`; below a wrapper that has some, those of the environment inside are
+`env.inner.gravity` and the like. `Wrapper` is what a wrapper of one's own is made of.
+"""
+
+from envs.wrappers.actions import DelayActions, StickyActions, StickyActionsParams, delay_actions, sticky_actions
+from envs.wrappers.discretising import DiscretiseActions, discretise_actions
+from envs.wrappers.frames import DelayObservations, FrameStack, delay_observations, frame_stack
+from envs.wrappers.observations import (
+    FlattenObservation,
+    ObservationNoise,
+    ObservationNoiseParams,
+    TransformObservation,
+    flatten_observation,
+    observation_noise,
+    transform_observation,
+)
+from envs.wrappers.repeating import ActionRepeat, ActionRepeatParams, action_repeat
+from envs.wrappers.rewards import DelayRewards, TransformReward, delay_rewards, transform_reward
+from envs.wrappers.time import REMAINING, REST, TimeFeature, TimeLimit, time_feature, time_limit
+from envs.wrappers.wrapper import ParamsWrapper, Wrapper, WrapperParams, WrapperState
+
+__all__ = [
+    "REMAINING",
+    "REST",
+    "ActionRepeat",
+    "ActionRepeatParams",
+    "DelayActions",
+    "DelayObservations",
+    "DelayRewards",
+    "DiscretiseActions",
+    "FlattenObservation",
+    "FrameStack",
+    "ObservationNoise",
+    "ObservationNoiseParams",
+    "ParamsWrapper",
+    "StickyActions",
+    "StickyActionsParams",
+    "TimeFeature",
+    "TimeLimit",
+    "TransformObservation",
+    "TransformReward",
+    "Wrapper",
+    "WrapperParams",
+    "WrapperState",
+    "action_repeat",
+    "delay_actions",
+    "delay_observations",
+    "delay_rewards",
+    "discretise_actions",
+    "flatten_observation",
+    "frame_stack",
+    "observation_noise",
+    "sticky_actions",
+    "time_feature",
+    "time_limit",
+    "transform_observation",
+    "transform_reward",
+]

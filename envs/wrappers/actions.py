@@ -1,0 +1,216 @@
+"""What becomes of actions: taken late, or once more."""
+
+import itertools
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs import base
+from envs.base import spaces
+from envs.wrappers.wrapper import (
+    ParamsWrapper,
+    Wrapper,
+    WrapperParams,
+    WrapperState,
+    agents_of,
+    has_masks,
+    whole_number,
+)
+
+__all__ = ["DelayActions", "StickyActions", "StickyActionsParams", "delay_actions", "sticky_actions"]
+
+
+def sticky_actions(env: base.Environment, probability: float) -> base.Environment:
+    """The environment that at times takes its previous action again in place of the one it is given.
+
+    Args:
+      env: any environment.
+      probability: of that, in [0, 1]; each agent of a crowd draws on its own.
+
+    Returns:
+      An environment whose probability is traced and sweeps as `env.probability`; the parameters of
+      `env` itself are `env.inner.gravity` and the like. The first action of an episode is always
+      taken, and so is one whose predecessor is forbidden by now.
+
+    Raises:
+      TypeError: `env` is no environment.
+      ValueError: `probability` is no number in [0, 1].
+
+    Source: Machado et al. (2018), "Revisiting the Arcade Learning Environment", section 4.
+    """
+    return StickyActions(env, probability)
+
+
+def delay_actions(env: base.Environment, steps: int) -> base.Environment:
+    """The environment that takes an action some steps after it was given.
+
+    Args:
+      env: an environment without action masks, since an action may be forbidden when its time has come.
+      steps: by how many, 1 or more.
+
+    Returns:
+      An environment that takes action 0, or the numbers nearest to 0 within their bounds, in the first
+      `steps` steps of an episode. It does not show what is on its way.
+
+    Raises:
+      TypeError: `env` is no environment.
+      ValueError: `steps` is no whole number of at least 1, or `env` has action masks.
+    """
+    return DelayActions(env, steps)
+
+
+@struct.dataclass
+class StickyActionsParams(WrapperParams):
+    """The parameters of `sticky_actions`.
+
+    Attributes:
+      inner: of the environment inside, whose time limit does not apply.
+      probability: that the previous action is taken again.
+      max_steps_in_episode: the time limit.
+    """
+
+    probability: jax.Array | float = 0.25
+
+
+@struct.dataclass
+class ActionsState(WrapperState):
+    """Actions of the past.
+
+    Attributes:
+      actions: leaves `[*A, ...]`, the action taken last, or `[steps, *A, ...]`, those on their way, oldest first.
+    """
+
+    actions: Any
+
+
+@dataclass(frozen=True)
+class StickyActions(ParamsWrapper):
+    """What `sticky_actions` returns.
+
+    Attributes:
+      inner: the environment that takes what it is given.
+      probability: the default of the parameter.
+    """
+
+    probability: float
+    made_by: ClassVar[str] = "sticky_actions"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_probability(self.probability)
+
+    @property
+    def default_params(self) -> StickyActionsParams:
+        """The inner environment's, and the probability."""
+        inner = self.inner.default_params
+        return StickyActionsParams(
+            inner=inner, probability=self.probability, max_steps_in_episode=inner.max_steps_in_episode
+        )
+
+    def check_params(self, params: StickyActionsParams) -> None:
+        """Refuse what is no probability, and what the inner environment refuses."""
+        super().check_params(params)
+        _require_probability(params.probability)
+
+    def inner_state(self, state: ActionsState) -> Any:
+        """The state inside."""
+        return state.inner
+
+    def reset_env(self, key: jax.Array, params: StickyActionsParams) -> tuple[Any, ActionsState]:
+        """The inner environment's reset."""
+        inner_params = self.inner_params(params)
+        obs, inner = self.inner.reset_env(key, inner_params)
+        return obs, ActionsState(inner.time, inner, _idle(self.inner, inner_params))
+
+    def step_env(
+        self, key: jax.Array, state: ActionsState, action: Any, params: StickyActionsParams
+    ) -> tuple[Any, ActionsState, jax.Array, jax.Array, dict[Any, Any]]:
+        """The inner environment's step with this action, or with the one before."""
+        inner_params = self.inner_params(params)
+        draw_key, step_key = jax.random.split(key)
+        stays = jax.random.bernoulli(draw_key, params.probability, agents_of(self.inner)) & (state.time > 0)
+        mask = self.inner.action_mask(state.inner, inner_params)
+        if mask is not None:
+            stays &= _allowed(self.inner.action_space(inner_params), mask, state.actions)
+
+        def choose(old: jax.Array, new: Any) -> jax.Array:
+            each = stays.reshape(*stays.shape, *[1] * (old.ndim - stays.ndim))
+            return jnp.where(each, old, jnp.asarray(new, old.dtype))
+
+        taken = jax.tree.map(choose, state.actions, action)
+        obs, inner, reward, terminated, info = self.inner.step_env(step_key, state.inner, taken, inner_params)
+        return obs, ActionsState(inner.time, inner, taken), reward, terminated, info
+
+
+@dataclass(frozen=True)
+class DelayActions(Wrapper):
+    """What `delay_actions` returns.
+
+    Attributes:
+      inner: the environment that takes an action at once.
+      steps: how late this one takes it.
+    """
+
+    steps: int
+    made_by: ClassVar[str] = "delay_actions"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole_number(self.made_by, "steps", self.steps)
+        if has_masks(self.inner):
+            raise ValueError(
+                f"delay_actions takes an environment in which every action is allowed at every step; {self.inner.name} "
+                "has action masks."
+            )
+
+    def inner_state(self, state: ActionsState) -> Any:
+        """The state inside."""
+        return state.inner
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, ActionsState]:
+        """The inner environment's reset, with idle actions on their way."""
+        obs, inner = self.inner.reset_env(key, params)
+        idle = jax.tree.map(lambda leaf: jnp.stack([leaf] * self.steps), _idle(self.inner, params))
+        return obs, ActionsState(inner.time, inner, idle)
+
+    def step_env(
+        self, key: jax.Array, state: ActionsState, action: Any, params: Any
+    ) -> tuple[Any, ActionsState, jax.Array, jax.Array, dict[Any, Any]]:
+        """The inner environment's step with the oldest of the actions on their way."""
+        due = jax.tree.map(lambda leaf: leaf[0], state.actions)
+        later = jax.tree.map(
+            lambda leaf, new: jnp.concatenate([leaf[1:], jnp.asarray(new, leaf.dtype)[None]]), state.actions, action
+        )
+        obs, inner, reward, terminated, info = self.inner.step_env(key, state.inner, due, params)
+        return obs, ActionsState(inner.time, inner, later), reward, terminated, info
+
+
+def _require_probability(value: Any) -> None:
+    given = np.asarray(value)
+    if given.dtype.kind not in "iuf" or not np.all((given >= 0) & (given <= 1)):
+        wrong = value if given.dtype.kind not in "iuf" else given[~((given >= 0) & (given <= 1))].flat[0]
+        raise ValueError(f"probability of sticky_actions is {wrong}; it takes a number from 0 to 1.")
+
+
+def _idle(env: base.Environment, params: Any) -> Any:
+    """Action 0 for every agent, or the numbers nearest to 0 within bounds: leaves `[*A, ...]`."""
+
+    def one(space: Any) -> Any:
+        if isinstance(space, spaces.Tuple):
+            return tuple(map(one, space.spaces))
+        zeros = jnp.zeros((*agents_of(env), *space.shape), space.dtype)
+        return zeros if isinstance(space, spaces.Discrete) else jnp.clip(zeros, space.low, space.high)
+
+    return one(env.action_space(params))
+
+
+def _allowed(space: Any, mask: Any, action: Any) -> jax.Array:
+    """Whether the mask allows an action, bool `[*A]`."""
+    if isinstance(space, spaces.Tuple):
+        parts = itertools.starmap(_allowed, zip(space.spaces, mask, action, strict=True))
+        return jnp.all(jnp.stack(list(parts)), axis=0)
+    return jnp.take_along_axis(mask, action[..., None], axis=-1)[..., 0]

@@ -1,0 +1,91 @@
+"""Continuous actions as a choice from a few."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs import base
+from envs.base import spaces
+from envs.wrappers.wrapper import Wrapper, whole_number
+
+__all__ = ["DiscretiseActions", "discretise_actions"]
+
+
+def discretise_actions(env: base.Environment, bins: int | Sequence[int]) -> base.Environment:
+    """The environment whose numbers to choose have a few values each, evenly spaced between their bounds.
+
+    Args:
+      env: an environment whose action is a `Box` with finite bounds.
+      bins: how many values, 2 or more, for all numbers of an action or for each.
+
+    Returns:
+      An environment whose action is a `Discrete` where that of `env` is one number, and a `Tuple`
+      of them otherwise. 0 is the lower bound, the last value the upper one.
+
+    Raises:
+      TypeError: `env` is no environment.
+      ValueError: its action is no `Box` with finite bounds, or `bins` does not fit it.
+    """
+    return DiscretiseActions(env, bins if isinstance(bins, int) else tuple(bins))
+
+
+@dataclass(frozen=True)
+class DiscretiseActions(Wrapper):
+    """What `discretise_actions` returns.
+
+    Attributes:
+      inner: the environment that takes any numbers within bounds.
+      bins: how many values each number has, one count for all or for each.
+    """
+
+    bins: int | tuple[int, ...]
+    made_by: ClassVar[str] = "discretise_actions"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        space = self.inner.action_space(self.inner.default_params)
+        if not isinstance(space, spaces.Box) or not np.all(np.isfinite([np.min(space.low), np.max(space.high)])):
+            raise ValueError(
+                f"discretise_actions takes an environment whose action is a Box with finite bounds; that of "
+                f"{self.inner.name} is {space!r}."
+            )
+        numbers = int(np.prod(space.shape))
+        if isinstance(self.bins, tuple) and len(self.bins) != numbers:
+            raise ValueError(
+                f"bins of discretise_actions has {len(self.bins)} counts; an action of {self.inner.name} has {numbers} "
+                "numbers."
+            )
+        for count in self.bins if isinstance(self.bins, tuple) else (self.bins,):
+            whole_number(self.made_by, "bins", count, least=2)
+
+    @property
+    def num_actions(self) -> int:
+        """The values of the one number; TypeError where there are several."""
+        return super(Wrapper, self).num_actions  # the wrapped environment has its own count
+
+    def action_space(self, params: Any = None) -> spaces.Space:
+        """A choice for each number."""
+        del params
+        parts = [spaces.Discrete(count) for count in self._counts]
+        return parts[0] if len(parts) == 1 else spaces.Tuple(parts)
+
+    def step_env(
+        self, key: jax.Array, state: Any, action: Any, params: Any
+    ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
+        """The inner environment's step with the numbers that were chosen."""
+        space = self.inner.action_space(params)
+        chosen = jnp.stack(action if isinstance(action, tuple) else (action,), axis=-1)
+        share = chosen / (jnp.asarray(self._counts, jnp.float32) - 1)
+        share = share.reshape(*share.shape[:-1], *space.shape)
+        numbers = space.low * (1 - share) + space.high * share  # exact at both bounds
+        return self.inner.step_env(key, state, numbers.astype(space.dtype), params)
+
+    @property
+    def _counts(self) -> tuple[int, ...]:
+        if isinstance(self.bins, tuple):
+            return self.bins
+        return (self.bins,) * int(np.prod(self.inner.action_space(self.inner.default_params).shape))

@@ -1,0 +1,276 @@
+"""Other observations of the same thing: any function of them, one vector, or noise."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs import base
+from envs.base import spaces
+from envs.wrappers.wrapper import ParamsWrapper, Wrapper, WrapperParams, agents_of, map_space, observation_of
+
+__all__ = [
+    "FlattenObservation",
+    "ObservationNoise",
+    "ObservationNoiseParams",
+    "TransformObservation",
+    "flatten_observation",
+    "observation_noise",
+    "transform_observation",
+]
+
+
+def transform_observation(
+    env: base.Environment, function: Callable[[Any], Any], low: float = -np.inf, high: float = np.inf
+) -> base.Environment:
+    """The environment with a function of its observations in their place.
+
+    Args:
+      env: any environment; its parameters, dynamics, actions and metrics stay what they are.
+      function: of one agent's observation, in JAX, to an array or a dictionary or tuple of arrays. A
+        function with a name compiles once; every new lambda is another function.
+      low, high: bounds of what it returns.
+
+    Returns:
+      An environment whose observation space is a `Box`, or boxes, with these bounds.
+
+    Raises:
+      TypeError: `env` is no environment, or `function` none.
+    """
+    return TransformObservation(env, function, low, high)
+
+
+def flatten_observation(env: base.Environment) -> base.Environment:
+    """The environment with observations that are one vector.
+
+    Args:
+      env: any environment; its parameters, dynamics, actions and metrics stay what they are.
+
+    Returns:
+      An environment whose observations are float32 `[*A, D]`: the numbers of every part, those of a
+      dictionary in the order of its sorted keys; a `Discrete` part as a 1 among 0s.
+
+    Raises:
+      TypeError: `env` is no environment.
+    """
+    return FlattenObservation(env)
+
+
+def observation_noise(env: base.Environment, scale: float) -> base.Environment:
+    """The environment with independent normal noise on every number that it shows.
+
+    Args:
+      env: any environment that shows real numbers.
+      scale: the noise's standard deviation, in the units of the observation.
+
+    Returns:
+      An environment whose scale is traced and sweeps as `env.scale`; the parameters of `env` itself
+      are `env.inner.gravity` and the like. Its observations have no bounds; whole numbers among
+      them stay as they are, and nothing but observations has noise.
+
+    Raises:
+      TypeError: `env` is no environment.
+      ValueError: `scale` is negative, or `env` shows no real numbers.
+    """
+    return ObservationNoise(env, scale)
+
+
+@dataclass(frozen=True)
+class TransformObservation(Wrapper):
+    """What `transform_observation` returns.
+
+    Attributes:
+      inner: the environment with the observations that the function takes.
+      function: of one agent's observation.
+      low, high: bounds of what it returns.
+    """
+
+    function: Callable[[Any], Any]
+    low: float = -np.inf
+    high: float = np.inf
+    made_by: ClassVar[str] = "transform_observation"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.function):
+            raise TypeError(f"transform_observation takes a function of an observation, not {self.function!r}.")
+
+    def observation_space(self, params: Any) -> spaces.Space:
+        """Boxes of the shapes that the function returns."""
+        del params
+        return self._space(jax.eval_shape(self.function, observation_of(self.inner)))
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+        """The inner environment's reset, seen through the function."""
+        obs, state = self.inner.reset_env(key, params)
+        return self._transform(obs), state
+
+    def step_env(
+        self, key: jax.Array, state: Any, action: Any, params: Any
+    ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
+        """The inner environment's step, seen through the function."""
+        obs, state, reward, terminated, info = self.inner.step_env(key, state, action, params)
+        return self._transform(obs), state, reward, terminated, info
+
+    def _transform(self, obs: Any) -> Any:
+        function = self.function
+        for _ in agents_of(self.inner):
+            function = jax.vmap(function)
+        return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.asarray(leaf).dtype), function(obs))
+
+    def _space(self, obs: Any) -> spaces.Space:
+        if isinstance(obs, dict):
+            return spaces.Dict({name: self._space(part) for name, part in obs.items()})
+        if isinstance(obs, tuple):
+            return spaces.Tuple([self._space(part) for part in obs])
+        low, high = self.low, self.high
+        if not jnp.issubdtype(obs.dtype, jnp.floating):  # whose bounds are finite
+            ends = (0, 1) if obs.dtype == bool else (jnp.iinfo(obs.dtype).min, jnp.iinfo(obs.dtype).max)
+            low, high = (int(np.clip(bound, *ends)) for bound in (low, high))
+        return spaces.Box(low, high, obs.shape, obs.dtype)
+
+
+@dataclass(frozen=True)
+class FlattenObservation(Wrapper):
+    """What `flatten_observation` returns.
+
+    Attributes:
+      inner: the environment with observations of any kind.
+    """
+
+    made_by: ClassVar[str] = "flatten_observation"
+
+    def observation_space(self, params: Any) -> spaces.Box:
+        """The bounds of every part, one after the other."""
+        low, high = (jnp.concatenate(ends) for ends in zip(*_bounds(self.inner.observation_space(params)), strict=True))
+        return spaces.Box(low, high, low.shape, jnp.float32)
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, Any]:
+        """The inner environment's reset, its observation as a vector."""
+        obs, state = self.inner.reset_env(key, params)
+        return self._flat(obs, params), state
+
+    def step_env(
+        self, key: jax.Array, state: Any, action: Any, params: Any
+    ) -> tuple[jax.Array, Any, jax.Array, jax.Array, dict[Any, Any]]:
+        """The inner environment's step, its observation as a vector."""
+        obs, state, reward, terminated, info = self.inner.step_env(key, state, action, params)
+        return self._flat(obs, params), state, reward, terminated, info
+
+    def _flat(self, obs: Any, params: Any) -> jax.Array:
+        return jnp.concatenate(_vectors(self.inner.observation_space(params), obs, agents_of(self.inner)), axis=-1)
+
+
+def _bounds(space: Any) -> list[tuple[jax.Array, jax.Array]]:
+    """The bounds of each part of a space as vectors, in the order of `_vectors`."""
+    if isinstance(space, spaces.Dict):
+        return [pair for name in sorted(space.spaces) for pair in _bounds(space.spaces[name])]
+    if isinstance(space, spaces.Tuple):
+        return [pair for part in space.spaces for pair in _bounds(part)]
+    if isinstance(space, spaces.Discrete):
+        return [(jnp.zeros(space.n), jnp.ones(space.n))]
+    low, high = (
+        jnp.broadcast_to(jnp.asarray(bound, jnp.float32), space.shape).ravel() for bound in (space.low, space.high)
+    )
+    return [(low, high)]
+
+
+def _vectors(space: Any, obs: Any, agents: tuple[int, ...]) -> list[jax.Array]:
+    """Each part of an observation as float32 `[*A, D]`."""
+    if isinstance(space, spaces.Dict):
+        return [part for name in sorted(space.spaces) for part in _vectors(space.spaces[name], obs[name], agents)]
+    if isinstance(space, spaces.Tuple):
+        pairs = zip(space.spaces, obs, strict=True)
+        return [vector for part, value in pairs for vector in _vectors(part, value, agents)]
+    if isinstance(space, spaces.Discrete):
+        return [jax.nn.one_hot(obs, space.n, dtype=jnp.float32)]
+    return [obs.reshape(*agents, -1).astype(jnp.float32)]
+
+
+@struct.dataclass
+class ObservationNoiseParams(WrapperParams):
+    """The parameters of `observation_noise`.
+
+    Attributes:
+      inner: of the environment inside, whose time limit does not apply.
+      scale: standard deviation, in the units of the observation.
+      max_steps_in_episode: the time limit.
+    """
+
+    scale: jax.Array | float = 0.0
+
+
+@dataclass(frozen=True)
+class ObservationNoise(ParamsWrapper):
+    """What `observation_noise` returns.
+
+    Attributes:
+      inner: the environment that shows things as they are.
+      scale: the default of the parameter.
+    """
+
+    scale: float
+    made_by: ClassVar[str] = "observation_noise"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_scale(self.scale)
+        if not any(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(observation_of(self.inner))):
+            space = self.inner.observation_space(self.inner.default_params)
+            raise ValueError(
+                f"observation_noise takes an environment that shows real numbers; {self.inner.name} shows {space!r}."
+            )
+
+    @property
+    def default_params(self) -> ObservationNoiseParams:
+        """The inner environment's, and the scale."""
+        inner = self.inner.default_params
+        return ObservationNoiseParams(inner=inner, scale=self.scale, max_steps_in_episode=inner.max_steps_in_episode)
+
+    def check_params(self, params: ObservationNoiseParams) -> None:
+        """Refuse a negative scale, and what the inner environment refuses."""
+        super().check_params(params)
+        _require_scale(params.scale)
+
+    def observation_space(self, params: ObservationNoiseParams) -> spaces.Space:
+        """The inner environment's, without the bounds of real numbers."""
+
+        def unbounded(space: Any) -> spaces.Space:
+            real = isinstance(space, spaces.Box) and jnp.issubdtype(space.dtype, jnp.floating)
+            return spaces.Box(-jnp.inf, jnp.inf, space.shape, space.dtype) if real else space
+
+        return map_space(unbounded, super().observation_space(params))
+
+    def reset_env(self, key: jax.Array, params: ObservationNoiseParams) -> tuple[Any, Any]:
+        """The inner environment's reset, seen through noise."""
+        noise_key, reset_key = jax.random.split(key)
+        obs, state = super().reset_env(reset_key, params)
+        return _noisy(noise_key, obs, params.scale), state
+
+    def step_env(
+        self, key: jax.Array, state: Any, action: Any, params: ObservationNoiseParams
+    ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
+        """The inner environment's step, seen through noise."""
+        noise_key, step_key = jax.random.split(key)
+        obs, state, reward, terminated, info = super().step_env(step_key, state, action, params)
+        return _noisy(noise_key, obs, params.scale), state, reward, terminated, info
+
+
+def _noisy(key: jax.Array, obs: Any, scale: Any) -> Any:
+    leaves, structure = jax.tree.flatten(obs)
+    for i, leaf in enumerate(leaves):
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            noise = jax.random.normal(jax.random.fold_in(key, i), leaf.shape, leaf.dtype)
+            leaves[i] = leaf + jnp.asarray(scale, leaf.dtype) * noise
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _require_scale(value: Any) -> None:
+    given = np.asarray(value)
+    if given.dtype.kind not in "iuf" or not np.all((given >= 0) & np.isfinite(given)):
+        wrong = value if given.dtype.kind not in "iuf" else given[~((given >= 0) & np.isfinite(given))].flat[0]
+        raise ValueError(f"scale of observation_noise is {wrong}; it takes a finite number of at least 0.")

@@ -1,0 +1,148 @@
+"""Decisions that last for several steps."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from envs import base
+from envs.wrappers.wrapper import Wrapper, WrapperState, has_masks, whole_number
+
+__all__ = ["ActionRepeat", "ActionRepeatParams", "action_repeat"]
+
+
+def action_repeat(env: base.Environment, times: int) -> base.Environment:
+    """The environment in which every action is taken several times, as one step.
+
+    Args:
+      env: an environment without action masks, since an action may be forbidden in the next of its steps.
+      times: how many steps of `env` make one, 1 or more.
+
+    Returns:
+      An environment whose step ends sooner where `env` terminates or reaches its time limit. It
+      shows the last observation, and adds up the rewards, for an agent of a crowd as long as that
+      agent took part and had not terminated; an agent is active where it took part in any of the steps.
+      Metrics are reduced by their rules, other entries of `info` are those of the last step. There are
+      two time limits, whichever comes first: `env.inner.max_steps_in_episode` in steps of `env`, and
+      `env.max_steps_in_episode` in decisions, by default as many as the other one has room for.
+
+    Raises:
+      TypeError: `env` is no environment.
+      ValueError: `times` is no whole number of at least 1, or `env` has action masks.
+    """
+    return ActionRepeat(env, times)
+
+
+@struct.dataclass
+class ActionRepeatParams(base.EnvParams):
+    """The parameters of an environment that repeats actions.
+
+    Attributes:
+      inner: of the environment inside, whose time limit counts its own steps and holds.
+      max_steps_in_episode: the time limit in decisions.
+    """
+
+    inner: Any = dataclasses.field(default_factory=base.EnvParams)
+
+
+@dataclass(frozen=True)
+class ActionRepeat(Wrapper):
+    """What `action_repeat` returns.
+
+    Attributes:
+      inner: the environment whose steps are shorter.
+      times: how many of them make one.
+    """
+
+    times: int
+    made_by: ClassVar[str] = "action_repeat"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole_number(self.made_by, "times", self.times)
+        if has_masks(self.inner):
+            raise ValueError(
+                f"action_repeat takes an environment in which every action is allowed at every step; {self.inner.name} "
+                "has action masks."
+            )
+
+    @property
+    def default_params(self) -> ActionRepeatParams:
+        """The inner environment's, and as many decisions as fit into its time limit."""
+        inner = self.inner.default_params
+        decisions = -(-int(inner.max_steps_in_episode) // self.times)
+        return ActionRepeatParams(inner=inner, max_steps_in_episode=decisions)
+
+    def inner_params(self, params: ActionRepeatParams) -> Any:
+        """Those inside."""
+        return params.inner
+
+    def inner_state(self, state: WrapperState) -> Any:
+        """The state inside."""
+        return state.inner
+
+    def params_at(self, params: ActionRepeatParams, env_steps: Any) -> ActionRepeatParams:
+        """The inner environment's curriculum, by the number of decisions."""
+        return dataclasses.replace(params, inner=self.inner.params_at(params.inner, env_steps))
+
+    def is_truncated(self, state: WrapperState, params: ActionRepeatParams) -> jax.Array:
+        """Either time limit."""
+        return (state.time >= params.max_steps_in_episode) | self.inner.is_truncated(state.inner, params.inner)
+
+    def reset_env(self, key: jax.Array, params: ActionRepeatParams) -> tuple[Any, WrapperState]:
+        """The inner environment's reset."""
+        obs, inner = self.inner.reset_env(key, params.inner)
+        return obs, WrapperState(jnp.zeros((), jnp.int32), inner)
+
+    def step_env(
+        self, key: jax.Array, state: WrapperState, action: Any, params: ActionRepeatParams
+    ) -> tuple[Any, WrapperState, jax.Array, jax.Array, dict[Any, Any]]:
+        """So many steps of the inner environment; those after its end change nothing and count for nothing."""
+
+        def body(carry: tuple[Any, jax.Array], key: jax.Array) -> tuple[Any, Any]:
+            before, over = carry
+            obs, after, reward, terminated, info = self.inner.step_env(key, before, action, params.inner)
+            ends = terminated | self.inner.is_truncated(after, params.inner)
+            kept = jax.tree.map(lambda old, new: jnp.where(over, old, new), before, after)
+            return (kept, over | ends), (~over, obs, reward, terminated, info)
+
+        start = (state.inner, jnp.zeros((), bool))
+        (inner, _), steps = jax.lax.scan(body, start, jax.random.split(key, self.times))
+        taken, obs, reward, terminated, info = steps
+        last = jnp.sum(taken) - 1
+        gain = jnp.sum(jnp.where(self._counted(taken, reward, info), reward, 0.0), axis=0)
+        state = WrapperState(state.time + 1, inner)
+        obs = jax.tree.map(lambda leaf: leaf[last], obs)
+        return obs, state, gain, jnp.any(taken & terminated), self._summary(taken, info)
+
+    def _counted(self, taken: jax.Array, reward: jax.Array, info: dict[Any, Any]) -> jax.Array:
+        """Which rewards `[times, *A]` are added up."""
+        counted = _along(taken, reward)
+        if "active" in info:
+            counted &= info["active"]
+        if "agent_terminated" in info:
+            ended = jnp.cumsum(info["agent_terminated"], axis=0) > 0
+            counted &= jnp.concatenate([jnp.ones_like(ended[:1]), ~ended[:-1]])
+        return counted
+
+    def _summary(self, taken: jax.Array, info: dict[Any, Any]) -> dict[Any, Any]:
+        """One step's info, from those `[times, ...]` of the steps that it is made of."""
+        last = jnp.sum(taken) - 1
+        summary = {name: jax.tree.map(lambda leaf: leaf[last], part) for name, part in info.items()}
+        for name in ("active", "agent_terminated"):
+            if name in info:
+                summary[name] = jnp.any(info[name] & _along(taken, info[name]), axis=0)
+        for name, rule in self.metric_rules.items():
+            values = info["metrics"][name]
+            if rule != "last":
+                total = jnp.sum(jnp.where(taken, values, jnp.zeros_like(values)))
+                summary["metrics"][name] = total if rule == "sum" else total / jnp.sum(taken)
+        return summary
+
+
+def _along(taken: jax.Array, leaf: jax.Array) -> jax.Array:
+    """`taken` `[times]` with the axes of a leaf `[times, *A]`."""
+    return jnp.broadcast_to(taken.reshape(-1, *[1] * (leaf.ndim - 1)), leaf.shape)

@@ -1,0 +1,131 @@
+"""Other rewards for the same thing: any function of them, or the same ones later."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from envs import base
+from envs.wrappers.wrapper import Wrapper, WrapperState, agents_of, whole_number
+
+__all__ = ["DelayRewards", "TransformReward", "delay_rewards", "transform_reward"]
+
+
+def transform_reward(env: base.Environment, function: Callable[[jax.Array], Any]) -> base.Environment:
+    """The environment with a function of its rewards in their place.
+
+    Args:
+      env: any environment; its parameters, dynamics, observations and metrics stay what they are.
+      function: of one reward, a number in JAX, to a number. A function with a name compiles once;
+        every new lambda is another function.
+
+    Returns:
+      An environment with these rewards; whoever of a crowd takes no part keeps the reward of `env`.
+
+    Raises:
+      TypeError: `env` is no environment, or `function` none.
+      ValueError: `function` does not return a number.
+    """
+    return TransformReward(env, function)
+
+
+def delay_rewards(env: base.Environment, steps: int) -> base.Environment:
+    """The environment that pays a reward some steps after it was earned.
+
+    Args:
+      env: any environment; its parameters, dynamics, observations and metrics stay what they are.
+      steps: by how many, 1 or more.
+
+    Returns:
+      An environment that pays nothing at first, and all that is still on its way when the episode
+      ends, by a termination or the time limit, or when the agent of a crowd terminates: the sum over an episode
+      stays what it is.
+
+    Raises:
+      TypeError: `env` is no environment.
+      ValueError: `steps` is no whole number of at least 1.
+    """
+    return DelayRewards(env, steps)
+
+
+@dataclass(frozen=True)
+class TransformReward(Wrapper):
+    """What `transform_reward` returns.
+
+    Attributes:
+      inner: the environment with the rewards that the function takes.
+      function: of one reward.
+    """
+
+    function: Callable[[jax.Array], Any]
+    made_by: ClassVar[str] = "transform_reward"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.function):
+            raise TypeError(f"transform_reward takes a function of a reward, not {self.function!r}.")
+        got = jax.eval_shape(self.function, jax.ShapeDtypeStruct((), jnp.float32))
+        if not hasattr(got, "shape") or got.shape != ():
+            raise ValueError(f"the function of transform_reward returns {got} for a number; it returns a number.")
+
+    def step_env(
+        self, key: jax.Array, state: Any, action: Any, params: Any
+    ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
+        """The inner environment's step, paid by the function."""
+        obs, state, reward, terminated, info = self.inner.step_env(key, state, action, params)
+        function = self.function
+        for _ in reward.shape:
+            function = jax.vmap(function)
+        paid = jax.lax.convert_element_type(function(reward), jnp.float32)
+        return obs, state, jnp.where(info.get("active", True), paid, reward), terminated, info
+
+
+@struct.dataclass
+class RewardsState(WrapperState):
+    """Rewards on their way.
+
+    Attributes:
+      rewards: float32 `[steps, *A]`, oldest first.
+    """
+
+    rewards: jax.Array
+
+
+@dataclass(frozen=True)
+class DelayRewards(Wrapper):
+    """What `delay_rewards` returns.
+
+    Attributes:
+      inner: the environment that pays at once.
+      steps: how late this one pays.
+    """
+
+    steps: int
+    made_by: ClassVar[str] = "delay_rewards"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole_number(self.made_by, "steps", self.steps)
+
+    def inner_state(self, state: RewardsState) -> Any:
+        """The state inside."""
+        return state.inner
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, RewardsState]:
+        """The inner environment's reset, with nothing on its way."""
+        obs, inner = self.inner.reset_env(key, params)
+        return obs, RewardsState(inner.time, inner, jnp.zeros((self.steps, *agents_of(self.inner)), jnp.float32))
+
+    def step_env(
+        self, key: jax.Array, state: RewardsState, action: Any, params: Any
+    ) -> tuple[Any, RewardsState, jax.Array, jax.Array, dict[Any, Any]]:
+        """The inner environment's step, paid for an earlier one; at an end for all that are left."""
+        obs, inner, reward, terminated, info = self.inner.step_env(key, state.inner, action, params)
+        ends = terminated | self.inner.is_truncated(inner, params) | info.get("agent_terminated", False)
+        owed = jnp.concatenate([state.rewards, reward[None]])
+        paid = jnp.where(ends, jnp.sum(owed, axis=0), owed[0])
+        left = jnp.where(ends, 0.0, owed[1:])
+        return obs, RewardsState(inner.time, inner, left), paid, terminated, info

@@ -1,0 +1,207 @@
+"""What all wrappers share: everything of the environment inside but what is changed."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import numpy as np
+from flax import struct
+
+from envs import base
+from envs.abstract_checking import agent_axes
+from envs.base import spaces
+
+__all__ = [
+    "ParamsWrapper",
+    "Wrapper",
+    "WrapperParams",
+    "WrapperState",
+    "agents_of",
+    "has_masks",
+    "map_space",
+    "observation_of",
+    "whole_number",
+]
+
+
+@struct.dataclass
+class WrapperParams(base.EnvParams):
+    """The parameters of a wrapper that has some of its own.
+
+    Attributes:
+      inner: of the environment inside, swept as `env.inner.gravity`.
+      max_steps_in_episode: the time limit, in place of the one in `inner`, which does not apply.
+    """
+
+    inner: Any = dataclasses.field(default_factory=base.EnvParams)
+
+
+@struct.dataclass
+class WrapperState(base.EnvState):
+    """The state of a wrapper that has something to remember.
+
+    Attributes:
+      time: int32 `[]`, steps of the wrapped environment.
+      inner: the state of the environment inside.
+    """
+
+    time: jax.Array
+    inner: Any
+
+
+@dataclass(frozen=True)
+class Wrapper(base.Environment):
+    """An environment around another, which it leaves as it is; a subclass changes what it is for.
+
+    A subclass whose parameters or states hold more than those of the environment inside says in
+    `inner_params` and `inner_state` where these are.
+
+    Attributes:
+      inner: the environment inside.
+      made_by: the function that makes such environments, which names and messages have.
+    """
+
+    inner: base.Environment
+    made_by: ClassVar[str] = "Wrapper"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.inner, base.Environment):
+            raise TypeError(f"{self.made_by} takes an environment, such as envs.make('cartpole'), not {self.inner!r}.")
+
+    def inner_params(self, params: Any) -> Any:
+        """The parameters of the environment inside; here all of them."""
+        return params
+
+    def inner_state(self, state: Any) -> Any:
+        """The state of the environment inside; here all of it."""
+        return state
+
+    @property
+    def name(self) -> str:
+        """The inner environment's name, marked."""
+        return f"{self.made_by}({self.inner.name})"
+
+    @property
+    def default_params(self) -> Any:
+        """The inner environment's."""
+        return self.inner.default_params
+
+    @property
+    def metric_rules(self) -> Mapping[str, base.MetricRule]:
+        """The inner environment's."""
+        return self.inner.metric_rules
+
+    @property
+    def num_actions(self) -> int:
+        """The inner environment's."""
+        return self.inner.num_actions
+
+    def params_at(self, params: Any, env_steps: Any) -> Any:
+        """Of the environment inside."""
+        return self.inner.params_at(params, env_steps)
+
+    def check_params(self, params: Any) -> None:
+        """The inner environment's."""
+        self.inner.check_params(self.inner_params(params))
+
+    def action_mask(self, state: Any, params: Any) -> Any:
+        """The inner environment's."""
+        return self.inner.action_mask(self.inner_state(state), self.inner_params(params))
+
+    def is_truncated(self, state: Any, params: Any) -> jax.Array:
+        """The inner environment's."""
+        return self.inner.is_truncated(self.inner_state(state), self.inner_params(params))
+
+    def action_space(self, params: Any = None) -> spaces.Space:
+        """The inner environment's."""
+        return self.inner.action_space(self.inner_params(self.default_params if params is None else params))
+
+    def observation_space(self, params: Any) -> spaces.Space:
+        """The inner environment's."""
+        return self.inner.observation_space(self.inner_params(params))
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+        """The inner environment's reset."""
+        return self.inner.reset_env(key, self.inner_params(params))
+
+    def step_env(
+        self, key: jax.Array, state: Any, action: Any, params: Any
+    ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
+        """The inner environment's step."""
+        return self.inner.step_env(key, self.inner_state(state), action, self.inner_params(params))
+
+
+@dataclass(frozen=True)
+class ParamsWrapper(Wrapper):
+    """A wrapper with numbers of its own to tune: a `WrapperParams` around those of the environment inside."""
+
+    def inner_params(self, params: Any) -> Any:
+        """Those inside, with the one time limit that counts."""
+        return params.inner.replace(max_steps_in_episode=params.max_steps_in_episode)
+
+    def params_at(self, params: Any, env_steps: Any) -> Any:
+        """The inner environment's curriculum."""
+        return params.replace(inner=self.inner.params_at(params.inner, env_steps))
+
+    def check_params(self, params: Any) -> None:
+        """Refuse what the inner environment refuses, and a time limit where none applies."""
+        super().check_params(params)
+        usual = self.default_params.inner.max_steps_in_episode
+        given = np.asarray(params.inner.max_steps_in_episode)
+        if np.any(given != usual):
+            raise ValueError(
+                f"inner.max_steps_in_episode of {self.name} is {given[given != usual].flat[0]}, which would change "
+                "nothing; its time limit is max_steps_in_episode."
+            )
+
+
+def agents_of(env: base.Environment) -> tuple[int, ...]:
+    """The axes `*A` of an environment's agents, `()` for one."""
+    return _first(env).agents
+
+
+def observation_of(env: base.Environment) -> Any:
+    """The shapes and types of one agent's observation."""
+    first = _first(env)
+    skip = len(first.agents)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[skip:], leaf.dtype), first.obs)
+
+
+def has_masks(env: base.Environment) -> bool:
+    """Whether an environment forbids actions in some of its states."""
+    return _first(env).masked
+
+
+class _First(NamedTuple):
+    """What is known of an environment from the shapes of a reset."""
+
+    agents: tuple[int, ...]
+    obs: Any
+    masked: bool
+
+
+@functools.cache
+def _first(env: base.Environment) -> _First:
+    params = env.default_params
+    obs, state = jax.eval_shape(env.reset_env, jax.eval_shape(lambda: jax.random.key(0)), params)
+    mask = jax.eval_shape(env.action_mask, state, params)
+    return _First(agent_axes(env.observation_space(params), obs), obs, mask is not None)
+
+
+def map_space(change: Callable[[Any], spaces.Space], space: Any) -> spaces.Space:
+    """A space with all that is neither a `Dict` nor a `Tuple` changed."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({name: map_space(change, part) for name, part in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([map_space(change, part) for part in space.spaces])
+    return change(space)
+
+
+def whole_number(made_by: str, name: str, value: Any, least: int = 1) -> int:
+    """A whole number of at least `least`, or one sentence that says what it is instead."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} of {made_by} is {value!r}; it takes a whole number of at least {least}.")
+    return int(value)
