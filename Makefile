@@ -20,7 +20,7 @@ BIN := $(VENV)/bin
 comma := ,
 stamp = $(VENV)/.installed-$(1)$(if $(EXTRA),$(comma)$(EXTRA))
 
-.PHONY: help demo test test-all bench lint format notebook clean
+.PHONY: help demo test test-all bench lint format notebook docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -52,6 +52,10 @@ format: $(call stamp,dev)  ## let ruff fix and format what it can
 
 notebook: $(call stamp,test)  ## run the notebooks at small size
 	JAXRL_NOTEBOOK_SMALL=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=1200 -W ignore notebooks
+
+docs: $(call stamp,docs) $(call stamp,test)  ## the documentation as a site in build/site, and its slow examples
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python -m pytest tests/test_docs.py -m slow
 
 clean:  ## remove the virtual environment, caches and what runs wrote
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist runs

@@ -1,55 +1,23 @@
-"""The README does what it says: its Python runs, its commands parse, its files, presets and figures are there.
-
-Of the Python blocks, which run in order in one namespace, only the numbers that make them long are replaced: `seeds` by
-4 and `env_steps` by 1,024. Everything else, the files they write included, is what a reader would get.
-"""
+"""The README does what it says: its Python runs, its commands parse, its files, presets and figures are there."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
+from documents import ROOT, blocks, commands, parse_command, run_blocks
 
 import jaxrl
-from jaxrl import (
-    cli,
-    command_bandit,
-    command_experiment,
-    command_parsing,
-    command_sweep,
-    command_train,
-    command_values,
-    presets,
-    search_space,
-)
-from jaxrl.command_export import Export
-from jaxrl.command_report import Report
-from jaxrl.command_shards import Merge, Resume
-from jaxrl.experiments import EXPERIMENTS
+from jaxrl import presets
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
-SHELL = re.findall(r"^```bash\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
-OTHERS = {"export": Export, "merge": Merge, "report": Report, "resume": Resume}
-COMMANDS = [
-    line.partition(" #")[0].strip()
-    for line in [*"".join(SHELL).splitlines(), *re.findall(r"`(jaxrl \w+ [^`<]*)`", README)]
-]
-
-
-def shortened(block: str) -> str:
-    """The block with fewer seeds and environment steps."""
-    block = re.sub(r"\bseeds=[\d_]+", "seeds=4", block)
-    return re.sub(r"\benv_steps=[\d_]+", "env_steps=1_024", block)
+BLOCKS = blocks(README, "python")
+COMMANDS = commands(README)
 
 
 def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # as in a script or a notebook, where one's own modules are found
-    namespace: dict[str, object] = {"__name__": "__main__"}
-    for number, block in enumerate(BLOCKS, start=1):
-        exec(compile(shortened(block), f"README.md, Python block {number}", "exec"), namespace)
+    run_blocks(README, "README.md")
     for file in ("runs/cartpole/metrics.nc", "cartpole.mp4", "runs/own/metrics.nc"):
         assert (tmp_path / file).is_file()
 
@@ -64,23 +32,7 @@ def test_the_two_commands_are_on_lines_of_their_own():
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("jaxrl ")])
 def test_commands_parse(command: str):
-    name, *args = shlex.split(command)[1:]
-    if name in ("train", "plan"):  # which take the same options
-        algorithm, environment, *options = args
-        environment = environment.replace("mymodule:MyEnv", "cartpole")
-        parsed, defaults = command_train._parse_options(algorithm, environment, options, "jaxrl train")
-        command_values.split("hparams", parsed.hparams, defaults.hparams)
-    elif name == "bandit":
-        command_bandit.parse_bandit_options(args)
-    elif name == "experiment":
-        if args:
-            command_experiment.parse_options(EXPERIMENTS[args[0]], args[1:])
-    elif name == "sweep":
-        algorithm, environment, *options = args
-        parsed, base, _ = command_sweep._parse_options(algorithm, environment, options, "jaxrl sweep")
-        search_space.parse_space(parsed.space, base)
-    else:
-        command_parsing.parse((cli._SIMPLE | OTHERS)[name], args, f"jaxrl {name}")
+    parse_command(command)
 
 
 def test_every_path_exists():

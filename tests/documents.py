@@ -1,0 +1,75 @@
+"""What the documents promise, taken from their text: blocks of Python, commands, files.
+
+Of Python blocks only the numbers that make them long are replaced: `seeds` by 4 and `env_steps` by 1,024. Everything
+else, the files they write included, is what a reader would get.
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+from jaxrl import (
+    cli,
+    command_bandit,
+    command_experiment,
+    command_parsing,
+    command_sweep,
+    command_train,
+    command_values,
+    search_space,
+)
+from jaxrl.command_export import Export
+from jaxrl.command_report import Report
+from jaxrl.command_shards import Merge, Resume
+from jaxrl.experiments import EXPERIMENTS
+
+ROOT = Path(__file__).parent.parent
+
+_OTHERS = {"export": Export, "merge": Merge, "report": Report, "resume": Resume}
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(text: str) -> list[str]:
+    """The lines of its shell blocks, and commands of ours in its sentences."""
+    return [
+        line.partition(" #")[0].strip()
+        for line in [*"".join(blocks(text, "bash")).splitlines(), *re.findall(r"`(jaxrl \w+ [^`<]*)`", text)]
+    ]
+
+
+def shortened(block: str) -> str:
+    """The block with fewer seeds and environment steps."""
+    block = re.sub(r"\bseeds=[\d_]+", "seeds=4", block)
+    return re.sub(r"\benv_steps=[\d_]+", "env_steps=1_024", block)
+
+
+def run_blocks(text: str, name: str) -> None:
+    """Run its Python blocks in order in one namespace, as one script in the current directory."""
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for number, block in enumerate(blocks(text, "python"), start=1):
+        exec(compile(shortened(block), f"{name}, Python block {number}", "exec"), namespace)
+
+
+def parse_command(command: str) -> None:
+    """Parse a command line of ours as the program would."""
+    name, *args = shlex.split(command)[1:]
+    if name in ("train", "plan"):  # which take the same options
+        algorithm, environment, *options = args
+        environment = re.sub(r"^\w+:\w+$", "cartpole", environment)  # a class of the reader's own
+        parsed, defaults = command_train._parse_options(algorithm, environment, options, "jaxrl train")
+        command_values.split("hparams", parsed.hparams, defaults.hparams)
+    elif name == "bandit":
+        command_bandit.parse_bandit_options(args)
+    elif name == "experiment":
+        if args:
+            command_experiment.parse_options(EXPERIMENTS[args[0]], args[1:])
+    elif name == "sweep":
+        algorithm, environment, *options = args
+        parsed, base, _ = command_sweep._parse_options(algorithm, environment, options, "jaxrl sweep")
+        search_space.parse_space(parsed.space, base)
+    else:
+        command_parsing.parse((cli._SIMPLE | _OTHERS)[name], args, f"jaxrl {name}")
