@@ -1,13 +1,20 @@
-"""Every environment by name: one row each, and `make`, which builds it."""
+"""Every environment by name: one row each, and `make`, which builds it.
+
+The rows alone load neither JAX nor gymnax.
+"""
+
+from __future__ import annotations
 
 import dataclasses
 import importlib
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from envs import base
 from envs.spelling import near
+
+if TYPE_CHECKING:
+    from envs import base
 
 
 class Row(NamedTuple):
@@ -155,6 +162,8 @@ def _import(name: str) -> object:
 def _build(
     name: str, kind: object, static: dict[str, object], fixed: Mapping[str, object] = MappingProxyType({})
 ) -> base.Environment:
+    from envs import base
+
     if not (isinstance(kind, type) and issubclass(kind, base.Environment)):
         raise TypeError(f"{name!r} is {kind!r}; an environment is a subclass of envs.Environment.")
     if dataclasses.is_dataclass(kind):

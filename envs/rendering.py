@@ -1,4 +1,4 @@
-"""Pictures of the control environments and of crowds."""
+"""Pictures of every environment of ours."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from envs import probes, rendering_tasks
+from envs.bandits.base import Bandit
 from envs.control.acrobot import Acrobot
 from envs.control.cartpole import CartPole
 from envs.control.mountain_car import MountainCar
 from envs.control.mountain_car_continuous import MountainCarContinuous
 from envs.control.pendulum import Pendulum
 from envs.crowd.crowd import Crowd
-from envs.rendering_crowd import draw as _crowd
+from envs.decision.delayed_choice import DelayedChoice
+from envs.decision.pathworld import Pathworld
+from envs.decision.preference_reversal import PreferenceReversal
+from envs.decision.random_dilemmas import RandomDilemmas
+from envs.rendering_crowd import draw as draw_crowd
 from envs.wrappers import Wrapper
 
 if TYPE_CHECKING:
@@ -48,20 +54,21 @@ class Scene:
         while isinstance(env, Wrapper):
             self._wrappers.append(env)
             env, params = env.inner, env.inner_params(params)
-        if type(env) not in _SCENES:
+        kind = Bandit if isinstance(env, Bandit) else type(env)
+        if kind not in _SCENES:
             raise ValueError(f"{type(env).__name__} cannot be drawn; what can is {', '.join(drawable())}.")
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        self.size, setup = _SCENES[type(env)]
+        self.size, setup = _SCENES[kind]
         height, width = self.size
         figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor="white")
         self._canvas = FigureCanvasAgg(figure)
         ax = figure.add_axes((0, 0, 1, 1))
         ax.set_axis_off()
         ax.set_aspect("equal")
-        self._update = setup(ax, params)
         self._time = ax.text(0.02, 0.97, "", transform=ax.transAxes, ha="left", va="top", color=INK, fontsize=12)
+        self._update = setup(ax, env, params)
 
     def frame(self, state: Any) -> np.ndarray:
         """The picture of a state: uint8 `[height, width, 3]`."""
@@ -92,10 +99,12 @@ def frame(env: Any, state: Any, params: Any) -> np.ndarray:
 
 def drawable() -> list[str]:
     """The names of the environments that can be drawn."""
-    return ["crowd/..." if kind is Crowd else kind().name for kind in _SCENES]
+    families = {Crowd: "crowd/...", Bandit: "bandit/..."}
+    names = [families.get(kind) or kind().name for kind in _SCENES if kind not in _PROBES]
+    return [*names, "probe/..."]
 
 
-def _cartpole(ax: Axes, params: Any) -> Update:
+def _cartpole(ax: Axes, env: Any, params: Any) -> Update:
     from matplotlib.patches import Circle, FancyBboxPatch
 
     limit, pole = float(params.x_threshold), 2 * float(params.length)
@@ -123,7 +132,7 @@ def _cartpole(ax: Axes, params: Any) -> Update:
     return update
 
 
-def _pendulum(ax: Axes, params: Any) -> Update:
+def _pendulum(ax: Axes, env: Any, params: Any) -> Update:
     length = float(params.length)
     ax.set_xlim(-1.35 * length, 1.35 * length)
     ax.set_ylim(-1.35 * length, 1.35 * length)
@@ -140,7 +149,7 @@ def _pendulum(ax: Axes, params: Any) -> Update:
     return update
 
 
-def _acrobot(ax: Axes, params: Any) -> Update:
+def _acrobot(ax: Axes, env: Any, params: Any) -> Update:
     first, second, goal = float(params.link_length_1), float(params.link_length_2), float(params.goal_height)
     reach = 1.12 * (first + second)
     ax.set_xlim(-reach, reach)
@@ -162,7 +171,7 @@ def _acrobot(ax: Axes, params: Any) -> Update:
     return update
 
 
-def _mountain_car(ax: Axes, params: Any) -> Update:
+def _mountain_car(ax: Axes, env: Any, params: Any) -> Update:
     from matplotlib.patches import Circle, FancyBboxPatch
     from matplotlib.transforms import Affine2D
 
@@ -196,11 +205,30 @@ def _height(position: Any) -> Any:
     return 0.45 * np.sin(3 * position) + 0.55
 
 
-_SCENES: dict[type, tuple[tuple[int, int], Callable[[Axes, Any], Update]]] = {
+def _crowd(ax: Axes, env: Any, params: Any) -> Update:
+    return draw_crowd(ax, params)
+
+
+_PROBES = (
+    probes.ConstantReward,
+    probes.DelayedReward,
+    probes.OnlyTerminates,
+    probes.OnlyTruncates,
+    probes.ObservationDependent,
+    probes.ActionDependent,
+    probes.ActionAndObservationDependent,
+)
+_SCENES: dict[type, tuple[tuple[int, int], Callable[[Axes, Any, Any], Update]]] = {
     CartPole: ((400, 640), _cartpole),
     Pendulum: ((400, 400), _pendulum),
     Acrobot: ((400, 400), _acrobot),
     MountainCar: ((400, 640), _mountain_car),
     MountainCarContinuous: ((400, 640), _mountain_car),
+    Pathworld: ((400, 640), rendering_tasks.pathworld),
+    DelayedChoice: ((240, 640), rendering_tasks.delayed_choice),
+    PreferenceReversal: ((240, 640), rendering_tasks.preference_reversal),
+    RandomDilemmas: ((240, 640), rendering_tasks.random_dilemmas),
     Crowd: ((560, 560), _crowd),
+    Bandit: ((400, 640), rendering_tasks.bandit),
+    **{kind: ((240, 640), rendering_tasks.probe) for kind in _PROBES},
 }

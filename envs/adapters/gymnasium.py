@@ -1,0 +1,180 @@
+"""Our environments in Gymnasium: single, many at once, as pure functions, and by name.
+
+    import gymnasium
+    from envs.adapters.gymnasium import as_gymnasium, as_gymnasium_vector, register
+
+    env = as_gymnasium(envs.make("cartpole"), render_mode="rgb_array")
+    many = as_gymnasium_vector(envs.make("cartpole"), num_envs=1024, autoreset_mode="SameStep")
+    register()                                        # needless where jaxrl is installed by pip
+    env = gymnasium.make("jaxrl/CartPole-v1")
+    many = gymnasium.make_vec("jaxrl/Pathworld-v0", num_envs=16, hazard="exponential")
+
+**Seeds.** `reset(seed=s)` makes the two keys `jax.random.split(jax.random.key(s))`. Reset number j since the seed,
+from 0, is `env.reset_env(jax.random.fold_in(keys[0], j), params)`, and step number t is `env.step_env` with
+`jax.random.fold_in(keys[1], t)`, whatever the mode. Environment i of many has the seed s + i: it does what a single one
+does with that seed, and a rollout through an adapter is that of the environment itself.
+
+**Ends.** `truncated` is the environment's own time limit, `params.max_steps_in_episode`; there is no wrapper for it.
+**Masks.** Where actions are forbidden, `info["action_mask"]` is what `action_space.sample` takes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from envs.registry import ROWS
+
+if TYPE_CHECKING:
+    from gymnasium.vector import AutoresetMode
+
+    from envs.adapters.gymnasium_func import FunctionalEnv
+    from envs.adapters.gymnasium_single import SingleEnv
+    from envs.adapters.gymnasium_vector import VectorEnv
+
+__all__ = ["as_func_env", "as_gymnasium", "as_gymnasium_vector", "ids", "make_vector", "register"]
+
+NAMESPACE = "jaxrl"
+
+
+def as_gymnasium(env: Any, params: Any = None, render_mode: str | None = None) -> SingleEnv:
+    """An environment as a `gymnasium.Env`.
+
+    Args:
+      env: an environment with one agent.
+      params: its parameters; None for its defaults.
+      render_mode: "rgb_array" for pictures from `render()`; "human" for a window, which takes pygame.
+
+    Returns:
+      The environment, unwrapped. A step before a reset, or of an episode that has ended, is an error.
+
+    Raises:
+      TypeError: no environment, parameters of another one, or a space that Gymnasium has no counterpart of.
+      ValueError: several agents, parameters out of range, or another render mode.
+      ImportError: Gymnasium is older than 1.1.
+    """
+    _need_gymnasium()
+    from envs.adapters.gymnasium_single import SingleEnv
+
+    return SingleEnv(env, params, render_mode)
+
+
+def as_gymnasium_vector(
+    env: Any,
+    num_envs: int,
+    params: Any = None,
+    *,
+    autoreset_mode: str | AutoresetMode = "NextStep",
+    device_arrays: bool = False,
+    render_mode: str | None = None,
+) -> VectorEnv:
+    """Many copies of an environment as a `gymnasium.vector.VectorEnv`, all of them stepped in one compiled call.
+
+    Args:
+      env: an environment with one agent.
+      num_envs: how many.
+      params: of all of them; None for the defaults. They are constants of the compiled programs.
+      autoreset_mode: what happens to episodes that end, as in Gymnasium. "NextStep": the next step starts anew,
+        whatever its action, and pays 0. "SameStep": the step itself does, and `info["final_obs"]` and
+        `info["final_info"]` are those of the end. "Disabled": the caller does, by
+        `reset(options={"reset_mask": terminated | truncated})`.
+      device_arrays: return JAX arrays, without waiting for them, and take actions without a look at them: a
+        choice that there is not, and with "Disabled" a step past the end, are then no errors, and
+        `info["final_obs"]` is an array of all environments. Otherwise NumPy arrays, which may be written to.
+      render_mode: "rgb_array" for a tuple of pictures from `render()`.
+
+    Raises:
+      TypeError, ImportError: as in `as_gymnasium`.
+      ValueError: as there, or a number of environments or a mode that there is not.
+    """
+    _need_gymnasium()
+    from envs.adapters.gymnasium_vector import VectorEnv
+
+    return VectorEnv(env, num_envs, params, autoreset_mode, device_arrays, render_mode)
+
+
+def as_func_env(env: Any, params: Any = None) -> FunctionalEnv:
+    """An environment in Gymnasium's functional form, `gymnasium.experimental.functional.FuncEnv`.
+
+    Args:
+      env: an environment with one agent.
+      params: None for its defaults.
+
+    Returns:
+      Pure functions of explicit states and keys. The time limit, which that form knows nothing of, is
+      `transition_info(...)["truncated"]`.
+
+    Raises:
+      TypeError, ValueError, ImportError: as in `as_gymnasium`.
+    """
+    _need_gymnasium()
+    from envs.adapters.gymnasium_func import FunctionalEnv
+
+    return FunctionalEnv(env, params)
+
+
+def ids() -> dict[str, str]:
+    """The names in `envs.names()` by the ids that `register` gives them: `jaxrl/` and the class, for instance
+    `jaxrl/BernoulliBandit-v0`, or Gymnasium's own id behind `jaxrl/`. Crowds, which have many agents, have none."""
+    return {
+        f"{NAMESPACE}/{row.gymnasium_id or f'{row.class_name}-v0'}": name
+        for name, row in ROWS.items()
+        if not name.startswith("crowd/")
+    }
+
+
+def register() -> tuple[str, ...]:
+    """Make Gymnasium know our environments by the ids in `ids()`; an id that it knows already stays as it is.
+
+    `gymnasium.make` and `make_vec` then take the arguments of `as_gymnasium` and `as_gymnasium_vector`, and the
+    static fields of the environment. Where jaxrl is installed by pip, Gymnasium calls this when it is imported.
+
+    Returns:
+      The ids.
+    """
+    # Gymnasium calls this while it is itself being imported, and nobody who imports it should wait for JAX.
+    from gymnasium.envs import registration
+
+    for env_id, name in ids().items():
+        if env_id not in registration.registry:
+            registration.register(
+                env_id,
+                entry_point="envs.adapters.gymnasium_single:MadeEnv",
+                vector_entry_point="envs.adapters.gymnasium:make_vector",
+                order_enforce=False,
+                kwargs={"name": name},
+            )
+    return tuple(ids())
+
+
+def make_vector(
+    name: str,
+    num_envs: int,
+    params: Any = None,
+    autoreset_mode: str | AutoresetMode = "NextStep",
+    device_arrays: bool = False,
+    render_mode: str | None = None,
+    max_episode_steps: int | None = None,
+    **static: Any,
+) -> VectorEnv:
+    """What `gymnasium.make_vec` calls: `as_gymnasium_vector` by a name in `envs.names()`.
+
+    Args:
+      name, static: for `envs.make`.
+      max_episode_steps: another time limit, in place of the one in `params`.
+    """
+    from envs.registry import make
+
+    env = make(name, **static)
+    if max_episode_steps is not None:
+        params = (env.default_params if params is None else params).replace(max_steps_in_episode=max_episode_steps)
+    return as_gymnasium_vector(
+        env, num_envs, params, autoreset_mode=autoreset_mode, device_arrays=device_arrays, render_mode=render_mode
+    )
+
+
+def _need_gymnasium() -> None:
+    try:
+        from gymnasium.vector import AutoresetMode
+    except ImportError:
+        raise ImportError('This takes Gymnasium 1.1 or later: pip install "jaxrl[gymnasium]".') from None
+    del AutoresetMode

@@ -1,0 +1,163 @@
+"""Spaces, actions and observations as Gymnasium has them: what all interfaces to it share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs import base
+from envs.base import spaces
+
+__all__ = ["METADATA", "agents", "checked_action", "native_action", "settled", "shown", "to_gymnasium"]
+
+METADATA: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 30}
+
+
+def to_gymnasium(space: Any, what: str = "space") -> gymnasium.Space:
+    """Gymnasium's counterpart of a space.
+
+    Args:
+      space: a `Discrete`, `Box`, `Tuple` or `Dict` of `envs.spaces`, with bounds that are known.
+      what: whose space it is, for the error.
+
+    Returns:
+      The same, but that a `Tuple` of `Discrete` spaces is a `MultiDiscrete`, its values vectors.
+
+    Raises:
+      TypeError: another space, or a box of numbers that NumPy does not have.
+    """
+    if isinstance(space, spaces.Discrete):
+        return gymnasium.spaces.Discrete(int(space.n))
+    if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "iufb":
+        low, high = (
+            np.array(np.broadcast_to(np.asarray(bound, space.dtype), space.shape)) for bound in (space.low, space.high)
+        )
+        return gymnasium.spaces.Box(low, high, tuple(space.shape), np.dtype(space.dtype).type)
+    if isinstance(space, spaces.Tuple) and _multi_discrete(space):
+        return gymnasium.spaces.MultiDiscrete(_choices(space))
+    if isinstance(space, spaces.Tuple) and len(space.spaces):
+        return gymnasium.spaces.Tuple([to_gymnasium(part, what) for part in space.spaces])
+    if isinstance(space, spaces.Dict) and isinstance(space.spaces, Mapping) and space.spaces:
+        return gymnasium.spaces.Dict({name: to_gymnasium(part, what) for name, part in space.spaces.items()})
+    raise TypeError(
+        f"the {what} is {space!r}, which Gymnasium has no counterpart of; it takes Discrete, Box, Tuple and Dict of "
+        "envs.spaces, with numbers that NumPy has."
+    )
+
+
+def shown(space: Any, value: Any) -> Any:
+    """A value of a space as Gymnasium shows it, traced; leaves may have any axes in front."""
+    if _multi_discrete(space):
+        return jnp.stack(value, axis=-1)
+    if isinstance(space, spaces.Tuple):
+        return tuple(shown(part, leaf) for part, leaf in zip(space.spaces, value, strict=True))
+    if isinstance(space, spaces.Dict):
+        return {name: shown(part, value[name]) for name, part in space.spaces.items()}
+    return value
+
+
+def native_action(space: Any, action: Any) -> Any:
+    """An action of Gymnasium's as the environment takes it, traced; leaves may have any axes in front."""
+    if _multi_discrete(space):
+        return tuple(action[..., i].astype(part.dtype) for i, part in enumerate(space.spaces))
+    if isinstance(space, spaces.Tuple):
+        return tuple(native_action(part, leaf) for part, leaf in zip(space.spaces, action, strict=True))
+    if isinstance(space, spaces.Dict):
+        return {name: native_action(part, action[name]) for name, part in space.spaces.items()}
+    return action.astype(space.dtype)
+
+
+def checked_action(space: Any, action: Any, front: tuple[int, ...] = ()) -> Any:
+    """An action from outside as NumPy arrays of 32 bits at most, whose shapes and choices are right.
+
+    Args:
+      space: ours.
+      action: as Gymnasium has it.
+      front: the axes in front, `()` or `(num_envs,)`.
+
+    Raises:
+      ValueError: another structure or shape, or a choice that there is not.
+    """
+    if isinstance(space, spaces.Dict):
+        if not isinstance(action, Mapping) or set(action) != set(space.spaces):
+            raise ValueError(f"action is {action!r}; it takes a dictionary with the keys {sorted(space.spaces)}.")
+        return {name: checked_action(part, action[name], front) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple) and not _multi_discrete(space):
+        if not isinstance(action, tuple) or len(action) != len(space.spaces):
+            raise ValueError(f"action is {action!r}; it takes a tuple of {len(space.spaces)} parts.")
+        return tuple(checked_action(part, leaf, front) for part, leaf in zip(space.spaces, action, strict=True))
+    array = np.asarray(action)
+    shape = front + ((len(space.spaces),) if isinstance(space, spaces.Tuple) else tuple(space.shape))
+    if array.shape != shape:
+        raise ValueError(f"action has the shape {array.shape}; it takes {shape}, of {space!r}.")
+    if isinstance(space, spaces.Box):
+        return array.astype(space.dtype)
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"action has numbers of the type {array.dtype}; it takes whole numbers, of {space!r}.")
+    most = np.asarray(_choices(space)) if isinstance(space, spaces.Tuple) else space.n
+    # As unsigned numbers, the negative ones are above all others.
+    highest = array.view(f"u{array.itemsize}").max(axis=tuple(range(len(front))), initial=0)
+    if np.any(highest >= most):
+        wrong = array[(array < 0) | (array >= most)]
+        raise ValueError(f"action is {int(wrong.flat[0])}; it takes a choice of {space!r}, from 0.")
+    return array.astype(np.int32)
+
+
+def settled(env: Any, params: Any, name: str) -> Any:
+    """The parameters of an environment that can be one of Gymnasium's: concrete arrays of strong types.
+
+    Args:
+      env: what was handed in.
+      params: None for the defaults.
+      name: of the function that was called, for the errors.
+
+    Raises:
+      TypeError: `env` is no environment, or `params` are another environment's.
+      ValueError: parameters out of range, or several agents.
+    """
+    if not isinstance(env, base.Environment):
+        raise TypeError(f"{name} takes an environment, such as envs.make('cartpole'), got {type(env).__name__}.")
+    kind = type(env.default_params)
+    params = env.default_params if params is None else params
+    if not isinstance(params, kind):
+        raise TypeError(f"params must be {kind.__name__} of {env.name}, got {type(params).__name__}.")
+    env.check_params(params)
+    several = agents(env, params)
+    if several:
+        raise ValueError(
+            f"{env.name} has {several[0]} agents, and an environment of Gymnasium's has one; {name} takes a "
+            "single-agent one, and crowds are adapted by as_pettingzoo."
+        )
+    return jax.tree.map(lambda leaf: np.asarray(jnp.asarray(leaf)), params)
+
+
+def agents(env: base.Environment, params: Any) -> tuple[int, ...]:
+    """The axes of an environment's agents, `()` where there is one: what observations have in front of their space."""
+
+    def front(space: Any, obs: Any) -> tuple[int, ...]:
+        if isinstance(space, spaces.Dict):
+            name = next(iter(space.spaces))
+            return front(space.spaces[name], obs[name])
+        if isinstance(space, spaces.Tuple):
+            return front(space.spaces[0], obs[0])
+        return obs.shape[: obs.ndim - len(getattr(space, "shape", obs.shape))]
+
+    obs, _ = jax.eval_shape(env.reset_env, jax.eval_shape(lambda: jax.random.key(0)), params)
+    return front(env.observation_space(params), obs)
+
+
+def _multi_discrete(space: Any) -> bool:
+    return (
+        isinstance(space, spaces.Tuple)
+        and bool(space.spaces)
+        and all(isinstance(part, spaces.Discrete) for part in space.spaces)
+    )
+
+
+def _choices(space: Any) -> list[int]:
+    return [part.n for part in space.spaces]

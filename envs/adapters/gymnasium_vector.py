@@ -1,0 +1,181 @@
+"""Many environments as a `gymnasium.vector.VectorEnv`; see `envs.adapters.gymnasium`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from envs.adapters import gymnasium_stepping
+from envs.adapters.gymnasium_single import MOST_SEED, check_seed
+from envs.adapters.gymnasium_spaces import METADATA, checked_action, settled, to_gymnasium
+
+__all__ = ["VectorEnv"]
+
+
+class VectorEnv(gymnasium.vector.VectorEnv):
+    """What `as_gymnasium_vector` returns; `env` and `params` are what it was made of."""
+
+    def __init__(
+        self,
+        env: Any,
+        num_envs: int,
+        params: Any = None,
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        device_arrays: bool = False,
+        render_mode: str | None = None,
+    ):
+        self.params = settled(env, params, "as_gymnasium_vector")
+        if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
+            raise ValueError(f"num_envs is {num_envs!r}; it takes a whole number of at least 1.")
+        if autoreset_mode not in (*AutoresetMode, *(mode.value for mode in AutoresetMode)):
+            takes = ", ".join(repr(mode.value) for mode in AutoresetMode)
+            raise ValueError(f"autoreset_mode is {autoreset_mode!r}; it takes {takes}.")
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode is {render_mode!r}; of many environments it takes None or 'rgb_array'.")
+        self.env, self.num_envs, self.device_arrays = env, int(num_envs), device_arrays
+        self.autoreset_mode, self.render_mode = AutoresetMode(autoreset_mode), render_mode
+        self.metadata = {**METADATA, "render_modes": ["rgb_array"], "autoreset_mode": self.autoreset_mode}
+        self._actions = env.action_space(self.params)
+        self.single_action_space = to_gymnasium(self._actions, f"action space of {env.name}")
+        obs_space = env.observation_space(self.params)
+        self.single_observation_space = to_gymnasium(obs_space, f"observation space of {env.name}")
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self._programs = gymnasium_stepping.programs(
+            env, gymnasium_stepping.known(self.params), self.num_envs, self.autoreset_mode.value, not device_arrays
+        )
+        self._carry: Any = None
+        self._pool: Any = None
+        self._last: tuple[Any, Any] = (None, None)  # what was shown last, and its layout where it is packed
+        self._done: Any = np.zeros(self.num_envs, bool)
+        self._scene: Any = None
+
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """New episodes, of all environments or of those in `options["reset_mask"]`, bool `[num_envs]`."""
+        chosen, seeds = self._chosen(options), self._given(seed)
+        super().reset(seed=None if seeds is None else int(seeds[0]))
+        if self._carry is None:
+            if not chosen.all():
+                raise gymnasium.error.ResetNeeded(
+                    "reset_mask was given to the first reset, which takes all environments."
+                )
+            seeds = self.np_random.integers(MOST_SEED, size=self.num_envs) if seeds is None else seeds
+            self._carry, self._pool = self._programs.begin(seeds.astype(np.uint32))
+        elif seeds is not None:
+            self._carry, self._pool = self._programs.reseed(self._carry, self._pool, seeds.astype(np.uint32), chosen)
+        self._carry, self._pool, shown = self._programs.reset(self._carry, self._pool, chosen)
+        self._done = self._done & ~chosen
+        if not self.device_arrays:
+            shown = self._programs.shown_reset.view(np.array(shown))
+        if not chosen.all():
+            shown = shown._replace(obs=self._merged(chosen, shown.obs))
+        self._last = (shown.obs, None)
+        obs = shown.obs if self.device_arrays else jax.tree.map(np.array, shown.obs)
+        return obs, _with_rows(shown.mask, chosen)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """One step of every environment; with "NextStep" those that have ended start anew instead."""
+        if self._carry is None:
+            raise gymnasium.error.ResetNeeded("step was called before reset; call envs.reset() first.")
+        if not self.device_arrays:
+            actions = checked_action(self._actions, actions, (self.num_envs,))
+            if self.autoreset_mode is AutoresetMode.DISABLED and self._done.any():
+                raise gymnasium.error.ResetNeeded(
+                    f"step was called after the episodes of environments {np.flatnonzero(self._done).tolist()} had "
+                    "ended; call envs.reset(options={'reset_mask': terminated | truncated}) first."
+                )
+        self._carry, self._pool, shown = self._programs.step(self._carry, self._pool, actions)
+        if self.device_arrays:
+            self._last = (shown.obs, None)
+        else:
+            self._last = (shown, self._programs.shown_step)
+            shown = self._programs.shown_step.view(np.array(shown))
+        began, self._done = self._done, shown.terminated | shown.truncated
+        return shown.obs, shown.reward, shown.terminated, shown.truncated, self._infos(shown, began)
+
+    def render(self) -> tuple[np.ndarray, ...] | None:
+        """The pictures of all environments, each uint8 `[height, width, 3]`."""
+        if self.render_mode is None:
+            gymnasium.logger.warn("render was called without a render_mode; give render_mode='rgb_array' when making.")
+            return None
+        if self._carry is None:
+            raise gymnasium.error.ResetNeeded("render was called before reset; call envs.reset() first.")
+        if self._scene is None:
+            from envs.rendering import Scene
+
+            self._scene = Scene(self.env, self.params)
+        state = self._programs.carry.view(np.array(self._carry)).state
+        frames = (self._scene.frame(jax.tree.map(lambda leaf, i=i: leaf[i], state)) for i in range(self.num_envs))
+        return tuple(frames)
+
+    def _infos(self, shown: Any, began: Any) -> dict[str, Any]:
+        """Infos as Gymnasium gathers them: beside each entry, under its name with _ in front, whose it is."""
+        if not (shown.info or shown.mask or self.autoreset_mode is AutoresetMode.SAME_STEP):
+            return {}
+        ended, everybody = self._done, np.ones(self.num_envs, bool)
+        if self.autoreset_mode is not AutoresetMode.SAME_STEP:
+            stepped = ~began if self.autoreset_mode is AutoresetMode.NEXT_STEP else everybody
+            return {**_with_rows(shown.info, stepped), **_with_rows(shown.mask, everybody)}
+        infos = {**_with_rows(shown.info, ~ended), **_with_rows(shown.mask, everybody)}
+        final_obs = shown.final_obs
+        if not self.device_arrays:
+            if not ended.any():
+                return infos
+            final_obs = np.full(self.num_envs, None, object)
+            for i in np.flatnonzero(ended):
+                final_obs[i] = jax.tree.map(lambda leaf, i=i: leaf[i], shown.final_obs)
+        final_info = _with_rows(shown.final_info, ended)
+        return {**infos, "final_obs": final_obs, "_final_obs": ended, "final_info": final_info, "_final_info": ended}
+
+    def _merged(self, chosen: np.ndarray, obs: Any) -> Any:
+        """New observations where chosen, the last ones elsewhere."""
+        last, layout = self._last
+        last = last if layout is None else layout.view(np.array(last)).obs
+        return (
+            gymnasium_stepping.picked(jax.device_put(chosen), obs, last)
+            if self.device_arrays
+            else _picked(chosen, obs, last)
+        )
+
+    def _chosen(self, options: dict[str, Any] | None) -> np.ndarray:
+        """Which environments are to be reset."""
+        if options is None or "reset_mask" not in options:
+            return np.ones(self.num_envs, bool)
+        mask = options["reset_mask"]
+        chosen = np.array(mask)
+        if chosen.shape != (self.num_envs,) or chosen.dtype != bool or not chosen.any():
+            raise ValueError(
+                f"options['reset_mask'] is {mask!r}; it takes bool [{self.num_envs}], with one environment at least."
+            )
+        return chosen
+
+    def _given(self, seed: Any) -> np.ndarray | None:
+        """A seed for every environment: from a number, that and those after it."""
+        if seed is None:
+            return None
+        if isinstance(seed, Sequence | np.ndarray):
+            if len(seed) != self.num_envs:
+                raise ValueError(f"seed has {len(seed)} numbers; it takes one, or one for each of {self.num_envs}.")
+            return np.array([check_seed(one) for one in seed], np.int64)
+        return (check_seed(seed) + np.arange(self.num_envs, dtype=np.int64)) % (MOST_SEED + 1)
+
+
+def _with_rows(info: Any, rows: Any) -> dict[str, Any]:
+    """A dictionary of arrays `[N, ...]`, with bool `[N]` beside each that says whose it is."""
+    told: dict[str, Any] = {}
+    for name, leaf in info.items():
+        told[name] = _with_rows(leaf, rows) if isinstance(leaf, dict) else leaf
+        told[f"_{name}"] = rows
+    return told
+
+
+def _picked(chosen: np.ndarray, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda a, b: np.where(chosen.reshape(chosen.shape + (1,) * (b.ndim - 1)), a, b), new, old)
