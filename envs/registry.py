@@ -1,7 +1,4 @@
-"""Every environment by name: one row each, and `make`, which builds it.
-
-The rows alone load neither JAX nor gymnax.
-"""
+"""Every environment by name: one row each, and `make`, which builds it; the rows alone load neither JAX nor gymnax."""
 
 from __future__ import annotations
 

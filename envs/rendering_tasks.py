@@ -42,7 +42,7 @@ def bandit(ax: Axes, env: Any, params: Any) -> Update:
         low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
         heights = (values - low) / max(high - low, 1e-9)
         allowed = mask(state, params)
-        awake = np.ones(num_arms, bool) if not hasattr(allowed, "shape") else np.asarray(allowed)
+        awake = np.asarray(allowed) if isinstance(allowed, jax.Array) else np.ones(num_arms, bool)
         for bar, height, free in zip(bars, heights, awake, strict=True):
             bar.set_height(max(height, 0.005))
             bar.set_color(BODY if free else LIGHT)

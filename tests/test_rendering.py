@@ -16,6 +16,7 @@ from envs.control.mountain_car import MountainCar
 from envs.control.mountain_car_continuous import MountainCarContinuous
 from envs.control.pendulum import Pendulum
 from envs.crowd import Crowd, roll
+from envs.registry import ROWS, make
 from envs.rendering import BODY, ROD, Scene, drawable, frame
 from envs.rendering_crowd import ARRIVED, COLOURS, paths
 from jaxrl import PPOConfig, ppo
@@ -92,13 +93,46 @@ def test_mountain_car_is_low_in_the_valley(kind):
     assert hill[0] < valley[0] - 100 and hill[1] > valley[1]
 
 
+DRAWN = [name for name in ROWS if not name.startswith(("crowd/", "bandit/")) or name in ("crowd/car", "bandit/dueling")]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_every_environment_of_ours_can_be_drawn_and_a_step_shows(name):
+    env = make(name)
+    params = env.default_params
+    _, state = env.reset_env(jax.random.key(3), params)
+    scene = Scene(env, params)
+    first = scene.frame(state)
+    assert first.shape == (*scene.size, 3) and first.std() > 5
+    if name.startswith("crowd/"):
+        return
+    action = env.action_space(params).sample(jax.random.key(4))
+    later = scene.frame(env.step_env(jax.random.key(1), state, action, params)[1])
+    assert not np.array_equal(first, later)
+    np.testing.assert_array_equal(scene.frame(state), first)
+
+
+def test_bars_are_as_high_as_the_values_and_sleeping_arms_are_grey():
+    env = make("bandit/sleeping", num_arms=4)
+    _, state = env.reset_env(jax.random.key(0), env.default_params)
+    state = replace(state, values=jnp.array([0.2, 0.4, 0.8, 0.1]), awake=jnp.array([True, True, False, True]))
+    picture = frame(env, state, env.default_params)
+    rows, columns = np.nonzero(np.all(picture == [0x00, 0x72, 0xB2], axis=-1))
+    # Five units across 640 pixels, from -1; what counts is the height of each bar.
+    first, second, last = (np.ptp(rows[np.abs(columns - 128 * (arm + 1)) < 40]) for arm in (0, 1, 3))
+    assert second == pytest.approx(2 * first, rel=0.05) and first == pytest.approx(2 * last, rel=0.05)
+    assert np.all(picture == 0xBD, axis=-1).sum() > 1000
+
+
 @dataclass(frozen=True)
 class Unknown(CartPole):
     """Another environment, even if it inherits from one that can be drawn."""
 
 
 def test_an_environment_without_a_drawing_is_refused(tmp_path):
-    assert drawable() == ["cartpole", "pendulum", "acrobot", "mountain-car", "mountain-car-continuous", "crowd/..."]
+    control = ["cartpole", "pendulum", "acrobot", "mountain-car", "mountain-car-continuous"]
+    decisions = ["pathworld", "delayed-choice", "preference-reversal", "random-dilemmas"]
+    assert drawable() == [*control, *decisions, "crowd/...", "bandit/...", "probe/..."]
     with pytest.raises(ValueError, match="Unknown cannot be drawn; what can is cartpole, pendulum"):
         render(Unknown(), None, tmp_path / "x.gif")
     assert not list(tmp_path.iterdir())

@@ -5,7 +5,7 @@
 
     env = as_gymnasium(envs.make("cartpole"), render_mode="rgb_array")
     many = as_gymnasium_vector(envs.make("cartpole"), num_envs=1024, autoreset_mode="SameStep")
-    register()                                        # needless where jaxrl is installed by pip
+    register()                                        # once, in every process that makes by name
     env = gymnasium.make("jaxrl/CartPole-v1")
     many = gymnasium.make_vec("jaxrl/Pathworld-v0", num_envs=16, hazard="exponential")
 
@@ -126,12 +126,11 @@ def register() -> tuple[str, ...]:
     """Make Gymnasium know our environments by the ids in `ids()`; an id that it knows already stays as it is.
 
     `gymnasium.make` and `make_vec` then take the arguments of `as_gymnasium` and `as_gymnasium_vector`, and the
-    static fields of the environment. Where jaxrl is installed by pip, Gymnasium calls this when it is imported.
+    static fields of the environment. Gymnasium 1 looks for no plugins, so this is to be called, in every process.
 
     Returns:
       The ids.
     """
-    # Gymnasium calls this while it is itself being imported, and nobody who imports it should wait for JAX.
     from gymnasium.envs import registration
 
     for env_id, name in ids().items():

@@ -27,6 +27,7 @@ class SingleEnv(gymnasium.Env):
         if render_mode not in (None, *METADATA["render_modes"]):
             raise ValueError(f"render_mode is {render_mode!r}; it takes None, 'human' or 'rgb_array'.")
         self.env, self.render_mode, self.state = env, render_mode, None
+        self.metadata = dict(METADATA)  # of its own, for Gymnasium's vector forms write into it
         self._actions = env.action_space(known)
         self.action_space = to_gymnasium(self._actions, f"action space of {env.name}")
         self.observation_space = to_gymnasium(env.observation_space(known), f"observation space of {env.name}")

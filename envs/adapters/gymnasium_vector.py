@@ -17,6 +17,8 @@ from envs.adapters.gymnasium_spaces import METADATA, checked_action, settled, to
 
 __all__ = ["VectorEnv"]
 
+_LEAF = jax.tree.structure(0)
+
 
 class VectorEnv(gymnasium.vector.VectorEnv):
     """What `as_gymnasium_vector` returns; `env` and `params` are what it was made of."""
@@ -64,9 +66,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         super().reset(seed=None if seeds is None else int(seeds[0]))
         if self._carry is None:
             if not chosen.all():
-                raise gymnasium.error.ResetNeeded(
-                    "reset_mask was given to the first reset, which takes all environments."
-                )
+                raise gymnasium.error.ResetNeeded("the first reset takes all environments; leave reset_mask out of it.")
             seeds = self.np_random.integers(MOST_SEED, size=self.num_envs) if seeds is None else seeds
             self._carry, self._pool = self._programs.begin(seeds.astype(np.uint32))
         elif seeds is not None:
@@ -129,9 +129,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         if not self.device_arrays:
             if not ended.any():
                 return infos
-            final_obs = np.full(self.num_envs, None, object)
-            for i in np.flatnonzero(ended):
-                final_obs[i] = jax.tree.map(lambda leaf, i=i: leaf[i], shown.final_obs)
+            final_obs = _rows_alone(shown.final_obs, ended)
         final_info = _with_rows(shown.final_info, ended)
         return {**infos, "final_obs": final_obs, "_final_obs": ended, "final_info": final_info, "_final_info": ended}
 
@@ -169,12 +167,23 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
 
 def _with_rows(info: Any, rows: Any) -> dict[str, Any]:
-    """A dictionary of arrays `[N, ...]`, with bool `[N]` beside each that says whose it is."""
+    """Arrays `[N, ...]`, with bool `[N]` beside each that says whose it is; nothing where that is nobody, if known."""
     told: dict[str, Any] = {}
+    if isinstance(rows, np.ndarray) and not rows.any():
+        return told
     for name, leaf in info.items():
         told[name] = _with_rows(leaf, rows) if isinstance(leaf, dict) else leaf
         told[f"_{name}"] = rows
     return told
+
+
+def _rows_alone(tree: Any, rows: np.ndarray) -> np.ndarray:
+    """The trees of some rows of leaves `[N, ...]`, in an array of objects `[N]` that is None elsewhere."""
+    leaves, structure = jax.tree.flatten(tree)
+    alone, chosen = np.full(rows.shape[0], None, object), np.flatnonzero(rows)
+    for i, *parts in zip(chosen.tolist(), *(leaf[chosen] for leaf in leaves), strict=True):
+        alone[i] = parts[0] if structure == _LEAF else jax.tree.unflatten(structure, parts)
+    return alone
 
 
 def _picked(chosen: np.ndarray, new: Any, old: Any) -> Any:
