@@ -1,0 +1,163 @@
+"""Crowds under JaxMARL's interface: equality with the native ones, and JaxMARL's own classes around them."""
+
+import dataclasses
+from typing import Any, cast
+
+import agents
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxmarl.environments.multi_agent_env import MultiAgentEnv
+from jaxmarl.wrappers.baselines import LogWrapper
+
+import envs
+from envs.adapters.jaxmarl import JaxMARLEnv, as_jaxmarl
+
+# What agents of the tiny crowd earn: agent i acts for i + 2 steps and is paid (i + 1) * action.
+ACTIONS = {"agent_0": jnp.int32(1), "agent_1": jnp.int32(2)}
+
+
+def tiny(**params: Any) -> JaxMARLEnv:
+    env = agents.Crowd(num_agents=2)
+    return as_jaxmarl(env, dataclasses.replace(env.default_params, **params))
+
+
+def crowd() -> JaxMARLEnv:
+    return as_jaxmarl(envs.make("crowd/circle", num_agents=2))
+
+
+def test_it_has_what_jaxmarls_environments_have():
+    env = tiny()
+    theirs = {name for name in vars(MultiAgentEnv) if not name.startswith("_")}
+    theirs |= set(vars(MultiAgentEnv(2)))
+    assert theirs <= {*dir(env)}
+    assert (env.num_agents, env.agents) == (2, ["agent_0", "agent_1"])
+    assert env.agent_classes == {"agent": ["agent_0", "agent_1"]}
+    assert env.action_space("agent_1").n == agents.NUM_ACTIONS
+    assert env.observation_space("agent_0").shape == (2,)
+
+
+def test_a_random_rollout_equals_the_native_one(key: jax.Array):
+    native = envs.make("crowd/random", num_agents=3, num_neighbours=1, substeps=2)
+    params = native.default_params.replace(max_steps_in_episode=6)
+    env = as_jaxmarl(native, params)
+    actions = jax.random.normal(key, (10, 3, 2))
+
+    def theirs(key: jax.Array) -> Any:
+        obs, state = env.reset(key)
+
+        def body(state: Any, x: Any) -> Any:
+            key, action = x
+            obs, state, reward, done, info = env.step(key, state, {a: action[i] for i, a in enumerate(env.agents)})
+            return state, (obs, reward, done, info)
+
+        return obs, jax.lax.scan(body, state, (jax.random.split(key, 10), actions))[1]
+
+    def ours(key: jax.Array) -> Any:
+        obs, state = native.reset_env(key, params)
+
+        def body(state: Any, x: Any) -> Any:
+            step_key, reset_key = jax.random.split(x[0])
+            obs, state, reward, _, info = native.step_env(step_key, state, x[1], params)
+            done = native.is_truncated(state, params)
+            obs, state = jax.tree.map(
+                lambda new, old: jnp.where(done, new, old), native.reset_env(reset_key, params), (obs, state)
+            )
+            return state, (obs, reward, done, info)
+
+        return obs, jax.lax.scan(body, state, (jax.random.split(key, 10), actions))[1]
+
+    first, (obs, reward, done, info) = jax.jit(theirs)(key)
+    expected_first, (expected, expected_reward, expected_done, expected_info) = jax.jit(ours)(key)
+    for i, agent in enumerate(env.agents):
+        jax.tree.map(
+            np.testing.assert_array_equal, first[agent], jax.tree.map(lambda leaf, i=i: leaf[i], expected_first)
+        )
+        jax.tree.map(np.testing.assert_array_equal, obs[agent], jax.tree.map(lambda leaf, i=i: leaf[:, i], expected))
+        np.testing.assert_array_equal(reward[agent], expected_reward[:, i])
+    np.testing.assert_array_equal(done["__all__"], expected_done)
+    assert list(np.flatnonzero(expected_done)) == [5]
+    arrived = np.asarray(expected_info["agent_terminated"])
+    np.testing.assert_array_equal(info["terminated"], arrived)
+    np.testing.assert_array_equal(info["truncated"], np.asarray(expected_done)[:, None] & ~arrived)
+    np.testing.assert_array_equal(info["active"], expected_info["active"])
+    np.testing.assert_array_equal(info["reward_goal"][:, 1], expected_info["metrics"]["reward_goal"])
+    assert {leaf.shape for leaf in info.values()} == {(10, 3)}
+
+
+def test_agents_that_finish_keep_their_place_until_all_have(key: jax.Array):
+    env = tiny()
+    step = jax.jit(env.step)
+    _, state = env.reset(key)
+    seen = []
+    for _ in range(4):
+        _, state, reward, done, _ = step(key, state, ACTIONS)
+        seen.append([*(bool(done[name]) for name in (*env.agents, "__all__")), *map(float, reward.values())])
+    assert seen == [
+        [False, False, False, 1.0, 4.0],
+        [True, False, False, 1.0, 4.0],
+        [True, True, True, 0.0, 4.0],
+        [False, False, False, 1.0, 4.0],  # of the next episode
+    ]
+    assert int(state.step) == 1
+
+
+def test_the_next_episode_starts_where_it_is_told(key: jax.Array):
+    env = tiny(max_steps_in_episode=1)
+    _, start = env.reset(key)
+    _, elsewhere, *_ = env.step_env(key, start, ACTIONS)
+    obs, state, _, done, info = env.step(key, start, ACTIONS, elsewhere)
+    assert bool(done["__all__"]) and np.all(info["truncated"]) and not np.any(info["terminated"])
+    jax.tree.map(np.testing.assert_array_equal, (obs, state), (env.get_obs(elsewhere), elsewhere))
+
+
+def test_jaxmarls_log_wrapper_counts_episodes(key: jax.Array):
+    wrapped: Any = tiny()
+    env = LogWrapper(wrapped)
+
+    def run(key: jax.Array) -> Any:
+        def body(state: Any, key: jax.Array) -> Any:
+            *_, info = (out := env.step(key, state, ACTIONS))
+            return out[1], info
+
+        return jax.lax.scan(body, env.reset(key)[1], jax.random.split(key, 7))[1]
+
+    info = jax.jit(jax.vmap(run))(jax.random.split(key, 3))
+    ended = np.asarray(info["returned_episode"][0])
+    np.testing.assert_array_equal(ended, np.isin(np.arange(7), [2, 5])[:, None].repeat(2, axis=1))
+    np.testing.assert_array_equal(info["returned_episode_returns"][:, 2], [[2.0, 12.0]] * 3)
+    np.testing.assert_array_equal(info["returned_episode_lengths"][:, 5], [[3, 3]] * 3)
+
+
+def test_masks_are_available_actions(key: jax.Array):
+    env = as_jaxmarl(agents.Crowd(num_agents=2, masked=True))
+    state = env.reset(key)[1]
+    mask = env.env.action_mask(state.env_state, env.params)
+    for i, agent in enumerate(env.agents):
+        np.testing.assert_array_equal(env.get_avail_actions(state)[agent], mask[i])
+    assert not np.all(mask)
+    assert np.all(tiny().get_avail_actions(tiny().reset(key)[1])["agent_0"])
+
+
+@pytest.mark.parametrize(
+    ("do", "error", "sentence"),
+    [
+        (lambda key: as_jaxmarl(envs.make("cartpole")), ValueError, "as_jaxmarl takes a crowd, .* has a single agent"),
+        (lambda key: as_jaxmarl(cast(Any, "crowd/circle")), TypeError, "env is 'crowd/circle'; it is an instance"),
+        (
+            lambda key: jax.eval_shape(lambda key: tiny().step(key, tiny().reset(key)[1], {"agent_1": 0}), key),
+            ValueError,
+            "one for each of agent_0, agent_1, and misses agent_0",
+        ),
+        (
+            lambda key: jax.eval_shape(lambda key: (env := crowd()).get_avail_actions(env.reset(key)[1]), key),
+            TypeError,
+            "is for Discrete actions",
+        ),
+    ],
+)
+def test_bad_input_gets_one_sentence(key: jax.Array, do: Any, error: type, sentence: str):
+    with pytest.raises(error, match=sentence) as caught:
+        do(key)
+    assert "\n" not in str(caught.value)
