@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envs.spelling import near
 
@@ -79,22 +79,44 @@ ROWS: dict[str, Row] = {
     "probe/only-terminates": Row("envs.probes", "OnlyTerminates"),
     "probe/only-truncates": Row("envs.probes", "OnlyTruncates"),
 }
-_GYMNAX = "gymnax/"
+
+# Environments of other libraries by the prefix of their names: modules with `environment_ids()` and
+# `make(env_id, **static)`, whose environments have `name` and `fields`. Each but gymnax is an extra.
+LIBRARIES = {
+    "gymnax": "envs.adapters.gymnax",
+    "brax": "envs.adapters.brax",
+    "playground": "envs.adapters.playground",
+    "functional": "envs.adapters.functional",
+    "gymnasium": "envs.adapters.host",
+}
 
 
-def names() -> tuple[str, ...]:
-    """Every name that `make` takes, ours first, then gymnax's as `gymnax/...`."""
-    from envs.adapters import gymnax
+def names(library: str | None = None) -> tuple[str, ...]:
+    """The names that `make` takes.
 
-    return (*ROWS, *(_GYMNAX + env_id for env_id in gymnax.environment_ids()))
+    Args:
+      library: "gymnax", "brax", "playground", "functional" or "gymnasium" for the names of its environments, such
+        as `brax/ant`; None for ours and gymnax's, which need no extra.
+
+    Raises:
+      ValueError: there is no such library.
+      ImportError: it is missing; the message names the extra.
+    """
+    if library is None:
+        return (*ROWS, *names("gymnax"))
+    if library not in LIBRARIES:
+        hint = near(library, LIBRARIES) or f"; it takes {', '.join(LIBRARIES)}."
+        raise ValueError(f"library is {library!r}{hint}")
+    module = importlib.import_module(LIBRARIES[library])
+    return tuple(f"{library}/{env_id}" for env_id in module.environment_ids())
 
 
 def make(name: str, **static: object) -> base.Environment:
     """The environment of this name.
 
     Args:
-      name: one of `names()`; or an id of Gymnasium's (`CartPole-v1`); or `module:Class`, a
-        class of your own that can be imported.
+      name: one of `names()`, or of `names(library)` where that extra is installed; or an id of Gymnasium's
+        (`CartPole-v1`) that ours stand for; or `module:Class`, a class of your own that can be imported.
       static: values for the environment's static fields.
 
     Returns:
@@ -103,15 +125,17 @@ def make(name: str, **static: object) -> base.Environment:
 
     Raises:
       ValueError: the name or a static field is unknown, or a field's value is out of range.
+      ImportError: the name is of a library that is missing; the message names the extra.
       TypeError: `module:Class` is no environment, or a static value cannot be hashed.
     """
-    if name.startswith(_GYMNAX):
-        from envs.adapters import gymnax
-
-        env_id = name.removeprefix(_GYMNAX)
-        if env_id not in gymnax.environment_ids():
-            raise _unknown(name)
-        return gymnax.make(env_id, **static)
+    library, slash, env_id = name.partition("/")
+    if slash and library in LIBRARIES:
+        module = importlib.import_module(LIBRARIES[library])
+        known = module.environment_ids()
+        if env_id not in known:
+            hint = near(env_id, known, f"{library}/") or f"; `envs.names({library!r})` lists what there is."
+            raise ValueError(f"There is no environment {name!r}{hint}")
+        return module.make(env_id, **static)
     if ":" in name:
         return _build(name, _import(name), static)
     row = ROWS.get(name) or {row.gymnasium_id: row for row in ROWS.values()}.get(name)
@@ -135,11 +159,18 @@ def row_of(kind: type, static: Mapping[str, object]) -> tuple[str, dict[str, obj
     return None
 
 
+def adapted(env: Any) -> tuple[str, dict[str, object]] | None:
+    """What `make` takes for an environment of another library: its name and fields; None for any other."""
+    if type(env).__module__ not in LIBRARIES.values() or env.name.partition("/")[0] not in LIBRARIES:
+        return None
+    return env.name, dict(env.fields)
+
+
 def _unknown(name: str) -> ValueError:
     known = [*names(), *(row.gymnasium_id for row in ROWS.values() if row.gymnasium_id)]
-    prefixes = ("", _GYMNAX, "probe/")
+    prefixes = ("", "gymnax/", "probe/")
     hint = next(filter(None, (near(prefix + name, known) for prefix in prefixes)), "")
-    hint = hint or f"; known are {', '.join(ROWS)}, gymnax/... and module:Class."
+    hint = hint or f"; known are {', '.join(ROWS)}, {', '.join(f'{each}/...' for each in LIBRARIES)} and module:Class."
     return ValueError(f"There is no environment {name!r}{hint}")
 
 

@@ -4,8 +4,8 @@ import difflib
 from collections.abc import Iterable
 
 
-def near(word: str, words: Iterable[str]) -> str:
-    """A clause that lists the words closest to a mistyped one, empty if there are none."""
+def near(word: str, words: Iterable[str], prefix: str = "") -> str:
+    """A clause that lists the words closest to a mistyped one, each after a prefix, empty if there are none."""
     by_lower_case = {candidate.lower(): candidate for candidate in words}
     found = difflib.get_close_matches(word.lower(), by_lower_case, n=3, cutoff=0.6)
-    return f"; did you mean {' or '.join(repr(by_lower_case[match]) for match in found)}?" if found else ""
+    return f"; did you mean {' or '.join(repr(prefix + by_lower_case[match]) for match in found)}?" if found else ""

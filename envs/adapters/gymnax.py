@@ -9,10 +9,10 @@ from typing import Any
 import gymnax
 import jax
 import jax.numpy as jnp
-import numpy as np
 from gymnax.environments import environment as gymnax_environment
 
 from envs import base
+from envs.adapters.casting import cast, held_types
 from envs.base import spaces
 
 # MemoryChain's context bits are -1 or 1 in bounds from 0; MetaMaze shows a reward of 10 in bounds up to 1;
@@ -64,7 +64,7 @@ class GymnaxEnvironment(base.Environment):
         self, key: jax.Array, state: Any, action: Any, params: Any
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """gymnax's step."""
-        state = _cast(state, _dtypes(self)[1])
+        state = cast(state, _types(self)[1])
         obs, state, reward, terminated, info = self.inner.step_env(key, state, action, params)
         obs, state = self._outward(obs, state)
         return obs, state, jnp.asarray(reward, jnp.float32), jnp.asarray(terminated, bool), info
@@ -77,9 +77,9 @@ class GymnaxEnvironment(base.Environment):
         if type(self.inner).step is gymnax_environment.Environment.step:
             return super().step(key, state, action, params)
         params = self.default_params if params is None else params
-        state = _cast(state, _dtypes(self)[1])
+        state = cast(state, _types(self)[1])
         obs, state, reward, terminated, truncated, info = self.inner.step(key, state, action, params)
-        final = _cast(info["final_observation"], _dtypes(self)[0])
+        final = cast(info["final_observation"], _types(self)[0])
         obs, state = self._outward(obs, state)
         terminated = jnp.asarray(terminated, bool)
         info = {**info, "final_observation": final, "terminated": terminated}
@@ -104,8 +104,8 @@ class GymnaxEnvironment(base.Environment):
 
     def _outward(self, obs: Any, state: Any) -> tuple[Any, Any]:
         """Observation and state as they leave: gymnax counts time in floats here and there, and needs it so."""
-        obs_dtype, state_dtypes = _dtypes(self)
-        return _cast(obs, obs_dtype), _cast(state, state_dtypes.replace(time=np.dtype(np.int32)))
+        obs_type, state_types = _types(self)
+        return cast(obs, obs_type), cast(state, state_types.replace(time=jax.ShapeDtypeStruct((), jnp.int32)))
 
 
 def environment_ids() -> tuple[str, ...]:
@@ -143,32 +143,16 @@ def _inner(env: GymnaxEnvironment) -> Any:
 
 
 @functools.cache
-def _dtypes(env: GymnaxEnvironment) -> tuple[Any, Any]:
-    """The dtypes of observation and gymnax's state that hold a reset's values and any step's."""
+def _types(env: GymnaxEnvironment) -> tuple[Any, Any]:
+    """The types of observation and gymnax's state that hold a reset's values and any step's."""
     params = env.default_params
     key = jax.eval_shape(lambda: jax.random.key(0))
 
-    def step(key: jax.Array, obs_and_state: Any) -> Any:
+    def step(obs_and_state: Any, key: jax.Array) -> Any:
         action = env.action_space(params).sample(key)
         return env.inner.step_env(key, obs_and_state[1], action, params)[:2]
 
-    held = jax.tree.map(_strong, jax.eval_shape(env.inner.reset_env, key, params))
-    while True:
-        stepped = jax.tree.map(_strong, jax.eval_shape(step, key, held))
-        wider = jax.tree.map(
-            lambda a, b: jax.ShapeDtypeStruct(a.shape, np.promote_types(a.dtype, b.dtype)), held, stepped
-        )
-        if wider == held:
-            break
-        held = wider
-    obs, state = jax.tree.map(lambda leaf: leaf.dtype, held)
+    first = jax.eval_shape(env.inner.reset_env, key, params)
+    obs, state = held_types(first, lambda held: jax.eval_shape(step, held, key))
     space = env.observation_space(params)
-    return (space.dtype if isinstance(space, spaces.Box) else obs), state
-
-
-def _strong(leaf: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-
-
-def _cast(tree: Any, dtypes: Any) -> Any:
-    return jax.tree.map(lambda leaf, dtype: jax.lax.convert_element_type(jnp.asarray(leaf), dtype), tree, dtypes)
+    return (jax.ShapeDtypeStruct(obs.shape, space.dtype) if isinstance(space, spaces.Box) else obs), state

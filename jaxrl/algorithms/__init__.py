@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import envs
 from envs import registry
-from envs.adapters.gymnax import GymnaxEnvironment
 from envs.base import Environment
 from jaxrl.algorithms.base import Algorithm
 
@@ -77,8 +76,9 @@ def _build_environment(spec: Mapping[str, Any]) -> Environment:
 
 def _describe_environment(env: Any) -> dict[str, Any]:
     """Its name and static fields, a wrapped environment's among them described the same way."""
-    if isinstance(env, GymnaxEnvironment):
-        return {"name": env.name, "static": dict(env.fields)}
+    other = registry.adapted(env)
+    if other is not None:
+        return {"name": other[0], "static": other[1]}
     kind = type(env)
     if kind.__module__ == "__main__" or vars(sys.modules[kind.__module__]).get(kind.__name__) is not kind:
         raise ValueError(f"the environment {kind.__name__} cannot be imported by name")

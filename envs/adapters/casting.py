@@ -1,0 +1,49 @@
+"""Types that a scan can carry: the same shapes and strong dtypes from a reset and from a step."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def strong(leaf: Any) -> jax.ShapeDtypeStruct:
+    """The shape and dtype of an array, or of what stands for one."""
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+
+def held_types(first: Any, step: Callable[[Any], Any]) -> Any:
+    """The types that hold a first value and whatever `step` makes of values of these types.
+
+    Args:
+      first: pytree of arrays or of their types.
+      step: from one value to the next, of the same structure; it is traced, not run.
+
+    Returns:
+      Pytree of `jax.ShapeDtypeStruct`.
+    """
+    held = jax.tree.map(strong, first)
+    while True:
+        wider = jax.tree.map(_wider, held, jax.tree.map(strong, jax.eval_shape(step, held)))
+        if wider == held:
+            return held
+        held = wider
+
+
+def cast(tree: Any, types: Any) -> Any:
+    """The leaves with these types, `jax.ShapeDtypeStruct` each: strong dtypes, and repeated where they are wider."""
+    return jax.tree.map(_cast, tree, types)
+
+
+def _wider(a: jax.ShapeDtypeStruct, b: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    if a == b:
+        return a
+    return jax.ShapeDtypeStruct(np.broadcast_shapes(a.shape, b.shape), np.promote_types(a.dtype, b.dtype))
+
+
+def _cast(leaf: Any, wanted: jax.ShapeDtypeStruct) -> jax.Array:
+    array = jnp.asarray(leaf)
+    if not jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        array = jax.lax.convert_element_type(array, wanted.dtype)
+    return jnp.broadcast_to(array, wanted.shape)

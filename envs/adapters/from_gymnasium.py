@@ -1,0 +1,133 @@
+"""Spaces and values from Gymnasium's kind to ours, for environments that come from there.
+
+A `MultiDiscrete` or `MultiBinary` is a box of whole numbers where it is observed, and a tuple of choices where it is
+an action; an integer box of one number is a choice where it is an action.
+"""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces as theirs
+
+from envs.base import spaces
+
+__all__ = ["action_space", "action_value", "observation_space", "observation_value"]
+
+_TAKES = "Discrete, Box, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
+
+
+def observation_space(space: Any, name: str) -> spaces.Space:
+    """Our space of the observations of an environment of Gymnasium's.
+
+    Args:
+      space: Gymnasium's.
+      name: of the environment, for the error.
+
+    Raises:
+      ValueError: a space of a kind that has no fixed shape.
+    """
+    if isinstance(space, theirs.Discrete):
+        return spaces.Discrete(int(space.n))
+    if isinstance(space, theirs.Box):
+        return _box(space.low, space.high, space.dtype)
+    if isinstance(space, theirs.MultiDiscrete):
+        return _box(space.start, space.start + space.nvec - 1, space.dtype)
+    if isinstance(space, theirs.MultiBinary):
+        return _box(np.zeros(space.shape), np.ones(space.shape), space.dtype)
+    if isinstance(space, theirs.Tuple):
+        return spaces.Tuple([observation_space(part, name) for part in space.spaces])
+    if isinstance(space, theirs.Dict):
+        return spaces.Dict({key: observation_space(part, name) for key, part in space.spaces.items()})
+    raise ValueError(f"{name}: the observation space is a {type(space).__name__}; what can be adapted is {_TAKES}.")
+
+
+def observation_value(space: Any, value: Any, module: Any = np) -> Any:
+    """One observation as our space has it.
+
+    Args:
+      space: Gymnasium's.
+      value: the observation.
+      module: `numpy`, or `jax.numpy` inside a program.
+    """
+    if isinstance(space, theirs.Discrete):
+        return module.asarray(value - space.start, np.int32).reshape(())
+    if isinstance(space, theirs.Tuple):
+        return tuple(observation_value(part, one, module) for part, one in zip(space.spaces, value, strict=True))
+    if isinstance(space, theirs.Dict):
+        return {key: observation_value(part, value[key], module) for key, part in space.spaces.items()}
+    return module.asarray(value, _narrow(space.dtype)).reshape(space.shape or ())
+
+
+def action_space(space: Any, name: str) -> spaces.Space:
+    """Our space of the actions of an environment of Gymnasium's.
+
+    Args:
+      space: Gymnasium's.
+      name: of the environment, for the error.
+
+    Raises:
+      ValueError: a space of a kind that has no fixed shape.
+    """
+    if isinstance(space, theirs.Discrete):
+        return spaces.Discrete(int(space.n))
+    if isinstance(space, theirs.MultiDiscrete | theirs.MultiBinary):
+        return spaces.Tuple([spaces.Discrete(count) for count in _counts(space)])
+    if isinstance(space, theirs.Box):
+        return spaces.Discrete(_choices(space)) if _is_choice(space) else _box(space.low, space.high, space.dtype)
+    if isinstance(space, theirs.Tuple):
+        return spaces.Tuple([action_space(part, name) for part in space.spaces])
+    if isinstance(space, theirs.Dict):
+        return spaces.Dict({key: action_space(part, name) for key, part in space.spaces.items()})
+    raise ValueError(f"{name}: the action space is a {type(space).__name__}; what can be adapted is {_TAKES}.")
+
+
+def action_value(space: Any, action: Any, module: Any = np) -> Any:
+    """One of our actions as the environment takes it.
+
+    Args:
+      space: Gymnasium's.
+      action: of our space.
+      module: `numpy`, or `jax.numpy` inside a program.
+    """
+    if isinstance(space, theirs.Discrete):
+        return action + space.start if module is jnp else int(action) + int(space.start)
+    if isinstance(space, theirs.MultiDiscrete | theirs.MultiBinary):
+        start = space.start if isinstance(space, theirs.MultiDiscrete) else 0
+        return (module.stack(action).reshape(space.shape) + start).astype(_narrow(space.dtype))
+    if isinstance(space, theirs.Box):
+        if _is_choice(space):
+            return module.asarray(action + space.low.item(), _narrow(space.dtype)).reshape(space.shape)
+        return action if module is jnp else np.asarray(action, space.dtype)
+    if isinstance(space, theirs.Tuple):
+        return tuple(action_value(part, one, module) for part, one in zip(space.spaces, action, strict=True))
+    return {key: action_value(part, action[key], module) for key, part in space.spaces.items()}
+
+
+def _counts(space: Any) -> list[int]:
+    if isinstance(space, theirs.MultiDiscrete):
+        return [int(count) for count in space.nvec.ravel()]
+    return [2] * math.prod(space.shape)
+
+
+def _is_choice(space: theirs.Box) -> bool:
+    return bool(np.issubdtype(space.dtype, np.integer)) and math.prod(space.shape) == 1
+
+
+def _choices(space: theirs.Box) -> int:
+    return int(space.high.item()) - int(space.low.item()) + 1
+
+
+def _box(low: Any, high: Any, dtype: Any) -> spaces.Box:
+    dtype = _narrow(dtype)
+    bounds = [np.asarray(bound) for bound in (low, high)]
+    if np.issubdtype(dtype, np.integer):
+        limits = np.iinfo(dtype)
+        bounds = [np.clip(bound, limits.min, limits.max) for bound in bounds]
+    return spaces.Box(*(jnp.asarray(bound.astype(dtype)) for bound in bounds), bounds[0].shape, jnp.dtype(dtype))
+
+
+def _narrow(dtype: Any) -> np.dtype:
+    """A dtype that JAX has by default."""
+    return np.dtype({"float64": np.float32, "int64": np.int32, "uint64": np.uint32}.get(np.dtype(dtype).name, dtype))

@@ -1,0 +1,265 @@
+"""Gymnasium's environments on the host: pure functions of seeds and actions, whatever is kept or thrown away."""
+
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+import jaxrl
+from envs.adapters import host
+from envs.base import spaces
+from jaxrl.algorithms import build, describe
+from jaxrl.rollout import reset_all, rollout
+
+
+class Forgetful(gymnasium.Env):
+    """Draws from a generator that no seed reaches."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.random.default_rng().uniform(-1, 1, 1).astype(np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return self.reset()[0], 0.0, False, False, {}
+
+
+class Odd(gymnasium.Env):
+    """Everything that spaces can be, and an end of its own that is no termination, after 4 steps."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "image": gymnasium.spaces.Box(0, 255, (2, 2), np.uint8),
+            "pair": gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(3, start=1), gymnasium.spaces.MultiBinary(2)]),
+            "double": gymnasium.spaces.Box(-np.inf, np.inf, (), np.float64),
+        }
+    )
+    action_space = gymnasium.spaces.MultiDiscrete([2, 3], start=[0, 1])
+
+    def __init__(self, length: int = 4):
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time, self.last = 0, np.array([0, 1])
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        self.time, self.last = self.time + 1, action
+        return self._obs(), float(action.sum()), False, self.time == self.length, {}
+
+    def _obs(self) -> Any:
+        draw = self.np_random.integers(1, 4)
+        return {"image": np.full((2, 2), 200, np.uint8), "pair": (draw, self.last % 2), "double": self.time / 2}
+
+
+class Words(Odd):
+    action_space = gymnasium.spaces.Text(3)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _registered():
+    kinds = {"Forgetful-v0": Forgetful, "Odd-v0": Odd, "Words-v0": Words}
+    for name, kind in kinds.items():
+        gymnasium.register(f"tests/{name}", kind)
+    yield
+    for name in kinds:
+        del gymnasium.registry[f"tests/{name}"]
+
+
+@pytest.mark.parametrize("name", ["gymnasium/CartPole-v1", "gymnasium/Pendulum-v1", "gymnasium/tests/Odd-v0"])
+def test_the_laws_hold(name: str):
+    envs.check(envs.make(name), num_steps=24)
+
+
+def native(env_id: str, seed: int, actions: Any) -> list[Any]:
+    """What an episode shows in Gymnasium itself, up to its end."""
+    env = gymnasium.make(env_id)
+    seen: list[Any] = [(env.reset(seed=seed)[0], 0.0, False, False)]
+    for action in np.asarray(actions):
+        obs, reward, terminated, truncated, _ = env.step(action)
+        seen.append((obs, reward, terminated, truncated))
+        if terminated or truncated:
+            break
+    return seen
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_random_rollouts_equal_the_native_ones(env_id: str, key: jax.Array):
+    env = envs.make(f"gymnasium/{env_id}", time_limit=40)
+    params = env.default_params
+    actions = jax.vmap(env.action_space(params).sample)(jax.random.split(key, 40))
+
+    @jax.jit
+    def run(keys: jax.Array) -> Any:
+        def body(state: Any, action: Any) -> Any:
+            obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
+            return state, (obs, reward, terminated, env.is_truncated(state, params))
+
+        def one(key: jax.Array) -> Any:
+            obs, state = env.reset_env(key, params)
+            return state.seed, obs, jax.lax.scan(body, state, actions)[1]
+
+        return jax.vmap(one)(keys)
+
+    seeds, first, (obs, reward, terminated, truncated) = jax.device_get(run(jax.random.split(key, 5)))
+    for i, seed in enumerate(seeds):
+        seen = native(env_id, int(seed), actions)
+        np.testing.assert_array_equal(first[i], np.float32(seen[0][0]))
+        for t, (expected, expected_reward, ended, _) in enumerate(seen[1:]):
+            np.testing.assert_array_equal(obs[i, t], np.float32(expected))
+            np.testing.assert_array_equal(reward[i, t], np.float32(expected_reward))
+            assert bool(terminated[i, t]) == ended
+        after = len(seen) - 1
+        if terminated[i].any():  # nothing happens any more
+            assert terminated[i, after:].all() and not reward[i, after:].any()
+    assert truncated[:, -1].all() and not truncated[:, :-1].any()
+
+
+def test_states_can_be_copied_and_continued_twice(key: jax.Array):
+    """The same state steps to the same state, and two continuations of it do not disturb each other."""
+    env = envs.make("gymnasium/CartPole-v1", time_limit=30)
+    params, step = env.default_params, jax.jit(env.step_env)
+    _, start = jax.jit(env.reset_env)(key, params)
+    state = start
+    for action in (0, 1, 1):
+        _, state, *_ = step(key, state, jnp.int32(action), params)
+    left, right, again = (step(key, state, jnp.int32(action), params) for action in (0, 1, 0))
+    np.testing.assert_array_equal(left[0], again[0])
+    assert not np.array_equal(left[0], right[0])
+    expected = native("CartPole-v1", int(state.seed), [0, 1, 1, 1])
+    np.testing.assert_array_equal(right[0], np.float32(expected[-1][0]))
+    further, *_ = step(key, left[1], jnp.int32(1), params)
+    expected = native("CartPole-v1", int(state.seed), [0, 1, 1, 0, 1])
+    np.testing.assert_array_equal(further, np.float32(expected[-1][0]))
+    assert host._simulators(env).repeated >= 6  # twice the three actions before the state
+
+
+def test_a_state_outlives_the_process(key: jax.Array):
+    """What a checkpoint holds is enough where no simulator is left."""
+    env = envs.make("gymnasium/CartPole-v1", time_limit=20)
+    params, step = env.default_params, jax.jit(env.step_env)
+    state = env.reset_env(key, params)[1]
+    for _ in range(3):
+        _, state, *_ = step(key, state, jnp.int32(0), params)
+    expected = step(key, state, jnp.int32(1), params)
+    host._simulators.cache_clear()
+    jax.clear_caches()
+    np.testing.assert_array_equal(jax.jit(env.step_env)(key, state, jnp.int32(1), params)[0], expected[0])
+
+
+def test_rollouts_with_resets_repeat_nothing_and_keep_few_simulators(key: jax.Array):
+    """Fresh states that no environment takes, blocks of runs, and episodes that end: none costs a repetition."""
+    env = envs.make("gymnasium/CartPole-v1", time_limit=25)
+    simulators, params = host._simulators(env), env.default_params
+
+    def run(key: jax.Array) -> Any:
+        carry = reset_all(env, key, params, 3)
+
+        def choose(obs: Any, mask: Any, draw: Any) -> Any:
+            return (draw > 0.5).astype(jnp.int32), draw
+
+        def once(carry: Any, key: jax.Array) -> Any:
+            carry, steps, _ = rollout(env, params, choose, key, carry, jax.random.uniform(key, (40, 3)))
+            return carry, (steps.reward, steps.terminated, steps.truncated)
+
+        return jax.lax.scan(once, carry, jax.random.split(key, 3))[1]
+
+    reward, terminated, truncated = jax.jit(jax.vmap(run))(jax.random.split(key, 2))
+    assert reward.shape == (2, 3, 40, 3) and np.all(np.asarray(reward) == 1.0)
+    assert int(np.sum(terminated)) > 10 and np.sum(terminated) + np.sum(truncated) < 60
+    assert simulators.repeated == 0
+    assert simulators.made <= 2 * simulators._most
+
+
+def test_actions_and_observations_are_translated(key: jax.Array):
+    env = envs.make("gymnasium/tests/Odd-v0")
+    params, step = env.default_params, jax.jit(env.step_env)
+    assert repr(env.action_space(params)) == repr(spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)]))
+    obs, state = env.reset_env(key, params)
+    assert obs["image"].dtype == jnp.uint8 and obs["double"].dtype == jnp.float32
+    for t in range(4):
+        obs, state, reward, terminated, _ = step(key, state, (jnp.int32(1), jnp.int32(2)), params)
+        assert float(reward) == 1 + 3  # the second choice starts at 1
+        assert obs["pair"][1].tolist() == [1, 1]
+        assert float(obs["double"]) == (t + 1) / 2
+        assert not terminated
+        assert bool(env.is_truncated(state, params)) == (t == 3)  # its own end, without a time limit
+
+
+def test_time_limits_and_fields(key: jax.Array):
+    env = envs.make("gymnasium/FrozenLake-v1", is_slippery=False, time_limit=7)
+    assert env == envs.make("gymnasium/FrozenLake-v1", time_limit=7, is_slippery=False)
+    assert env.default_params.max_steps_in_episode == 7
+    assert envs.make("gymnasium/CartPole-v1").default_params.max_steps_in_episode == 500
+    assert envs.make("gymnasium/Blackjack-v1").default_params.max_steps_in_episode == 1000
+    algo = jaxrl.ppo(env)
+    spec = describe(algo)
+    assert spec["environment"]["name"] == "gymnasium/FrozenLake-v1"
+    assert build(spec).env == env
+    state = env.reset_env(key, env.default_params)[1]
+    step = jax.jit(env.step_env)
+    places = []
+    for action in (2, 2, 1, 1, 1, 2):
+        obs, state, reward, terminated, _ = step(key, state, jnp.int32(action), env.default_params)
+        places.append(int(obs))
+    assert (places, float(reward), bool(terminated)) == ([1, 2, 6, 10, 14, 15], 1.0, True)
+
+
+def test_a_policy_is_evaluated():
+    """Half the limit of CartPole is reached by a policy that leans against the pole's fall."""
+    from jaxrl.evaluation import evaluate
+
+    env = envs.make("gymnasium/CartPole-v1", time_limit=60)
+
+    def act(key: jax.Array, obs: jax.Array, greedy: Any, mask: Any) -> jax.Array:
+        return jnp.where(greedy, obs[2] + obs[3] > 0, jax.random.bernoulli(key)).astype(jnp.int32)
+
+    metrics = jax.jit(lambda key: evaluate(env, env.default_params, act, key, 8, lambda t, weight: weight * 0.9))(
+        jax.random.key(1)
+    )
+    assert float(metrics["return"]) == float(metrics["length"]) == 60.0
+    assert float(metrics["return_sampled"]) < 40.0
+    assert float(metrics["discounted_return"]) == pytest.approx((1 - 0.9**60) / (1 - 0.9), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_ppo_learns_a_little():
+    """As many steps as CartPole takes to stand for long: 16,384 of two runs, beside 20 or so of a random policy."""
+    algo = jaxrl.preset("ppo", "cartpole").on(envs.make("gymnasium/CartPole-v1"))
+    result = jaxrl.train(algo, seeds=2, env_steps=30_000, evals=1, eval_episodes=16, progress=False)
+    assert float(result.metrics["return"].isel(env_step=-1).min()) > 150.0
+
+
+@pytest.mark.parametrize(
+    ("do", "error", "sentence"),
+    [
+        (
+            lambda: envs.make("gymnasium/CartPol-v1"),
+            ValueError,
+            "no environment 'gymnasium/CartPol-v1'; did you mean",
+        ),
+        (lambda: envs.make("gymnasium/zzz"), ValueError, r"`envs.names\('gymnasium'\)` lists what"),
+        (lambda: envs.make("gymnasium/CartPole-v1", gravity=9.0), ValueError, "no static field 'gravity'; its static"),
+        (lambda: envs.make("gymnasium/Pendulum-v1", h=[1]), ValueError, "no static field 'h'"),
+        (lambda: envs.make("gymnasium/Pendulum-v1", g=[1]), TypeError, "the static field 'g' is .1., which cannot"),
+        (lambda: envs.make("gymnasium/Pendulum-v1", time_limit=0), ValueError, "time_limit takes a whole number"),
+        (lambda: envs.make("gymnasium/tests/Words-v0"), ValueError, "tests/Words-v0: the action space is a Text; what"),
+        (lambda: envs.make("gymnasium/tests/Forgetful-v0"), ValueError, "gave two different episodes for one seed"),
+        (
+            lambda: envs.make("gymnasium/Pendulum-v1").check_params(envs.EnvParams(max_steps_in_episode=300)),
+            ValueError,
+            "at most 200 on gymnasium/Pendulum-v1, got 300; a longer episode takes",
+        ),
+    ],
+)
+def test_bad_input_gets_one_sentence(do: Any, error: type, sentence: str):
+    with pytest.raises(error, match=sentence) as caught:
+        do()
+    assert "\n" not in str(caught.value)
