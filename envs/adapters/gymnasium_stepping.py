@@ -158,7 +158,7 @@ def programs(env: Any, values: Known, num_envs: int, mode: str, packed: bool) ->
         read = layouts["pool"].unpack(pool)
         keys = jax.vmap(jax.random.fold_in)(read.step_key, carry.steps)
         stepped = jax.vmap(lambda *one: env.step_env(*one, params))(keys, carry.state, action)
-        obs, state, reward, terminated, info = stepped
+        obs, state, reward, terminated, info = jax.lax.optimization_barrier(stepped)
         truncated = jax.vmap(lambda one: env.is_truncated(one, params))(state)
         if mode == "Disabled":
             done = terminated | truncated
@@ -197,7 +197,7 @@ def programs(env: Any, values: Known, num_envs: int, mode: str, packed: bool) ->
 
     def step_packed(carry: jax.Array, pool: jax.Array, action: Any) -> Any:
         # Without the barrier the environment's step is computed anew for every number that is packed.
-        new = step(layouts["carry"].unpack(carry), pool, action)
+        new = step(jax.lax.optimization_barrier(layouts["carry"].unpack(carry)), pool, action)
         new_carry, new_shown = jax.lax.optimization_barrier((new[0], new[2]))
         return pack(new_carry), new[1], told(new_shown)
 
