@@ -136,6 +136,22 @@ PRESETS = (
         {"lr": 3e-3, "lr_end": 0.0, "discount": 0.995, "lam": 0.9, "entropy_coef": 0.003, "log_std_init": 0.7},
         200_000,
     ),
+    Preset(
+        "ppo",
+        "brax/ant",
+        PPOConfig(
+            num_envs=64,
+            num_steps=64,
+            num_epochs=4,
+            num_minibatches=8,
+            hidden=(128, 128),
+            normalise_observation=True,
+            normalise_reward=True,
+        ),
+        {"lr": 1e-3, "lr_end": 0.0, "discount": 0.97, "lam": 0.95, "entropy_coef": 0.0, "log_std_init": -0.7},
+        1_048_576,
+        {"backend": "spring"},
+    ),
     # Whole episodes of a crowd, with rewards of our own (`envs.crowd.presets.REWARDS`).
     Preset(
         "ppo",

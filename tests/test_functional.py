@@ -100,7 +100,9 @@ def test_ones_own_is_adapted(key: jax.Array):
     assert env.name == "Walk"
     assert env == from_func_env(Walk(), time_limit=7) == copy.deepcopy(env)
     assert len({env, from_func_env(Walk()), from_func_env(Walk({"stride": 0.5}), 7)}) == 3
-    assert from_func_env(Walk({"stride": np.ones(2)})) == from_func_env(Walk({"stride": np.ones(2)}))
+    for held in (np.ones(2), {"a": np.ones(2), "b": 1}, gymnasium.spaces.Box(0, 1, (2,)), spaces.Discrete(3)):
+        assert from_func_env(Walk({"held": held})) == from_func_env(Walk({"held": copy.deepcopy(held)}))
+    assert from_func_env(Walk({"held": np.ones(2)})) != from_func_env(Walk({"held": np.zeros(2)}))
     space = env.observation_space(env.default_params)
     assert isinstance(space, spaces.Dict) and space.spaces["side"].n == 2
     _, state = env.reset_env(key, env.default_params)

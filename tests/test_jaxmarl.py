@@ -12,6 +12,7 @@ from jaxmarl.environments.multi_agent_env import MultiAgentEnv
 from jaxmarl.wrappers.baselines import LogWrapper
 
 import envs
+from envs.adapters.agents import sample
 from envs.adapters.jaxmarl import JaxMARLEnv, as_jaxmarl
 
 # What agents of the tiny crowd earn: agent i acts for i + 2 steps and is paid (i + 1) * action.
@@ -38,11 +39,21 @@ def test_it_has_what_jaxmarls_environments_have():
     assert env.observation_space("agent_0").shape == (2,)
 
 
-def test_a_random_rollout_equals_the_native_one(key: jax.Array):
-    native = envs.make("crowd/random", num_agents=3, num_neighbours=1, substeps=2)
-    params = native.default_params.replace(max_steps_in_episode=6)
+@pytest.mark.parametrize(
+    ("native", "metric"),
+    [
+        (agents.Crowd(num_agents=3), "share"),
+        pytest.param(
+            envs.make("crowd/random", num_agents=3, num_neighbours=1, substeps=2), "reward_goal", marks=pytest.mark.slow
+        ),
+    ],
+    ids=["tiny", "pedestrians"],
+)
+def test_a_random_rollout_equals_the_native_one(native: Any, metric: str, key: jax.Array):
+    """With a time limit, and the agents that are done before it; the tiny crowd's last one is so in 4 steps."""
+    params = dataclasses.replace(native.default_params, max_steps_in_episode=6)
     env = as_jaxmarl(native, params)
-    actions = jax.random.normal(key, (10, 3, 2))
+    actions = sample(native.action_space(params), key, (10, 3))
 
     def theirs(key: jax.Array) -> Any:
         obs, state = env.reset(key)
@@ -59,17 +70,18 @@ def test_a_random_rollout_equals_the_native_one(key: jax.Array):
 
         def body(state: Any, x: Any) -> Any:
             step_key, reset_key = jax.random.split(x[0])
-            obs, state, reward, _, info = native.step_env(step_key, state, x[1], params)
-            done = native.is_truncated(state, params)
+            obs, state, reward, ended, info = native.step_env(step_key, state, x[1], params)
+            cut = native.is_truncated(state, params) & ~ended
+            done = ended | cut
             obs, state = jax.tree.map(
                 lambda new, old: jnp.where(done, new, old), native.reset_env(reset_key, params), (obs, state)
             )
-            return state, (obs, reward, done, info)
+            return state, (obs, reward, done, cut, info)
 
         return obs, jax.lax.scan(body, state, (jax.random.split(key, 10), actions))[1]
 
     first, (obs, reward, done, info) = jax.jit(theirs)(key)
-    expected_first, (expected, expected_reward, expected_done, expected_info) = jax.jit(ours)(key)
+    expected_first, (expected, expected_reward, expected_done, cut, expected_info) = jax.jit(ours)(key)
     for i, agent in enumerate(env.agents):
         jax.tree.map(
             np.testing.assert_array_equal, first[agent], jax.tree.map(lambda leaf, i=i: leaf[i], expected_first)
@@ -77,12 +89,12 @@ def test_a_random_rollout_equals_the_native_one(key: jax.Array):
         jax.tree.map(np.testing.assert_array_equal, obs[agent], jax.tree.map(lambda leaf, i=i: leaf[:, i], expected))
         np.testing.assert_array_equal(reward[agent], expected_reward[:, i])
     np.testing.assert_array_equal(done["__all__"], expected_done)
-    assert list(np.flatnonzero(expected_done)) == [5]
+    assert list(np.flatnonzero(expected_done)) == ([3, 7] if metric == "share" else [5])
     arrived = np.asarray(expected_info["agent_terminated"])
     np.testing.assert_array_equal(info["terminated"], arrived)
-    np.testing.assert_array_equal(info["truncated"], np.asarray(expected_done)[:, None] & ~arrived)
+    np.testing.assert_array_equal(info["truncated"], np.asarray(cut)[:, None] & ~arrived)
     np.testing.assert_array_equal(info["active"], expected_info["active"])
-    np.testing.assert_array_equal(info["reward_goal"][:, 1], expected_info["metrics"]["reward_goal"])
+    np.testing.assert_array_equal(info[metric][:, 1], expected_info["metrics"][metric])
     assert {leaf.shape for leaf in info.values()} == {(10, 3)}
 
 

@@ -137,14 +137,6 @@ def test_every_backend_runs_with_parameters_that_are_traced(backend: str, key: j
     assert_equal_rollouts(env, task, key, 1e-3)
 
 
-@pytest.mark.slow
-def test_ppo_learns_to_walk():
-    """A run of a preset in miniature: an ant that stands still to the end has 1,000, one that falls less."""
-    preset = jaxrl.preset("ppo", "brax/ant")
-    result = jaxrl.train(preset.algo, seeds=1, env_steps=400_000, evals=1, eval_episodes=16, progress=False)
-    assert float(result.metrics["return"].isel(env_step=-1).mean()) > 1500.0
-
-
 @pytest.mark.parametrize(
     ("do", "error", "sentence"),
     [

@@ -22,11 +22,15 @@ BOUNDS = {
     "acrobot": {"return": -90.0},
     "mountain-car": {"return": -110.0},
     "mountain-car-continuous": {"return": 90.0},
+    "brax/ant": {"return": 2500.0},
     "crowd/circle": {"success": 0.98},
     "crowd/corridor": {"success": 0.95},
     "crowd/crossway": {"success": 0.9},
     "crowd/choke": {"success": 0.8},
 }
+
+# 8 but where a run takes minutes. Of four ants the returns were 3,382 to 6,365.
+SEEDS = {"brax/ant": 2}
 
 
 def plain(value: Any) -> Any:
@@ -93,7 +97,10 @@ def test_an_unknown_preset_gets_one_sentence(algorithm: str, environment: str, n
 @pytest.mark.parametrize(("algorithm", "environment"), NAMES)
 def test_a_preset_learns_its_task(algorithm: str, environment: str):
     preset = jaxrl.preset(algorithm, environment)
-    result = jaxrl.train(preset.algo, seeds=8, env_steps=preset.env_steps, evals=1, eval_episodes=128, progress=False)
+    seeds = SEEDS.get(environment, 8)
+    result = jaxrl.train(
+        preset.algo, seeds=seeds, env_steps=preset.env_steps, evals=1, eval_episodes=128, progress=False
+    )
     for metric, bound in BOUNDS[environment].items():
         mean = float(np.mean(result.metrics[metric].isel(env_step=-1)))
         assert mean >= bound, f"{metric} is {mean}"

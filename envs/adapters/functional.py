@@ -214,7 +214,9 @@ def _hashable(env: FunctionalEnvironment, name: str, value: Any) -> Hashable:
     """What two values have in common that are equal; arrays are compared number by number."""
     if isinstance(value, np.ndarray | jax.Array):
         return np.shape(value), np.asarray(value).tobytes()
-    if isinstance(value, gymnasium.spaces.Space):
+    if isinstance(value, gymnasium.spaces.Box | spaces.Box):
+        return str(value.dtype), value.shape, np.asarray(value.low).tobytes(), np.asarray(value.high).tobytes()
+    if isinstance(value, gymnasium.spaces.Space | spaces.Space):
         return repr(value)
     leaves, structure = jax.tree.flatten(value)
     if not jax.tree_util.treedef_is_leaf(structure):
