@@ -37,7 +37,13 @@ test: $(call stamp,test)  ## the fast tests
 test-all: $(call stamp,test)  ## every test
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 -m ""
 
-bench: $(call stamp,test) $(VENV)-rejax/.installed $(VENV)-sb3/.installed $(VENV)-peers/.installed  ## all benchmarks beside their peers, then README's table
+REJAX := $(VENV)-rejax/.installed$(if $(EXTRA),-$(subst $(comma),-,$(EXTRA)))
+# Environments of the peers that the named benchmarks compare with, all if none is named.
+asked = $(if $(NAMES),$(filter $(1),$(NAMES)),all)
+rivals = $(if $(call asked,train compile_time),$(REJAX)) $(if $(call asked,train),$(VENV)-sb3/.installed) \
+	$(if $(call asked,crowd bandits),$(VENV)-peers/.installed)
+
+bench: $(call stamp,test) $(rivals)  ## all benchmarks beside their peers, then README's table
 	$(BIN)/python -m bench $(NAMES) --rejax $(VENV)-rejax/bin/python --sb3 $(VENV)-sb3/bin/python \
 		--peers $(VENV)-peers/bin/python
 
@@ -67,11 +73,11 @@ $(BIN)/python:
 			"name another one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-# rejax needs a gymnax that jaxrl cannot have, so it lives apart, on the same JAX.
-$(VENV)-rejax/.installed: $(call stamp,test)
+# rejax needs a gymnax that jaxrl cannot have, so it lives apart, on the same JAX and the same devices.
+$(REJAX): $(call stamp,test)
 	$(PYTHON) -m venv $(VENV)-rejax
 	@$(VENV)-rejax/bin/python -m pip install --quiet rejax==0.1.3 gymnax==0.0.9 six \
-		"jax==$$($(BIN)/python -c 'import jax; print(jax.__version__)')"
+		"jax$(if $(EXTRA),[$(EXTRA)])==$$($(BIN)/python -c 'import jax; print(jax.__version__)')"
 	@touch '$@'
 
 # Stable-Baselines3 brings torch, which nothing else here needs.

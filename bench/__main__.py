@@ -2,16 +2,18 @@
 
     python -m bench                                  all of them
     python -m bench train envs                       these
-    python -m bench train -- --seeds 1024 4096       these, with options of their own
+    python -m bench train -- --seeds 1024 4096       these, with options of their own, stored only where --out says
     python -m bench --table                          only README's table, from what is stored
 
 Each runs in a process of its own and leaves NAME.json, with every number, and NAME.md in bench/results; a name ends in
--gpu or -tpu if that is what it ran on. Then README's table is written from all the files there, and the targets that
-were missed are listed; the exit status is 1 if there are any, or if a benchmark failed. A benchmark that compares asks
-for an interpreter in which the peer is installed; `make bench` makes these and calls this.
+-gpu or -tpu if that is what it ran on. One that fails leaves the rows it had in the folder `unfinished` beside them.
+Then README's table is written from all the files there, and the targets that were missed are listed; the exit status
+is 1 if there are any, or if a benchmark failed, and 130 after Ctrl-C. A benchmark that compares asks for an interpreter
+in which the peer is installed; `make bench` makes these and calls this.
 """
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.report import header_lines, markdown
+from bench.sides import PEERS, find_peer
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, README = ROOT / "bench/results", ROOT / "README.md"
@@ -71,21 +74,30 @@ def stored(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def machine_of(document: dict[str, Any]) -> str:
-    """What a report was measured on, as README says it."""
+    """What a report was measured on, as README says it, but for the number of cores, of which some use fewer."""
     measured = document["header"]
     if measured["platform"] == "cpu":
         return f"{measured['processor']}, jax {measured['jax']}"
     return f"{measured['devices']}, jax {measured['jax']}; {measured['processor']}"
 
 
+def cores_of(document: dict[str, Any]) -> int:
+    """That a report's process might use."""
+    return int(document["header"]["cores"].split()[0].replace(",", ""))
+
+
 def table(documents: Sequence[dict[str, Any]]) -> str:
     """README's tables, one for every machine."""
-    machines: dict[str, list[str]] = {}
+    machines: dict[str, list[dict[str, Any]]] = {}
     for document in documents:
-        row = f"| `{document['command']}` | {document['what']} | {document['result']} |"
-        machines.setdefault(machine_of(document), []).append(row)
+        machines.setdefault(machine_of(document), []).append(document)
     head = header_lines(dict.fromkeys(("Command", "What", "Result"), ""))
-    return "\n\n".join(f"{machine}:\n\n{head}\n" + "\n".join(rows) for machine, rows in machines.items())
+    parts = []
+    for machine, group in machines.items():
+        cores = max(group, key=cores_of)["header"]["cores"]
+        rows = [f"| `{document['command']}` | {document['what']} | {document['result']} |" for document in group]
+        parts.append(f"{machine}, {cores}:\n\n{head}\n" + "\n".join(rows))
+    return "\n\n".join(parts)
 
 
 def with_table(text: str, documents: Sequence[dict[str, Any]]) -> str:
@@ -107,22 +119,32 @@ def write_table() -> None:
     README.write_text(with_table(README.read_text(), list(stored(RESULTS))))
 
 
-def run(name: str, options: Sequence[str], out: Path) -> list[str]:
-    """Runs one benchmark and stores what it found; sentences on what it missed."""
+def run(name: str, options: Sequence[str], out: Path | None) -> list[str]:
+    """Runs one benchmark and stores what it found, if anywhere; sentences on what it missed."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.json"
         command = [sys.executable, str(ROOT / f"bench/{name}.py"), *options, "--json", str(file)]
         print(f"\n=== {name} {' '.join(options)}", flush=True)
-        status = subprocess.run(command, check=False, cwd=ROOT).returncode
-        if not file.exists():
-            return [f"{name} failed with exit status {status}, see its error above."]
-        document = json.loads(file.read_text())
+        status: int | str = "of Ctrl-C"
+        try:
+            status = subprocess.run(command, check=False, cwd=ROOT).returncode
+        finally:
+            document = json.loads(file.read_text()) if file.exists() else None
+            whole = document is not None and (status == 0 or (status == 1 and document["missed"]))
+            if document is not None and out is not None:
+                store(name, document, out if whole else out / "unfinished")
+    if document is None or not whole:
+        return [f"{name} failed with exit status {status}, see its error above."]
+    return [f"{name}: {sentence}" for sentence in document["missed"]]
+
+
+def store(name: str, document: dict[str, Any], out: Path) -> None:
+    """Writes a report and its page."""
     platform = document["header"]["platform"]
     stem = name if platform == "cpu" else f"{name}-{platform}"
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{stem}.json").write_text(json.dumps(document, indent=1) + "\n")
     (out / f"{stem}.md").write_text(markdown(stem, document))
-    return [f"{name}: {sentence}" for sentence in document["missed"]]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -135,10 +157,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="which to run, all if none is named")
     parser.add_argument("--table", action="store_true", help="run nothing, write README's table from what is stored")
-    parser.add_argument("--rejax", metavar="PYTHON", help="interpreter that has rejax 0.1.3")
-    parser.add_argument("--sb3", metavar="PYTHON", help="interpreter that has Stable-Baselines3")
-    parser.add_argument("--peers", metavar="PYTHON", help="interpreter that has the peers of crowds and bandits")
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help="in place of bench/results")
+    for peer, (_, has) in PEERS.items():
+        parser.add_argument(f"--{peer}", metavar="PYTHON", help=f"interpreter that has {has}")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="in place of bench/results")
     parser.add_argument("--smallest", action="store_true", help="only see whether they work; takes --out")
     parser.epilog = f"{parser.epilog} What follows -- are options of every script that is named."
     words = list(sys.argv[1:] if argv is None else argv)
@@ -147,23 +168,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     unknown = [name for name in arguments.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"NAME must be among {', '.join(BENCHMARKS)}, got {unknown[0]!r}")
-    if arguments.smallest and arguments.out == RESULTS:
+    out = RESULTS if arguments.out is None else arguments.out.resolve()
+    if arguments.smallest and out == RESULTS:
         parser.error("--smallest needs --out: what it finds is no measurement to keep")
     if arguments.table:
+        if arguments.names or arguments.out is not None or extra:
+            parser.error("--table runs nothing and writes README's table from bench/results, without NAME or --out")
         write_table()
         return 0
-    missed: list[str] = []
+    if extra and arguments.out is None:
+        print("With options of their own, benchmarks store nothing: --out says where they shall.")
+        out = None
+    asked: dict[str, list[str]] = {}
     for name in arguments.names or BENCHMARKS:
         benchmark = BENCHMARKS[name]
         options = (benchmark.smallest if arguments.smallest else benchmark.usual).split()
-        for peer in benchmark.peers:
-            interpreter = vars(arguments)[peer]
-            options += [f"--{peer}", interpreter] if interpreter else []
-        missed += run(name, [*options, *extra], arguments.out)
-    if arguments.out == RESULTS:
+        alone = "--no-peers" in [*options, *extra]
+        for peer in () if alone else benchmark.peers:
+            options += [f"--{peer}", find_peer(parser, peer, vars(arguments)[peer] or str(PEERS[peer][0]))]
+        asked[name] = [*options, *extra]
+    missed: list[str] = []
+    interrupted = True
+    with contextlib.suppress(KeyboardInterrupt):
+        for name, options in asked.items():
+            missed += run(name, options, out)
+        interrupted = False
+    if out == RESULTS:
         write_table()
     print("\n" + ("\n".join(["Missed:", *missed]) if missed else "Every target was met."))
-    return 1 if missed else 0
+    if interrupted:
+        print("Interrupted before the end.")
+    return 130 if interrupted else 1 if missed else 0
 
 
 if __name__ == "__main__":

@@ -2,10 +2,14 @@
 
 import os
 import platform
+import shutil
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
 import jax
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def num_cores() -> int:
@@ -13,8 +17,26 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def counted(number: int, noun: str) -> str:
+    """Such as `1 core` and `2 cores`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def commit() -> str:
+    """Of the checkout that this is, with a word on changes since; empty where it is none."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        return ""
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(ROOT), *words]
+        return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "jaxrl", "envs", "bench/*.py")
+    return f", commit {git('rev-parse', '--short=12', 'HEAD')}{' with changes' if changed else ''}"
+
+
 def header() -> dict[str, str]:
-    """Processor, cores this process may use, memory, devices and versions."""
+    """Processor, cores this process may use, memory, devices, XLA's flags if any, versions."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -22,11 +44,16 @@ def header() -> dict[str, str]:
             line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
         ]
         model = names[0] if names else model
+    flags = os.environ.get("XLA_FLAGS", "")
     return {
-        "processor": f"{model}, {num_cores()} cores, {platform.machine()}",
+        "processor": f"{model}, {platform.machine()}",
+        "cores": counted(num_cores(), "core"),
+        "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB",
         "load": f"{os.getloadavg()[0]:.1f} at the start" if hasattr(os, "getloadavg") else "unknown",
         "devices": ", ".join(f"{device.platform} {device.device_kind}" for device in jax.devices()),
         "platform": jax.default_backend(),
+        **({"XLA_FLAGS": flags} if flags else {}),
         "python": platform.python_version(),
-        **{name: version(name) for name in ("jax", "flax", "gymnax")},
+        "jaxrl": f"{version('jaxrl')}{commit()}",
+        **{name: version(name) for name in ("jax", "jaxlib", "numpy", "flax", "gymnax")},
     }

@@ -1,7 +1,8 @@
 """What a benchmark gives: tables with every number, the targets it missed, and a sentence for README's table.
 
 A script makes a parser with `benchmark_parser`, a `Report` from what was parsed, adds rows to tables, which are
-printed as they come, and ends with `Report.finish`, which writes the same to the file that `--json` names.
+printed as they come, and ends with `Report.finish`. All is written to the file that `--json` names after every row,
+so that what was measured before an error is kept.
 """
 
 import argparse
@@ -9,7 +10,7 @@ import json
 import shlex
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,14 @@ def shown(cell: Cell, style: str) -> str:
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
-    """Of measurements taken by turns, turn by turn."""
-    return [one / other for one, other in zip(over, under, strict=True)]
+    """The least ratio within a turn, the ratio of the medians and the most within a turn; of one turn its ratio alone.
+
+    A ratio of medians lies between the other two, so that it is the median of the three, which `spread` shows first.
+    """
+    within = [one / other for one, other in zip(over, under, strict=True)]
+    if len(within) == 1:
+        return within
+    return [min(within), statistics.median(over) / statistics.median(under), max(within)]
 
 
 def header_lines(columns: Mapping[str, str]) -> str:
@@ -63,10 +70,11 @@ class Table:
     Args:
       title: a line above it.
       columns: the format of each column's numbers by its name; a list of numbers is shown by median, least and most.
+      on_row: called after each row.
     """
 
-    def __init__(self, title: str, columns: Mapping[str, str]):
-        self.title, self.columns = title, dict(columns)
+    def __init__(self, title: str, columns: Mapping[str, str], on_row: Callable[[], None]):
+        self.title, self.columns, self._on_row = title, dict(columns), on_row
         self.rows: list[list[Cell]] = []
         print(f"\n{title}\n\n{header_lines(columns)}", flush=True)
 
@@ -74,6 +82,7 @@ class Table:
         """One row, a cell for each column."""
         self.rows.append(list(cells))
         print(row_line(self.columns, cells), flush=True)
+        self._on_row()
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -100,7 +109,7 @@ class Report:
 
     def table(self, title: str, columns: Mapping[str, str]) -> Table:
         """A new table, see `Table`."""
-        self.tables.append(Table(title, columns))
+        self.tables.append(Table(title, columns, lambda: self._write("unfinished")))
         return self.tables[-1]
 
     def note(self, sentence: str) -> None:
@@ -132,10 +141,13 @@ class Report:
           result: one short sentence in markdown for README's table.
         """
         print(f"\n{self.what}: {result}")
-        if self.file is not None:
-            self.file.write_text(json.dumps(self.as_dict(result), indent=1, default=float) + "\n")
+        self._write(result)
         if self.missed:
             sys.exit("\n".join(self.missed))
+
+    def _write(self, result: str) -> None:
+        if self.file is not None:
+            self.file.write_text(json.dumps(self.as_dict(result), indent=1, default=float) + "\n")
 
 
 def command(name: str, parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> str:

@@ -1,10 +1,56 @@
-"""Sides of a comparison: processes that compile once and then run by turns."""
+"""Sides of a comparison: processes that compile once and then run by turns, and the interpreters of the peers."""
 
+import argparse
 import json
+import shutil
 import statistics
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PEERS = {
+    "rejax": (ROOT / ".venv-rejax/bin/python", "rejax 0.1.3"),
+    "sb3": (ROOT / ".venv-sb3/bin/python", "Stable-Baselines3"),
+    "peers": (ROOT / ".venv-peers/bin/python", "the peers of crowds and bandits"),
+}
+
+
+def add_peers(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Options for the interpreters of some peers."""
+    for name in names:
+        default, has = PEERS[name]
+        parser.add_argument(f"--{name}", metavar="PYTHON", default=str(default), help=f"interpreter that has {has}")
+
+
+def find_peer(parser: argparse.ArgumentParser, name: str, interpreter: str) -> str:
+    """The interpreter's path; ends the program with a sentence where it is not there."""
+    found = shutil.which(interpreter)
+    if found is None:
+        has = PEERS[name][1]
+        parser.error(
+            f"--{name}: there is no {interpreter}; `make bench` makes it, name one that has {has}, or --no-peers"
+        )
+    return str(Path(found).absolute())
+
+
+def whole(result: Any) -> Any:
+    """A result as it is: one that a signal cut short took a time that is no measurement.
+
+    Raises:
+      KeyboardInterrupt: it was.
+    """
+    if result.metrics.attrs["interrupted"]:
+        raise KeyboardInterrupt("a signal ended the call early, so that its time is no measurement")
+    return result
+
+
+def require_same_device(ours: "Side", theirs: "Side") -> None:
+    """Ends the program with a sentence where one side computes on another kind of device than the other."""
+    mine, other = ours.compiled["device"], theirs.compiled["device"]
+    if mine != other:
+        raise SystemExit(f"both sides must run on the same kind of device, got {mine} for ours and {other} for theirs")
 
 
 class Side:

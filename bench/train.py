@@ -4,19 +4,24 @@
         [--sb3-env-steps 20480] [--no-peers] [--json FILE]
 
 rejax 0.1.3 needs gymnax 0.0.9 and so an environment of its own, and Stable-Baselines3 brings torch; `make bench` makes
-.venv-rejax and .venv-sb3. Each side compiles once in its own process; then they run by turns. Compile time is kept
-apart. Ours and rejax evaluate 128 whole episodes a seed at the end, within the run time: rejax sampled ones, ours 64
-greedy and 64 sampled. Ours runs in the layout that `train` and the command line choose: a thread for every core.
+.venv-rejax and .venv-sb3. Each side compiles once in its own process; then they run by turns. Run time is that of a
+whole call of ours and of rejax's compiled function; compile time, apart, is what the first call takes but for the run,
+beside tracing, lowering and compiling of rejax's. Ours and rejax evaluate 128 whole episodes a seed at the end, within
+the run time: rejax sampled ones, ours 64 greedy and 64 sampled. Ours runs in the layout that `train` and the command
+line choose: a thread for every core. A ratio is of medians, with the least and the most of those within a turn.
 
 Stable-Baselines3 trains one seed at a time, on a CPU, with torch's threads, for fewer env steps; its time for all of
 them is extrapolated from these, evaluation left out, and the return is that of the shorter run. The exit status is 1
-where the median of the ratios to rejax is below 1.3. On a GPU: `--seeds 1024 4096 16384 --repeats 3`.
+where ours is less than 1.3 times as fast as rejax, or where, of more than one seed, our sampled return lies below
+rejax's by over three standard errors of the difference over seeds. On a GPU: `--seeds 1024 4096 16384 --repeats 3`.
 """
 
 import argparse
 import json
+import math
 import statistics
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +29,9 @@ if __name__ == "__main__":  # as a script this file lies first on the path, wher
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.report import Report, benchmark_parser, ratios, spread
-from bench.sides import Side
+from bench.sides import ROOT, Side, add_peers, find_peer, require_same_device, whole
 
-ROOT = Path(__file__).resolve().parents[1]
-ENV_STEPS, LEAST_TIMES_REJAX = 499_712, 1.3
+ENV_STEPS, LEAST_TIMES_REJAX, STANDARD_ERRORS = 499_712, 1.3, 3.0
 
 
 def worker(num_seeds: int, env_steps: int) -> None:
@@ -38,16 +42,22 @@ def worker(num_seeds: int, env_steps: int) -> None:
 
     algo = jaxrl.preset("ppo", "cartpole").algo
 
-    def run() -> Any:
-        result = jaxrl.train(algo, seeds=num_seeds, env_steps=env_steps, evals=1, eval_episodes=64, progress=False)
-        sampled = float(result.metrics["return_sampled"][:, -1].mean())
-        return result.metrics.attrs | {"return": float(result.metrics["return"][:, -1].mean()), "sampled": sampled}
+    def train(env_steps: int) -> tuple[Any, float]:
+        started = time.perf_counter()
+        options: Any = {"evals": 1, "eval_episodes": 64, "progress": False}
+        result = whole(jaxrl.train(algo, seeds=num_seeds, env_steps=env_steps, **options))
+        return result.metrics, time.perf_counter() - started
 
-    first = jaxrl.train(algo, seeds=num_seeds, env_steps=512, evals=1, eval_episodes=64, progress=False)
-    print(json.dumps({"compile_seconds": first.metrics.attrs["compile_seconds"], "jax": jax.__version__}), flush=True)
+    first, seconds = train(512)
+    device = f"{jax.default_backend()} {jax.devices()[0].device_kind}"
+    told = {"compile_seconds": seconds - first.attrs["run_seconds"], "jax": jax.__version__, "device": device}
+    print(json.dumps(told), flush=True)
     for _ in sys.stdin:
-        attrs = run()
-        print(json.dumps({name: attrs[name] for name in ("run_seconds", "return", "sampled")}), flush=True)
+        metrics, seconds = train(env_steps)
+        sampled = metrics["return_sampled"][:, -1]
+        told = {"run_seconds": seconds, "return": float(metrics["return"][:, -1].mean())}
+        told |= {"sampled": float(sampled.mean()), "deviation": float(sampled.std())}
+        print(json.dumps(told), flush=True)
 
 
 def our_command(num_seeds: int, env_steps: int) -> list[str]:
@@ -60,10 +70,13 @@ def rejax_command(python: str, num_seeds: int, env_steps: int) -> list[str]:
     return [python, str(ROOT / "bench/peers/rejax_ppo.py"), str(num_seeds), str(env_steps)]
 
 
-def require_interpreter(parser: argparse.ArgumentParser, option: str, python: str, has: str) -> None:
-    """Ends the program with a sentence where the interpreter of a peer is not there."""
-    if not Path(python).exists():
-        parser.error(f"{option}: there is no {python}; `make bench` makes it, name one that has {has}, or --no-peers")
+def below(ours: Side, theirs: Side, num_seeds: int) -> float:
+    """By how many standard errors over seeds our sampled return lies below theirs; no number of a single seed."""
+    if num_seeds == 1:
+        return math.nan
+    error = math.hypot(ours.runs[-1]["deviation"], theirs.runs[-1]["deviation"]) / math.sqrt(num_seeds - 1)
+    difference = theirs.median("return") - ours.median("sampled")
+    return difference / error if error else math.copysign(math.inf, difference) if difference else 0.0
 
 
 def beside_rejax(report: Report, arguments: argparse.Namespace) -> list[str]:
@@ -83,6 +96,8 @@ def beside_rejax(report: Report, arguments: argparse.Namespace) -> list[str]:
         ours = Side(our_command(num_seeds, arguments.env_steps))
         peer = None if arguments.no_peers else Side(rejax_command(arguments.rejax, num_seeds, arguments.env_steps))
         sides = [ours] if peer is None else [ours, peer]
+        if peer is not None:
+            require_same_device(ours, peer)
         for _ in range(arguments.repeats):
             for side in sides:
                 side.run()
@@ -104,6 +119,12 @@ def beside_rejax(report: Report, arguments: argparse.Namespace) -> list[str]:
         report.require(
             median >= LEAST_TIMES_REJAX,
             f"At {num_seeds:,} seeds ours is {median:.2f} times as fast as rejax, under {LEAST_TIMES_REJAX:g}.",
+        )
+        errors = below(ours, peer, num_seeds)
+        report.require(
+            not errors > STANDARD_ERRORS,
+            f"At {num_seeds:,} seeds the sampled return of ours is {ours.median('sampled'):.1f}, {errors:.1f} standard "
+            f"errors below rejax's {peer.median('return'):.1f}.",
         )
         returns = f"return {ours.median('sampled'):.0f} against {peer.median('return'):.0f}"
         told.append(f"{spread(faster, '.2f')} times as fast as rejax at {num_seeds:,} ({returns})")
@@ -143,12 +164,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 8, 64, 256])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--env-steps", type=int, default=ENV_STEPS)
-    parser.add_argument(
-        "--rejax", default=str(ROOT / ".venv-rejax/bin/python"), help="interpreter that has rejax 0.1.3"
-    )
-    parser.add_argument(
-        "--sb3", default=str(ROOT / ".venv-sb3/bin/python"), help="interpreter that has Stable-Baselines3"
-    )
+    add_peers(parser, "rejax", "sb3")
     parser.add_argument("--sb3-env-steps", type=int, default=20_480, help="that Stable-Baselines3 does in a run")
     parser.add_argument("--no-peers", action="store_true", help="ours alone")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
@@ -157,8 +173,8 @@ def main() -> None:
         worker(arguments.worker, arguments.env_steps)
         return
     if not arguments.no_peers:
-        require_interpreter(parser, "--rejax", arguments.rejax, "rejax 0.1.3")
-        require_interpreter(parser, "--sb3", arguments.sb3, "Stable-Baselines3")
+        arguments.rejax = find_peer(parser, "rejax", arguments.rejax)
+        arguments.sb3 = find_peer(parser, "sb3", arguments.sb3)
     what = f"PPO on CartPole, {arguments.env_steps:,} env steps a seed, evaluated at the end"
     report = Report(parser, arguments, what if arguments.no_peers else f"{what}; beside rejax 0.1.3")
     told = beside_rejax(report, arguments)

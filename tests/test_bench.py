@@ -13,7 +13,7 @@ import pytest
 
 import jaxrl
 from bench import __main__ as suite
-from bench import advantages, ceilings, crowd, envs, report, roofline, work
+from bench import advantages, ceilings, crowd, envs, report, roofline, sides, train, work
 from bench.launches import launches
 from envs import make
 from envs.crowd import Forces, pairs
@@ -73,7 +73,7 @@ def test_stored_pages_are_those_of_the_stored_numbers():
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    header = {"processor": "a processor", "devices": "gpu one", "platform": "cpu", "jax": "1.2.3"}
+    header = {"processor": "a processor", "cores": "2 cores", "devices": "gpu one", "platform": "cpu", "jax": "1.2.3"}
     stored = {"header": header, "command": "python bench/envs.py", "what": "steps", "result": "5 times", "missed": []}
     return stored | {"notes": [], "tables": []} | changes
 
@@ -82,18 +82,19 @@ def test_the_table_lists_what_is_stored_machine_by_machine(tmp_path: Path):
     on_gpu = document(result="9 times", header=document()["header"] | {"platform": "gpu"})
     (tmp_path / "envs-gpu.json").write_text(json.dumps(on_gpu))
     (tmp_path / "envs.json").write_text(json.dumps(document()))
-    (tmp_path / "train.json").write_text(json.dumps(document(command="python bench/train.py")))
+    pinned = document(command="python bench/train.py", header=document()["header"] | {"cores": "1 core"})
+    (tmp_path / "train.json").write_text(json.dumps(pinned))
     text = suite.with_table(f"before {suite.BEGIN}old{suite.END} after", list(suite.stored(tmp_path)))
     assert text.startswith(f"before {suite.BEGIN}\n") and text.endswith(f"\n{suite.END} after")
     assert text.splitlines()[1:-1] == [
-        "a processor, jax 1.2.3:",
+        "a processor, jax 1.2.3, 2 cores:",
         "",
         "| Command | What | Result |",
         "|---|---|---|",
         "| `python bench/train.py` | steps | 5 times |",
         "| `python bench/envs.py` | steps | 5 times |",
         "",
-        "gpu one, jax 1.2.3; a processor:",
+        "gpu one, jax 1.2.3; a processor, 2 cores:",
         "",
         "| Command | What | Result |",
         "|---|---|---|",
@@ -122,6 +123,7 @@ def test_a_report_keeps_every_number_and_fails_with_what_was_missed(
     found = report.Report(parser, arguments, "some")
     table = found.table("A table", {"name": "", "s": ".2f", "times": ".1f"})
     table.add("ours", [3.0, 1.0, 2.0], None)
+    rows = len(json.loads(file.read_text())["tables"][0]["rows"])
     table.add("theirs", 4.0, 2)
     found.require(True, "This was met.")
     found.require(False, "This was missed.")
@@ -131,6 +133,7 @@ def test_a_report_keeps_every_number_and_fails_with_what_was_missed(
     lines = ["| name | s | times |", "|---|---|---|", "| ours | 2.00 (1.00 to 3.00) |  |", "| theirs | 4.00 | 2.0 |"]
     assert "\n".join(lines) in capsys.readouterr().out
     stored = json.loads(file.read_text())
+    assert rows == 1
     assert stored["command"] == "python bench/some.py --seeds 2 8 --quick"
     assert stored["tables"][0]["rows"] == [["ours", [3.0, 1.0, 2.0], None], ["theirs", 4.0, 2]]
     assert stored["missed"] == ["This was missed."]
@@ -143,6 +146,10 @@ def test_a_report_keeps_every_number_and_fails_with_what_was_missed(
         (["walking"], "NAME must be among train, envs"),
         (["envs", "--smallest"], "--smallest needs --out"),
         (["envs", "--smallest", "--out"], "expected one argument"),
+        (["envs", "--smallest", "--out", str(suite.RESULTS / ".." / "results")], "--smallest needs --out"),
+        (["--table", "envs"], "--table runs nothing"),
+        (["--table", "--out", "elsewhere"], "--table runs nothing"),
+        (["envs", "train", "--rejax", "/no/such/python"], "--rejax: there is no /no/such/python"),
     ],
 )
 def test_what_the_suite_cannot_do_gets_a_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]):
@@ -151,26 +158,99 @@ def test_what_the_suite_cannot_do_gets_a_sentence(words: list[str], sentence: st
     assert sentence in capsys.readouterr().err
 
 
-def test_the_suite_lists_what_was_missed_and_what_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    asked = []
+def fake_runs(monkeypatch: pytest.MonkeyPatch, *outcomes: tuple[dict[str, Any] | None, int | None]) -> list[list[str]]:
+    """Benchmarks write these documents and end with these statuses, None for Ctrl-C; the options they were given."""
+    asked, left = [], iter(outcomes)
 
     def run(command: list[str], **_: Any) -> argparse.Namespace:
         asked.append(command[2:-2])
-        if "bench/memory.py" not in command[1]:
-            Path(command[-1]).write_text(json.dumps(document(missed=["Too slow."])))
-        return argparse.Namespace(returncode=1)
+        written, status = next(left)
+        if written is not None:
+            Path(command[-1]).write_text(json.dumps(written))
+        if status is None:
+            raise KeyboardInterrupt
+        return argparse.Namespace(returncode=status)
 
     monkeypatch.setattr(subprocess, "run", run)
-    words = ["train", "memory", "--smallest", "--rejax", "py", "--peers", "no"]
-    assert suite.main([*words, "--out", str(tmp_path), "--", "--seeds", "7"]) == 1
-    smallest_of_train = suite.BENCHMARKS["train"].smallest.split()
-    assert asked[0] == [*smallest_of_train, "--rejax", "py", "--seeds", "7"]
+    return asked
+
+
+def test_the_suite_lists_what_was_missed_and_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    outcomes = [(document(missed=["Too slow."]), 1), (None, 1), (document(), 1), (document(missed=["Late."]), -9)]
+    asked = fake_runs(monkeypatch, *outcomes)
+    words = ["train", "memory", "envs", "seeds", "--smallest", "--peers", "no", "--out", str(tmp_path)]
+    assert suite.main([*words, "--", "--seeds", "7"]) == 1
+    assert asked[0] == [*suite.BENCHMARKS["train"].smallest.split(), "--seeds", "7"]
     assert asked[1] == [*suite.BENCHMARKS["memory"].smallest.split(), "--seeds", "7"]
-    ending = ["Missed:", "train: Too slow.", "memory failed with exit status 1, see its error above."]
-    assert capsys.readouterr().out.splitlines()[-3:] == ending
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["train.json", "train.md"]
+    assert capsys.readouterr().out.splitlines()[-5:] == [
+        "Missed:",
+        "train: Too slow.",
+        "memory failed with exit status 1, see its error above.",
+        "envs failed with exit status 1, see its error above.",
+        "seeds failed with exit status -9, see its error above.",
+    ]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["train.json", "train.md", "unfinished"]
+    unfinished = sorted(file.name for file in (tmp_path / "unfinished").iterdir())
+    assert unfinished == ["envs.json", "envs.md", "seeds.json", "seeds.md"]
+
+
+def test_ctrl_c_ends_the_suite_with_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked = fake_runs(monkeypatch, (document(), 0), (document(), None))
+    written = []
+    monkeypatch.setattr(suite, "RESULTS", tmp_path)
+    monkeypatch.setattr(suite, "write_table", lambda: written.append(1))
+    assert suite.main(["envs", "memory", "seeds"]) == 130
+    assert len(asked) == 2 and written == [1]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["envs.json", "envs.md", "unfinished"]
+
+
+def test_options_of_their_own_replace_no_full_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    fake_runs(monkeypatch, (document(), 0))
+    monkeypatch.setattr(suite, "RESULTS", tmp_path)
+    monkeypatch.setattr(suite, "write_table", lambda: pytest.fail("there is nothing new to write"))
+    assert suite.main(["envs", "--", "--rounds", "1"]) == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_ratio_is_of_medians_between_those_within_turns():
+    found = report.ratios([2.0, 9.0, 4.0], [1.0, 3.0, 4.0])
+    assert found == [1.0, 4.0 / 3.0, 3.0]  # the median of the ratios is 2
+    assert report.spread(found, ".2f") == "1.33 (1.00 to 3.00)"
+    assert report.ratios([3.0], [2.0]) == [1.5]
+
+
+class Told:
+    """What the processes of two sides told."""
+
+    def __init__(self, returned: float, device: str = "cpu one"):
+        self.compiled = {"device": device}
+        self.runs = [{"return": returned, "sampled": returned, "deviation": 3.0}]
+
+    def median(self, name: str) -> float:
+        return self.runs[-1][name]
+
+
+def test_a_return_is_below_by_standard_errors_over_seeds():
+    low, high = Told(90.0), Told(100.0)
+    assert train.below(low, high, 10) == pytest.approx(10 / (18 / 9) ** 0.5)  # pyright: ignore[reportArgumentType]
+    assert train.below(high, low, 10) < 0  # pyright: ignore[reportArgumentType]
+    assert not train.below(low, high, 1) > 0  # pyright: ignore[reportArgumentType]
+
+
+def test_sides_on_two_kinds_of_devices_are_not_compared():
+    one, other = Told(1.0), Told(1.0, "gpu one")
+    sides.require_same_device(one, one)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(SystemExit, match="same kind of device, got cpu one for ours and gpu one for theirs"):
+        sides.require_same_device(one, other)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_call_that_a_signal_cut_short_is_no_measurement():
+    cut, complete = (argparse.Namespace(metrics=argparse.Namespace(attrs={"interrupted": one})) for one in (1, 0))
+    assert sides.whole(complete) is complete
+    with pytest.raises(KeyboardInterrupt, match="no measurement"):
+        sides.whole(cut)
 
 
 # What a compiler writes, in short: a loop of 5 turns of two operations, one of unknown length of one, a condition of

@@ -33,9 +33,12 @@ keys = jax.random.split(jax.random.key(0), num_seeds)
 started = time.perf_counter()
 program = jax.jit(jax.vmap(algo.train)).lower(keys).compile()
 compile_seconds = time.perf_counter() - started
-print(json.dumps({"compile_seconds": compile_seconds, "jax": jax.__version__}), flush=True)
+device = f"{jax.default_backend()} {jax.devices()[0].device_kind}"
+print(json.dumps({"compile_seconds": compile_seconds, "jax": jax.__version__, "device": device}), flush=True)
 for _ in sys.stdin:
     started = time.perf_counter()
     _, (_, returns) = jax.block_until_ready(program(keys))
     seconds = time.perf_counter() - started
-    print(json.dumps({"run_seconds": seconds, "return": float(returns[:, -1].mean())}), flush=True)
+    last = returns[:, -1].mean(axis=tuple(range(1, returns[:, -1].ndim)))  # of each seed
+    told = {"run_seconds": seconds, "return": float(last.mean()), "deviation": float(last.std())}
+    print(json.dumps(told), flush=True)
