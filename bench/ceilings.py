@@ -17,7 +17,8 @@ class Ceilings(NamedTuple):
     Attributes:
       large_product: operations a second of a float32 product, 2,048 each way, at JAX's default precision.
       small_product: of (128, 64) by (64, 64), one after another.
-      bandwidth: bytes a second that a x + b reads and writes, into a buffer that is given.
+      bandwidth: bytes a second that a x + b reads and writes, into a buffer that is given, of 128 MiB.
+      cached: likewise, of 1 or 16 MiB for every thread again and again, which stay in caches, if that is more.
       words: random words of 32 bits a second, by threefry: of many at a time, or of few that stay in a cache.
       tanh: a second, of few that stay in a cache, or of many.
       launch: seconds of one operation on two numbers inside a compiled loop.
@@ -27,6 +28,7 @@ class Ceilings(NamedTuple):
     large_product: float
     small_product: float
     bandwidth: float
+    cached: float
     words: float
     tanh: float
     launch: float
@@ -85,6 +87,18 @@ def measure_ceilings(rounds: int = 5, share: float = 1.0) -> Ceilings:
         amount = float(count * turns * at_once)
         return rate(amount, lambda x: _looped(turns, lambda x: _repeated(jnp.tanh, x, at_once), x), jnp.ones(count))
 
+    def again_and_again(size: int) -> float:
+        count, turns = size // 8, max(int(2**31 * share) // size, 2)  # two arrays, of which one is written, too
+
+        def turn(pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            return 0.5 * pair[0] + pair[1], pair[1]
+
+        def again(x: jax.Array) -> jax.Array:
+            return jax.lax.fori_loop(0, turns, lambda _, pair: turn(pair), (x, x + 1))[0]
+
+        return rate(turns * 3.0 * 4 * count, again, jnp.ones(count))
+
+    from_memory = 10 * 3 * 4 * many / best(stream)
     one, tiny = jnp.ones(()), jax.jit(lambda x: x + 1)
 
     def dispatch() -> None:
@@ -96,7 +110,8 @@ def measure_ceilings(rounds: int = 5, share: float = 1.0) -> Ceilings:
     return Ceilings(
         large_product=products(4, big, big),
         small_product=products(max(int(2000 * share), 2), 128, 64),
-        bandwidth=10 * 3 * 4 * many / best(stream),
+        bandwidth=from_memory,
+        cached=max(from_memory, again_and_again(2**20), again_and_again(2**24)),
         words=max(words(1, more_words), words(more_words // few_words, few_words)),
         tanh=max(tanh(2**13, max(values // 2**7, 1), 1), tanh(values, 8, 16)),  # what suits a CPU, and a GPU
         launch=_launch_seconds(best),

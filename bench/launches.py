@@ -8,6 +8,7 @@ that the number is a lower bound.
 
 import functools
 import re
+from collections.abc import Sequence
 
 FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "add-dependency")
 COPIES = ("copy", "copy-start")
@@ -18,12 +19,13 @@ TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 BRANCHES = re.compile(rf"branch_computations=\{{([^}}]*)\}}|true_computation={NAME}, false_computation={NAME}")
 
 
-def launches(text: str | None, unknown_trips: int = 1) -> int:
+def launches(text: str | None, unknown_trips: Sequence[int] = ()) -> int:
     """Of one call of a program.
 
     Args:
       text: `compiled.as_text()`.
-      unknown_trips: how often the body of a loop runs of which the compiler does not know it.
+      unknown_trips: how often the bodies of loops run of which the compiler does not know it: of the outermost ones,
+        of those within their bodies, and so on; those farther inside run once.
 
     Raises:
       ValueError: the text has no entry computation.
@@ -42,22 +44,24 @@ def launches(text: str | None, unknown_trips: int = 1) -> int:
         raise ValueError("text must be that of a compiled program, which has a line that begins with ENTRY")
 
     @functools.cache
-    def of(name: str) -> int:
-        return sum(of_instruction(*instruction) for instruction in bodies[name])
+    def of(name: str, depth: int = 0) -> int:
+        return sum(of_instruction(*instruction, depth) for instruction in bodies[name])
 
-    def of_instruction(opcode: str, line: str) -> int:
+    def of_instruction(opcode: str, line: str, depth: int) -> int:
         if opcode in FREE or opcode in COPIES or opcode.endswith("-done"):
             return 0
         if opcode == "while":
-            trips = TRIPS.search(line)
-            return (int(trips[1]) if trips else unknown_trips) * of(_named("body", line))
+            if known := TRIPS.search(line):
+                return int(known[1]) * of(_named("body", line), depth)
+            trips = unknown_trips[depth] if depth < len(unknown_trips) else 1
+            return trips * of(_named("body", line), depth + 1)
         if opcode == "conditional":
             found = BRANCHES.search(line)
             assert found is not None
             names = re.findall(NAME, found[1]) if found[1] else [found[2], found[3]]
-            return 1 + min(map(of, names))
+            return 1 + min(of(name, depth) for name in names)
         if opcode == "call" and 'xla_cpu_small_call="true"' not in line:
-            return of(_named("to_apply", line))
+            return of(_named("to_apply", line), depth)
         return 1
 
     return of(entry)

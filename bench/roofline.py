@@ -2,13 +2,15 @@
 
     python bench/roofline.py [--rounds 5] [--seeds 1 8 64] [--num-envs 64 1024 8192] [--json FILE]
 
-Ceilings: float32 products of 2,048^3 and of (128, 64) by (64, 64), memory bandwidth into donated buffers, threefry
-words, tanh, and the seconds of a launch, which is one small operation inside a compiled loop (on a CPU a call by the
-runtime, on a GPU a small kernel), and of a dispatch, which is one call of a program. Each workload has so many
-operations, bytes, random words and transcendentals by the formulas of bench/work.py, and launches counted from the
-compiled program's text. Each implies a floor of time: operations at the best rate of any product, though few of them
-are products; launches one after another on each device, or thread of a CPU. The largest floor binds, and the fraction
-is that floor by the median of the measured times: 100 % cannot be passed but for noise.
+Ceilings: float32 products of 2,048^3 and of (128, 64) by (64, 64), bandwidth into donated buffers of the memory and of
+the caches, threefry words, tanh, and the seconds of a launch, which is one small operation inside a compiled loop (on a
+CPU a call by the runtime, on a GPU a small kernel), and of a dispatch, which is one call of a program. Each workload
+has so many operations, bytes, random words and transcendentals by the formulas of bench/work.py, and launches counted
+from the compiled program's text. Each implies a floor of time: operations at the best rate of any product, though few
+of them are products; bytes at the bandwidth of the caches where what is worked on at a time (a block of runs, or all of
+a rollout) is no more than 64 MiB, of which nothing has to come from memory, and else at the memory's; launches one
+after another on each device, or thread of a CPU. The largest floor binds, and the fraction is that floor by the median
+of the measured times: 100 % cannot be passed but for noise.
 
 The work is environments, advantages, PPO, crowds and bandits. What bench/driver.py, compile_time.py, import_time.py
 and memory.py measure has no such floor. On a GPU the same runs there: `--seeds 1024 4096 16384`.
@@ -36,7 +38,7 @@ from bench import envs as bench_envs
 from bench import work
 from bench.ceilings import Ceilings, measure_ceilings, one_device
 from bench.launches import launches
-from bench.report import Report, benchmark_parser
+from bench.report import Report, benchmark_parser, ratios
 from envs.bandits.bernoulli import BernoulliBandit
 from jaxrl.bandits.running import CPU_BLOCK, bandit_call
 from jaxrl.bandits.thompson_sampling import thompson
@@ -48,6 +50,8 @@ from jaxrl.loop import evaluation_points
 from jaxrl.runs import Runs
 from jaxrl.training import training_call
 
+CACHED = 2**26  # bytes that may lie in caches
+
 
 class Workload(NamedTuple):
     """A row of the table.
@@ -58,6 +62,8 @@ class Workload(NamedTuple):
       launches: one after another on the device, or thread, that has most of them.
       dispatches: calls of a program, likewise.
       seconds: measured.
+      short: its name in README's table.
+      footprint: bytes of its work on which it works at a time.
     """
 
     name: str
@@ -65,13 +71,15 @@ class Workload(NamedTuple):
     launches: float
     dispatches: float
     seconds: Sequence[float]
+    short: str
+    footprint: float
 
 
 def floors(workload: Workload, ceilings: Ceilings) -> dict[str, float]:
     """The seconds that each limit implies."""
     return {
         "arithmetic": workload.work.operations / max(ceilings.large_product, ceilings.small_product),
-        "bandwidth": workload.work.bytes / ceilings.bandwidth,
+        "bandwidth": workload.work.bytes / (ceilings.cached if workload.footprint <= CACHED else ceilings.bandwidth),
         "random words": workload.work.words / ceilings.words,
         "transcendentals": workload.work.transcendentals / ceilings.tanh,
         "launches": workload.launches * ceilings.launch + workload.dispatches * ceilings.dispatch,
@@ -103,7 +111,8 @@ def environments(num_envs: int, rounds: int, calls: int) -> Workload:
     count = launches(compiled.lower(jax.random.key(0), carry).compile().as_text())
     seconds = [one / calls for one in timed_calls(run, carry, calls, rounds)]
     name = f"CartPole, {num_envs:,} environments, {bench_envs.NUM_STEPS} steps"
-    return Workload(name, work.cartpole_rollout(num_envs, bench_envs.NUM_STEPS), count, 1, seconds)
+    of_all, short = work.cartpole_rollout(num_envs, bench_envs.NUM_STEPS), f"CartPole, {num_envs:,}"
+    return Workload(name, of_all, count, 1, seconds, short, of_all.bytes)
 
 
 def timed_calls(run: Callable[..., Any], carry: Any, calls: int, rounds: int) -> list[float]:
@@ -127,19 +136,26 @@ def estimates(discount: Any, name: str, rounds: int, calls: int) -> Workload:
     run = bench_advantages.compiled_loop(estimate, data, calls)
     nodes = np.size(prepared.rates)
     title = f"{name}, {num_steps} steps of {num_envs} environments"
-    return Workload(title, work.advantages(num_steps, num_envs, nodes), count, 0, [run() for _ in range(rounds)])
+    of_all = work.advantages(num_steps, num_envs, nodes)
+    return Workload(title, of_all, count, 0, [run() for _ in range(rounds)], name, of_all.bytes)
 
 
-def of_runs(name: str, runs: Runs, work_of_all: work.Work, iterations: int, rounds: int) -> Workload:
-    """Iterations of runs, as the driver does them; all figures are of one iteration of all runs.
+def launches_of_an_iteration(text: str | None, iterations: int) -> float:
+    """Of one block, from the text of a program whose outer loop goes through blocks, the one within through iterations.
 
-    The compiler knows neither the blocks nor the iterations, so that loops over both count as one turn; what is
-    outside of them does not count.
+    The compiler knows the turns of neither. What a block does beside its iterations is shared among them; what is
+    outside of the blocks does not count.
     """
-    text = runs._programs.executables["advance"][0].as_text()
-    count = launches(text) - launches(text, unknown_trips=0)
+    return (launches(text, (1, iterations)) - launches(text, (0,))) / iterations
+
+
+def of_runs(name: str, short: str, runs: Runs, work_of_all: work.Work, iterations: int, rounds: int) -> Workload:
+    """Iterations of runs, as the driver does them; all figures are of one iteration of all runs."""
+    count = launches_of_an_iteration(runs.executables["advance"][0].as_text(), iterations)
     seconds = [one / iterations for one in timed(lambda: runs.advance(iterations), rounds)]
-    return Workload(name, work_of_all, count * runs.layout.num_blocks, 1 / iterations, seconds)
+    layout = runs.layout
+    at_once = work_of_all.bytes * min(layout.block * len(layout.devices) / layout.num_runs, 1)
+    return Workload(name, work_of_all, count * layout.num_blocks, 1 / iterations, seconds, short, at_once)
 
 
 def training(num_seeds: int, rounds: int, share: int) -> Workload:
@@ -149,7 +165,8 @@ def training(num_seeds: int, rounds: int, share: int) -> Workload:
     call = training_call(algo, None, seeds=list(range(num_seeds)), points=points, eval_episodes=8)
     runs = Runs(call.work, call.arguments(), plan_layout(num_seeds, None, one_device(), RUNS_OF_BLOCK))
     of_all = work.ppo_iteration(algo.config).times(num_seeds)
-    return of_runs(f"PPO, {num_seeds:,} seeds, an iteration", runs, of_all, max(share // num_seeds, 1), rounds)
+    name, short = f"PPO, {num_seeds:,} seeds, an iteration", f"PPO, {num_seeds:,}"
+    return of_runs(name, short, runs, of_all, max(share // num_seeds, 1), rounds)
 
 
 def crowds(num_worlds: int, num_agents: int, rounds: int) -> Workload:
@@ -162,7 +179,7 @@ def crowds(num_worlds: int, num_agents: int, rounds: int) -> Workload:
     capacity = bench_crowd.CAPACITY if num_agents >= 200 else num_agents
     of_all = work.crowd_agent_step(capacity, substeps).times(num_worlds * num_agents * substeps)
     name = f"Crowds, {num_worlds * num_agents * substeps:,} agent-steps by social forces"
-    return Workload(name, of_all, launches(executable.as_text()), 1, seconds)
+    return Workload(name, of_all, launches(executable.as_text()), 1, seconds, "crowds", of_all.bytes)
 
 
 def bandits(policy: str, num_runs: int, num_arms: int, steps: int, rounds: int) -> Workload:
@@ -172,7 +189,7 @@ def bandits(policy: str, num_runs: int, num_arms: int, steps: int, rounds: int) 
     call = bandit_call(build(), env, steps=2**30, runs=num_runs, points=1)
     runs = Runs(call.work, call.arguments(), plan_layout(num_runs, None, one_device(), CPU_BLOCK))
     of_all = work.bandit_pull(policy, num_arms).times(num_runs)
-    return of_runs(f"{policy}, {num_runs:,} runs of {num_arms} arms, a pull", runs, of_all, steps, rounds)
+    return of_runs(f"{policy}, {num_runs:,} runs of {num_arms} arms, a pull", policy, runs, of_all, steps, rounds)
 
 
 def ceilings_table(report: Report, ceilings: Ceilings) -> None:
@@ -181,7 +198,8 @@ def ceilings_table(report: Report, ceilings: Ceilings) -> None:
     for limit, value, unit in (
         ("float32 product of 2,048^3", ceilings.large_product / 1e9, "G operations/s"),
         ("(128, 64) by (64, 64)", ceilings.small_product / 1e9, "G operations/s"),
-        ("triad into donated buffers", ceilings.bandwidth / 1e9, "GB/s"),
+        ("triad into donated buffers, memory", ceilings.bandwidth / 1e9, "GB/s"),
+        ("triad within caches", ceilings.cached / 1e9, "GB/s"),
         ("threefry", ceilings.words / 1e6, "M words/s"),
         ("tanh", ceilings.tanh / 1e9, "G/s"),
         ("launch", ceilings.launch * 1e9, "ns"),
@@ -237,10 +255,10 @@ def main() -> None:
     for way in smallest(rounds) if small else usual(arguments):
         found = way()
         limit, floor = binding(found, ceilings)
-        fractions = [floor / one for one in found.seconds]
+        fractions = ratios([floor] * len(found.seconds), found.seconds)
         microseconds = [1e6 * one for one in found.seconds]
         table.add(found.name, *found.work, found.launches, 1e6 * floor, limit, microseconds, fractions)
-        told.append(f"{found.name.rsplit(',', 1)[0]} {statistics.median(fractions):.0%} ({limit})")
+        told.append(f"{found.short} {statistics.median(fractions):.0%} ({limit})")
     report.finish("; ".join(told))
 
 

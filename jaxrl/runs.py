@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -112,6 +112,11 @@ class Runs:
           ValueError: the states are those of another algorithm or network.
         """
         self._runs, self._given, self.iteration = None, states, iteration
+
+    @property
+    def executables(self) -> Mapping[str, Sequence[Any]]:
+        """The compiled programs by name, one for each device, to be asked for their memory and their text."""
+        return self._programs.executables
 
     @property
     def state_structure(self) -> Any:

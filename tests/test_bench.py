@@ -293,10 +293,47 @@ ENTRY %main (x: f32[8]) -> f32[8] {
 def test_launches_of_a_program_by_hand():
     beside = 1 + (1 + 1) + 2 + 1  # each condition with its cheaper branch, and both calls
     assert launches(PROGRAM) == 5 * 2 + 1 + beside
-    assert launches(PROGRAM, unknown_trips=100) == 5 * 2 + 100 + beside
-    assert launches(PROGRAM, unknown_trips=0) == 5 * 2 + beside
+    assert launches(PROGRAM, unknown_trips=(100,)) == 5 * 2 + 100 + beside
+    assert launches(PROGRAM, unknown_trips=(0,)) == 5 * 2 + beside
     with pytest.raises(ValueError, match="text must be that of a compiled program"):
         launches("HloModule jit_f")
+
+
+# A loop over blocks, of two operations and a loop over iterations, which has one, one of 5 known turns, and one of an
+# unknown number.
+NESTED = """HloModule jit_g
+
+%inmost (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  ROOT %a.1 = f32[8]{0} add(%x, %x)
+}
+
+%iteration (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %b.1 = f32[8]{0} add(%x, %x)
+  %w.1 = f32[8]{0} while(%b.1), condition=%c, body=%inmost, backend_config={"known_trip_count":{"n":"5"}}
+  ROOT %w.2 = f32[8]{0} while(%w.1), condition=%c, body=%inmost
+}
+
+%block (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %d.1 = f32[8]{0} add(%x, %x)
+  %w.3 = f32[8]{0} while(%d.1), condition=%c, body=%iteration
+  ROOT %d.2 = f32[8]{0} add(%w.3, %x)
+}
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %e.1 = f32[8]{0} add(%x, %x)
+  ROOT %w.4 = f32[8]{0} while(%e.1), condition=%c, body=%block
+}
+"""
+
+
+def test_launches_of_loops_within_loops_by_hand():
+    assert launches(NESTED) == 1 + 2 + (1 + 5 + 1)
+    assert launches(NESTED, (3, 10, 2)) == 1 + 3 * (2 + 10 * (1 + 5 + 2))
+    assert roofline.launches_of_an_iteration(NESTED, 10) == (1 + 5 + 1) + 2 / 10
 
 
 @pytest.mark.parametrize("turns", [3, 300])
@@ -407,8 +444,10 @@ def test_bytes_of_a_ppo_iteration_are_two_copies_of_parameters_and_moments():
 
 
 def test_the_floor_is_that_of_the_limit_that_binds():
-    limits = ceilings.Ceilings(100.0, 200.0, 10.0, 5.0, 4.0, launch=0.25, dispatch=2.0)
-    workload = roofline.Workload("some", work.Work(400, 30, 20, 2), launches=4, dispatches=1, seconds=[8.0])
+    limits = ceilings.Ceilings(100.0, 200.0, 5.0, 10.0, 5.0, 4.0, launch=0.25, dispatch=2.0)
+    workload = roofline.Workload(
+        "some", work.Work(400, 30, 20, 2), launches=4, dispatches=1, seconds=[8.0], short="some"
+    )
     found = roofline.floors(workload, limits)
     assert found == {
         "arithmetic": 2.0,
@@ -418,3 +457,5 @@ def test_the_floor_is_that_of_the_limit_that_binds():
         "launches": 3.0,
     }
     assert roofline.binding(workload, limits) == ("random words", 4.0)
+    large = workload._replace(footprint=roofline.CACHED + 1)
+    assert roofline.floors(large, limits)["bandwidth"] == 6.0
