@@ -20,7 +20,6 @@ on three instances beside those of the same policies of SMPyBandits; the exit st
 import argparse
 import contextlib
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -39,7 +38,9 @@ import numpy as np
 import scipy.stats
 
 from bench.machine import num_cores
+from bench.memory import highest_ever
 from bench.report import Report, benchmark_parser, ratios
+from bench.sides import add_peers, find_peer, whole
 from envs.bandits.base import Bandit
 from envs.bandits.bernoulli import BernoulliBandit
 from envs.bandits.contextual import LinearBandit
@@ -78,7 +79,7 @@ Ask = Callable[..., dict[str, Any]]
 @contextlib.contextmanager
 def peers(python: str) -> Iterator[Ask]:
     """A process that answers requests in the environment of the peers."""
-    command = [str(Path(python).absolute()), str(ROOT / "bench/peers/bandits.py")]
+    command = [python, str(ROOT / "bench/peers/bandits.py")]
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=tempfile.gettempdir()
@@ -105,7 +106,7 @@ def peers(python: str) -> Iterator[Ask]:
 def ours(policy: BanditAlgorithm, env: Bandit, num_runs: int, steps: int) -> float:
     """Seconds of a call."""
     started = time.perf_counter()
-    run_bandit(policy, env, steps=steps, runs=num_runs, points=5, progress=False)
+    whole(run_bandit(policy, env, steps=steps, runs=num_runs, points=5, progress=False))
     return time.perf_counter() - started
 
 
@@ -169,11 +170,11 @@ def memory_worker(num_runs: int, steps: int) -> None:
     """One call, and the highest resident size of this process."""
 
     def highest() -> float:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+        return highest_ever() * 2**20
 
     jax.block_until_ready(jnp.zeros(()))
     before, started = highest(), time.perf_counter()
-    result = run_bandit(ucb1(), BernoulliBandit(num_arms=10), steps=steps, runs=num_runs, progress=False)
+    result = whole(run_bandit(ucb1(), BernoulliBandit(num_arms=10), steps=steps, runs=num_runs, progress=False))
     seconds, regret = time.perf_counter() - started, float(result.metrics["regret"][:, -1].mean())
     print(json.dumps({"before": before, "highest": highest(), "seconds": seconds, "regret": regret}), flush=True)
 
@@ -257,7 +258,7 @@ def regret(report: Report, ask: Ask, peer_runs: int, runs: int, steps: int) -> s
 def main() -> None:
     """Print the tables."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--peers", default=str(ROOT / ".venv-peers/bin/python"), help="their interpreter")
+    add_peers(parser, "peers")
     parser.add_argument("--no-peers", action="store_true", help="ours alone")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--work", type=float, default=1.0, help="share of the usual pulls of a timing")
@@ -279,8 +280,8 @@ def main() -> None:
         return
     if options.regret and options.no_peers:
         parser.error("--regret compares, and cannot do so with --no-peers")
-    if not (options.no_peers or Path(options.peers).exists()):
-        parser.error(f"--peers: there is no {options.peers}; make bench makes it, or take --no-peers")
+    if not options.no_peers:
+        options.peers = find_peer(parser, "peers", options.peers)
     with contextlib.nullcontext() if options.no_peers else peers(options.peers) as ask:
         what = "pulls a second of 1,000 runs"
         if ask is not None:

@@ -3,8 +3,8 @@
     python bench/crowd.py [--peers PYTHON | --no-peers] [--cores 1] [--spacing 1.5] [--rounds 5] [--quick] [--json FILE]
 
 An agent-step is one integration substep of one agent. Everybody starts on a grid with `--spacing` m between neighbours,
-every second one bound to the right and the others to the left. All sides run on the same cores, the peers first;
-figures are medians of `--rounds`, after compilation, with the least and the most.
+every second one bound to the right and the others to the left. All sides run on the same cores, by turns; figures are
+medians of `--rounds`, after compilation, with the least and the most, and a ratio is of medians.
 `make bench` makes the environment of the peers, .venv-peers.
 
 Ours is measured three ways: "forces", social forces felt and integrated every substep of 0.01 s with bodies that pass
@@ -16,11 +16,8 @@ substep", the same with forces felt every substep. Metrics are computed, observa
 import argparse
 import dataclasses
 import functools
-import json
 import os
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,12 +31,14 @@ if __name__ == "__main__":  # as a script this file lies first on the path, wher
 import jax
 import jax.numpy as jnp
 
+from bench.machine import ROOT, counted
+from bench.memory import highest_ever
 from bench.peers.crowd import DT, SPEED, grid
-from bench.report import Report, benchmark_parser
+from bench.report import Report, benchmark_parser, ratios, spread
+from bench.sides import Side, add_peers, find_peer
 from envs.crowd import Crowd, Forces, Recorded, SocialForce, pairs
 from envs.crowd.social_force import social_forces
 
-ROOT = Path(__file__).resolve().parents[1]
 PEERS = ("pysocialforce", "jupedsim")
 SUBSTEPS = 10
 SIZES = (
@@ -123,46 +122,32 @@ WAYS: dict[str, Callable[..., tuple[Callable[..., Any], Any]]] = {
 }
 
 
-def measure(way: str, num_worlds: int, num_agents: int, spacing: float, steps: int, rounds: int) -> dict[str, Any]:
-    """Agent-steps a second, seconds of compilation, and what found no place in a list."""
+def ready(way: str, num_worlds: int, num_agents: int, spacing: float, steps: int) -> tuple[Callable[[], float], Any]:
+    """Agent-steps a second of a call, once compiled; seconds of the first call and what found no place in a list."""
     run, arguments = WAYS[way](num_worlds, num_agents, spacing, steps)
-    start = time.perf_counter()
-    overflow = float(jnp.sum(jax.block_until_ready(run(*arguments))[0]))
-    first, seconds = time.perf_counter() - start, []
-    for _ in range(rounds):
+
+    def rate() -> float:
         start = time.perf_counter()
         jax.block_until_ready(run(*arguments))
-        seconds.append(time.perf_counter() - start)
-    return {
-        "agent_steps_per_second": [num_worlds * num_agents * steps / one for one in seconds],
-        "compile_seconds": first - statistics.median(seconds),
-        "overflow": overflow,
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-    }
+        return num_worlds * num_agents * steps / (time.perf_counter() - start)
+
+    start = time.perf_counter()
+    overflow = float(jnp.sum(jax.block_until_ready(run(*arguments))[0]))
+    return rate, (time.perf_counter() - start, overflow)
 
 
-def peer(python: str, library: str, num_agents: int, options: argparse.Namespace) -> dict[str, Any]:
-    """The measurement of another library, in its own process and environment."""
+def peer(python: str, library: str, options: argparse.Namespace) -> Side:
+    """The process of another library, in its own environment."""
     steps = 10 if library == "pysocialforce" else 100
-    command = [
-        str(Path(python).absolute()),
-        str(ROOT / "bench/peers/crowd.py"),
-        library,
-        "--num-agents",
-        str(num_agents),
-    ]
-    command += ["--spacing", str(options.spacing), "--steps", str(steps), "--rounds", str(options.rounds)]
-    # PySocialForce writes a log where it runs.
-    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tempfile.gettempdir())
-    if found.returncode:
-        raise SystemExit(f"{library} failed in {python}:\n{found.stderr}")
-    return json.loads(found.stdout.splitlines()[-1])
+    command = [python, str(ROOT / "bench/peers/crowd.py"), library, "--num-agents", str(options.agents)]
+    command += ["--spacing", str(options.spacing), "--steps", str(steps)]
+    return Side(command, folder=tempfile.gettempdir())  # PySocialForce writes a log where it runs
 
 
 def main() -> None:
     """Print the tables."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--peers", default=str(ROOT / ".venv-peers/bin/python"), help="their interpreter")
+    add_peers(parser, "peers")
     parser.add_argument("--no-peers", action="store_true", help="ours alone")
     parser.add_argument("--agents", type=int, default=1_000, help="in the comparison with the peers")
     parser.add_argument("--cores", type=int, default=1, help="cores that every side may use")
@@ -170,9 +155,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="only the comparison with the peers")
     options = parser.parse_args()
-    if not (options.no_peers or Path(options.peers).exists()):
-        parser.error(f"--peers: there is no {options.peers}; make bench makes it, or take --no-peers")
-    what = f"agent-steps a second at {options.agents:,} agents, {options.cores or 'all'} core(s)"
+    if not options.no_peers:
+        options.peers = find_peer(parser, "peers", options.peers)
+    cores = counted(options.cores, "core") if options.cores else "all cores"
+    what = f"agent-steps a second at {options.agents:,} agents, {cores}"
     report = Report(parser, options, what + ("" if options.no_peers else "; beside PySocialForce and JuPedSim"))
     table = report.table(
         f"{options.agents:,} agents, {options.spacing} m apart; median of {options.rounds} (least to most)",
@@ -184,20 +170,34 @@ def main() -> None:
         }
         | {"compile s": ".0f", "overflow": ".0f"},
     )
-    rivals = {} if options.no_peers else {name: peer(options.peers, name, options.agents, options) for name in PEERS}
-    for library, found in rivals.items():
-        table.add(f"{library} {found['version']}", 1, found["agent_steps_per_second"], None, None, None, None)
-    theirs = {library: statistics.median(found["agent_steps_per_second"]) for library, found in rivals.items()}
+    rivals = {} if options.no_peers else {name: peer(options.peers, name, options) for name in PEERS}
+    ours = {
+        (way, num_worlds): ready(way, num_worlds, options.agents, options.spacing, 100)
+        for way in WAYS
+        for num_worlds in (1, 16)
+    }
+    rates: dict[Any, list[float]] = {which: [] for which in ours}
+    for _ in range(options.rounds):
+        for side in rivals.values():
+            side.run()
+        for which, (rate, _) in ours.items():
+            rates[which].append(rate())
+    theirs = {}
+    for library, side in rivals.items():
+        side.close()
+        theirs[library] = side.figures("agent_steps_per_second")
+        table.add(f"{library} {side.compiled['version']}", 1, theirs[library], *[None] * 4)
     told = []
-    for way in WAYS:
-        for num_worlds in (1, 16):
-            found = measure(way, num_worlds, options.agents, options.spacing, 100, options.rounds)
-            rates = found["agent_steps_per_second"]
-            beside = [[rate / theirs[name] for rate in rates] if name in theirs else None for name in PEERS]
-            table.add(way, num_worlds, rates, *beside, found["compile_seconds"], found["overflow"])
-            median = statistics.median(rates)
-            times = " and ".join(f"{median / theirs[name]:,.1f}" for name in theirs)
-            told.append(f"{way}, {num_worlds} world(s) {median / 1e6:.2f} M" + (f" ({times} times)" if times else ""))
+    for (way, num_worlds), mine in rates.items():
+        first, overflow = ours[way, num_worlds][1]
+        beside = [ratios(mine, theirs[name]) if name in theirs else None for name in PEERS]
+        median = statistics.median(mine)
+        compiling = first - num_worlds * options.agents * 100 / median
+        table.add(way, num_worlds, mine, *beside, compiling, overflow)
+        times = " and ".join(spread(found, ",.1f") for found in beside if found is not None)
+        told.append(
+            f"{way}, {counted(num_worlds, 'world')} {median / 1e6:.2f} M" + (f", {times} times" if times else "")
+        )
     if not options.quick:
         sizes(report, options)
     report.finish("; ".join(told))
@@ -211,10 +211,11 @@ def sizes(report: Report, options: argparse.Namespace) -> None:
         columns | {"compile s": ".1f", "overflow": ".0f", "peak MiB so far": ",.0f"},
     )
     for num_worlds, num_agents in SIZES:
-        found = measure("env", num_worlds, num_agents, options.spacing, 100, options.rounds)
-        rates = found["agent_steps_per_second"]
-        cells = (found["compile_seconds"], found["overflow"], found["peak_mib"])
-        table.add(num_worlds, num_agents, rates, [1e6 / rate for rate in rates], *cells)
+        rate, (first, overflow) = ready("env", num_worlds, num_agents, options.spacing, 100)
+        rates = [rate() for _ in range(options.rounds)]
+        compiling = first - num_worlds * num_agents * 100 / statistics.median(rates)
+        cells = (compiling, overflow, highest_ever())
+        table.add(num_worlds, num_agents, rates, [1e6 / each for each in rates], *cells)
 
 
 def pin() -> None:

@@ -20,8 +20,10 @@ from typing import Any
 if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX starts: forced devices are a CPU's
+
 from bench.report import Report, benchmark_parser, ratios, spread
-from bench.sides import Side
+from bench.sides import Side, whole
 
 FORCED = "--xla_force_host_platform_device_count=2"
 ALONE, TWO = "one device, one thread", "two forced devices"
@@ -39,16 +41,8 @@ def worker(way: str, num_seeds: int, env_steps: int) -> None:
 
     def run(env_steps: int) -> Any:
         # The same block for all: results are equal bit for bit at one width only.
-        return jaxrl.train(
-            algo,
-            seeds=num_seeds,
-            env_steps=env_steps,
-            evals=1,
-            eval_episodes=8,
-            block=8,
-            devices=devices,
-            progress=False,
-        )
+        options: Any = {"evals": 1, "eval_episodes": 8, "block": 8, "devices": devices, "progress": False}
+        return whole(jaxrl.train(algo, seeds=num_seeds, env_steps=env_steps, **options))
 
     run(512)
     print(json.dumps({"devices": len(jax.devices())}), flush=True)
@@ -80,7 +74,8 @@ def main() -> None:
     sides = {}
     for way, flags in WAYS.items():
         command = [sys.executable, __file__, "--worker", way, "--seeds", str(arguments.seeds)]
-        environment = {**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()}
+        all_flags = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": all_flags}
         sides[way] = Side([*command, "--env-steps", str(arguments.env_steps)], environment)
     for _ in range(arguments.repeats):
         for side in sides.values():

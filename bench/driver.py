@@ -38,6 +38,7 @@ if __name__ == "__main__":  # as a script this file lies first on the path, wher
 
 from bench.report import Report, benchmark_parser
 from bench.report import ratios as by_turns
+from bench.sides import whole
 
 PARTS = ("chunks", "checkpoints", "cache")
 EVALS, EVAL_EPISODES = 10, 8  # few episodes: evaluations are the same in every way, and would hide what chunks cost
@@ -97,9 +98,8 @@ def chunked(num_seeds: int, env_steps: int) -> Callable[[], float]:
     algo = jaxrl.preset("ppo", "cartpole").algo
 
     def run() -> float:
-        result = jaxrl.train(
-            algo, seeds=num_seeds, env_steps=env_steps, evals=EVALS, eval_episodes=EVAL_EPISODES, progress=False
-        )
+        options: Any = {"evals": EVALS, "eval_episodes": EVAL_EPISODES, "progress": False}
+        result = whole(jaxrl.train(algo, seeds=num_seeds, env_steps=env_steps, **options))
         return float(result.metrics["return"][:, -1].mean())
 
     return run
@@ -215,7 +215,8 @@ def first_step() -> None:
 
     algo = jaxrl.preset("ppo", "cartpole").algo
     imported = time.process_time()
-    result = jaxrl.train(algo, seeds=64, env_steps=2048, evals=1, eval_episodes=EVAL_EPISODES, progress=False)
+    options: Any = {"evals": 1, "eval_episodes": EVAL_EPISODES, "progress": False}
+    result = whole(jaxrl.train(algo, seeds=64, env_steps=2048, **options))
     numbers = hashlib.sha256()
     for leaf in (*jax.tree.leaves(result.policies), *(result.values(str(name)) for name in result.metrics.data_vars)):
         numbers.update(leaf.tobytes())

@@ -11,9 +11,8 @@ where the longest run needs more than the shortest: by over 5 % and by over 2 Mi
 
 import argparse
 import contextlib
-import ctypes
-import gc
 import json
+import resource
 import subprocess
 import sys
 import threading
@@ -25,13 +24,31 @@ from typing import Any
 if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+import jax
+
 from bench.report import Report, benchmark_parser
+from bench.sides import whole
+from jaxrl.memory import give_back, resident
 
 
 def resident_mebibytes() -> float:
-    """The resident size of this process."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096 / 2**20
+    """The resident size of this process; on a GPU or TPU what JAX holds on its first device.
+
+    Raises:
+      SystemExit: neither is told here.
+    """
+    device = jax.devices()[0]
+    if device.platform != "cpu":
+        return (device.memory_stats() or {})["bytes_in_use"] / 2**20
+    if not Path("/proc/self/statm").exists():
+        raise SystemExit("memory is read from /proc/self/statm, which this system does not have: run this on Linux")
+    return resident() / 2**20
+
+
+def highest_ever() -> float:
+    """The highest resident size in the life of this process, in MiB."""
+    unit = 1 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
 @contextlib.contextmanager
@@ -55,8 +72,6 @@ def highest_resident() -> Iterator[list[float]]:
 
 def worker(num_seeds: int, env_steps: int) -> None:
     """Trains once and prints a JSON line."""
-    import jax
-
     import jaxrl
 
     compiled = []
@@ -72,12 +87,11 @@ def worker(num_seeds: int, env_steps: int) -> None:
     algo = jaxrl.preset("ppo", "cartpole").algo
 
     def run(env_steps: int) -> float:
-        result = jaxrl.train(algo, seeds=num_seeds, env_steps=env_steps, evals=10, progress=False)
+        result = whole(jaxrl.train(algo, seeds=num_seeds, env_steps=env_steps, evals=10, progress=False))
         return float(result.metrics["return"][:, -1].mean())
 
     run(512 * 10)
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # glibc's: freed memory that it keeps counts as resident
+    give_back()  # freed memory that the C library keeps counts as resident
     level = resident_mebibytes()
     with highest_resident() as highest:
         final_return = run(env_steps)

@@ -26,6 +26,8 @@ from typing import Any
 if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+import jax
+
 from bench.report import Report, Table, benchmark_parser
 
 MIB = 2**20
@@ -34,7 +36,7 @@ MIB = 2**20
 def worker(seeds: int, env_steps: int, minutes: float, memory: int | None) -> None:
     """Plans and trains once, and prints a JSON line."""
     import jaxrl
-    from bench.memory import highest_resident
+    from bench.memory import highest_ever, highest_resident
 
     algo = jaxrl.preset("ppo", "cartpole").algo
     plan = jaxrl.plan(algo, seeds=seeds, env_steps=env_steps, memory=memory)
@@ -46,12 +48,13 @@ def worker(seeds: int, env_steps: int, minutes: float, memory: int | None) -> No
         result = jaxrl.train(algo, seeds=seeds, env_steps=env_steps, memory=memory, progress=True)
         seconds = time.perf_counter() - started
         timer.cancel()
-    peak = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
     attrs = result.metrics.attrs
+    if attrs["stopped_by_signal"] not in (0, signal.SIGUSR1):
+        raise KeyboardInterrupt("a signal ended the call early, so that its figures are no measurement")
     figures = {
         "planned": plan.memory / MIB,
         "highest": highest[0],
-        "ever": peak / 1024,
+        "ever": highest_ever(),
         "process": plan.process / MIB,
         "block": int(attrs["block"]),
         "parts": int(attrs.get("num_parts", 1)),
@@ -106,6 +109,8 @@ def main() -> None:
         worker(*arguments.worker)
         return
 
+    if jax.default_backend() != "cpu":
+        parser.error(f"plans of memory are held against a CPU's, got {jax.default_backend()}: set JAX_PLATFORMS=cpu")
     what = f"memory of {arguments.seeds:,} seeds of PPO on CartPole, {arguments.env_steps:,} steps each, for "
     what += f"{arguments.minutes:g} minutes; {arguments.smaller:,} seeds in {arguments.share:.2g} of that"
     report = Report(parser, arguments, what)

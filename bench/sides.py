@@ -59,15 +59,16 @@ class Side:
     Args:
       command: of a process that writes a JSON line when it is ready, and one for each line that it reads.
       environment: of that process, this one's if None.
+      folder: in which it runs, this one's if None.
 
     Attributes:
       compiled: the first line.
       runs: the others.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None):
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None, folder: str | None = None):
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder
         )
         self.compiled = self._read()
         self.runs: list[dict[str, Any]] = []

@@ -21,6 +21,7 @@ if __name__ == "__main__":  # as a script this file lies first on the path, wher
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.report import Report, benchmark_parser
+from bench.sides import whole
 
 
 class Timed:
@@ -95,12 +96,12 @@ def _measure(track: str, by: str, algo: Any, options: dict[str, Any]) -> dict[st
     """One run without a tracker and one with it."""
     import jaxrl
 
-    without = jaxrl.train(algo, **options).metrics.attrs["run_seconds"]
+    without = whole(jaxrl.train(algo, **options)).metrics.attrs["run_seconds"]
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         tracker = Timed(_tracker(track, by, directory))
         began, processor_began = time.perf_counter(), time.process_time()
-        result = jaxrl.train(algo, trackers=[tracker], **options)
+        result = whole(jaxrl.train(algo, trackers=[tracker], **options))
         seconds, processor_seconds = time.perf_counter() - began, time.process_time() - processor_began
         if track == "tensorboard":
             _compare(directory, result, by)
