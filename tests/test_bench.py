@@ -446,7 +446,7 @@ def test_bytes_of_a_ppo_iteration_are_two_copies_of_parameters_and_moments():
 def test_the_floor_is_that_of_the_limit_that_binds():
     limits = ceilings.Ceilings(100.0, 200.0, 5.0, 10.0, 5.0, 4.0, launch=0.25, dispatch=2.0)
     workload = roofline.Workload(
-        "some", work.Work(400, 30, 20, 2), launches=4, dispatches=1, seconds=[8.0], short="some"
+        "some", work.Work(400, 30, 20, 2), launches=4, dispatches=1, seconds=[8.0], short="some", footprint=0.0
     )
     found = roofline.floors(workload, limits)
     assert found == {
