@@ -2,12 +2,12 @@
 
     python bench/envs.py [--num-envs 1 64 1024 8192] [--steps 250000] [--rounds 15] [--json FILE]
 
-All sides run compiled scans of 128 steps and keep every reward, observation and flag of the scan as a
-trainer would. Ours steps by `jaxrl.rollout`, with actions drawn in bulk and every initial state fresh: a
-count of states that were given out twice is printed, and is 0. gymnax steps by its own `step`, once as
-its README does, with an action sampled from the action space at every step, and once given our actions
-drawn in bulk, which its users have not. Gymnasium's CartPole that steps all environments in NumPy, without JAX and on one core, gets
-actions drawn in bulk, too, and keeps nothing. Figures are medians of runs by turns, with the least and the most.
+All sides run compiled scans of 128 steps and keep every reward, observation and flag of the scan as a trainer would.
+Ours steps by `jaxrl.rollout`, with actions drawn in bulk and every initial state fresh: a count of states that were
+given out twice is printed, and is 0. gymnax steps by its own `step`, once as its README does, with an action sampled
+from the action space at every step, and once given our actions drawn in bulk, which its users have not. Gymnasium's
+CartPole that steps all environments in NumPy, without JAX and on one core, gets actions drawn in bulk, too, and keeps
+nothing. Figures are medians of runs by turns, with the least and the most.
 
 The exit status is 1 where from 64 environments on CartPole is not at least 5 times as fast as gymnax as its README
 steps it, another task not 3 times, or CartPole not 3 times as fast as Gymnasium's.

@@ -1,8 +1,8 @@
 """How much there is to do in a workload, by formula: what bench/roofline.py sets against the machine's ceilings.
 
-All are lower bounds of the algorithm as it is written. Operations are additions, multiplications, divisions and comparisons of float32, an exponential or
-a root being a transcendental and no operation. Bytes are what has to come from memory and go there if all that
-is needed in between stays in caches. Random words have 32 bits.
+All are lower bounds of the algorithm as it is written. Operations are additions, multiplications, divisions and
+comparisons of float32, an exponential or a root being a transcendental and no operation. Bytes are what has to come
+from memory and go there if all that is needed in between stays in caches. Random words have 32 bits.
 """
 
 from collections.abc import Sequence
