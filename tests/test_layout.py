@@ -292,19 +292,3 @@ def test_a_cpu_compiles_at_the_second_level_unless_the_environment_says_otherwis
     assert module.compiler_options("gpu") is None
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=3")
     assert module.compiler_options("cpu") is None
-
-
-def test_the_second_level_rounds_as_the_default_does_on_pendulum(monkeypatch: Any) -> None:
-    monkeypatch.setenv("XLA_FLAGS", "")
-    algo = jaxrl.ppo(envs.make("pendulum"), jaxrl.PPOConfig(num_envs=2, num_steps=8, num_minibatches=2))
-    key = jax.random.key(0)
-    hparams = jax.tree.map(jnp.float32, algo.prepare(algo.hparams))
-
-    def iteration(key: jax.Array) -> Any:
-        state = algo.init(key, hparams, algo.env.default_params)
-        return algo.step(key, state, hparams, algo.env.default_params)
-
-    lowered = jax.jit(iteration).lower(key)
-    default, second = (lowered.compile(options)(key) for options in (None, module.compiler_options("cpu")))
-    for one, other in zip(jax.tree.leaves(default), jax.tree.leaves(second), strict=True):
-        np.testing.assert_array_equal(one, other)

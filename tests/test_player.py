@@ -287,7 +287,7 @@ def test_the_scene_fits_a_small_window_with_fine_pixels(page):
     metrics = {"width": 520, "height": 480, "deviceScaleFactor": 2, "mobile": False}
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     try:
-        assert within(10, lambda: page.execute_script("return document.getElementById('scene').width") == 2 * 520)
+        assert within(60, lambda: page.execute_script("return document.getElementById('scene').width") == 2 * 520)
         height, scroll = page.execute_script(
             "return [document.getElementById('scene').clientHeight, document.documentElement.scrollWidth]"
         )
