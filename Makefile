@@ -59,9 +59,8 @@ format: $(call stamp,dev)  ## let ruff fix and format what it can
 notebook: $(call stamp,test)  ## run the notebooks at small size
 	JAXRL_NOTEBOOK_SMALL=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=1200 -W ignore notebooks
 
-docs: $(call stamp,docs) $(call stamp,test)  ## the documentation as a site in build/site, and its slow examples
+docs: $(call stamp,docs)  ## the documentation as a site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	$(BIN)/python -m pytest tests/test_docs.py -m slow
 
 clean:  ## remove the virtual environment, caches and what runs wrote
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist runs

@@ -25,7 +25,7 @@ TOGETHER = (
     ("index.md", "how-to/compare.md", "tutorials/discounting.md", "tutorials/sweeps.md"),
     ("how-to/films.md", "how-to/results.md", "how-to/tracking.md", "tutorials/first-run.md", "tutorials/scaling.md"),
 )
-SLOW = ("how-to/repeat.md", "how-to/search.md")  # `make docs` runs them
+SLOW = ("how-to/repeat.md", "how-to/search.md")  # `make test-all` runs them
 ALONE = [(name,) for name in WITH_PYTHON if name not in {*SLOW, *(name for group in TOGETHER for name in group)}]
 GROUPS = [*TOGETHER, *ALONE, *(pytest.param((name,), marks=pytest.mark.slow) for name in SLOW)]
 
