@@ -89,9 +89,13 @@ def finite_only(metrics: Mapping[str, jax.Array], policy: Any, others: Mapping[s
       others: further metrics of the run, scalars; one that is not finite is a failure.
     """
     numbers = [leaf for leaf in jax.tree.leaves(policy) if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.inexact)]
-    failed = [jnp.any(jnp.isnan(leaf)) for leaf in numbers] + [~jnp.isfinite(leaf) for leaf in others.values()]
-    any_failed = jnp.any(jnp.stack(failed)) if failed else jnp.zeros((), bool)
+    # As two arrays, not as many: each would be a loop of its own to compile.
+    any_failed = jnp.any(jnp.isnan(_joined(numbers))) | jnp.any(~jnp.isfinite(_joined([*others.values()])))
     return {name: jnp.where(any_failed, jnp.nan, value) for name, value in metrics.items()}
+
+
+def _joined(leaves: list[Any]) -> jax.Array:
+    return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(leaf).astype(jnp.float32) for leaf in leaves)])
 
 
 def _require_own_names(env: Environment, rules: Mapping[str, str]) -> None:

@@ -17,12 +17,16 @@ def test_processors_that_understand_other_instructions_have_other_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     info = "processor\t: 0\nmodel name\t: Some\ncpu MHz\t: {mhz}\nflags\t\t: sse2 {flag}\n\nprocessor\t: 1\n"
-    names = []
+    names, wide = [], []
     for mhz, flag in (("2000", "avx2"), ("2001", "avx2"), ("2000", "avx512f")):
         (tmp_path / "cpuinfo").write_text(info.format(mhz=mhz, flag=flag))
         monkeypatch.setattr(compilation_cache, "_CPUINFO", tmp_path / "cpuinfo")
         names.append(compilation_cache.processor())
+        wide.append(compilation_cache.understands("avx512f"))
     assert names[0] == names[1] != names[2]
+    assert wide == [False, False, True]
+    monkeypatch.setattr(compilation_cache, "_CPUINFO", tmp_path / "nowhere")
+    assert not compilation_cache.understands("avx512f")
 
 
 def test_a_cache_that_cannot_be_written_gets_one_sentence(

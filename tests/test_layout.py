@@ -286,9 +286,14 @@ def test_a_run_that_is_nan_stays_alone(on_one_device: dict[str, np.ndarray]) -> 
     np.testing.assert_array_equal(out["x"][others], on_one_device["x"][others])
 
 
-def test_a_cpu_compiles_at_the_second_level_unless_the_environment_says_otherwise(monkeypatch: Any) -> None:
+@pytest.mark.parametrize("wide", [True, False])
+def test_a_cpu_compiles_as_pays_there_unless_the_environment_says_otherwise(monkeypatch: Any, wide: bool) -> None:
+    monkeypatch.setattr(module, "understands", {"avx512f": wide}.get)
     monkeypatch.delenv("XLA_FLAGS", raising=False)
-    assert module.compiler_options("cpu") == {"xla_backend_optimization_level": 2}
-    assert module.compiler_options("gpu") is None
+    level, width = {"xla_backend_optimization_level": 2}, {"xla_cpu_prefer_vector_width": 512} if wide else {}
+    assert module.compiler_options("cpu") == level | width
+    assert module.compiler_options("gpu") == {}
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=3")
-    assert module.compiler_options("cpu") is None
+    assert module.compiler_options("cpu") == width
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_prefer_vector_width=256")
+    assert module.compiler_options("cpu") == level
