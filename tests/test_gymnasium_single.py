@@ -161,7 +161,11 @@ def test_bad_input_gets_one_sentence() -> None:
             ValueError,
             "render_mode is 'ansi'; it takes None",
         ),
-        (lambda: as_gymnasium(cartpole).reset(seed=2**32), ValueError, "seed is 4294967296; it takes a whole number"),
+        (
+            lambda: as_gymnasium(cartpole).reset(seed=-1),
+            ValueError,
+            "seed is -1; it takes a whole number of at least 0",
+        ),
         (lambda: gymnasium.make("jaxrl/CartPole-v1", gravity=9.8), ValueError, "no static field 'gravity'"),
     ]
     for call, error, sentence in cases:
@@ -233,6 +237,31 @@ def test_names_in_gymnasium() -> None:
     frames.reset(seed=0)
     frames.step(np.int64(1))
     assert len(frames.render()) == 2
+
+
+def test_made_with_another_limit_it_ends_sooner_and_many_at_their_limit() -> None:
+    env = gymnasium.make("jaxrl/Pendulum-v1", max_episode_steps=3)
+    env.reset(seed=0)
+    assert [bool(env.step(np.zeros(1, np.float32))[3]) for _ in range(3)] == [False, False, True]
+    many: Any = gymnasium.make_vec("jaxrl/Pendulum-v1", num_envs=2, max_episode_steps=300)
+    assert many.unwrapped.params.max_steps_in_episode == 300
+    with pytest.raises(ValueError, match="max_steps_in_episode is 0; as_gymnasium_vector takes a whole number"):
+        gymnasium.make_vec("jaxrl/Pendulum-v1", num_envs=2, max_episode_steps=0)
+
+
+def test_what_is_shown_is_in_its_space_in_64_bits_too() -> None:
+    code = """
+import numpy as np, jax, envs
+jax.config.update("jax_enable_x64", True)
+from envs.adapters.gymnasium import as_gymnasium
+for name in ("cartpole", "bandit/bernoulli"):
+    env = as_gymnasium(envs.make(name))
+    obs, _ = env.reset(seed=0)
+    assert obs in env.observation_space, obs
+    obs, *_ = env.step(0)
+    assert obs in env.observation_space, obs
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 def test_registering_loads_no_jax() -> None:

@@ -1,5 +1,6 @@
 """The vector form: beside Gymnasium's own vectors of single ones, in all autoreset modes, and what a trainer sees."""
 
+import pickle
 from typing import Any
 
 import gymnasium
@@ -23,6 +24,8 @@ SHORT = {
     "random-dilemmas": 5,
     "bandit/sleeping": 4,
     "bandit/restless": 3,
+    "bandit/delayed": 4,
+    "bandit/dueling": 3,
     "probe/action-dependent": 100,
 }
 
@@ -42,7 +45,7 @@ def without_types(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: without_types(leaf) for name, leaf in value.items()}
     if isinstance(value, np.ndarray) and value.dtype == object:
-        return [None if leaf is None else np.asarray(leaf, np.float64) for leaf in value]
+        return [None if leaf is None else jax.tree.map(lambda part: np.asarray(part, float), leaf) for leaf in value]
     return np.asarray(value, np.float64)
 
 
@@ -51,6 +54,8 @@ QUICK = {
     ("random-dilemmas", "SameStep"),
     ("random-dilemmas", "Disabled"),
     ("bandit/restless", "NextStep"),
+    ("bandit/delayed", "NextStep"),
+    ("bandit/dueling", "SameStep"),
 }
 
 
@@ -232,6 +237,7 @@ def test_bad_input_gets_one_sentence() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"num_envs": 0}, "num_envs is 0; it takes a whole number of at least 1"),
         ({"autoreset_mode": "Never"}, "autoreset_mode is 'Never'; it takes 'NextStep', 'SameStep', 'Disabled'"),
+        ({"params": params.replace(max_steps_in_episode=0)}, "max_steps_in_episode is 0; as_gymnasium_vector takes a"),
         ({"render_mode": "human"}, "of many environments it takes None or 'rgb_array'"),
         ({"env": envs.make("crowd/circle")}, "crowd/circle has 12 agents.* as_pettingzoo"),
     ]
@@ -255,6 +261,38 @@ def test_bad_input_gets_one_sentence() -> None:
     many.step(np.zeros(2, int))
     with pytest.raises(gymnasium.error.ResetNeeded, match=r"episodes of environments \[0, 1\] had ended"):
         many.step(np.zeros(2, int))
+
+
+def test_infos_are_listed_by_environment() -> None:
+    many = gymnasium.wrappers.vector.DictInfoToList(as_gymnasium_vector(envs.make("bandit/delayed"), 2))
+    many.reset(seed=0)
+    infos: Any = many.step(many.action_space.sample())[4]
+    assert [len(info["arrivals"]) for info in infos] == [3, 3]
+
+
+def test_seeds_may_be_missing_or_large() -> None:
+    """One of None is drawn, and one of more than 32 bits is another seed."""
+    many = as_gymnasium_vector(envs.make("cartpole"), 2)
+    starts = [many.reset(seed=[7, None])[0] for _ in range(2)]
+    assert np.array_equal(starts[0][0], starts[1][0])
+    single = as_gymnasium(envs.make("cartpole"))
+    small, large = (single.reset(seed=seed)[0] for seed in (1, 2**32 + 1))
+    assert not np.array_equal(small, large)
+    np.testing.assert_array_equal(single.reset(seed=2**32 + 1)[0], large)
+    np.testing.assert_array_equal(many.reset(seed=[1, 2**32 + 1])[0], [small, large])
+
+
+def test_it_goes_to_other_processes_in_the_midst_of_an_episode() -> None:
+    many = as_gymnasium_vector(envs.make("cartpole"), 3)
+    many.reset(seed=0)
+    many.step(np.ones(3, int))
+    twin = pickle.loads(pickle.dumps(many))
+    for one in (many, twin):
+        one.action_space.seed(0)
+    for _ in range(30):
+        action = many.action_space.sample()
+        for mine, other in zip(many.step(action)[:4], twin.step(action)[:4], strict=True):
+            np.testing.assert_array_equal(mine, other)
 
 
 def test_packing_keeps_every_bit() -> None:

@@ -175,7 +175,7 @@ def test_one_number_becomes_one_choice() -> None:
         (lambda: wrappers.action_repeat(agents.Crowd(masked=True), 2), r"at every step; Crowd has action masks"),
         (lambda: wrappers.delay_actions(agents.Crowd(masked=True), 2), r"at every step; Crowd has action masks"),
         (lambda: wrappers.sticky_actions(CARTPOLE, 1.5), r"probability of sticky_actions is 1\.5; it takes a number"),
-        (lambda: wrappers.sticky_actions(CARTPOLE, "x"), r"probability of sticky_actions is x; it takes a number from"),  # type: ignore[arg-type]
+        (lambda: wrappers.sticky_actions(CARTPOLE, "x"), r"probability of sticky_actions is 'x'; it takes a number"),  # type: ignore[arg-type]
         (lambda: wrappers.discretise_actions(CARTPOLE, 3), r"finite bounds; that of cartpole is Discrete\(2"),
         (lambda: wrappers.discretise_actions(envs.make("crowd/circle"), 3), r"finite bounds; that of crowd/circle"),
         (lambda: wrappers.discretise_actions(PENDULUM, 1), r"bins of discretise_actions is 1; it takes a whole number"),
@@ -205,3 +205,84 @@ def test_the_one_time_limit_reaches_the_environment_inside() -> None:
     seen = play(env, keys(4), jnp.zeros((4, 1)), params)
     np.testing.assert_array_equal(seen.obs[:, -1], [0.75, 0.5, 0.25, 0])
     np.testing.assert_array_equal(seen.truncated, [False, False, False, True])
+
+
+@dataclass(frozen=True)
+class Whole(Echo):
+    """Takes whole numbers, or a dictionary of a choice and numbers."""
+
+    in_parts: bool = False
+
+    def action_space(self, params: Any = None) -> Any:
+        whole = spaces.Box(-3, 3, (2,), jnp.int32)
+        return spaces.Dict({"choice": spaces.Discrete(3), "whole": whole}) if self.in_parts else whole
+
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> Any:
+        whole = action["whole"] + action["choice"][..., None] if self.in_parts else action
+        return super().step_env(key, state, whole.astype(jnp.float32), params)
+
+
+def test_every_whole_number_can_be_chosen() -> None:
+    env = wrappers.discretise_actions(Whole(), 7)
+    seen = play(env, keys(7), tuple(jnp.arange(7) for _ in range(2)))
+    np.testing.assert_array_equal(seen.obs[:, 0], np.arange(-3, 4))
+
+
+def test_actions_of_several_parts_are_late_and_stick() -> None:
+    env = Whole(in_parts=True)
+    choice = jnp.arange(4) % 3
+    actions = {"choice": choice, "whole": jnp.arange(8).reshape(4, 2) % 4}
+    late = play(wrappers.delay_actions(env, 1), keys(4), actions)
+    np.testing.assert_array_equal(late.obs[0], [0, 0])
+    np.testing.assert_array_equal(late.obs[1:], (actions["whole"] + choice[:, None])[:3])
+    stuck = play(wrappers.sticky_actions(env, 1.0), keys(4), actions)
+    np.testing.assert_array_equal(stuck.obs, np.tile(actions["whole"][0] + choice[0], (4, 1)))
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 10**9])
+def test_what_is_inside_knows_when_the_decisions_are_over(limit: int) -> None:
+    """Late rewards are all paid at whichever limit comes first, and no time remains there."""
+    actions = jnp.ones((60, 2))
+    for build in (
+        lambda env: wrappers.time_limit(wrappers.action_repeat(env, 2), limit),
+        lambda env: wrappers.action_repeat(wrappers.time_limit(env, min(2 * limit, 100)), 2),
+    ):
+        paid, at = [], min(limit, 50) - 1
+        for env in (Echo(), wrappers.delay_rewards(Echo(), 3)):
+            seen = play(build(env), keys(60), actions)
+            assert int(np.argmax(seen.truncated)) == at
+            paid.append(float(np.sum(seen.reward[: at + 1])))
+        assert paid[0] == paid[1] == 4.0 * (at + 1)
+        inside = play(build(wrappers.time_feature(Echo())), keys(60), actions)
+        outside = play(wrappers.time_feature(build(Echo())), keys(60), actions)
+        for seen in (inside, outside):
+            np.testing.assert_allclose(seen.obs[: at + 1, -1], 1 - np.arange(1, at + 2) / (at + 1), atol=1e-6)
+            assert seen.obs[at, -1] == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "sentence"),
+    [
+        (lambda: wrappers.discretise_actions(PENDULUM, 3.5), ValueError, "bins of discretise_actions is 3.5; it takes"),  # type: ignore[arg-type]
+        (lambda: wrappers.sticky_actions(CARTPOLE, [0.1, 0.2]), ValueError, "is .0.1, 0.2.; it takes a number"),  # type: ignore[arg-type]
+        (lambda: wrappers.observation_noise(CARTPOLE, "x"), ValueError, "scale of observation_noise is 'x'; it"),  # type: ignore[arg-type]
+        (
+            lambda: wrappers.transform_observation(CARTPOLE, jnp.sin, low="x"),  # type: ignore[arg-type]
+            ValueError,
+            "low of transform_observation is 'x'; it takes a number",
+        ),
+        (lambda: wrappers.transform_observation(CARTPOLE, list), TypeError, r"returns \[.* in place of an array"),
+    ],
+)
+def test_what_is_no_number_gets_one_sentence(make: Any, error: type, sentence: str) -> None:
+    with pytest.raises(error, match=sentence) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_of_arrays_are_numbers() -> None:
+    assert wrappers.discretise_actions(PENDULUM, np.int64(5)) == wrappers.discretise_actions(PENDULUM, 5)  # type: ignore[arg-type]
+    assert wrappers.sticky_actions(CARTPOLE, np.float64(0.25)) == wrappers.sticky_actions(CARTPOLE, 0.25)
+    assert hash(wrappers.observation_noise(CARTPOLE, jnp.float32(0.5))) == hash(  # type: ignore[arg-type]
+        wrappers.observation_noise(CARTPOLE, 0.5)
+    )

@@ -12,10 +12,12 @@
 **Seeds.** `reset(seed=s)` makes the two keys `jax.random.split(jax.random.key(s))`. Reset number j since the seed,
 from 0, is `env.reset_env(jax.random.fold_in(keys[0], j), params)`, and step number t is `env.step_env` with
 `jax.random.fold_in(keys[1], t)`, whatever the mode. Environment i of many has the seed s + i: it does what a single one
-does with that seed, and a rollout through an adapter is that of the environment itself.
+does with that seed, and a rollout through an adapter is that of the environment itself. Seeds from 2**32 on are hashed.
 
-**Ends.** `truncated` is the environment's own time limit, `params.max_steps_in_episode`; there is no wrapper for it.
-**Masks.** Where actions are forbidden, `info["action_mask"]` is what `action_space.sample` takes.
+**Ends.** `truncated` is the environment's own time limit, `params.max_steps_in_episode`. The `max_episode_steps` of
+`gymnasium.make` is a wrapper of Gymnasium's around it, which can only end episodes sooner; that of `make_vec` replaces
+the limit. **Masks.** Where actions are forbidden, `info["action_mask"]` is what `action_space.sample` takes as
+`mask`; of many environments `tuple(info["action_mask"])`.
 """
 
 from __future__ import annotations

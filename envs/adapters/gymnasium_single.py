@@ -41,9 +41,10 @@ class SingleEnv(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """A new episode; `options` are not used."""
         del options
+        seed = None if seed is None else check_seed(seed)
         super().reset(seed=seed)
         if seed is not None or self._keys is None:
-            seed = int(self.np_random.integers(MOST_SEED)) if seed is None else check_seed(seed)
+            seed = int(self.np_random.integers(MOST_SEED)) if seed is None else seed
             self._keys, self._resets, self._steps = _split(np.uint32(seed)), 0, 0
         self.state, out = _reset(self.env, self._keys[0], self._resets, self.params)
         self._resets += 1
@@ -115,14 +116,14 @@ class MadeEnv(SingleEnv):
 
 
 def check_seed(seed: Any) -> int:
-    """A seed that makes a key of its own.
+    """A seed of 32 bits: a smaller one itself, a larger one hashed by NumPy's `SeedSequence`.
 
     Raises:
-      ValueError: it is none.
+      ValueError: it is no whole number of at least 0.
     """
-    if not isinstance(seed, int | np.integer) or not 0 <= seed <= MOST_SEED:
-        raise ValueError(f"seed is {seed!r}; it takes a whole number from 0 to {MOST_SEED}.")
-    return int(seed)
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed is {seed!r}; it takes a whole number of at least 0.")
+    return int(seed) if seed <= MOST_SEED else int(np.random.SeedSequence(int(seed)).generate_state(1)[0])
 
 
 def masks(env: Any, state: Any, params: Any) -> dict[str, Any]:

@@ -53,12 +53,12 @@ def to_gymnasium(space: Any, what: str = "space") -> gymnasium.Space:
 def shown(space: Any, value: Any) -> Any:
     """A value of a space as Gymnasium shows it, traced; leaves may have any axes in front."""
     if _multi_discrete(space):
-        return jnp.stack(value, axis=-1)
+        return jnp.stack([shown(part, leaf) for part, leaf in zip(space.spaces, value, strict=True)], axis=-1)
     if isinstance(space, spaces.Tuple):
         return tuple(shown(part, leaf) for part, leaf in zip(space.spaces, value, strict=True))
     if isinstance(space, spaces.Dict):
         return {name: shown(part, value[name]) for name, part in space.spaces.items()}
-    return value
+    return jnp.asarray(value, space.dtype)  # in JAX's 64-bit mode an environment may compute more bits than it has
 
 
 def native_action(space: Any, action: Any) -> Any:
@@ -127,6 +127,9 @@ def settled(env: Any, params: Any, name: str) -> Any:
     if not isinstance(params, kind):
         raise TypeError(f"params must be {kind.__name__} of {env.name}, got {type(params).__name__}.")
     env.check_params(params)
+    if np.any(np.asarray(params.max_steps_in_episode) < 1):
+        limit = params.max_steps_in_episode
+        raise ValueError(f"max_steps_in_episode is {limit}; {name} takes a whole number of at least 1.")
     several = agents(env, params)
     if several:
         raise ValueError(

@@ -49,19 +49,34 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.single_observation_space = to_gymnasium(obs_space, f"observation space of {env.name}")
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self._programs = gymnasium_stepping.programs(
-            env, gymnasium_stepping.known(self.params), self.num_envs, self.autoreset_mode.value, not device_arrays
-        )
+        self._programs = self._compiled()
         self._carry: Any = None
         self._pool: Any = None
         self._last: tuple[Any, Any] = (None, None)  # what was shown last, and its layout where it is packed
         self._done: Any = np.zeros(self.num_envs, bool)
         self._scene: Any = None
 
+    def _compiled(self) -> gymnasium_stepping.Programs:
+        values = gymnasium_stepping.known(self.params)
+        return gymnasium_stepping.programs(
+            self.env, values, self.num_envs, self.autoreset_mode.value, not self.device_arrays
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but compiled programs, which another process makes anew, and what draws."""
+        return {**self.__dict__, "_programs": None, "_scene": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._programs = self._compiled()
+
     def reset(
-        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """New episodes, of all environments or of those in `options["reset_mask"]`, bool `[num_envs]`."""
+        """New episodes, of all environments or of those in `options["reset_mask"]`, bool `[num_envs]`.
+
+        A seed of None among several is drawn.
+        """
         chosen, seeds = self._chosen(options), self._given(seed)
         super().reset(seed=None if seeds is None else int(seeds[0]))
         if self._carry is None:
@@ -162,18 +177,25 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         if isinstance(seed, Sequence | np.ndarray):
             if len(seed) != self.num_envs:
                 raise ValueError(f"seed has {len(seed)} numbers; it takes one, or one for each of {self.num_envs}.")
-            return np.array([check_seed(one) for one in seed], np.int64)
+            drawn = (int(self.np_random.integers(MOST_SEED)) if one is None else check_seed(one) for one in seed)
+            return np.array([*drawn], np.int64)
         return (check_seed(seed) + np.arange(self.num_envs, dtype=np.int64)) % (MOST_SEED + 1)
 
 
 def _with_rows(info: Any, rows: Any) -> dict[str, Any]:
-    """Arrays `[N, ...]`, with bool `[N]` beside each that says whose it is; nothing where that is nobody, if known."""
+    """Arrays `[N, ...]`, with bool `[N]` beside each that says whose it is; nothing where that is nobody, if known.
+
+    Of tuples, on the host, an array `[N]` of each environment's, as Gymnasium gathers them.
+    """
     told: dict[str, Any] = {}
     if isinstance(rows, np.ndarray) and not rows.any():
         return told
     for name, leaf in info.items():
-        told[name] = _with_rows(leaf, rows) if isinstance(leaf, dict) else leaf
-        told[f"_{name}"] = rows
+        if isinstance(leaf, dict):
+            leaf = _with_rows(leaf, rows)
+        elif isinstance(leaf, tuple) and isinstance(jax.tree.leaves(leaf)[0], np.ndarray):
+            leaf = _rows_alone(leaf, rows)
+        told[name], told[f"_{name}"] = leaf, rows
     return told
 
 

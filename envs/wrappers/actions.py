@@ -18,6 +18,7 @@ from envs.wrappers.wrapper import (
     WrapperState,
     agents_of,
     has_masks,
+    number,
     whole_number,
 )
 
@@ -42,7 +43,7 @@ def sticky_actions(env: base.Environment, probability: float) -> base.Environmen
 
     Source: Machado et al. (2018), "Revisiting the Arcade Learning Environment", section 4.
     """
-    return StickyActions(env, probability)
+    return StickyActions(env, number("sticky_actions", "probability", probability))
 
 
 def delay_actions(env: base.Environment, steps: int) -> base.Environment:
@@ -202,6 +203,8 @@ def _idle(env: base.Environment, params: Any) -> Any:
     def one(space: Any) -> Any:
         if isinstance(space, spaces.Tuple):
             return tuple(map(one, space.spaces))
+        if isinstance(space, spaces.Dict):
+            return {name: one(part) for name, part in space.spaces.items()}
         zeros = jnp.zeros((*agents_of(env), *space.shape), space.dtype)
         return zeros if isinstance(space, spaces.Discrete) else jnp.clip(zeros, space.low, space.high)
 

@@ -30,7 +30,9 @@ def discretise_actions(env: base.Environment, bins: int | Sequence[int]) -> base
       TypeError: `env` is no environment.
       ValueError: its action is no `Box` with finite bounds, or `bins` does not fit it.
     """
-    return DiscretiseActions(env, bins if isinstance(bins, int) else tuple(bins))
+    if not isinstance(bins, Sequence | np.ndarray):
+        return DiscretiseActions(env, whole_number("discretise_actions", "bins", bins, least=2))
+    return DiscretiseActions(env, tuple(whole_number("discretise_actions", "bins", each, least=2) for each in bins))
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ class DiscretiseActions(Wrapper):
         share = chosen / (jnp.asarray(self._counts, jnp.float32) - 1)
         share = share.reshape(*share.shape[:-1], *space.shape)
         numbers = space.low * (1 - share) + space.high * share  # exact at both bounds
+        if not jnp.issubdtype(space.dtype, jnp.floating):
+            numbers = jnp.round(numbers)
         return self.inner.step_env(key, state, numbers.astype(space.dtype), params)
 
     @property

@@ -11,7 +11,7 @@ from flax import struct
 
 from envs import base
 from envs.base import spaces
-from envs.wrappers.wrapper import ParamsWrapper, Wrapper, WrapperParams, agents_of, map_space, observation_of
+from envs.wrappers.wrapper import ParamsWrapper, Wrapper, WrapperParams, agents_of, map_space, number, observation_of
 
 __all__ = [
     "FlattenObservation",
@@ -39,8 +39,10 @@ def transform_observation(
       An environment whose observation space is a `Box`, or boxes, with these bounds.
 
     Raises:
-      TypeError: `env` is no environment, or `function` none.
+      TypeError: `env` is no environment, `function` none, or what it returns is something else.
+      ValueError: a bound is no number.
     """
+    low, high = (number("transform_observation", *given) for given in (("low", low), ("high", high)))
     return TransformObservation(env, function, low, high)
 
 
@@ -76,7 +78,7 @@ def observation_noise(env: base.Environment, scale: float) -> base.Environment:
       TypeError: `env` is no environment.
       ValueError: `scale` is negative, or `env` shows no real numbers.
     """
-    return ObservationNoise(env, scale)
+    return ObservationNoise(env, number("observation_noise", "scale", scale))
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class TransformObservation(Wrapper):
         super().__post_init__()
         if not callable(self.function):
             raise TypeError(f"transform_observation takes a function of an observation, not {self.function!r}.")
+        self._space(jax.eval_shape(self.function, observation_of(self.inner)))
 
     def observation_space(self, params: Any) -> spaces.Space:
         """Boxes of the shapes that the function returns."""
@@ -127,6 +130,11 @@ class TransformObservation(Wrapper):
             return spaces.Dict({name: self._space(part) for name, part in obs.items()})
         if isinstance(obs, tuple):
             return spaces.Tuple([self._space(part) for part in obs])
+        if not hasattr(obs, "dtype"):
+            raise TypeError(
+                f"the function of transform_observation returns {obs!r} in place of an array; it returns an array, or "
+                "a dictionary or tuple of arrays."
+            )
         low, high = self.low, self.high
         if not jnp.issubdtype(obs.dtype, jnp.floating):  # whose bounds are finite
             ends = (0, 1) if obs.dtype == bool else (jnp.iinfo(obs.dtype).min, jnp.iinfo(obs.dtype).max)

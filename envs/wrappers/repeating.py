@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs import base
-from envs.wrappers.wrapper import Wrapper, WrapperState, has_masks, whole_number
+from envs.wrappers.wrapper import Wrapper, WrapperState, has_masks, limit, whole_number
 
 __all__ = ["ActionRepeat", "ActionRepeatParams", "action_repeat"]
 
@@ -77,8 +77,15 @@ class ActionRepeat(Wrapper):
         return ActionRepeatParams(inner=inner, max_steps_in_episode=decisions)
 
     def inner_params(self, params: ActionRepeatParams) -> Any:
-        """Those inside."""
-        return params.inner
+        """Those inside, whose time limit leaves no room for more than the decisions that there are."""
+        inner, decisions = params.inner.max_steps_in_episode, params.max_steps_in_episode
+        whole = inner // self.times
+        room = jnp.where(decisions > whole, inner, jnp.minimum(decisions, whole) * self.times)
+        return params.inner.replace(max_steps_in_episode=room)
+
+    def limit(self, params: ActionRepeatParams) -> Any:
+        """The decisions until either limit."""
+        return -(-limit(self.inner, self.inner_params(params)) // self.times)
 
     def inner_state(self, state: WrapperState) -> Any:
         """The state inside."""
@@ -90,11 +97,13 @@ class ActionRepeat(Wrapper):
 
     def is_truncated(self, state: WrapperState, params: ActionRepeatParams) -> jax.Array:
         """Either time limit."""
-        return (state.time >= params.max_steps_in_episode) | self.inner.is_truncated(state.inner, params.inner)
+        return (state.time >= params.max_steps_in_episode) | self.inner.is_truncated(
+            state.inner, self.inner_params(params)
+        )
 
     def reset_env(self, key: jax.Array, params: ActionRepeatParams) -> tuple[Any, WrapperState]:
         """The inner environment's reset."""
-        obs, inner = self.inner.reset_env(key, params.inner)
+        obs, inner = self.inner.reset_env(key, self.inner_params(params))
         return obs, WrapperState(jnp.zeros((), jnp.int32), inner)
 
     def step_env(
@@ -102,10 +111,12 @@ class ActionRepeat(Wrapper):
     ) -> tuple[Any, WrapperState, jax.Array, jax.Array, dict[Any, Any]]:
         """So many steps of the inner environment; those after its end change nothing and count for nothing."""
 
+        inner_params = self.inner_params(params)
+
         def body(carry: tuple[Any, jax.Array], key: jax.Array) -> tuple[Any, Any]:
             before, over = carry
-            obs, after, reward, terminated, info = self.inner.step_env(key, before, action, params.inner)
-            ends = terminated | self.inner.is_truncated(after, params.inner)
+            obs, after, reward, terminated, info = self.inner.step_env(key, before, action, inner_params)
+            ends = terminated | self.inner.is_truncated(after, inner_params)
             kept = jax.tree.map(lambda old, new: jnp.where(over, old, new), before, after)
             return (kept, over | ends), (~over, obs, reward, terminated, info)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from envs import base
 from envs.abstract_checking import agent_axes
 from envs.base import spaces
-from envs.wrappers.wrapper import Wrapper, whole_number
+from envs.wrappers.wrapper import Wrapper, limit, whole_number
 
 REMAINING, REST = "remaining_time", "observation"
 
@@ -129,8 +129,9 @@ class TimeFeature(Wrapper):
 
     def _with_time(self, obs: Any, state: Any, params: Any) -> Any:
         space = self.inner.observation_space(params)
-        share = jnp.float32(1) - jnp.float32(state.time) / jnp.float32(params.max_steps_in_episode)
-        remaining = jnp.broadcast_to(jnp.maximum(share, 0), (*agent_axes(space, obs), 1))
+        steps = limit(self.inner, params)
+        share = jnp.float32(jnp.maximum(steps - state.time, 0)) / jnp.float32(steps)
+        remaining = jnp.broadcast_to(share, (*agent_axes(space, obs), 1))
         if isinstance(space, spaces.Dict):
             return {**obs, REMAINING: remaining}
         if not _is_vector(space):

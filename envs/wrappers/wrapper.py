@@ -21,7 +21,9 @@ __all__ = [
     "WrapperState",
     "agents_of",
     "has_masks",
+    "limit",
     "map_space",
+    "number",
     "observation_of",
     "whole_number",
 ]
@@ -115,6 +117,10 @@ class Wrapper(base.Environment):
         """The inner environment's."""
         return self.inner.is_truncated(self.inner_state(state), self.inner_params(params))
 
+    def limit(self, params: Any) -> Any:
+        """The steps after which an episode is truncated; here those of the environment inside."""
+        return limit(self.inner, self.inner_params(params))
+
     def action_space(self, params: Any = None) -> spaces.Space:
         """The inner environment's."""
         return self.inner.action_space(self.inner_params(self.default_params if params is None else params))
@@ -156,6 +162,11 @@ class ParamsWrapper(Wrapper):
                 f"inner.max_steps_in_episode of {self.name} is {given[given != usual].flat[0]}, which would change "
                 "nothing; its time limit is max_steps_in_episode."
             )
+
+
+def limit(env: base.Environment, params: Any) -> Any:
+    """The time limit that holds, int32 `[]`: of several in a tower of wrappers the first that is met."""
+    return env.limit(params) if isinstance(env, Wrapper) else params.max_steps_in_episode
 
 
 def agents_of(env: base.Environment) -> tuple[int, ...]:
@@ -205,3 +216,11 @@ def whole_number(made_by: str, name: str, value: Any, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} of {made_by} is {value!r}; it takes a whole number of at least {least}.")
     return int(value)
+
+
+def number(made_by: str, name: str, value: Any) -> float:
+    """A number as Python's own, which can be hashed, or one sentence that says what it is instead."""
+    given = np.asarray(value)
+    if given.ndim or given.dtype.kind not in "iuf" or np.isnan(given):
+        raise ValueError(f"{name} of {made_by} is {value!r}; it takes a number.")
+    return float(given)
