@@ -20,10 +20,10 @@ BIN := $(VENV)/bin
 comma := ,
 stamp = $(VENV)/.installed-$(1)$(if $(EXTRA),$(comma)$(EXTRA))
 
-.PHONY: help demo test test-all bench lint format notebook docs clean
+.PHONY: help demo test test-all test-sb3 bench lint format notebook docs clean
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(call stamp,video)  ## PPO on CartPole under three discounts, 64 seeds each, in one call; a picture, a film
 	$(BIN)/jaxrl train ppo cartpole --seeds 64 --evals 20 --out runs/demo --force \
@@ -36,6 +36,9 @@ test: $(call stamp,test)  ## the fast tests
 
 test-all: $(call stamp,test)  ## every test
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 -m ""
+
+test-sb3: $(VENV)-sb3/.tested  ## Stable-Baselines3's checker and PPO on our environments (PyTorch, a quarter of an hour)
+	$(VENV)-sb3/bin/python -m pytest -m slow -s tests/test_stable_baselines.py
 
 REJAX := $(VENV)-rejax/.installed$(if $(EXTRA),-$(subst $(comma),-,$(EXTRA)))
 # Environments of the peers that the named benchmarks compare with, all if none is named.
@@ -83,6 +86,10 @@ $(REJAX): $(call stamp,test)
 $(VENV)-sb3/.installed: $(call stamp,test)
 	$(PYTHON) -m venv $(VENV)-sb3
 	@$(VENV)-sb3/bin/python -m pip install --quiet stable-baselines3==2.9.2
+	@touch '$@'
+
+$(VENV)-sb3/.tested: $(VENV)-sb3/.installed
+	@$(VENV)-sb3/bin/python -m pip install --quiet --editable '.[gymnasium]' hypothesis pytest
 	@touch '$@'
 
 $(VENV)-peers/.installed: $(call stamp,test)

@@ -5,8 +5,9 @@
 The settings are those of bench/train.py, without a persistent cache. Ours are the programs of `train`, which start,
 go on with and evaluate the runs: all that a first call of `train` takes but for the run itself. rejax's is one, which
 trains and evaluates: tracing, lowering and compiling. On CPUs ours has LLVM optimise at its second level, by its own
-choice, where JAX's default, with which rejax compiles, is the third. A ratio is of medians, with the least and the
-most of those within a turn. The exit status is 1 where ours takes longer. There is no floor to compare with.
+choice, where JAX's default, with which rejax compiles, is the third. "Quick" is ours with XLA_FLAGS that emit each
+kernel by XLA's older, quicker code, a user's choice. A ratio is of medians, with the least and the most of those within
+a turn. The exit status is 1 where ours, without the flags, takes longer. There is no floor to compare with.
 """
 
 import os
@@ -22,11 +23,12 @@ from bench.sides import Side, add_peers, find_peer, require_same_device
 from bench.train import ENV_STEPS, our_command, rejax_command
 
 NO_CACHE = {"JAX_COMPILATION_CACHE_DIR": "", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+QUICK = "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters"
 
 
-def compiled(command: list[str]) -> Side:
+def compiled(command: list[str], flags: str = "") -> Side:
     """A fresh process that has compiled and ended."""
-    side = Side(command, {**os.environ, **NO_CACHE})
+    side = Side(command, {**os.environ, **NO_CACHE, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()})
     side.close()
     return side
 
@@ -45,27 +47,37 @@ def main() -> None:
     report = Report(parser, arguments, what if arguments.no_peers else f"{what}; beside rejax 0.1.3")
     table = report.table(
         f"Fresh processes by turns, {arguments.repeats} each: median (least to most)",
-        {"seeds": ",d", "ours, s": ".1f", "rejax, s": ".1f", "ours / rejax": ".2f"},
+        {
+            "seeds": ",d",
+            "ours, s": ".1f",
+            "rejax, s": ".1f",
+            "ours / rejax": ".2f",
+            "quick, s": ".1f",
+            "quick / rejax": ".2f",
+        },
     )
     told = []
     for num_seeds in arguments.seeds:
-        ours, theirs = [], []
+        ours, quick, theirs = [], [], []
         for _ in range(arguments.repeats):
             mine = compiled(our_command(num_seeds, ENV_STEPS))
             ours.append(mine.compiled["compile_seconds"])
+            quick.append(compiled(our_command(num_seeds, ENV_STEPS), QUICK).compiled["compile_seconds"])
             if not arguments.no_peers:
                 peer = compiled(rejax_command(arguments.rejax, num_seeds, ENV_STEPS))
                 require_same_device(mine, peer)
                 theirs.append(peer.compiled["compile_seconds"])
         if not theirs:
-            table.add(num_seeds, ours, None, None)
-            told.append(f"{statistics.median(ours):.1f} s")
+            table.add(num_seeds, ours, None, None, quick, None)
+            told.append(f"{statistics.median(ours):.1f} s, quick {statistics.median(quick):.1f} s")
             continue
-        longer = ratios(ours, theirs)
-        table.add(num_seeds, ours, theirs, longer)
+        longer, with_flags = ratios(ours, theirs), ratios(quick, theirs)
+        table.add(num_seeds, ours, theirs, longer, quick, with_flags)
         median = statistics.median(longer)
         report.require(median <= 1, f"Compiling for {num_seeds:,} seeds takes {median:.2f} times as long as rejax's.")
-        told.append(f"{statistics.median(ours):.1f} s, {spread(longer, '.2f')} of rejax's")
+        told.append(
+            f"{statistics.median(ours):.1f} s, {spread(longer, '.2f')} of rejax's, quick {spread(with_flags, '.2f')}"
+        )
     report.finish("; ".join(told))
 
 

@@ -101,12 +101,17 @@ def test_any_two_keep_the_contract(pair: tuple[str, str], name: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
-@given(PAIRS, st.sampled_from(sorted(ENVIRONMENTS)))
-def test_many_pairs_keep_the_contract(pair: tuple[str, str], name: str) -> None:
-    env = wrapped(*pair, name)
-    if env is not None:
-        envs.check(env, num_steps=16)
+@pytest.mark.parametrize("outer", sorted(WRAPPERS))
+def test_every_pair_keeps_the_contract(outer: str) -> None:
+    """Each around the next of the environments that both take."""
+    turn = itertools.cycle(ENVIRONMENTS)
+    for inner in sorted(WRAPPERS):
+        taken = (wrapped(outer, inner, name) for name in itertools.islice(turn, len(ENVIRONMENTS)))
+        env = next((env for env in taken if env is not None), None)
+        if env is None:
+            assert outer == inner and outer in ("time_feature", "discretise_actions")
+        else:
+            envs.check(env, num_steps=16)
 
 
 @pytest.mark.parametrize("wrapper", sorted(WRAPPERS))
