@@ -10,7 +10,7 @@ import pytest
 
 import envs
 import jaxrl
-from envs.adapters import host
+from envs.adapters import host, simulators
 from envs.base import spaces
 from jaxrl.algorithms import build, describe
 from jaxrl.rollout import reset_all, rollout
@@ -157,7 +157,7 @@ def test_a_state_outlives_the_process(key: jax.Array):
 def test_rollouts_with_resets_repeat_nothing_and_keep_few_simulators(key: jax.Array):
     """Fresh states that no environment takes, blocks of runs, and episodes that end: none costs a repetition."""
     env = envs.make("gymnasium/CartPole-v1", time_limit=25)
-    simulators, params = host._simulators(env), env.default_params
+    kept, params = host._simulators(env), env.default_params
 
     def run(key: jax.Array) -> Any:
         carry = reset_all(env, key, params, 3)
@@ -174,8 +174,63 @@ def test_rollouts_with_resets_repeat_nothing_and_keep_few_simulators(key: jax.Ar
     reward, terminated, truncated = jax.jit(jax.vmap(run))(jax.random.split(key, 2))
     assert reward.shape == (2, 3, 40, 3) and np.all(np.asarray(reward) == 1.0)
     assert int(np.sum(terminated)) > 10 and np.sum(terminated) + np.sum(truncated) < 60
-    assert simulators.repeated == 0
-    assert simulators.made <= 2 * simulators._most
+    assert kept.repeated == 0
+    assert kept.made <= 2 * 3 + 1  # an episode each, and the one that fresh states share
+
+
+@pytest.mark.parametrize("limit", [200, 30])
+def test_blocks_of_runs_leave_each_other_their_simulators(limit: int, key: jax.Array):
+    """Each block's fresh states, 40 a rollout, come while the episodes of the others wait for their next rollout."""
+    env = envs.make("gymnasium/Pendulum-v1")
+    kept, params = host._simulators(env), envs.EnvParams(max_steps_in_episode=limit)
+    before = kept.made
+
+    def choose(obs: Any, mask: Any, draw: Any) -> Any:
+        return draw, draw
+
+    @jax.jit
+    def go_on(carry: Any, key: jax.Array) -> Any:
+        return rollout(env, params, choose, key, carry, jax.random.uniform(key, (40, 4, 1)), reset_pool=10)[0]
+
+    blocks = [reset_all(env, each, params, 4) for each in jax.random.split(key, 6)]
+    for _ in range(2):
+        blocks = [go_on(carry, key) for carry in blocks]
+    jax.block_until_ready(blocks)
+    assert kept.repeated == 0
+    assert kept.made - before <= 6 * 4  # an episode each; fresh states share the one that was there before
+
+
+@pytest.mark.slow
+def test_a_run_is_the_same_whatever_runs_beside_it():
+    """Two runs, a block each, on two devices, against one of them alone that finds no simulators."""
+    config = jaxrl.PPOConfig(num_envs=2, num_steps=64, num_epochs=1, num_minibatches=2, hidden=(8,))
+
+    def trained(seeds: list[int]) -> tuple[Any, Any]:
+        host._simulators.cache_clear()
+        algo = jaxrl.ppo(envs.make("gymnasium/Pendulum-v1", time_limit=100), config)
+        result = jaxrl.train(algo, seeds=seeds, env_steps=512, evals=2, eval_episodes=3, block=1, progress=False)
+        return result.metrics, host._simulators(algo.env)
+
+    (both, kept), (alone, _) = trained([0, 1]), trained([1])
+    assert kept.repeated == 0
+    assert not np.array_equal(both["return"].sel(seed=0), both["return"].sel(seed=1))
+    for name in ("return", "return_sampled"):
+        np.testing.assert_array_equal(both[name].sel(seed=1), alone[name].sel(seed=1))
+
+
+def test_the_oldest_episode_lends_its_simulator(monkeypatch: pytest.MonkeyPatch, key: jax.Array):
+    """However many episodes are begun, no more simulators are made than may be, and what is shown stays right."""
+    monkeypatch.setattr(simulators, "_MOST_KEPT", 4)
+    env = envs.make("gymnasium/CartPole-v1", time_limit=31)
+    params, step = env.default_params, jax.jit(env.step_env)
+    states = [env.reset_env(each, params)[1] for each in jax.random.split(key, 6)]
+    for action in (0, 1):
+        told = [step(key, state, jnp.int32(action), params) for state in states]
+        states = [state for _, state, *_ in told]
+    for state, (obs, *_) in zip(states, told, strict=True):
+        np.testing.assert_array_equal(obs, np.float32(native("CartPole-v1", int(state.seed), [0, 1])[-1][0]))
+    kept = host._simulators(env)
+    assert (kept.made, kept.repeated) == (4, 6)
 
 
 def test_actions_and_observations_are_translated(key: jax.Array):

@@ -9,7 +9,9 @@ selected from. The state holds the seed of the episode and all of its actions so
 of these: seed a simulator, repeat the actions, take the next one. That is what `envs.check` tests, and why
 `jax.vmap`, resets that are never used, two continuations of one state, and runs that are resumed in another process
 are all right. Repeating would be slow, so simulators are kept under what they have been through: a step takes the
-one that stands exactly where the state does, and repeats only where there is none.
+one that stands exactly where the state does, and repeats only where there is none. One is kept for each episode that
+goes on, of every run: up to 1,024, and twice as many as are stepped at a time; with more, the oldest are repeated at
+every step. Fresh states have none, and cost a second reset when they are first stepped.
 
 **What it needs and costs.** The environment must be a function of its seed and its actions, which is tried once when
 it is made. A state grows with the time limit, by one action a step. Programs with callbacks cannot be exported, and
@@ -118,10 +120,11 @@ class HostEnvironment(base.Environment):
         simulators = _simulators(self)
         actions = jax.tree.map(lambda held, new: held.at[state.time].set(new), state.actions, action)
         over = state.terminated | state.truncated | (state.time >= self.time_limit)
+        last = state.time + 1 >= jnp.minimum(params.max_steps_in_episode, self.time_limit)
         flag = jax.ShapeDtypeStruct((), jnp.bool_)
         types = (simulators.obs_types, jax.ShapeDtypeStruct((), jnp.float32), flag, flag)
         obs, reward, terminated, truncated = jax.pure_callback(
-            simulators.step, types, over, state.seed, state.time, actions, vmap_method="broadcast_all"
+            simulators.step, types, over, last, state.seed, state.time, actions, vmap_method="broadcast_all"
         )
         terminated, truncated = terminated | state.terminated, truncated | state.truncated
         state = HostState(state.time + 1, state.seed, actions, terminated, truncated)

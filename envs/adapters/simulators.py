@@ -2,7 +2,6 @@
 
 import hashlib
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from envs.base import spaces
 
 __all__ = ["Simulators"]
 
-_FEWEST_KEPT = 64
+_MOST_KEPT = 1024
 _TRIED_STEPS = 8
 _NO_FUNCTION = (
     "gave two different episodes for one seed and the same actions; an environment on the host must be a function "
@@ -26,6 +25,10 @@ _NO_FUNCTION = (
 class Simulators:
     """Simulators of one environment, kept under what they have been through.
 
+    One is kept for each episode that has begun and goes on. A fresh state has none: the first step seeds one again,
+    which costs a reset and no actions. Beyond 1,024 episodes, or twice as many as are stepped at a time where those
+    are more, the one that was stepped longest ago lends its simulator to the newest.
+
     Args:
       env_id: Gymnasium's name of it.
       arguments: what `gymnasium.make` is called with.
@@ -34,7 +37,7 @@ class Simulators:
     Attributes:
       observation_space, action_space: Gymnasium's.
       obs_types: of an observation of ours.
-      made, repeated: simulators that were made, and actions that were repeated, for want of one that is kept.
+      made, repeated: simulators that were made, and actions that were repeated where none was kept.
     """
 
     def __init__(self, env_id: str, arguments: Mapping[str, Any], name: str):
@@ -45,10 +48,9 @@ class Simulators:
         """
         self._env_id, self._arguments, self._name = env_id, dict(arguments), name
         self._lock = threading.Lock()
-        self._kept: OrderedDict[int, tuple[bytes, Any]] = OrderedDict()  # by age
-        self._places: dict[bytes, list[int]] = {}  # what a simulator has been through: which ones have
+        self._kept: dict[bytes, list[Any]] = {}  # what a simulator has been through: which ones have, by age
         self._free: list[Any] = []
-        self._most, self._count = _FEWEST_KEPT, 0
+        self._most = _MOST_KEPT
         self.made = self.repeated = 0
         simulator = self._make()
         self.observation_space, self.action_space = simulator.observation_space, simulator.action_space
@@ -62,33 +64,38 @@ class Simulators:
     def reset(self, seed: Any) -> Any:
         """First observations; leaves `[*B, ...]` for seeds `[*B]`."""
         seeds = np.asarray(seed)
+        observations = []
         with self._lock:
-            self._make_room(seeds.size)
-            observations = []
             for one in seeds.ravel().tolist():
                 simulator, obs = self._begin(one)
-                self._keep(_key(one, b""), simulator)
+                self._free.append(simulator)
                 observations.append(obs)
         return _stack(observations, seeds.shape)
 
-    def step(self, over: Any, seed: Any, time: Any, actions: Any) -> Any:
-        """Observations, rewards and both flags after the last of `time + 1` actions; leaves `[*B, ...]`."""
+    def step(self, over: Any, last: Any, seed: Any, time: Any, actions: Any) -> Any:
+        """Observations, rewards and both flags after the last of `time + 1` actions; leaves `[*B, ...]`.
+
+        Args:
+          over: whether the episode has ended, so that there is no step.
+          last: whether it ends with this step, whatever the environment says.
+          seed, time, actions: of the state, with the new action at `time`.
+        """
         shape = np.shape(over)
-        overs, seeds, times = (np.asarray(each).ravel().tolist() for each in (over, seed, time))
+        overs, lasts, seeds, times = (np.asarray(each).ravel().tolist() for each in (over, last, seed, time))
         leaves, structure = jax.tree.flatten(actions)
         histories = [np.asarray(leaf).reshape(len(overs), *np.shape(leaf)[len(shape) :]) for leaf in leaves]
         with self._lock:
-            self._make_room(len(overs))
+            self._most = max(self._most, 2 * len(overs))
             results = []
             for i, ended in enumerate(overs):
                 if ended:
                     results.append((self._nothing, np.float32(0), np.False_, np.False_))
                     continue
                 taken = [history[i, : times[i] + 1] for history in histories]
-                results.append(self._step(seeds[i], times[i], taken, structure))
+                results.append(self._step(lasts[i], seeds[i], times[i], taken, structure))
         return _stack(results, shape)
 
-    def _step(self, seed: int, time: int, taken: list[np.ndarray], structure: Any) -> Any:
+    def _step(self, last: bool, seed: int, time: int, taken: list[np.ndarray], structure: Any) -> Any:
         def play(simulator: Any, step: int) -> tuple[Any, ...]:
             action = jax.tree.unflatten(structure, [history[step] for history in taken])
             return simulator.step(_clipped(self.action_space, action))
@@ -102,7 +109,7 @@ class Simulators:
                     raise RuntimeError(f"{self._name} {_NO_FUNCTION}")
             self.repeated += time
         obs, reward, terminated, truncated, _ = play(simulator, time)
-        if terminated or truncated:
+        if terminated or truncated or last:
             self._free.append(simulator)
         else:
             self._keep(_key(seed, _bytes(taken, time + 1)), simulator)
@@ -114,34 +121,25 @@ class Simulators:
         return gymnasium.make(self._env_id, max_episode_steps=-1, disable_env_checker=True, **self._arguments)
 
     def _begin(self, seed: int) -> tuple[Any, Any]:
-        simulator = self._free.pop() if self._free else self._make()
+        if self._free:
+            simulator = self._free.pop()
+        elif self.made < self._most or not self._kept:
+            simulator = self._make()
+        else:
+            simulator = self._take(next(iter(self._kept)))
         obs, _ = simulator.reset(seed=seed)
         return simulator, from_gymnasium.observation_value(self.observation_space, obs)
 
-    def _make_room(self, batch: int) -> None:
-        # Of a batch that is stepped, and the fresh ones that wait for their turn beside it.
-        self._most = max(self._most, 4 * batch)
-
     def _keep(self, key: bytes, simulator: Any) -> None:
-        self._count += 1
-        self._kept[self._count] = (key, simulator)
-        self._places.setdefault(key, []).append(self._count)
-        if len(self._kept) > self._most:
-            oldest, (key, simulator) = self._kept.popitem(last=False)
-            self._forget(key, oldest)
-            self._free.append(simulator)
+        self._kept.setdefault(key, []).append(simulator)
 
     def _take(self, key: bytes) -> Any:
-        if key not in self._places:
+        if key not in self._kept:
             return None
-        number = self._places[key][-1]
-        self._forget(key, number)
-        return self._kept.pop(number)[1]
-
-    def _forget(self, key: bytes, number: int) -> None:
-        self._places[key].remove(number)
-        if not self._places[key]:
-            del self._places[key]
+        simulator = self._kept[key].pop()
+        if not self._kept[key]:
+            del self._kept[key]
+        return simulator
 
     def _try_twice(self, simulator: Any) -> None:
         self.action_space.seed(0)
