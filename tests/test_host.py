@@ -1,5 +1,9 @@
 """Gymnasium's environments on the host: pure functions of seeds and actions, whatever is kept or thrown away."""
 
+import copy
+import gc
+import subprocess
+import sys
 from typing import Any
 
 import gymnasium
@@ -65,7 +69,7 @@ class Words(Odd):
 
 @pytest.fixture(autouse=True, scope="module")
 def _registered():
-    kinds = {"Forgetful-v0": Forgetful, "Odd-v0": Odd, "Words-v0": Words}
+    kinds = {"Forgetful-v0": Forgetful, "Odd-v0": Odd, "Words-v0": Words, "Counted-v0": Counted}
     for name, kind in kinds.items():
         gymnasium.register(f"tests/{name}", kind)
     yield
@@ -216,6 +220,85 @@ def test_a_run_is_the_same_whatever_runs_beside_it():
     assert not np.array_equal(both["return"].sel(seed=0), both["return"].sel(seed=1))
     for name in ("return", "return_sampled"):
         np.testing.assert_array_equal(both[name].sel(seed=1), alone[name].sel(seed=1))
+
+
+class Counted(Odd):
+    """Knows how many there are."""
+
+    opened = closed = 0
+
+    def __init__(self):
+        super().__init__(100)
+        Counted.opened += 1
+
+    def close(self) -> None:
+        Counted.closed += 1
+
+
+def test_simulators_are_few_and_closed(key: jax.Array):
+    env = envs.make("gymnasium/tests/Counted-v0")
+    params, step, action = env.default_params, jax.jit(env.step_env), (jnp.int32(1), jnp.int32(2))
+    for each in jax.random.split(key, 300):
+        env.reset_env(each, params)
+    assert Counted.opened == 1
+    for each in jax.random.split(key, 3):
+        step(each, env.reset_env(each, params)[1], action, params)
+    assert (Counted.opened, Counted.closed) == (3, 0)
+    host._simulators.cache_clear()
+    gc.collect()
+    assert Counted.closed == 0  # the program of `step` may still be called
+    jax.clear_caches()
+    gc.collect()
+    assert Counted.closed == 3
+
+
+def test_simulators_are_closed_at_the_end():
+    code = """
+import gymnasium
+import jax
+import envs
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Loud(CartPoleEnv):
+    def close(self):
+        print("closed")
+
+gymnasium.register("Loud-v0", Loud)
+env = envs.make("gymnasium/Loud-v0")
+jax.block_until_ready(jax.jit(env.reset_env)(jax.random.key(0), env.default_params))
+print("ready")
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["ready", "closed"]
+
+
+def test_what_is_registered_anew_is_another_environment(key: jax.Array):
+    class New(Odd):
+        action_space = gymnasium.spaces.Discrete(5)
+
+        def step(self, action: Any) -> Any:
+            return self._obs(), 7.0, False, False, {}
+
+    kinds: list[Any] = [Odd, New]
+    gymnasium.register("tests/Again-v0", kinds[0])
+    try:
+        old = envs.make("gymnasium/tests/Again-v0")
+        assert old == envs.make("gymnasium/tests/Again-v0") == copy.deepcopy(old)
+        del gymnasium.registry["tests/Again-v0"]
+        gymnasium.register("tests/Again-v0", kinds[1], max_episode_steps=9)
+        new = envs.make("gymnasium/tests/Again-v0")
+    finally:
+        del gymnasium.registry["tests/Again-v0"]
+    assert new != old
+    assert (old.default_params.max_steps_in_episode, new.default_params.max_steps_in_episode) == (1000, 9)
+    space: Any = new.action_space(new.default_params)
+    assert space.n == 5
+
+    def reward(env: Any, action: Any) -> float:
+        params = env.default_params
+        return float(jax.jit(env.step_env)(key, env.reset_env(key, params)[1], action, params)[2])
+
+    assert (reward(old, (jnp.int32(1), jnp.int32(0))), reward(new, jnp.int32(3))) == (2.0, 7.0)
 
 
 def test_the_oldest_episode_lends_its_simulator(monkeypatch: pytest.MonkeyPatch, key: jax.Array):

@@ -11,7 +11,9 @@ of these: seed a simulator, repeat the actions, take the next one. That is what 
 are all right. Repeating would be slow, so simulators are kept under what they have been through: a step takes the
 one that stands exactly where the state does, and repeats only where there is none. One is kept for each episode that
 goes on, of every run: up to 1,024, and twice as many as are stepped at a time; with more, the oldest are repeated at
-every step. Fresh states have none, and cost a second reset when they are first stepped.
+every step. Fresh states have none, and cost a second reset when they are first stepped. Simulators are used again, not
+closed, when their episodes end: all of an environment are closed together, once no program uses it and 32 others were
+used since, and when Python exits.
 
 **What it needs and costs.** The environment must be a function of its seed and its actions, which is tried once when
 it is made. A state grows with the time limit, by one action a step. Programs with callbacks cannot be exported, and
@@ -21,7 +23,7 @@ are not kept in JAX's compilation cache.
 import functools
 import inspect
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -29,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from gymnasium.envs.registration import load_env_creator
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from envs import base
 from envs.adapters import from_gymnasium
@@ -37,6 +39,7 @@ from envs.adapters.simulators import Simulators
 from envs.base import spaces
 from envs.spelling import near
 
+_MOST_ENVIRONMENTS = 32
 # Those in JAX have adapters of their own.
 _ELSEWHERE = ("phys2d/", "tabular/", "jaxrl/")
 _TIME_LIMIT = 1000
@@ -69,11 +72,13 @@ class HostEnvironment(base.Environment):
 
     Attributes:
       env_id: Gymnasium's name.
+      spec: what is registered under it; under another registration of one id this is another environment.
       fields: what `gymnasium.make` is called with, and `time_limit`, the most steps of an episode, as sorted
         (name, value) pairs.
     """
 
     env_id: str
+    spec: EnvSpec = field(hash=False, repr=False)
     fields: tuple[tuple[str, Hashable], ...] = ()
 
     @property
@@ -84,7 +89,7 @@ class HostEnvironment(base.Environment):
     @property
     def time_limit(self) -> int:
         """The most steps of an episode: Gymnasium's time limit, 1,000 where it has none."""
-        usual = gymnasium.spec(self.env_id).max_episode_steps or _TIME_LIMIT
+        usual = self.spec.max_episode_steps or _TIME_LIMIT
         limit: Any = dict(self.fields).get("time_limit", usual)
         return limit
 
@@ -157,8 +162,8 @@ def make(env_id: str, **fields: object) -> HostEnvironment:
       TypeError: a field's value cannot be hashed.
       gymnasium.error.DependencyNotInstalled: what the environment needs is missing.
     """
-    env = HostEnvironment(env_id, tuple(sorted(fields.items())))
-    creator = gymnasium.spec(env_id).entry_point
+    env = HostEnvironment(env_id, gymnasium.spec(env_id), tuple(sorted(fields.items())))
+    creator = env.spec.entry_point
     parameters = inspect.signature(load_env_creator(creator) if isinstance(creator, str) else creator).parameters  # pyright: ignore[reportArgumentType]
     known = ["time_limit", *(name for name in parameters if name not in ("kwargs", "args"))]
     takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
@@ -175,8 +180,8 @@ def make(env_id: str, **fields: object) -> HostEnvironment:
     return env
 
 
-@functools.cache
+@functools.lru_cache(_MOST_ENVIRONMENTS)
 def _simulators(env: HostEnvironment) -> Simulators:
     arguments = {name: value for name, value in env.fields if name != "time_limit"}
     with jax.ensure_compile_time_eval():
-        return Simulators(env.env_id, arguments, env.name)
+        return Simulators(env.spec, arguments, env.name)

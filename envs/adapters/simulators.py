@@ -2,12 +2,14 @@
 
 import hashlib
 import threading
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import jax
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 from envs.adapters import from_gymnasium
 from envs.base import spaces
@@ -27,31 +29,34 @@ class Simulators:
 
     One is kept for each episode that has begun and goes on. A fresh state has none: the first step seeds one again,
     which costs a reset and no actions. Beyond 1,024 episodes, or twice as many as are stepped at a time where those
-    are more, the one that was stepped longest ago lends its simulator to the newest.
+    are more, the one that was stepped longest ago lends its simulator to the newest. All are closed when nothing
+    refers to this any more, and when Python exits.
 
     Args:
-      env_id: Gymnasium's name of it.
+      spec: what is registered in Gymnasium.
       arguments: what `gymnasium.make` is called with.
       name: of the environment, for errors.
 
     Attributes:
       observation_space, action_space: Gymnasium's.
       obs_types: of an observation of ours.
-      made, repeated: simulators that were made, and actions that were repeated where none was kept.
+      repeated: actions that were repeated where no simulator was kept.
     """
 
-    def __init__(self, env_id: str, arguments: Mapping[str, Any], name: str):
+    def __init__(self, spec: EnvSpec, arguments: Mapping[str, Any], name: str):
         """Makes one simulator and tries whether it is a function of its seed and actions.
 
         Raises:
           ValueError: it is not, or its spaces cannot be adapted.
         """
-        self._env_id, self._arguments, self._name = env_id, dict(arguments), name
+        self._spec, self._arguments, self._name = spec, dict(arguments), name
         self._lock = threading.Lock()
         self._kept: dict[bytes, list[Any]] = {}  # what a simulator has been through: which ones have, by age
         self._free: list[Any] = []
         self._most = _MOST_KEPT
-        self.made = self.repeated = 0
+        self.repeated = 0
+        self._made: list[Any] = []
+        weakref.finalize(self, _close, self._made)
         simulator = self._make()
         self.observation_space, self.action_space = simulator.observation_space, simulator.action_space
         from_gymnasium.action_space(self.action_space, self._name)
@@ -60,6 +65,11 @@ class Simulators:
         self.obs_types = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self._nothing)
         self._try_twice(simulator)
         self._free.append(simulator)
+
+    @property
+    def made(self) -> int:
+        """Simulators that were made, and are open."""
+        return len(self._made)
 
     def reset(self, seed: Any) -> Any:
         """First observations; leaves `[*B, ...]` for seeds `[*B]`."""
@@ -117,13 +127,14 @@ class Simulators:
         return obs, np.float32(reward), np.bool_(terminated), np.bool_(truncated)
 
     def _make(self) -> Any:
-        self.made += 1
-        return gymnasium.make(self._env_id, max_episode_steps=-1, disable_env_checker=True, **self._arguments)
+        simulator = gymnasium.make(self._spec, max_episode_steps=-1, disable_env_checker=True, **self._arguments)
+        self._made.append(simulator)
+        return simulator
 
     def _begin(self, seed: int) -> tuple[Any, Any]:
         if self._free:
             simulator = self._free.pop()
-        elif self.made < self._most or not self._kept:
+        elif len(self._made) < self._most or not self._kept:
             simulator = self._make()
         else:
             simulator = self._take(next(iter(self._kept)))
@@ -146,6 +157,11 @@ class Simulators:
         actions = [self.action_space.sample() for _ in range(_TRIED_STEPS)]
         if _episode(simulator, actions) != _episode(simulator, actions):
             raise ValueError(f"{self._name} {_NO_FUNCTION}")
+
+
+def _close(simulators: list[Any]) -> None:
+    for simulator in simulators:
+        simulator.close()
 
 
 def _key(seed: int, history: bytes) -> bytes:
