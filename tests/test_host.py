@@ -4,6 +4,7 @@ import copy
 import gc
 import subprocess
 import sys
+from collections import OrderedDict
 from typing import Any
 
 import gymnasium
@@ -63,13 +64,29 @@ class Odd(gymnasium.Env):
         return {"image": np.full((2, 2), 200, np.uint8), "pair": (draw, self.last % 2), "double": self.time / 2}
 
 
+class Pushed(Odd):
+    """Takes a tree of actions, in an order of its own, and pays for what it got."""
+
+    action_space = gymnasium.spaces.Dict(
+        OrderedDict(
+            push=gymnasium.spaces.Box(-1.0, 2.0, (2,)),
+            both=gymnasium.spaces.Tuple([gymnasium.spaces.Box(0, 3, (2,), np.int32), gymnasium.spaces.Discrete(3)]),
+        )
+    )
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        counts, choice = action["both"]
+        return self._obs(), float(action["push"].sum() + 10 * counts.sum() + 100 * choice), False, False, {}
+
+
 class Words(Odd):
     action_space = gymnasium.spaces.Text(3)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _registered():
-    kinds = {"Forgetful-v0": Forgetful, "Odd-v0": Odd, "Words-v0": Words, "Counted-v0": Counted}
+    kinds = {"Forgetful-v0": Forgetful, "Odd-v0": Odd, "Words-v0": Words, "Counted-v0": Counted, "Pushed-v0": Pushed}
     for name, kind in kinds.items():
         gymnasium.register(f"tests/{name}", kind)
     yield
@@ -77,7 +94,9 @@ def _registered():
         del gymnasium.registry[f"tests/{name}"]
 
 
-@pytest.mark.parametrize("name", ["gymnasium/CartPole-v1", "gymnasium/Pendulum-v1", "gymnasium/tests/Odd-v0"])
+@pytest.mark.parametrize(
+    "name", ["gymnasium/CartPole-v1", "gymnasium/Pendulum-v1", "gymnasium/tests/Odd-v0", "gymnasium/tests/Pushed-v0"]
+)
 def test_the_laws_hold(name: str):
     envs.check(envs.make(name), num_steps=24)
 
@@ -329,6 +348,18 @@ def test_actions_and_observations_are_translated(key: jax.Array):
         assert float(obs["double"]) == (t + 1) / 2
         assert not terminated
         assert bool(env.is_truncated(state, params)) == (t == 3)  # its own end, without a time limit
+
+
+@pytest.mark.parametrize("mapping", [dict, OrderedDict])
+def test_trees_of_actions_are_taken_and_clipped(mapping: Any, key: jax.Array):
+    env = envs.make("gymnasium/tests/Pushed-v0")
+    params, step = env.default_params, jax.jit(env.step_env)
+    state = env.reset_env(key, params)[1]
+    beyond = mapping(both=(jnp.array([-7, 9], jnp.int32), jnp.int32(2)), push=jnp.array([-5.0, 5.0]))
+    _, state, reward, *_ = step(key, state, beyond, params)
+    assert float(reward) == (-1 + 2) + 10 * (0 + 3) + 100 * 2
+    _, state, reward, *_ = step(key, state, env.action_space(params).sample(key), params)
+    assert np.isfinite(reward)
 
 
 def test_time_limits_and_fields(key: jax.Array):

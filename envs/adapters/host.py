@@ -22,7 +22,7 @@ are not kept in JAX's compilation cache.
 
 import functools
 import inspect
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,7 +67,8 @@ class HostState(base.EnvState):
 class HostEnvironment(base.Environment):
     """An environment of Gymnasium's, whose every step calls Python: slow; see this module.
 
-    Observations and rewards are cast to types that JAX has; actions are clipped to their bounds. An environment that
+    Observations and rewards are cast to types that JAX has; actions, those in a Dict or Tuple too, are clipped to the
+    bounds of their boxes. An environment that
     truncates by itself does so here, and so does the time limit, which replaces Gymnasium's `TimeLimit`.
 
     Attributes:
@@ -112,7 +113,7 @@ class HostEnvironment(base.Environment):
         seed = jax.random.randint(key, (), 0, np.iinfo(np.int32).max)
         simulators = _simulators(self)
         obs = jax.pure_callback(simulators.reset, simulators.obs_types, seed, vmap_method="broadcast_all")
-        action = jax.eval_shape(self.action_space().sample, key)
+        action = _plain(jax.eval_shape(self.action_space().sample, key))
         actions = jax.tree.map(lambda leaf: jnp.zeros((self.time_limit, *leaf.shape), leaf.dtype), action)
         none = jnp.zeros((), bool)
         return obs, HostState(jnp.zeros((), jnp.int32), seed, actions, none, none)
@@ -123,7 +124,7 @@ class HostEnvironment(base.Environment):
         """The simulator's step; once an episode has ended, nothing more happens in it."""
         del key
         simulators = _simulators(self)
-        actions = jax.tree.map(lambda held, new: held.at[state.time].set(new), state.actions, action)
+        actions = jax.tree.map(lambda held, new: held.at[state.time].set(new), state.actions, _plain(action))
         over = state.terminated | state.truncated | (state.time >= self.time_limit)
         last = state.time + 1 >= jnp.minimum(params.max_steps_in_episode, self.time_limit)
         flag = jax.ShapeDtypeStruct((), jnp.bool_)
@@ -178,6 +179,13 @@ def make(env_id: str, **fields: object) -> HostEnvironment:
         raise ValueError(f"time_limit takes a whole number of at least 1, got {limit!r}.")
     _simulators(env)
     return env
+
+
+def _plain(action: Any) -> Any:
+    """An action whose dictionaries are plain ones: a space samples an `OrderedDict`, which is another tree to JAX."""
+    if isinstance(action, Mapping):
+        return {name: _plain(part) for name, part in action.items()}
+    return tuple(map(_plain, action)) if isinstance(action, tuple) else action
 
 
 @functools.lru_cache(_MOST_ENVIRONMENTS)

@@ -108,6 +108,7 @@ class Simulators:
     def _step(self, last: bool, seed: int, time: int, taken: list[np.ndarray], structure: Any) -> Any:
         def play(simulator: Any, step: int) -> tuple[Any, ...]:
             action = jax.tree.unflatten(structure, [history[step] for history in taken])
+            action = from_gymnasium.action_value(self.action_space, action)
             return simulator.step(_clipped(self.action_space, action))
 
         simulator = self._take(_key(seed, _bytes(taken, time)))
@@ -173,7 +174,10 @@ def _bytes(taken: list[np.ndarray], steps: int) -> bytes:
 
 
 def _clipped(space: Any, action: Any) -> Any:
-    action = from_gymnasium.action_value(space, action)
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return tuple(map(_clipped, space.spaces, action))
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {key: _clipped(part, action[key]) for key, part in space.spaces.items()}
     return np.clip(action, space.low, space.high) if isinstance(space, gymnasium.spaces.Box) else action
 
 
