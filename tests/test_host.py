@@ -80,13 +80,45 @@ class Pushed(Odd):
         return self._obs(), float(action["push"].sum() + 10 * counts.sum() + 100 * choice), False, False, {}
 
 
+class Big(Odd):
+    """A number of 64 bits without bounds, multiplied at every step."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.int64)
+    action_space = gymnasium.spaces.Discrete(2, start=1)
+
+    def step(self, action: Any) -> Any:
+        self.time += action
+        return self._obs(), 0.0, False, False, {}
+
+    def _obs(self) -> Any:
+        return np.array([7 - 2 ** (10 * self.time)])
+
+
+class Bounded(Odd):
+    def __init__(self, low: Any, high: Any, dtype: Any, acts: bool = False):
+        super().__init__()
+        space: Any = gymnasium.spaces.Box(np.array(low), np.array(high), dtype=np.dtype(dtype).type)
+        if acts:
+            self.action_space = space
+        else:
+            self.observation_space = space
+
+
 class Words(Odd):
     action_space = gymnasium.spaces.Text(3)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _registered():
-    kinds = {"Forgetful-v0": Forgetful, "Odd-v0": Odd, "Words-v0": Words, "Counted-v0": Counted, "Pushed-v0": Pushed}
+    kinds = {
+        "Forgetful-v0": Forgetful,
+        "Odd-v0": Odd,
+        "Words-v0": Words,
+        "Counted-v0": Counted,
+        "Pushed-v0": Pushed,
+        "Big-v0": Big,
+        "Bounded-v0": Bounded,
+    }
     for name, kind in kinds.items():
         gymnasium.register(f"tests/{name}", kind)
     yield
@@ -398,12 +430,29 @@ def test_a_policy_is_evaluated():
     assert float(metrics["discounted_return"]) == pytest.approx((1 - 0.9**60) / (1 - 0.9), rel=1e-4)
 
 
+def test_an_integer_without_bounds_is_shown_as_far_as_32_bits_go(key: jax.Array):
+    env = envs.make("gymnasium/tests/Big-v0")
+    params, step = env.default_params, jax.jit(env.step_env)
+    space: Any = env.observation_space(params)
+    assert (space.dtype, space.low.tolist(), space.high.tolist()) == (np.int32, [-(2**31)], [2**31 - 1])
+    obs, state = env.reset_env(key, params)
+    for expected in (7 - 2**10, 7 - 2**20, 7 - 2**30):
+        obs, state, *_ = step(key, state, jnp.int32(0), params)
+        assert obs.tolist() == [expected]
+    with pytest.raises(Exception, match=f"An observation holds {7 - 2**40}; its integers are taken as int32."):
+        jax.block_until_ready(step(key, state, jnp.int32(0), params))
+
+
 @pytest.mark.slow
 def test_ppo_learns_a_little():
     """As many steps as CartPole takes to stand for long: 16,384 of two runs, beside 20 or so of a random policy."""
     algo = jaxrl.preset("ppo", "cartpole").on(envs.make("gymnasium/CartPole-v1"))
     result = jaxrl.train(algo, seeds=2, env_steps=30_000, evals=1, eval_episodes=16, progress=False)
     assert float(result.metrics["return"].isel(env_step=-1).min()) > 150.0
+
+
+def bounded(low: Any, high: Any, dtype: str = "int64", acts: bool = False) -> Any:
+    return envs.make("gymnasium/tests/Bounded-v0", low=low, high=high, dtype=dtype, acts=acts)
 
 
 @pytest.mark.parametrize(
@@ -421,6 +470,19 @@ def test_ppo_learns_a_little():
         (lambda: envs.make("gymnasium/Pendulum-v1", time_limit=0), ValueError, "time_limit takes a whole number"),
         (lambda: envs.make("gymnasium/tests/Words-v0"), ValueError, "tests/Words-v0: the action space is a Text; what"),
         (lambda: envs.make("gymnasium/tests/Forgetful-v0"), ValueError, "gave two different episodes for one seed"),
+        (
+            lambda: bounded((0,), (2**40,)),
+            ValueError,
+            f"Bounded-v0: a space has the bound {2**40}; its integers are adap",
+        ),
+        (lambda: bounded((-(2**31) - 1,), (0,)), ValueError, f"a space has the bound -{2**31 + 1}; its integers"),
+        (lambda: bounded((0,), (2**32,), "uint64"), ValueError, f"bound {2**32}; its integers are adapted as uint32"),
+        (lambda: bounded((0, 0), (1, 2**40), acts=True), ValueError, f"a space has the bound {2**40}; its integers"),
+        (
+            lambda: bounded((0,), (2**40,), acts=True),
+            ValueError,
+            f"has {2**40 + 1} choices; what can be adapted has at",
+        ),
         (
             lambda: envs.make("gymnasium/Pendulum-v1").check_params(envs.EnvParams(max_steps_in_episode=300)),
             ValueError,

@@ -2,6 +2,9 @@
 
 A `MultiDiscrete` or `MultiBinary` is a box of whole numbers where it is observed, and a tuple of choices where it is
 an action; an integer box of one number is a choice where it is an action.
+
+Numbers of 64 bits become numbers of 32. Bounds of integers that need more are refused, but those at the very ends of
+their type, which stand for none; an observation on the host that is beyond them is an error when it comes.
 """
 
 import math
@@ -26,16 +29,16 @@ def observation_space(space: Any, name: str) -> spaces.Space:
       name: of the environment, for the error.
 
     Raises:
-      ValueError: a space of a kind that has no fixed shape.
+      ValueError: a space of a kind that has no fixed shape, or integers that need more than 32 bits.
     """
     if isinstance(space, theirs.Discrete):
-        return spaces.Discrete(int(space.n))
+        return _discrete(int(space.n), name)
     if isinstance(space, theirs.Box):
-        return _box(space.low, space.high, space.dtype)
+        return _box(space.low, space.high, space.dtype, name)
     if isinstance(space, theirs.MultiDiscrete):
-        return _box(space.start, space.start + space.nvec - 1, space.dtype)
+        return _box(space.start, space.start + space.nvec - 1, space.dtype, name)
     if isinstance(space, theirs.MultiBinary):
-        return _box(np.zeros(space.shape), np.ones(space.shape), space.dtype)
+        return _box(np.zeros(space.shape), np.ones(space.shape), space.dtype, name)
     if isinstance(space, theirs.Tuple):
         return spaces.Tuple([observation_space(part, name) for part in space.spaces])
     if isinstance(space, theirs.Dict):
@@ -50,6 +53,9 @@ def observation_value(space: Any, value: Any, module: Any = np) -> Any:
       space: Gymnasium's.
       value: the observation.
       module: `numpy`, or `jax.numpy` inside a program.
+
+    Raises:
+      OverflowError: an integer that needs more than 32 bits, on the host.
     """
     if isinstance(space, theirs.Discrete):
         return module.asarray(value - space.start, np.int32).reshape(())
@@ -57,7 +63,13 @@ def observation_value(space: Any, value: Any, module: Any = np) -> Any:
         return tuple(observation_value(part, one, module) for part, one in zip(space.spaces, value, strict=True))
     if isinstance(space, theirs.Dict):
         return {key: observation_value(part, value[key], module) for key, part in space.spaces.items()}
-    return module.asarray(value, _narrow(space.dtype)).reshape(space.shape or ())
+    dtype = _narrow(space.dtype)
+    if module is np and dtype != space.dtype and np.issubdtype(dtype, np.integer):
+        limits = np.iinfo(dtype)
+        for number in (np.min(value, initial=0), np.max(value, initial=0)):
+            if not limits.min <= number <= limits.max:
+                raise OverflowError(f"An observation holds {number}; its integers are taken as {dtype}.")
+    return module.asarray(value, dtype).reshape(space.shape or ())
 
 
 def action_space(space: Any, name: str) -> spaces.Space:
@@ -68,14 +80,16 @@ def action_space(space: Any, name: str) -> spaces.Space:
       name: of the environment, for the error.
 
     Raises:
-      ValueError: a space of a kind that has no fixed shape.
+      ValueError: a space of a kind that has no fixed shape, or integers that need more than 32 bits.
     """
     if isinstance(space, theirs.Discrete):
-        return spaces.Discrete(int(space.n))
+        return _discrete(int(space.n), name)
     if isinstance(space, theirs.MultiDiscrete | theirs.MultiBinary):
-        return spaces.Tuple([spaces.Discrete(count) for count in _counts(space)])
+        return spaces.Tuple([_discrete(count, name) for count in _counts(space)])
     if isinstance(space, theirs.Box):
-        return spaces.Discrete(_choices(space)) if _is_choice(space) else _box(space.low, space.high, space.dtype)
+        if _is_choice(space):
+            return _discrete(_choices(space), name)
+        return _box(space.low, space.high, space.dtype, name)
     if isinstance(space, theirs.Tuple):
         return spaces.Tuple([action_space(part, name) for part in space.spaces])
     if isinstance(space, theirs.Dict):
@@ -119,11 +133,24 @@ def _choices(space: theirs.Box) -> int:
     return int(space.high.item()) - int(space.low.item()) + 1
 
 
-def _box(low: Any, high: Any, dtype: Any) -> spaces.Box:
-    dtype = _narrow(dtype)
+def _discrete(count: int, name: str) -> spaces.Discrete:
+    most = int(np.iinfo(np.int32).max)
+    if count > most:
+        raise ValueError(f"{name}: a space has {count} choices; what can be adapted has at most {most}.")
+    return spaces.Discrete(count)
+
+
+def _box(low: Any, high: Any, dtype: Any, name: str) -> spaces.Box:
+    own, dtype = np.dtype(dtype), _narrow(dtype)
     bounds = [np.asarray(bound) for bound in (low, high)]
     if np.issubdtype(dtype, np.integer):
-        limits = np.iinfo(dtype)
+        limits, ends = np.iinfo(dtype), np.iinfo(own)
+        for bound in bounds:
+            beyond = (bound < limits.min) | (bound > limits.max)
+            # Gymnasium writes infinities as the ends of the type, or as their neighbours.
+            refused = bound[beyond & (bound > ends.min + 2) & (bound < ends.max - 2)]
+            if refused.size:
+                raise ValueError(f"{name}: a space has the bound {refused[0]}; its integers are adapted as {dtype}.")
         bounds = [np.clip(bound, limits.min, limits.max) for bound in bounds]
     return spaces.Box(*(jnp.asarray(bound.astype(dtype)) for bound in bounds), bounds[0].shape, jnp.dtype(dtype))
 
