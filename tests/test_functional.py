@@ -1,6 +1,7 @@
 """Gymnasium's functional environments under the contract."""
 
 import copy
+import pickle
 from typing import Any
 
 import gymnasium
@@ -92,6 +93,14 @@ def test_floats_are_parameters_and_the_rest_is_static(key: jax.Array):
     assert natural.func_env.default_params.natural
     assert natural != envs.make("functional/tabular/Blackjack-v0")
     assert natural == envs.make("functional/tabular/Blackjack-v0", sutton_and_barto=False, natural=True)
+
+
+@pytest.mark.parametrize("name", LATEST)
+def test_parameters_can_be_copied_and_pickled(name: str):
+    params = envs.make(name).default_params.replace(max_steps_in_episode=jnp.int32(5))
+    for again in (pickle.loads(pickle.dumps(params)), copy.deepcopy(params), copy.copy(params)):
+        assert type(again) is type(params)
+        assert again == params
 
 
 def test_ones_own_is_adapted(key: jax.Array):

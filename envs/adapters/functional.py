@@ -82,7 +82,7 @@ class FunctionalEnvironment(base.Environment):
         """The environment's own floats, and the time limit."""
         own: Any = self.func_env.default_params
         numbers = {name: getattr(own, name) for name in _traced(own)}
-        return _params_class(tuple(numbers))(**{_LIMIT: self.time_limit, **numbers})
+        return _params({_LIMIT: self.time_limit, **numbers})
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, FunctionalState]:
         """`initial`, then `observation`."""
@@ -204,10 +204,19 @@ def _dtype(value: Any) -> Any:
 
 @functools.cache
 def _params_class(names: tuple[str, ...]) -> Any:
-    """An `EnvParams` with these numbers."""
-    annotations = {name: Any for name in names if name != _LIMIT}
-    defaults = dict.fromkeys(annotations, 0.0)
-    return struct.dataclass(type("FunctionalParams", (base.EnvParams,), {"__annotations__": annotations, **defaults}))
+    """An `EnvParams` with these numbers beside the time limit."""
+    annotations = dict.fromkeys(names, Any)
+    body = {"__annotations__": annotations, "__reduce__": _reduced, **dict.fromkeys(annotations, 0.0)}
+    return struct.dataclass(type("FunctionalParams", (base.EnvParams,), body))
+
+
+def _params(numbers: dict[str, Any]) -> Any:
+    return _params_class(tuple(name for name in numbers if name != _LIMIT))(**numbers)
+
+
+def _reduced(params: Any) -> tuple[Any, ...]:
+    """For `pickle`, which finds no class by its name that is made here."""
+    return _params, ({each.name: getattr(params, each.name) for each in dataclasses.fields(params)},)
 
 
 def _hashable(env: FunctionalEnvironment, name: str, value: Any) -> Hashable:
