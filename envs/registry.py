@@ -81,7 +81,8 @@ ROWS: dict[str, Row] = {
 }
 
 # Environments of other libraries by the prefix of their names: modules with `environment_ids()` and
-# `make(env_id, **static)`, whose environments have `name` and `fields`. Each but gymnax is an extra.
+# `make(env_id, **static)`, whose environments have `name` and `fields`. Brax and Playground are
+# extras; Gymnasium comes with gymnax.
 LIBRARIES = {
     "gymnax": "envs.adapters.gymnax",
     "brax": "envs.adapters.brax",
@@ -96,11 +97,11 @@ def names(library: str | None = None) -> tuple[str, ...]:
 
     Args:
       library: "gymnax", "brax", "playground", "functional" or "gymnasium" for the names of its environments, such
-        as `brax/ant`; None for ours and gymnax's, which need no extra.
+        as `brax/ant`; None for ours and gymnax's. "brax" and "playground" are extras.
 
     Raises:
       ValueError: there is no such library.
-      ImportError: it is missing; the message names the extra.
+      ImportError: Brax or MuJoCo Playground is missing; the message names the extra.
     """
     if library is None:
         return (*ROWS, *names("gymnax"))
@@ -115,7 +116,7 @@ def make(name: str, **static: object) -> base.Environment:
     """The environment of this name.
 
     Args:
-      name: one of `names()`, or of `names(library)` where that extra is installed; or an id of Gymnasium's
+      name: one of `names()`, or of `names(library)`; or an id of Gymnasium's
         (`CartPole-v1`) that ours stand for; or `module:Class`, a class of your own that can be imported.
       static: values for the environment's static fields.
 
@@ -125,7 +126,8 @@ def make(name: str, **static: object) -> base.Environment:
 
     Raises:
       ValueError: the name or a static field is unknown, or a field's value is out of range.
-      ImportError: the name is of a library that is missing; the message names the extra.
+      ImportError: Brax or MuJoCo Playground is missing; the message names the extra.
+      gymnasium.error.DependencyNotInstalled: what one of Gymnasium's environments needs is missing, such as Box2D.
       TypeError: `module:Class` is no environment, or a static value cannot be hashed.
     """
     library, slash, env_id = name.partition("/")

@@ -223,7 +223,7 @@ def test_an_old_gymnasium_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import gymnasium.vector
 
     monkeypatch.delattr(gymnasium.vector, "AutoresetMode")
-    with pytest.raises(ImportError, match=r'Gymnasium 1\.1 or later: pip install "jaxrl\[gymnasium\]"'):
+    with pytest.raises(ImportError, match=r'Gymnasium 1\.1 or later, as gymnax does: pip install "gymnasium>=1\.1"'):
         as_gymnasium(envs.make("cartpole"))
 
 
@@ -262,6 +262,17 @@ for name in ("cartpole", "bandit/bernoulli"):
     assert obs in env.observation_space, obs
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_only_windows_take_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    for name in ("gymnasium/CartPole-v1", "functional/phys2d/CartPole-v1"):
+        assert name in envs.names(name.partition("/")[0])
+        env = envs.make(name)
+        env.reset(jax.random.key(0), env.default_params)
+    frames = as_gymnasium(envs.make("cartpole"), render_mode="rgb_array")
+    frames.reset(seed=0)
+    assert frames.render() is not None
 
 
 def test_registering_loads_no_jax() -> None:

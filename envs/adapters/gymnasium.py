@@ -103,7 +103,8 @@ def as_func_env(env: Any, params: Any = None) -> FunctionalEnv:
 
     Returns:
       Pure functions of explicit states and keys. The time limit, which that form knows nothing of, is
-      `transition_info(...)["truncated"]`.
+      `transition_info(...)["truncated"]`. Gymnasium's `FunctionalJaxEnv` takes it. Its `FunctionalJaxVectorEnv` does
+      not: that resets by writing into states, which must be arrays there; use `as_gymnasium_vector` for many.
 
     Raises:
       TypeError, ValueError, ImportError: as in `as_gymnasium`.
@@ -177,5 +178,5 @@ def _need_gymnasium() -> None:
     try:
         from gymnasium.vector import AutoresetMode
     except ImportError:
-        raise ImportError('This takes Gymnasium 1.1 or later: pip install "jaxrl[gymnasium]".') from None
+        raise ImportError('This takes Gymnasium 1.1 or later, as gymnax does: pip install "gymnasium>=1.1".') from None
     del AutoresetMode
