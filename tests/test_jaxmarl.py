@@ -115,6 +115,38 @@ def test_agents_that_finish_keep_their_place_until_all_have(key: jax.Array):
     assert int(state.step) == 1
 
 
+@dataclasses.dataclass(frozen=True)
+class Counted(agents.Crowd):
+    """Writes down every call of its functions from Python."""
+
+    def reset_env(self, key: jax.Array, params: Any) -> Any:
+        CALLS.append("reset")
+        return super().reset_env(key, params)
+
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> Any:
+        CALLS.append("step")
+        return super().step_env(key, state, action, params)
+
+
+CALLS: list[str] = []
+
+
+def test_equal_environments_share_what_is_compiled_at_the_first_call(key: jax.Array):
+    def play(env: JaxMARLEnv) -> float:
+        _, state = env.reset(key)
+        _, state, *_ = env.step(key, state, ACTIONS)
+        *_, reward, _, _ = env.step_env(key, state, ACTIONS | {"somebody": 0})
+        return float(reward["agent_0"])
+
+    env = as_jaxmarl(Counted(num_agents=2))
+    other = as_jaxmarl(Counted(num_agents=2), dataclasses.replace(Counted().default_params, pay=2.0))
+    CALLS.clear()
+    assert play(env) == 1
+    assert sorted(CALLS) == ["reset", "step"]  # a program is traced once, wherever it is called from
+    assert (play(env), play(other)) == (1, 2)
+    assert len(CALLS) == 2
+
+
 def test_the_next_episode_starts_where_it_is_told(key: jax.Array):
     env = tiny(max_steps_in_episode=1)
     _, start = env.reset(key)

@@ -1,10 +1,11 @@
-"""Crowds for trainers of JaxMARL: `as_jaxmarl(env)`, pure and jittable, and without JaxMARL itself.
+"""Crowds for trainers of JaxMARL: `as_jaxmarl(env)`, pure and compiled, and without JaxMARL itself.
 
 env = as_jaxmarl(envs.make("crowd/circle", num_agents=8))
 obs, state = env.reset(key)                                   # {"agent_0": ..., ...}
 obs, state, reward, done, info = env.step(key, state, actions)  # done has "__all__"
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs import base
+from envs.abstract_checking import agent_axes
 from envs.adapters.agents import agent_names, broken_up, num_agents
 from envs.base import spaces
 
@@ -38,6 +40,9 @@ class State:
 
 class JaxMARLEnv:
     """What `as_jaxmarl` returns: the methods and attributes of JaxMARL's `MultiAgentEnv`, by its version 0.2.
+
+    `reset`, `step`, `step_env` and `get_avail_actions` are compiled at their first call, with `params` traced: equal
+    environments share the programs, whatever their parameters.
 
     `step` resets where an episode has ended, at its end for all agents by termination or the time limit. An agent
     that has finished before keeps its place, with `done` true and rewards of 0. Entries of `info` have
@@ -80,9 +85,7 @@ class JaxMARLEnv:
 
     def reset(self, key: jax.Array) -> tuple[dict[str, Any], State]:
         """The first observations and state of an episode."""
-        obs, env_state = self.env.reset_env(key, self.params)
-        state = State(env_state, obs, jnp.zeros(self.num_agents, bool), jnp.zeros((), jnp.int32))
-        return self.get_obs(state), state
+        return _reset(self.env, key, self.params)
 
     def step(
         self, key: jax.Array, state: State, actions: Mapping[str, Any], reset_state: State | None = None
@@ -97,35 +100,17 @@ class JaxMARLEnv:
         Returns:
           Observations, state, rewards, dones (those of the transition, `"__all__"` among them), and info.
         """
-        step_key, reset_key = jax.random.split(key)
-        _, state, reward, done, info = self.step_env(step_key, state, actions)
-        fresh = self.reset(reset_key)[1] if reset_state is None else reset_state
-        state = jax.tree.map(lambda new, old: jnp.where(done["__all__"], new, old), fresh, state)
-        return self.get_obs(state), state, reward, done, info
+        return _step(self.env, key, state, self._all(actions), self.params, reset_state)
 
     def step_env(
         self, key: jax.Array, state: State, actions: Mapping[str, Any]
     ) -> tuple[dict[str, Any], State, dict[str, jax.Array], dict[str, jax.Array], dict[str, jax.Array]]:
         """One transition, without a reset."""
-        missing = [agent for agent in self.agents if agent not in actions]
-        if missing:
-            raise ValueError(
-                f"actions takes one for each of {', '.join(self.agents)}, and misses {', '.join(missing)}."
-            )
-        action = jax.tree.map(lambda *parts: jnp.stack(parts), *(actions[agent] for agent in self.agents))
-        obs, env_state, reward, ended, info = self.env.step_env(key, state.env_state, action, self.params)
-        cut = self.env.is_truncated(env_state, self.params) & ~ended
-        finished = jnp.broadcast_to(info.get("agent_terminated", ended), reward.shape) | ended
-        state = State(env_state, obs, finished | cut, state.step + 1)
-        done = broken_up(state.done, self.agents) | {"__all__": ended | cut | jnp.all(finished)}
-        told = {"active": info.get("active", True), "terminated": finished, "truncated": cut & ~finished}
-        told |= info.get("metrics", {})
-        told = {name: jnp.broadcast_to(value, reward.shape) for name, value in told.items()}
-        return self.get_obs(state), state, broken_up(reward, self.agents), done, told
+        return _step_env(self.env, key, state, self._all(actions), self.params)
 
     def get_obs(self, state: State) -> dict[str, Any]:
         """Observations of a state, by agent."""
-        return broken_up(state.obs, self.agents)
+        return _seen(state)
 
     def get_avail_actions(self, state: State) -> dict[str, Any]:
         """Which discrete actions are allowed, bool `[num_actions]` by agent; all where the environment masks none.
@@ -134,12 +119,64 @@ class JaxMARLEnv:
           TypeError: the actions are not discrete.
         """
         space = self.env.action_space(self.params)
-        mask = self.env.action_mask(state.env_state, self.params)
+        mask = _mask(self.env, state.env_state, self.params)
         if mask is not None:
             return broken_up(mask, self.agents)
         if not isinstance(space, spaces.Discrete):
             raise TypeError(f"get_avail_actions is for Discrete actions, and those of {self.env.name} are {space!r}.")
         return dict.fromkeys(self.agents, jnp.ones(space.n, bool))
+
+    def _all(self, actions: Mapping[str, Any]) -> dict[str, Any]:
+        """The actions of the agents, without what else there may be."""
+        missing = [agent for agent in self.agents if agent not in actions]
+        if missing:
+            raise ValueError(
+                f"actions takes one for each of {', '.join(self.agents)}, and misses {', '.join(missing)}."
+            )
+        return {agent: actions[agent] for agent in self.agents}
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _reset(env: base.Environment, key: jax.Array, params: Any) -> tuple[dict[str, Any], State]:
+    obs, env_state = env.reset_env(key, params)
+    agents = agent_axes(env.observation_space(params), obs)
+    state = State(env_state, obs, jnp.zeros(agents, bool), jnp.zeros((), jnp.int32))
+    return _seen(state), state
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _step(
+    env: base.Environment, key: jax.Array, state: State, actions: dict[str, Any], params: Any, reset_state: Any
+) -> Any:
+    step_key, reset_key = jax.random.split(key)
+    _, state, reward, done, info = _step_env(env, step_key, state, actions, params)
+    fresh = _reset(env, reset_key, params)[1] if reset_state is None else reset_state
+    state = jax.tree.map(lambda new, old: jnp.where(done["__all__"], new, old), fresh, state)
+    return _seen(state), state, reward, done, info
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _step_env(env: base.Environment, key: jax.Array, state: State, actions: dict[str, Any], params: Any) -> Any:
+    names = agent_names(state.done.size)
+    action = jax.tree.map(lambda *parts: jnp.stack(parts), *(actions[name] for name in names))
+    obs, env_state, reward, ended, info = env.step_env(key, state.env_state, action, params)
+    cut = env.is_truncated(env_state, params) & ~ended
+    finished = jnp.broadcast_to(info.get("agent_terminated", ended), reward.shape) | ended
+    state = State(env_state, obs, finished | cut, state.step + 1)
+    done = broken_up(state.done, names) | {"__all__": ended | cut | jnp.all(finished)}
+    told = {"active": info.get("active", True), "terminated": finished, "truncated": cut & ~finished}
+    told |= info.get("metrics", {})
+    told = {name: jnp.broadcast_to(value, reward.shape) for name, value in told.items()}
+    return _seen(state), state, broken_up(reward, names), done, told
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _mask(env: base.Environment, state: Any, params: Any) -> Any:
+    return env.action_mask(state, params)
+
+
+def _seen(state: State) -> dict[str, Any]:
+    return broken_up(state.obs, agent_names(state.done.size))
 
 
 def as_jaxmarl(env: base.Environment, params: Any = None) -> JaxMARLEnv:
@@ -150,7 +187,7 @@ def as_jaxmarl(env: base.Environment, params: Any = None) -> JaxMARLEnv:
       params: its parameters; None for its defaults.
 
     Returns:
-      An object with JaxMARL's methods, all of them pure functions for `jax.jit` and `jax.vmap`.
+      An object with JaxMARL's methods, all of them compiled, and pure functions for `jax.jit` and `jax.vmap`.
 
     Raises:
       TypeError: `env` is no environment.
