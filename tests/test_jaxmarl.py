@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from echoing import Echo
 from jaxmarl.environments.multi_agent_env import MultiAgentEnv
 from jaxmarl.wrappers.baselines import LogWrapper
 
@@ -113,6 +114,46 @@ def test_agents_that_finish_keep_their_place_until_all_have(key: jax.Array):
         [False, False, False, 1.0, 4.0],  # of the next episode
     ]
     assert int(state.step) == 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Forgetful(Echo):
+    """Agent i terminates in step i + 1, of which nothing tells afterwards, is paid on, and the episode never ends."""
+
+    agents: tuple[int, ...] = (3,)
+
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> Any:
+        obs, state, reward, terminated, _ = super().step_env(key, state, action, params)
+        return obs, state, reward, terminated, {"agent_terminated": jnp.arange(1, 4) == state.time}
+
+
+def test_who_has_finished_is_remembered(key: jax.Array):
+    env = as_jaxmarl(Forgetful())
+    actions = dict.fromkeys(env.agents, jnp.ones(2))
+    _, state = env.reset(key)
+    before = np.zeros(3, bool)
+    for t in range(3):
+        _, state, reward, done, info = env.step_env(key, state, actions)
+        finished = np.arange(3) <= t
+        assert [bool(done[name]) for name in env.agents] == list(finished)
+        assert bool(done["__all__"]) == (t == 2)
+        assert list(map(float, reward.values())) == list(np.where(before, 0, 2))
+        np.testing.assert_array_equal(info["terminated"], finished)
+        np.testing.assert_array_equal(info["active"], ~before)
+        assert not np.any(info["truncated"])
+        before = finished
+
+
+def test_the_time_limit_truncates_those_who_have_not_finished(key: jax.Array):
+    env = as_jaxmarl(Forgetful(), dataclasses.replace(Forgetful().default_params, max_steps_in_episode=2))
+    actions = dict.fromkeys(env.agents, jnp.ones(2))
+    state = env.reset(key)[1]
+    for _ in range(2):
+        _, state, _, done, info = env.step(key, state, actions)
+    assert all(map(bool, done.values()))
+    np.testing.assert_array_equal(info["terminated"], [True, True, False])
+    np.testing.assert_array_equal(info["truncated"], [False, False, True])
+    assert int(state.step) == 0 and not np.any(state.done)
 
 
 @dataclasses.dataclass(frozen=True)

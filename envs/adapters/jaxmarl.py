@@ -28,7 +28,7 @@ class State:
     Attributes:
       env_state: of the environment.
       obs: leaves `[N, ...]`, of this state.
-      done: bool `[N]`, who has finished.
+      done: bool `[N]`, who has finished, in the last step or before.
       step: int32, steps taken.
     """
 
@@ -45,8 +45,9 @@ class JaxMARLEnv:
     environments share the programs, whatever their parameters.
 
     `step` resets where an episode has ended, at its end for all agents by termination or the time limit. An agent
-    that has finished before keeps its place, with `done` true and rewards of 0. Entries of `info` have
-    the shape `[N]`: "active" (took part in this step), "terminated", "truncated", and the environment's metrics,
+    that has finished before keeps its place, with `done` true and rewards of 0, and the last one to finish ends the
+    episode. Entries of `info` have the shape `[N]`: "active" (took part in this step, having not finished before),
+    "terminated" (in this step or before), "truncated" (by the time limit, in this step), and the environment's metrics,
     the same for every agent.
 
     Attributes:
@@ -161,13 +162,14 @@ def _step_env(env: base.Environment, key: jax.Array, state: State, actions: dict
     action = jax.tree.map(lambda *parts: jnp.stack(parts), *(actions[name] for name in names))
     obs, env_state, reward, ended, info = env.step_env(key, state.env_state, action, params)
     cut = env.is_truncated(env_state, params) & ~ended
-    finished = jnp.broadcast_to(info.get("agent_terminated", ended), reward.shape) | ended
+    left = ~state.done
+    finished = info.get("agent_terminated", False) | ended | state.done  # of a termination, that step alone need tell
     state = State(env_state, obs, finished | cut, state.step + 1)
     done = broken_up(state.done, names) | {"__all__": ended | cut | jnp.all(finished)}
-    told = {"active": info.get("active", True), "terminated": finished, "truncated": cut & ~finished}
+    told = {"active": info.get("active", True) & left, "terminated": finished, "truncated": cut & ~finished}
     told |= info.get("metrics", {})
     told = {name: jnp.broadcast_to(value, reward.shape) for name, value in told.items()}
-    return _seen(state), state, broken_up(reward, names), done, told
+    return _seen(state), state, broken_up(jnp.where(left, reward, 0), names), done, told
 
 
 @functools.partial(jax.jit, static_argnums=0)
