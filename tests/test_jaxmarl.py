@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from echoing import Echo
+from echoing import Echo, EchoParams
 from jaxmarl.environments.multi_agent_env import MultiAgentEnv
 from jaxmarl.wrappers.baselines import LogWrapper
 
@@ -215,6 +215,16 @@ def test_jaxmarls_log_wrapper_counts_episodes(key: jax.Array):
     np.testing.assert_array_equal(info["returned_episode_lengths"][:, 5], [[3, 3]] * 3)
 
 
+def test_parameters_may_be_traced(key: jax.Array):
+    """Action 1 of agent 0 pays `pay`."""
+
+    def paid(pay: jax.Array) -> jax.Array:
+        env = tiny(pay=pay)
+        return env.step(key, env.reset(key)[1], ACTIONS)[2]["agent_0"]
+
+    np.testing.assert_array_equal(jax.vmap(paid)(jnp.array([1.0, 3.0])), [1, 3])
+
+
 def test_masks_are_available_actions(key: jax.Array):
     env = as_jaxmarl(agents.Crowd(num_agents=2, masked=True))
     state = env.reset(key)[1]
@@ -230,6 +240,17 @@ def test_masks_are_available_actions(key: jax.Array):
     [
         (lambda key: as_jaxmarl(envs.make("cartpole")), ValueError, "as_jaxmarl takes a crowd, .* has a single agent"),
         (lambda key: as_jaxmarl(cast(Any, "crowd/circle")), TypeError, "env is 'crowd/circle'; it is an instance"),
+        (
+            lambda key: as_jaxmarl(crowd().env, EchoParams()),
+            TypeError,
+            "params must be CrowdParams of crowd/circle, got EchoParams",
+        ),
+        (
+            lambda key: as_jaxmarl(crowd().env, crowd().params.replace(num_present=99)),
+            ValueError,
+            "num_present must lie between 1 and num_agents, 2, got 99",
+        ),
+        (lambda key: tiny(max_steps_in_episode=0), ValueError, "max_steps_in_episode is 0; as_jaxmarl takes a whole"),
         (
             lambda key: jax.eval_shape(lambda key: tiny().step(key, tiny().reset(key)[1], {"agent_1": 0}), key),
             ValueError,

@@ -4,12 +4,15 @@ import warnings
 from typing import Any, cast
 
 import agents
+import gymnasium
 import jax
 import numpy as np
 import pytest
+from echoing import Echo, EchoParams
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 import envs
+from envs import wrappers
 from envs.adapters.pettingzoo import as_pettingzoo
 from envs.crowd import Areas, Crowd, Straight
 
@@ -110,6 +113,12 @@ def test_seeds_make_episodes_and_unseeded_resets_go_on():
     np.testing.assert_array_equal(other.reset()[0]["agent_0"]["own"], second)
 
 
+def test_large_seeds_make_episodes_of_their_own():
+    parallel = as_pettingzoo(small("crowd/random"))
+    firsts = [parallel.reset(seed=seed)[0]["agent_0"]["own"] for seed in (1, 2**32 + 1, 2**70)]
+    assert len({first.tobytes() for first in firsts}) == 3
+
+
 def test_an_episode_that_terminates_ends_for_all_and_discrete_actions_work():
     parallel = as_pettingzoo(agents.Crowd(num_agents=2))
     parallel.reset(seed=0)
@@ -122,6 +131,37 @@ def test_an_episode_that_terminates_ends_for_all_and_discrete_actions_work():
         steps += 1
     assert all(terminations.values())
     assert steps == 3  # of the last of two agents, who act for 2 and 3 steps
+
+
+def test_masks_are_infos_and_sample():
+    env = agents.Crowd(num_agents=2, masked=True)
+    parallel = as_pettingzoo(env)
+    _, infos = parallel.reset(seed=0)
+    for t in range(3):
+        for agent in parallel.agents:
+            mask, forbidden = infos[agent]["action_mask"], (t + int(agent[-1])) % 3  # by the crowd's docstring
+            np.testing.assert_array_equal(mask, np.arange(3) != forbidden)
+            assert all(mask[parallel.action_space(agent).sample(mask)] for _ in range(10))
+        infos = parallel.step(dict.fromkeys(parallel.agents, 0))[4]
+        assert all(set(info) == {"metrics", "action_mask"} for info in infos.values())
+
+
+def test_no_agent_writes_into_anothers_infos():
+    parallel = as_pettingzoo(agents.Crowd(num_agents=2))
+    parallel.reset(seed=0)
+    infos = parallel.step({"agent_0": 1, "agent_1": 1})[4]
+    infos["agent_0"]["metrics"]["acting"] = -1.0
+    assert infos["agent_1"]["metrics"]["acting"] == 2
+
+
+def test_several_choices_are_a_vector():
+    """Three bins of [-1, 1] and five of [0.5, 4.5]; the crowd pays the sum of what the choices stand for."""
+    parallel = as_pettingzoo(wrappers.discretise_actions(Echo((2,)), (3, 5)))
+    assert parallel.action_space("agent_0") == gymnasium.spaces.MultiDiscrete([3, 5])
+    parallel.reset(seed=0)
+    obs, rewards, *_ = parallel.step({"agent_0": np.array([0, 4]), "agent_1": np.array([1, 1])})
+    np.testing.assert_array_equal(list(obs.values()), [[-1, 4.5], [0, 1.5]])
+    assert list(rewards.values()) == [3.5, 1.5]
 
 
 def test_a_picture_is_drawn():
@@ -137,6 +177,31 @@ def test_a_picture_is_drawn():
     [
         (lambda: as_pettingzoo(envs.make("cartpole")), ValueError, "takes a crowd, .* and cartpole has a single agent"),
         (lambda: as_pettingzoo(cast(Any, "crowd/circle")), TypeError, "env is 'crowd/circle'; it is an instance"),
+        (
+            lambda: as_pettingzoo(small("crowd/circle"), EchoParams()),
+            TypeError,
+            "params must be CrowdParams of crowd/circle, got EchoParams",
+        ),
+        (
+            lambda: as_pettingzoo(agents.Crowd(), agents.CrowdParams(max_steps_in_episode=0)),
+            ValueError,
+            "max_steps_in_episode is 0; as_pettingzoo takes a whole number of at least 1",
+        ),
+        (
+            lambda: as_pettingzoo(small("crowd/circle"), small("crowd/circle").default_params.replace(num_present=99)),
+            ValueError,
+            "num_present must lie between 1 and num_agents, 3, got 99",
+        ),
+        (lambda: tiny().reset(seed=-1), ValueError, "seed is -1; it takes a whole number"),
+        (lambda: tiny().reset(seed=1.5), ValueError, "seed is 1.5; it takes a whole number"),
+        (lambda: tiny().step({"agent_0": 0, "agent_1": 99}), ValueError, "agent_1's action is 99; it takes a choice"),
+        (lambda: tiny().step({"agent_0": -1, "agent_1": 0}), ValueError, "agent_0's action is -1; it takes a choice"),
+        (lambda: tiny().step({"agent_0": 1.7, "agent_1": 0}), ValueError, "agent_0's action has numbers of the type"),
+        (
+            lambda: started().step(dict.fromkeys(("agent_0", "agent_1", "agent_2"), np.zeros((2, 1)))),
+            ValueError,
+            r"agent_0's action has the shape \(2, 1\); it takes \(2,\)",
+        ),
         (
             lambda: as_pettingzoo(small("crowd/circle"), render_mode="ansi"),
             ValueError,
@@ -160,6 +225,13 @@ def test_bad_input_gets_one_sentence(do: Any, error: type, sentence: str):
     with pytest.raises(error, match=sentence) as caught:
         do()
     assert "\n" not in str(caught.value)
+
+
+def tiny() -> Any:
+    """Two agents who choose one of three."""
+    parallel = as_pettingzoo(agents.Crowd(num_agents=2))
+    parallel.reset(seed=0)
+    return parallel
 
 
 def started() -> Any:

@@ -4,30 +4,57 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from envs import base
 from envs.abstract_checking import check_abstractly, sample
 
-__all__ = ["agent_names", "broken_up", "num_agents", "present", "sample"]
+__all__ = ["agent_names", "broken_up", "crowd", "known_params", "present", "sample"]
 
 
-def num_agents(env: base.Environment, params: Any, what: str) -> int:
-    """How many agents an environment has at most.
+def crowd(env: base.Environment, params: Any, what: str) -> tuple[Any, int]:
+    """The parameters of a crowd, and how many agents it has at most.
 
     Args:
-      env, params: the environment.
+      env: the environment.
+      params: None for its defaults.
       what: the function that takes it, for the error.
 
     Raises:
-      TypeError: `env` is no environment.
+      TypeError: `env` is no environment, or `params` are another one's.
       ContractError: it breaks the contract.
-      ValueError: it is not one of agents along a single axis.
+      ValueError: it is not one of agents along a single axis, or parameters are out of range.
     """
+    params = known_params(env, params, what) if isinstance(env, base.Environment) else None
     agents = check_abstractly(env, params)
     if len(agents) != 1:
         has = "a single agent" if not agents else f"agents along {len(agents)} axes"
         raise ValueError(f"{what} takes a crowd, whose rewards have the shape (agents,), and {env.name} has {has}.")
-    return agents[0]
+    return params, agents[0]
+
+
+def known_params(env: base.Environment, params: Any, what: str) -> Any:
+    """The parameters of an environment, which are its own, and in range as far as they are no tracers.
+
+    Args:
+      env, params, what: as in `crowd`.
+
+    Raises:
+      TypeError: `params` are another environment's.
+      ValueError: they are out of range.
+    """
+    usual = env.default_params
+    params = usual if params is None else params
+    if not isinstance(params, type(usual)):
+        raise TypeError(f"params must be {type(usual).__name__} of {env.name}, got {type(params).__name__}.")
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(params)):
+        return params
+    env.check_params(params)
+    limit = params.max_steps_in_episode
+    if np.any(np.asarray(limit) < 1):
+        raise ValueError(f"max_steps_in_episode is {limit}; {what} takes a whole number of at least 1.")
+    return params
 
 
 def agent_names(count: int) -> list[str]:

@@ -15,7 +15,7 @@ from flax import struct
 
 from envs import base
 from envs.abstract_checking import agent_axes
-from envs.adapters.agents import agent_names, broken_up, num_agents
+from envs.adapters.agents import agent_names, broken_up, crowd
 from envs.base import spaces
 
 __all__ = ["JaxMARLEnv", "State", "as_jaxmarl"]
@@ -59,8 +59,7 @@ class JaxMARLEnv:
     def __init__(self, env: base.Environment, params: Any = None):
         """See `as_jaxmarl`."""
         self.env = env
-        self.params = env.default_params if params is None and isinstance(env, base.Environment) else params
-        self.num_agents = num_agents(env, self.params, "as_jaxmarl")
+        self.params, self.num_agents = crowd(env, params, "as_jaxmarl")
         self.agents = agent_names(self.num_agents)
         seen, done = env.observation_space(self.params), env.action_space(self.params)
         self.observation_spaces: dict[str, Any] = dict.fromkeys(self.agents, seen)
@@ -186,13 +185,13 @@ def as_jaxmarl(env: base.Environment, params: Any = None) -> JaxMARLEnv:
 
     Args:
       env: an environment whose rewards have the shape `(agents,)`.
-      params: its parameters; None for its defaults.
+      params: its parameters, which may be traced, and are then not checked; None for its defaults.
 
     Returns:
       An object with JaxMARL's methods, all of them compiled, and pure functions for `jax.jit` and `jax.vmap`.
 
     Raises:
-      TypeError: `env` is no environment.
-      ValueError: it has a single agent, or breaks the contract.
+      TypeError: `env` is no environment, or `params` are another one's.
+      ValueError: it has a single agent, or breaks the contract; parameters are out of range.
     """
     return JaxMARLEnv(env, params)

@@ -18,9 +18,12 @@ def as_pettingzoo(env: base.Environment, params: Any = None, render_mode: str | 
     """A crowd as PettingZoo's `ParallelEnv`.
 
     The agents of an episode are those that take part in it. One that finishes is terminated and leaves; the time
-    limit truncates those that are left. `infos` has the environment's metrics of the step for every agent. Equal
-    seeds give equal episodes, and a reset without a seed goes on from the last one. The seed `s` is JAX's
-    `jax.random.key(s)`: see `Parallel`.
+    limit truncates those that are left. Equal seeds give equal episodes, and a reset without a seed goes on from the
+    last one. The seed `s` is JAX's `jax.random.key(s)`, from 2**32 on hashed: see `Parallel`.
+
+    `infos[agent]["metrics"]` are the environment's metrics of the step, the same for every agent. Where actions are
+    forbidden, `infos[agent]["action_mask"]` has those that are allowed next, after a reset and a step, as int8 that
+    `action_space(agent).sample(mask)` takes. Spaces are those of `envs.adapters.gymnasium`.
 
     Args:
       env: an environment whose rewards have the shape `(agents,)`.
@@ -32,8 +35,9 @@ def as_pettingzoo(env: base.Environment, params: Any = None, render_mode: str | 
 
     Raises:
       ImportError: PettingZoo is missing.
-      TypeError: `env` is no environment.
-      ValueError: it has a single agent, or breaks the contract; there is no such `render_mode`.
+      TypeError: `env` is no environment, `params` are another one's, or Gymnasium has no such space.
+      ValueError: it has a single agent, or breaks the contract; parameters are out of range; there is no such
+        `render_mode`.
     """
     try:
         from envs.adapters.pettingzoo_parallel import MODES, Parallel

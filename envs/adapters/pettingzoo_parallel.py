@@ -1,7 +1,7 @@
 """The class that `as_pettingzoo` makes, apart from it as it needs PettingZoo to be defined."""
 
+import copy
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -10,8 +10,9 @@ import numpy as np
 from pettingzoo import ParallelEnv
 
 from envs import base
-from envs.adapters.agents import agent_names, num_agents, present
-from envs.base import spaces
+from envs.adapters.agents import agent_names, crowd, present
+from envs.adapters.gymnasium_single import check_seed, masks
+from envs.adapters.gymnasium_spaces import checked_action, native_action, shown, to_gymnasium
 
 __all__ = ["MODES", "Parallel"]
 
@@ -21,24 +22,23 @@ MODES = ("rgb_array",)
 class Parallel(ParallelEnv):
     """A crowd for PettingZoo; see `as_pettingzoo`.
 
-    A seed is that of a JAX key, which is split at each reset and each step: the second half is used, the first is
-    kept for the next split.
+    A seed, hashed from 2**32 on, is that of a JAX key, which is split at each reset and each step: the second half is
+    used, the first is kept for the next split.
     """
 
     def __init__(self, env: base.Environment, params: Any, render_mode: str | None):
-        self._count = num_agents(env, params, "as_pettingzoo")
-        self._env, self._params = env, env.default_params if params is None else params
+        self._env = env
+        self._params, self._count = crowd(env, params, "as_pettingzoo")
         self.metadata = {"render_modes": [*MODES], "name": env.name, "is_parallelizable": True, "render_fps": 10}
         self.render_mode = render_mode
         self.possible_agents = agent_names(self._count)
         self.agents: list[str] = []
-        action_space = env.action_space(self._params)
-        seen, done = (
-            {agent: spaces.gymnax_space_to_gym_space(space) for agent in self.possible_agents}
-            for space in (env.observation_space(self._params), action_space)
-        )
-        self.observation_spaces, self.action_spaces = seen, done
-        action = _plain(jax.eval_shape(action_space.sample, jax.random.key(0)))
+        self._actions = env.action_space(self._params)
+        seen = to_gymnasium(env.observation_space(self._params), f"observation space of {env.name}")
+        done = to_gymnasium(self._actions, f"action space of {env.name}")
+        self.observation_spaces: dict[str, Any] = {agent: copy.deepcopy(seen) for agent in self.possible_agents}
+        self.action_spaces: dict[str, Any] = {agent: copy.deepcopy(done) for agent in self.possible_agents}
+        action = jax.eval_shape(lambda key: shown(self._actions, self._actions.sample(key)), jax.random.key(0))
         self._idle = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), action)
         self._key = self._state = self._scene = None
 
@@ -51,22 +51,27 @@ class Parallel(ParallelEnv):
         return self.action_spaces[agent]
 
     def reset(self, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
-        """Observations and empty infos of those who take part; `options` has no effect."""
+        """Observations and infos of those who take part; `options` has no effect.
+
+        Raises:
+          ValueError: `seed` is no whole number of at least 0.
+        """
         del options
         if seed is not None or self._key is None:
-            self._key = jax.random.key(np.random.default_rng().integers(2**31) if seed is None else seed)
+            self._key = jax.random.key(np.random.default_rng().integers(2**31) if seed is None else check_seed(seed))
         self._key, key = jax.random.split(self._key)
-        obs, self._state, taking_part = _reset(self._env, key, self._params, self._count)
+        obs, self._state, mask, taking_part = _reset(self._env, key, self._params, self._count)
         there = np.asarray(taking_part)
         self.agents = [agent for agent, is_there in zip(self.possible_agents, there, strict=True) if is_there]
-        return self._of(obs), {agent: {} for agent in self.agents}
+        return self._of(obs), self._of(mask)
 
     def step(self, actions: dict[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
         """Observations, rewards, terminations, truncations and infos of those who were left before it.
 
         Raises:
           RuntimeError: there was no reset, or nobody is left.
-          ValueError: `actions` are not those of the agents who are left.
+          ValueError: `actions` are not those of the agents who are left, or one of them is not in its space's shape
+            or among its choices.
         """
         if self._key is None or not self.agents:
             why = "before the first reset()" if self._key is None else "after every agent has finished"
@@ -77,12 +82,12 @@ class Parallel(ParallelEnv):
         action = jax.tree.map(lambda *each: np.stack(each), *(self._action(actions, a) for a in self.possible_agents))
         self._key, key = jax.random.split(self._key)
         stepped = _step(self._env, key, self._state, action, self._params)
-        obs, self._state, reward, finished, cut, metrics = stepped
+        obs, self._state, reward, finished, cut, metrics, mask = stepped
         told = {name: float(value) for name, value in jax.device_get(metrics).items()}
         rewards = {agent: float(value) for agent, value in self._of(reward).items()}
         terminations = {agent: bool(flag) for agent, flag in self._of(finished).items()}
         truncations = {agent: bool(flag) for agent, flag in self._of(cut).items()}
-        seen, infos = self._of(obs), {agent: {"metrics": told} for agent in self.agents}
+        seen, infos = self._of(obs), {agent: {"metrics": dict(told), **may} for agent, may in self._of(mask).items()}
         self.agents = [agent for agent in self.agents if not (terminations[agent] or truncations[agent])]
         return seen, rewards, terminations, truncations, infos
 
@@ -106,8 +111,10 @@ class Parallel(ParallelEnv):
         """An agent's action as arrays; of who has left, zeros."""
         if agent not in actions:
             return self._idle
-        given = _plain(actions[agent])
-        return jax.tree.map(lambda like, part: np.asarray(part, like.dtype).reshape(like.shape), self._idle, given)
+        try:
+            return checked_action(self._actions, actions[agent])
+        except ValueError as error:
+            raise ValueError(f"{agent}'s {error}") from None
 
     def _of(self, tree: Any) -> dict[str, Any]:
         """The parts of the agents that are there."""
@@ -119,19 +126,15 @@ class Parallel(ParallelEnv):
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def _reset(env: base.Environment, key: jax.Array, params: Any, count: int) -> Any:
     obs, state = env.reset_env(key, params)
-    return obs, state, present(env, state, params, count)
+    obs = shown(env.observation_space(params), obs)
+    return obs, state, masks(env, state, params), present(env, state, params, count)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _step(env: base.Environment, key: jax.Array, state: Any, action: Any, params: Any) -> Any:
+    action = native_action(env.action_space(params), action)
     obs, state, reward, ended, info = env.step_env(key, state, action, params)
     cut = env.is_truncated(state, params) & ~ended
     finished = jnp.broadcast_to(info.get("agent_terminated", ended), reward.shape) | ended
-    return obs, state, reward, finished, cut & ~finished, info.get("metrics", {})
-
-
-def _plain(tree: Any) -> Any:
-    """Dictionaries of every kind as plain ones."""
-    if isinstance(tree, Mapping):
-        return {name: _plain(part) for name, part in tree.items()}
-    return tuple(map(_plain, tree)) if isinstance(tree, tuple) else tree
+    obs, mask = shown(env.observation_space(params), obs), masks(env, state, params)
+    return obs, state, reward, finished, cut & ~finished, info.get("metrics", {}), mask
