@@ -62,6 +62,18 @@ def test_every_page_is_in_the_navigation() -> None:
     assert listed == set(PAGES)
 
 
+# Modules of `envs.adapters` that no user calls, and whose objects no user is handed.
+INSIDE_ADAPTERS = {
+    "agents",
+    "casting",
+    "from_gymnasium",
+    "gymnasium_spaces",
+    "gymnasium_stepping",
+    "packing",
+    "window",
+}
+
+
 def test_the_reference_has_every_public_name() -> None:
     told = {module for text in PAGES.values() for module in re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE)}
     for module in told:
@@ -70,4 +82,7 @@ def test_the_reference_has_every_public_name() -> None:
     wanted |= {row.module for row in registry.ROWS.values()}
     wanted |= {f"jaxrl.bandits.{module}" for module, _ in POLICIES.values()}
     wanted |= {vars(envs.wrappers)[name].__module__ for name in envs.wrappers.__all__ if name.islower()}
+    adapters = {path.stem for path in (ROOT / "envs" / "adapters").glob("[!_]*.py")}
+    assert adapters > INSIDE_ADAPTERS
+    wanted |= {f"envs.adapters.{module}" for module in adapters - INSIDE_ADAPTERS}
     assert wanted <= told

@@ -97,15 +97,23 @@ def test_equal_environments_are_equal(pendulum: Any):
     assert "brax/fast" not in envs.names("brax")
 
 
-def test_the_scales_are_traced_and_scale(pendulum: Any, key: jax.Array):
+BACKENDS = [
+    "spring",
+    *(pytest.param(backend, marks=pytest.mark.slow) for backend in ("generalized", "positional", "mjx")),
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_scales_are_traced_and_scale(backend: str, key: jax.Array):
     """Without gravity the pole falls slower, and a gear that is twice as strong pushes twice as hard."""
-    params = pendulum.default_params
+    env = envs.make("brax/inverted_pendulum", backend=backend)
+    params = env.default_params
 
     @jax.jit
     def speeds(gravity: jax.Array, gear: jax.Array, action: jax.Array) -> jax.Array:
         changed = params.replace(gravity_scale=gravity, gear_scale=gear)
-        obs, state = pendulum.reset_env(key, changed)
-        obs, *_ = pendulum.step_env(key, state, action[None], changed)
+        obs, state = env.reset_env(key, changed)
+        obs, *_ = env.step_env(key, state, action[None], changed)
         return obs[2:]  # of cart and pole
 
     def speed(gravity: float, gear: float, action: float) -> np.ndarray:
@@ -115,6 +123,29 @@ def test_the_scales_are_traced_and_scale(pendulum: Any, key: jax.Array):
     assert pushes[1] == pytest.approx(2 * pushes[0], rel=0.05)
     falls = [abs(speed(gravity, 1.0, 0.0)[1] - speed(0.0, 1.0, 0.0)[1]) for gravity in (1.0, 2.0)]
     assert falls[1] > 1.5 * falls[0] > 0
+
+
+@pytest.mark.slow
+def test_only_friction_pushes_along_the_floor(key: jax.Array):
+    """The centre of mass of a hopper, which starts at 0.004 m/s, in the air, and touches the floor in step 9."""
+    env = envs.make("brax/hopper", backend="spring")
+    actions = jax.random.uniform(key, (15, 3), minval=-1.0)
+
+    @jax.jit
+    def speeds(friction: jax.Array) -> jax.Array:
+        params = env.default_params.replace(friction_scale=friction)
+
+        def body(state: Any, action: Any) -> Any:
+            state = env.step_env(key, state, action, params)[1]
+            links = state.inner.pipeline_state
+            return state, jnp.average(links.xd_i.vel[:, 0], weights=links.mass)
+
+        return jax.lax.scan(body, env.reset_env(key, params)[1], actions)[1]
+
+    without, usual = (np.asarray(speeds(jnp.float32(scale))) for scale in (0.0, 1.0))
+    np.testing.assert_array_equal(without[:8], usual[:8])
+    assert np.abs(without).max() < 0.005  # the engine adds 0.8% a step
+    assert np.abs(usual[8:]).min() > 0.05
 
 
 @pytest.mark.slow

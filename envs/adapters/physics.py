@@ -26,8 +26,9 @@ class PhysicsParams(base.EnvParams):
 
     Attributes:
       gravity_scale: of the gravity.
-      friction_scale: of the friction of every body's surface.
-      gear_scale: of the strength of every actuator.
+      friction_scale: of the friction of every body's surface; pairs of bodies with a friction of their own keep it.
+      gear_scale: of the gear of every actuator's transmission. A motor is so much stronger; a position servo turns to
+        1 / gear_scale of the place, with gear_scale squared of the stiffness.
       max_steps_in_episode: time limit.
     """
 
