@@ -1,4 +1,4 @@
-"""What adapters of crowds to libraries with an agent by name share."""
+"""What adapters to other libraries share about parameters, and about crowds where an agent has a name."""
 
 from typing import Any
 
@@ -38,7 +38,8 @@ def known_params(env: base.Environment, params: Any, what: str) -> Any:
     """The parameters of an environment, which are its own, and in range as far as they are no tracers.
 
     Args:
-      env, params, what: as in `crowd`.
+      env: of one agent or of several.
+      params, what: as in `crowd`.
 
     Raises:
       TypeError: `params` are another environment's.

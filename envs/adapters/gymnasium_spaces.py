@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs import base
+from envs.abstract_checking import agent_axes
+from envs.adapters.agents import known_params
 from envs.base import spaces
 
-__all__ = ["METADATA", "agents", "checked_action", "native_action", "settled", "shown", "to_gymnasium"]
+__all__ = ["METADATA", "checked_action", "native_action", "settled", "shown", "to_gymnasium"]
 
 METADATA: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 30}
 
@@ -122,36 +124,15 @@ def settled(env: Any, params: Any, name: str) -> Any:
     """
     if not isinstance(env, base.Environment):
         raise TypeError(f"{name} takes an environment, such as envs.make('cartpole'), got {type(env).__name__}.")
-    kind = type(env.default_params)
-    params = env.default_params if params is None else params
-    if not isinstance(params, kind):
-        raise TypeError(f"params must be {kind.__name__} of {env.name}, got {type(params).__name__}.")
-    env.check_params(params)
-    if np.any(np.asarray(params.max_steps_in_episode) < 1):
-        limit = params.max_steps_in_episode
-        raise ValueError(f"max_steps_in_episode is {limit}; {name} takes a whole number of at least 1.")
-    several = agents(env, params)
+    params = known_params(env, params, name)
+    obs, _ = jax.eval_shape(env.reset_env, jax.eval_shape(lambda: jax.random.key(0)), params)
+    several = agent_axes(env.observation_space(params), obs)
     if several:
         raise ValueError(
             f"{env.name} has {several[0]} agents, and an environment of Gymnasium's has one; {name} takes a "
             "single-agent one, and crowds are adapted by as_pettingzoo."
         )
     return jax.tree.map(lambda leaf: np.asarray(jnp.asarray(leaf)), params)
-
-
-def agents(env: base.Environment, params: Any) -> tuple[int, ...]:
-    """The axes of an environment's agents, `()` where there is one: what observations have in front of their space."""
-
-    def front(space: Any, obs: Any) -> tuple[int, ...]:
-        if isinstance(space, spaces.Dict):
-            name = next(iter(space.spaces))
-            return front(space.spaces[name], obs[name])
-        if isinstance(space, spaces.Tuple):
-            return front(space.spaces[0], obs[0])
-        return obs.shape[: obs.ndim - len(getattr(space, "shape", obs.shape))]
-
-    obs, _ = jax.eval_shape(env.reset_env, jax.eval_shape(lambda: jax.random.key(0)), params)
-    return front(env.observation_space(params), obs)
 
 
 def _multi_discrete(space: Any) -> bool:
