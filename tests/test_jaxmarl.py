@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from echoing import Echo, EchoParams
 from jaxmarl.environments.multi_agent_env import MultiAgentEnv
-from jaxmarl.wrappers.baselines import LogWrapper
+from jaxmarl.wrappers.baselines import CTRolloutManager, LogWrapper, MPELogWrapper
 
 import envs
+from envs import wrappers
 from envs.adapters.agents import sample
 from envs.adapters.jaxmarl import JaxMARLEnv, as_jaxmarl
+from envs.base import spaces
+from envs.wrappers.wrapper import Wrapper
 
 # What agents of the tiny crowd earn: agent i acts for i + 2 steps and is paid (i + 1) * action.
 ACTIONS = {"agent_0": jnp.int32(1), "agent_1": jnp.int32(2)}
@@ -114,6 +117,74 @@ def test_agents_that_finish_keep_their_place_until_all_have(key: jax.Array):
         [False, False, False, 1.0, 4.0],  # of the next episode
     ]
     assert int(state.step) == 1
+
+
+def test_jaxmarls_rollout_manager_batches_and_sums(key: jax.Array):
+    wrapped: Any = tiny()
+    env = CTRolloutManager(wrapped, batch_size=3)
+    actions = {name: jnp.full(3, action) for name, action in ACTIONS.items()}
+    obs, state = env.batch_reset(key)
+    for t in range(3):
+        obs, state, reward, done, _ = env.batch_step(key, state, actions)
+        np.testing.assert_array_equal(reward["__all__"], [[5, 5, 4][t]] * 3)
+        np.testing.assert_array_equal(done["agent_0"], [t > 0] * 3)
+        # Shares of steps left and of actions, agent 0's of two steps and agent 1's of three, then who it is.
+        left, taken = 1 - min(t + 1, 2) / 2, min(t + 1, 2) / 4
+        assert obs["agent_0"][0].tolist() == ([left, taken, 1, 0] if t == 0 else [0, 0, 0, 0])
+    assert obs["__all__"].shape == (3, 4)
+    assert env.batch_sample(key, "agent_1").shape == (3,)
+
+
+@dataclasses.dataclass(frozen=True)
+class Compass(Wrapper):
+    """A crowd whose people choose one of four directions, or to stand."""
+
+    def action_space(self, params: Any = None) -> spaces.Discrete:
+        return spaces.Discrete(5)
+
+    def step_env(self, key: jax.Array, state: Any, action: jax.Array, params: Any) -> Any:
+        directions = jnp.array([(0, 0), (1, 0), (0, 1), (-1, 0), (0, -1)], jnp.float32)
+        return super().step_env(key, state, directions[action], params)
+
+
+@pytest.mark.slow
+def test_jaxmarls_wrappers_hold_pedestrians(key: jax.Array):
+    """Its loggers, and its rollout manager for Q-learning, which takes choices and flat observations."""
+    people = envs.make("crowd/circle", num_agents=2, num_neighbours=1, substeps=2)
+    native = wrappers.flatten_observation(Compass(people))
+    params = native.default_params.replace(max_steps_in_episode=3)
+    bare: Any = as_jaxmarl(native, params)
+    choices = jax.random.randint(key, (4, 2), 0, 5)
+    keys = jax.random.split(jax.random.key(1), 4)
+
+    def play(env: Any) -> Any:
+        """Rewards `[4, 2]`, ends `[4]` and the infos of four steps."""
+        state, told = env.reset(key)[1], []
+        for step_key, choice in zip(keys, choices, strict=True):
+            _, state, reward, done, info = env.step(step_key, state, dict(zip(env.agents, choice, strict=True)))
+            told.append((list(map(float, (reward[agent] for agent in env.agents))), bool(done["__all__"]), info))
+        return tuple(zip(*told, strict=True))
+
+    rewards, ends, _ = play(bare)
+    assert ends == (False, False, True, False) and np.any(rewards)
+    for wrapper, factor in ((LogWrapper, 1), (MPELogWrapper, 2)):  # the second one counts in sums of its two agents
+        paid, over, infos = play(wrapper(bare))
+        assert (paid, over) == (rewards, ends)
+        logged = infos[2]["returned_episode_returns"]
+        np.testing.assert_allclose(logged, factor * np.sum(rewards[:3], axis=0), rtol=1e-6)
+        np.testing.assert_array_equal(infos[2]["returned_episode_lengths"], [3, 3])
+    manager = CTRolloutManager(bare, batch_size=2)
+    obs, state = manager.batch_reset(key)
+    size = native.observation_space(params).shape[0]
+    assert {name: leaf.shape for name, leaf in obs.items()} == {
+        "agent_0": (2, size + 2),
+        "agent_1": (2, size + 2),
+        "__all__": (2, 2 * size),
+    }
+    seen = manager.batch_step(key, state, {name: manager.batch_sample(key, name) for name in bare.agents})
+    reward = seen[2]
+    np.testing.assert_allclose(reward["__all__"], reward["agent_0"] + reward["agent_1"], rtol=1e-6)
+    np.testing.assert_array_equal(obs["agent_1"][:, size:], [[0, 1]] * 2)
 
 
 @dataclasses.dataclass(frozen=True)
