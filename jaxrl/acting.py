@@ -80,6 +80,9 @@ class TrainedPolicy:
                 raise ValueError("key is None, but a sampled action (greedy=False) takes a random key.")
             key = jax.random.key(0)
         batch = self._batch_shape(obs)
+        for given, leaf in zip(jax.tree.leaves(mask), jax.tree.leaves(self._mask_shape), strict=False):
+            if np.shape(given) != (*batch, *leaf.shape):
+                raise ValueError(f"mask has the shape {np.shape(given)}; it takes {(*batch, *leaf.shape)}.")
         if not batch:
             return _act(self.algo.act, key, self.params, obs, greedy, mask)
         count = int(np.prod(batch))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from jaxrl.command_values import (
 from jaxrl.driver import CHECKPOINT_MINUTES
 from jaxrl.presets import Preset
 from jaxrl.sweeps import Sweep
+from jaxrl.training import STOPPED
 
 DEFAULT_ENV_STEPS = 500_000
 HEADING = "Train {} on {}: every seed under every setting, in one call."
@@ -48,6 +50,7 @@ def run_train(args: Sequence[str]) -> int:
     """
     algo, sweep, seeds, options = asked(args, "train")
     shard, out = shard_and_directory(options.shard, options.out)
+    warnings.filterwarnings("ignore", STOPPED)  # told below, with the command that goes on
     result = jaxrl.train(
         algo,
         sweep,

@@ -228,10 +228,11 @@ def load_result(path: str | Path, algo: Algorithm | None = None) -> Result:
     directory = Path(path)
     config, metrics = _described(directory, (METRICS, POLICIES, CONFIG))
     leaves = _read(directory / POLICIES, _read_policies)
+    missing = None
     if algo is None and config["algorithm"] is not None:
-        algo = _build(directory, config)
+        algo, missing = _build(directory, config)
     if algo is None:
-        metrics.attrs[UNKNOWN] = str(config.get(UNKNOWN, "config.json does not describe it"))
+        metrics.attrs[UNKNOWN] = missing or str(config.get(UNKNOWN, "config.json does not describe it"))
         return Result(metrics, leaves, loaded=config)
     metrics.attrs.pop(UNKNOWN, None)
     result = Result(metrics, leaves, algo, loaded=config)
@@ -345,11 +346,14 @@ def _read_policies(file: Path) -> dict[str, np.ndarray]:
         return {name: archive[name] for name in archive.files}
 
 
-def _build(directory: Path, config: dict[str, Any]) -> Algorithm:
+def _build(directory: Path, config: dict[str, Any]) -> tuple[Algorithm | None, str | None]:
+    """The algorithm, or why it is unknown: for a module that is not here, without which metrics can be read."""
     spec = {name: config.get(name) for name in ("algorithm", "environment", "config")}
     try:
-        return algorithms.build(spec)
+        return algorithms.build(spec), None
     except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):
+            return None, f"{str(error).rstrip('.')}; go to the directory that holds it"
         raise ResultError(f"{directory / CONFIG} describes an algorithm that cannot be built: {error}") from None
 
 

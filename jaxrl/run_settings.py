@@ -65,7 +65,7 @@ def batched_env_params(env: Environment, env_params: Any, sweep: Sweep | None) -
 
     batched = jax.tree.map(repeat, env_params)
     for path, values in ({} if sweep is None else sweep.env).items():
-        batched = _with_env_values(batched, path, np.asarray(values), path, env.name)
+        batched = _with_env_values(batched, path, np.asarray(values), path, env)
     limits = np.asarray(batched.max_steps_in_episode)
     if np.any(limits < 1):
         raise ValueError(f"env.max_steps_in_episode must be at least 1, got {limits[limits < 1][0]}")
@@ -74,14 +74,16 @@ def batched_env_params(env: Environment, env_params: Any, sweep: Sweep | None) -
     return batched
 
 
-def _with_env_values(node: Any, rest: str, values: np.ndarray, path: str, env_name: str) -> Any:
+def _with_env_values(node: Any, rest: str, values: np.ndarray, path: str, env: Environment) -> Any:
     """Environment parameters `[num_settings]` with those at a path replaced, such as `weights.goal`."""
+    env_name = env.name
     name, _, rest = rest.partition(".")
     known = tuple(node.__dataclass_fields__)
     parent = path[: len(path) - len(name) - (len(rest) + 1 if rest else 0)]
     if name not in known:
-        hint = near(path, [parent + field for field in known])
-        raise ValueError(f"env.{path} is no parameter of {env_name}{hint}")
+        raise ValueError(
+            f"env.{path} is no parameter of {env_name}{_hint(env, path, [parent + each for each in known])}"
+        )
     default = getattr(node, name)
     if default is None:
         raise ValueError(f"env.{path} is not set in {env_name}; give it a value in env_params before it is swept")
@@ -89,7 +91,7 @@ def _with_env_values(node: Any, rest: str, values: np.ndarray, path: str, env_na
         if not rest:
             parts = " or ".join(f"env.{path}.{field}" for field in default.__dataclass_fields__)
             raise ValueError(f"env.{path} has parts of its own; sweep {parts or 'something else, it has none'}.")
-        return dataclasses.replace(node, **{name: _with_env_values(default, rest, values, path, env_name)})
+        return dataclasses.replace(node, **{name: _with_env_values(default, rest, values, path, env)})
     if rest:
         raise ValueError(f"env.{path} is no parameter of {env_name}; env.{parent}{name} has no parts.")
     if values.shape != default.shape:
@@ -98,6 +100,19 @@ def _with_env_values(node: Any, rest: str, values: np.ndarray, path: str, env_na
     if np.issubdtype(default.dtype, np.integer) and np.any(cast != values):
         raise ValueError(f"env.{path} takes whole numbers, got {values[cast != values][0]}")
     return dataclasses.replace(node, **{name: cast})
+
+
+def _hint(env: Environment, path: str, known: Sequence[str]) -> str:
+    """What was meant in place of a path: the same name further inside, a similar one, or a static field."""
+    names = [
+        jax.tree_util.keystr(at, simple=True, separator=".") for at, _ in jax.tree.leaves_with_path(env.default_params)
+    ]
+    inside = [name for name in names if name.endswith(f".{path}")]
+    if inside:
+        return f"; did you mean {' or '.join(repr(f'env.{name}') for name in inside)}?"
+    if path in getattr(env, "__dataclass_fields__", {}):
+        return f"; {path} is a static field, which envs.make takes, and compiles anew."
+    return near(path, known, "env.") or f"; it has {', '.join(f'env.{name}' for name in names)}."
 
 
 def _check_action_space(env: Environment, batched: Any, num_settings: int) -> None:

@@ -1,5 +1,6 @@
 """Training: one compiled program for anyone to transform, and the driver of thousands of runs."""
 
+import signal
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from jaxrl.run_settings import batched_env_params, batched_hparams, seed_list
 from jaxrl.running import Placement, run_call
 from jaxrl.runs import Work
 from jaxrl.sweeps import Sweep
+
+STOPPED = "training stopped"  # how the warning of a signal begins
 
 
 class TrainOutput(NamedTuple):
@@ -101,7 +104,7 @@ def train(
     """Trains every setting with every seed, in one program on all devices.
 
     Ctrl-C, SIGTERM and SIGUSR1 end after the chunk under way, with what is done evaluated, returned
-    and saved. A run whose metrics cease to be finite is reported and leaves the others alone.
+    and saved, and a warning. A run whose metrics cease to be finite is reported and leaves the others alone.
 
     Args:
       algo: what to train.
@@ -142,6 +145,8 @@ def train(
         without a checkpoint or without `run.json`, which tells whose it is.
     """
     points = points_of(algo, env_steps, evals, eval_episodes)
+    if out is not None and not isinstance(out, str | Path):
+        raise TypeError(f"out takes a directory, such as 'runs/x', got {out!r}")
     check_choice("precision", precision, PRECISIONS)
     options = Options(
         on_chunk=on_chunk,
@@ -162,9 +167,11 @@ def train(
         env_params=env_params,
         run_length=_length_at_first(options),
     )
-    return run_call(
+    result = run_call(
         call, options, Placement(block, devices, shard, shard_environments=shard_environments, memory=memory)
     )
+    _warn_of_a_stop(result, env_steps, out)
+    return result
 
 
 def training_call(
@@ -230,6 +237,16 @@ def _warn_of_schedules(hparams: Any, env_steps: int, run_length: int) -> None:
         )
 
 
+def _warn_of_a_stop(result: Result, env_steps: int, out: str | Path | None) -> None:
+    """Tells of a signal, after which a script would go on as if the runs were complete."""
+    attrs = result.metrics.attrs
+    if attrs["interrupted"] and attrs["stopped_by_signal"]:
+        name = signal.Signals(attrs["stopped_by_signal"]).name
+        done = f"{int(result.metrics['env_step'].values[-1]):,} of {env_steps:,} environment steps"
+        further = "" if out is None else "; with resume=True the same call goes on"
+        warnings.warn(f"{STOPPED} at {done} by {name}{further}", RuntimeWarning, stacklevel=3)
+
+
 def _length_at_first(options: Options) -> int | None:
     """The length that a run had when it began, if this call goes on with one: schedules keep to it."""
     if not options.resume or options.out is None or not (Path(options.out) / IDENTITY).is_file():
@@ -244,6 +261,8 @@ def _mean_return(returns: np.ndarray) -> str:
 
 def points_of(algo: Algorithm, env_steps: int, evals: int, eval_episodes: int) -> np.ndarray:
     """Iterations after which `train` evaluates; the arguments are its, and are checked."""
+    if not isinstance(algo, Algorithm):
+        raise TypeError(f"algo takes an algorithm, such as jaxrl.ppo(envs.make('cartpole')), got {algo!r}")
     if isinstance(env_steps, float) and env_steps.is_integer():
         env_steps = int(env_steps)
     for name, value in (("env_steps", env_steps), ("evals", evals), ("eval_episodes", eval_episodes)):

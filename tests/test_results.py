@@ -219,6 +219,8 @@ def test_policy_asks_for_the_mask_of_an_environment_that_forbids_actions():
     assert mask is not None and obs is not None
     np.testing.assert_array_equal(policy(obs, mask=mask), [1, 0])
     np.testing.assert_array_equal(policy(obs[None], mask=mask[None]), [[1, 0]])
+    with pytest.raises(ValueError, match=r"mask has the shape \(1, 3\); it takes \(2, 3\)"):
+        policy(obs, mask=mask[:1])
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+import sys
 import warnings
 from typing import Any
 
@@ -16,6 +17,7 @@ import jaxrl
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.layout import run_on_devices
 from jaxrl.loop import evaluation_points
+from jaxrl.results import ResultError
 from jaxrl.run_directory import claim_directory, exclusive
 
 CONFIG = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
@@ -208,7 +210,9 @@ def test_a_signal_ends_cleanly_with_what_is_done(algo: Algorithm, tmp_path: Any,
         if env_step == 3 * PER_ITERATION:
             os.kill(os.getpid(), number)
 
-    result = run(algo, seeds=2, evals=7, on_chunk=ask_to_end, out=tmp_path / "x")
+    told = rf"training stopped at {3 * PER_ITERATION} of .* steps by {signal.Signals(number).name}; with resume=True"
+    with pytest.warns(RuntimeWarning, match=told):
+        result = run(algo, seeds=2, evals=7, on_chunk=ask_to_end, out=tmp_path / "x")
     assert result.metrics["env_step"].values[-1] == 3 * PER_ITERATION
     assert result.metrics.attrs["interrupted"] == 1
     assert result.metrics.attrs["stopped_by_signal"] == number
@@ -247,6 +251,7 @@ def test_the_learning_rate_falls_over_the_whole_run(algo: Algorithm) -> None:
         ({"eval_episodes": -1}, ValueError, "eval_episodes must be"),
         ({"block": 0}, ValueError, "block must be"),
         ({"devices": []}, ValueError, "devices must name at least one"),
+        ({"out": 3}, TypeError, "out takes a directory, such as 'runs/x', got 3"),
         ({"out": ""}, ValueError, "out, the directory to save in, is an empty string"),
         ({"precision": "half"}, ValueError, "precision must be one of"),
         ({"hparams": {"lr": 1e-3}}, TypeError, "hparams must be a PPOHParams or a Sweep"),
@@ -261,10 +266,37 @@ def test_bad_arguments_get_one_sentence(algo: Algorithm, changes: dict[str, Any]
 def test_bad_sweeps_get_one_sentence(algo: Algorithm) -> None:
     with pytest.raises(ValueError, match=r"env.gravty is no parameter of .*gravity"):
         run(algo, jaxrl.grid(algo.hparams, {"env.gravty": [1.0]}))
+    sticky = jaxrl.ppo(envs.wrappers.sticky_actions(algo.env, 0.1))
+    for path, sentence in (("gravity", "did you mean 'env.inner.gravity'"), ("probability.x", "has no parts")):
+        with pytest.raises(ValueError, match=sentence):
+            run(sticky, jaxrl.grid(sticky.hparams, {f"env.{path}": [1.0]}))
+    paths = jaxrl.ppo(envs.make("pathworld"))
+    with pytest.raises(ValueError, match="num_paths is a static field, which"):
+        run(paths, jaxrl.grid(paths.hparams, {"env.num_paths": [4]}))
+    with pytest.raises(TypeError, match=r"algo takes an algorithm, such as jaxrl.ppo.*got CartPole"):
+        run(algo.env)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"hidden takes the widths of layers, such as \(64, 64\), got 32"):
+        jaxrl.PPOConfig(hidden=32)  # pyright: ignore[reportArgumentType]
     with pytest.raises((TypeError, ValueError), match="discount="):
         jaxrl.PPOHParams(gamma=0.99)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="log_std_init has no effect"):
         run(algo, jaxrl.PPOHParams(log_std_init=1.0))
+
+
+def test_what_was_measured_is_read_where_the_environment_is_not(tmp_path: Any, monkeypatch: Any) -> None:
+    (tmp_path / "of_mine.py").write_text(
+        "from envs.control.cartpole import CartPole\n\nclass Mine(CartPole):\n    pass\n"
+    )
+    with monkeypatch.context() as here:
+        here.syspath_prepend(tmp_path)
+        mine = jaxrl.ppo(envs.make("of_mine:Mine"), CONFIG)
+        trained = run(mine, out=tmp_path / "x")
+        here.delitem(sys.modules, "of_mine")
+    monkeypatch.delitem(sys.modules, "of_mine", raising=False)
+    result = jaxrl.load_result(tmp_path / "x")
+    assert str(result.table()) == str(trained.table())
+    with pytest.raises(ResultError, match=r"no module 'of_mine' .* go to the directory that holds it"):
+        result.policy(seed=0)
 
 
 def test_parameters_that_a_program_cannot_have_are_refused() -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -107,6 +108,8 @@ class PPOConfig:
         for name in ("num_envs", "num_steps", "num_epochs", "num_minibatches", "critic_heads"):
             check_count(name, getattr(self, name))
         for name in ("hidden", "own_hidden", "neighbour_hidden"):
+            if not isinstance(getattr(self, name), Sequence) or isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} takes the widths of layers, such as (64, 64), got {getattr(self, name)!r}")
             object.__setattr__(self, name, tuple(getattr(self, name)))
             for width in getattr(self, name):
                 check_count(name, width)
