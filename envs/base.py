@@ -38,7 +38,7 @@ class Environment(gymnax_environment.Environment):
 
     @property
     def default_params(self) -> Any:
-        """What is tunable, at its usual values: an `EnvParams`, in most cases of a subclass."""
+        """What is tunable, at its usual values: of a subclass of `EnvParams` that gives its `max_steps_in_episode`."""
         return EnvParams()
 
     @property

@@ -14,7 +14,7 @@ import pytest
 from flax import struct
 
 import envs
-from envs import base, probes
+from envs import base, probes, wrappers
 from envs.adapters import gymnax as adapter
 from envs.base import spaces
 from envs.registry import ROWS
@@ -202,6 +202,17 @@ class NoLimit(Walk):
         return jnp.zeros((), bool)
 
 
+@struct.dataclass
+class ParamsWithoutLimit(base.EnvParams):
+    speed: float = 1.0
+
+
+class LimitNotGiven(Walk):
+    @property
+    def default_params(self) -> Any:
+        return ParamsWithoutLimit()
+
+
 class ForgetsTheFinalObservation(Walk):
     def step(self, key: jax.Array, state: Any, action: Any, params: Any = None) -> Any:
         obs, state, reward, terminated, truncated, info = super().step(key, state, action, params)
@@ -256,6 +267,8 @@ def test_a_sound_environment_passes() -> None:
         (OutsideItsSpace(), "outside its space"),
         (LimitTerminates(), "terminated must not depend on the time limit"),
         (NoLimit(), "goes on past 5 steps"),
+        (LimitNotGiven(), r"time law: max_steps_in_episode is 1, .*; give default_params a limit"),
+        (wrappers.sticky_actions(LimitNotGiven(), 0.5), "time law: max_steps_in_episode is 1"),
         (ForgetsTheFinalObservation(), "final_observation must be step_env's"),
         (Divides(), "finite law: reward .* of the lowest actions"),
         (UnnamedMetric(), r"metric law: .*\['speed'\], metric_rules has \[\]"),
@@ -267,6 +280,19 @@ def test_a_sound_environment_passes() -> None:
 def test_each_broken_law_is_named(env: base.Environment, law: str) -> None:
     with pytest.raises(envs.ContractError, match=law):
         envs.check(env)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        wrappers.sticky_actions(probes.OnlyTruncates(), 0.5),
+        wrappers.action_repeat(probes.OnlyTruncates(steps=2), 2),
+        wrappers.time_limit(LimitNotGiven(), 20),
+    ],
+    ids=str,
+)
+def test_a_limit_of_one_step_may_be_given_and_a_wrapper_may_give_one(env: base.Environment) -> None:
+    envs.check(env)
 
 
 def test_check_takes_environments_only() -> None:
