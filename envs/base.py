@@ -54,7 +54,7 @@ class Environment(gymnax_environment.Environment):
 
         Returns:
           None, or a bool array `[*A, num_actions]`; for a `Tuple` of discrete spaces, a
-          tuple of such arrays.
+          tuple of such arrays. In every state it allows each agent at least one action.
         """
         del state, params
         return None

@@ -31,6 +31,7 @@ class Transitions(NamedTuple):
     action: Any
     stepped: Any
     cut: Any
+    mask: Any
     obs: Any
     next_state: Any
     reward: Any
@@ -46,7 +47,7 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> 
     types, with numbers of `params` traced; reward, flags, mask and info have the shapes that
     `Environment` promises; observations are inside their space; the same key gives the same
     trajectory; jit and eager, vmap and a loop agree; the time limit is given, truncates and never
-    terminates; `final_observation` is the one before the reset; nothing becomes NaN or
+    terminates; `final_observation` is the one before the reset; a mask always allows an action; nothing becomes NaN or
     infinite under extreme actions.
 
     Args:
@@ -81,7 +82,9 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> 
         extreme = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (num_steps, *agents, *leaf.shape)), _extreme(space, high)
         )
-        _check_finite(_roll(env, key, extreme, params)[1], "the highest" if high else "the lowest")
+        extreme_run = _roll(env, key, extreme, params)[1]
+        _check_allowed(extreme_run)
+        _check_finite(extreme_run, "the highest" if high else "the lowest")
     _check_finite(run, "random")
     _check_time_limit(env, params, key, actions, run, agents)
 
@@ -130,7 +133,8 @@ def _roll(env: base.Environment, key: jax.Array, actions: Any, params: Any) -> t
 
     def body(state: Any, xs: tuple[Any, Any]) -> tuple[Any, Transitions]:
         key, action = xs
-        action = _legal(env.action_space(params), action, env.action_mask(state, params))
+        mask = env.action_mask(state, params)
+        action = _legal(env.action_space(params), action, mask)
         own_key = jax.random.split(key)[0]
         stepped = env.step_env(own_key, state, action, params)
         obs, next_state, reward, terminated, truncated, info = env.step(key, state, action, params)
@@ -140,6 +144,7 @@ def _roll(env: base.Environment, key: jax.Array, actions: Any, params: Any) -> t
             action=action,
             stepped=stepped,
             cut=env.is_truncated(stepped[1], params),
+            mask=mask,
             obs=obs,
             next_state=next_state,
             reward=reward,
@@ -180,6 +185,7 @@ def _extreme(space: Any, high: bool) -> Any:
 
 def _check_run(env: base.Environment, params: Any, run: Transitions, agents: tuple[int, ...]) -> None:
     obs, state, reward, terminated, _ = run.stepped
+    _check_allowed(run)
     _check_inside("observation law: an observation", env.observation_space(params), run.final_observation, agents)
     _require_close("final_observation must be step_env's, from before the reset", run.final_observation, obs)
     _require_close("step's reward must be step_env's", run.reward, reward)
@@ -199,6 +205,18 @@ def _check_run(env: base.Environment, params: Any, run: Transitions, agents: tup
         jax.tree.map(lambda leaf: leaf[going_on], run_obs),
         jax.tree.map(lambda leaf: leaf[going_on], obs),
     )
+
+
+def _check_allowed(run: Transitions) -> None:
+    for path, leaf in jax.tree.leaves_with_path(run.mask):
+        stuck = np.argwhere(~np.any(np.asarray(leaf), axis=-1))
+        if stuck.size:
+            step, *agent = map(int, stuck[0])
+            whose = f" for agent {agent}" if agent else ""
+            fail(
+                f"mask law: action_mask(...){jax.tree_util.keystr(path)} forbids every action{whose} after {step} "
+                "steps; it allows at least one in every state."
+            )
 
 
 def _check_eager(env: base.Environment, params: Any, key: jax.Array, first: Any, run: Transitions) -> None:

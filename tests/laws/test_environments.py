@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import agents
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -236,6 +237,32 @@ class MasksABox(Walk):
         return jnp.ones(1, bool)
 
 
+class Stuck(Walk):
+    """Forbids everything after two steps of an episode."""
+
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
+        return super().step_env(key, state, jnp.zeros(1), params)
+
+    def action_space(self, params: Any = None) -> Any:
+        return spaces.Discrete(2)
+
+    def action_mask(self, state: Any, params: Any) -> Any:
+        return jnp.broadcast_to(state.time < 2, (2,))
+
+
+class StuckInOnePart(Stuck):
+    def action_space(self, params: Any = None) -> Any:
+        return spaces.Tuple((spaces.Discrete(3), spaces.Discrete(2)))
+
+    def action_mask(self, state: Any, params: Any) -> Any:
+        return jnp.ones(3, bool), super().action_mask(state, params)
+
+
+class StuckAgent(agents.Crowd):
+    def action_mask(self, state: Any, params: Any) -> Any:
+        return jnp.broadcast_to((jnp.arange(self.num_agents) < 1)[:, None], (self.num_agents, agents.NUM_ACTIONS))
+
+
 class PythonState(Walk):
     """Counts its calls outside JAX, so that a compiled step and an eager one differ."""
 
@@ -273,6 +300,9 @@ def test_a_sound_environment_passes() -> None:
         (Divides(), "finite law: reward .* of the lowest actions"),
         (UnnamedMetric(), r"metric law: .*\['speed'\], metric_rules has \[\]"),
         (MasksABox(), "mask law"),
+        (Stuck(), r"mask law: action_mask\(...\) forbids every action after 2 steps"),
+        (StuckInOnePart(), r"mask law: action_mask\(...\)\[1\] forbids every action after 2 steps"),
+        (StuckAgent(), r"mask law: .* forbids every action for agent \[1\] after 0 steps"),
         (PythonState(), "must"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, base.Environment) else "",
