@@ -52,6 +52,19 @@ def _check_hash(env: base.Environment) -> None:
         fail(f"hash law: {env!r} differs from its copy, so each copy compiles anew; make it a frozen dataclass.")
 
 
+def _check_space(what: str, space: Any) -> None:
+    if isinstance(space, spaces.Dict):
+        for name, part in space.spaces.items():
+            _check_space(f"{what} at {name!r}", part)
+    elif isinstance(space, spaces.Tuple):
+        for index, part in enumerate(space.spaces):
+            _check_space(f"{what} at {index}", part)
+    elif not isinstance(space, spaces.Discrete | spaces.Box):
+        library = type(space).__module__.partition(".")[0]
+        got = repr(space) if library == "builtins" else f"{space!r} of {library}"
+        fail(f"space law: {what} is {got}; it takes a space of envs.spaces (Discrete, Box, Tuple, Dict).")
+
+
 def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
     """Everything that can be said without running the environment; returns the agents' axes."""
     key = jax.eval_shape(lambda: jax.random.key(0))
@@ -73,6 +86,8 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
         return stepped
 
     try:
+        _check_space(f"action_space of {type(env).__name__}", env.action_space(params))
+        _check_space(f"observation_space of {type(env).__name__}", env.observation_space(params))
         reset = jax.eval_shape(reset_pair, key, params)
         agents = agent_axes(env.observation_space(params), reset[0])
         action = jax.eval_shape(lambda key: sample(env.action_space(params), key, agents), key)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import agents
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from flax import struct
 
 import envs
+import jaxrl
 from envs import base, probes, wrappers
 from envs.adapters import gymnax as adapter
 from envs.base import spaces
@@ -237,6 +239,18 @@ class MasksABox(Walk):
         return jnp.ones(1, bool)
 
 
+@dataclass(frozen=True)
+class OtherSpaces(Walk):
+    action: Any = None
+    observation: Any = None
+
+    def action_space(self, params: Any = None) -> Any:
+        return self.action() if self.action else super().action_space(params)
+
+    def observation_space(self, params: Any) -> Any:
+        return self.observation() if self.observation else super().observation_space(params)
+
+
 class Stuck(Walk):
     """Forbids everything after two steps of an episode."""
 
@@ -323,6 +337,36 @@ def test_each_broken_law_is_named(env: base.Environment, law: str) -> None:
 )
 def test_a_limit_of_one_step_may_be_given_and_a_wrapper_may_give_one(env: base.Environment) -> None:
     envs.check(env)
+
+
+TAKES = r"it takes a space of envs\.spaces \(Discrete, Box, Tuple, Dict\)"
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        (
+            OtherSpaces(action=lambda: gymnasium.spaces.Discrete(2)),
+            rf"action_space of OtherSpaces is Discrete\(2\) of gymnasium; {TAKES}",
+        ),
+        (OtherSpaces(action=lambda: "Discrete"), f"action_space of OtherSpaces is 'Discrete'; {TAKES}"),
+        (OtherSpaces(action=lambda: None), f"action_space of OtherSpaces is None; {TAKES}"),
+        (
+            OtherSpaces(observation=lambda: gymnasium.spaces.Box(0, 1)),
+            f"observation_space of OtherSpaces is Box.* of gymnasium; {TAKES}",
+        ),
+        (
+            OtherSpaces(observation=lambda: spaces.Tuple((spaces.Discrete(2), spaces.Space()))),
+            f"observation_space of OtherSpaces at 1 is .*Space object.* of gymnax; {TAKES}",
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, base.Environment) else "",
+)
+@pytest.mark.parametrize("use", [envs.check, jaxrl.ppo])
+def test_whoever_takes_an_environment_names_what_it_lacks(env: base.Environment, sentence: str, use: Any) -> None:
+    with pytest.raises(envs.ContractError, match=sentence) as caught:
+        use(env)
+    assert "\n" not in str(caught.value)
 
 
 def test_check_takes_environments_only() -> None:
