@@ -74,6 +74,9 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
         if not isinstance(reset, tuple) or len(reset) != 2:
             got = f"{len(reset)} values" if isinstance(reset, tuple) else "a single value"
             fail(f"reset law: reset_env returns {got}; it returns obs, state.")
+        if not isinstance(reset[1], base.EnvState):
+            kind = type(reset[1]).__name__
+            fail(f"state law: the state is a {kind}; it is a subclass of envs.EnvState, whose time counts the steps.")
         return reset
 
     def step(key: jax.Array, state: Any, action: Any, params: Any) -> Any:
@@ -100,8 +103,6 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
     obs, state, reward, terminated, info = stepped
     _require_same_types("observation", reset[0], obs)
     _require_same_types("state", reset[1], state)
-    if not isinstance(state, base.EnvState):
-        fail(f"state law: the state is a {type(state).__name__}; it is a subclass of envs.EnvState.")
     _require_type("state.time", state.time, (), jnp.int32)
     _require_type("terminated", terminated, (), jnp.bool_)
     _require_type("is_truncated(...)", cut, (), jnp.bool_)

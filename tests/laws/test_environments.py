@@ -251,6 +251,20 @@ class OtherSpaces(Walk):
         return self.observation() if self.observation else super().observation_space(params)
 
 
+@struct.dataclass
+class Timeless:
+    x: jax.Array
+
+
+class NoTime(Walk):
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+        obs, state = super().reset_env(key, params)
+        return obs, Timeless(state.x)
+
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
+        return state.x[None], state, -jnp.abs(state.x), state.x > 4, {}
+
+
 class Stuck(Walk):
     """Forbids everything after two steps of an episode."""
 
@@ -345,6 +359,7 @@ TAKES = r"it takes a space of envs\.spaces \(Discrete, Box, Tuple, Dict\)"
 @pytest.mark.parametrize(
     ("env", "sentence"),
     [
+        (NoTime(), r"state law: the state is a Timeless; it is a subclass of envs\.EnvState, whose time counts"),
         (
             OtherSpaces(action=lambda: gymnasium.spaces.Discrete(2)),
             rf"action_space of OtherSpaces is Discrete\(2\) of gymnasium; {TAKES}",
