@@ -19,7 +19,7 @@ class ContractError(ValueError):
 
 
 def check_abstractly(env: base.Environment, params: Any = None) -> tuple[int, ...]:
-    """Test an environment on the laws of hashing, types and shapes, for which nothing is run or compiled.
+    """Test an environment on the laws of methods, hashing, types and shapes, for which nothing is run or compiled.
 
     Args:
       env: the environment.
@@ -34,6 +34,7 @@ def check_abstractly(env: base.Environment, params: Any = None) -> tuple[int, ..
     """
     if not isinstance(env, base.Environment):
         raise TypeError(f"env is {env!r}; it is an instance of a subclass of envs.Environment.")
+    _check_methods(env)
     _check_hash(env)
     return _check_shapes(env, jax.tree.map(jnp.asarray, env.default_params if params is None else params))
 
@@ -41,6 +42,14 @@ def check_abstractly(env: base.Environment, params: Any = None) -> tuple[int, ..
 def fail(sentence: str) -> NoReturn:
     """Raise ContractError."""
     raise ContractError(sentence)
+
+
+def _check_methods(env: base.Environment) -> None:
+    needed = ("reset_env", "step_env", "action_space", "observation_space")
+    missing = [name for name in needed if getattr(type(env), name) is getattr(base.Environment, name)]
+    if missing:
+        got = f"{type(env).__name__} does not define {', '.join(missing)}"
+        fail(f"method law: {got}; an environment defines {', '.join(needed)}.")
 
 
 def _check_hash(env: base.Environment) -> None:

@@ -265,6 +265,14 @@ class NoTime(Walk):
         return state.x[None], state, -jnp.abs(state.x), state.x > 4, {}
 
 
+class NoMethods(base.Environment):
+    pass
+
+
+class NoStep(Walk):
+    step_env = base.Environment.step_env
+
+
 class Stuck(Walk):
     """Forbids everything after two steps of an episode."""
 
@@ -359,6 +367,8 @@ TAKES = r"it takes a space of envs\.spaces \(Discrete, Box, Tuple, Dict\)"
 @pytest.mark.parametrize(
     ("env", "sentence"),
     [
+        (NoMethods(), "NoMethods does not define reset_env, step_env, action_space, observation_space; an environment"),
+        (NoStep(), "NoStep does not define step_env; an environment defines reset_env, step_env"),
         (NoTime(), r"state law: the state is a Timeless; it is a subclass of envs\.EnvState, whose time counts"),
         (
             OtherSpaces(action=lambda: gymnasium.spaces.Discrete(2)),
