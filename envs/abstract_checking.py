@@ -1,6 +1,7 @@
 """The laws of the environment contract that types and shapes tell, without a step being taken."""
 
 import copy
+import dataclasses
 import math
 from typing import Any, NoReturn
 
@@ -109,6 +110,11 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
     except jax.errors.JAXTypeError as error:
         reason = str(error).partition("\n")[0]
         raise ContractError(f"tracing law: a number that is traced is used as a Python value: {reason}") from error
+    except dataclasses.FrozenInstanceError as error:
+        raise ContractError(
+            f"frozen law: {error}, as states, parameters and environments are frozen; make a changed copy, such as "
+            "state.replace(time=state.time + 1)."
+        ) from error
     obs, state, reward, terminated, info = stepped
     _require_same_types("observation", reset[0], obs)
     _require_same_types("state", reset[1], state)

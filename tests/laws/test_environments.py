@@ -273,6 +273,12 @@ class NoStep(Walk):
     step_env = base.Environment.step_env
 
 
+class Assigns(Walk):
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
+        state.time += 1
+        return super().step_env(key, state, action, params)
+
+
 class Stuck(Walk):
     """Forbids everything after two steps of an episode."""
 
@@ -367,6 +373,7 @@ TAKES = r"it takes a space of envs\.spaces \(Discrete, Box, Tuple, Dict\)"
 @pytest.mark.parametrize(
     ("env", "sentence"),
     [
+        (Assigns(), r"frozen law: cannot assign to field 'time', .* such as state\.replace\(time=state\.time \+ 1\)"),
         (NoMethods(), "NoMethods does not define reset_env, step_env, action_space, observation_space; an environment"),
         (NoStep(), "NoStep does not define step_env; an environment defines reset_env, step_env"),
         (NoTime(), r"state law: the state is a Timeless; it is a subclass of envs\.EnvState, whose time counts"),
