@@ -128,8 +128,12 @@ def make(name: str, **static: object) -> base.Environment:
       ValueError: the name or a static field is unknown, or a field's value is out of range.
       ImportError: Brax or MuJoCo Playground is missing; the message names the extra.
       gymnasium.error.DependencyNotInstalled: what one of Gymnasium's environments needs is missing, such as Box2D.
-      TypeError: `module:Class` is no environment, or a static value cannot be hashed.
+      TypeError: the name is no string, `module:Class` is no environment, or a static value cannot be hashed.
     """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"name is {name!r}; it takes a string, such as 'cartpole' (an environment object is used as it is)."
+        )
     library, slash, env_id = name.partition("/")
     if slash and library in LIBRARIES:
         module = importlib.import_module(LIBRARIES[library])

@@ -444,10 +444,13 @@ def test_module_and_class() -> None:
         ("gymnax/Catch-bsuite", {"rows": [3]}, TypeError, "cannot be hashed"),
         ("no_such_module:Env", {}, ValueError, "There is no module 'no_such_module'"),
         ("envs.probes:DelayedRewards", {}, ValueError, "defines no 'DelayedRewards'; did you mean 'DelayedReward'"),
+        (3, {}, TypeError, "name is 3; it takes a string, such as 'cartpole'"),
+        (None, {}, TypeError, "name is None; it takes a string, such as 'cartpole'"),
+        (probes.OnlyTruncates(), {}, TypeError, r"name is OnlyTruncates.* \(an environment object is used as it is\)"),
         ("envs.registry:Row", {}, TypeError, r"is a subclass of envs\.Environment"),
     ],
 )
-def test_bad_names_and_fields_get_one_sentence(name: str, static: dict, error: type, sentence: str) -> None:
+def test_bad_names_and_fields_get_one_sentence(name: Any, static: dict, error: type, sentence: str) -> None:
     with pytest.raises(error, match=sentence) as caught:
         envs.make(name, **static)
     assert "\n" not in str(caught.value)
