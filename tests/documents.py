@@ -47,10 +47,12 @@ def shortened(block: str) -> str:
     return re.sub(r"\benv_steps=[\d_]+", "env_steps=1_024", block)
 
 
-def run_blocks(text: str, name: str) -> None:
-    """Run its Python blocks in order in one namespace, as one script in the current directory."""
+def run_blocks(text: str, name: str, alone: bool = False) -> None:
+    """Run its Python blocks in order in the current directory: as one script, or each `alone`, with its own imports."""
     namespace: dict[str, object] = {"__name__": "__main__"}
     for number, block in enumerate(blocks(text, "python"), start=1):
+        if alone:
+            namespace = {"__name__": "__main__"}
         exec(compile(shortened(block), f"{name}, Python block {number}", "exec"), namespace)
 
 

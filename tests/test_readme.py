@@ -17,7 +17,7 @@ COMMANDS = commands(README)
 def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # as in a script or a notebook, where one's own modules are found
-    run_blocks(README, "README.md")
+    run_blocks(README, "README.md", alone=True)
     for file in ("runs/cartpole/metrics.nc", "cartpole.mp4", "runs/own/metrics.nc"):
         assert (tmp_path / file).is_file()
 
