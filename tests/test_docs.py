@@ -70,6 +70,7 @@ INSIDE_ADAPTERS = {
     "gymnasium_spaces",
     "gymnasium_stepping",
     "packing",
+    "simulators",
     "window",
 }
 
