@@ -37,7 +37,7 @@ test: $(call stamp,test)  ## the fast tests
 test-all: $(call stamp,test)  ## every test
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 -m ""
 
-test-sb3: $(VENV)-sb3/.tested  ## Stable-Baselines3's checker and PPO on our environments (PyTorch, a quarter of an hour)
+test-sb3: $(VENV)-sb3/.installed-test  ## Stable-Baselines3's checker and PPO on our environments (PyTorch, a quarter of an hour)
 	$(VENV)-sb3/bin/python -m pytest -m slow -s tests/test_stable_baselines.py
 
 REJAX := $(VENV)-rejax/.installed$(if $(EXTRA),-$(subst $(comma),-,$(EXTRA)))
@@ -88,7 +88,7 @@ $(VENV)-sb3/.installed: $(call stamp,test)
 	@$(VENV)-sb3/bin/python -m pip install --quiet stable-baselines3==2.9.2
 	@touch '$@'
 
-$(VENV)-sb3/.tested: $(VENV)-sb3/.installed
+$(VENV)-sb3/.installed-test: $(VENV)-sb3/.installed
 	@$(VENV)-sb3/bin/python -m pip install --quiet --editable '.[gymnasium]' hypothesis pytest
 	@touch '$@'
 

@@ -24,9 +24,9 @@ from jaxrl.checkpointing import (
     num_parts_begun,
     read_identity,
 )
-from jaxrl.compilation_cache import processor
 from jaxrl.layout import Layout
 from jaxrl.parts import Call
+from jaxrl.processors import processor
 from jaxrl.results import ResultError
 from jaxrl.run_config import config_of, from_json, to_json
 from jaxrl.run_directory import finished, holds_result

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.compilation_cache import understands
 from jaxrl.memory import give_back, tight
+from jaxrl.processors import understands
 
 CPU_BLOCK = 8
 ACCELERATOR_BLOCK = 1024

@@ -76,24 +76,23 @@ def batched_env_params(env: Environment, env_params: Any, sweep: Sweep | None) -
 
 def _with_env_values(node: Any, rest: str, values: np.ndarray, path: str, env: Environment) -> Any:
     """Environment parameters `[num_settings]` with those at a path replaced, such as `weights.goal`."""
-    env_name = env.name
     name, _, rest = rest.partition(".")
     known = tuple(node.__dataclass_fields__)
     parent = path[: len(path) - len(name) - (len(rest) + 1 if rest else 0)]
     if name not in known:
         raise ValueError(
-            f"env.{path} is no parameter of {env_name}{_hint(env, path, [parent + each for each in known])}"
+            f"env.{path} is no parameter of {env.name}{_hint(env, path, [parent + each for each in known])}"
         )
     default = getattr(node, name)
     if default is None:
-        raise ValueError(f"env.{path} is not set in {env_name}; give it a value in env_params before it is swept")
+        raise ValueError(f"env.{path} is not set in {env.name}; give it a value in env_params before it is swept")
     if dataclasses.is_dataclass(default):
         if not rest:
             parts = " or ".join(f"env.{path}.{field}" for field in default.__dataclass_fields__)
             raise ValueError(f"env.{path} has parts of its own; sweep {parts or 'something else, it has none'}.")
         return dataclasses.replace(node, **{name: _with_env_values(default, rest, values, path, env)})
     if rest:
-        raise ValueError(f"env.{path} is no parameter of {env_name}; env.{parent}{name} has no parts.")
+        raise ValueError(f"env.{path} is no parameter of {env.name}; env.{parent}{name} has no parts.")
     if values.shape != default.shape:
         raise ValueError(f"env.{path} takes values of shape {default.shape[1:]}, got {values.shape[1:]}")
     cast = values.astype(default.dtype)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxrl import cli, compilation_cache
+from jaxrl import cli, processors
 
 ROOT = Path(__file__).parent.parent
 
@@ -20,13 +20,13 @@ def test_processors_that_understand_other_instructions_have_other_directories(
     names, wide = [], []
     for mhz, flag in (("2000", "avx2"), ("2001", "avx2"), ("2000", "avx512f")):
         (tmp_path / "cpuinfo").write_text(info.format(mhz=mhz, flag=flag))
-        monkeypatch.setattr(compilation_cache, "_CPUINFO", tmp_path / "cpuinfo")
-        names.append(compilation_cache.processor())
-        wide.append(compilation_cache.understands("avx512f"))
+        monkeypatch.setattr(processors, "_CPUINFO", tmp_path / "cpuinfo")
+        names.append(processors.processor())
+        wide.append(processors.understands("avx512f"))
     assert names[0] == names[1] != names[2]
     assert wide == [False, False, True]
-    monkeypatch.setattr(compilation_cache, "_CPUINFO", tmp_path / "nowhere")
-    assert not compilation_cache.understands("avx512f")
+    monkeypatch.setattr(processors, "_CPUINFO", tmp_path / "nowhere")
+    assert not processors.understands("avx512f")
 
 
 def test_a_cache_that_cannot_be_written_gets_one_sentence(

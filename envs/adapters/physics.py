@@ -166,7 +166,10 @@ def _types(env: PhysicsEnvironment) -> tuple[Any]:
         key = jax.eval_shape(lambda: jax.random.key(0))
         action = jax.ShapeDtypeStruct((env.inner.action_size,), jnp.float32)
         first = jax.eval_shape(env.inner.reset, key)
-        step = lambda state: jax.eval_shape(functools.partial(_step, env.inner), state, action)  # noqa: E731
+
+        def step(state: Any) -> Any:
+            return jax.eval_shape(functools.partial(_step, env.inner), state, action)
+
         return (held_types(first, step),)
 
 
