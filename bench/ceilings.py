@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from bench.launches import launches
+from envs.threefry import unrolled
 from jaxrl.layout import default_devices, run_on_devices
 
 
@@ -79,7 +80,7 @@ def measure_ceilings(rounds: int = 5, share: float = 1.0) -> Ceilings:
 
     def words(turns: int, count: int) -> float:
         def again(words: jax.Array) -> jax.Array:
-            return jax.random.bits(jax.random.wrap_key_data(words[:2], impl="threefry2x32"), (count,))
+            return jax.random.bits(unrolled(jax.random.wrap_key_data(words[:2], impl="threefry2x32")), (count,))
 
         return rate(turns * count, lambda words: _looped(turns, again, words), jnp.ones(count, jnp.uint32))
 

@@ -141,26 +141,25 @@ def one_compiled_call(num_seeds: int, env_steps: int) -> Callable[[], float]:
     import numpy as np
 
     import jaxrl
-    from jaxrl.layout import compile_programs, over_runs, plan_layout, run_on_devices
+    from jaxrl.layout import compile_programs, plan_layout, run_on_devices
 
     algo = jaxrl.preset("ppo", "cartpole").algo
     whole = jaxrl.make_train(algo, env_steps=env_steps, evals=EVALS, eval_episodes=EVAL_EPISODES)
     layout = plan_layout(num_seeds, None, None)
-    num_blocks = [np.int32(layout.num_blocks)] * len(layout.devices)
 
     def one(seed: Any) -> Any:
         output = whole(jax.random.key(seed))
         return output.metrics, output.policy
 
-    program = jax.jit(over_runs(one, layout.block))
-    seeds = np.arange(num_seeds, dtype=np.int32)
-    (executables,) = compile_programs(
-        [lambda device: program.lower(jax.device_put(layout.spread(seeds)[0], device), num_blocks[0])], layout.devices
-    )
+    program = jax.jit(lambda seeds: jax.lax.map(jax.vmap(one), seeds))
+    parts = [np.stack(part) for part in layout.spread(np.arange(num_seeds, dtype=np.int32))]
+    (executables,) = compile_programs([lambda device: program.lower(jax.device_put(parts[0], device))], layout.devices)
+    given = [jax.device_put(part, device) for part, device in zip(parts, layout.devices, strict=True)]
 
     def run() -> float:
-        metrics, _ = layout.gather(run_on_devices(executables, layout.spread(seeds), num_blocks))
-        return float(metrics["return"][:, -1].mean())
+        outputs = jax.device_get(run_on_devices(executables, given))
+        returns = [metrics["return"][..., -1].ravel() for metrics, _ in outputs]
+        return float(np.concatenate(returns)[:num_seeds].mean())
 
     return run
 

@@ -3,11 +3,12 @@
     python bench/envs.py [--num-envs 1 64 1024 8192] [--steps 250000] [--rounds 15] [--json FILE]
 
 All sides run compiled scans of 128 steps and keep every reward, observation and flag of the scan as a trainer would.
-Ours steps by `jaxrl.rollout`, with actions drawn in bulk and every initial state fresh: a count of states that were
-given out twice is printed, and is 0. gymnax steps by its own `step`, once as its README does, with an action sampled
-from the action space at every step, and once given our actions drawn in bulk, which its users have not. Gymnasium's
-CartPole that steps all environments in NumPy, without JAX and on one core, gets actions drawn in bulk, too, and keeps
-nothing. Figures are medians of runs by turns, with the least and the most.
+Ours steps by `jaxrl.rollout`, with random words for the actions drawn in bulk, by keys of `envs.unrolled`
+as `train` does, and every initial state fresh: a count of states that were given out twice is printed, and is 0. gymnax
+steps by its own `step`, once as its README does, with an action sampled from the action space at every step, and once
+given our words, which its users have not. Gymnasium's CartPole that steps all environments in NumPy, without JAX and on
+one core, gets actions drawn in bulk, too, and keeps nothing. Figures are medians of runs by turns, with the least and
+the most.
 
 The exit status is 1 where from 64 environments on CartPole is not at least 5 times as fast as gymnax as its README
 steps it, another task not 3 times, or CartPole not 3 times as fast as Gymnasium's.
@@ -45,24 +46,36 @@ TARGETS_FROM, LEAST_TIMES_GYMNASIUM = 64, 3.0
 LEAST_TIMES_GYMNAX = {"cartpole": 5.0, "pendulum": 3.0, "acrobot": 3.0, "mountain-car": 3.0}
 
 
-def random_actions(space: Any, key: jax.Array, num_envs: int) -> jax.Array:
-    """Uniform actions `[T, N, ...]`, drawn in bulk; discrete ones from 16 bits each, the cheapest there is."""
+def random_words(space: Any, key: jax.Array, num_envs: int) -> jax.Array:
+    """What uniform actions are made of, drawn in bulk: `[T, N, ...]`, 16 bits for a discrete one, else from 0 to 1."""
     shape = (NUM_STEPS, num_envs, *space.shape)
     if isinstance(space, envs.spaces.Discrete):
-        return (jax.random.bits(key, shape, jnp.uint16).astype(jnp.int32) * space.n) >> 16
-    return jax.random.uniform(key, shape, minval=space.low, maxval=space.high)
+        return jax.random.bits(key, shape, jnp.uint16)
+    return jax.random.uniform(key, shape)
+
+
+def action_of(space: Any, words: jax.Array) -> jax.Array:
+    """The uniform actions that random words stand for."""
+    if isinstance(space, envs.spaces.Discrete):
+        return (words.astype(jnp.int32) * space.n) >> 16
+    return space.low + (space.high - space.low) * words
 
 
 def ours(name: str, num_envs: int) -> tuple[Callable[..., Any], Any]:
     """One rollout of 128 steps, and where it starts."""
     env = envs.make(name)
     params = env.default_params
+    space = env.action_space(params)
+
+    def choose(obs: Any, mask: Any, words: jax.Array) -> tuple[jax.Array, None]:
+        del obs, mask
+        return action_of(space, words), None
 
     @jax.jit
     def run(key: jax.Array, carry: Any) -> Any:
-        action_key, key = jax.random.split(key)
-        actions = random_actions(env.action_space(params), action_key, num_envs)
-        return rollout.rollout(env, params, lambda obs, mask, action: (action, None), key, carry, actions)
+        action_key, key = jax.random.split(envs.unrolled(key))
+        words = random_words(space, action_key, num_envs)
+        return rollout.rollout(env, params, choose, key, carry, words)
 
     return run, rollout.reset_all(env, jax.random.key(0), params, num_envs)
 
@@ -70,29 +83,32 @@ def ours(name: str, num_envs: int) -> tuple[Callable[..., Any], Any]:
 def theirs(env_id: str, num_envs: int, in_bulk: bool) -> tuple[Callable[..., Any], Any]:
     """The same by gymnax's own `step`, with actions drawn in bulk or sampled step by step."""
     env, params = gymnax.make(env_id)
+    space = env.action_space(params)
     step = jax.vmap(env.step, (0, 0, 0, None))
-    sample = jax.vmap(env.action_space(params).sample)
+    sample = jax.vmap(space.sample)
 
     @jax.jit
     def run(key: jax.Array, carry: Any) -> Any:
         action_key, key = jax.random.split(key)
-        actions = random_actions(env.action_space(params), action_key, num_envs) if in_bulk else None
+        words = random_words(space, action_key, num_envs) if in_bulk else None
 
         def body(carry: Any, xs: Any) -> Any:
             state, obs = carry
-            t, action = xs
+            t, words = xs
             keys = jax.random.split(jax.random.fold_in(key, t), num_envs)
-            if action is None:
+            if words is None:
                 action = sample(jax.random.split(jax.random.fold_in(action_key, t), num_envs))
+            else:
+                action = action_of(space, words)
             new_obs, state, reward, terminated, truncated, info = step(keys, state, action, params)
             return (state, new_obs), (obs, info["final_observation"], reward, terminated, truncated)
 
-        carry, steps = jax.lax.scan(body, carry, (jnp.arange(NUM_STEPS), actions))
+        carry, steps = jax.lax.scan(body, carry, (jnp.arange(NUM_STEPS), words))
         return carry, steps, jnp.zeros((), jnp.int32)
 
     obs, state = jax.jit(jax.vmap(env.reset, (0, None)))(jax.random.split(jax.random.key(0), num_envs), params)
     # After a first step the state has the types that gymnax's scan keeps.
-    action = random_actions(env.action_space(params), jax.random.key(1), num_envs)[0]
+    action = action_of(space, random_words(space, jax.random.key(1), num_envs)[0])
     obs, state, *_ = step(jax.random.split(jax.random.key(2), num_envs), state, action, params)
     return run, (state, obs)
 

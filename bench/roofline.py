@@ -141,12 +141,11 @@ def estimates(discount: Any, name: str, rounds: int, calls: int) -> Workload:
 
 
 def launches_of_an_iteration(text: str | None, iterations: int) -> float:
-    """Of one block, from the text of a program whose outer loop goes through blocks, the one within through iterations.
+    """Of one block, from the text of its program, whose outer loop goes through iterations.
 
-    The compiler knows the turns of neither. What a block does beside its iterations is shared among them; what is
-    outside of the blocks does not count.
+    The compiler does not know its turns. What a program does beside its iterations is shared among them.
     """
-    return (launches(text, (1, iterations)) - launches(text, (0,))) / iterations
+    return launches(text, (iterations,)) / iterations
 
 
 def of_runs(name: str, short: str, runs: Runs, work_of_all: work.Work, iterations: int, rounds: int) -> Workload:

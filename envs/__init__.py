@@ -2,7 +2,8 @@
 
 `make(name)` builds one, `names()` lists them, `check(env)` tests anyone's. `Environment`,
 `EnvParams`, `EnvState` and `spaces` are what an environment of one's own is made of. `wrappers`
-makes environments from environments, `probes` has tiny ones with closed-form values.
+makes environments from environments, `probes` has tiny ones with closed-form values. From
+keys of `unrolled` an environment of one's own draws faster on CPUs.
 """
 
 import importlib
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from envs.base import Environment, EnvParams, EnvState, MetricRule, spaces
     from envs.checking import ContractError, check
     from envs.registry import make, names
+    from envs.threefry import unrolled
 
 __all__ = [
     "ContractError",
@@ -25,6 +27,7 @@ __all__ = [
     "names",
     "probes",
     "spaces",
+    "unrolled",
     "wrappers",
 ]
 
@@ -38,6 +41,7 @@ _HOME = {
     "make": "envs.registry",
     "names": "envs.registry",
     "spaces": "envs.base",
+    "unrolled": "envs.threefry",
 }
 _MODULES = ("probes", "wrappers")
 

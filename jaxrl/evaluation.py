@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.base import Environment
+from envs.threefry import rolled, unrolled
 from jaxrl.rollout import reset_all, step_once
 
 EPISODE_METRICS = ("return", "discounted_return", "length")
@@ -41,14 +42,14 @@ def evaluate(
     """
     rules = env.metric_rules
     _require_own_names(env, rules)
-    reset_key, step_key = jax.random.split(key)
+    reset_key, step_key = jax.random.split(unrolled(key))
     first = reset_all(env, reset_key, params, num_episodes)
     twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), first)
     greedy = jnp.arange(2 * num_episodes) < num_episodes
 
     def one_step(key: jax.Array, state: Any, obs: Any, greedy: jax.Array) -> Any:
         act_key, env_key = jax.random.split(key)
-        action = act(act_key, obs, greedy, env.action_mask(state, params))
+        action = act(rolled(act_key), obs, greedy, env.action_mask(state, params))
         obs, state, reward, terminated, truncated, info = step_once(env, env_key, state, action, params)
         metrics = {name: jnp.asarray(info["metrics"][name], jnp.float32) for name in rules}
         return state, obs, jnp.mean(reward), terminated | truncated, metrics

@@ -18,9 +18,11 @@ from jaxrl.runs import in_force
 
 # Of what is free, the share that a call takes where nobody says how much it may.
 SHARE = 0.8
-# What a thread of a CPU takes beside what the compiler says: its allocations in small pieces, which
-# are 30 to 40 MiB in calls of half a second, on 64 to 4,096 runs of PPO.
+# What a thread of a CPU takes beside what the compiler says: while a program runs, what its steps leave
+# behind adds up until it returns, 30 to 40 MiB in half a second, on 64 to 4,096 runs of PPO.
 ROOM_PER_THREAD = 40 * MIB
+# What an array takes beside its numbers: 62,500 arrays of 32 bytes take 68 MiB. Every block has its own.
+BYTES_PER_ARRAY = 1152
 # Copies of the states on the host while a checkpoint is written: one, and what orbax and its store take of it.
 CHECKPOINT_COPIES = 2.0
 
@@ -151,8 +153,8 @@ class Sizes(NamedTuple):
 
     Attributes:
       state, arguments, metrics, kept: of one run: between chunks, of its arguments, of an evaluation.
-      copied: of one run while it is evaluated, beside these.
-      advancing, evaluating: of one device's program, beside what its runs take.
+      arrays, evaluated_arrays: of one block between chunks, beside its numbers; of an evaluation of it.
+      advancing, evaluating: of one block's program, beside what its runs take.
       block: that the latter two were compiled for.
     """
 
@@ -160,7 +162,8 @@ class Sizes(NamedTuple):
     arguments: int
     metrics: int
     kept: int
-    copied: int
+    arrays: int
+    evaluated_arrays: int
     advancing: int
     evaluating: int
     block: int
@@ -169,35 +172,35 @@ class Sizes(NamedTuple):
 def programs_of(call: Call, layout: Layout, precision: str = "default") -> tuple[Programs, Sizes]:
     """The programs of a call and what they take; `Runs` of the same layout find them compiled."""
 
-    def slots(leaf: Any) -> jax.ShapeDtypeStruct:
+    def of_block(leaf: Any) -> jax.ShapeDtypeStruct:
         dtype = jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype)
-        return jax.ShapeDtypeStruct((layout.slots_per_device, *np.shape(leaf)[1:]), dtype)
+        return jax.ShapeDtypeStruct((layout.block, *np.shape(leaf)[1:]), dtype)
 
-    arguments = jax.tree.map(slots, call.arguments())
+    arguments = jax.tree.map(of_block, call.arguments())
     work = call.work
     with in_force(precision):
-        programs = compiled_programs(work.loop, work.identity, layout, [arguments] * len(layout.devices), work.reserved)
-    return programs, _sizes(programs, arguments, layout)
+        programs = compiled_programs(work.loop, work.identity, layout, arguments, work.reserved)
+    return programs, _sizes(programs, arguments, layout.block)
 
 
-def _sizes(programs: Programs, arguments: Any, layout: Layout) -> Sizes:
-    slots = layout.slots_per_device
-
+def _sizes(programs: Programs, arguments: Any, block: int) -> Sizes:
     def of_run(tree: Any) -> int:
-        return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) // slots
+        return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) // block
 
     def beside(name: str, of_one: int) -> int:
         told = programs.executables[name][0].memory_analysis()
         total = told.argument_size_in_bytes + told.output_size_in_bytes + told.temp_size_in_bytes
-        return max(total - told.alias_size_in_bytes - slots * of_one, 0)
+        return max(total - told.alias_size_in_bytes - block * of_one, 0)
 
     state, given = of_run(programs.run_shapes), of_run(arguments)
     metrics, kept = map(of_run, programs.evaluated_shapes)
     evaluating = beside("evaluate", state + given + metrics + kept)
-    # Policies are held twice while they are taken from the states, or not; the compiler's total tells.
-    copied = kept if evaluating >= slots * kept else 0
     advancing = max(beside("advance", state + given), beside("init", state + given))
-    return Sizes(state, given, metrics, kept, copied, advancing, evaluating - slots * copied, layout.block)
+    arrays, evaluated_arrays = (
+        BYTES_PER_ARRAY * len(jax.tree.leaves(trees))
+        for trees in ((programs.run_shapes, arguments), programs.evaluated_shapes)
+    )
+    return Sizes(state, given, metrics, kept, arrays, evaluated_arrays, advancing, evaluating, block)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,7 +256,8 @@ class Planner:
         slots, wider = here * num_blocks * block, block / sizes.block
         room = here * ROOM_PER_THREAD if self.on_host else 0
         advancing = here * sizes.advancing * wider
-        evaluating = here * sizes.evaluating * wider + slots * (sizes.metrics + sizes.kept + sizes.copied)
+        evaluating = here * (sizes.evaluating * wider + num_blocks * sizes.evaluated_arrays)
+        evaluating += slots * (sizes.metrics + sizes.kept)
         points, every = len(self.call.work.points), self.call.num_runs if num_parts > 1 else 0
         # The policies of this evaluation beside those of the last; the metrics of all, and stacked at the end.
         held = 2 * points * sizes.metrics * (runs + every) + sizes.kept * (runs + 2 * every)
@@ -277,7 +281,7 @@ class Planner:
             compilations=1,
             process=process,
             programs=int(programs),
-            states=slots * (sizes.state + sizes.arguments),
+            states=slots * (sizes.state + sizes.arguments) + here * num_blocks * sizes.arrays,
             results=int(results),
             limit=self.limit,
             on_host=self.on_host,

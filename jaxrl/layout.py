@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.memory import give_back, tight
@@ -38,30 +37,23 @@ class Layout(NamedTuple):
         """Runs that one device computes, padding included."""
         return self.num_blocks * self.block
 
-    @property
-    def slots_per_device(self) -> int:
-        """Runs that one device has room for: two blocks at least.
+    def spread(self, tree: Any) -> list[list[Any]]:
+        """Leaves `[num_runs, ...]` as blocks of leaves `[block, ...]`, a list for each device; padding repeats runs."""
+        tree = jax.tree.map(np.asarray, tree)
 
-        To take the only block out of its blocks would be nothing, and the compiler would join what comes
-        before and after with it: another program than that of several blocks, which rounds otherwise.
-        """
-        return max(self.num_blocks, 2) * self.block
+        def put(first: int, device: Any) -> Any:
+            mine = np.arange(first, first + self.block) % self.num_runs
+            return jax.device_put(jax.tree.map(lambda leaf: leaf[mine], tree), device)
 
-    def spread(self, tree: Any) -> list[Any]:
-        """Leaves `[num_runs, ...]` as leaves `[slots_per_device, ...]` of each device; padding repeats runs."""
-        first = np.arange(len(self.devices))[:, None] * self.runs_per_device
-        slots = (first + np.arange(self.slots_per_device)) % self.num_runs
         return [
-            jax.device_put(jax.tree.map(lambda leaf, mine=mine: np.asarray(leaf)[mine], tree), device)
-            for mine, device in zip(slots, self.devices, strict=True)
+            [put(i * self.runs_per_device + j * self.block, device) for j in range(self.num_blocks)]
+            for i, device in enumerate(self.devices)
         ]
 
-    def gather(self, parts: Sequence[Any]) -> Any:
+    def gather(self, parts: Sequence[Sequence[Any]]) -> Any:
         """What `spread` spread, back on the host with leaves `[num_runs, ...]`."""
-        count = self.runs_per_device
-        return jax.tree.map(
-            lambda *leaves: np.concatenate([np.asarray(x[:count]) for x in leaves])[: self.num_runs], *parts
-        )
+        blocks = [block for part in parts for block in part]
+        return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(x) for x in leaves])[: self.num_runs], *blocks)
 
 
 def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None, cpu_block: int = CPU_BLOCK) -> Layout:
@@ -118,92 +110,30 @@ def default_devices() -> tuple[Any, ...]:
     return devices * max(1, cores // len(devices))
 
 
-def over_runs(function: Callable[..., Any], block: int, num_shared: int = 0) -> Callable[..., Any]:
-    """A function of one run as a function of a device's runs: a loop over blocks, a vmap within each.
+def over_blocks(program: Callable[..., Any], num_shared: int = 0) -> Callable[..., list[Any]]:
+    """A program of one block as a function of a device's blocks, one after another.
+
+    No program holds the loop: it is the same for any number of blocks, so that they change no bit, and
+    there is no block to be taken out of all and put back, which is a quarter of what there would be to compile.
 
     Args:
-      function: of one run.
-      block: runs of one vmap.
-      num_shared: trailing arguments that are the same for every run, such as a trip count.
+      program: of leaves `[block, ...]` and of the shared arguments.
+      num_shared: trailing arguments that are the same for every block, such as a trip count.
 
     Returns:
-      A function of leaves `[num_blocks * block, ...]`, of the shared arguments, and last of
-      `num_blocks`. That number is an argument on purpose: a loop that the compiler knows to run
-      once would be compiled into something that may round otherwise.
+      A function of lists of blocks and of the shared arguments, which waits for each block, and gives a list.
     """
 
-    def on_device(*arguments: Any) -> Any:
-        split = len(arguments) - num_shared - 1
-        shared, num_blocks = arguments[split:-1], arguments[-1]
-        one_block = jax.vmap(lambda *run: function(*run, *shared))
-        slots = jax.tree.leaves(arguments[:split])[0].shape[0]
+    def walk(*arguments: Any) -> list[Any]:
+        split = len(arguments) - num_shared
+        blocks, shared = zip(*arguments[:split], strict=True), arguments[split:]
+        return [jax.block_until_ready(program(*block, *shared)) for block in blocks]
 
-        # Not reshape(-1, ...): a leaf may have nothing in it, such as the pillars of a scene without any.
-        def in_blocks(leaf: Any) -> Any:
-            return leaf.reshape(slots // block, block, *leaf.shape[1:])
-
-        blocks = jax.tree.map(in_blocks, arguments[:split])
-
-        def at(i: Any) -> Any:
-            return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), blocks)
-
-        def work(i: Any, out: Any) -> Any:
-            done = one_block(*at(i))
-            return jax.tree.map(lambda every, one: jax.lax.dynamic_update_index_in_dim(every, one, i, 0), out, done)
-
-        shapes = jax.eval_shape(one_block, *jax.eval_shape(at, 0))
-        out = jax.tree.map(lambda leaf: jnp.zeros((slots // block, *leaf.shape), leaf.dtype), shapes)
-        out = jax.lax.fori_loop(0, num_blocks, work, out)
-        return jax.tree.map(lambda leaf: leaf.reshape(slots, *leaf.shape[2:]), out)
-
-    return on_device
-
-
-def in_place(function: Callable[..., Any], block: int, num_shared: int = 0) -> Callable[..., Any]:
-    """`over_runs` for a function that changes runs: it writes over the runs that it is given, some blocks at a time.
-
-    Args:
-      function: `(run, *arguments, *shared) -> run`, of one run.
-      block: runs of one vmap.
-      num_shared: trailing arguments that are the same for every run.
-
-    Returns:
-      A function of leaves `[num_blocks * block, ...]`, of the shared arguments, and last of two
-      numbers: the blocks from the first of them up to the second are worked through, others stay.
-      Where the runs are donated nothing takes memory twice.
-    """
-
-    def on_device(runs: Any, *arguments: Any) -> Any:
-        split = len(arguments) - num_shared - 2
-        shared, (first, last) = arguments[split:-2], arguments[-2:]
-        slots = jax.tree.leaves(runs)[0].shape[0]
-        one_block = jax.vmap(lambda *run: function(*run, *shared))
-
-        def in_blocks(leaf: Any) -> Any:
-            return leaf.reshape(slots // block, block, *leaf.shape[1:])
-
-        rest = jax.tree.map(in_blocks, arguments[:split])
-
-        def at(tree: Any, i: Any) -> Any:
-            return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), tree)
-
-        def work(i: Any, every: Any) -> Any:
-            given = at(every, i)
-
-            def written(all: Any, given: Any, done: Any) -> Any:
-                """What a function gives back as it got it stands there already."""
-                return all if done is given else jax.lax.dynamic_update_index_in_dim(all, done, i, 0)
-
-            return jax.tree.map(written, every, given, one_block(given, *at(rest, i)))
-
-        done = jax.lax.fori_loop(first, last, work, jax.tree.map(in_blocks, runs))
-        return jax.tree.map(lambda leaf: leaf.reshape(slots, *leaf.shape[2:]), done)
-
-    return on_device
+    return walk
 
 
 def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence[Any]) -> list[list[Any]]:
-    """Compiles programs for every device, side by side, or one after another where memory is tight.
+    """Compiles programs for every device, each while the next is lowered, or one after another where memory is tight.
 
     One program for all devices would be compiled by other passes than a program for one, and
     round otherwise; and runs have nothing to tell each other.
@@ -216,7 +146,6 @@ def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence
       For each program its executables, one for each device.
     """
     different = list(dict.fromkeys(devices))
-    lowered = [lower(device) for lower in programs for device in different]
     options = compiler_options(devices[0].platform)
 
     def compile_and_give_back(program: Any) -> Any:
@@ -225,10 +154,11 @@ def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence
         return executable
 
     if tight():
-        compiled = iter([compile_and_give_back(program) for program in lowered])
+        by_device = [{device: compile_and_give_back(lower(device)) for device in different} for lower in programs]
     else:
-        compiled = iter(_threads(len(lowered)).map(lambda program: program.compile(options), lowered))
-    by_device = [{device: next(compiled) for device in different} for _ in programs]
+        threads = _threads(len(programs) * len(different))
+        begun = [{device: threads.submit(lower(device).compile, options) for device in different} for lower in programs]
+        by_device = [{device: future.result() for device, future in each.items()} for each in begun]
     return [[executables[device] for device in devices] for executables in by_device]
 
 
@@ -252,10 +182,10 @@ def compiler_options(platform: str) -> dict[str, Any]:
 
 
 def run_on_devices(executables: Sequence[Any], *arguments: Sequence[Any]) -> list[Any]:
-    """Runs one program on every device at the same time, and waits.
+    """Calls one function for every device at the same time, and waits.
 
     Args:
-      executables: one for each entry of a layout's devices.
+      executables: programs, or walks over blocks, one for each entry of a layout's devices.
       *arguments: of each argument, likewise one for each.
 
     Returns:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.evaluation import evaluate, finite_only
 
@@ -54,24 +55,28 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
     one of the evaluation.
     """
 
+    # Traced once, for its metrics and for its iterations; the trace goes with the loop, not with the algorithm.
+    step = jax.jit(lambda *given: algo.step(*given))
+
     def keys(key: jax.Array) -> jax.Array:
-        return jax.random.split(key, 3)
+        return jax.random.split(unrolled(key), 3)
 
     def params_at(env_params: Any, iteration: jax.Array) -> Any:
         return algo.env.params_at(env_params, jnp.float32(algo.env_steps_per_iteration) * iteration)
 
     def init(key: jax.Array, hparams: Any, env_params: Any) -> Run:
-        state = algo.init(keys(key)[0], hparams, params_at(env_params, jnp.int32(0)))
-        metrics = jax.eval_shape(algo.step, key, state, hparams, env_params)[1]
+        state = algo.init(rolled(keys(key)[0]), hparams, params_at(env_params, jnp.int32(0)))
+        metrics = jax.eval_shape(step, key, state, hparams, env_params)[1]
         sums = {name: jnp.zeros(leaf.shape, jnp.float32) for name, leaf in metrics.items()}
         return Run(state, sums, jnp.zeros((), jnp.int32), jnp.zeros(()))
 
     def advance(run: Run, key: jax.Array, hparams: Any, env_params: Any, num_iterations: Any) -> Run:
-        step_key = keys(key)[1]
+        iterations_key = keys(key)[1]
 
         def body(_: Any, run: Run) -> Run:
             params = params_at(env_params, run.iteration)
-            state, metrics = algo.step(jax.random.fold_in(step_key, run.iteration), run.state, hparams, params)
+            step_key = rolled(jax.random.fold_in(iterations_key, run.iteration))
+            state, metrics = step(step_key, run.state, hparams, params)
             return Run(state, jax.tree.map(jnp.add, run.sums, metrics), run.iteration + 1, run.since + 1)
 
         return jax.lax.fori_loop(0, num_iterations, body, run)

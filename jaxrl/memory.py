@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import ctypes
-import gc
 import os
 import platform
 import re
@@ -104,8 +103,10 @@ def _room(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> l
 
 
 def give_back() -> None:
-    """Gives back to the system what was freed but kept for later: after compiling half of what the process has."""
-    gc.collect()
+    """Gives back to the system what was freed but kept for later: after compiling half of what the process has.
+
+    Collecting garbage before would give back no more of what compiling took.
+    """
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
 

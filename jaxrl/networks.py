@@ -1,5 +1,6 @@
 """Actor-critic networks, and the interface that takes a user's own flax module."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -140,6 +141,7 @@ def _dense(width: int, gain: float, name: str) -> nn.Dense:
     return nn.Dense(width, kernel_init=kernel_init, name=name)
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2))
 def orthogonal(key: jax.Array, rows: int, columns: int) -> jax.Array:
     """A random matrix with orthonormal columns, or rows where those are fewer, by Gram-Schmidt.
 

@@ -12,8 +12,8 @@ __all__ = ["Pace"]
 class Pace:
     """Chunks of about so many seconds, longer where the ends of a chunk cost much themselves.
 
-    What a chunk costs beside its iterations (runs are taken out of their blocks and put back, which for many
-    bandits of many arms takes longer than a pull) shows between two chunks, one twice as long as the other. A chunk
+    What a chunk costs beside its iterations (a call for each block, and for bandits with many arms a change of
+    layout, which takes longer than a pull) shows between two chunks, one twice as long as the other. A chunk
     is then ten times as long as its ends, but at most ten times as long as wanted. An iteration that takes more
     than half of that is not doubled to see.
 

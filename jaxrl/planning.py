@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxrl.algorithms.base import Algorithm, check_choice
 from jaxrl.driver import PRECISIONS
 from jaxrl.fitting import Plan, Planner
-from jaxrl.layout import Layout, plan_layout, run_on_devices
+from jaxrl.layout import Layout, plan_layout
 from jaxrl.parts import Call
 from jaxrl.programs import Programs, forget
 from jaxrl.run_settings import seed_list
@@ -128,24 +127,18 @@ def planned_call(planner: Planner, precision: str, measure: bool) -> Plan:
 
 def _seconds_of_block(call: Call, layout: Layout, programs: Programs) -> float:
     """What one block on every device takes, from the first iteration to the last evaluation."""
-    some = layout._replace(num_runs=min(layout.num_runs, call.num_runs))
+    some = layout._replace(num_runs=min(layout.num_runs, call.num_runs), num_blocks=1)
     first = jax.tree.map(lambda leaf: leaf[: some.num_runs], call.arguments())
     arguments = some.spread(first)
-    count = len(layout.devices)
 
-    def timed(name: str, runs: Any, *trips: Any) -> tuple[Any, float]:
+    def timed(function: Any, *given: Any) -> tuple[Any, float]:
         started = time.perf_counter()
-        shared = [[value] * count for value in (*trips, np.int32(0), np.int32(1))]
-        runs = run_on_devices(programs.executables[name], runs, arguments, *shared)
-        return runs, time.perf_counter() - started
+        return function(*given), time.perf_counter() - started
 
-    runs = programs.init(arguments)
-    runs, _ = timed("advance", runs, np.int32(1))
-    runs, once = timed("advance", runs, np.int32(1))
+    runs = programs.advance(programs.init(arguments), arguments, 1)
+    runs, once = timed(programs.advance, runs, arguments, 1)
     trips = max(min(int(MEASURED_SECONDS / once), 1000), 1)
-    runs, advancing = timed("advance", runs, np.int32(trips))
-    blank = run_on_devices(programs.executables["blank"])
-    given = [(run, *empty) for run, empty in zip(runs, blank, strict=True)]
-    _, evaluating = timed("evaluate", given)
+    runs, advancing = timed(programs.advance, runs, arguments, trips)
+    _, evaluating = timed(programs.evaluate, runs, arguments)
     points = call.work.points
     return float(points[-1]) * advancing / trips + len(points) * evaluating

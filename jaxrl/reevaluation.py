@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxrl.algorithms.base import check_count
 from jaxrl.evaluation import evaluate, finite_only
-from jaxrl.layout import compile_programs, over_runs, plan_layout, run_on_devices
+from jaxrl.layout import compile_programs, over_blocks, plan_layout, run_on_devices
 from jaxrl.results import RUN_DIMS, Result, ResultError
 
 EPISODES_AT_ONCE = 2**17
@@ -59,18 +59,17 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
     policies = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), result.policies)
     env_params = jax.tree.map(lambda leaf: np.repeat(leaf, runs[1], axis=0), env_params)
     arguments = layout.spread((policies, env_params, np.tile(np.asarray(seeds, np.uint32), runs[0])))
-    program, num_blocks = jax.jit(over_runs(one_run, layout.block)), np.int32(layout.num_blocks)
+    program = jax.jit(jax.vmap(lambda arguments: one_run(*arguments)))
 
     def lower(device: Any) -> Any:
         sharding = jax.sharding.SingleDeviceSharding(device)
         shapes = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), arguments[0]
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), arguments[0][0]
         )
-        return program.lower(*shapes, num_blocks)
+        return program.lower(shapes)
 
     (executables,) = compile_programs([lower], layout.devices)
-    each_argument = zip(*arguments, strict=True)
-    metrics = layout.gather(run_on_devices(executables, *each_argument, [num_blocks] * len(layout.devices)))
+    metrics = layout.gather(run_on_devices([over_blocks(program) for program in executables], arguments))
 
     last = result.metrics.isel(env_step=[-1])
     dims = (*result.dims, *RUN_DIMS)

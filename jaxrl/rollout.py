@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.base import Environment
+from envs.threefry import rolled, unrolled
 from jaxrl.env_shards import EnvShards, own
 
 TERMINATED, TRUNCATED = 1, 2
@@ -52,14 +53,15 @@ def step_once(
 
     The time limit truncates only where the environment has not terminated.
     """
-    obs, state, reward, terminated, info = env.step_env(key, state, action, params)
+    obs, state, reward, terminated, info = env.step_env(rolled(key), state, action, params)
     truncated = env.is_truncated(state, params) & ~terminated
     return obs, state, reward, terminated, truncated, info
 
 
 def reset_all(env: Environment, key: jax.Array, params: Any, num_envs: int, shards: EnvShards | None = None) -> Carry:
     """Fresh episodes in `num_envs` environments, or in one shard's share of them."""
-    obs, state = jax.vmap(env.reset_env, in_axes=(0, None))(own(jax.random.split(key, num_envs), shards), params)
+    keys = rolled(own(jax.random.split(unrolled(key), num_envs), shards))
+    obs, state = jax.vmap(env.reset_env, in_axes=(0, None))(keys, params)
     return Carry(state, obs)
 
 
@@ -98,35 +100,45 @@ def rollout(
     Returns:
       The environments afterwards, transitions `[T, N, ...]`, and the number of reused fresh
       states, int32 `[]`.
+
+    Raises:
+      ValueError: `reset_pool` is below 1.
     """
     num_envs = jax.tree.leaves(carry.obs)[0].shape[0]
     num_in_all = num_envs * (1 if shards is None else shards.count)
     num_steps = jax.tree.leaves(inputs)[0].shape[0]
     pool_size = default_reset_pool(num_steps) if reset_pool is None else reset_pool
-    reset_key, step_key = jax.random.split(key)
+    if pool_size < 1:
+        raise ValueError(f"reset_pool must be at least 1, got {reset_pool}")
+    reset_key, step_key = jax.random.split(unrolled(key))
     pool = reset_all(env, reset_key, params, num_in_all * pool_size, shards)
-    pool = jax.tree.map(lambda leaf: leaf.reshape(num_envs, pool_size, *leaf.shape[1:]), pool)
+    # Where the pool of each environment begins; an index without a sign needs no code for negative ones.
+    first_slots = jnp.arange(num_envs, dtype=jnp.uint32) * pool_size
 
-    def step_and_reset(key: jax.Array, state: Any, action: Any, fresh: Carry, used: jax.Array) -> tuple[Any, ...]:
+    def step(key: jax.Array, state: Any, action: Any) -> tuple[Any, ...]:
         obs, state, reward, terminated, truncated, info = step_once(env, key, state, action, params)
-        done = terminated | truncated
-        slot = jax.lax.rem(used, pool_size)
-        after = jax.tree.map(lambda new, ready: jnp.where(done, ready[slot], new), Carry(state, obs), fresh)
         # Every array that a step writes costs a CPU as much as many numbers in it: the two flags are
         # one number until the loop is over, and what an environment does not tell is made after it.
         ended = jnp.where(terminated, TERMINATED, jnp.where(truncated, TRUNCATED, 0)).astype(jnp.int8)
         told = {name: jnp.broadcast_to(info[name], reward.shape) for name in PER_AGENT if name in info}
-        return after, used + done, (obs, reward, ended, told)
+        return Carry(state, obs), (obs, reward, ended, told)
 
     def one_step(loop: tuple[Carry, jax.Array, jax.Array], step_input: Any) -> tuple[Any, Any]:
         (state, obs), used, t = loop
         mask = jax.vmap(env.action_mask, in_axes=(0, None))(state, params)
         action, extras = choose(obs, mask, step_input)
         keys = own(jax.random.split(jax.random.fold_in(step_key, t), num_in_all), shards)
-        after, used, told = jax.vmap(step_and_reset)(keys, state, action, pool, used)
-        return (after, used, t + 1), (obs, mask, extras, told)
+        after, told = jax.vmap(step)(keys, state, action)
+        done = told[2] != 0
+        slot = first_slots + jax.lax.rem(used, jnp.uint32(pool_size))
 
-    start = (carry, jnp.zeros(num_envs, jnp.int32), jnp.zeros((), jnp.int32))
+        def reset(new: jax.Array, fresh: jax.Array) -> jax.Array:
+            ready = fresh.at[slot].get(mode="promise_in_bounds")
+            return jnp.where(done.reshape(num_envs, *[1] * (new.ndim - 1)), ready, new)
+
+        return (jax.tree.map(reset, after, pool), used + done, t + 1), (obs, mask, extras, told)
+
+    start = (carry, jnp.zeros(num_envs, jnp.uint32), jnp.zeros((), jnp.int32))
     (carry, used, _), (obs, mask, extras, told) = jax.lax.scan(one_step, start, inputs)
     next_obs, reward, ended, per_agent = told
     terminated, truncated = ended == TERMINATED, ended == TRUNCATED
@@ -142,4 +154,4 @@ def rollout(
         mask=mask,
         extras=extras,
     )
-    return carry, transitions, jnp.sum(jnp.maximum(used - pool_size, 0))
+    return carry, transitions, jnp.sum(jnp.maximum(used.astype(jnp.int32) - pool_size, 0))

@@ -236,10 +236,10 @@ class _Running:
             options = dataclasses.replace(options, force=True, resume=resume)
 
     def _layout(self, call: Call) -> Layout:
-        """Of one part: the block and the slots of the largest, for which alone anything is compiled."""
+        """Of one part: the block and the devices of the largest, for which alone anything is compiled."""
         most = max(self.planner.runs_of_part(self.num_parts), call.num_runs)
-        blocks = -(-most // self.block)
-        devices = self.planner.layout.devices[:blocks]
+        devices = self.planner.layout.devices[: -(-most // self.block)]
+        blocks = -(-call.num_runs // self.block)
         return Layout(call.num_runs, self.block, -(-blocks // len(devices)), devices)
 
     def _make_runs(self, call: Call, layout: Layout, precision: str, stop: StopRequest) -> Runs:

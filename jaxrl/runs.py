@@ -72,7 +72,7 @@ class Runs:
         self._spread = layout.spread(arguments)
         started = time.perf_counter()
         with in_force(precision):
-            self._programs = compiled_programs(work.loop, work.identity, layout, self._spread, work.reserved)
+            self._programs = compiled_programs(work.loop, work.identity, layout, self._spread[0][0], work.reserved)
         self.compile_seconds = time.perf_counter() - started
         self._given = states
         self._runs: Any = None
@@ -98,12 +98,13 @@ class Runs:
     def states(self) -> Any:
         """The states on the host, leaves `[num_runs, ...]`; typed keys as their words, which `states=` takes back."""
         self.start()
-        return self.layout.gather([jax.tree.map(key_words, part) for part in self._runs])
+        return self.layout.gather([[jax.tree.map(key_words, block) for block in part] for part in self._runs])
 
     def kept(self) -> Any:
         """What a result keeps of the runs as they are, leaves `[num_runs, ...]` on the host."""
         self.start()
-        return self.layout.gather([jax.vmap(self.work.loop.keep)(part) for part in self._runs])
+        keep = jax.jit(jax.vmap(self.work.loop.keep))  # compiled at every call: one of a whole run
+        return self.layout.gather([[keep(block) for block in part] for part in self._runs])
 
     def put(self, states: Any, iteration: int) -> None:
         """Puts the runs where `states()` of these or equal ones once were.
@@ -115,7 +116,7 @@ class Runs:
 
     @property
     def executables(self) -> Mapping[str, Sequence[Any]]:
-        """The compiled programs by name, one for each device, to be asked for their memory and their text."""
+        """The programs of a block by name, one for each device, to be asked for their memory and their text."""
         return self._programs.executables
 
     @property
@@ -135,7 +136,8 @@ class Runs:
                     f"states{jax.tree_util.keystr(path)} must be {takes.dtype}{list(takes.shape[1:])} for each run, "
                     f"got {np.asarray(state).dtype}{list(np.shape(state)[1:])}"
                 )
-        return [jax.tree.map(like_shape, part, shapes) for part in self.layout.spread(states)]
+        parts = self.layout.spread(states)
+        return [[jax.tree.map(like_shape, block, shapes) for block in part] for part in parts]
 
 
 def in_force(precision: str) -> contextlib.AbstractContextManager[Any]:

@@ -299,8 +299,7 @@ def test_launches_of_a_program_by_hand():
         launches("HloModule jit_f")
 
 
-# A loop over blocks, of two operations and a loop over iterations, which has one, one of 5 known turns, and one of an
-# unknown number.
+# A loop of two operations and a loop within, which has one, one of 5 known turns, and one of an unknown number.
 NESTED = """HloModule jit_g
 
 %inmost (x: f32[8]) -> f32[8] {
@@ -308,24 +307,24 @@ NESTED = """HloModule jit_g
   ROOT %a.1 = f32[8]{0} add(%x, %x)
 }
 
-%iteration (x: f32[8]) -> f32[8] {
+%inner (x: f32[8]) -> f32[8] {
   %x = f32[8]{0} parameter(0)
   %b.1 = f32[8]{0} add(%x, %x)
   %w.1 = f32[8]{0} while(%b.1), condition=%c, body=%inmost, backend_config={"known_trip_count":{"n":"5"}}
   ROOT %w.2 = f32[8]{0} while(%w.1), condition=%c, body=%inmost
 }
 
-%block (x: f32[8]) -> f32[8] {
+%outer (x: f32[8]) -> f32[8] {
   %x = f32[8]{0} parameter(0)
   %d.1 = f32[8]{0} add(%x, %x)
-  %w.3 = f32[8]{0} while(%d.1), condition=%c, body=%iteration
+  %w.3 = f32[8]{0} while(%d.1), condition=%c, body=%inner
   ROOT %d.2 = f32[8]{0} add(%w.3, %x)
 }
 
 ENTRY %main (x: f32[8]) -> f32[8] {
   %x = f32[8]{0} parameter(0)
   %e.1 = f32[8]{0} add(%x, %x)
-  ROOT %w.4 = f32[8]{0} while(%e.1), condition=%c, body=%block
+  ROOT %w.4 = f32[8]{0} while(%e.1), condition=%c, body=%outer
 }
 """
 
@@ -333,7 +332,8 @@ ENTRY %main (x: f32[8]) -> f32[8] {
 def test_launches_of_loops_within_loops_by_hand():
     assert launches(NESTED) == 1 + 2 + (1 + 5 + 1)
     assert launches(NESTED, (3, 10, 2)) == 1 + 3 * (2 + 10 * (1 + 5 + 2))
-    assert roofline.launches_of_an_iteration(NESTED, 10) == (1 + 5 + 1) + 2 / 10
+    # The outermost loop is that of the iterations; what stands beside it is shared among them.
+    assert roofline.launches_of_an_iteration(NESTED, 10) == (2 + (1 + 5 + 1)) + 1 / 10
 
 
 @pytest.mark.parametrize("turns", [3, 300])

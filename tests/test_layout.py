@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from jax.sharding import SingleDeviceSharding
 
-import envs
-import jaxrl
 from jaxrl import layout as module
-from jaxrl.layout import Layout, compile_programs, in_place, over_runs, plan_layout, run_on_devices
+from jaxrl.layout import Layout, compile_programs, over_blocks, plan_layout, run_on_devices
 
 DEVICES = jax.local_devices()
 EPS = float(np.finfo(np.float32).eps)
@@ -52,7 +50,6 @@ def test_plans(num_runs: int, block: int | None, num_devices: int, expected: tup
     assert planned[:3] == (num_runs, *expected[:2])
     assert planned.devices == tuple(DEVICES[: expected[2]])
     assert planned.runs_per_device == expected[0] * expected[1]
-    assert planned.slots_per_device == expected[0] * max(expected[1], 2)
 
 
 @pytest.mark.parametrize("num_devices", [1, 2])
@@ -100,21 +97,23 @@ def test_no_device_is_refused() -> None:
 def test_spread_and_gather(num_runs: int, block: int | None, num_devices: int) -> None:
     planned = plan(num_runs, block, num_devices)
     tree = {"a": np.arange(num_runs * 3, dtype=np.int32).reshape(num_runs, 3), "b": np.arange(num_runs) * 0.5}
-    parts = planned.spread(tree)
+    parts: Any = planned.spread(tree)
     assert len(parts) == len(planned.devices)
     for first, (part, device) in enumerate(zip(parts, planned.devices, strict=True)):
-        assert part["a"].shape == (planned.slots_per_device, 3) and part["a"].dtype == jnp.int32
-        assert part["a"].devices() == part["b"].devices() == {device}
-        slots = [slot % num_runs for slot in range(first * planned.runs_per_device, num_runs + 2 * planned.block)]
-        for slot, a, b in zip(slots, part["a"].tolist(), part["b"].tolist(), strict=False):
-            assert a == tree["a"][slot].tolist() and b == tree["b"][slot]
+        assert len(part) == planned.num_blocks
+        for i, runs in enumerate(part):
+            assert runs["a"].shape == (planned.block, 3) and runs["a"].dtype == jnp.int32
+            assert runs["a"].devices() == runs["b"].devices() == {device}
+            for j, (a, b) in enumerate(zip(runs["a"].tolist(), runs["b"].tolist(), strict=True)):
+                run = (first * planned.runs_per_device + i * planned.block + j) % num_runs
+                assert a == tree["a"][run].tolist() and b == tree["b"][run]
     gathered = planned.gather(parts)
     for name, leaf in tree.items():
         assert isinstance(gathered[name], np.ndarray)
         np.testing.assert_array_equal(gathered[name], leaf)
 
 
-# --- over_runs ---------------------------------------------------------------------------
+# --- over_blocks -------------------------------------------------------------------------
 
 NUM_RUNS = 10
 
@@ -135,21 +134,21 @@ def inputs() -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def run_all(planned: Layout, runs: Any, num_steps: int = 20) -> dict[str, np.ndarray]:
-    jitted = jax.jit(over_runs(one_run, planned.block, num_shared=2))
+    jitted = jax.jit(jax.vmap(lambda run, *shared: one_run(*run, *shared), in_axes=(0, None, None)))
     parts = planned.spread(runs)
-    shared = (np.int32(num_steps), np.float32(0.125), np.int32(planned.num_blocks))
+    shared = (np.int32(num_steps), np.float32(0.125))
 
     def lower(device: Any) -> Any:
-        x, weights = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=SingleDeviceSharding(device)), parts[0]
-        )
-        return jitted.lower(x, weights, *shared)
+        sharding = SingleDeviceSharding(device)
+        block = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), parts[0][0])
+        return jitted.lower(block, *shared)
 
     [executables] = compile_programs([lower], planned.devices)
-    x, weights = zip(*parts, strict=True)
-    everywhere = [[value] * len(planned.devices) for value in shared]
-    out = run_on_devices(executables, x, weights, *everywhere)
-    assert [leaf.devices() for leaf in (part["norm"] for part in out)] == [{device} for device in planned.devices]
+    walks = [over_blocks(executable, num_shared=2) for executable in executables]
+    out = run_on_devices(walks, parts, *([value] * len(planned.devices) for value in shared))
+    assert [[block["norm"].devices() for block in part] for part in out] == [
+        [{device}] * planned.num_blocks for device in planned.devices
+    ]
     return planned.gather(out)
 
 
@@ -163,7 +162,7 @@ def assert_same_bits(actual: dict[str, np.ndarray], expected: dict[str, np.ndarr
         np.testing.assert_array_equal(actual[name], expected[name])
 
 
-def test_over_runs_is_a_loop_over_them() -> None:
+def test_every_run_is_worked_on() -> None:
     x, weights = inputs()
     out = run_all(plan(NUM_RUNS, 3, 1), (x, weights), num_steps=2)
     assert out["x"].shape == (NUM_RUNS, 4) and out["norm"].shape == (NUM_RUNS,)
@@ -197,56 +196,23 @@ def test_neighbours_and_order_change_no_bit(on_one_device: dict[str, np.ndarray]
     assert_same_bits(alone, jax.tree.map(lambda leaf: leaf[[7]], on_one_device))
 
 
-def test_a_device_with_a_single_block_rounds_as_one_with_several() -> None:
-    algo = jaxrl.ppo(envs.make("cartpole"))
-
-    def start(seed: jax.Array) -> Any:
-        # The random states that an environment begins with lie at the edge of the program, beside the loop over blocks.
-        return algo.init(jax.random.key(seed), algo.hparams, algo.env.default_params)
-
-    def run(num_runs: int) -> Any:
-        planned = plan_layout(num_runs, 8, DEVICES[:1])
-        part = planned.spread(np.arange(num_runs))[0]
-        return planned.gather([jax.jit(over_runs(start, 8))(part, np.int32(planned.num_blocks))])
-
-    for one, several in zip(jax.tree.leaves(run(8)), jax.tree.leaves(run(16)), strict=True):
-        np.testing.assert_array_equal(one, several[:8])
+@pytest.mark.parametrize("num_runs", [2, 3, 9])
+def test_the_number_of_blocks_changes_no_bit(on_one_device: dict[str, np.ndarray], num_runs: int) -> None:
+    fewer = run_all(plan(num_runs, 3, 1), jax.tree.map(lambda leaf: leaf[:num_runs], inputs()))
+    assert_same_bits(fewer, jax.tree.map(lambda leaf: leaf[:num_runs], on_one_device))
 
 
-def test_one_program_serves_every_trip_count_and_number_of_blocks() -> None:
-    traced = []
-
-    def counted(*arguments: Any) -> Any:
-        traced.append(1)
-        return over_runs(one_run, 5, num_shared=2)(*arguments)
-
-    compiled = jax.jit(counted)
-    x, weights = inputs()
-    whole, none, half = (
-        compiled(x, weights, jnp.int32(steps), jnp.float32(0.125), jnp.int32(blocks))["x"]
-        for steps, blocks in ((3, 2), (0, 2), (3, 1))
-    )
-    np.testing.assert_array_equal(none, x)
-    np.testing.assert_array_equal(half[:5], whole[:5])
-    assert not np.any(half[5:]) and np.all(whole != x)
-    assert len(traced) == 1
-
-
-def test_in_place_is_over_runs_a_few_blocks_at_a_time(on_one_device: dict[str, np.ndarray]) -> None:
-    def change(run: Any, weights: Any, num_steps: jax.Array, bias: jax.Array) -> Any:
-        return one_run(run["x"], weights, num_steps, bias)
-
-    x, weights = inputs()
-    pad = [*range(NUM_RUNS), 0, 1]
-    runs: Any = {"x": x[pad], "norm": np.zeros(12, np.float32)}
-    compiled = jax.jit(in_place(change, 3, num_shared=2), donate_argnums=0)
-    shared = (jax.tree.map(lambda leaf: leaf[pad], weights), np.int32(20), np.float32(0.125))
-    for first, last in ((0, 1), (1, 3), (3, 3)):
-        runs = compiled(runs, *shared, np.int32(first), np.int32(last))
-    assert not np.any(runs["norm"][9:])
-    np.testing.assert_array_equal(runs["x"][9:], x[[9, 0, 1]])
-    runs = compiled(runs, *shared, np.int32(3), np.int32(4))
-    assert_same_bits({name: leaf[:NUM_RUNS] for name, leaf in runs.items()}, on_one_device)
+def test_blocks_come_one_after_another_and_in_place_of_those_given() -> None:
+    program = jax.jit(lambda block, step, bias: (block + step * bias, block[:1]), donate_argnums=0)
+    blocks = [jnp.arange(4.0) + 10 * i for i in range(3)]
+    steps = [jnp.float32(i) for i in range(3)]
+    done = over_blocks(program, num_shared=1)(blocks, steps, np.float32(0.5))
+    for i, (changed, first) in enumerate(done):
+        np.testing.assert_array_equal(changed, np.arange(4) + 10 * i + 0.5 * i)
+        assert first == 10 * i
+    assert all(block.is_deleted() for block in blocks)
+    with pytest.raises(ValueError, match="shorter"):
+        over_blocks(program, num_shared=1)([jnp.zeros(4)], [], np.float32(0.5))
 
 
 def test_a_device_that_stands_twice_compiles_once() -> None:

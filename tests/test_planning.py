@@ -31,7 +31,15 @@ from jaxrl.training import points_of, training_call
 
 CONFIG = jaxrl.PPOConfig(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(4,))
 SIZES = Sizes(
-    state=10 * MIB, arguments=0, metrics=0, kept=MIB, copied=0, advancing=40 * MIB, evaluating=8 * MIB, block=8
+    state=10 * MIB,
+    arguments=0,
+    metrics=0,
+    kept=MIB,
+    arrays=0,
+    evaluated_arrays=0,
+    advancing=40 * MIB,
+    evaluating=8 * MIB,
+    block=8,
 )
 
 
@@ -155,6 +163,9 @@ def test_a_plan_adds_up(algo: Algorithm) -> None:
     assert evaluating == advancing  # by these figures
     assert planned.memory == 500 * MIB + 320 * MIB + evaluating + 2 * fitting.ROOM_PER_THREAD
     assert planned.fits
+    # Two blocks of each of two threads.
+    held = planner(algo, 32, None).at(SIZES._replace(arrays=1000, evaluated_arrays=10), 8, 1, 500 * MIB)
+    assert held.states == planned.states + 4 * 1000 and held.memory == planned.memory + 4 * 1000 + 4 * 10
 
 
 def test_the_fewest_parts_that_fit_are_taken_and_then_narrower_blocks(algo: Algorithm) -> None:
@@ -219,7 +230,7 @@ def assert_no_collectives(algo: Algorithm) -> None:
     layout = plan_layout(4, 2, jax.devices()[:2])
     assert len(set(layout.devices)) == 2
     programs, _ = programs_of(call_of(algo, 4), layout)
-    assert set(programs.executables) == {"init", "advance", "blank", "evaluate"}
+    assert set(programs.executables) == {"init", "advance", "evaluate"}
     for executables in programs.executables.values():
         assert len(executables) == 2
         for executable in executables:
@@ -261,6 +272,7 @@ def test_what_differs_in_static_configuration_is_compiled_by_itself() -> None:
 def three_parts(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory for a third of six seeds at a time, whatever else the process has."""
     monkeypatch.setattr(fitting, "ROOM_PER_THREAD", 0)
+    monkeypatch.setattr(fitting, "BYTES_PER_ARRAY", 0)
     monkeypatch.setattr(fitting, "resident", lambda: 0)
     monkeypatch.setattr(fitting, "compiling_within", lambda limit: contextlib.nullcontext())
     call = call_of(algo, 6)
@@ -333,11 +345,11 @@ def test_parts_go_on_where_a_signal_stopped_them(algo: Algorithm, tmp_path: Path
     assert jaxrl.load_result(tmp_path / "x").seeds == list(range(6))
     again = jaxrl.resume(tmp_path / "x", algo=algo, progress=False)
     assert_same_runs(again, whole)
-    more = {"env_steps": 6 * PER_ITERATION, "evals": 3, "memory": None}
+    more = {"env_steps": 12 * PER_ITERATION, "evals": 6, "memory": None}
     with pytest.warns(RuntimeWarning, match=r"goes on as it was begun, although memory may be short: 6 runs in 3"):
         longer = run(algo, **(options | more), resume=True)
     assert longer.metrics.attrs["num_parts"] == 3
-    assert longer.metrics["env_step"].values.tolist() == [32, 64, 96] and longer.seeds == list(range(6))
+    assert longer.metrics["env_step"].values.tolist() == [*range(32, 193, 32)] and longer.seeds == list(range(6))
     with pytest.raises(ResultError, match="seeds"):
         run(algo, **(options | {"seeds": [0, 1, 2, 3, 4, 9]}), resume=True)
 

@@ -17,6 +17,7 @@ import jaxrl
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.layout import run_on_devices
 from jaxrl.loop import evaluation_points
+from jaxrl.programs import compilations
 from jaxrl.results import ResultError
 from jaxrl.run_directory import claim_directory, exclusive
 
@@ -169,6 +170,33 @@ def test_an_error_in_on_chunk_loses_nothing(algo: Algorithm, tmp_path: Any) -> N
     saved = jaxrl.load_result(tmp_path / "x")
     assert saved.metrics["env_step"].values.tolist() == [32, 64, 96, 128]
     assert saved.metrics.attrs["interrupted"] == 1
+
+
+def test_any_number_of_blocks_is_the_same_program() -> None:
+    """At the edges of a program random states of PPO and its environments are made and shown, which round otherwise
+    where the compiler joins them with what comes before and after."""
+    config = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=1, num_minibatches=2, hidden=(8,))
+    algo = jaxrl.ppo(envs.make("cartpole"), config)
+    options: dict[str, Any] = {"env_steps": 64, "evals": 2, "eval_episodes": 2, "block": 4, "progress": False}
+    one = jaxrl.train(algo, seeds=4, devices=["cpu:0"], **options)
+    before = compilations()
+    several = jaxrl.train(algo, seeds=14, devices=["cpu:0"], **options)
+    assert compilations() == before
+    for mine, yours in zip(jax.tree.leaves(one.policies), jax.tree.leaves(several.policies), strict=True):
+        np.testing.assert_array_equal(mine, yours[:, :4])
+    for name in one.metrics.data_vars:
+        np.testing.assert_array_equal(one.values(str(name)), several.values(str(name))[:, :4])
+
+
+def test_a_step_is_traced_once(algo: Algorithm) -> None:
+    traced = []
+
+    def step(*given: Any) -> Any:
+        traced.append(None)
+        return algo.step(*given)
+
+    run(algo._replace(step=step), seeds=2)
+    assert len(traced) == 1
 
 
 def test_an_error_in_the_middle_of_a_chunk_loses_nothing(

@@ -13,6 +13,7 @@ import numpy as np
 from envs.adapters.gymnasium_single import masks
 from envs.adapters.gymnasium_spaces import native_action, shown
 from envs.adapters.packing import Layout, pack
+from envs.threefry import rolled, unrolled
 
 __all__ = ["Known", "Programs", "Shown", "known", "programs"]
 
@@ -130,7 +131,7 @@ def programs(env: Any, values: Known, num_envs: int, mode: str, packed: bool) ->
         resets = pool.resets + used
 
         def start(key: jax.Array, count: jax.Array) -> Any:
-            return env.reset_env(jax.random.fold_in(key, count), params)
+            return env.reset_env(rolled(jax.random.fold_in(unrolled(key), count)), params)
 
         obs, state = jax.vmap(start)(pool.reset_key, resets)
         return pool._replace(resets=resets, obs=obs, state=state)
@@ -156,7 +157,7 @@ def programs(env: Any, values: Known, num_envs: int, mode: str, packed: bool) ->
     def step(carry: Carry, pool: jax.Array, action: Any) -> tuple[Carry, jax.Array, Shown]:
         action = jax.vmap(lambda one: native_action(env.action_space(params), one))(action)
         read = layouts["pool"].unpack(pool)
-        keys = jax.vmap(jax.random.fold_in)(read.step_key, carry.steps)
+        keys = rolled(jax.vmap(jax.random.fold_in)(unrolled(read.step_key), carry.steps))
         stepped = jax.vmap(lambda *one: env.step_env(*one, params))(keys, carry.state, action)
         obs, state, reward, terminated, info = jax.lax.optimization_barrier(stepped)
         truncated = jax.vmap(lambda one: env.is_truncated(one, params))(state)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from envs.bandits.draws import lanes, seed_words, threefry
+from envs.bandits.draws import lanes, seed_words
 from envs.bandits.lanes import runs_last
+from envs.threefry import threefry
 
 # Variates that share a pass over the rejected: it draws the first of each row again.
 ROW = 64

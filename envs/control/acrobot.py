@@ -11,6 +11,7 @@ from flax import struct
 from envs import base
 from envs.base import spaces
 from envs.control.trigonometry import sin_cos
+from envs.threefry import unrolled
 
 _Joints = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
@@ -74,7 +75,7 @@ class Acrobot(base.Environment):
     def reset_env(self, key: jax.Array, params: AcrobotParams) -> tuple[jax.Array, AcrobotState]:
         """The first observation `[6]` and state: each coordinate uniform in [-0.1, 0.1]."""
         del params
-        joints = jax.random.uniform(key, (4,), minval=-0.1, maxval=0.1)
+        joints = jax.random.uniform(unrolled(key), (4,), minval=-0.1, maxval=0.1)
         state = AcrobotState(jnp.zeros((), jnp.int32), *joints)
         return _observe(state), state
 

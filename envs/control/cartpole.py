@@ -11,6 +11,7 @@ from flax import struct
 from envs import base
 from envs.base import spaces
 from envs.control.trigonometry import sin_cos
+from envs.threefry import unrolled
 
 
 @struct.dataclass
@@ -60,7 +61,7 @@ class CartPole(base.Environment):
     def reset_env(self, key: jax.Array, params: CartPoleParams) -> tuple[jax.Array, CartPoleState]:
         """The first observation `[4]` and state: each coordinate uniform in [-0.05, 0.05]."""
         del params
-        x, x_dot, theta, theta_dot = jax.random.uniform(key, (4,), minval=-0.05, maxval=0.05)
+        x, x_dot, theta, theta_dot = jax.random.uniform(unrolled(key), (4,), minval=-0.05, maxval=0.05)
         state = CartPoleState(jnp.zeros((), jnp.int32), x, x_dot, theta, theta_dot)
         return _observe(state), state
 

@@ -10,6 +10,7 @@ from flax import struct
 from envs import base
 from envs.base import spaces
 from envs.control.trigonometry import sin_cos
+from envs.threefry import unrolled
 
 
 @struct.dataclass
@@ -55,7 +56,7 @@ class MountainCar(base.Environment):
     def reset_env(self, key: jax.Array, params: MountainCarParams) -> tuple[jax.Array, MountainCarState]:
         """The first observation `[2]` and state: at rest, position uniform in [-0.6, -0.4]."""
         del params
-        position = jax.random.uniform(key, (), minval=-0.6, maxval=-0.4)
+        position = jax.random.uniform(unrolled(key), (), minval=-0.6, maxval=-0.4)
         state = MountainCarState(jnp.zeros((), jnp.int32), position, jnp.zeros((), jnp.float32))
         return _observe(state), state
 

@@ -11,6 +11,7 @@ from flax import struct
 from envs import base
 from envs.base import spaces
 from envs.control.trigonometry import sin_cos
+from envs.threefry import unrolled
 
 
 @struct.dataclass
@@ -56,7 +57,7 @@ class Pendulum(base.Environment):
         """The first observation `[3]` and state: angle uniform in [-pi, pi], rate in [-1, 1]."""
         del params
         high = jnp.array([math.pi, 1.0], jnp.float32)
-        theta, theta_dot = jax.random.uniform(key, (2,), minval=-high, maxval=high)
+        theta, theta_dot = jax.random.uniform(unrolled(key), (2,), minval=-high, maxval=high)
         state = PendulumState(jnp.zeros((), jnp.int32), theta, theta_dot)
         return _observe(state), state
 

@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 from envs.base import Environment
 from envs.checking import check_abstractly
+from envs.threefry import unrolled
 from jaxrl.algorithms import parts
 from jaxrl.algorithms.base import (
     Algorithm,
@@ -330,7 +331,7 @@ def _build(
 
     def init(key: jax.Array, hparams: PPOHParams, env_params: Any) -> PPOState:
         hparams = prepare_hparams(hparams)
-        network_key, reset_key = jax.random.split(key)
+        network_key, reset_key = jax.random.split(unrolled(key))
         example = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), obs_shape)
         policy = PPOPolicy(
             params=network.init(network_key, example),
@@ -437,7 +438,7 @@ def _build(
         hparams = prepare_hparams(hparams)
         clip = jax.tree.map(jnp.float32, hparams.observation_clip)
         state = state._replace(policy=state.policy._replace(observation_clip=clip))
-        collect_key, learn_key = jax.random.split(key)
+        collect_key, learn_key = jax.random.split(unrolled(key))
         carry, steps, reused = collect(collect_key, state, env_params)
         reward, rewards = steps.reward, state.rewards
         if rewards is not None:
@@ -461,7 +462,7 @@ def _build(
 
     def act(key: jax.Array, policy: PPOPolicy, obs: Any, greedy: jax.Array | bool, mask: Any = None) -> Any:
         outputs, _ = apply(policy.params, see(policy, obs), len(agents))
-        noise = head.noise(key, agents)
+        noise = head.noise(unrolled(key), agents)
         raw = jnp.where(greedy, head.mode(outputs, mask), head.sample(outputs, policy.log_std, mask, noise))
         return head.to_env(raw)
 

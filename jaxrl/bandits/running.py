@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.bandits.base import Bandit
-from envs.bandits.draws import unrolled
 from envs.bandits.lanes import runs_last
+from envs.threefry import unrolled
 from jaxrl.algorithms.base import check_choice, check_count
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.driver import CHECKPOINT_MINUTES, PRECISIONS, Options, Tracker
