@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from flax import struct
 
+import envs
 from envs.base import Environment, EnvParams, EnvState, spaces
 from jaxrl.rollout import Carry, Transition, default_reset_pool, reset_all, rollout, step_once
 
@@ -129,6 +130,18 @@ def test_every_step_is_what_a_python_loop_gives(rolled: Any) -> None:
     assert steps.terminated.any() and steps.truncated.any()
     assert not np.any(steps.terminated & steps.truncated)
     assert reused == 0
+
+
+@pytest.mark.parametrize("reset_pool", [0, -1])
+def test_a_pool_without_room_is_refused(reset_pool: int) -> None:
+    env = envs.make("cartpole")
+    carry = reset_all(env, jax.random.key(0), env.default_params, 2)
+
+    def choose(obs: Any, mask: Any, action: Any) -> tuple[Any, None]:
+        return action, None
+
+    with pytest.raises(ValueError, match=rf"^reset_pool must be at least 1, got {reset_pool}$"):
+        rollout(env, env.default_params, choose, jax.random.key(1), carry, jnp.zeros((3, 2), int), reset_pool)
 
 
 def test_types_stay_what_the_environment_gives(rolled: Any) -> None:
