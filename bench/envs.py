@@ -3,10 +3,10 @@
     python bench/envs.py [--num-envs 1 64 1024 8192] [--steps 250000] [--rounds 15] [--json FILE]
 
 All sides run compiled scans of 128 steps and keep every reward, observation and flag of the scan as a trainer would.
-Ours steps by `jaxrl.rollout`, with random words for the actions drawn in bulk, by keys of `envs.unrolled`
-as `train` does, and every initial state fresh: a count of states that were given out twice is printed, and is 0. gymnax
-steps by its own `step`, once as its README does, with an action sampled from the action space at every step, and once
-given our words, which its users have not. Gymnasium's CartPole that steps all environments in NumPy, without JAX and on
+Ours steps by `jaxrl.rollout`, with random words for the actions drawn in bulk, by keys of `envs.unrolled` as `train`
+does, and every initial state fresh: a count of states that were given out twice is printed, and is 0. gymnax steps by
+its own `step`, once as its README does, with an action sampled from the action space at every step, and once given our
+words, which its users have not. Gymnasium's CartPole that steps all environments in NumPy, without JAX and on
 one core, gets actions drawn in bulk, too, and keeps nothing. Figures are medians of runs by turns, with the least and
 the most.
 

@@ -103,7 +103,7 @@ class Runs:
     def kept(self) -> Any:
         """What a result keeps of the runs as they are, leaves `[num_runs, ...]` on the host."""
         self.start()
-        keep = jax.jit(jax.vmap(self.work.loop.keep))  # compiled at every call: one of a whole run
+        keep = jax.jit(jax.vmap(self.work.loop.keep))  # compiled anew, but a run asks at most once
         return self.layout.gather([[keep(block) for block in part] for part in self._runs])
 
     def put(self, states: Any, iteration: int) -> None:
