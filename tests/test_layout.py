@@ -67,6 +67,13 @@ def test_a_plan_holds_every_run_and_pads_little(num_devices: int) -> None:
         assert fixed.block == 7 and fixed.runs_per_device * len(fixed.devices) >= num_runs
 
 
+def test_a_wide_block_on_a_cpu_is_whole_vectors() -> None:
+    """Blocks of 1,021 bandits take twice as long as of 1,024: see bench/NOTES.md."""
+    widths = {n: plan_layout(n, None, DEVICES[:1], cpu_block=1024)[1:3] for n in (16, 17, 100, 1024, 1025, 50_000)}
+    assert widths == {16: (16, 1), 17: (32, 1), 100: (112, 1), 1024: (1024, 1), 1025: (528, 2), 50_000: (1024, 49)}
+    assert plan_layout(50_000, 1021, DEVICES[:1], cpu_block=1024).block == 1021
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux tells which cores a process may use")
 def test_the_default_is_every_device_and_every_core_that_may_be_used() -> None:
     cores = os.sched_getaffinity(0)

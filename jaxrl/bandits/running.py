@@ -17,6 +17,7 @@ from envs.threefry import unrolled
 from jaxrl.algorithms.base import check_choice, check_count
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.driver import CHECKPOINT_MINUTES, PRECISIONS, Options, Tracker
+from jaxrl.layout import LANES
 from jaxrl.loop import Loop
 from jaxrl.parts import Call
 from jaxrl.results import Result
@@ -137,7 +138,7 @@ def run_bandit(
         progress=progress,
         precision=precision,
     )
-    widest = max(min(CPU_BLOCK, ARMS_OF_BLOCK // env.num_arms), 16)
+    widest = max(min(CPU_BLOCK, ARMS_OF_BLOCK // env.num_arms) // LANES, 1) * LANES
     return run_call(call, options, Placement(block, devices, shard, cpu_block=widest, memory=memory))
 
 
