@@ -60,8 +60,11 @@ def step_once(
 
 def reset_all(env: Environment, key: jax.Array, params: Any, num_envs: int, shards: EnvShards | None = None) -> Carry:
     """Fresh episodes in `num_envs` environments, or in one shard's share of them."""
-    keys = rolled(own(jax.random.split(unrolled(key), num_envs), shards))
-    obs, state = jax.vmap(env.reset_env, in_axes=(0, None))(keys, params)
+    return _begun(env, own(jax.random.split(unrolled(key), num_envs), shards), params)
+
+
+def _begun(env: Environment, keys: jax.Array, params: Any) -> Carry:
+    obs, state = jax.vmap(env.reset_env, in_axes=(0, None))(rolled(keys), params)
     return Carry(state, obs)
 
 
@@ -111,9 +114,12 @@ def rollout(
     if pool_size < 1:
         raise ValueError(f"reset_pool must be at least 1, got {reset_pool}")
     reset_key, step_key = jax.random.split(unrolled(key))
-    pool = reset_all(env, reset_key, params, num_in_all * pool_size, shards)
-    # Where the pool of each environment begins; an index without a sign needs no code for negative ones.
-    first_slots = jnp.arange(num_envs, dtype=jnp.uint32) * pool_size
+    keys = own(jax.random.split(unrolled(reset_key), (num_in_all, pool_size)), shards)
+    # The first states of all environments, then the second of all: environments that have begun about as often, as
+    # most have, read side by side.
+    pool = _begun(env, keys.T.reshape(-1), params)
+    # An index without a sign needs no code for negative ones.
+    first_slots = jnp.arange(num_envs, dtype=jnp.uint32)
 
     def step(key: jax.Array, state: Any, action: Any) -> tuple[Any, ...]:
         obs, state, reward, terminated, truncated, info = step_once(env, key, state, action, params)
@@ -130,7 +136,7 @@ def rollout(
         keys = own(jax.random.split(jax.random.fold_in(step_key, t), num_in_all), shards)
         after, told = jax.vmap(step)(keys, state, action)
         done = told[2] != 0
-        slot = first_slots + jax.lax.rem(used, jnp.uint32(pool_size))
+        slot = first_slots + num_envs * jax.lax.rem(used, jnp.uint32(pool_size))
 
         def reset(new: jax.Array, fresh: jax.Array) -> jax.Array:
             ready = fresh.at[slot].get(mode="promise_in_bounds")
