@@ -2,7 +2,9 @@
 
     python bench/envs.py [--num-envs 1 64 1024 8192] [--steps 250000] [--rounds 15] [--json FILE]
 
-All sides run compiled scans of 128 steps and keep every reward, observation and flag of the scan as a trainer would.
+The sides in JAX run scans of 128 steps and keep every reward, observation and flag of a scan as a trainer would, four
+scans or more in one compiled program as in a training loop, so that all but the first write where the one before did:
+of a call of a single scan of many environments first touches of fresh memory can be half the time, or none of it.
 Ours steps by `jaxrl.rollout`, with random words for the actions drawn in bulk, by keys of `envs.unrolled` as `train`
 does, and every initial state fresh: a count of states that were given out twice is printed, and is 0. gymnax steps by
 its own `step`, once as its README does, with an action sampled from the action space at every step, and once given our
@@ -41,7 +43,7 @@ TASKS = (
     ("acrobot", "Acrobot-v1"),
     ("mountain-car", "MountainCar-v0"),
 )
-NUM_STEPS = 128
+NUM_STEPS, LEAST_CALLS = 128, 4
 TARGETS_FROM, LEAST_TIMES_GYMNASIUM = 64, 3.0
 LEAST_TIMES_GYMNAX = {"cartpole": 5.0, "pendulum": 3.0, "acrobot": 3.0, "mountain-car": 3.0}
 
@@ -61,7 +63,24 @@ def action_of(space: Any, words: jax.Array) -> jax.Array:
     return space.low + (space.high - space.low) * words
 
 
-def ours(name: str, num_envs: int) -> tuple[Callable[..., Any], Any]:
+def in_one_program(once: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
+    """Rollouts one after another as one compiled function of a key, the environments and how many rollouts."""
+
+    @jax.jit
+    def run(key: jax.Array, carry: Any, calls: jax.Array) -> Any:
+        def next_one(call: jax.Array, loop: Any) -> Any:
+            carry, _, count = loop
+            carry, kept, more = once(jax.random.fold_in(key, call), carry)
+            return carry, kept, count + more
+
+        _, kept, _ = jax.eval_shape(once, key, carry)
+        blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), kept)
+        return jax.lax.fori_loop(0, calls, next_one, (carry, blank, jnp.zeros((), jnp.int32)))
+
+    return run
+
+
+def ours(name: str, num_envs: int) -> tuple[Callable[[Any, Any], Any], Any]:
     """One rollout of 128 steps, and where it starts."""
     env = envs.make(name)
     params = env.default_params
@@ -71,24 +90,22 @@ def ours(name: str, num_envs: int) -> tuple[Callable[..., Any], Any]:
         del obs, mask
         return action_of(space, words), None
 
-    @jax.jit
-    def run(key: jax.Array, carry: Any) -> Any:
+    def once(key: jax.Array, carry: Any) -> Any:
         action_key, key = jax.random.split(envs.unrolled(key))
         words = random_words(space, action_key, num_envs)
         return rollout.rollout(env, params, choose, key, carry, words)
 
-    return run, rollout.reset_all(env, jax.random.key(0), params, num_envs)
+    return once, rollout.reset_all(env, jax.random.key(0), params, num_envs)
 
 
-def theirs(env_id: str, num_envs: int, in_bulk: bool) -> tuple[Callable[..., Any], Any]:
+def theirs(env_id: str, num_envs: int, in_bulk: bool) -> tuple[Callable[[Any, Any], Any], Any]:
     """The same by gymnax's own `step`, with actions drawn in bulk or sampled step by step."""
     env, params = gymnax.make(env_id)
     space = env.action_space(params)
     step = jax.vmap(env.step, (0, 0, 0, None))
     sample = jax.vmap(space.sample)
 
-    @jax.jit
-    def run(key: jax.Array, carry: Any) -> Any:
+    def once(key: jax.Array, carry: Any) -> Any:
         action_key, key = jax.random.split(key)
         words = random_words(space, action_key, num_envs) if in_bulk else None
 
@@ -110,18 +127,14 @@ def theirs(env_id: str, num_envs: int, in_bulk: bool) -> tuple[Callable[..., Any
     # After a first step the state has the types that gymnax's scan keeps.
     action = action_of(space, random_words(space, jax.random.key(1), num_envs)[0])
     obs, state, *_ = step(jax.random.split(jax.random.key(2), num_envs), state, action, params)
-    return run, (state, obs)
+    return once, (state, obs)
 
 
 def measure(run: Callable[..., Any], carry: Any, calls: int) -> tuple[float, Any, int]:
     """Seconds of `calls` rollouts, where they end, and the states reused."""
-    reused = []
     start = time.perf_counter()
-    for call in range(calls):
-        carry, _, count = run(jax.random.key(call), carry)
-        reused.append(count)
-    jax.block_until_ready((carry, reused))
-    return time.perf_counter() - start, carry, int(sum(reused))
+    carry, _, reused = jax.block_until_ready(run(jax.random.key(calls), carry, jnp.int32(calls)))
+    return time.perf_counter() - start, carry, int(reused)
 
 
 def gymnasium_numpy(num_envs: int) -> Callable[[int], float]:
@@ -140,11 +153,17 @@ def gymnasium_numpy(num_envs: int) -> Callable[[int], float]:
     return run
 
 
+def calls_of(steps: int, num_envs: int) -> int:
+    """Rollouts of one timing."""
+    return max(LEAST_CALLS, steps // (NUM_STEPS * num_envs))
+
+
 def beside_gymnasium(num_envs: int, steps: int, rounds: int) -> tuple[list[float], list[float]]:
     """Millions of steps a second, ours and Gymnasium's, by turns."""
-    calls = max(1, steps // (NUM_STEPS * num_envs))
-    run, carry = ours("cartpole", num_envs)
-    carry, theirs = measure(run, carry, 1)[1], gymnasium_numpy(num_envs)
+    calls = calls_of(steps, num_envs)
+    once, carry = ours("cartpole", num_envs)
+    run, theirs = in_one_program(once), gymnasium_numpy(num_envs)
+    carry = measure(run, carry, 1)[1]  # compiles
     theirs(1)
     their_calls = max(1, calls // 8)  # it is the slower one, and its steps do not depend on how many there are
     rates: tuple[list[float], list[float]] = ([], [])
@@ -157,13 +176,14 @@ def beside_gymnasium(num_envs: int, steps: int, rounds: int) -> tuple[list[float
 
 def beside_gymnax(name: str, env_id: str, num_envs: int, steps: int, rounds: int) -> tuple[list[list[float]], int]:
     """Millions of steps a second, ours, gymnax's and gymnax's with actions in bulk, by turns; states reused."""
-    calls = max(1, steps // (NUM_STEPS * num_envs))
-    programs = [ours(name, num_envs), *(theirs(env_id, num_envs, in_bulk) for in_bulk in (False, True))]
-    carries = [measure(run, carry, 1)[1] for run, carry in programs]  # compiles
+    calls = calls_of(steps, num_envs)
+    sides = [ours(name, num_envs), *(theirs(env_id, num_envs, in_bulk) for in_bulk in (False, True))]
+    programs = [in_one_program(once) for once, _ in sides]
+    carries = [measure(run, carry, 1)[1] for run, (_, carry) in zip(programs, sides, strict=True)]  # compiles
     rates: list[list[float]] = [[] for _ in programs]
     total = 0
     for _ in range(rounds):
-        for side, (run, _) in enumerate(programs):
+        for side, run in enumerate(programs):
             seconds, carries[side], reused = measure(run, carries[side], calls)
             rates[side].append(calls * NUM_STEPS * num_envs / seconds / 1e6)
             total += reused
@@ -174,7 +194,9 @@ def main() -> None:
     """Print the tables."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--num-envs", type=int, nargs="+", default=[1, 64, 1024, 8192])
-    parser.add_argument("--steps", type=int, default=250_000, help="environment steps in one timing")
+    parser.add_argument(
+        "--steps", type=int, default=250_000, help="of one timing, at least, and never fewer than four rollouts"
+    )
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     sizes = " / ".join(f"{num_envs:,}" for num_envs in arguments.num_envs)

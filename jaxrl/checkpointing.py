@@ -18,7 +18,7 @@ from jaxrl.run_directory import FILES, METRICS, SEARCH, unfinished
 
 CHECKPOINTS, PARTS, IDENTITY = "checkpoints", "parts", "run.json"
 # What may differ between the run and its resumption: results are then no longer equal bit for bit.
-SOFT = ("versions", "device_kind", "processor", "deterministic")
+SOFT = ("versions", "device_kind", "processor", "deterministic", "xla_flags")
 ASKED = "asked"  # what the call was begun with, and changes nothing
 
 __all__ = ["Checkpoint", "Checkpoints", "difference", "has_checkpoint", "num_parts_begun", "read_identity"]

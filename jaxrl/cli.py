@@ -27,10 +27,10 @@ import tyro
 import jaxrl
 from jaxrl.command_parsing import CommandError, parse
 from jaxrl.compilation_cache import VARIABLE, use_compilation_cache
+from jaxrl.xla_flags import DETERMINISTIC, add_flags, asked_for
 
 __all__ = ["main"]
 
-_DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 _IDENTITY = "run.json"  # of a run directory; that of `jaxrl.checkpointing`, which starts JAX's backend
 # What an argument may cause wherever it is used, and what jaxrl raises besides with a sentence of its own.
 _CAUSED = (ValueError, TypeError, LookupError, OSError, ImportError)
@@ -152,32 +152,15 @@ _SIMPLE = {"plot": Plot, "evaluate": Evaluate, "render": Render, "envs": Envs, "
 
 
 def _train(args: Sequence[str]) -> int:
-    _set_deterministic("--deterministic" in args)
     from jaxrl.command_distributed import join
 
-    join(args)  # before the backend starts, too
+    join(args)  # before the backend starts
     from jaxrl.command_train import run_train
 
     return run_train(args)
 
 
-def _set_deterministic(asked: bool) -> None:
-    """Has to come before anything starts JAX's backend, which reads the flags once: gymnax does."""
-    if asked:
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DETERMINISTIC}".strip()
-
-
-def _began_deterministic(args: Sequence[str]) -> bool:
-    """Whether the run directory among the arguments was begun with --deterministic."""
-    for file in (Path(arg) / _IDENTITY for arg in args):
-        with contextlib.suppress(OSError, ValueError):  # what is wrong with it is told later
-            identity = json.loads(file.read_text(encoding="utf-8"))
-            return isinstance(identity, dict) and identity.get("deterministic") is True
-    return False
-
-
 def _plan(args: Sequence[str]) -> int:
-    _set_deterministic("--deterministic" in args)
     from jaxrl.command_plan import run_plan
 
     return run_plan(args)
@@ -216,7 +199,6 @@ def _sweep(args: Sequence[str]) -> int:
 
 def _of_shards(kind: str) -> Callable[[Sequence[str]], int]:
     def run(args: Sequence[str]) -> int:
-        _set_deterministic(kind == "resume" and _began_deterministic(args))
         from jaxrl import command_shards
 
         command = {"merge": command_shards.Merge, "resume": command_shards.Resume}[kind]
@@ -282,7 +264,23 @@ def _dispatch(argv: Sequence[str]) -> int:
         raise CommandError(f"there is no command {argv[0]!r}{hint}")
     if folder := os.environ.get(VARIABLE):
         use_compilation_cache(folder)
+    _set_flags(argv[0], argv[1:])
     return _COMMANDS[argv[0]](argv[1:])
+
+
+def _set_flags(command: str, args: Sequence[str]) -> None:
+    """Has to come before anything starts JAX's backend, which reads the flags once: gymnax does."""
+    again = command == "resume" and _began_deterministic(args)
+    add_flags([f"--{DETERMINISTIC}=true"] * again + asked_for(args))
+
+
+def _began_deterministic(args: Sequence[str]) -> bool:
+    """Whether the run directory among the arguments was begun with --deterministic."""
+    for file in (Path(arg) / _IDENTITY for arg in args):
+        with contextlib.suppress(OSError, ValueError):  # what is wrong with it is told later
+            identity = json.loads(file.read_text(encoding="utf-8"))
+            return isinstance(identity, dict) and identity.get("deterministic") is True
+    return False
 
 
 def main(argv: Sequence[str] | None = None) -> int:

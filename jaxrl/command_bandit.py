@@ -19,7 +19,16 @@ from jaxrl.bandits.comparing import bounds_of, headline, regret_table
 from jaxrl.bandits.running import bandit_call
 from jaxrl.command_parsing import CommandError, parse
 from jaxrl.command_tracking import trackers_of, tracking_options
-from jaxrl.command_values import WholeNumber, leaves, numbers_of, option, split, static_fields, values_class
+from jaxrl.command_values import (
+    WholeNumber,
+    leaves,
+    numbers_of,
+    option,
+    split,
+    static_fields,
+    values_class,
+    xla_flags_option,
+)
 from jaxrl.driver import CHECKPOINT_MINUTES, PRECISIONS
 from jaxrl.layout import plan_layout
 from jaxrl.plotting import regret_curves
@@ -168,6 +177,7 @@ def _options_class(env: Bandit, policies: Sequence[BanditAlgorithm]) -> type:
         option(
             "memory", str | None, None, "Memory to keep to, such as 8GiB; 80 % of what is free where there is none."
         ),
+        xla_flags_option(),
         option("precision", str, "default", "Of float32 matrix products: default, high or highest."),
         option("out", Path | None, None, "Directory for a picture and a result directory of each policy."),
         option("force", tyro.conf.FlagCreatePairsOff[bool], False, "Overwrite results that are there already."),

@@ -49,6 +49,8 @@ class Resume:
     """Devices to use, such as gpu:0 gpu:1; all where there are none."""
     memory: str | None = None
     """Memory to keep to, such as 8GiB; as begun where there is none."""
+    xla_flags: tuple[str, ...] = ()
+    """Flags for XLA beside those of XLA_FLAGS in the environment: those that the run was begun with, to go on alike."""
     checkpoint_minutes: float = CHECKPOINT_MINUTES
     """Between two checkpoints, beside those at a signal and at the end; 0 for none."""
     no_progress: tyro.conf.FlagCreatePairsOff[bool] = False

@@ -159,7 +159,7 @@ def _value(option: str, text: str, default: Any) -> Any:
 
 
 def placement_options() -> list[tuple[str, Any, Any]]:
-    """Fields for where runs go: block width, devices and memory."""
+    """Fields for where runs go and how they are compiled: block width, devices, memory, flags."""
     return [
         option("block", int | None, None, "Runs that one device works on together; chosen where there is none."),
         option("devices", tuple[str, ...], (), "Devices to use, such as gpu:0 gpu:1; all where there are none."),
@@ -169,4 +169,11 @@ def placement_options() -> list[tuple[str, Any, Any]]:
             None,
             "Memory to keep to, such as 8GiB: of the process, or of each GPU; 80 % of what is free if none.",
         ),
+        xla_flags_option(),
     ]
+
+
+def xla_flags_option() -> tuple[str, Any, Any]:
+    """The field for flags of XLA, which `jaxrl.xla_flags` has read before anything is parsed."""
+    text = "Flags for XLA, such as xla_cpu_prefer_vector_width=256, beside those of XLA_FLAGS in the environment."
+    return option("xla_flags", tuple[str, ...], (), text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 import warnings
 from collections.abc import Collection, Mapping
@@ -30,10 +29,9 @@ from jaxrl.processors import processor
 from jaxrl.results import ResultError
 from jaxrl.run_config import config_of, from_json, to_json
 from jaxrl.run_directory import finished, holds_result
+from jaxrl.xla_flags import DETERMINISTIC, flags_in_force
 
-DETERMINISTIC = "--xla_gpu_deterministic_ops"  # of XLA_FLAGS
-
-__all__ = ["DETERMINISTIC", "Keeper", "check_begun", "identity_of", "precision_in_force"]
+__all__ = ["Keeper", "check_begun", "identity_of", "precision_in_force"]
 
 
 class Keeper:
@@ -189,6 +187,7 @@ def identity_of(call: Call, layout: Layout, precision: str, asked: Mapping[str, 
         "device_kind": layout.devices[0].device_kind,
         "processor": processor() if on_cpu else None,  # every CPU is of the kind "cpu"
         "deterministic": _deterministic(),
+        "xla_flags": [flag for flag in flags_in_force() if DETERMINISTIC not in flag],
         ASKED: dict(asked or {}),
     }
     return from_json(json.loads(json.dumps(to_json(told), default=str)))
@@ -201,6 +200,6 @@ def precision_in_force(precision: str) -> str:
 
 def _deterministic() -> bool:
     """Whether XLA is told to add numbers up in the same order every time."""
-    given = [flag.partition("=") for flag in os.environ.get("XLA_FLAGS", "").split()]
-    values = [value.lower() for name, _, value in given if name == DETERMINISTIC]
+    given = [flag.partition("=") for flag in flags_in_force()]
+    values = [value.lower() for name, _, value in given if name == f"--{DETERMINISTIC}"]
     return bool(values) and values[-1] not in ("false", "0")

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxrl.memory import give_back, tight
 from jaxrl.processors import understands
+from jaxrl.xla_flags import flags_in_force
 
 CPU_BLOCK = 8
 ACCELERATOR_BLOCK = 1024
@@ -182,8 +183,8 @@ def compiler_options(platform: str) -> dict[str, Any]:
     options = {"xla_backend_optimization_level": 2}
     if understands("avx512f"):
         options["xla_cpu_prefer_vector_width"] = 512
-    flags = os.environ.get("XLA_FLAGS", "")
-    return {name: value for name, value in options.items() if name not in flags}
+    given = {flag.lstrip("-").partition("=")[0] for flag in flags_in_force()}
+    return {name: value for name, value in options.items() if name not in given}
 
 
 def run_on_devices(executables: Sequence[Any], *arguments: Sequence[Any]) -> list[Any]:

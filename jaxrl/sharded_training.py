@@ -180,6 +180,7 @@ def _obey(call: Call, layout: Layout, options: Options, stop: StopRequest) -> No
 
 
 def _check_alike(first: Any, mine: Any) -> None:
-    found = difference(first, mine | {"processor": first["processor"]})  # hosts of one call need not be alike
+    # Hosts of one call need not be alike, and flags hold paths of theirs.
+    found = difference(first, mine | {name: first[name] for name in ("processor", "xla_flags")})
     if found is not None:
         raise ValueError(f"process {jax.process_index()} was started with another call than process 0: {found}")

@@ -101,6 +101,15 @@ def test_metrics_are_those_of_a_loop_in_plain_python() -> None:
         assert mine["pulls"][-1].values.tolist() == expected["pulls"]
 
 
+@pytest.mark.parametrize(("num_arms", "runs", "block"), [(10, 3000, 1008), (100, 489, 128), (2000, 40, 14)])
+def test_a_block_holds_whole_vectors_and_no_more_arms_than_a_cache(num_arms: int, runs: int, block: int) -> None:
+    devices = jax.local_devices(backend="cpu")[:1]
+    options: dict[str, Any] = {"steps": 2, "points": [2], "progress": False, "devices": devices}
+    env = BernoulliBandit(num_arms=num_arms)
+    result = jaxrl.run_bandit(jaxrl.bandits.ucb1(), env, runs=runs, **options)
+    assert result.metrics.attrs["block"] == block
+
+
 def test_runs_are_the_same_bit_for_bit_whatever_their_neighbours() -> None:
     together = run(runs=6, block=2).metrics
     alone = run(runs=[5, 2], block=2).metrics

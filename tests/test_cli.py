@@ -416,15 +416,39 @@ def test_static_fields_and_parts_of_parameters_are_options(tmp_path: Path, capsy
     assert "env.weights.goal" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("args", [["train", "ppo", "cartpole", "--deterministic"], ["resume", "x"]])
-def test_deterministic_is_set_before_the_backend_starts(tmp_path: Path, args: list[str]) -> None:
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["train", "ppo", "cartpole", "--xla-flags", "xla_no_such_flag=1"],
+        ["plan", "ppo", "cartpole", "--xla-flags=xla_no_such_flag=1"],
+        ["sweep", "ppo", "cartpole", "--xla_flags", "xla_no_such_flag=1"],
+        ["bandit", "--xla-flags", "xla_cpu_enable_fast_math=false", "xla_no_such_flag=1", "--steps", "1"],
+        ["resume", "x", "--xla-flags", "xla_no_such_flag=1"],
+    ],
+)
+def test_flags_of_xla_are_set_before_the_backend_starts(tmp_path: Path, args: list[str]) -> None:
     """XLA ends the process where it reads a flag that it does not know: so the flag was read."""
-    begun = {"deterministic": True, "run_length": 1, "algorithm": "ppo", "config": {}}
-    begun["environment"] = {"name": "cartpole", "static": {}}
+    begun = {"run_length": 1, "algorithm": "ppo", "config": {}, "environment": {"name": "cartpole", "static": {}}}
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "run.json").write_text(json.dumps(begun))
-    code = f"from jaxrl import cli; cli._DETERMINISTIC = '--xla_no_such_flag=1'; cli.main({args})"
-    run = [sys.executable, "-c", code]
+    run = [sys.executable, "-m", "jaxrl.cli", *args]
     process = subprocess.run(run, capture_output=True, text=True, timeout=300, cwd=tmp_path)
-    assert process.returncode != 0 and "--xla_no_such_flag=1" in process.stderr
-    assert cli._DETERMINISTIC == "--xla_gpu_deterministic_ops=true"
+    assert process.returncode != 0 and "Unknown flag in XLA_FLAGS: --xla_no_such_flag=1" in process.stderr
+
+
+@pytest.mark.parametrize("command", ["train", "plan"])
+def test_deterministic_is_a_flag_of_xla(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_a=1")
+    assert cli.main([command, "ppo", "--deterministic"]) == 2  # on what?
+    assert os.environ["XLA_FLAGS"] == "--xla_a=1 --xla_gpu_deterministic_ops=true"
+
+
+def test_what_is_no_flag_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", "ppo", "cartpole", "--xla-flags", "xla_a=1 xla_b=2"]) == 2
+    sentence = "jaxrl: --xla-flags takes words such as xla_cpu_prefer_vector_width=256, got 'xla_a=1 xla_b=2'\n"
+    assert capsys.readouterr().err == sentence
+    monkeypatch.setenv("XLA_FLAGS", "flags.txt")
+    assert cli.main(["plan", "ppo", "cartpole", "--deterministic"]) == 2
+    assert "XLA_FLAGS must hold flags where --xla-flags or --deterministic adds some, got a file, flags.txt" in (
+        capsys.readouterr().err
+    )

@@ -353,6 +353,15 @@ def test_another_processor_is_told_of(algo: Algorithm, whole: Result, tmp_path: 
         assert_same_bits(run(algo, out=tmp_path / "x", resume=True), whole)
 
 
+def test_other_flags_of_xla_are_warned_of(algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_a=1 --xla_dump_to=/there --xla_a=2")
+    run(algo, out=tmp_path / "x", on_chunk=stop)
+    assert told(tmp_path / "x")["xla_flags"] == ["--xla_a=1", "--xla_a=2"]
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2 --xla_a=1")
+    with pytest.warns(RuntimeWarning, match=r'may round otherwise: xla_flags is \["--xla_a=1", "--xla_a=2"\] there'):
+        run(algo, out=tmp_path / "x", resume=True)
+
+
 def test_a_deterministic_run_goes_on_so(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

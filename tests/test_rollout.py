@@ -189,6 +189,15 @@ def test_fresh_states_are_given_out_once_and_in_order(start: Carry, rolled: Any,
     assert (reused == 0) == (pool == NUM_STEPS)
 
 
+def test_every_fresh_state_has_a_key_of_its_environment(start: Carry) -> None:
+    key, pool = jax.random.key(2), 3
+    _, steps, _ = jax.tree.map(np.asarray, roll(key, start, wishes(), Params(), pool))
+    keys = jax.random.split(jax.random.split(key)[0], (NUM_ENVS, pool))
+    for n in range(NUM_ENVS):
+        named = [float(Mortal().reset_env(own, Params())[1].name) for own in keys[n]]
+        assert born(steps, n)[:pool] == named
+
+
 def test_another_key_gives_other_fresh_states_and_noise(start: Carry, rolled: Any) -> None:
     _, steps, _ = jax.tree.map(np.asarray, roll(jax.random.key(3), start, wishes(), Params(), NUM_STEPS))
     assert not {name for n in range(NUM_ENVS) for name in born(steps, n)} & set(born(rolled[1], 0))

@@ -1,0 +1,55 @@
+"""The flags of XLA, which a process reads once, when JAX's backend starts: nothing here may start it."""
+
+import os
+import re
+from collections.abc import Sequence
+
+VARIABLE, OPTION = "XLA_FLAGS", "--xla-flags"
+DETERMINISTIC = "xla_gpu_deterministic_ops"
+# Flags that change no number: how many devices a CPU is taken for, and what is written for whoever looks.
+_HARMLESS = ("--xla_force_host_platform_device_count", "--xla_dump")
+
+__all__ = ["DETERMINISTIC", "add_flags", "asked_for", "flags_in_force"]
+
+
+def flags_in_force() -> list[str]:
+    """The flags in the environment that may change numbers, in order, such as `--xla_cpu_prefer_vector_width=256`."""
+    return [word for word in os.environ.get(VARIABLE, "").split() if not word.startswith(_HARMLESS)]
+
+
+def asked_for(args: Sequence[str]) -> list[str]:
+    """What --xla-flags and --deterministic ask for among the arguments of a command.
+
+    Args:
+      args: not parsed yet, for parsing starts JAX's backend.
+
+    Raises:
+      ValueError: a word after --xla-flags is no flag.
+    """
+    words: list[str] = []
+    listed = False
+    for arg in args:
+        option, equals, value = arg.partition("=")
+        if arg.startswith("-"):
+            listed = option.replace("_", "-") == OPTION
+            words += [value] if listed and equals else []
+        elif listed:
+            words.append(arg)
+    for word in words:
+        if not re.fullmatch(r"(--)?xla_\w+(=\S*)?", word):
+            raise ValueError(f"{OPTION} takes words such as xla_cpu_prefer_vector_width=256, got {word!r}")
+    flags = [f"--{word.removeprefix('--')}" for word in words]
+    return [f"--{DETERMINISTIC}=true", *flags] if "--deterministic" in args else flags
+
+
+def add_flags(flags: Sequence[str]) -> None:
+    """Adds flags behind those in the environment.
+
+    Raises:
+      ValueError: there the name of a file with flags stands, to which nothing can be added.
+    """
+    given = os.environ.get(VARIABLE, "").strip()
+    if flags and given and not given.startswith("-"):
+        raise ValueError(f"{VARIABLE} must hold flags where {OPTION} or --deterministic adds some, got a file, {given}")
+    if flags:
+        os.environ[VARIABLE] = " ".join([given, *flags]).strip()
