@@ -25,7 +25,7 @@ from jaxrl.run_directory import claim_directory, exclusive, versions
 from jaxrl.runs import Runs
 
 PRECISIONS = ("default", "high", "highest", "bfloat16", "tensorfloat32", "float32")
-SECONDS_PER_CHUNK = 1.0
+SECONDS_PER_CHUNK = 0.25  # while two of XLA's threads are busy, memory grows until a call ends: bench/NOTES.md
 CHECKPOINT_MINUTES = 10.0
 
 __all__ = ["CHECKPOINT_MINUTES", "PRECISIONS", "SECONDS_PER_CHUNK", "Options", "Tracker", "drive"]
@@ -185,7 +185,8 @@ def _driven(
                 tracker.start(call, resumed * work.env_steps_per_iteration if options.resume else None)
             bar.start(resumed * per_iteration)
             started = time.perf_counter()
-            _advance_all(call, runs, history, keeper, options, bar, stop, per_iteration)
+            pace = Pace(SECONDS_PER_CHUNK, layout.num_blocks)
+            _advance_all(call, runs, pace, history, keeper, options, bar, stop, per_iteration)
             if not history.iterations:
                 raise KeyboardInterrupt(stop.signal)
             if history.policies is None:
@@ -214,6 +215,7 @@ def _driven(
 def _advance_all(
     call: Call,
     runs: Runs,
+    pace: Pace,
     history: History,
     keeper: Keeper,
     options: Options,
@@ -222,7 +224,7 @@ def _advance_all(
     per_iteration: int,
 ) -> None:
     """Advances and evaluates the runs until their last point, or until a signal has come."""
-    work, pace = call.work, Pace(SECONDS_PER_CHUNK)
+    work = call.work
 
     def checkpoint() -> Checkpoint:
         return history.checkpoint(runs)

@@ -111,7 +111,7 @@ class Waves:
         """One wave, None where it was stopped on its way."""
         layout = self.layout._replace(num_runs=len(jax.tree.leaves(arguments)[0]))
         runs = Runs(self._work, arguments, layout, precision=self._precision, states=states, iteration=iteration)
-        pace = Pace(SECONDS_PER_CHUNK)
+        pace = Pace(SECONDS_PER_CHUNK, layout.num_blocks)
         while runs.iteration < target:
             if stop:
                 return None
