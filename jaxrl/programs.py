@@ -78,13 +78,26 @@ def compiled_programs(
     traced_under = [jax.config.values[f"jax_{name}"] for name in ("default_matmul_precision", "threefry_partitionable")]
     key = (identity, layout.block, layout.devices, *traced_under, structure, shapes)
     if key not in _COMPILED:
-        _COMPILED[key] = _compile(loop, layout, arguments, reserved)
+        with _collection_paused():
+            _COMPILED[key] = _compile(loop, layout, arguments, reserved)
         _compiled[0] += 1
     _COMPILED.move_to_end(key)
     while len(_COMPILED) > _most[0]:
         _COMPILED.popitem(last=False)
     refuse_clashes(_COMPILED[key].metric_names, reserved)
     return _COMPILED[key]
+
+
+@contextlib.contextmanager
+def _collection_paused() -> Iterator[None]:
+    """No garbage collection while programs are made: tracing makes many objects that stay, and each pass visits all."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def forget(but: Programs | None = None) -> bool:
