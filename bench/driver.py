@@ -53,6 +53,7 @@ def measured(function: Callable[[], Any]) -> tuple[Any, float, float]:
 
 def chunks(report: Report, num_seeds: int, env_steps: int, repeats: int) -> str:
     """The table of the chunked driver; what it says in short."""
+    from jaxrl.driver import SECONDS_PER_CHUNK
     from jaxrl.layout import plan_layout
 
     ways = {
@@ -83,9 +84,10 @@ def chunks(report: Report, num_seeds: int, env_steps: int, repeats: int) -> str:
     more = max(int(call.work.points[-1]) - len(call.work.points), 1)  # chunks, where each is one iteration
     milliseconds = 1000 * (short - long) / more
     threads = len(plan_layout(num_seeds, None, None).devices)
+    share = milliseconds / 1000 / SECONDS_PER_CHUNK / threads
     report.note(
-        f"The end of a chunk costs {milliseconds:.1f} ms of processor time: {milliseconds / 10 / threads:.2f} % "
-        f"of a chunk that keeps {threads} threads busy for a second."
+        f"The end of a chunk costs {milliseconds:.1f} ms of processor time: {share:.2%} "
+        f"of a chunk that keeps {threads} threads busy for {SECONDS_PER_CHUNK} s."
     )
     longer = [statistics.median(each) - 1 for each in ratios["one compiled call"]]
     return f"chunks {longer[0]:+.1%} beside one compiled call ({longer[1]:+.1%} of processor time)"

@@ -19,7 +19,8 @@ from jaxrl.runs import in_force
 # Of what is free, the share that a call takes where nobody says how much it may.
 SHARE = 0.8
 # What a thread of a CPU takes beside what the compiler says: while a program runs, what its steps leave
-# behind adds up until it returns, 30 to 40 MiB in half a second, on 64 to 4,096 runs of PPO.
+# behind adds up until it returns, 10 to 20 MiB in the quarter of a second of a chunk, and the rest are small
+# things of JAX and XLA: together 15 to 35 MiB on 16 to 4,096 runs of PPO (bench/NOTES.md).
 ROOM_PER_THREAD = 40 * MIB
 # What an array takes beside its numbers: 62,500 arrays of 32 bytes take 68 MiB. Every block has its own.
 BYTES_PER_ARRAY = 1152

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxrl.layout import Layout, compile_programs, over_blocks, run_on_devices
 from jaxrl.loop import Loop
+from jaxrl.memory import tight
 
 
 class Programs(NamedTuple):
@@ -78,7 +79,7 @@ def compiled_programs(
     traced_under = [jax.config.values[f"jax_{name}"] for name in ("default_matmul_precision", "threefry_partitionable")]
     key = (identity, layout.block, layout.devices, *traced_under, structure, shapes)
     if key not in _COMPILED:
-        with _collection_paused():
+        with contextlib.nullcontext() if tight() else _collection_paused():
             _COMPILED[key] = _compile(loop, layout, arguments, reserved)
         _compiled[0] += 1
     _COMPILED.move_to_end(key)
