@@ -163,7 +163,7 @@ def _driven(
     per_iteration = work.env_steps_per_iteration * layout.num_runs
     told: dict[str, Any] = _attributes(layout)
     result: Result | None = None
-    with Progress(int(points[-1]) * per_iteration, options.progress) as bar, stop_on_signals() as stop:
+    with Progress(int(points[-1]) * per_iteration, options.progress) as bar, stop_on_signals(options.progress) as stop:
         started = time.perf_counter()
         history, resumed = History(), 0
 

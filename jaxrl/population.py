@@ -146,7 +146,7 @@ def population_based_training(
     population = _Population(checked, members, points, replaced, perturb, redraw, eval_episodes, seed)
     layout = plan_layout(members, block, devices)
     total = int(points[-1]) * algo.env_steps_per_iteration * members
-    with exclusive(directory, force), Progress(total, progress) as bar, stop_on_signals() as stop:
+    with exclusive(directory, force), Progress(total, progress) as bar, stop_on_signals(progress) as stop:
         bar.phase("compiling")
         started = time.perf_counter()
         waves = Waves(population.call, layout, memory, precision, members, progress)

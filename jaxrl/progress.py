@@ -1,6 +1,7 @@
 """What a user sees and may interrupt while runs train."""
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -104,8 +105,12 @@ class StopRequest:
 
 
 @contextlib.contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
-    """Turns the first of Ctrl-C, SIGTERM and SIGUSR1 into a request to end; a second one ends at once."""
+def stop_on_signals(say: bool = False) -> Iterator[StopRequest]:
+    """Turns the first of Ctrl-C, SIGTERM and SIGUSR1 into a request to end; a second one ends at once.
+
+    Args:
+      say: whether to tell on standard error that the request was heard.
+    """
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -116,6 +121,9 @@ def stop_on_signals() -> Iterator[StopRequest]:
         if stop:
             raise KeyboardInterrupt(number)
         stop.signal = number
+        if say:  # past Python's buffers, in whose midst the signal may have come
+            with contextlib.suppress(OSError):
+                os.write(2, b"\njaxrl: ends after what is under way, and keeps it; once more, and it ends at once\n")
 
     previous = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:

@@ -151,17 +151,24 @@ def holds_result(directory: Path) -> bool:
 
 def finished(directory: Path) -> bool:
     """Whether a directory holds a result that came to its end."""
+    return not _attributes(directory).get("interrupted", True)
+
+
+def _attributes(directory: Path) -> dict[str, Any]:
+    """Of the result in a directory; none where there is no result, or one that cannot be read."""
     try:
-        config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
-        return not config["attributes"]["interrupted"]
+        return dict(json.loads((directory / CONFIG).read_text(encoding="utf-8"))["attributes"])
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return {}
 
 
 def _refuse_result(directory: Path, force: bool) -> None:
     if not force and holds_result(directory):
+        stopped = _attributes(directory).get("interrupted")
+        go_on = ", of a run that was stopped: go on with it by --resume (resume=True)," if stopped else ":"
         raise FileExistsError(
-            f"{directory} holds a result already: choose another directory, or overwrite it with --force (force=True)."
+            f"{directory} holds a result already{go_on} choose another directory, or overwrite it with --force "
+            "(force=True)."
         )
 
 

@@ -327,6 +327,18 @@ def test_an_unknown_algorithm_is_asked_for(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, again.policies, small_result().policies)
 
 
+@pytest.mark.parametrize("interrupted", [0, 1])
+def test_who_begins_where_a_run_was_stopped_is_told_how_to_go_on(tmp_path, interrupted):
+    small_result().save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["attributes"]["interrupted"] = interrupted
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(FileExistsError) as refused:
+        claim_directory(tmp_path)
+    assert ("was stopped: go on with it by --resume (resume=True)" in str(refused.value)) is bool(interrupted)
+    assert "--force (force=True)" in str(refused.value)
+
+
 def test_never_overwrites_without_force(tmp_path):
     small_result().save(tmp_path)
     with pytest.raises(FileExistsError, match=r"holds a result already.*--force \(force=True\)"):
