@@ -25,9 +25,8 @@ from jaxrl.run_directory import claim_directory, exclusive, versions
 from jaxrl.runs import Runs
 
 PRECISIONS = ("default", "high", "highest", "bfloat16", "tensorfloat32", "float32")
-SECONDS_PER_CHUNK = (
-    0.25  # on a CPU the memory of programs that run at the same time grows until they end: bench/NOTES.md
-)
+# On a CPU the memory of programs that run at the same time grows until they end: bench/NOTES.md.
+SECONDS_PER_CHUNK = 0.25
 CHECKPOINT_MINUTES = 10.0
 
 __all__ = ["CHECKPOINT_MINUTES", "PRECISIONS", "SECONDS_PER_CHUNK", "Options", "Tracker", "drive"]
