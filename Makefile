@@ -32,13 +32,13 @@ demo: $(call stamp,video)  ## PPO on CartPole under three discounts, 64 seeds ea
 	$(BIN)/jaxrl render runs/demo --at discount=beta:mu=0.98,eta=0.5 --out runs/demo/cartpole.mp4
 
 test: $(call stamp,test)  ## the fast tests
-	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadscope
 
 test-all: $(call stamp,test)  ## every test
-	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 -m ""
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadscope -m ""
 
 test-sb3: $(VENV)-sb3/.installed-test  ## Stable-Baselines3's checker and PPO on our environments (PyTorch, a quarter of an hour)
-	$(VENV)-sb3/bin/python -m pytest -m slow -s tests/test_stable_baselines.py
+	$(VENV)-sb3/bin/python -m pytest -m slow -s tests/envs/test_stable_baselines.py
 
 REJAX := $(VENV)-rejax/.installed$(if $(EXTRA),-$(subst $(comma),-,$(EXTRA)))
 # Environments of the peers that the named benchmarks compare with, all if none is named.

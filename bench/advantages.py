@@ -30,8 +30,8 @@ import numpy as np
 import jaxrl
 from bench.memory import resident_mebibytes
 from bench.report import Report, benchmark_parser, ratios
-from jaxrl.discounting import prepare
-from jaxrl.loop import make_loop, with_run_length
+from jaxrl.discounts.parsing import prepare
+from jaxrl.runtime.loop import make_loop, with_run_length
 
 DISCOUNT, GAMMA, LAM = "beta:mu=0.98,eta=0.5", 0.98, 0.95
 MOST_TIMES_GAE, LEAST_TIMES_BELOW_DENSE, MOST_ADDED_TO_PPO = 4.0, 10.0, 0.03

@@ -46,11 +46,11 @@ from envs.bandits.bernoulli import BernoulliBandit
 from envs.bandits.contextual import LinearBandit
 from jaxrl.bandits.base import BanditAlgorithm
 from jaxrl.bandits.beta import beta
-from jaxrl.bandits.divergence import kl_ucb
-from jaxrl.bandits.linear import lin_ucb
-from jaxrl.bandits.running import run_bandit
-from jaxrl.bandits.thompson_sampling import thompson
-from jaxrl.bandits.ucb import moss, ucb1, ucb_v
+from jaxrl.bandits.policies.divergence import kl_ucb
+from jaxrl.bandits.policies.linear import lin_ucb
+from jaxrl.bandits.policies.thompson_sampling import thompson
+from jaxrl.bandits.policies.ucb import moss, ucb1, ucb_v
+from jaxrl.bandits.runner import run_bandit
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = (100, 1_000, 10_000, 100_000)

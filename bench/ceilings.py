@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from bench.launches import launches
 from envs.threefry import unrolled
-from jaxrl.layout import default_devices, run_on_devices
+from jaxrl.runtime.layout import default_devices, run_on_devices
 
 
 class Ceilings(NamedTuple):

@@ -53,8 +53,8 @@ def measured(function: Callable[[], Any]) -> tuple[Any, float, float]:
 
 def chunks(report: Report, num_seeds: int, env_steps: int, repeats: int) -> str:
     """The table of the chunked driver; what it says in short."""
-    from jaxrl.driver import SECONDS_PER_CHUNK
-    from jaxrl.layout import plan_layout
+    from jaxrl.runtime.driver import SECONDS_PER_CHUNK
+    from jaxrl.runtime.layout import plan_layout
 
     ways = {
         "one compiled call": one_compiled_call(num_seeds, env_steps),
@@ -110,8 +110,8 @@ def chunked(num_seeds: int, env_steps: int) -> Callable[[], float]:
 def call_of(num_seeds: int, env_steps: int) -> Any:
     """What `train` is to do."""
     import jaxrl
-    from jaxrl.loop import evaluation_points
-    from jaxrl.training import training_call
+    from jaxrl.runtime.loop import evaluation_points
+    from jaxrl.runtime.training import training_call
 
     algo = jaxrl.preset("ppo", "cartpole").algo
     points = evaluation_points(env_steps, EVALS, algo.env_steps_per_iteration)
@@ -120,8 +120,8 @@ def call_of(num_seeds: int, env_steps: int) -> Any:
 
 def in_chunks(num_seeds: int, env_steps: int, iterations: int | None) -> Callable[[], float]:
     """The driver's programs in chunks of so many iterations, None for all up to an evaluation; without the driver."""
-    from jaxrl.layout import plan_layout
-    from jaxrl.runs import Runs
+    from jaxrl.runtime.layout import plan_layout
+    from jaxrl.runtime.runs import Runs
 
     call = call_of(num_seeds, env_steps)
     layout = plan_layout(num_seeds, None, None)
@@ -143,7 +143,7 @@ def one_compiled_call(num_seeds: int, env_steps: int) -> Callable[[], float]:
     import numpy as np
 
     import jaxrl
-    from jaxrl.layout import compile_programs, plan_layout, run_on_devices
+    from jaxrl.runtime.layout import compile_programs, plan_layout, run_on_devices
 
     algo = jaxrl.preset("ppo", "cartpole").algo
     whole = jaxrl.make_train(algo, env_steps=env_steps, evals=EVALS, eval_episodes=EVAL_EPISODES)
@@ -170,9 +170,9 @@ def checkpoints(report: Report, nums_runs: list[int], repeats: int) -> str:
     """The table of checkpoints; what it says in short."""
     import numpy as np
 
-    from jaxrl.checkpointing import Checkpoints
-    from jaxrl.layout import plan_layout
-    from jaxrl.runs import Runs
+    from jaxrl.runtime.checkpoints.store import Checkpoints
+    from jaxrl.runtime.layout import plan_layout
+    from jaxrl.runtime.runs import Runs
 
     columns = {"runs": ",d", "MB on disk": ".1f", "the first, s": ".2f", "then, wall s": ".2f", "of a minute": ".1%"}
     table = report.table(
@@ -203,7 +203,7 @@ def checkpoints(report: Report, nums_runs: list[int], repeats: int) -> str:
 
 def write_checkpoint(keeper: Any, runs: Any, metrics: dict[str, Any]) -> None:
     """What `train` does at a checkpoint: the states come to the host, and everything is written."""
-    from jaxrl.checkpointing import Checkpoint
+    from jaxrl.runtime.checkpoints.store import Checkpoint
 
     keeper.save(Checkpoint(runs.iteration, runs.states(), list(range(1, EVALS + 1)), metrics))
 

@@ -5,10 +5,10 @@
 The sides in JAX run scans of 128 steps and keep every reward, observation and flag of a scan as a trainer would, four
 scans or more in one compiled program as in a training loop, so that all but the first write where the one before did.
 (Calls of single scans of many environments touch fresh memory or not by chance, which shows in their time.)
-Ours steps by `jaxrl.rollout`, with random words for the actions drawn in bulk, by keys of `envs.unrolled` as `train`
-does, and every initial state fresh: a count of states that were given out twice is printed, and is 0. gymnax steps by
-its own `step`, once as its README does, with an action sampled from the action space at every step, and once given our
-words, which its users have not. Gymnasium's CartPole that steps all environments in NumPy, without JAX and on
+Ours steps by `jaxrl.learning.rollout`, with random words for the actions drawn in bulk, by keys of `envs.unrolled` as
+`train` does, and every initial state fresh: a count of states that were given out twice is printed, and is 0. gymnax
+steps by its own `step`, once as its README does, with an action sampled from the action space at every step, and once
+given our words, which its users have not. Gymnasium's CartPole that steps all environments in NumPy, without JAX and on
 one core, gets actions drawn in bulk, too, and keeps nothing. Figures are medians of runs by turns, with the least and
 the most.
 
@@ -35,7 +35,7 @@ import numpy as np
 
 import envs
 from bench.report import Report, benchmark_parser, ratios, spread
-from jaxrl import rollout
+from jaxrl.learning import rollout
 
 TASKS = (
     ("cartpole", "CartPole-v1"),

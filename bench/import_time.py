@@ -23,7 +23,7 @@ WAYS = {
     "`import jax`": ["-c", "import jax"],
     "`import envs`": ["-c", "import envs"],
     "`import jaxrl`": ["-c", "import jaxrl"],
-    "`jaxrl --help`": ["-m", "jaxrl.cli", "--help"],
+    "`jaxrl --help`": ["-m", "jaxrl.cli.main", "--help"],
 }
 
 

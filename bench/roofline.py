@@ -40,15 +40,15 @@ from bench.ceilings import Ceilings, measure_ceilings, one_device
 from bench.launches import launches
 from bench.report import Report, benchmark_parser, ratios
 from envs.bandits.bernoulli import BernoulliBandit
-from jaxrl.bandits.running import CPU_BLOCK, bandit_call
-from jaxrl.bandits.thompson_sampling import thompson
-from jaxrl.bandits.ucb import ucb1
-from jaxrl.discounting import prepare
-from jaxrl.layout import CPU_BLOCK as RUNS_OF_BLOCK
-from jaxrl.layout import plan_layout
-from jaxrl.loop import evaluation_points
-from jaxrl.runs import Runs
-from jaxrl.training import training_call
+from jaxrl.bandits.policies.thompson_sampling import thompson
+from jaxrl.bandits.policies.ucb import ucb1
+from jaxrl.bandits.runner import CPU_BLOCK, bandit_call
+from jaxrl.discounts.parsing import prepare
+from jaxrl.runtime.layout import CPU_BLOCK as RUNS_OF_BLOCK
+from jaxrl.runtime.layout import plan_layout
+from jaxrl.runtime.loop import evaluation_points
+from jaxrl.runtime.runs import Runs
+from jaxrl.runtime.training import training_call
 
 CACHED = 2**26  # bytes that may lie in caches
 

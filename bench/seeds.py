@@ -34,13 +34,13 @@ def worker(num_seeds: int, work: int) -> None:
 
     import jaxrl
     from bench.memory import highest_resident, resident_mebibytes
-    from jaxrl.driver import SECONDS_PER_CHUNK
-    from jaxrl.fitting import ROOM_PER_THREAD
-    from jaxrl.layout import plan_layout
-    from jaxrl.loop import evaluation_points
-    from jaxrl.pace import Pace
-    from jaxrl.runs import Runs
-    from jaxrl.training import training_call
+    from jaxrl.runtime.driver import SECONDS_PER_CHUNK
+    from jaxrl.runtime.layout import plan_layout
+    from jaxrl.runtime.loop import evaluation_points
+    from jaxrl.runtime.memory_plan import ROOM_PER_THREAD
+    from jaxrl.runtime.pace import Pace
+    from jaxrl.runtime.runs import Runs
+    from jaxrl.runtime.training import training_call
 
     algo = jaxrl.preset("ppo", "cartpole").algo
     iterations = max(work // num_seeds, 1)

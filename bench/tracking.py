@@ -117,7 +117,7 @@ def _measure(track: str, by: str, algo: Any, options: dict[str, Any]) -> dict[st
 
 
 def _tracker(name: str, by: str, directory: Path) -> Any:
-    from jaxrl import tracking
+    from jaxrl.tracking import trackers as tracking
 
     if name == "tensorboard":
         return tracking.tensorboard(directory, by=by)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxrl.algorithms.ppo import PPOConfig
-from jaxrl.rollout import default_reset_pool
+from jaxrl.learning.rollout import default_reset_pool
 
 STEP_OPERATIONS = 38 + 34  # of CartPole: of the equations and limits, and of sine and cosine together
 OBSERVATION, STATE = 16, 20  # bytes of CartPole's

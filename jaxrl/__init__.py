@@ -4,31 +4,20 @@ Names are imported when they are first used, so that `import jaxrl` alone starts
 nor anything else that is slow.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from jaxrl.lazy import attach
 from jaxrl.version import REPOSITORY, __version__
 
 if TYPE_CHECKING:
-    from jaxrl import (
-        bandits,
-        discount_properties,
-        distributed,
-        hazards,
-        plotting,
-        presets,
-        presets_crowd,
-        statistics,
-        tracking,
-    )
-    from jaxrl.advantages import gae, lambda_returns, mixture_ugae, monte_carlo, ugae
-    from jaxrl.algorithms.base import Algorithm
+    from jaxrl import bandits, presets, tracking
+    from jaxrl.algorithms.contract import Algorithm
     from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
-    from jaxrl.bandits.running import run_bandit
-    from jaxrl.checking import check
-    from jaxrl.crowds import walk
-    from jaxrl.discount_fit import fit
-    from jaxrl.discounting import (
+    from jaxrl.bandits.runner import run_bandit
+    from jaxrl.discounts import hazards
+    from jaxrl.discounts import properties as discount_properties
+    from jaxrl.discounts.fitting import fit
+    from jaxrl.discounts.parsing import (
         BetaWeighted,
         Exponential,
         FixedHorizon,
@@ -38,22 +27,28 @@ if TYPE_CHECKING:
         Truncated,
         as_discount,
     )
-    from jaxrl.export import export_policy
-    from jaxrl.exported import load_exported
-    from jaxrl.halving import Halving
-    from jaxrl.merging import merge
-    from jaxrl.planning import Plan, plan
-    from jaxrl.population import PopulationResult, population_based_training
-    from jaxrl.presets import preset
-    from jaxrl.rendering import render
-    from jaxrl.report import write_report
-    from jaxrl.results import Result
-    from jaxrl.resuming import resume
-    from jaxrl.run_directory import load_result
-    from jaxrl.search_result import SearchResult
-    from jaxrl.searching import search
-    from jaxrl.sweeps import Choice, LogUniform, Sweep, Uniform, grid, sample
-    from jaxrl.training import TrainOutput, make_train, train
+    from jaxrl.learning.advantages import gae, lambda_returns, mixture_ugae, monte_carlo, ugae
+    from jaxrl.policies.crowds import walk
+    from jaxrl.policies.export import export_policy
+    from jaxrl.policies.load_exported import load_exported
+    from jaxrl.policies.rendering import render
+    from jaxrl.presets import crowd as presets_crowd
+    from jaxrl.presets.control import preset
+    from jaxrl.report.page import write_report
+    from jaxrl.results import plotting, statistics
+    from jaxrl.results.loading import load_result
+    from jaxrl.results.result import Result
+    from jaxrl.runtime.checking import check
+    from jaxrl.runtime.hosts import processes as distributed
+    from jaxrl.runtime.merging import merge
+    from jaxrl.runtime.planning import Plan, plan
+    from jaxrl.runtime.resuming import resume
+    from jaxrl.runtime.training import TrainOutput, make_train, train
+    from jaxrl.sweeps.sweep import Choice, LogUniform, Sweep, Uniform, grid, sample
+    from jaxrl.tuning.halving import Halving
+    from jaxrl.tuning.population import PopulationResult, population_based_training
+    from jaxrl.tuning.result import SearchResult
+    from jaxrl.tuning.search import search
 
 __all__ = [
     "REPOSITORY",
@@ -116,14 +111,11 @@ __all__ = [
 ]
 
 _NAMES_OF_MODULE = {
-    "advantages": ("gae", "lambda_returns", "mixture_ugae", "monte_carlo", "ugae"),
-    "algorithms.base": ("Algorithm",),
+    "algorithms.contract": ("Algorithm",),
     "algorithms.ppo": ("PPOConfig", "PPOHParams", "ppo"),
-    "bandits.running": ("run_bandit",),
-    "checking": ("check",),
-    "crowds": ("walk",),
-    "discount_fit": ("fit",),
-    "discounting": (
+    "bandits.runner": ("run_bandit",),
+    "discounts.fitting": ("fit",),
+    "discounts.parsing": (
         "BetaWeighted",
         "Exponential",
         "FixedHorizon",
@@ -133,61 +125,38 @@ _NAMES_OF_MODULE = {
         "Truncated",
         "as_discount",
     ),
-    "export": ("export_policy",),
-    "exported": ("load_exported",),
-    "halving": ("Halving",),
-    "merging": ("merge",),
-    "population": ("PopulationResult", "population_based_training"),
-    "planning": ("Plan", "plan"),
-    "presets": ("preset",),
-    "rendering": ("render",),
-    "report": ("write_report",),
-    "results": ("Result",),
-    "resuming": ("resume",),
-    "run_directory": ("load_result",),
-    "search_result": ("SearchResult",),
-    "searching": ("search",),
-    "sweeps": ("Choice", "LogUniform", "Sweep", "Uniform", "grid", "sample"),
-    "training": ("TrainOutput", "make_train", "train"),
+    "learning.advantages": ("gae", "lambda_returns", "mixture_ugae", "monte_carlo", "ugae"),
+    "policies.crowds": ("walk",),
+    "policies.export": ("export_policy",),
+    "policies.load_exported": ("load_exported",),
+    "policies.rendering": ("render",),
+    "presets.control": ("preset",),
+    "report.page": ("write_report",),
+    "results.loading": ("load_result",),
+    "results.result": ("Result",),
+    "runtime.checking": ("check",),
+    "runtime.merging": ("merge",),
+    "runtime.planning": ("Plan", "plan"),
+    "runtime.resuming": ("resume",),
+    "runtime.training": ("TrainOutput", "make_train", "train"),
+    "sweeps.sweep": ("Choice", "LogUniform", "Sweep", "Uniform", "grid", "sample"),
+    "tuning.halving": ("Halving",),
+    "tuning.population": ("PopulationResult", "population_based_training"),
+    "tuning.result": ("SearchResult",),
+    "tuning.search": ("search",),
 }
-_MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
-_MODULES = frozenset(
-    {
-        "bandits",
-        "discount_properties",
-        "distributed",
-        "hazards",
-        "plotting",
-        "presets",
-        "presets_crowd",
-        "statistics",
-        "tracking",
-    }
-)
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name at its first use."""
-    if name in _MODULES:
-        return importlib.import_module(f"jaxrl.{name}")
-    if name not in _MODULE_OF_NAME:
-        raise AttributeError(_unknown_name(name), name=name)
-    require_own_envs()
-    value = getattr(importlib.import_module(f"jaxrl.{_MODULE_OF_NAME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-def _unknown_name(name: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, __all__, n=3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"module 'jaxrl' has no attribute {name!r}{hint}"
+# Modules that are public by a name of their own.
+_MODULES = {
+    "bandits": "bandits",
+    "discount_properties": "discounts.properties",
+    "distributed": "runtime.hosts.processes",
+    "hazards": "discounts.hazards",
+    "plotting": "results.plotting",
+    "presets": "presets",
+    "presets_crowd": "presets.crowd",
+    "statistics": "results.statistics",
+    "tracking": "tracking",
+}
 
 
 def require_own_envs() -> None:
@@ -202,3 +171,6 @@ def require_own_envs() -> None:
     found = [os.path.realpath(path) for path in spec.submodule_search_locations or [spec.origin or "?"]]
     if expected not in found:
         raise ImportError(f"another 'envs', {found[0]}, hides the one that comes with jaxrl, {expected}; rename it")
+
+
+__getattr__, __dir__ = attach(__name__, globals(), _NAMES_OF_MODULE, _MODULES, require_own_envs)

@@ -1,4 +1,4 @@
-"""What every test runs under: two CPU devices, plots that go to files, no colours, no display."""
+"""What every test runs under: one CPU device of two, compiled programs kept on disk, plots that go to files."""
 
 import os
 
@@ -16,15 +16,36 @@ import jax
 import pytest
 from hypothesis import settings
 
+from jaxrl.runtime.devices.processors import processor
+
+# Compiled programs are kept for the next run of the suite, apart for every kind of processor, and shared by its
+# processes; one that is read computes the same bit for bit. Delete the directory to time compilation.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "jaxrl", "tests", processor())
+for name, value in {"compilation_cache_dir": str(CACHE), "persistent_cache_min_compile_time_secs": 0.05}.items():
+    os.environ[f"JAX_{name.upper()}"] = str(value)
+    jax.config.update(f"jax_{name}", value)
+
 MOST_GROWTH = 2 * 2**30  # bytes
 _level = [0]  # resident bytes after programs were last forgotten
 
-# Layouts over devices are tested wherever the suite runs, however many cores there are.
+# Layouts over devices are tested wherever the suite runs, however many cores there are; see `_default_device`.
 jax.config.update("jax_num_cpu_devices", 2)
 
 # The same examples at every run, and no limit on the time of the first, which compiles.
 settings.register_profile("jaxrl", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("jaxrl")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _default_device(request: pytest.FixtureRequest):
+    """Calls without `devices` use the first device, which compiles once; both in modules marked `two_devices`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("two_devices") is None:
+            from jaxrl.runtime import layout
+
+            cores = len(layout.default_devices())
+            patch.setattr(layout, "default_devices", lambda: (jax.local_devices()[0],) * cores)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +69,7 @@ def _forget_programs():
     """No test process keeps the programs of all tests: they take gigabytes, and as many memory maps as it may have."""
     yield
     if resident() > _level[0] + MOST_GROWTH:
-        from jaxrl import programs
+        from jaxrl.runtime import programs
 
         programs._COMPILED.clear()
         jax.clear_caches()

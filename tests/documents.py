@@ -8,20 +8,18 @@ import re
 import shlex
 from pathlib import Path
 
-from jaxrl import (
-    cli,
-    command_bandit,
-    command_experiment,
-    command_parsing,
-    command_sweep,
-    command_train,
-    command_values,
-    search_space,
-)
-from jaxrl.command_export import Export
-from jaxrl.command_report import Report
-from jaxrl.command_shards import Merge, Resume
+from jaxrl.cli import bandit as command_bandit
+from jaxrl.cli import experiment as command_experiment
+from jaxrl.cli import fields as command_values
+from jaxrl.cli import main as cli
+from jaxrl.cli import parsing as command_parsing
+from jaxrl.cli import sweep as command_sweep
+from jaxrl.cli import train as command_train
+from jaxrl.cli.export import Export
+from jaxrl.cli.report import Report
+from jaxrl.cli.shards import Merge, Resume
 from jaxrl.experiments import EXPERIMENTS
+from jaxrl.tuning import space as search_space
 
 ROOT = Path(__file__).parent.parent
 

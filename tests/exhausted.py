@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 
-from jaxrl.layout import run_on_devices
+from jaxrl.runtime.layout import run_on_devices
 
 
 def exhausted_at(number: int) -> Any:

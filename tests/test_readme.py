@@ -7,7 +7,7 @@ import pytest
 from documents import ROOT, blocks, commands, parse_command, run_blocks
 
 import jaxrl
-from jaxrl import presets
+from jaxrl.presets import control as presets
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = blocks(README, "python")

@@ -7,8 +7,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.base import Algorithm
-from jaxrl.discounting import Exponential, prepare
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.discounts.parsing import Exponential, prepare
 
 PER_ITERATION = 16
 

@@ -15,31 +15,17 @@ from jax.flatten_util import ravel_pytree
 from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.threefry import unrolled
-from jaxrl.algorithms import parts
-from jaxrl.algorithms.base import (
-    Algorithm,
-    Metrics,
-    Range,
-    Sharded,
-    check_choice,
-    check_count,
-    check_range,
-    effective,
-)
-from jaxrl.algorithms.critics import mixture_critic, single_critic
-from jaxrl.discounting import GAMMA_HINT, Exponential, as_discount
-from jaxrl.distributions import action_head
-from jaxrl.env_shards import EnvShards, averaged, own, own_key, summed
-from jaxrl.losses import (
-    approximate_kl,
-    clipped_surrogate,
-    explained_variance,
-    standardise,
-    weighted_mean,
-)
-from jaxrl.networks import ACTIVATIONS, POOLINGS, MLPActorCritic, Module, RelationActorCritic, check_network
-from jaxrl.normalise import RunningStatistics, init_statistics, normalise, update_statistics
-from jaxrl.rollout import Carry, Transition, reset_all, rollout
+from jaxrl.algorithms import on_policy as parts
+from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded
+from jaxrl.checks import Range, check_choice, check_count, check_range, effective
+from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
+from jaxrl.learning.action_heads import action_head
+from jaxrl.learning.critics import mixture_critic, single_critic
+from jaxrl.learning.losses import approximate_kl, clipped_surrogate, explained_variance, standardise, weighted_mean
+from jaxrl.learning.networks import ACTIVATIONS, POOLINGS, MLPActorCritic, Module, RelationActorCritic, check_network
+from jaxrl.learning.normalisation import RunningStatistics, init_statistics, normalise, update_statistics
+from jaxrl.learning.rollout import Carry, Transition, reset_all, rollout
+from jaxrl.learning.shards import EnvShards, averaged, own, own_key, summed
 
 INFINITE = math.inf
 

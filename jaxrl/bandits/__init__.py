@@ -1,49 +1,72 @@
 """Bandit policies, one family a file, and the runner that measures their regret."""
 
-from jaxrl.bandits import bounds
-from jaxrl.bandits.base import BanditAlgorithm, Task, View
-from jaxrl.bandits.boltzmann import GradientHParams, SoftmaxHParams, gradient, softmax
-from jaxrl.bandits.comparing import bounds_of, regret_table
-from jaxrl.bandits.divergence import KLUCBHParams, kl_ucb, kl_upper
-from jaxrl.bandits.dueling import DoubleThompsonHParams, double_thompson
-from jaxrl.bandits.exponential import Exp3HParams, Exp3IXHParams, Exp3SHParams, exp3, exp3_ix, exp3_s
-from jaxrl.bandits.greedy import EpsilonGreedyHParams, ExploreThenCommitHParams, epsilon_greedy, explore_then_commit
-from jaxrl.bandits.identification import (
-    SuccessiveEliminationHParams,
-    TopTwoHParams,
-    sequential_halving,
-    successive_elimination,
-    top_two_thompson,
-    top_two_transportation,
-)
-from jaxrl.bandits.linear import LinTSHParams, LinUCBHParams, LogisticTSHParams, lin_ts, lin_ucb, logistic_ts
-from jaxrl.bandits.planners import MyopicHParams, PlanningHParams, exact_planning, myopic
-from jaxrl.bandits.planning import plan, policy_table, policy_values, start_value
-from jaxrl.bandits.preferences import PreferencesHParams, pilaf, pilaf_weighted, policy_pairs, uniform_pairs
-from jaxrl.bandits.quantiles import BayesUCBHParams, bayes_ucb, beta_upper_quantile
-from jaxrl.bandits.registry import POLICIES, policy
-from jaxrl.bandits.running import run_bandit
-from jaxrl.bandits.thompson_sampling import (
-    GaussianThompsonHParams,
-    LaplaceThompsonHParams,
-    ThompsonHParams,
-    thompson,
-    thompson_gaussian,
-    thompson_laplace,
-)
-from jaxrl.bandits.tsallis import TsallisINFHParams, tsallis_inf
-from jaxrl.bandits.ucb import MOSSHParams, UCB1HParams, UCBVHParams, moss, ucb1, ucb_v
-from jaxrl.bandits.whittle_index import WhittleHParams, require_indexable, whittle, whittle_indices
-from jaxrl.bandits.windowed import (
-    DiscountedThompsonHParams,
-    DiscountedUCBHParams,
-    SlidingWindowThompsonHParams,
-    SlidingWindowUCBHParams,
-    discounted_thompson,
-    discounted_ucb,
-    sliding_window_thompson,
-    sliding_window_ucb,
-)
+from typing import TYPE_CHECKING
+
+from jaxrl.lazy import attach
+
+if TYPE_CHECKING:
+    from jaxrl.bandits import bounds
+    from jaxrl.bandits.base import BanditAlgorithm, Task, View
+    from jaxrl.bandits.comparing import bounds_of, regret_table
+    from jaxrl.bandits.planning import plan, policy_table, policy_values, start_value
+    from jaxrl.bandits.policies.boltzmann import GradientHParams, SoftmaxHParams, gradient, softmax
+    from jaxrl.bandits.policies.divergence import KLUCBHParams, kl_ucb, kl_upper
+    from jaxrl.bandits.policies.dueling import DoubleThompsonHParams, double_thompson
+    from jaxrl.bandits.policies.exponential import Exp3HParams, Exp3IXHParams, Exp3SHParams, exp3, exp3_ix, exp3_s
+    from jaxrl.bandits.policies.greedy import (
+        EpsilonGreedyHParams,
+        ExploreThenCommitHParams,
+        epsilon_greedy,
+        explore_then_commit,
+    )
+    from jaxrl.bandits.policies.identification import (
+        SuccessiveEliminationHParams,
+        TopTwoHParams,
+        sequential_halving,
+        successive_elimination,
+        top_two_thompson,
+        top_two_transportation,
+    )
+    from jaxrl.bandits.policies.linear import (
+        LinTSHParams,
+        LinUCBHParams,
+        LogisticTSHParams,
+        lin_ts,
+        lin_ucb,
+        logistic_ts,
+    )
+    from jaxrl.bandits.policies.planners import MyopicHParams, PlanningHParams, exact_planning, myopic
+    from jaxrl.bandits.policies.preferences import (
+        PreferencesHParams,
+        pilaf,
+        pilaf_weighted,
+        policy_pairs,
+        uniform_pairs,
+    )
+    from jaxrl.bandits.policies.quantiles import BayesUCBHParams, bayes_ucb, beta_upper_quantile
+    from jaxrl.bandits.policies.thompson_sampling import (
+        GaussianThompsonHParams,
+        LaplaceThompsonHParams,
+        ThompsonHParams,
+        thompson,
+        thompson_gaussian,
+        thompson_laplace,
+    )
+    from jaxrl.bandits.policies.tsallis import TsallisINFHParams, tsallis_inf
+    from jaxrl.bandits.policies.ucb import MOSSHParams, UCB1HParams, UCBVHParams, moss, ucb1, ucb_v
+    from jaxrl.bandits.policies.whittle_index import WhittleHParams, require_indexable, whittle, whittle_indices
+    from jaxrl.bandits.policies.windowed import (
+        DiscountedThompsonHParams,
+        DiscountedUCBHParams,
+        SlidingWindowThompsonHParams,
+        SlidingWindowUCBHParams,
+        discounted_thompson,
+        discounted_ucb,
+        sliding_window_thompson,
+        sliding_window_ucb,
+    )
+    from jaxrl.bandits.registry import POLICIES, policy
+    from jaxrl.bandits.runner import run_bandit
 
 __all__ = [
     "POLICIES",
@@ -129,3 +152,127 @@ __all__ = [
     "whittle",
     "whittle_indices",
 ]
+
+_NAMES_OF_MODULE = {
+    "base": (
+        "BanditAlgorithm",
+        "Task",
+        "View",
+    ),
+    "comparing": (
+        "bounds_of",
+        "regret_table",
+    ),
+    "planning": (
+        "plan",
+        "policy_table",
+        "policy_values",
+        "start_value",
+    ),
+    "policies.boltzmann": (
+        "GradientHParams",
+        "SoftmaxHParams",
+        "gradient",
+        "softmax",
+    ),
+    "policies.divergence": (
+        "KLUCBHParams",
+        "kl_ucb",
+        "kl_upper",
+    ),
+    "policies.dueling": (
+        "DoubleThompsonHParams",
+        "double_thompson",
+    ),
+    "policies.exponential": (
+        "Exp3HParams",
+        "Exp3IXHParams",
+        "Exp3SHParams",
+        "exp3",
+        "exp3_ix",
+        "exp3_s",
+    ),
+    "policies.greedy": (
+        "EpsilonGreedyHParams",
+        "ExploreThenCommitHParams",
+        "epsilon_greedy",
+        "explore_then_commit",
+    ),
+    "policies.identification": (
+        "SuccessiveEliminationHParams",
+        "TopTwoHParams",
+        "sequential_halving",
+        "successive_elimination",
+        "top_two_thompson",
+        "top_two_transportation",
+    ),
+    "policies.linear": (
+        "LinTSHParams",
+        "LinUCBHParams",
+        "LogisticTSHParams",
+        "lin_ts",
+        "lin_ucb",
+        "logistic_ts",
+    ),
+    "policies.planners": (
+        "MyopicHParams",
+        "PlanningHParams",
+        "exact_planning",
+        "myopic",
+    ),
+    "policies.preferences": (
+        "PreferencesHParams",
+        "pilaf",
+        "pilaf_weighted",
+        "policy_pairs",
+        "uniform_pairs",
+    ),
+    "policies.quantiles": (
+        "BayesUCBHParams",
+        "bayes_ucb",
+        "beta_upper_quantile",
+    ),
+    "policies.thompson_sampling": (
+        "GaussianThompsonHParams",
+        "LaplaceThompsonHParams",
+        "ThompsonHParams",
+        "thompson",
+        "thompson_gaussian",
+        "thompson_laplace",
+    ),
+    "policies.tsallis": (
+        "TsallisINFHParams",
+        "tsallis_inf",
+    ),
+    "policies.ucb": (
+        "MOSSHParams",
+        "UCB1HParams",
+        "UCBVHParams",
+        "moss",
+        "ucb1",
+        "ucb_v",
+    ),
+    "policies.whittle_index": (
+        "WhittleHParams",
+        "require_indexable",
+        "whittle",
+        "whittle_indices",
+    ),
+    "policies.windowed": (
+        "DiscountedThompsonHParams",
+        "DiscountedUCBHParams",
+        "SlidingWindowThompsonHParams",
+        "SlidingWindowUCBHParams",
+        "discounted_thompson",
+        "discounted_ucb",
+        "sliding_window_thompson",
+        "sliding_window_ucb",
+    ),
+    "registry": (
+        "POLICIES",
+        "policy",
+    ),
+    "runner": ("run_bandit",),
+}
+
+__getattr__, __dir__ = attach(__name__, globals(), _NAMES_OF_MODULE, {"bounds": "bounds"})

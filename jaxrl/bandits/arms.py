@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from envs.bandits.lanes import runs_last
-from jaxrl.algorithms.base import Range
 from jaxrl.bandits.base import Task, View, argmax
+from jaxrl.checks import Range
 
 POSITIVE = Range(0, float("inf"), "()")
 NOT_NEGATIVE = Range(0, float("inf"), "[)")

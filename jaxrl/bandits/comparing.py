@@ -3,112 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
-import scipy.stats
 
-from jaxrl.bandits.lower_bounds import lai_robbins, minimax
-from jaxrl.bandits.prior_bounds import lai
-from jaxrl.statistics import Interval
-from jaxrl.tables import Table
+from jaxrl.bandits.bounds.lower import lai_robbins, minimax
+from jaxrl.bandits.bounds.prior import lai
+from jaxrl.results.lines import lines_of
+from jaxrl.results.tables import Table
 
 if TYPE_CHECKING:
     from envs.bandits.base import Bandit
-    from jaxrl.results import Result
+    from jaxrl.results.result import Result
 
-SUMS = ("regret", "realised_regret", "fixed_regret")
 # Rewards by the bandit's name, as `lai_robbins` takes them.
 FAMILIES = MappingProxyType({f"bandit/{name}": name for name in ("bernoulli", "gaussian", "poisson", "exponential")})
 
-__all__ = ["Line", "bounds_of", "headline", "lines_of", "mean_interval", "regret_table"]
-
-
-@dataclass(frozen=True)
-class Line:
-    """A metric of one policy under one setting.
-
-    Attributes:
-      label: of the policy.
-      setting: `{path: value}` of the sweep, empty for a single setting.
-      metric: its name.
-      steps: pulls at each point, `[P]`.
-      mean: over runs, with its interval, each `[P]`.
-      runs, failed: how many runs count, and how many have a metric that is not finite at the end.
-    """
-
-    label: str
-    setting: dict[str, Any]
-    metric: str
-    steps: np.ndarray
-    mean: Interval
-    runs: int
-    failed: int
-
-    @property
-    def is_sum(self) -> bool:
-        """Whether the metric adds up over pulls, from 0."""
-        return self.metric in SUMS
-
-    @property
-    def label_with_failures(self) -> str:
-        """The label, the setting and the number of runs left out."""
-        parts = [self.label, *(f"{path.rpartition('.')[2]} {_short(value)}" for path, value in self.setting.items())]
-        total = self.runs + self.failed
-        return ", ".join(parts) + (f" ({self.failed} of {total} failed)" if self.failed else "")
-
-
-def lines_of(results: Mapping[str, Result], metric: str = "regret", confidence: float = 0.95) -> list[Line]:
-    """The mean of a metric over runs, for every policy and setting.
-
-    Args:
-      results: `{label: result of run_bandit}`.
-      metric: one with a number for each run.
-      confidence: of the intervals.
-
-    Raises:
-      ValueError: no results, or a metric that a result has not.
-    """
-    if not results:
-        raise ValueError("results is empty; it takes at least one result of run_bandit with its label.")
-    lines = []
-    for label, result in results.items():
-        if metric not in result.metrics or "arm" in result.metrics[metric].dims:
-            known = ", ".join(str(name) for name, array in result.metrics.items() if "arm" not in array.dims)
-            raise ValueError(f"metric is {metric!r}; the result of {label} has {known}.")
-        steps = result.metrics["env_step"].values.astype(np.float64)
-        for setting, runs, bad in zip(result.settings, result.values(metric), result.failed_runs(), strict=True):
-            good = runs[~bad]
-            mean = mean_interval(good, confidence)
-            lines.append(Line(label, setting, metric, steps, mean, len(good), int(bad.sum())))
-    return lines
-
-
-def mean_interval(runs: npt.ArrayLike, confidence: float = 0.95) -> Interval:
-    """The mean over runs and its Student-t interval, which costs nothing for a hundred thousand runs.
-
-    Args:
-      runs: `[N, ...]`.
-      confidence: between 0 and 1.
-
-    Returns:
-      Each `[...]`; the ends are nan below two runs, and so is the mean of none.
-
-    Raises:
-      ValueError: a confidence out of range.
-    """
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
-    values = np.asarray(runs, np.float64)
-    nothing, count = np.full(values.shape[1:], np.nan), values.shape[0]
-    mean = values.mean(axis=0) if count else nothing
-    if count < 2:
-        return Interval(mean, nothing, nothing)
-    half = scipy.stats.t.ppf(0.5 + confidence / 2, count - 1) * values.std(axis=0, ddof=1) / np.sqrt(count)
-    return Interval(mean, mean - half, mean + half)
+__all__ = ["bounds_of", "headline", "regret_table"]
 
 
 def regret_table(results: Mapping[str, Result], *, confidence: float = 0.95) -> Table:
@@ -181,7 +93,3 @@ def bounds_of(env: Bandit, env_params: Any = None) -> dict[str, Callable[[np.nda
     if family == "bernoulli":
         found["minimax, on some instance"] = lambda steps: minimax(env.num_arms, steps)
     return found
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

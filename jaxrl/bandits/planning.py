@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.bandits.markov import Arms, MarkovBandit
-from jaxrl.algorithms.base import Range, check_range
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
+from jaxrl.checks import Range, check_range
 
 __all__ = [
     "JOINT_ACTIONS",

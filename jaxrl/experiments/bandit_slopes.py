@@ -58,7 +58,7 @@ def run(settings: Settings, study: Study) -> None:
     """Runs every policy on every instance, then writes a table of slopes."""
     import pandas
 
-    from jaxrl.bandits.lower_bounds import lai_robbins
+    from jaxrl.bandits.bounds.lower import lai_robbins
 
     rows = []
     for instance in settings.instances:
@@ -87,7 +87,7 @@ def slopes(settings: Settings, name: str, instance: str) -> xarray.Dataset:
     import envs
     from envs.bandits import Bandit
     from jaxrl.bandits.registry import policy
-    from jaxrl.bandits.running import run_bandit
+    from jaxrl.bandits.runner import run_bandit
 
     env = envs.make("bandit/bernoulli", means=means_of(instance))
     points = [settings.steps // 10, settings.steps]

@@ -15,13 +15,13 @@ from envs.crowd.observations import FRAMES, PERCEPTIONS
 from jaxrl.experiments import crowds
 from jaxrl.experiments.crowds import KINDS, RATIO, Cell, Place
 from jaxrl.experiments.study import Experiment, Study
-from jaxrl.presets_crowd import tuned
-from jaxrl.statistics import probability_of_improvement
+from jaxrl.presets.crowd import tuned
+from jaxrl.results.statistics import probability_of_improvement
 
 if TYPE_CHECKING:
     import pandas
 
-    from jaxrl.presets import Preset
+    from jaxrl.presets.preset import Preset
 
 MEASURES = ("success", "return", "energy", RATIO, "contacts")
 OF_PAPER = "2022"

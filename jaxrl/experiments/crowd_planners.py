@@ -18,7 +18,7 @@ from jaxrl.experiments.study import Experiment, Study
 if TYPE_CHECKING:
     import xarray
 
-    from jaxrl.presets import Preset
+    from jaxrl.presets.preset import Preset
 
 PLANNERS = {"orca": Orca, "social-force": SocialForce, "straight": Straight}
 TIME = "time to goal"

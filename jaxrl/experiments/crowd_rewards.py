@@ -13,14 +13,14 @@ from envs.crowd import REWARDS, Crowd, CrowdParams
 from jaxrl.experiments import crowds
 from jaxrl.experiments.crowds import KINDS, RATIO, Cell, Place
 from jaxrl.experiments.study import Experiment, Study
-from jaxrl.presets_crowd import NUM_ITERATIONS, settings_of_2023
-from jaxrl.reevaluation import evaluate_result
+from jaxrl.presets.crowd import NUM_ITERATIONS, settings_of_2023
+from jaxrl.runtime.reevaluation import evaluate_result
 
 if TYPE_CHECKING:
     import xarray
 
-    from jaxrl.presets import Preset
-    from jaxrl.results import Result
+    from jaxrl.presets.preset import Preset
+    from jaxrl.results.result import Result
 
 MEASURES = ("success", "energy", RATIO, "mean speed", "contacts")
 PRESET = "2023"

@@ -15,15 +15,15 @@ from envs.crowd import SCENARIOS, Crowd
 from envs.spelling import near
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.experiments.frames import MISSING
-from jaxrl.presets_crowd import NUM_ITERATIONS, NUM_STEPS, minibatches
-from jaxrl.statistics import bootstrap_interval, iqm
+from jaxrl.presets.crowd import NUM_ITERATIONS, NUM_STEPS, minibatches
+from jaxrl.results.statistics import bootstrap_interval, iqm
 
 if TYPE_CHECKING:
     import matplotlib.figure
     import pandas
 
-    from jaxrl.presets import Preset
-    from jaxrl.results import Result
+    from jaxrl.presets.preset import Preset
+    from jaxrl.results.result import Result
 
 RATIO = "energy-plus over optimum"
 METRICS = {"success": "success", "return": "return", "energy": "energy", "mean speed": "mean_speed"}
@@ -229,7 +229,7 @@ def dots(
     """
     from matplotlib.figure import Figure
 
-    from jaxrl.plotting import COLOURS
+    from jaxrl.results.plotting.curves import COLOURS
 
     places = list(dict.fromkeys(cell.labels["scenario"] for cell in cells))
     lines = list(dict.fromkeys(map(label, cells)))

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
-from jaxrl.advantages import mixture_ugae, ugae
-from jaxrl.discounting import Discount, Prepared, prepare
+from jaxrl.discounts.mixtures import with_nodes
+from jaxrl.discounts.parsing import Discount, Prepared, prepare
 from jaxrl.experiments.study import Experiment, Study
-from jaxrl.mixtures import with_nodes
+from jaxrl.learning.advantages import mixture_ugae, ugae
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -255,7 +255,7 @@ def _figure(dataset: xarray.Dataset) -> matplotlib.figure.Figure:
     """Bias above, deviation below, over lambda; a column per discount."""
     from matplotlib.figure import Figure
 
-    from jaxrl.plotting import COLOURS
+    from jaxrl.results.plotting.curves import COLOURS
 
     discounts = dataset["discount"].values.tolist()
     lam = dataset["lam"].values.tolist()

@@ -10,7 +10,7 @@ import numpy as np
 import jaxrl
 from envs.registry import near
 from jaxrl.experiments.study import Experiment, Study
-from jaxrl.statistics import bootstrap_interval, iqm, probability_of_improvement
+from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -136,7 +136,7 @@ def _figure(
     """Interquartile means over training with pointwise intervals, a picture per task and discount."""
     from matplotlib.figure import Figure
 
-    from jaxrl.plotting import COLOURS
+    from jaxrl.results.plotting.curves import COLOURS
 
     figure = Figure(figsize=(3.2 * len(settings.discounts) + 0.6, 2.6 * len(returns) + 0.4), layout="constrained")
     axes = figure.subplots(len(returns), len(settings.discounts), squeeze=False, sharey="row")

@@ -173,7 +173,7 @@ def _figure(values: xarray.Dataset) -> matplotlib.figure.Figure:
     """A picture for each hazard: the paths' exact values, simulated ones, and what each discount takes them for."""
     from matplotlib.figure import Figure
 
-    from jaxrl.plotting import COLOURS, LINE_STYLES
+    from jaxrl.results.plotting.curves import COLOURS, LINE_STYLES
 
     hazards = values["hazard"].values
     figure = Figure(figsize=(4.0 * len(hazards) + 1.6, 3.8), layout="constrained")

@@ -19,7 +19,7 @@ import jaxrl
 from envs.decision.preference_reversal import PlanValues, PreferenceReversal
 from jaxrl.experiments.frames import MISSING
 from jaxrl.experiments.study import Experiment, Study
-from jaxrl.statistics import Interval, bootstrap_interval, mean
+from jaxrl.results.statistics import Interval, bootstrap_interval, mean
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -226,7 +226,7 @@ def _figure(metrics: xarray.Dataset, settings: Settings) -> matplotlib.figure.Fi
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
-    from jaxrl.plotting import COLOURS
+    from jaxrl.results.plotting.curves import COLOURS
 
     titles = ("commits to the later reward", "switches, if committed", "realised reversals")
     figure = Figure(figsize=(12.4, 2.9 * len(settings.tax) + 0.4), layout="constrained")

@@ -11,8 +11,8 @@ import numpy as np
 
 from envs.bandits.dueling import DuelingBandit, DuelingParams
 from jaxrl.bandits.base import BanditAlgorithm
-from jaxrl.bandits.preferences import pilaf, pilaf_weighted, policy_pairs, uniform_pairs
-from jaxrl.bandits.running import make_bandit_loop
+from jaxrl.bandits.policies.preferences import pilaf, pilaf_weighted, policy_pairs, uniform_pairs
+from jaxrl.bandits.runner import make_bandit_loop
 from jaxrl.experiments.study import Experiment, Study
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _figure(found: dict[str, xarray.Dataset], settings: Settings) -> matplotlib.
     """A row for each error, a column for each temperature: means over runs, with bands of two standard errors."""
     from matplotlib.figure import Figure
 
-    from jaxrl.plotting_style import finish, style
+    from jaxrl.results.plotting.style import finish, style
 
     columns = len(settings.betas)
     figure = Figure(figsize=(2.7 * columns + 1.2, 7.4), layout="constrained")

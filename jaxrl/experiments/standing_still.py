@@ -15,7 +15,7 @@ from envs.crowd.presets import preset
 from envs.crowd.rewards import Weights
 from envs.crowd.scenarios import GOAL_HALF, CircleParams
 from envs.wrappers import time_feature
-from jaxrl.algorithms.base import Algorithm
+from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.ppo import PPOConfig, ppo
 from jaxrl.experiments.frames import MISSING
 from jaxrl.experiments.least_effort import (
@@ -30,13 +30,13 @@ from jaxrl.experiments.least_effort import (
     threshold,
 )
 from jaxrl.experiments.study import Experiment, Study
-from jaxrl.statistics import bootstrap_interval, iqm
+from jaxrl.results.statistics import bootstrap_interval, iqm
 
 if TYPE_CHECKING:
     import matplotlib.figure
     import pandas
 
-    from jaxrl.results import Result
+    from jaxrl.results.result import Result
 
 TO_TOUCH = GOAL_HALF + 0.2  # m from a goal's centre at which a body touches it
 TOLERANCE = 0.03  # of the optimum and of the preferred speed
@@ -277,7 +277,7 @@ def _figure(frames: dict[float, pandas.DataFrame], settings: Settings) -> matplo
     """A picture for each first lesson: the seeds that walk, over the distance, and where standing becomes best."""
     from matplotlib.figure import Figure
 
-    from jaxrl.plotting_style import finish, style
+    from jaxrl.results.plotting.style import finish, style
 
     figure = Figure(figsize=(3.3 * len(settings.lessons) + 2.2, 3.6), layout="constrained")
     axes = figure.subplots(1, len(settings.lessons), squeeze=False, sharey=True)[0]

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import jaxrl
 from jaxrl.experiments.frames import markdown, plain
-from jaxrl.run_config import attribute, from_json, to_json, versions
-from jaxrl.run_directory import CONFIG, claim_directory, unfinished
+from jaxrl.results.description import attribute
+from jaxrl.results.plain import from_json, to_json, versions
+from jaxrl.results.storage import CONFIG, claim_directory, unfinished
 
 if TYPE_CHECKING:
     import matplotlib.figure
     import pandas
     import xarray
 
-    from jaxrl.algorithms.base import Algorithm
-    from jaxrl.results import Result
+    from jaxrl.algorithms.contract import Algorithm
+    from jaxrl.results.result import Result
 
 MANIFEST = "experiment.json"
 FORCE_HINT = "choose another directory, or start over with --force (force=True)"

@@ -11,14 +11,14 @@ import jaxrl
 from envs.spelling import near
 from jaxrl.experiments.frames import MISSING
 from jaxrl.experiments.study import Experiment, Study
-from jaxrl.statistics import Interval, bootstrap_interval, iqm, probability_of_improvement
+from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, probability_of_improvement
 
 if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
     import pandas
 
-    from jaxrl.results import Result
+    from jaxrl.results.result import Result
 
 ENV_STEPS = {"cartpole": 250_000, "pendulum": 200_000, "mountain-car-continuous": 60_000}
 MEASURES = {"final": "return at the end", "mean": "return averaged over training"}
@@ -232,7 +232,7 @@ def _figure(scores: dict[str, np.ndarray], settings: Settings) -> matplotlib.fig
 
 def _draw(ax: matplotlib.axes.Axes, index: int, eta: float, num_lines: int, estimates: list[Interval | None]) -> None:
     """A line over the lambdas with an interval at each, set off sideways so that lines do not cover each other."""
-    from jaxrl.plotting import COLOURS
+    from jaxrl.results.plotting.curves import COLOURS
 
     at = [i for i, estimate in enumerate(estimates) if estimate is not None]
     found = [estimate for estimate in estimates if estimate is not None]

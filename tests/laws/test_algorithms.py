@@ -10,8 +10,8 @@ import pytest
 
 import envs
 import jaxrl
-from jaxrl.loop import make_loop
-from jaxrl.networks import MLPActorCritic
+from jaxrl.learning.networks import MLPActorCritic
+from jaxrl.runtime.loop import make_loop
 
 SMALL = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
 

@@ -1,0 +1,103 @@
+"""How much regret no policy can avoid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.special import rel_entr
+
+from jaxrl.checks import check_choice
+
+__all__ = ["checked_steps", "gaps_of", "lai_robbins", "means_and_gaps", "minimax"]
+
+Array = Any
+
+
+def _bernoulli(means: np.ndarray, best: np.ndarray) -> np.ndarray:
+    return rel_entr(means, best) + rel_entr(1 - means, 1 - best)
+
+
+def _poisson(means: np.ndarray, best: np.ndarray) -> np.ndarray:
+    return best - means + rel_entr(means, best)
+
+
+def _exponential(means: np.ndarray, best: np.ndarray) -> np.ndarray:
+    ratio = means / best
+    return ratio - 1 - np.log(ratio)
+
+
+_DIVERGENCES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "bernoulli": _bernoulli,
+    "gaussian": lambda means, best: (best - means) ** 2 / 2,
+    "poisson": _poisson,
+    "exponential": _exponential,
+}
+
+
+def lai_robbins(means: Array, rewards: str = "bernoulli", sigma: float = 1.0) -> np.ndarray:
+    """The slope of regret in ln T that no policy that learns every instance can be below, for large T.
+
+    Args:
+      means: `[*B, K]`, instances.
+      rewards: of arms: "bernoulli", "gaussian", "poisson" or "exponential".
+      sigma: the standard deviation of Gaussian rewards.
+
+    Returns:
+      `[*B]`, the sum over arms of gap / KL(arm, best arm); best arms add nothing. KL-UCB and
+      Thompson sampling attain it.
+
+    Raises:
+      ValueError: means that such rewards cannot have, or unknown rewards.
+
+    Source: Lai and Robbins (1985), theorem 1.
+    """
+    check_choice("rewards", rewards, tuple(_DIVERGENCES))
+    means, best, gaps = means_and_gaps(means, unit=rewards == "bernoulli")
+    if rewards in ("poisson", "exponential") and not np.all(means > 0):
+        raise ValueError(f"means of {rewards} rewards must be above 0, got {means.min()}")
+    if not sigma > 0:
+        raise ValueError(f"sigma must be above 0, got {sigma}")
+    divergence = _DIVERGENCES[rewards](means, np.broadcast_to(best, means.shape))
+    if rewards == "gaussian":
+        divergence = divergence / sigma**2
+    return np.sum(np.where(gaps > 0, gaps, 0) / np.where(gaps > 0, divergence, 1), axis=-1)
+
+
+def minimax(num_arms: int, steps: Array, constant: float = 1 / 20) -> np.ndarray:
+    """The regret, `constant min(sqrt(K T), T)`, that every policy has on some instance with rewards in [0, 1].
+
+    Args:
+      num_arms: K.
+      steps: T, any shape.
+      constant: 1/20 is proven; 1 is the rate.
+
+    Source: Auer, Cesa-Bianchi, Freund and Schapire (2002), theorem 5.1.
+    """
+    steps = checked_steps(steps)
+    return constant * np.minimum(np.sqrt(num_arms * steps), steps)
+
+
+def gaps_of(means: Array) -> np.ndarray:
+    """How much less each arm pays than the best of its instance, `[*B, K]`."""
+    return means_and_gaps(means, unit=False)[2]
+
+
+def means_and_gaps(means: Array, unit: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means in float64 `[*B, K]`, the best `[*B, 1]` and gaps `[*B, K]`; `unit` keeps means in [0, 1]."""
+    array = np.asarray(means, np.float64)
+    if array.ndim < 1 or array.shape[-1] < 2 or not np.all(np.isfinite(array)):
+        raise ValueError(f"means must be the finite means of two or more arms, got {means}")
+    if unit and not (np.all(array >= 0) and np.all(array <= 1)):
+        raise ValueError(f"means must lie in [0, 1], got {array[(array < 0) | (array > 1)][0]}")
+    best = array.max(axis=-1, keepdims=True)
+    return array, best, best - array
+
+
+def checked_steps(steps: Array) -> np.ndarray:
+    """Numbers of steps in float64, each at least 1."""
+    array = np.asarray(steps, np.float64)
+    if not np.all(array >= 1):
+        raise ValueError(f"steps must be at least 1, got {steps}")
+    return array

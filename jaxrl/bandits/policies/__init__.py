@@ -1,0 +1,1 @@
+"""Bandit policies, one family a file."""

@@ -1,0 +1,121 @@
+"""Arms drawn with probabilities exponential in their means, or in preferences that follow the gradient."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, ArmSums, add, best_mean, means, no_sums, one_hot
+from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
+from jaxrl.bandits.checks import check_arms
+from jaxrl.bandits.policies.greedy import decayed
+from jaxrl.checks import check_range
+
+__all__ = ["GradientHParams", "Preferences", "SoftmaxHParams", "gradient", "softmax"]
+
+
+class Preferences(NamedTuple):
+    """What a gradient bandit keeps.
+
+    Attributes:
+      preference: float32 `[K]`, 0 before the first pull.
+      pulls, mean: float32 `[]`, how many rewards there were, and their mean.
+    """
+
+    preference: jax.Array
+    pulls: jax.Array
+    mean: jax.Array
+
+
+@struct.dataclass
+class SoftmaxHParams:
+    """Attributes:
+    temperature: tau of exp(mean / tau) at the first pull, above 0.
+    decay: the temperature is tau / t^decay at the pull number t; at least 0, 0 keeps it constant.
+    """
+
+    temperature: float = 0.1
+    decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_range("temperature", self.temperature, POSITIVE)
+        check_range("decay", self.decay, NOT_NEGATIVE)
+
+
+@struct.dataclass
+class GradientHParams:
+    """Attributes:
+    step: alpha, how far a preference moves; above 0.
+    baseline: 1 subtracts the mean of all rewards before, 0 nothing.
+    """
+
+    step: float = 0.1
+    baseline: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_range("step", self.step, POSITIVE)
+        check_range("baseline", self.baseline, NOT_NEGATIVE)
+
+
+@functools.cache
+def softmax() -> BanditAlgorithm:
+    """Softmax, or Boltzmann exploration: arms drawn with probabilities proportional to exp(mean / temperature).
+
+    The mean of an arm that was not pulled is 0.
+
+    Source: Sutton and Barto (1998), section 2.3; Cesa-Bianchi, Gentile, Lugosi and Neu (2017).
+    """
+
+    def choose(key: jax.Array, state: ArmSums, view: View, hparams: SoftmaxHParams) -> jax.Array:
+        return _draw(key, means(state) / decayed(hparams.temperature, hparams.decay, view), view.mask)
+
+    check = functools.partial(check_arms, "softmax")
+    return BanditAlgorithm("softmax", SoftmaxHParams(), no_sums, choose, add, best_mean, check)
+
+
+@functools.cache
+def gradient() -> BanditAlgorithm:
+    """The gradient bandit: arms drawn from the softmax of preferences that climb the expected reward.
+
+    After a reward r the preferences move by step (r - baseline) (one-hot - probabilities); the
+    baseline is the mean of the rewards before, r itself at the first.
+
+    Source: Sutton and Barto (2018), section 2.8.
+    """
+
+    def init(key: jax.Array, task: Task, params: Any, hparams: GradientHParams) -> Preferences:
+        del key, params, hparams
+        return Preferences(jnp.zeros(task.num_arms), jnp.zeros(()), jnp.zeros(()))
+
+    def choose(key: jax.Array, state: Preferences, view: View, hparams: GradientHParams) -> jax.Array:
+        del hparams
+        return _draw(key, state.preference, view.mask)
+
+    def update(
+        state: Preferences, view: View, action: jax.Array, reward: jax.Array, hparams: GradientHParams
+    ) -> Preferences:
+        before = jnp.where(state.pulls > 0, state.mean, reward)
+        chances = jax.nn.softmax(_allowed(state.preference, view.mask))
+        direction = one_hot(state.preference, action) - chances
+        preference = state.preference + hparams.step * (reward - hparams.baseline * before) * direction
+        pulls = state.pulls + 1
+        return Preferences(preference, pulls, state.mean + (reward - state.mean) / pulls)
+
+    def recommend(state: Preferences, hparams: GradientHParams) -> jax.Array:
+        del hparams
+        return argmax(state.preference)
+
+    check = functools.partial(check_arms, "gradient")
+    return BanditAlgorithm("gradient", GradientHParams(), init, choose, update, recommend, check)
+
+
+def _draw(key: jax.Array, logits: jax.Array, mask: jax.Array | None) -> jax.Array:
+    return jax.random.categorical(key, _allowed(logits, mask)).astype(jnp.int32)
+
+
+def _allowed(logits: jax.Array, mask: jax.Array | None) -> jax.Array:
+    return logits if mask is None else jnp.where(mask, logits, -jnp.inf)

@@ -1,0 +1,145 @@
+"""Policies that learn which arm is best from comparisons."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.base import spaces
+from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
+from jaxrl.bandits.beta import beta
+from jaxrl.checks import Range, check_range
+
+__all__ = ["Comparisons", "DoubleThompsonHParams", "check_pairs", "double_thompson", "record"]
+
+
+class Comparisons(NamedTuple):
+    """What was compared.
+
+    Attributes:
+      wins: float32 `[K, K]`, how often the arm of the row was preferred to that of the column.
+    """
+
+    wins: jax.Array
+
+
+@struct.dataclass
+class DoubleThompsonHParams:
+    """Attributes:
+    exploration: alpha of the confidence intervals, win share +- sqrt(alpha ln t / comparisons),
+      at least 0; above 1/2 in the paper's bounds.
+    """
+
+    exploration: float = 0.6
+
+    def __post_init__(self) -> None:
+        check_range("exploration", self.exploration, Range(0, float("inf"), "[)"))
+
+
+@functools.cache
+def double_thompson() -> BanditAlgorithm:
+    """Double Thompson sampling: both arms of a pair from samples of the preference matrix.
+
+    The first is the arm that beats the most others in a sample of the posterior, among those that
+    may still beat the most; the second the one that does best against the first in a new sample,
+    among those that it has not yet been seen to beat. Every pair has a Beta posterior of its own,
+    so that nothing is assumed of how preferences hang together. Ties go to the first arm, where
+    the paper draws.
+
+    Source: Wu and Liu (2016), "Double Thompson sampling for dueling bandits", algorithm 1.
+    """
+
+    def init(key: jax.Array, task: Task, params: Any, hparams: DoubleThompsonHParams) -> Comparisons:
+        del key, params, hparams
+        return Comparisons(jnp.zeros((task.num_arms, task.num_arms)))
+
+    def choose(key: jax.Array, state: Comparisons, view: View, hparams: DoubleThompsonHParams) -> jax.Array:
+        wins, (first_key, second_key) = state.wins, jax.random.split(key)
+        upper, lower = intervals(wins, view.time, hparams.exploration)
+        copeland = jnp.sum(_off_diagonal(upper > 0.5), axis=1)
+        sample = sample_preferences(first_key, wins)
+        beaten = jnp.sum(_off_diagonal(sample > 0.5), axis=1)
+        first = argmax(beaten.astype(jnp.float32), copeland == jnp.max(copeland))
+        ours = jnp.arange(wins.shape[0]) == first
+        won, lost = wins[:, first], wins[first]
+        against = jnp.where(ours, 0.5, beta(second_key, won + 1, lost + 1))
+        second = argmax(against, lower[:, first] <= 0.5)
+        return jnp.stack([first, second])
+
+    def update(
+        state: Comparisons, view: View, action: jax.Array, reward: jax.Array, hparams: DoubleThompsonHParams
+    ) -> Comparisons:
+        del view, hparams
+        return Comparisons(record(state.wins, action, reward))
+
+    def recommend(state: Comparisons, hparams: DoubleThompsonHParams) -> jax.Array:
+        del hparams
+        share = (state.wins + 1) / (state.wins + state.wins.T + 2)
+        beaten = jnp.sum(_off_diagonal(share > 0.5), axis=1)
+        return argmax(beaten + jnp.mean(share, axis=1))  # of arms that beat as many, by how much
+
+    return BanditAlgorithm(
+        "double-thompson",
+        DoubleThompsonHParams(),
+        init,
+        choose,
+        update,
+        recommend,
+        functools.partial(check_pairs, "double-thompson"),
+    )
+
+
+def intervals(wins: jax.Array, time: jax.Array, exploration: Any) -> tuple[jax.Array, jax.Array]:
+    """Bounds of every preference from below `time` comparisons.
+
+    Args:
+      wins: float32 `[K, K]`, as in `Comparisons`.
+      time: int32 `[]`, comparisons so far.
+      exploration: alpha, traced.
+
+    Returns:
+      Upper and lower ends, `[K, K]`: share of wins +- sqrt(alpha ln t / comparisons), t being the
+      number of the comparison to come; 2 and 0 for arms that were not yet compared, 1/2 and 1/2
+      for an arm with itself.
+    """
+    compared = wins + wins.T
+    inverse = 1 / jnp.maximum(compared, 1.0)
+    width = jnp.sqrt(exploration * jnp.log(time.astype(jnp.float32) + 1) * inverse)
+    diagonal = jnp.eye(wins.shape[0], dtype=bool)
+    upper = jnp.where(compared > 0, wins * inverse + width, 2.0)
+    lower = jnp.where(compared > 0, wins * inverse - width, 0.0)
+    return jnp.where(diagonal, 0.5, upper), jnp.where(diagonal, 0.5, lower)
+
+
+def sample_preferences(key: jax.Array, wins: jax.Array) -> jax.Array:
+    """A sample `[K, K]` of every pair's posterior, which begins uniform; (b, a) is 1 less (a, b)."""
+    k = wins.shape[0]
+    rows, columns = np.triu_indices(k, 1)
+    drawn = beta(key, wins[rows, columns] + 1, wins[columns, rows] + 1)
+    place = np.zeros((k, k), np.int32)
+    place[rows, columns] = place[columns, rows] = np.arange(len(rows))
+    upper = np.arange(k)[:, None] < np.arange(k)
+    return jnp.where(upper, drawn[place], 1 - drawn[place])
+
+
+def record(wins: jax.Array, action: jax.Array, answer: jax.Array) -> jax.Array:
+    """The wins `[K, K]` with one more comparison: `action` int32 `[2]`, `answer` 1 where its first arm is preferred."""
+    first, second = (jnp.arange(wins.shape[0]) == action[:, None]).astype(jnp.float32)
+    won = first[:, None] * second
+    return wins + answer * won + (1 - answer) * won.T
+
+
+def check_pairs(name: str, task: Task) -> None:
+    """Refuse a bandit whose actions are no pairs of arms, for the policy of this name."""
+    space = task.env.action_space(task.env.default_params)
+    if not (isinstance(space, spaces.Tuple) and len(space.spaces) == 2):
+        raise ValueError(f"{name} compares two arms at a time, as bandit/dueling takes them; {task.env.name} does not.")
+
+
+def _off_diagonal(flags: jax.Array) -> jax.Array:
+    return flags & ~jnp.eye(flags.shape[0], dtype=bool)

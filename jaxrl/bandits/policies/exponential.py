@@ -1,0 +1,221 @@
+"""Exponential weights for rewards that an adversary may set: EXP3, EXP3-IX and EXP3.S."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, one_hot
+from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
+from jaxrl.bandits.checks import check_unit_rewards
+from jaxrl.bandits.runner import Total
+from jaxrl.checks import Range, check_range
+
+# A uniform float32 is a multiple of this, so that no arm is drawn more rarely than that if at all.
+RESOLUTION = 2.0**-23
+
+__all__ = [
+    "Exp3HParams",
+    "Exp3IXHParams",
+    "Exp3SHParams",
+    "Losses",
+    "draw",
+    "exp3",
+    "exp3_ix",
+    "exp3_s",
+    "no_losses",
+]
+
+
+class Losses(NamedTuple):
+    """What pulls are estimated to have cost.
+
+    Attributes:
+      total: of `[K]`, the sums over pulls of each arm's estimated loss, 1 less the reward.
+    """
+
+    total: Total
+
+
+class Weights(NamedTuple):
+    """Attributes:
+    log: float32 `[K]`, logarithms of weights whose sum is 1.
+    """
+
+    log: jax.Array
+
+
+@struct.dataclass
+class Exp3HParams:
+    """Attributes:
+    rate: c of the learning rate c sqrt(ln K / (K t)) of the pull number t; 1 in the analysis.
+    exploration: the share of pulls that go to an arm at random, in [0, 1].
+    """
+
+    rate: float = 1.0
+    exploration: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_range("rate", self.rate, POSITIVE)
+        check_range("exploration", self.exploration, Range(0, 1))
+
+
+@struct.dataclass
+class Exp3IXHParams:
+    """Attributes:
+    rate: c of the learning rate c sqrt(ln K / (K t)) of the pull number t; 1 in the analysis.
+    bias: of it is added to a probability that a loss is divided by; 0.5 in the analysis.
+    """
+
+    rate: float = 1.0
+    bias: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_range("rate", self.rate, POSITIVE)
+        check_range("bias", self.bias, NOT_NEGATIVE)
+
+
+@struct.dataclass
+class Exp3SHParams:
+    """Attributes:
+    stretches: of pulls, in each of which another arm may be the best, at least 1.
+    rate: a factor of the exploration that the analysis asks for, 1 in the analysis.
+    """
+
+    stretches: float = 1.0
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_range("stretches", self.stretches, Range(1, float("inf"), "[)"))
+        check_range("rate", self.rate, POSITIVE)
+
+
+@functools.cache
+def exp3() -> BanditAlgorithm:
+    """EXP3: arms drawn with probabilities exponential in what each is estimated to have lost, at any horizon.
+
+    For rewards in [0, 1]. With delayed rewards a loss is divided by the arm's probability on arrival.
+
+    Source: Bubeck and Cesa-Bianchi (2012), section 3.1.
+    """
+
+    def probabilities(state: Losses, view: View, hparams: Exp3HParams) -> jax.Array:
+        return _mixed(_exponential(state, view, hparams.rate), hparams.exploration, view.mask)
+
+    def update(state: Losses, view: View, action: jax.Array, reward: jax.Array, hparams: Exp3HParams) -> Losses:
+        chance = jnp.maximum(probabilities(state, view, hparams), RESOLUTION)
+        return Losses(state.total.add(one_hot(chance, action) * (1 - reward) / chance))
+
+    return _of_losses("exp3", Exp3HParams(), probabilities, update)
+
+
+@functools.cache
+def exp3_ix() -> BanditAlgorithm:
+    """EXP3-IX: EXP3 whose estimates of losses are a little low, so that regret is low in nearly every run.
+
+    For rewards in [0, 1]. With delayed rewards a loss is divided by the arm's probability on arrival.
+
+    Source: Neu (2015), algorithm 1.
+    """
+
+    def probabilities(state: Losses, view: View, hparams: Exp3IXHParams) -> jax.Array:
+        return _exponential(state, view, hparams.rate)
+
+    def update(state: Losses, view: View, action: jax.Array, reward: jax.Array, hparams: Exp3IXHParams) -> Losses:
+        chance = jnp.maximum(probabilities(state, view, hparams), RESOLUTION)
+        low = chance + hparams.bias * _learning_rate(chance.shape[0], view, hparams.rate)
+        return Losses(state.total.add(one_hot(chance, action) * (1 - reward) / low))
+
+    return _of_losses("exp3-ix", Exp3IXHParams(), probabilities, update)
+
+
+@functools.cache
+def exp3_s() -> BanditAlgorithm:
+    """EXP3.S: EXP3 whose weights never vanish, so that it follows a best arm that changes; it uses the horizon T.
+
+    For rewards in [0, 1]. A share gamma of pulls is random, and every weight receives e / (K T)
+    of their sum. With delayed rewards one is divided by the arm's probability on arrival.
+
+    Source: Auer, Cesa-Bianchi, Freund and Schapire (2002), figure 4 and corollary 8.2.
+    """
+
+    def init(key: jax.Array, task: Task, params: Any, hparams: Exp3SHParams) -> Weights:
+        del key, params, hparams
+        return Weights(jnp.full(task.num_arms, -jnp.log(float(task.num_arms))))
+
+    def exploration(num_arms: int, view: View, hparams: Exp3SHParams) -> jax.Array:
+        cells = num_arms * view.horizon.astype(jnp.float32)
+        squared = num_arms * (hparams.stretches * jnp.log(cells) + jnp.e) / ((jnp.e - 1) * view.horizon)
+        return jnp.minimum(hparams.rate * jnp.sqrt(squared), 1.0)
+
+    def probabilities(state: Weights, view: View, hparams: Exp3SHParams) -> jax.Array:
+        gamma = exploration(state.log.shape[0], view, hparams)
+        return _mixed(_softmax(state.log, view.mask), gamma, view.mask)
+
+    def choose(key: jax.Array, state: Weights, view: View, hparams: Exp3SHParams) -> jax.Array:
+        return draw(key, probabilities(state, view, hparams))
+
+    def update(state: Weights, view: View, action: jax.Array, reward: jax.Array, hparams: Exp3SHParams) -> Weights:
+        num_arms = state.log.shape[0]
+        chance = jnp.maximum(probabilities(state, view, hparams), RESOLUTION)
+        gain = one_hot(chance, action) * reward / chance
+        grown = state.log + exploration(num_arms, view, hparams) / num_arms * gain
+        share = 1 - jnp.log(num_arms * view.horizon.astype(jnp.float32))
+        log = jnp.logaddexp(grown, share)
+        return Weights(log - jax.nn.logsumexp(log))
+
+    def recommend(state: Weights, hparams: Exp3SHParams) -> jax.Array:
+        del hparams
+        return argmax(state.log)
+
+    check = functools.partial(check_unit_rewards, "exp3-s")
+    return BanditAlgorithm("exp3-s", Exp3SHParams(), init, choose, update, recommend, check)
+
+
+def draw(key: jax.Array, probabilities: jax.Array) -> jax.Array:
+    """An arm, int32 `[]`, drawn with its probability `[K]`; one of probability 0 never is."""
+    cumulative = jnp.cumsum(probabilities)
+    return jnp.argmax(cumulative > jax.random.uniform(key) * cumulative[-1]).astype(jnp.int32)
+
+
+def no_losses(key: jax.Array, task: Task, params: Any, hparams: Any) -> Losses:
+    """Before the first pull."""
+    del key, params, hparams
+    return Losses(Total(jnp.zeros(task.num_arms), jnp.zeros(task.num_arms)))
+
+
+def _of_losses(name: str, hparams: Any, probabilities: Any, update: Any) -> BanditAlgorithm:
+    """A policy that draws arms from probabilities that follow from losses."""
+
+    def choose(key: jax.Array, state: Losses, view: View, hparams: Any) -> jax.Array:
+        return draw(key, probabilities(state, view, hparams))
+
+    def recommend(state: Losses, hparams: Any) -> jax.Array:
+        del hparams
+        return argmax(-state.total.sum)
+
+    check = functools.partial(check_unit_rewards, name)
+    return BanditAlgorithm(name, hparams, no_losses, choose, update, recommend, check)
+
+
+def _learning_rate(num_arms: int, view: View, rate: Any) -> jax.Array:
+    return rate * jnp.sqrt(jnp.log(float(num_arms)) / (num_arms * (view.time + 1).astype(jnp.float32)))
+
+
+def _exponential(state: Losses, view: View, rate: Any) -> jax.Array:
+    losses = state.total.sum
+    return _softmax(-_learning_rate(losses.shape[0], view, rate) * (losses - jnp.min(losses)), view.mask)
+
+
+def _softmax(log: jax.Array, mask: jax.Array | None) -> jax.Array:
+    return jax.nn.softmax(log if mask is None else jnp.where(mask, log, -jnp.inf))
+
+
+def _mixed(probabilities: jax.Array, share: Any, mask: jax.Array | None) -> jax.Array:
+    """Probabilities of which a share is spread evenly over the arms that may be pulled."""
+    awake = jnp.ones_like(probabilities) if mask is None else mask.astype(jnp.float32)
+    return (1 - share) * probabilities + share * awake / jnp.sum(awake)

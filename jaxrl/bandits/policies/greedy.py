@@ -1,0 +1,97 @@
+"""The arm that looks best, but for a share of pulls or a phase that explores."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jaxrl.bandits.arms import NOT_NEGATIVE, ArmSums, add, best_mean, means, no_sums, one_hot, untried_first
+from jaxrl.bandits.base import BanditAlgorithm, View, argmax
+from jaxrl.bandits.checks import check_arms
+from jaxrl.checks import Range, check_range
+
+__all__ = ["EpsilonGreedyHParams", "ExploreThenCommitHParams", "decayed", "epsilon_greedy", "explore_then_commit"]
+
+
+@struct.dataclass
+class EpsilonGreedyHParams:
+    """Attributes:
+    epsilon: the share of pulls of a random arm, at least 0; where it decays, what t is to be
+      divided into, c K / d^2 in the paper.
+    decay: the share is min(1, epsilon / t^decay) at the pull number t; at least 0, 0 keeps it constant.
+    """
+
+    epsilon: float = 0.1
+    decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_range("epsilon", self.epsilon, NOT_NEGATIVE)
+        check_range("decay", self.decay, NOT_NEGATIVE)
+
+
+@struct.dataclass
+class ExploreThenCommitHParams:
+    """Attributes:
+    pulls_per_arm: m, of each arm before it commits; at least 1, and a fraction counts as one more pull.
+    """
+
+    pulls_per_arm: float = 50.0
+
+    def __post_init__(self) -> None:
+        check_range("pulls_per_arm", self.pulls_per_arm, Range(1, float("inf"), "[)"))
+
+
+@functools.cache
+def epsilon_greedy() -> BanditAlgorithm:
+    """Epsilon-greedy: a random arm in a share of pulls, which may decay, and otherwise the one of the highest mean.
+
+    Arms that were not pulled yet come before that of the highest mean.
+
+    Source: Auer, Cesa-Bianchi and Fischer (2002), figure 3; Sutton and Barto (2018), section 2.2.
+    """
+
+    def choose(key: jax.Array, state: ArmSums, view: View, hparams: EpsilonGreedyHParams) -> jax.Array:
+        coin, which = jax.random.uniform(key, (2,))
+        mask = jnp.ones(state.pulls.shape, bool) if view.mask is None else view.mask
+        rank = jnp.cumsum(mask.astype(jnp.int32))  # the number of an arm among those that may be pulled, from 1
+        drawn = jnp.minimum((which * rank[-1]).astype(jnp.int32), rank[-1] - 1)
+        explore = coin < decayed(hparams.epsilon, hparams.decay, view)
+        return jnp.where(explore, argmax(rank > drawn), untried_first(state, means(state), view))
+
+    check = functools.partial(check_arms, "epsilon-greedy")
+    return BanditAlgorithm("epsilon-greedy", EpsilonGreedyHParams(), no_sums, choose, add, best_mean, check)
+
+
+@functools.cache
+def explore_then_commit() -> BanditAlgorithm:
+    """Explore, then commit: every arm m times in turn, and from then on the one that had the highest mean.
+
+    What is received later changes nothing.
+
+    Source: Lattimore and Szepesvari (2020), algorithm 1.
+    """
+
+    def choose(key: jax.Array, state: ArmSums, view: View, hparams: ExploreThenCommitHParams) -> jax.Array:
+        del key
+        short = state.pulls < hparams.pulls_per_arm
+        if view.mask is not None:
+            short &= view.mask
+        return jnp.where(jnp.any(short), argmax(-state.pulls, short), argmax(means(state), view.mask))
+
+    def update(
+        state: ArmSums, view: View, action: jax.Array, reward: jax.Array, hparams: ExploreThenCommitHParams
+    ) -> ArmSums:
+        del view
+        counted = one_hot(state.pulls, action) * (state.pulls < hparams.pulls_per_arm)
+        return ArmSums(state.pulls + counted, state.sums + counted * reward)
+
+    check = functools.partial(check_arms, "explore-then-commit")
+    return BanditAlgorithm("explore-then-commit", ExploreThenCommitHParams(), no_sums, choose, update, best_mean, check)
+
+
+def decayed(start: jax.Array | float, decay: jax.Array | float, view: View) -> jax.Array:
+    """start / t^decay at the pull number t = 1, 2, ..."""
+    return start / (view.time + 1).astype(jnp.float32) ** decay

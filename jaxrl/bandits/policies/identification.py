@@ -1,0 +1,251 @@
+"""Policies that look for the best arm: successive elimination, sequential halving, top-two Thompson sampling."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax.scipy.special import xlogy
+
+from jaxrl.bandits.arms import POSITIVE, one_hot
+from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
+from jaxrl.bandits.beta import beta
+from jaxrl.bandits.checks import check_arms, check_unit_rewards
+from jaxrl.checks import Range, check_count, check_range
+
+__all__ = [
+    "Contest",
+    "NoHParams",
+    "SuccessiveEliminationHParams",
+    "TopTwoHParams",
+    "sequential_halving",
+    "successive_elimination",
+    "top_two_thompson",
+    "top_two_transportation",
+]
+
+
+class Contest(NamedTuple):
+    """Which arms may still be the best, and what was received of each.
+
+    Attributes:
+      running: bool `[K]`.
+      pulls: float32 `[K]`, that count.
+      sums: float32 `[K]`, of rewards of those pulls.
+    """
+
+    running: jax.Array
+    pulls: jax.Array
+    sums: jax.Array
+
+
+class Posterior(NamedTuple):
+    """Attributes:
+    alpha, beta: float32 `[K]`, of the Beta posterior of each arm's mean.
+    """
+
+    alpha: jax.Array
+    beta: jax.Array
+
+
+@struct.dataclass
+class SuccessiveEliminationHParams:
+    """Attributes:
+    delta: the probability with which the best arm may be lost, in (0, 1).
+    sigma: of rewards, sub-Gaussian; 0.5 holds for all in [0, 1].
+    """
+
+    delta: float = 0.05
+    sigma: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_range("delta", self.delta, Range(0, 1, "()"))
+        check_range("sigma", self.sigma, POSITIVE)
+
+
+@struct.dataclass
+class NoHParams:
+    """Nothing to set."""
+
+
+@struct.dataclass
+class TopTwoHParams:
+    """Attributes:
+    leader: the probability of pulling the arm that leads rather than its challenger, in [0, 1].
+    """
+
+    leader: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_range("leader", self.leader, Range(0, 1))
+
+
+@functools.cache
+def successive_elimination() -> BanditAlgorithm:
+    """Successive elimination: all arms in turn, without those that are surely worse than another.
+
+    An arm goes when its mean of t pulls is below another's by two radii, each
+    sigma sqrt(2 ln(4 K t^2 / delta) / t). The last one is pulled for ever.
+
+    Source: Even-Dar, Mannor and Mansour (2006), section 3.1.
+    """
+
+    def update(
+        state: Contest, view: View, action: jax.Array, reward: jax.Array, hparams: SuccessiveEliminationHParams
+    ) -> Contest:
+        del view
+        state = _received(state, action, reward)
+        num_arms = state.pulls.shape[0]
+        least = jnp.min(jnp.where(state.running, state.pulls, jnp.inf))
+        level = least >= jnp.max(jnp.where(state.running, state.pulls, 0.0))
+        log = jnp.log(4 * num_arms / jnp.asarray(hparams.delta, jnp.float32)) + 2 * jnp.log(least)
+        radius = hparams.sigma * jnp.sqrt(2 * log / least)
+        means = _means(state)
+        kept = state.running & (means > jnp.max(means) - 2 * radius)
+        return state._replace(running=jnp.where(level & (least > 0), kept, state.running))
+
+    name = "successive-elimination"
+    check = functools.partial(check_arms, name)
+    return BanditAlgorithm(name, SuccessiveEliminationHParams(), _all_running, _in_turn, update, _best_running, check)
+
+
+@functools.cache
+def sequential_halving() -> BanditAlgorithm:
+    """Sequential halving: a round for each halving of the arms, rounds of equal length, the better half goes on.
+
+    The horizon T is divided into ceil(log2 K) rounds; in one with S arms each is pulled
+    floor(T / (S ceil(log2 K))) times, at least once. What is left of T goes to the winner, also
+    where T is below K ceil(log2 K) and the rounds come to no end. Each round counts anew.
+
+    Source: Karnin, Koren and Somekh (2013), algorithm 3.
+    """
+
+    def update(state: Contest, view: View, action: jax.Array, reward: jax.Array, hparams: NoHParams) -> Contest:
+        del hparams
+        state = _received(state, action, reward)
+        left = jnp.sum(state.running, dtype=jnp.int32)
+        rounds = math.ceil(math.log2(state.pulls.shape[0]))
+        each = jnp.maximum(view.horizon // (left * rounds), 1)
+        over = (left > 1) & jnp.all(~state.running | (state.pulls >= each))
+        target = jnp.where(over, (left + 1) // 2, left)
+        means = _means(state)
+
+        def drop(running: jax.Array) -> jax.Array:
+            # The last of the worst, so that the first of equals goes on.
+            worst = running.shape[0] - 1 - jnp.argmin(jnp.where(running, means, jnp.inf)[::-1])
+            return running & (jnp.arange(running.shape[0]) != worst)
+
+        running = jax.lax.while_loop(lambda running: jnp.sum(running) > target, drop, state.running)
+        return Contest(running, jnp.where(over, 0.0, state.pulls), jnp.where(over, 0.0, state.sums))
+
+    name = "sequential-halving"
+    check = functools.partial(check_arms, name)
+    return BanditAlgorithm(name, NoHParams(), _all_running, _in_turn, update, _best_running, check)
+
+
+@functools.cache
+def top_two_thompson(resamples: int = 16) -> BanditAlgorithm:
+    """Top-two Thompson sampling: the best arm of a draw from the posterior, or that of the next draw with another one.
+
+    For rewards in [0, 1], under a uniform prior of each mean. The more the posterior is sure of
+    an arm, the longer it takes until another one wins: after `resamples` draws in vain the
+    challenger is that of `top_two_transportation`.
+
+    Args:
+      resamples: of one pull, at least 1; all are drawn at once, which is what a pull costs.
+
+    Source: Russo (2016), "Simple Bayesian algorithms for best arm identification", section 3.
+    """
+    check_count("resamples", resamples)
+    return _top_two("top-two-thompson", resamples)
+
+
+@functools.cache
+def top_two_transportation() -> BanditAlgorithm:
+    """Top-two transportation cost: the best arm of a draw from the posterior, or the one least clearly worse.
+
+    Clear is what would have to be otherwise for both to be equal: the sum over the two of pulls
+    times KL(mean, mean of both). For rewards in [0, 1], under a uniform prior of each mean.
+
+    Source: Shang, de Heide, Kaufmann, Menard and Valko (2020), section 3.
+    """
+    return _top_two("top-two-transportation", 0)
+
+
+def _top_two(name: str, resamples: int) -> BanditAlgorithm:
+    def init(key: jax.Array, task: Task, params: Any, hparams: TopTwoHParams) -> Posterior:
+        del key, params, hparams
+        return Posterior(jnp.ones(task.num_arms), jnp.ones(task.num_arms))
+
+    def choose(key: jax.Array, state: Posterior, view: View, hparams: TopTwoHParams) -> jax.Array:
+        draws_key, coin_key = jax.random.split(key)
+        shape = (1 + resamples, *state.alpha.shape)
+        draws = beta(draws_key, jnp.broadcast_to(state.alpha, shape), jnp.broadcast_to(state.beta, shape))
+        winners = jax.vmap(argmax, (0, None))(draws, view.mask)
+        leader = winners[0]
+        challenger = argmax(-_transportation(state, leader), view.mask)
+        if resamples:
+            other = winners != leader
+            challenger = jnp.where(jnp.any(other), winners[jnp.argmax(other)], challenger)
+        return jnp.where(jax.random.uniform(coin_key) < hparams.leader, leader, challenger)
+
+    def update(state: Posterior, view: View, action: jax.Array, reward: jax.Array, hparams: TopTwoHParams) -> Posterior:
+        del view, hparams
+        pulled = one_hot(state.alpha, action)
+        return Posterior(state.alpha + pulled * reward, state.beta + pulled * (1 - reward))
+
+    def recommend(state: Posterior, hparams: TopTwoHParams) -> jax.Array:
+        del hparams
+        return argmax(state.alpha / (state.alpha + state.beta))
+
+    return BanditAlgorithm(
+        name, TopTwoHParams(), init, choose, update, recommend, functools.partial(check_unit_rewards, name)
+    )
+
+
+def _transportation(state: Posterior, leader: jax.Array) -> jax.Array:
+    """How clearly each arm is worse than the leader, `[K]`, 0 where it is better; above all for the leader."""
+    weight = state.alpha + state.beta
+    mean = state.alpha / weight
+    leads = jnp.arange(mean.shape[0]) == leader
+    of_leader, weight_of_leader = (jnp.sum(jnp.where(leads, value, 0.0)) for value in (mean, weight))
+    both = (weight * mean + weight_of_leader * of_leader) / (weight + weight_of_leader)
+    cost = weight * _divergence(mean, both) + weight_of_leader * _divergence(of_leader, both)
+    return jnp.where(leads, jnp.finfo(jnp.float32).max, jnp.where(mean < of_leader, jnp.maximum(cost, 0.0), 0.0))
+
+
+def _divergence(mean: jax.Array, other: jax.Array) -> jax.Array:
+    return xlogy(mean, mean / other) + xlogy(1 - mean, (1 - mean) / (1 - other))
+
+
+def _all_running(key: jax.Array, task: Task, params: Any, hparams: Any) -> Contest:
+    del key, params, hparams
+    return Contest(jnp.ones(task.num_arms, bool), jnp.zeros(task.num_arms), jnp.zeros(task.num_arms))
+
+
+def _in_turn(key: jax.Array, state: Contest, view: View, hparams: Any) -> jax.Array:
+    """The arm that was pulled least of those that are running; of the others only if none of these is awake."""
+    del key, hparams
+    awake = state.running if view.mask is None else state.running & view.mask
+    turn = jnp.where(awake, -state.pulls, -jnp.finfo(jnp.float32).max)
+    return argmax(turn, view.mask)
+
+
+def _received(state: Contest, action: jax.Array, reward: jax.Array) -> Contest:
+    pulled = one_hot(state.pulls, action)
+    return state._replace(pulls=state.pulls + pulled, sums=state.sums + pulled * reward)
+
+
+def _means(state: Contest) -> jax.Array:
+    """Of rewards, -inf for arms that are out or were not pulled."""
+    seen = state.running & (state.pulls > 0)
+    return jnp.where(seen, state.sums / jnp.maximum(state.pulls, 1.0), -jnp.inf)
+
+
+def _best_running(state: Contest, hparams: Any) -> jax.Array:
+    del hparams
+    return argmax(jnp.where(state.running, jnp.maximum(_means(state), jnp.finfo(jnp.float32).min), -jnp.inf))

@@ -1,0 +1,114 @@
+"""Policies that know a bandit of Markov chains: the best there is, for small ones, and the myopic one."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.bandits.markov import MarkovBandit
+from envs.bandits.restless import BudgetBandit
+from jaxrl.bandits.base import BanditAlgorithm, Task, View
+from jaxrl.bandits.planning import JOINT_PAIRS, joint_choices, joint_size, plan
+from jaxrl.bandits.policies.whittle_index import highest
+from jaxrl.checks import Range, check_range
+
+__all__ = ["MyopicHParams", "PlanningHParams", "exact_planning", "myopic"]
+
+
+@struct.dataclass
+class PlanningHParams:
+    """Attributes:
+    gamma: the discount of the sum of rewards that is planned for, in [0, 1).
+    """
+
+    gamma: float = 0.95
+
+    def __post_init__(self) -> None:
+        check_range("gamma", self.gamma, Range(0, 1, "[)"))
+
+
+@struct.dataclass
+class MyopicHParams:
+    """None."""
+
+
+@functools.cache
+def exact_planning() -> BanditAlgorithm:
+    """The best policy there is for small bandits of Markov chains, of which the instance is known.
+
+    Plans before the first step, see `plan`, and looks actions up.
+    """
+
+    def init(key: jax.Array, task: Task, params: Any, hparams: PlanningHParams) -> tuple[jax.Array, jax.Array]:
+        del key
+        # The weight of each arm's state in the number of a joint state.
+        places = task.env.num_states ** np.arange(task.num_arms - 1, -1, -1)
+        return plan(task.env, params, hparams.gamma).actions, jnp.asarray(places, jnp.int32)
+
+    def choose(key: jax.Array, state: tuple[jax.Array, jax.Array], view: View, hparams: Any) -> jax.Array:
+        del key, hparams
+        actions, places = state
+        return actions[jnp.sum(places * view.context)]
+
+    def check(task: Task) -> None:
+        _check("exact-planning", task)
+        size, count = joint_size(task.env), len(joint_choices(task.env).actions)
+        if size * count > JOINT_PAIRS:
+            raise ValueError(
+                f"exact-planning takes at most {JOINT_PAIRS:,} pairs of joint states and joint actions; "
+                f"{task.env.name} has {size:,} states and {count:,} actions"
+            )
+
+    return BanditAlgorithm("exact-planning", PlanningHParams(), init, choose, _stay, _first_arm, check)
+
+
+@functools.cache
+def myopic() -> BanditAlgorithm:
+    """The action of the highest expected reward at this very step, whatever comes after; the instance is known.
+
+    With a budget these are the arms that gain most by being pulled; otherwise all joint actions are
+    compared, so for those of few numbers. Ties go to the first.
+    """
+
+    def init(key: jax.Array, task: Task, params: Any, hparams: Any) -> tuple[jax.Array, Any]:
+        del key, hparams
+        if isinstance(task.env, BudgetBandit):
+            return params.arms.expected, jnp.int32(task.env.budget)
+        choices = joint_choices(task.env)
+        return params.arms.expected, (jnp.asarray(choices.actions), jnp.asarray(choices.touched))
+
+    def choose(key: jax.Array, state: tuple[jax.Array, Any], view: View, hparams: Any) -> jax.Array:
+        del key, hparams
+        expected, choices = state
+        each = jnp.arange(expected.shape[0])
+        if not isinstance(choices, tuple):
+            return highest(expected[each, 1, view.context] - expected[each, 0, view.context], choices)
+        actions, touched = choices
+        return actions[jnp.argmax(jnp.sum(expected[each, touched, view.context], axis=-1))]
+
+    def check(task: Task) -> None:
+        _check("myopic", task)
+        if not isinstance(task.env, BudgetBandit):
+            joint_choices(task.env)
+
+    return BanditAlgorithm("myopic", MyopicHParams(), init, choose, _stay, _first_arm, check)
+
+
+def _stay(state: Any, view: View, action: Any, reward: Any, hparams: Any) -> Any:
+    del view, action, reward, hparams
+    return state
+
+
+def _first_arm(state: Any, hparams: Any) -> jax.Array:
+    del state, hparams
+    return jnp.zeros((), jnp.int32)
+
+
+def _check(name: str, task: Task) -> None:
+    if not isinstance(task.env, MarkovBandit):
+        raise ValueError(f"{name} takes a bandit of Markov chains, such as bandit/restless, got {task.env.name}")

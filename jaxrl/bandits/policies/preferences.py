@@ -1,0 +1,232 @@
+"""Learning a reward model from preferences: the fit, and samplers of the pairs to be compared."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
+from jaxrl.bandits.policies.dueling import check_pairs, record
+from jaxrl.checks import Range, check_range
+
+__all__ = [
+    "Preferences",
+    "PreferencesHParams",
+    "draw_pair",
+    "fit_rewards",
+    "interpolated_logits",
+    "pilaf",
+    "pilaf_weighted",
+    "policy_pairs",
+    "uniform_pairs",
+]
+
+
+class Preferences(NamedTuple):
+    """What was compared, and the reward model.
+
+    Attributes:
+      wins: float32 `[K, K]`, how often the arm of the row was preferred to that of the column.
+      rewards: float32 `[K]`, the most probable rewards given the wins, up to the last rounding.
+    """
+
+    wins: jax.Array
+    rewards: jax.Array
+
+
+@struct.dataclass
+class PreferencesHParams:
+    """Attributes:
+    beta: temperature of the policy pi, proportional to exp(reward / beta), above 0: the optimum
+      of E[reward] - beta KL(pi | uniform).
+    scale: standard deviation of the normal prior of every reward in the fit, above 0.
+    """
+
+    beta: float = 0.5
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("beta", "scale"):
+            check_range(name, getattr(self, name), Range(0, float("inf"), "()"))
+
+
+@functools.cache
+def uniform_pairs() -> BanditAlgorithm:
+    """Compares any two different arms, all pairs equally often on average, and fits a reward model."""
+
+    def draw(key: jax.Array, rewards: jax.Array, beta: jax.Array) -> jax.Array:
+        del beta
+        flat = jnp.zeros_like(rewards)
+        return draw_pair(key, flat, flat)
+
+    return _sampler("uniform-pairs", draw)
+
+
+@functools.cache
+def policy_pairs() -> BanditAlgorithm:
+    """Compares two different samples of the policy that the reward model implies.
+
+    The policy is proportional to exp(reward / beta), the reference policy being uniform.
+    """
+
+    def draw(key: jax.Array, rewards: jax.Array, beta: jax.Array) -> jax.Array:
+        return draw_pair(key, rewards / beta, rewards / beta)
+
+    return _sampler("policy-pairs", draw)
+
+
+@functools.cache
+def pilaf() -> BanditAlgorithm:
+    """Compares, with equal chances, two samples of the policy, or one of an optimistic and one of a pessimistic policy.
+
+    As in `policy_pairs` the policy pi is what the reward model r implies. The other two are
+    proportional to pi exp(r) and pi exp(-r). The two arms differ: a judge asked twice about the
+    same arm says nothing.
+
+    Source: Feng, Kwiatkowski, Zheng, Kempe and Duan (2025), "PILAF: optimal human preference
+    sampling for reward modeling", arXiv:2502.04270, the practical form.
+    """
+    return _sampler("pilaf", functools.partial(_draw_interpolated, weigh=_evenly))
+
+
+@functools.cache
+def pilaf_weighted() -> BanditAlgorithm:
+    """As `pilaf`, with the chances of the two kinds under which what is learned of the rewards fits the policy.
+
+    A pair is then drawn in proportion to pi(a) pi(b) / sigmoid'(r(a) - r(b)), where
+    1 / sigmoid'(x) = 2 + exp(x) + exp(-x): what answers tell of the rewards, their Fisher
+    information at r, is in proportion to the covariance of the arms under pi.
+    """
+    return _sampler("pilaf-weighted", functools.partial(_draw_interpolated, weigh=_by_mass))
+
+
+def fit_rewards(wins: jax.Array, scale: Any, start: jax.Array, num_steps: int) -> jax.Array:
+    """The most probable rewards of a Bradley-Terry model, by damped steps of Newton's, which cannot diverge.
+
+    Args:
+      wins: float32 `[K, K]`, how often the arm of the row was preferred to that of the column.
+      scale: standard deviation of the independent normal priors around 0, traced.
+      start: float32 `[K]`, where the search begins.
+      num_steps: of Newton's, static; one does from the fit to one comparison less.
+
+    Returns:
+      float32 `[K]`; their sum is 0, for the prior leaves nothing else where only differences matter.
+
+    Source: damping as in Sun and Tran-Dinh (2019), "Generalized self-concordant functions", section 4:
+      a logistic loss has |f'''| <= |f''|, so that a step by d along the gaps is cut to ln(1 + d).
+    """
+    compared = wins + wins.T
+
+    def step(_: jax.Array, rewards: jax.Array) -> jax.Array:
+        chances = jax.nn.sigmoid(rewards[:, None] - rewards)
+        slope = jnp.sum(wins - compared * chances, axis=1) - rewards / scale**2
+        weights = compared * chances * (1 - chances)
+        curvature = jnp.diag(jnp.sum(weights, axis=1) + 1 / scale**2) - weights
+        change = _solve(curvature, slope)
+        gap = jnp.maximum(jnp.max(change) - jnp.min(change), 1e-6)  # below it the cut rounds to nothing
+        return rewards + change * jnp.log1p(gap) / gap
+
+    return jax.lax.fori_loop(0, num_steps, step, start)
+
+
+def interpolated_logits(logits: jax.Array, reference_logits: jax.Array, beta: Any) -> tuple[jax.Array, jax.Array]:
+    """The optimistic and the pessimistic policy between a policy and its reference.
+
+    With the implied reward r = beta log(pi / pi_ref) they are proportional to pi exp(r) and pi exp(-r).
+
+    Args:
+      logits, reference_logits: float32 `[K]`, of pi and of pi_ref.
+      beta: traced.
+
+    Returns:
+      Their logits, (1 + beta) h - beta h_ref and (1 - beta) h + beta h_ref.
+
+    Source: as for `pilaf`.
+    """
+    gap = beta * (logits - reference_logits)
+    return logits + gap, logits - gap
+
+
+def draw_pair(key: jax.Array, first_logits: jax.Array, second_logits: jax.Array) -> jax.Array:
+    """A sample of either distribution, drawn again until the two differ: int32 `[2]`.
+
+    Args:
+      first_logits, second_logits: float32 `[K]`.
+    """
+    first_key, second_key = jax.random.split(key)
+    first = jax.random.categorical(first_key, first_logits + _rest(second_logits))
+    others = jnp.arange(first_logits.shape[0]) != first
+    second = jax.random.categorical(second_key, jnp.where(others, second_logits, -jnp.inf))
+    return jnp.stack([first, second]).astype(jnp.int32)
+
+
+def _evenly(logits: jax.Array, optimistic: jax.Array, pessimistic: jax.Array) -> jax.Array:
+    """The chance `[]` of two samples of the policy: 1/2."""
+    del logits, optimistic, pessimistic
+    return jnp.float32(0.5)
+
+
+def _by_mass(logits: jax.Array, optimistic: jax.Array, pessimistic: jax.Array) -> jax.Array:
+    """The same in proportion to the sums over different arms of pi(a) pi(b) and of the interpolated product."""
+    plain = jax.nn.logsumexp(logits + _rest(logits))
+    interpolated = jax.nn.logsumexp(optimistic + _rest(pessimistic))
+    return jax.nn.sigmoid(plain - interpolated)
+
+
+def _rest(logits: jax.Array) -> jax.Array:
+    """For each arm the log of the sum of exp(logits) over the others, `[K]`."""
+    others = ~jnp.eye(logits.shape[0], dtype=bool)
+    return jax.nn.logsumexp(jnp.where(others, logits, -jnp.inf), axis=1)
+
+
+def _draw_interpolated(
+    key: jax.Array, rewards: jax.Array, beta: jax.Array, weigh: Callable[..., jax.Array]
+) -> jax.Array:
+    coin_key, pair_key = jax.random.split(key)
+    logits = rewards / beta
+    optimistic, pessimistic = interpolated_logits(logits, jnp.zeros_like(logits), beta)
+    plain = jax.random.uniform(coin_key) < weigh(logits, optimistic, pessimistic)
+    return draw_pair(pair_key, jnp.where(plain, logits, optimistic), jnp.where(plain, logits, pessimistic))
+
+
+def _sampler(name: str, draw: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]) -> BanditAlgorithm:
+    """A policy that compares the pairs of `draw(key, rewards, beta)` and fits the rewards after every answer."""
+
+    def init(key: jax.Array, task: Task, params: Any, hparams: PreferencesHParams) -> Preferences:
+        del key, params, hparams
+        return Preferences(jnp.zeros((task.num_arms, task.num_arms)), jnp.zeros(task.num_arms))
+
+    def choose(key: jax.Array, state: Preferences, view: View, hparams: PreferencesHParams) -> jax.Array:
+        del view
+        return draw(key, state.rewards, jnp.float32(hparams.beta))
+
+    def update(
+        state: Preferences, view: View, action: jax.Array, reward: jax.Array, hparams: PreferencesHParams
+    ) -> Preferences:
+        del view
+        wins = record(state.wins, action, reward)
+        return Preferences(wins, fit_rewards(wins, hparams.scale, state.rewards, num_steps=1))
+
+    def recommend(state: Preferences, hparams: PreferencesHParams) -> jax.Array:
+        del hparams
+        return argmax(state.rewards)
+
+    check = functools.partial(check_pairs, name)
+    return BanditAlgorithm(name, PreferencesHParams(), init, choose, update, recommend, check)
+
+
+def _solve(matrix: jax.Array, vector: jax.Array) -> jax.Array:
+    """The solution `[K]` of a symmetric positive definite system, by elimination without pivots."""
+    augmented = jnp.concatenate([matrix, vector[:, None]], axis=1)
+
+    def eliminate(row: jax.Array, rows: jax.Array) -> jax.Array:
+        scaled = rows[row] / rows[row, row]
+        rest = rows - rows[:, row, None] * scaled
+        return jnp.where(jnp.arange(matrix.shape[0])[:, None] == row, scaled, rest)
+
+    return jax.lax.fori_loop(0, matrix.shape[0], eliminate, augmented)[:, -1]

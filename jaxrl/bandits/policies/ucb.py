@@ -1,0 +1,165 @@
+"""Upper confidence bounds in closed form."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from envs.bandits.lanes import runs_last
+from jaxrl.bandits.arms import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    ArmSums,
+    add,
+    log_time,
+    means,
+    most_pulled,
+    no_sums,
+    one_hot,
+    untried_first,
+)
+from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
+from jaxrl.bandits.checks import check_arms
+from jaxrl.checks import check_range
+
+__all__ = ["MOSSHParams", "UCB1HParams", "UCBVHParams", "moss", "ucb1", "ucb_v"]
+
+
+class ArmSquares(NamedTuple):
+    """What was received of each arm.
+
+    Attributes:
+      pulls: float32 `[K]`.
+      sums, squares: float32 `[K]`, of rewards and of their squares.
+    """
+
+    pulls: jax.Array
+    sums: jax.Array
+    squares: jax.Array
+
+
+@struct.dataclass
+class UCB1HParams:
+    """Attributes:
+    exploration: c of mean + sqrt(c ln t / pulls), 2 in the paper; at least 0.
+    """
+
+    exploration: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_range("exploration", self.exploration, NOT_NEGATIVE)
+
+
+@struct.dataclass
+class UCBVHParams:
+    """Attributes:
+    exploration: zeta of the bound, above 1 in the analysis; at least 0.
+    correction: c of the term for few pulls, 1 in the analysis; at least 0.
+    range: b, the most that a pull pays, rewards being at least 0; above 0.
+    """
+
+    exploration: float = 1.2
+    correction: float = 1.0
+    range: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_range("exploration", self.exploration, NOT_NEGATIVE)
+        check_range("correction", self.correction, NOT_NEGATIVE)
+        check_range("range", self.range, POSITIVE)
+
+
+@struct.dataclass
+class MOSSHParams:
+    """Attributes:
+    exploration: a factor of the bonus, 1 in the paper; at least 0.
+    """
+
+    exploration: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_range("exploration", self.exploration, NOT_NEGATIVE)
+
+
+@functools.cache
+def ucb1() -> BanditAlgorithm:
+    """UCB1: each arm once, then the one with the highest mean + sqrt(c ln t / pulls).
+
+    For rewards in [0, 1]; t counts the pulls so far.
+
+    Source: Auer, Cesa-Bianchi and Fischer (2002), figure 1.
+    """
+
+    def choose(key: jax.Array, state: ArmSums, view: View, hparams: UCB1HParams) -> jax.Array:
+        del key
+        return argmax(_ucb1_index(state.pulls, state.sums, hparams.exploration * log_time(view)), view.mask)
+
+    check = functools.partial(check_arms, "ucb1")
+    return BanditAlgorithm("ucb1", UCB1HParams(), no_sums, choose, add, most_pulled, check)
+
+
+@functools.cache
+def ucb_v() -> BanditAlgorithm:
+    """UCB-V: each arm once, then the one with the highest mean + sqrt(2 V E / pulls) + 3 b c E / pulls.
+
+    For rewards in [0, b]. V is the variance of an arm's rewards, over its pulls, and E is
+    zeta ln t; t counts the pulls so far.
+
+    Source: Audibert, Munos and Szepesvari (2009), equation 1.
+    """
+
+    def init(key: jax.Array, task: Task, params: Any, hparams: UCBVHParams) -> ArmSquares:
+        del key, params, hparams
+        return ArmSquares(*(jnp.zeros(task.num_arms) for _ in range(3)))
+
+    def choose(key: jax.Array, state: ArmSquares, view: View, hparams: UCBVHParams) -> jax.Array:
+        del key
+        inverse = 1 / jnp.maximum(state.pulls, 1.0)
+        mean = state.sums * inverse
+        variance = jnp.maximum(state.squares * inverse - mean * mean, 0.0)
+        level = hparams.exploration * log_time(view) * inverse
+        index = mean + jnp.sqrt(2 * variance * level) + 3 * hparams.range * hparams.correction * level
+        return argmax(jnp.where(state.pulls > 0, index, jnp.inf), view.mask)
+
+    def update(state: ArmSquares, view: View, action: jax.Array, reward: jax.Array, hparams: UCBVHParams) -> ArmSquares:
+        del view, hparams
+        pulled = one_hot(state.pulls, action)
+        sums, squares = state.sums + pulled * reward, state.squares + pulled * reward * reward
+        return ArmSquares(state.pulls + pulled, sums, squares)
+
+    def recommend(state: ArmSquares, hparams: UCBVHParams) -> jax.Array:
+        del hparams
+        return argmax(state.pulls)
+
+    check = functools.partial(check_arms, "ucb-v")
+    return BanditAlgorithm("ucb-v", UCBVHParams(), init, choose, update, recommend, check)
+
+
+@functools.cache
+def moss() -> BanditAlgorithm:
+    """MOSS: each arm once, then the one with the highest mean + sqrt(max(ln(T / (K pulls)), 0) / pulls).
+
+    For rewards in [0, 1]; T is the run's horizon.
+
+    Source: Audibert and Bubeck (2009), section 2.
+    """
+
+    def choose(key: jax.Array, state: ArmSums, view: View, hparams: MOSSHParams) -> jax.Array:
+        del key
+        pulls = jnp.maximum(state.pulls, 1.0)
+        share = view.horizon.astype(jnp.float32) / (pulls.shape[0] * pulls)
+        bonus = hparams.exploration * jnp.sqrt(jnp.maximum(jnp.log(share), 0.0) / pulls)
+        return untried_first(state, means(state) + bonus, view)
+
+    check = functools.partial(check_arms, "moss")
+    return BanditAlgorithm("moss", MOSSHParams(), no_sums, choose, add, most_pulled, check)
+
+
+@runs_last
+def _ucb1_index(pulls: jax.Array, sums: jax.Array, level: jax.Array) -> jax.Array:
+    """mean + sqrt(level / pulls) of each arm `[K]`, infinite of one that was not pulled."""
+    inverse = 1 / jnp.maximum(pulls, 1.0)
+    return jnp.where(pulls > 0, sums * inverse + jnp.sqrt(level * inverse), jnp.inf)

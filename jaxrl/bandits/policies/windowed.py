@@ -1,0 +1,221 @@
+"""Upper confidence bounds and Thompson sampling that forget: by a window of pulls, or by a discount."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, ArmSums, means, most_pulled, no_sums, one_hot, untried_first
+from jaxrl.bandits.base import BanditAlgorithm, Task, View
+from jaxrl.bandits.checks import check_arms, check_unit_rewards
+from jaxrl.bandits.policies.thompson_sampling import ThompsonHParams, thompson
+from jaxrl.bandits.runner import Total
+from jaxrl.checks import Range, check_count, check_range
+
+WINDOW = 1000
+DISCOUNT = Range(0, 1, "()")
+
+__all__ = [
+    "DiscountedThompsonHParams",
+    "DiscountedUCBHParams",
+    "SlidingWindowThompsonHParams",
+    "SlidingWindowUCBHParams",
+    "discounted_thompson",
+    "discounted_ucb",
+    "sliding_window_thompson",
+    "sliding_window_ucb",
+]
+
+
+class Window(NamedTuple):
+    """The last rewards.
+
+    Attributes:
+      count: int32 `[]`, rewards so far.
+      actions: int32 `[W]`, K where there is none yet.
+      rewards: float32 `[W]`.
+      pulls: float32 `[K]`, within the window.
+      sums: of `[K]`, of rewards within it.
+    """
+
+    count: jax.Array
+    actions: jax.Array
+    rewards: jax.Array
+    pulls: jax.Array
+    sums: Total
+
+    def arms(self) -> ArmSums:
+        """What was received of each arm within the window."""
+        return ArmSums(self.pulls, self.sums.sum)
+
+
+@struct.dataclass
+class SlidingWindowUCBHParams:
+    """Attributes:
+    exploration: c of mean + sqrt(c ln min(t, window) / pulls), 0.6 in the paper's experiments; at least 0.
+    """
+
+    exploration: float = 0.6
+
+    def __post_init__(self) -> None:
+        check_range("exploration", self.exploration, NOT_NEGATIVE)
+
+
+@struct.dataclass
+class DiscountedUCBHParams:
+    """Attributes:
+    discount: gamma, the weight of a reward after each later pull; above 0 and below 1.
+    exploration: c of mean + sqrt(c ln n / pulls), 2.4 in the paper's experiments; at least 0.
+    """
+
+    discount: float = 0.999
+    exploration: float = 2.4
+
+    def __post_init__(self) -> None:
+        check_range("discount", self.discount, DISCOUNT)
+        check_range("exploration", self.exploration, NOT_NEGATIVE)
+
+
+@struct.dataclass
+class SlidingWindowThompsonHParams(ThompsonHParams):
+    """Attributes:
+    alpha, beta: of the Beta prior of every mean, each above 0.
+    """
+
+
+@struct.dataclass
+class DiscountedThompsonHParams:
+    """Attributes:
+    discount: gamma, the weight of a reward after each later pull; above 0 and below 1.
+    alpha, beta: of the Beta prior of every mean, each above 0.
+    """
+
+    discount: float = 0.999
+    alpha: float = 1.0
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_range("discount", self.discount, DISCOUNT)
+        check_range("alpha", self.alpha, POSITIVE)
+        check_range("beta", self.beta, POSITIVE)
+
+
+@functools.cache
+def sliding_window_ucb(window: int = WINDOW) -> BanditAlgorithm:
+    """SW-UCB: UCB1 of the last rewards alone, for arms whose values change; one out of the window is pulled anew.
+
+    Args:
+      window: of how many rewards; static, each run keeps as many.
+
+    Raises:
+      ValueError: the window is no whole number of at least 1.
+
+    Source: Garivier and Moulines (2011), section 4.
+    """
+    check_count("window", window)
+
+    def choose(key: jax.Array, state: Window, view: View, hparams: SlidingWindowUCBHParams) -> jax.Array:
+        del key
+        log = jnp.log(jnp.clip(view.time, 1, window).astype(jnp.float32))
+        bonus = jnp.sqrt(hparams.exploration * log / jnp.maximum(state.pulls, 1.0))
+        return untried_first(state.arms(), means(state.arms()) + bonus, view)
+
+    return _windowed("sliding-window-ucb", SlidingWindowUCBHParams(), window, choose, check_arms)
+
+
+@functools.cache
+def sliding_window_thompson(window: int = WINDOW) -> BanditAlgorithm:
+    """Thompson sampling from the posterior of the last rewards alone, for arms whose values change.
+
+    For rewards in [0, 1], as in `thompson`.
+
+    Args:
+      window: of how many rewards; static, each run keeps as many.
+
+    Raises:
+      ValueError: the window is no whole number of at least 1.
+
+    Source: Trovo, Paladino, Restelli and Gatti (2020), algorithm 1.
+    """
+    check_count("window", window)
+
+    def choose(key: jax.Array, state: Window, view: View, hparams: SlidingWindowThompsonHParams) -> jax.Array:
+        return _thompson(key, state.arms(), view, hparams)
+
+    hparams = SlidingWindowThompsonHParams()
+    return _windowed("sliding-window-thompson", hparams, window, choose, check_unit_rewards)
+
+
+@functools.cache
+def discounted_ucb() -> BanditAlgorithm:
+    """D-UCB: UCB1 of rewards whose weight falls with every later pull, for arms whose values change.
+
+    n is the sum of all weights, `pulls` those of an arm.
+
+    Source: Garivier and Moulines (2011), section 3.
+    """
+
+    def choose(key: jax.Array, state: ArmSums, view: View, hparams: DiscountedUCBHParams) -> jax.Array:
+        del key
+        pulls = jnp.maximum(state.pulls, jnp.finfo(jnp.float32).tiny)
+        log = jnp.log(jnp.maximum(jnp.sum(state.pulls), 1.0))
+        return untried_first(state, state.sums / pulls + jnp.sqrt(hparams.exploration * log / pulls), view)
+
+    check = functools.partial(check_arms, "discounted-ucb")
+    return BanditAlgorithm("discounted-ucb", DiscountedUCBHParams(), no_sums, choose, _discount, most_pulled, check)
+
+
+@functools.cache
+def discounted_thompson() -> BanditAlgorithm:
+    """Thompson sampling from the posterior of rewards whose weight falls with every later pull.
+
+    For rewards in [0, 1], as in `thompson`; the prior keeps its weight.
+
+    Source: Raj and Kalyani (2017), algorithm 1.
+    """
+    check = functools.partial(check_unit_rewards, "discounted-thompson")
+    return BanditAlgorithm(
+        "discounted-thompson", DiscountedThompsonHParams(), no_sums, _thompson, _discount, most_pulled, check
+    )
+
+
+def _discount(state: ArmSums, view: View, action: jax.Array, reward: jax.Array, hparams: Any) -> ArmSums:
+    del view
+    pulled = one_hot(state.pulls, action)
+    return ArmSums(hparams.discount * state.pulls + pulled, hparams.discount * state.sums + pulled * reward)
+
+
+def _thompson(key: jax.Array, state: ArmSums, view: View, hparams: Any) -> jax.Array:
+    """The choice of `thompson`; what left the window may have left a sum a rounding below 0."""
+    return thompson().choose(key, state._replace(sums=jnp.maximum(state.sums, 0.0)), view, hparams)
+
+
+def _windowed(name: str, hparams: Any, window: int, choose: Any, check: Any) -> BanditAlgorithm:
+    """A policy that chooses by what the last rewards were."""
+
+    def init(key: jax.Array, task: Task, params: Any, hparams: Any) -> Window:
+        del key, params, hparams
+        zeros = jnp.zeros(task.num_arms)
+        actions = jnp.full(window, task.num_arms, jnp.int32)
+        return Window(jnp.zeros((), jnp.int32), actions, jnp.zeros(window), zeros, Total(zeros, zeros))
+
+    def update(state: Window, view: View, action: jax.Array, reward: jax.Array, hparams: Any) -> Window:
+        del view, hparams
+        at = state.count % window
+        pulled, left = one_hot(state.pulls, action), one_hot(state.pulls, state.actions[at])
+        return Window(
+            state.count + 1,
+            state.actions.at[at].set(action),
+            state.rewards.at[at].set(reward),
+            state.pulls + pulled - left,
+            state.sums.add(pulled * reward - left * state.rewards[at]),
+        )
+
+    def recommend(state: Window, hparams: Any) -> jax.Array:
+        return most_pulled(state.arms(), hparams)
+
+    return BanditAlgorithm(name, hparams, init, choose, update, recommend, functools.partial(check, name))

@@ -1,0 +1,364 @@
+"""Thousands of runs of a policy on a bandit in one program, and what they regret."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.bandits.base import Bandit
+from envs.bandits.lanes import runs_last
+from envs.threefry import unrolled
+from jaxrl.bandits.base import BanditAlgorithm, Task, View
+from jaxrl.checks import check_choice, check_count
+from jaxrl.results.result import Result
+from jaxrl.runtime.call import Call
+from jaxrl.runtime.driver import CHECKPOINT_MINUTES, PRECISIONS, Options, Tracker
+from jaxrl.runtime.execution import Placement, run_call
+from jaxrl.runtime.layout import LANES
+from jaxrl.runtime.loop import Loop
+from jaxrl.runtime.runs import Work
+from jaxrl.sweeps.batching import batched_env_params, batched_hparams, seed_list
+from jaxrl.sweeps.sweep import Sweep
+
+CPU_BLOCK, ARMS_OF_BLOCK = 1024, 16_384  # on a CPU: runs, and runs times arms, that a core's cache holds
+ARM_METRICS = ("pulls",)
+MOST_STEPS = 2**31 - 1
+
+__all__ = ["bandit_call", "checkpoints", "make_bandit_loop", "run_bandit", "task_of"]
+
+
+class BanditRun(NamedTuple):
+    """One run between two chunks.
+
+    Attributes:
+      env: the bandit's state.
+      policy: the policy's state.
+      time: int32 `[]`, pulls so far.
+      totals: `[n]`, of rewards; where there is a regret, of it, of the realised one and of pulls of a best arm;
+        where values change, of those of the arms that were pulled.
+      values: where they change, `[K]`, of every arm's; else None.
+      pulls: float32 `[K]`, of each arm.
+    """
+
+    env: Any
+    policy: Any
+    time: jax.Array
+    totals: Total
+    values: Total | None
+    pulls: jax.Array
+
+
+class Total(NamedTuple):
+    """A float32 sum that loses nothing to rounding over millions of terms (Kahan): the sum and what it lacks."""
+
+    sum: jax.Array
+    lacks: jax.Array
+
+    @classmethod
+    def zeros(cls, size: int) -> Total:
+        """Of `[size]` sums of no terms."""
+        return cls(jnp.zeros(size), jnp.zeros(size))
+
+    def add(self, term: jax.Array) -> Total:
+        """The total with one more term."""
+        term = term - self.lacks
+        larger = self.sum + term
+        return Total(larger, (larger - self.sum) - term)
+
+
+def run_bandit(
+    policy: BanditAlgorithm,
+    env: Bandit,
+    hparams: Any = None,
+    *,
+    steps: int,
+    runs: int | Sequence[int] = 100,
+    points: int | Sequence[int] = 50,
+    env_params: Any = None,
+    block: int | None = None,
+    devices: Sequence[Any] | None = None,
+    memory: int | str | None = None,
+    shard: str | tuple[int, int] | None = None,
+    on_chunk: Callable[[int, Mapping[str, np.ndarray]], None] | None = None,
+    trackers: Sequence[Tracker] = (),
+    out: str | Path | None = None,
+    force: bool = False,
+    resume: bool = False,
+    checkpoint_minutes: float | None = CHECKPOINT_MINUTES,
+    progress: bool = True,
+    precision: str = "default",
+) -> Result:
+    """Runs a policy on a bandit, every setting in many independent runs, in one program on all devices.
+
+    Args:
+      policy: such as `jaxrl.bandits.ucb1()`.
+      env: such as `envs.make("bandit/bernoulli", num_arms=10)`; its time limit does not apply.
+      hparams: one setting of the policy, or a `Sweep` from `grid` or `sample`, which may hold
+        parameters of the bandit as `env.alpha`; `policy.hparams` if None.
+      steps: pulls of each run.
+      runs: how many (0, 1, ...), or which: a run's number is its seed. Equal ones draw the same
+        instance and the same chances whatever the policy and its setting.
+      points: how many checkpoints, spaced evenly in the logarithm, the last at the end; or at
+        which numbers of pulls. Memory grows with runs and checkpoints, not with steps.
+      env_params: the bandit's parameters, its defaults if None.
+      block: runs of one vmap; None takes up to 1024, on a CPU fewer of more than 16 arms.
+      devices, memory, shard, on_chunk, trackers, out, force, resume, checkpoint_minutes, progress, precision: as in
+        `jaxrl.train`; a finished run is not made longer, for its policy may have known how long it was.
+
+    Returns:
+      A result whose metrics have the dims `(*sweep dims, "seed", "env_step")`, `seed` being the
+      run: `regret`, the sum over pulls of the best expected reward less that of the arm pulled;
+      `realised_regret`, with the reward received in place of the latter; `simple_regret` of the
+      arm that is recommended by then, unless features are drawn anew for each pull; `optimal`,
+      the fraction of pulls of a best arm; `reward`,
+      the mean of a pull; `pulls` of each arm, with the dim "arm" behind; and where values change
+      `fixed_regret`, against the arm that was best in hindsight, in expected rewards. A restless
+      bandit has none of the regrets and no best arm: `reward` and `pulls` alone, and what the
+      policy measures of itself.
+
+    Raises:
+      ValueError, TypeError: bad arguments, or a bandit that the policy cannot serve, before
+        anything is compiled.
+    """
+    call = bandit_call(policy, env, hparams, steps=steps, runs=runs, points=points, env_params=env_params)
+    check_choice("precision", precision, PRECISIONS)
+    options = Options(
+        on_chunk=on_chunk,
+        trackers=trackers,
+        out=out,
+        force=force,
+        resume=resume,
+        checkpoint_minutes=checkpoint_minutes,
+        progress=progress,
+        precision=precision,
+    )
+    widest = max(min(CPU_BLOCK, ARMS_OF_BLOCK // env.num_arms) // LANES, 1) * LANES
+    return run_call(call, options, Placement(block, devices, shard, cpu_block=widest, memory=memory))
+
+
+def bandit_call(
+    policy: BanditAlgorithm,
+    env: Bandit,
+    hparams: Any = None,
+    *,
+    steps: int,
+    runs: int | Sequence[int],
+    points: int | Sequence[int],
+    env_params: Any = None,
+) -> Call:
+    """What `run_bandit` is to do, checked; the arguments are its."""
+    if not isinstance(policy, BanditAlgorithm):
+        raise TypeError(f"policy must be a BanditAlgorithm, such as jaxrl.bandits.ucb1(), got {policy!r}")
+    if not isinstance(env, Bandit):
+        raise TypeError(f"env must be a bandit, such as envs.make('bandit/bernoulli'), got {env!r}")
+    check_count("steps", steps)
+    if steps > MOST_STEPS:
+        raise ValueError(f"steps must be at most {MOST_STEPS}, which an int32 counts, got {steps}")
+    at = checkpoints(points, steps)
+    run_list = seed_list(runs, "runs")
+    sweep = hparams if isinstance(hparams, Sweep) else None
+    settings = batched_hparams(policy.hparams, hparams)
+    env_settings = batched_env_params(env, env_params, sweep)
+    policy.check(task_of(env))
+    work = Work(
+        make_bandit_loop(policy, env, steps),
+        (policy[2:], env, steps),
+        at,
+        env_steps_per_iteration=1,
+        headline=_headline,
+        reserved=frozenset({"seed", "env_step", "arm"} | set(() if sweep is None else sweep.coords)),
+    )
+    return Call(
+        work=work,
+        prepared=settings,
+        env_params=env_settings,
+        seeds=run_list,
+        sweep=sweep,
+        algo=None,
+        hparams=settings,
+        attrs={
+            "algorithm": policy.name,
+            "environment": env.name,
+            "algorithm_unknown": f"it is of the bandit policy {policy.name}, which learns as it acts",
+            "steps": steps,
+        },
+        last_dims={name: ("arm",) for name in ARM_METRICS},
+    )
+
+
+def checkpoints(points: int | Sequence[int], steps: int) -> np.ndarray:
+    """Numbers of pulls after which to look, int64, increasing, the last one the end.
+
+    Args:
+      points: how many, spaced evenly in the logarithm (fewer where they would coincide), or which.
+      steps: pulls of a run.
+
+    Raises:
+      ValueError: naming the argument.
+    """
+    if isinstance(points, int | np.integer):
+        check_count("points", int(points))
+        return np.unique(np.rint(np.geomspace(1, steps, int(points) + 1)[1:]).astype(np.int64))
+    at = np.asarray(points)
+    whole = at.ndim == 1 and at.size > 0 and at.dtype.kind in "iu"
+    if not whole or at[0] < 1 or np.any(np.diff(at) <= 0) or at[-1] != steps:
+        raise ValueError(f"points must be a number, or increasing whole numbers from 1 to steps={steps}, got {points}")
+    return at.astype(np.int64)
+
+
+def task_of(env: Bandit) -> Task:
+    """What is static about a bandit, as policies see it."""
+    params = env.default_params
+    state = jax.eval_shape(lambda key: env.reset_env(key, params)[1], jax.random.key(0))
+    context = jax.eval_shape(lambda state: env.context(state, params), state)
+    features = context.shape[-1] if isinstance(context, jax.ShapeDtypeStruct) and context.ndim == 2 else 0
+    return Task(env.num_arms, features, env)
+
+
+def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
+    """One run as the functions that the driver wants; an iteration is one pull.
+
+    The run's key gives three: of the instance, of the bandit's chances, of the policy's; the
+    latter two are folded with the number of the pull.
+    """
+    task, horizon = task_of(env), np.int32(steps)
+    changing = env.has_regret and not env.stationary
+    num_totals = 1 + 3 * env.has_regret + changing
+
+    def init(key: jax.Array, hparams: Any, params: Any) -> BanditRun:
+        instance_key, _, policy_key = jax.random.split(unrolled(key), 3)
+        env_state = env.reset_env(instance_key, params)[1]
+        policy_key = jax.random.fold_in(policy_key, horizon)
+        policy_state = policy.init(policy_key, task, env.known(env_state, params), hparams)
+        totals = Total.zeros(num_totals)
+        values = Total.zeros(env.num_arms) if changing else None
+        return BanditRun(env_state, policy_state, jnp.zeros((), jnp.int32), totals, values, jnp.zeros(env.num_arms))
+
+    def pull(run: BanditRun, env_key: jax.Array, policy_key: jax.Array, hparams: Any, params: Any) -> BanditRun:
+        before = run.env
+        mask = env.action_mask(before, params)
+        view = View(run.time, jnp.asarray(horizon), mask, env.context(before, params), params)
+        action = policy.choose(jax.random.fold_in(policy_key, run.time), run.policy, view, hparams)
+        after, reward, info = _step(env, jax.random.fold_in(env_key, run.time), before, action, params)
+        state = _learn(policy, run.policy, view, action, reward, info, hparams)
+        terms, values = [reward], None
+        if env.has_regret:
+            optimum, value = env.optimum(before, params), env.action_value(before, action, params)
+            terms += [optimum - value, optimum - reward, (value >= optimum).astype(jnp.float32)]
+            if changing:
+                terms.append(value)
+                values = _plus(run.values, before.values)
+        totals = _plus_each(run.totals, *terms)
+        return BanditRun(after, state, run.time + 1, totals, values, _plus(run.pulls, env.pulls(action)))
+
+    def advance(run: BanditRun, key: jax.Array, hparams: Any, params: Any, num_pulls: Any) -> BanditRun:
+        given, structure = jax.tree.flatten((hparams, params))
+
+        def one_pull(run: BanditRun, keys: Any, given: list[Any]) -> BanditRun:
+            return pull(run, *keys, *jax.tree.unflatten(structure, given))
+
+        return _many_pulls(one_pull, num_pulls, run, tuple(jax.random.split(unrolled(key), 3)[1:]), given)
+
+    def evaluate(run: BanditRun, key: jax.Array, hparams: Any, params: Any) -> tuple[BanditRun, dict[str, jax.Array]]:
+        del key
+        done = run.time.astype(jnp.float32)
+        totals = run.totals.sum
+        metrics = {"reward": totals[0] / done, "pulls": run.pulls} | policy.measure(run.policy)
+        if not env.has_regret:
+            return run, metrics
+        arm = policy.recommend(run.policy, hparams)
+        values = run.env.values
+        metrics |= {"regret": totals[1], "realised_regret": totals[2], "optimal": totals[3] / done}
+        if (
+            env.stationary or not task.num_features
+        ):  # an arm that was recommended for its features, which are others now
+            metrics["simple_regret"] = jnp.max(values) - values[arm]
+        if run.values is not None:
+            metrics["fixed_regret"] = jnp.max(run.values.sum) - totals[4]
+        return run, metrics
+
+    def keep(run: BanditRun) -> dict[str, jax.Array]:
+        return {"values": run.env.values}
+
+    return Loop(init, advance, evaluate, keep)
+
+
+@runs_last
+def _plus(total: Any, term: jax.Array) -> Any:
+    return total.add(term) if isinstance(total, Total) else total + term
+
+
+@runs_last
+def _plus_each(total: Total, *terms: jax.Array) -> Total:
+    return total.add(jnp.stack(jnp.broadcast_arrays(*terms)))
+
+
+def _many_pulls(one_pull: Callable[..., Any], num_pulls: Any, run: Any, keys: Any, given: list[Any]) -> Any:
+    """Many pulls of a run; under `vmap` with the runs along the last axis of every array.
+
+    The arms are few and the runs many: what is done for each arm, and above all the maximum over
+    arms, is then done for many runs at a time.
+    """
+    leaves, structure = jax.tree.flatten(run)
+
+    @jax.custom_batching.custom_vmap
+    def loop(num_pulls: Any, leaves: list[Any], keys: Any, given: list[Any]) -> list[Any]:
+        def body(_: Any, leaves: list[Any]) -> list[Any]:
+            return jax.tree.leaves(one_pull(jax.tree.unflatten(structure, leaves), keys, given))
+
+        return jax.lax.fori_loop(0, num_pulls, body, leaves)
+
+    @loop.def_vmap
+    def block(
+        axis_size: int, batched: Any, num_pulls: Any, leaves: list[Any], keys: Any, given: list[Any]
+    ) -> tuple[list[Any], list[bool]]:
+        def last(leaf: Any, on: bool) -> Any:
+            if on:
+                return jnp.moveaxis(leaf, 0, -1)
+            leaf = jnp.asarray(leaf)
+            return jnp.broadcast_to(leaf[..., None], (*leaf.shape, axis_size))
+
+        leaves, keys, given = jax.tree.map(last, (leaves, keys, given), tuple(batched[1:]))
+
+        def body(_: Any, leaves: list[Any]) -> list[Any]:
+            def one(leaves: list[Any], keys: Any, given: list[Any]) -> list[Any]:
+                return jax.tree.leaves(one_pull(jax.tree.unflatten(structure, leaves), keys, given))
+
+            return jax.vmap(one, in_axes=-1, out_axes=-1)(leaves, keys, given)
+
+        leaves = jax.lax.fori_loop(0, num_pulls, body, leaves)
+        return [jnp.moveaxis(leaf, -1, 0) for leaf in leaves], [True] * len(leaves)
+
+    return jax.tree.unflatten(structure, loop(num_pulls, leaves, keys, given))
+
+
+def _step(env: Bandit, key: jax.Array, state: Any, action: jax.Array, params: Any) -> tuple[Any, jax.Array, Any]:
+    _, state, reward, _, info = env.step_env(key, state, action, params)
+    return state, reward, info
+
+
+def _learn(
+    policy: BanditAlgorithm, state: Any, view: View, action: jax.Array, reward: jax.Array, info: Any, hparams: Any
+) -> Any:
+    """The policy's state after a pull: from its reward, or from all rewards that arrive with a delay."""
+    if "arrivals" not in info:
+        return policy.update(state, view, action, reward, hparams)
+
+    def arrive(state: Any, arrival: Any) -> tuple[Any, None]:
+        action, reward, valid = arrival
+        learned = policy.update(state, view, action, reward, hparams)
+        return jax.tree.map(functools.partial(jnp.where, valid), learned, state), None
+
+    return jax.lax.scan(arrive, state, info["arrivals"])[0]
+
+
+def _headline(metrics: Mapping[str, np.ndarray]) -> str:
+    name = "regret" if "regret" in metrics else "reward"
+    finite = metrics[name][np.isfinite(metrics[name])]
+    return f"{name} {finite.mean():.4g}" if finite.size else f"no finite {name}"

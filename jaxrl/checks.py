@@ -1,0 +1,80 @@
+"""Argument checks that every package uses: one sentence with the argument, what it got and what it takes."""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+
+def is_concrete(tree: Any) -> bool:
+    """Whether no leaf of `tree` is being traced, so that NumPy can compute with it."""
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def check_count(name: str, value: Any) -> None:
+    """Refuse what is not a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Refuse what is not one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
+
+
+class Range(NamedTuple):
+    """The numbers from `low` to `high`, each end among them or not; an infinite end that is not leaves finite numbers.
+
+    Attributes:
+      low, high: the ends.
+      closed: which ends belong to it: "[]", "[)" or "()".
+    """
+
+    low: float
+    high: float
+    closed: str = "[]"
+
+    def __str__(self) -> str:
+        return f"{self.closed[0]}{self.low}, {self.high}{self.closed[1]}"
+
+
+def check_range(name: str, value: Any, allowed: Range) -> None:
+    """Refuse what is not a number, or lies outside its range in float32; let arrays of a sweep and tracers be.
+
+    Raises:
+      TypeError: a list, a tuple, a string or a bool.
+      ValueError: a number, or an array with one, outside the range.
+    """
+    if isinstance(value, list | tuple):
+        raise TypeError(f"{name} takes one number, got {value!r}; several values make a sweep: use jaxrl.grid")
+    if isinstance(value, str | bool):
+        raise TypeError(f"{name} takes a number, got {value!r}")
+    if not is_concrete(value) or not isinstance(value, int | float | np.ndarray | np.number | jax.Array):
+        return
+    with np.errstate(over="ignore"):
+        numbers = np.asarray(value).astype(np.float32)
+    above = numbers >= allowed.low if allowed.closed[0] == "[" else numbers > allowed.low
+    below = numbers <= allowed.high if allowed.closed[1] == "]" else numbers < allowed.high
+    if not np.all(above & below):
+        raise ValueError(f"{name} must lie in {allowed}, got {value}")
+
+
+def effective(name: str, value: Any, default: float, active: bool) -> Any:
+    """The value of a hyper-parameter that has an effect, None for one without.
+
+    Args:
+      name, value: of the hyper-parameter; None stands for its default.
+      default: what it is if left out.
+      active: whether it has an effect on this environment and configuration.
+
+    Raises:
+      ValueError: it has none, and was changed.
+    """
+    if active:
+        return default if value is None else value
+    concrete = isinstance(value, int | float | np.ndarray | np.number)
+    if concrete and np.any(np.asarray(value, np.float32) != np.float32(default)):
+        raise ValueError(f"{name} has no effect on this environment and configuration, got {value}; leave it out")
+    return None

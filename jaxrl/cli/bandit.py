@@ -1,0 +1,255 @@
+"""`jaxrl bandit`: its options are made from the fields of the policies and of the bandit."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+import envs
+import jaxrl
+from envs.bandits.base import Bandit
+from envs.registry import ROWS
+from jaxrl import bandits
+from jaxrl.bandits.base import BanditAlgorithm
+from jaxrl.bandits.comparing import bounds_of, headline, regret_table
+from jaxrl.bandits.runner import bandit_call
+from jaxrl.checks import check_choice
+from jaxrl.cli.fields import (
+    WholeNumber,
+    leaves,
+    numbers_of,
+    option,
+    split,
+    static_fields,
+    values_class,
+    xla_flags_option,
+)
+from jaxrl.cli.parsing import CommandError, parse
+from jaxrl.cli.trackers import trackers_of, tracking_options
+from jaxrl.results.plotting.curves import regret_curves
+from jaxrl.results.plotting.style import require_few
+from jaxrl.results.result import Result
+from jaxrl.results.storage import claim_directory
+from jaxrl.runtime.driver import CHECKPOINT_MINUTES, PRECISIONS
+from jaxrl.runtime.layout import plan_layout
+
+PREFIX = "bandit/"
+PICTURES = ("regret.png", "reward.png")  # by what the results are compared
+DEFAULTS = {"--env": "bernoulli", "--policies": "ucb1,thompson,kl-ucb"}
+
+
+def run_bandit_command(args: Sequence[str]) -> int:
+    """Run policies on a bandit as the arguments say, print a table, and name what was written.
+
+    Args:
+      args: what follows `jaxrl bandit`.
+
+    Returns:
+      The exit status: 0, or 128 and the number of the signal that ended it early.
+    """
+    options, env, policies = parse_bandit_options(args)
+    sweeps = [_sweep(policy, env, options) for policy in policies]
+    require_few(sum(1 if sweep is None else len(sweep) for sweep in sweeps), "compare fewer policies or settings")
+    for policy, sweep in zip(policies, sweeps, strict=True):
+        _check(policy, env, sweep, options)
+    trackers = {policy.name: trackers_of(options, options.out and options.out / policy.name) for policy in policies}
+    directories = _directories(policies, options)
+    results: dict[str, Result] = {}
+    for policy, sweep in zip(policies, sweeps, strict=True):
+        print(f"{policy.name} on {env.name}", flush=True)
+        results[policy.name] = jaxrl.run_bandit(
+            policy,
+            env,
+            sweep,
+            steps=options.steps,
+            runs=_runs(options),
+            points=options.points,
+            block=options.block,
+            memory=options.memory,
+            trackers=trackers[policy.name],
+            out=directories.get(policy.name),
+            force=options.force,
+            resume=options.resume,
+            checkpoint_minutes=options.checkpoint_minutes or None,
+            progress=not options.no_progress,
+            precision=options.precision,
+        )
+        if results[policy.name].metrics.attrs["interrupted"]:
+            break
+    attrs = next(reversed(results.values())).metrics.attrs
+    print(f"\n{regret_table(results)}")
+    if options.out is not None:
+        metric = headline(results)
+        picture = options.out / f"{metric}.png"
+        regret_curves(results, metric, bounds=_bounds(env, options) if metric == "regret" else {}, path=picture)
+        print(f"Wrote {picture} and {', '.join(str(directory) for directory in directories.values())}.")
+    return 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
+
+
+def parse_bandit_options(args: Sequence[str]) -> tuple[Any, Bandit, list[BanditAlgorithm]]:
+    """The options of `jaxrl bandit`, the bandit and the policies that they name.
+
+    Raises:
+      CommandError, ValueError: an unknown name, an option that does not parse.
+    """
+    env = _bandit(args)
+    policies = [bandits.policy(name) for name in _names(_given(args, "--policies"))]
+    description = "Run bandit policies on one bandit: thousands of runs of each, their regret, and a picture of it."
+    options = parse(_options_class(env, policies), args, "jaxrl bandit", description)
+    return options, env, policies
+
+
+def _given(args: Sequence[str], flag: str) -> str:
+    """The value of an option that the other options depend on."""
+    values = _several(args, flag)
+    return DEFAULTS[flag] if values is None else (values or [""])[0]
+
+
+def _several(args: Sequence[str], flag: str) -> list[str] | None:
+    """The values of an option that takes several, None where it is not given."""
+    places = [place for place, word in enumerate(args) if word.partition("=")[0] == flag]
+    if not places:
+        return None
+    _, equals, first = args[places[-1]].partition("=")
+    following = itertools.takewhile(lambda word: not word.startswith("--"), args[places[-1] + 1 :])
+    return ([first] if equals else []) + list(following)
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise CommandError("--policies takes names with commas between them, such as ucb1,thompson, but got none")
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise CommandError(f"--policies names {twice[0]} twice; several values of its parameters make a sweep")
+    return names
+
+
+def _bandit(args: Sequence[str]) -> Bandit:
+    """The bandit that --env, --arms, --means and --static name."""
+    name = _given(args, "--env")
+    if PREFIX + name in ROWS or not (name in ROWS or name.startswith(PREFIX) or ":" in name or "/" in name):
+        name = PREFIX + name
+    static = static_fields(args)
+    arms = next((_number("--arms", text, int) for text in _several(args, "--arms") or ()), None)
+    means = tuple(_number("--means", text, float) for text in _several(args, "--means") or ())
+    if arms is not None and means and arms != len(means):
+        raise CommandError(f"--arms is {arms}, but --means has {len(means)}; leave out --arms")
+    static |= ({} if arms is None else {"num_arms": arms}) | ({"means": means} if means else {})
+    env = envs.make(name, **static)
+    if not isinstance(env, Bandit):
+        known = ", ".join(row.removeprefix(PREFIX) for row in ROWS if row.startswith(PREFIX))
+        raise CommandError(f"--env takes a bandit, but {name} is none; there are {known}")
+    return env
+
+
+def _number(flag: str, text: str, kind: Callable[[str], Any]) -> Any:
+    """A number of an option."""
+    try:
+        return kind(text)
+    except ValueError:
+        what = "a whole number" if kind is int else "numbers"
+        raise CommandError(f"{flag} takes {what}, but got {text!r}") from None
+
+
+def _options_class(env: Bandit, policies: Sequence[BanditAlgorithm]) -> type:
+    """The dataclass whose fields are the options for these policies on this bandit."""
+    hparams = [
+        (_field(policy), kind, dataclasses.field(default_factory=kind))
+        for policy in policies
+        if (kind := values_class(policy.hparams, leaves(policy.hparams)))
+    ]
+    of_policies = dataclasses.make_dataclass("HParams", hparams, frozen=True)
+    params = values_class(env.default_params, _env_numbers(env))
+    fields = [
+        option("env", str, DEFAULTS["--env"], "The bandit: a name after bandit/ of `jaxrl envs`, or module:Class."),
+        option("arms", int | None, None, "How many arms, drawn from the prior."),
+        option("means", tuple[float, ...], (), "The arms' means, an instance in place of the prior."),
+        option("static", tuple[str, ...], (), "Other static fields of the bandit, such as num_features=5."),
+        option("policies", str, DEFAULTS["--policies"], f"Which, with commas: {', '.join(bandits.POLICIES)}."),
+        option("steps", WholeNumber, 10_000, "Pulls of each run."),
+        option("runs", tuple[WholeNumber, ...], (1_000,), "How many runs (0, 1, ...), or, where several, which."),
+        option("points", WholeNumber, 50, "Checkpoints, evenly spaced in the logarithm, the last at the end."),
+        option("block", int | None, None, "Runs that one device works on together; chosen where there is none."),
+        option(
+            "memory", str | None, None, "Memory to keep to, such as 8GiB; 80 % of what is free where there is none."
+        ),
+        xla_flags_option(),
+        option("precision", str, "default", "Of float32 matrix products: default, high or highest."),
+        option("out", Path | None, None, "Directory for a picture and a result directory of each policy."),
+        option("force", tyro.conf.FlagCreatePairsOff[bool], False, "Overwrite results that are there already."),
+        option(
+            "resume", tyro.conf.FlagCreatePairsOff[bool], False, "Go on where the same command into --out was stopped."
+        ),
+        option(
+            "checkpoint_minutes",
+            float,
+            CHECKPOINT_MINUTES,
+            "Between two checkpoints in --out, beside those at a signal and at the end; 0 for none.",
+        ),
+        *tracking_options(),
+        option("no_progress", tyro.conf.FlagCreatePairsOff[bool], False, "Show no progress."),
+        ("hparams", of_policies, dataclasses.field(default_factory=of_policies)),
+        ("env_params", Annotated[params, tyro.conf.arg(name="env")], dataclasses.field(default_factory=params)),
+    ]
+    return dataclasses.make_dataclass("Bandit", fields, frozen=True)
+
+
+def _field(policy: BanditAlgorithm) -> str:
+    return policy.name.replace("-", "_")
+
+
+def _env_numbers(env: Bandit) -> dict[str, Any]:
+    """The bandit's parameters that may be swept; a run has a length of its own."""
+    numbers = numbers_of(env.default_params)
+    return {name: leaf for name, leaf in numbers.items() if name != "max_steps_in_episode"}
+
+
+def _sweep(policy: BanditAlgorithm, env: Bandit, options: Any) -> jaxrl.Sweep | None:
+    """Every parameter that the options change, of the policy and of the bandit, one value or several."""
+    given = getattr(options.hparams, _field(policy))
+    fixed, swept = split(f"hparams.{policy.name}", given, leaves(policy.hparams))
+    fixed_env, swept_env = split("env", options.env_params, _env_numbers(env))
+    # One value is a sweep of length one, so that the result directory tells it.
+    paths = {path: [value] for path, value in fixed.items()} | swept
+    paths |= {f"env.{path}": [value] for path, value in fixed_env.items()}
+    paths |= {f"env.{path}": values for path, values in swept_env.items()}
+    return jaxrl.grid(policy.hparams, paths) if paths else None
+
+
+def _runs(options: Any) -> int | tuple[int, ...]:
+    """How many runs, or which."""
+    return options.runs[0] if len(options.runs) == 1 else options.runs
+
+
+def _check(policy: BanditAlgorithm, env: Bandit, sweep: jaxrl.Sweep | None, options: Any) -> None:
+    """Refuse what `run_bandit` would, before anything is told or written of any policy."""
+    call = bandit_call(policy, env, sweep, steps=options.steps, runs=_runs(options), points=options.points)
+    check_choice("precision", options.precision, PRECISIONS)
+    plan_layout(call.num_runs, options.block, None)
+
+
+def _directories(policies: Sequence[BanditAlgorithm], options: Any) -> dict[str, Path]:
+    """Where each result goes, once it is known that it can."""
+    if options.out is None:
+        if options.resume:
+            raise CommandError("--resume goes on with what is in --out, which is not given")
+        return {}
+    if str(options.out) in ("", "."):
+        raise CommandError("--out takes a directory of its own, such as runs/bandit")
+    accepted = options.force or options.resume
+    if any((options.out / picture).exists() for picture in PICTURES) and not accepted:
+        raise CommandError(
+            f"{options.out} holds a comparison already: choose another directory, use --force, or --resume to go on"
+        )
+    claim_directory(options.out, accepted)
+    return {policy.name: claim_directory(options.out / policy.name, accepted) for policy in policies}
+
+
+def _bounds(env: Bandit, options: Any) -> dict[str, Any]:
+    """The bounds to draw: those of the bandit, where one setting of its parameters ran."""
+    fixed, swept = split("env", options.env_params, _env_numbers(env))
+    return {} if swept else bounds_of(env, dataclasses.replace(env.default_params, **fixed))

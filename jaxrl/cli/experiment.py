@@ -1,0 +1,70 @@
+"""`jaxrl experiment`: its options are the fields of an experiment's settings."""
+
+import dataclasses
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from jaxrl.cli.parsing import CommandError, parse
+from jaxrl.experiments import EXPERIMENTS, Experiment, run_experiment
+from jaxrl.experiments.study import default_directory
+
+USAGE = """usage: jaxrl experiment NAME [--out DIRECTORY] [OPTIONS]
+
+{experiments}
+
+`jaxrl experiment NAME --help` lists the settings. What is finished in the directory is skipped."""
+
+
+def run_experiment_command(args: Sequence[str]) -> int:
+    """List the experiments, or run one.
+
+    Args:
+      args: what follows `jaxrl experiment`: nothing, or a name and options.
+
+    Returns:
+      The exit status.
+    """
+    if not args or args[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    name = args[0]
+    if name.startswith("-"):
+        raise CommandError("experiment takes a name first, such as: jaxrl experiment " + next(iter(EXPERIMENTS)))
+    if name not in EXPERIMENTS:
+        near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(EXPERIMENTS)}"
+        raise CommandError(f"there is no experiment {name!r}; {hint}")
+    options = parse_options(EXPERIMENTS[name], args[1:])
+    study = run_experiment(
+        EXPERIMENTS[name], options.settings, options.out, force=options.force, progress=not options.no_progress
+    )
+    print(f"Wrote {study.directory}.")
+    return 0
+
+
+def usage() -> str:
+    """The experiments, one a line."""
+    width = max(map(len, EXPERIMENTS), default=0)
+    lines = [f"  {name:{width}}  {experiment.summary}" for name, experiment in EXPERIMENTS.items()]
+    return USAGE.format(experiments="\n".join(lines))
+
+
+def parse_options(experiment: Experiment, args: Sequence[str]) -> Any:
+    """The options of `jaxrl experiment NAME`: out, force, no_progress, settings."""
+
+    def option(name: str, kind: Any, default: Any, text: str) -> tuple[str, Any, Any]:
+        return name, Annotated[kind, tyro.conf.arg(help=text)], dataclasses.field(default=default)
+
+    settings = Annotated[experiment.settings, tyro.conf.arg(name=""), tyro.conf.FlagCreatePairsOff]
+    fields = [
+        option("out", Path, default_directory(experiment), "Directory of the parts, tables and figures."),
+        option("force", tyro.conf.FlagCreatePairsOff[bool], False, "Do again what is finished there."),
+        option("no_progress", tyro.conf.FlagCreatePairsOff[bool], False, "Show no progress."),
+        ("settings", settings, dataclasses.field(default=experiment.settings())),
+    ]
+    options = dataclasses.make_dataclass("Options", fields, frozen=True)
+    return parse(options, args, f"jaxrl experiment {experiment.name}", experiment.summary)

@@ -1,0 +1,179 @@
+"""Options that are made from fields: one or several values each, which make a sweep."""
+
+import ast
+import contextlib
+import dataclasses
+import inspect
+import math
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+from jaxrl.cli.parsing import CommandError
+from jaxrl.discounts.parsing import Discount, as_discount
+
+__all__ = ["WholeNumber", "leaves", "numbers_of", "option", "split", "static_fields", "values_class"]
+
+
+def _whole_number(words: list[str]) -> int:
+    """Exact for digits, which a float is not beyond 2**53; and `1e6` for those who count so."""
+    with contextlib.suppress(ValueError):
+        return int(words[0])
+    with contextlib.suppress(ValueError):
+        number = float(words[0])
+        if number.is_integer():
+            return int(number)
+    raise ValueError(f"{words[0]!r} is no whole number")
+
+
+# What an option that counts takes: 1000000, 1_000_000 or 1e6.
+WholeNumber = Annotated[
+    int,
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=_whole_number,
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [str(value)],
+    ),
+]
+
+
+def static_fields(args: Sequence[str]) -> dict[str, Any]:
+    """The environment's static fields that the options name: `--static num_agents=30 frame=relative`."""
+    words = iter(args)
+    for word in words:
+        if word == "--static":
+            break
+    fields = {}
+    for word in words:
+        if word.startswith("--"):
+            break
+        name, equals, text = word.partition("=")
+        if not (name and equals and text):
+            raise CommandError(f"--static takes fields with values, such as num_agents=30, but got {word!r}")
+        try:
+            fields[name.replace("-", "_")] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            fields[name.replace("-", "_")] = text
+    return fields
+
+
+def leaves(values: Any) -> dict[str, Any]:
+    """Every number, with what is inside of parts by its path, such as `weights.goal`."""
+    found = {}
+    for field in dataclasses.fields(values):
+        value = getattr(values, field.name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, Discount):
+            found |= {f"{field.name}.{path}": leaf for path, leaf in leaves(value).items()}
+        else:
+            found[field.name] = value
+    return found
+
+
+def numbers_of(params: Any) -> dict[str, Any]:
+    """The leaves of an environment's parameters that are single numbers: those that may be swept."""
+    return {name: leaf for name, leaf in leaves(params).items() if leaf is not None and np.ndim(leaf) == 0}
+
+
+def option(name: str, kind: Any, default: Any, text: str) -> tuple[str, Any, Any]:
+    """A field of an options class."""
+    return name, Annotated[kind, tyro.conf.arg(help=text)], dataclasses.field(default=default)
+
+
+def values_class(values: Any, defaults: Mapping[str, Any]) -> type:
+    """A dataclass that takes one or several values, as text, for every default; paths are parts with their own."""
+    texts = _field_texts(type(values))
+    fields, parts = [], {}
+    for path, default in defaults.items():
+        name, _, rest = path.partition(".")
+        if rest:
+            parts.setdefault(name, {})[rest] = default
+            continue
+        argument = tyro.conf.arg(help=texts.get(name, ""), metavar="VALUE [VALUE ...]")
+        fields.append((name, Annotated[tuple[str, ...], argument], dataclasses.field(default=(_text(default),))))
+    for name, inner in parts.items():
+        part = values_class(getattr(values, name), inner)
+        fields.append((name, part, dataclasses.field(default_factory=part)))
+    made = dataclasses.make_dataclass(type(values).__name__, fields, frozen=True)
+    made.__doc__ = "Several values make a sweep."
+    return made
+
+
+def _field_texts(documented: type) -> dict[str, str]:
+    """What the section "Attributes:" of a class's docstring says of each field."""
+    section = f"\n{inspect.cleandoc(documented.__doc__ or '')}".partition("\nAttributes:\n")[2]
+    indent = re.match(" *", section)[0]  # pyright: ignore[reportOptionalSubscript] -- it matches any text
+    texts = {}
+    for names, text in re.findall(rf"^{indent}(\w[\w, ]*): (.*(?:\n{indent}  .*)*)", section, flags=re.MULTILINE):
+        texts |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return texts
+
+
+def _text(value: Any) -> str:
+    return (
+        str(value) if isinstance(value, Discount) else repr(value if isinstance(value, int | float) else float(value))
+    )
+
+
+def split(prefix: str, given: Any, defaults: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """What the options change, with one value each, and with several."""
+    fixed, swept = {}, {}
+    for name, default in defaults.items():
+        texts = operator.attrgetter(name)(given)
+        if texts == (_text(default),):
+            continue
+        values = [_value(f"--{prefix}.{name}", text, default) for text in texts]
+        if not values:
+            raise CommandError(f"--{prefix}.{name} takes at least one value")
+        if len(values) == 1:
+            fixed[name] = values[0]
+        else:
+            swept[name] = values
+    return fixed, swept
+
+
+def _value(option: str, text: str, default: Any) -> Any:
+    """A value of the kind that the default has: a discount, a whole number, a number, true or false."""
+    if isinstance(default, Discount):
+        return as_discount(text)
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise CommandError(f"{option} takes true or false, but got {text!r}")
+        return text.lower() == "true"
+    try:
+        number = float(text)
+    except ValueError:
+        raise CommandError(f"{option} takes numbers, but got {text!r}") from None
+    if math.isnan(number):
+        raise CommandError(f"{option} takes numbers, but got nan")
+    if isinstance(default, int):
+        if not number.is_integer():
+            raise CommandError(f"{option} takes whole numbers, but got {text!r}")
+        return int(number)
+    return number
+
+
+def placement_options() -> list[tuple[str, Any, Any]]:
+    """Fields for where runs go and how they are compiled: block width, devices, memory, flags."""
+    return [
+        option("block", int | None, None, "Runs that one device works on together; chosen where there is none."),
+        option("devices", tuple[str, ...], (), "Devices to use, such as gpu:0 gpu:1; all where there are none."),
+        option(
+            "memory",
+            str | None,
+            None,
+            "Memory to keep to, such as 8GiB: of the process, or of each GPU; 80 % of what is free if none.",
+        ),
+        xla_flags_option(),
+    ]
+
+
+def xla_flags_option() -> tuple[str, Any, Any]:
+    """The field for flags of XLA, which `jaxrl.runtime.devices.xla_flags` has read before anything is parsed."""
+    text = "Flags for XLA, such as xla_cpu_prefer_vector_width=256, beside those of XLA_FLAGS in the environment."
+    return option("xla_flags", tuple[str, ...], (), text)

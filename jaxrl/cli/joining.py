@@ -1,0 +1,89 @@
+"""`jaxrl train --distributed`: options that join processes, which must be read before anything starts JAX."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tyro
+
+from jaxrl.cli.parsing import CommandError
+from jaxrl.runtime.hosts.processes import TIMEOUT, start
+
+__all__ = ["distributed_options", "is_asked_for", "join"]
+
+_NUMBERS = {"num_processes": int, "process_id": int, "join_timeout": float}
+
+
+def distributed_options() -> list[tuple[str, Any, Any]]:
+    """The options, as fields of an options class."""
+    from jaxrl.cli.fields import option
+
+    flag = tyro.conf.FlagCreatePairsOff[bool]
+    return [
+        option(
+            "shard_environments",
+            flag,
+            False,
+            "Share the environments of one run between all devices: one setting, one seed.",
+        ),
+        option(
+            "distributed",
+            flag,
+            False,
+            "Do so between all processes of a SLURM, Open MPI or TPU allocation, or those that --coordinator joins.",
+        ),
+        option("coordinator", str | None, None, "HOST:PORT of process 0, the same for every process."),
+        option("num_processes", int | None, None, "How many processes there are."),
+        option("process_id", int | None, None, "Which of them this is, from 0."),
+        option("join_timeout", float, TIMEOUT, "Seconds to wait for the other processes."),
+    ]
+
+
+def is_asked_for(options: Any) -> bool:
+    """Whether all devices are to share one run."""
+    return options.shard_environments or options.distributed or options.coordinator is not None
+
+
+def join(args: Sequence[str]) -> None:
+    """Joins the processes that the arguments of `jaxrl train` name, if any.
+
+    Raises:
+      CommandError: an option has no value, or not a number.
+      ValueError: as `distributed.start`.
+    """
+    if {"-h", "--help"} & set(args):
+        return
+    given = {name: _value(args, name) for name in ("coordinator", *_NUMBERS)}
+    joined = {name: value for name, value in given.items() if value is not None and name != "join_timeout"}
+    if not joined and "--distributed" not in args:
+        return
+    numbers = {name: _number(name, given[name]) for name in _NUMBERS}
+    timeout = TIMEOUT if numbers["join_timeout"] is None else numbers["join_timeout"]
+    try:
+        start(given["coordinator"], numbers["num_processes"], numbers["process_id"], timeout=timeout)
+    except ValueError as error:
+        raise CommandError(_as_options(str(error))) from None
+
+
+def _value(args: Sequence[str], name: str) -> str | None:
+    for word, following in zip(args, [*args[1:], None], strict=False):
+        option, equals, text = word.partition("=")
+        if option.startswith("--") and option[2:].replace("-", "_") == name:
+            value = text if equals else following
+            if value is None or value.startswith("--"):
+                raise CommandError(f"--{name.replace('_', '-')} takes a value")
+            return value
+    return None
+
+
+def _number(name: str, text: str | None) -> Any:
+    try:
+        return None if text is None else _NUMBERS[name](text)
+    except ValueError:
+        raise CommandError(f"--{name.replace('_', '-')} takes a number, but got {text!r}") from None
+
+
+def _as_options(sentence: str) -> str:
+    """A sentence of `start`, with its arguments as options."""
+    for name in ("num_processes", "process_id"):
+        sentence = sentence.replace(name, f"--{name.replace('_', '-')}")
+    return sentence.replace(" coordinator, --", " --coordinator, --")

@@ -1,0 +1,234 @@
+"""`jaxrl train`: its options are made from the fields of an algorithm and of an environment."""
+
+import dataclasses
+import itertools
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import tyro
+
+import envs
+import jaxrl
+from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.cli.fields import (
+    WholeNumber,
+    leaves,
+    numbers_of,
+    option,
+    placement_options,
+    split,
+    static_fields,
+    values_class,
+)
+from jaxrl.cli.joining import distributed_options, is_asked_for
+from jaxrl.cli.parsing import CommandError, parse
+from jaxrl.cli.shards import shard_and_directory
+from jaxrl.cli.trackers import trackers_of, tracking_options
+from jaxrl.presets import control as presets
+from jaxrl.presets.preset import Preset
+from jaxrl.runtime.driver import CHECKPOINT_MINUTES
+from jaxrl.runtime.training import STOPPED
+from jaxrl.sweeps.sweep import Sweep
+
+DEFAULT_ENV_STEPS = 500_000
+HEADING = "Train {} on {}: every seed under every setting, in one call."
+
+__all__ = ["Asked", "asked", "run_train"]
+Flag = tyro.conf.FlagCreatePairsOff[bool]
+
+
+def run_train(args: Sequence[str]) -> int:
+    """Train as the arguments say, print a table, and name what was written.
+
+    Args:
+      args: what follows `jaxrl train`: algorithm, environment, options.
+
+    Returns:
+      The exit status: 0, or 128 and the number of the signal that ended training early.
+    """
+    algo, sweep, seeds, options = asked(args, "train")
+    shard, out = shard_and_directory(options.shard, options.out)
+    warnings.filterwarnings("ignore", STOPPED)  # told below, with the command that goes on
+    result = jaxrl.train(
+        algo,
+        sweep,
+        seeds=seeds,
+        env_steps=options.env_steps,
+        evals=options.evals,
+        eval_episodes=options.eval_episodes,
+        block=options.block,
+        devices=options.devices or None,
+        memory=options.memory,
+        shard=shard,
+        shard_environments=is_asked_for(options),
+        trackers=trackers_of(options, out),
+        out=out,
+        force=options.force,
+        resume=options.resume,
+        checkpoint_minutes=options.checkpoint_minutes or None,
+        progress=not options.no_progress,
+        precision=options.precision,
+    )
+    attrs = result.metrics.attrs
+    status = 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
+    if jax.process_index() > 0:  # the first process tells
+        return status
+    print(result.table())
+    if attrs["interrupted"]:
+        told = f"Stopped at {result.metrics['env_step'].values[-1]:,} of {options.env_steps:,} environment steps"
+        print(f"{told}." if out is None else f"{told}; it goes on with: jaxrl resume {out}")
+    if out is not None and shard is None:
+        print(f"Wrote {out} (next: jaxrl plot {out})")
+    elif out is not None:
+        print(f"Wrote {out} (when all shards are there: jaxrl merge {options.out}-* --out {options.out})")
+    return status
+
+
+class Asked(NamedTuple):
+    """What the arguments of `jaxrl train` ask for."""
+
+    algo: Algorithm
+    sweep: Sweep | None
+    seeds: int | tuple[int, ...]
+    options: Any
+
+
+def asked(args: Sequence[str], command: str, heading: str = HEADING) -> Asked:
+    """What is to be trained.
+
+    Args:
+      args: algorithm, environment, options.
+      command: whose arguments they are.
+      heading: of its help, with the names of the algorithm and the environment to be filled in.
+    """
+    named = list(itertools.takewhile(lambda arg: not arg.startswith("-"), args[:2]))
+    if len(named) < 2:
+        if {"-h", "--help"} & set(args):
+            print("The algorithm and the environment come first; with ppo and cartpole the options are these.\n")
+            _parse_options("ppo", "cartpole", ["--help"], f"jaxrl {command} ALGORITHM ENVIRONMENT", heading)
+        raise CommandError(
+            f"{command} takes an algorithm and an environment first, such as: jaxrl {command} ppo cartpole"
+        )
+    name, environment = named
+    options, defaults = _parse_options(name, environment, args[2:], f"jaxrl {command} {name} {environment}", heading)
+
+    algo = algorithms.member(name, "builder")(defaults.algo.env, options.config)
+    fixed, swept = split("hparams", options.hparams, defaults.hparams)
+    for path in {**fixed, **swept}:
+        if getattr(algo.hparams, path) is None:
+            raise CommandError(f"--hparams.{path} has no effect under this configuration of {name} on {environment}")
+    tuned = {} if defaults.preset is None else {k: v for k, v in defaults.preset.hparams.items() if k not in fixed}
+    algo = algo._replace(hparams=dataclasses.replace(algo.hparams, **tuned, **fixed))
+    # One value of an environment's parameter is a sweep of length one, so that the run directory tells it.
+    fixed_params, swept_params = split("env", options.env, defaults.env)
+    paths = swept | {f"env.{path}": values for path, values in swept_params.items()}
+    paths |= {f"env.{path}": [value] for path, value in fixed_params.items()}
+
+    if defaults.preset is not None and jax.process_index() == 0:
+        print(
+            f"Starting from the preset for {name} on {environment} (--no-preset starts from the defaults).", flush=True
+        )
+    seeds = options.seeds[0] if len(options.seeds) == 1 else options.seeds
+    return Asked(algo, jaxrl.grid(algo.hparams, paths) if paths else None, seeds, options)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Defaults:
+    """Where the options start from: a preset, or the algorithm's own defaults where there is none."""
+
+    algo: Algorithm
+    preset: Preset | None
+    static: Mapping[str, Any]
+
+    @property
+    def hparams(self) -> dict[str, Any]:
+        """Every hyper-parameter, those included that have no effect (None) until the configuration gives them one."""
+        effective = {name: leaf for name, leaf in leaves(self.algo.hparams).items() if leaf is not None}
+        return leaves(type(self.algo.hparams)()) | effective
+
+    @property
+    def env(self) -> dict[str, Any]:
+        """The environment's parameters that are single numbers."""
+        return numbers_of(self.algo.env.default_params)
+
+    @property
+    def env_steps(self) -> int:
+        """The length of a run."""
+        return DEFAULT_ENV_STEPS if self.preset is None else self.preset.env_steps
+
+
+def _parse_options(
+    name: str, environment: str, args: Sequence[str], prog: str, heading: str = HEADING
+) -> tuple[Any, _Defaults]:
+    if any(arg.partition("=")[0] == "--hparams.gamma" for arg in args):
+        raise CommandError("gamma is not a field: use --hparams.discount, such as 0.98 or beta:0.98,0.5")
+    preset = None if {"--no-preset", "--no_preset"} & set(args) else presets.find(name, environment)
+    static = static_fields(args)
+    algo = _build(name, environment, static) if preset is None else preset.on(**static)
+    defaults = _Defaults(algo, preset, static)
+    return parse(_options_class(defaults), args, prog, heading.format(name, environment)), defaults
+
+
+def _build(name: str, environment: str, static: Mapping[str, Any]) -> Algorithm:
+    """The algorithm on the environment under its default configuration."""
+    return algorithms.member(name, "builder")(envs.make(environment, **static))
+
+
+def _options_class(defaults: _Defaults) -> type:
+    """The dataclass whose fields are the options of `jaxrl train ALGORITHM ENVIRONMENT`."""
+    algo = defaults.algo
+    hparams = values_class(algo.hparams, defaults.hparams)
+    env = values_class(algo.env.default_params, defaults.env)
+
+    fields = [
+        option(
+            "seeds",
+            tuple[WholeNumber, ...],
+            (1,),
+            "How many seeds (0, 1, ...), or, where there are several numbers, which.",
+        ),
+        option("env_steps", WholeNumber, defaults.env_steps, "Environment steps of each run."),
+        option("evals", WholeNumber, 10, "Evaluations, evenly spaced, the last at the end."),
+        option("eval_episodes", WholeNumber, 64, "Whole episodes of each evaluation, greedy and again sampled."),
+        *placement_options(),
+        option(
+            "deterministic",
+            Flag,
+            False,
+            "On a GPU, add numbers up in the same order every time, which takes longer; a CPU always does.",
+        ),
+        option("precision", str, "default", "Of float32 matrix products: default, high or highest."),
+        option("out", str | None, None, "Directory to write the result to."),
+        option("force", Flag, False, "Overwrite a result that is there already."),
+        option("resume", Flag, False, "Go on from the checkpoint in --out, bit for bit, where there is one."),
+        option(
+            "checkpoint_minutes",
+            float,
+            CHECKPOINT_MINUTES,
+            "Between two checkpoints in --out, beside those at a signal and at the end; 0 for none.",
+        ),
+        option(
+            "shard",
+            str | None,
+            None,
+            "Which part of the runs to train: I/N, or auto in a SLURM array or on a TPU pod. Written to OUT-I, for "
+            "`jaxrl merge`.",
+        ),
+        *distributed_options(),
+        *tracking_options(),
+        option("no_progress", Flag, False, "Show no progress."),
+        option("no_preset", Flag, False, "Start from defaults, not from the preset."),
+        option(
+            "static",
+            tuple[str, ...],
+            tuple(f"{name}={value}" for name, value in defaults.static.items()),
+            "Static fields of the environment, such as num_agents=30.",
+        ),
+        option("config", type(algo.config), algo.config, "What is static: a value each."),
+        ("hparams", hparams, dataclasses.field(default_factory=hparams)),
+        ("env", env, dataclasses.field(default_factory=env)),
+    ]
+    return dataclasses.make_dataclass("Train", fields, frozen=True)

@@ -1,0 +1,320 @@
+"""The discount families: each a small pytree of parameters and a choice of the one common form."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.checks import is_concrete
+from jaxrl.discounts.form import Form, checked_horizon, to_host
+
+
+class Family:
+    """What the families of this module share; each is a frozen dataclass, a pytree and a choice of one `Form`.
+
+    Parameters are numbers, arrays with a leading sweep axis, or tracers; they count in float32. Numbers are checked
+    when a discount is made, never when JAX rebuilds one from its leaves.
+    """
+
+    prefix: ClassVar[str]
+
+    def form(self) -> Form:
+        """The discount as the common form, `[*S]`."""
+        raise NotImplementedError
+
+    def curve(self, horizon: int) -> jax.Array:
+        """Gamma(0) ... Gamma(horizon).
+
+        Args:
+          horizon: static, at least 0.
+
+        Returns:
+          `[*S, horizon + 1]` float32, where `*S` is the batch shape of the parameters.
+        """
+        return jnp.asarray(_resolve(self).curve(checked_horizon(horizon, 0)), jnp.float32)
+
+    def mixture(self, horizon: int) -> tuple[jax.Array, jax.Array]:
+        """The discount as a mixture of exponentials, good up to `horizon`.
+
+        Args:
+          horizon: static, at least 0.
+
+        Returns:
+          Rates and weights, `[*S, Q]` float32, with Gamma(t) = sum_q weights_q rates_q^t.
+
+        Raises:
+          ValueError: where the family is no mixture (`FixedHorizon`, `Truncated`, `Tabulated`).
+        """
+        form = _resolve(self)
+        if form.horizon is not None or form.table is not None:
+            raise ValueError(f"{type(self).__name__} is no mixture of exponentials; use its curve(horizon).")
+        rates, weights = form.broadcast().mixture(checked_horizon(horizon, 0))
+        return jnp.asarray(rates, jnp.float32), jnp.asarray(weights, jnp.float32)
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return False
+        (mine, shape), (theirs, other_shape) = jax.tree.flatten(self), jax.tree.flatten(other)
+        if not is_concrete((mine, theirs)):
+            return self is other
+        return shape == other_shape and all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+    def __hash__(self) -> int:
+        return hash((type(self), str(self)))
+
+    def is_single(self) -> bool:
+        """Whether this is one discount with known parameters, neither a stack nor traced."""
+        return is_concrete(self) and not any(np.ndim(leaf) for leaf in jax.tree.leaves(self))
+
+    def __str__(self) -> str:
+        """The string that parses back to this discount (the `repr` of traced or stacked ones)."""
+        if not self.is_single():
+            return repr(self)
+        parts = []
+        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
+            value = getattr(self, field.name)
+            parts.append(f"{field.name}=" + (f"({value})" if isinstance(value, Family) else format_number(value)))
+        return f"{self.prefix}:{','.join(parts)}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Exponential(Family):
+    """Gamma(t) = gamma^t.
+
+    Args:
+      gamma: in [0, 1], traced.
+    """
+
+    prefix = "exp"
+    gamma: Any
+
+    def __post_init__(self) -> None:
+        _check(self, "gamma", "lie in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+
+    def form(self) -> Form:
+        return Form(mu=self.gamma, step=1.0 - self.gamma)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class QuasiHyperbolic(Family):
+    """Gamma(t) = beta gamma^t for t >= 1, and Gamma(0) = 1: one drop at once, exponential after it.
+
+    Args:
+      beta, gamma: in [0, 1], traced.
+
+    Source: Laibson (1997), Golden eggs and hyperbolic discounting.
+    """
+
+    prefix = "quasi"
+    beta: Any
+    gamma: Any
+
+    def __post_init__(self) -> None:
+        _check(self, "beta", "lie in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+        _check(self, "gamma", "lie in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+
+    def form(self) -> Form:
+        return Form(mu=self.gamma, step=1.0 - self.gamma, beta=self.beta)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Hyperbolic(Family):
+    """Gamma(t) = 1 / (1 + k t).
+
+    Args:
+      k: at least 0 and finite, traced. The first step, 1 / (1 + k), is that of an exponential with that rate.
+    """
+
+    prefix = "hyperbolic"
+    k: Any
+
+    def __post_init__(self) -> None:
+        _check(self, "k", "be at least 0 and finite", lambda x: (x >= 0) & np.isfinite(x))
+
+    def form(self) -> Form:
+        return Form(mu=1.0 / (1.0 + self.k), step=self.k / (1.0 + self.k), eta=1.0 + 0.0 * self.k)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BetaWeighted(Family):
+    """Gamma(t) = E[gamma^t] for gamma distributed as Beta: exponential at eta = 0, hyperbolic at eta = 1.
+
+    Args:
+      mu: mean of the Beta distribution, and so Gamma(1), in [0, 1]; traced.
+      eta: its dispersion, at least 0 and finite, traced. In the usual parameters beta is 1 / eta and alpha is
+        mu / (eta (1 - mu)).
+
+    Source: Kwiatkowski et al. (2023), UGAE: a novel approach to non-exponential discounting.
+    """
+
+    prefix = "beta"
+    mu: Any
+    eta: Any
+
+    def __post_init__(self) -> None:
+        _check(self, "mu", "lie in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+        _check(self, "eta", "be at least 0 and finite", lambda x: (x >= 0) & np.isfinite(x))
+
+    def form(self) -> Form:
+        return Form(mu=self.mu, step=1.0 - self.mu, eta=self.eta)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FixedHorizon(Family):
+    """Gamma(t) = 1 for t < horizon and 0 from there on: the sum of the next `horizon` rewards.
+
+    Args:
+      horizon: a whole number of at least 1, traced.
+    """
+
+    prefix = "fixed"
+    horizon: Any
+
+    def __post_init__(self) -> None:
+        _check(self, "horizon", "be a whole number of at least 1", _is_horizon)
+
+    def form(self) -> Form:
+        zero = 0.0 * self.horizon
+        return Form(mu=1.0 + zero, step=zero, horizon=self.horizon, has_mixture=False)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Truncated(Family):
+    """Another discount up to a horizon: Gamma(t) = inner(t) for t < horizon and 0 from there on.
+
+    Args:
+      inner: one of the families here.
+      horizon: a whole number of at least 1, traced.
+    """
+
+    prefix = "truncated"
+    inner: Any
+    horizon: Any
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.inner, Family):
+            raise TypeError(f"inner takes a discount family such as Exponential(0.99), got {self.inner!r}.")
+        _check(self, "horizon", "be a whole number of at least 1", _is_horizon)
+
+    def form(self) -> Form:
+        form = self.inner.form()
+        horizon = self.horizon
+        if form.horizon is not None:
+            horizon = (np if is_concrete(self) else jnp).minimum(horizon, form.horizon)
+        return dataclasses.replace(form, horizon=horizon, has_mixture=False)
+
+    def is_single(self) -> bool:
+        return is_concrete(self) and self.inner.is_single() and np.ndim(self.horizon) == 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False, init=False)
+class Tabulated(Family):
+    """A curve given value by value; Gamma is 0 past its end.
+
+    Args:
+      curve: `[n]`, starting at 1, within [0, 1] and never growing; traced. It is kept as `values`.
+    """
+
+    prefix = "table"
+    values: Any = dataclasses.field(init=False)
+
+    def __init__(self, curve: Any) -> None:
+        if isinstance(curve, list | tuple):
+            curve = np.asarray([_number("curve", value) for value in curve])
+        if not isinstance(curve, np.ndarray | jax.Array) or curve.ndim == 0:
+            raise TypeError(f"curve takes a sequence of numbers such as [1, 0.9, 0.5], got {curve!r}.")
+        if is_concrete(curve):
+            check_curve(np.asarray(curve))
+        object.__setattr__(self, "values", curve)
+
+    def form(self) -> Form:
+        zero = 0.0 * self.values[..., 0]
+        return Form(mu=1.0 + zero, step=zero, table=self.values, tail=zero, has_mixture=False)
+
+    def is_single(self) -> bool:
+        return is_concrete(self) and np.ndim(self.values) == 1
+
+    def __str__(self) -> str:
+        if not self.is_single():
+            return repr(self)
+        return f"{self.prefix}:{','.join(format_number(value) for value in np.asarray(self.values))}"
+
+
+FAMILIES = (Exponential, QuasiHyperbolic, Hyperbolic, BetaWeighted, FixedHorizon, Truncated, Tabulated)
+
+
+def check_curve(values: np.ndarray, name: str = "curve") -> None:
+    """Refuse curves, `[*S, n]`, that do not start at 1, grow, or leave [0, 1]; `name` is what the error calls them."""
+    if values.shape[-1] == 0:
+        raise ValueError(f"{name} must start at 1, got no values.")
+    for start in values[..., 0][values[..., 0] != 1][:1]:
+        raise ValueError(f"{name} must start at 1, got {start:g}.")
+    for position in np.argwhere(~((values >= 0) & (values <= 1)))[:1]:
+        raise ValueError(f"{name} must stay within [0, 1], got {values[tuple(position)]:g} at t = {position[-1]}.")
+    for *row, t in np.argwhere(np.diff(values, axis=-1) > 0)[:1]:
+        before, after = values[(*row, t)], values[(*row, t + 1)]
+        raise ValueError(f"{name} must never grow, got {before:g} at t = {t} and {after:g} after it.")
+
+
+def format_number(value: Any) -> str:
+    """The shortest decimal that reads back as `value` in its own precision."""
+    array = np.asarray(value)
+    text = repr(float(array)) if array.dtype == np.float64 or array.dtype.kind in "iu" else str(np.float32(array))
+    return text.removesuffix(".0")
+
+
+def _resolve(discount: Family) -> Form:
+    return (to_host(discount) if is_concrete(discount) else discount).form()
+
+
+def _is_horizon(value: np.ndarray) -> np.ndarray:
+    return (value >= 1) & np.isfinite(value) & (value == np.round(value))
+
+
+def _number(name: str, value: Any) -> Any:
+    """Python numbers as floats; arrays, tracers and abstract values as they are."""
+    if isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} takes a number, got {value!r}.")
+    if isinstance(value, numbers.Real) and not isinstance(value, np.generic):
+        return float(value) + 0.0  # no negative zero, whose string would differ
+    if isinstance(value, np.generic | np.ndarray | jax.Array) and value.dtype.kind in "fiuV":
+        return value
+    if isinstance(value, jax.ShapeDtypeStruct):
+        return value
+    raise TypeError(f"{name} takes a number, got {value!r}.")
+
+
+def _check(discount: Family, name: str, rule: str, holds: Callable[[np.ndarray], np.ndarray]) -> None:
+    value = _number(name, getattr(discount, name))
+    if is_concrete(value) and not isinstance(value, jax.ShapeDtypeStruct) and not np.all(holds(np.asarray(value))):
+        raise ValueError(f"{name} must {rule}, got {value}.")
+    object.__setattr__(discount, name, value)
+
+
+def _register(family: type[Family]) -> None:
+    """Make a family a pytree that JAX rebuilds from any leaves, unchecked (axes, gradients, shapes)."""
+    names = tuple(field.name for field in dataclasses.fields(family))  # pyright: ignore[reportArgumentType]
+
+    def flatten_with_keys(discount: Family) -> tuple[tuple[Any, ...], None]:
+        return tuple((jax.tree_util.GetAttrKey(name), getattr(discount, name)) for name in names), None
+
+    def flatten(discount: Family) -> tuple[tuple[Any, ...], None]:
+        return tuple(getattr(discount, name) for name in names), None
+
+    def unflatten(_: None, leaves: Any) -> Family:
+        discount = object.__new__(family)
+        for name, leaf in zip(names, leaves, strict=True):
+            object.__setattr__(discount, name, leaf)
+        return discount
+
+    jax.tree_util.register_pytree_with_keys(family, flatten_with_keys, unflatten, flatten)
+
+
+for _family in FAMILIES:
+    _register(_family)

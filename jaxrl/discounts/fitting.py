@@ -1,0 +1,128 @@
+"""The Beta-weighted discount nearest to a curve, to another discount, or to beliefs about a hazard rate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from jaxrl.checks import is_concrete
+from jaxrl.discounts.families import BetaWeighted, Family, check_curve
+from jaxrl.discounts.form import checked_horizon, to_host
+from jaxrl.discounts.parsing import as_discount
+
+__all__ = ["fit"]
+
+_LARGEST_ETA = 1e6
+_STARTS = (0.01, 0.5, 1.0, 3.0)  # values of eta
+
+
+def fit(target: Any, horizon: int | None = None, *, weights: npt.ArrayLike | None = None) -> BetaWeighted:
+    """The Beta-weighted discount with the least squared distance to a curve.
+
+    It is found on the host in float64. A constant hazard rate gives eta 0, and an exponential prior over the rate
+    eta 1, exactly; `Exponential`, `Hyperbolic` and `BetaWeighted` discounts give themselves.
+
+    Args:
+      target: a curve, `[n]` with n at least 3, that starts at 1 and never grows; or a number, string, discount or prior
+        of `jaxrl.hazards`, fitted up to `horizon`.
+      horizon: the longest delay that counts, at least 2; None for a curve, whose length says it.
+      weights: how much each delay counts, `[n]` or `[horizon + 1]`, at least 0; None counts all alike.
+
+    Returns:
+      The discount. `jaxrl.plotting.discount_curves` shows it beside its target.
+
+    Raises:
+      ValueError: for a curve that does not start at 1, grows, leaves [0, 1] or holds a nan, for one too short to tell
+        mu from eta, and for a horizon that ends before a fixed-horizon discount does.
+      TypeError: for a horizon given with a curve, or missing.
+    """
+    curve = _target_curve(target, horizon)
+    if weights is None:
+        roots = np.ones(len(curve))
+    else:
+        roots = np.asarray(weights, np.float64)
+        if roots.shape != curve.shape:
+            raise ValueError(f"weights must have the curve's shape {curve.shape}, got {roots.shape}.")
+        if not np.all((roots >= 0) & np.isfinite(roots)) or np.count_nonzero(roots[1:]) < 2:
+            raise ValueError("weights must be finite, at least 0, and above 0 at two delays from 1 on.")
+        roots = np.sqrt(roots)
+    if np.all(curve[roots > 0] == 1):
+        return BetaWeighted(1.0, 0.0)
+    return _least_squares(curve, roots)
+
+
+def _target_curve(target: Any, horizon: int | None) -> np.ndarray:
+    if not is_concrete(target):
+        raise TypeError("fit takes known numbers and runs on the host: call it outside of jit, grad and vmap.")
+    if isinstance(target, list | tuple) or (isinstance(target, np.ndarray | jax.Array) and np.ndim(target) > 0):
+        if horizon is not None:
+            raise TypeError("horizon goes with a discount or a prior; a curve says by its length how far it reaches.")
+        curve = np.asarray(target, np.float64)
+        if curve.ndim != 1:
+            raise ValueError(f"curve must be one-dimensional, got the shape {curve.shape}.")
+    else:
+        discount = as_discount(target)
+        if horizon is None:
+            raise TypeError(f"fit needs a horizon, such as fit({str(discount)!r}, horizon=500), unless given a curve.")
+        horizon = checked_horizon(horizon, 2)
+        if isinstance(discount, Family):
+            if not discount.is_single():
+                raise ValueError("fit takes one discount, got a stack; fit them one by one.")
+            form = to_host(discount).form()
+            end = np.inf if form.horizon is None else float(form.horizon)
+            if horizon < end < np.inf:
+                raise ValueError(f"horizon must reach the end of {discount}, at {end:g}, got {horizon}.")
+            curve = form.curve(horizon)
+        else:
+            curve = np.asarray(discount.curve(horizon), np.float64)
+    check_curve(curve)
+    if len(curve) < 3:
+        raise ValueError(f"curve must have at least 3 values to tell mu from eta, got {len(curve)}.")
+    return curve
+
+
+def _least_squares(curve: np.ndarray, roots: np.ndarray) -> BetaWeighted:
+    from scipy import optimize
+
+    t = np.arange(len(curve) - 1)
+
+    def parameters(x: np.ndarray) -> tuple[Any, Any]:  # 1 - mu and eta, from numbers of one size
+        return np.exp(x[0]), x[1] / (1.0 - x[1])
+
+    def residual(x: np.ndarray) -> np.ndarray:  # analytic in x, for derivatives by a complex step
+        step, eta = parameters(x)
+        product = np.cumprod(1.0 - step / (1.0 + t * (eta * step)))
+        return roots * (np.concatenate([np.ones(1), product]) - curve)
+
+    # 1 - mu by the first step, and by the delay at which half of the weight is gone.
+    halves = np.flatnonzero(curve < 0.5)
+    half = halves[0] if len(halves) else len(curve) / max(1.0 - curve[-1], 1e-9)
+    low, high = [np.log(1e-12), 0.0], [0.0, _LARGEST_ETA / (1.0 + _LARGEST_ETA)]
+    solutions = []
+    for step in {float(1.0 - curve[1]), float(0.7 / half)}:
+        for eta in _STARTS:
+            start = [np.log(np.clip(step, 1e-11, 0.999)), eta / (1.0 + eta)]
+            solution = optimize.least_squares(
+                residual, start, jac="cs", bounds=(low, high), xtol=1e-15, ftol=1e-15, gtol=1e-15
+            )
+            solutions.append((solution.cost, tuple(solution.x)))
+    # An eta of 0 lies on the bound, which the solver nears but does not reach.
+    for _, (log_step, _) in list(solutions):
+        at_zero = optimize.least_squares(
+            lambda x: residual(np.asarray([x[0], 0.0 * x[0]])),
+            [log_step],
+            jac="cs",
+            bounds=(low[:1], high[:1]),
+            xtol=1e-15,
+            ftol=1e-15,
+            gtol=1e-15,
+        )
+        solutions.append((at_zero.cost, (at_zero.x[0], 0.0)))
+    best = min(cost for cost, _ in solutions)
+    # Of equally good ones, within rounding, the one of least eta.
+    good = [x for cost, x in solutions if cost <= best + 1e-26 * len(curve)]
+    step, eta = parameters(np.asarray(min(good, key=lambda x: x[1])))
+    return BetaWeighted(float(1.0 - step), float(eta))

@@ -1,0 +1,269 @@
+"""The one form underneath every discount family: its curve, its mixture of exponentials, its step from t to t + 1."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from jaxrl.checks import is_concrete
+
+# Times sqrt(horizon): the quadrature is within 2^-24, float32's rounding of Gamma(0), for mu in [0.5, 0.999], eta <= 2
+# and horizon <= 2048, so that more nodes would gain nothing.
+NODES_PER_ROOT_STEP = 1.9
+
+
+def to_host(tree: Any) -> Any:
+    """The leaves rounded to float32, the precision they are traced in, and then held in NumPy float64."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32).astype(np.float64), tree)
+
+
+def to_float32(tree: Any) -> Any:
+    """The NumPy leaves of `tree` as float32 arrays."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), tree)
+
+
+def checked_horizon(horizon: Any, least: int) -> int:
+    """`horizon`, if it is a whole number of at least `least`."""
+    if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < least:
+        raise ValueError(f"horizon must be a whole number of at least {least}, got {horizon!r}.")
+    return int(horizon)
+
+
+@struct.dataclass
+class Form:
+    """Gamma(t) = [beta, if t >= 1] B(t) [t < horizon] table(t), where B(t+1) / B(t) = 1 - step / (1 + t eta step).
+
+    B is Beta-weighted discounting with mean `mu` = 1 - step and dispersion `eta`. A field that is None is statically
+    absent; its neutral values are eta 0, beta 1, horizon infinity, and a table of ones with tail 1. All leaves share
+    one batch shape `*S`, which is `()` for a single discount.
+
+    Args:
+      mu, step: `[*S]`, traced. Both are kept, because 1 - mu loses digits in float32 as mu nears 1.
+      eta, beta, horizon: `[*S]` or None, traced.
+      table, tail: `[*S, n]` and `[*S]`, or None, traced; `tail` is the table's value from n on, 0 or 1.
+      has_mixture: static; whether some discount of the batch is a mixture of exponentials.
+    """
+
+    mu: Any
+    step: Any
+    eta: Any = None
+    beta: Any = None
+    horizon: Any = None
+    table: Any = None
+    tail: Any = None
+    has_mixture: bool = struct.field(pytree_node=False, default=True)
+
+    def broadcast(self) -> Form:
+        """The same form with all leaves arrays of one batch shape."""
+        xp = np if is_concrete(self) else jnp
+        table = self.table
+        leaves = [
+            xp.asarray(leaf)
+            for leaf in (self.mu, self.step, self.eta, self.beta, self.horizon, self.tail)
+            if leaf is not None
+        ]
+        shapes = [leaf.shape for leaf in leaves] + ([] if table is None else [np.shape(table)[:-1]])
+        batch = np.broadcast_shapes(*shapes)
+
+        def spread(leaf: Any) -> Any:
+            return None if leaf is None else xp.broadcast_to(xp.asarray(leaf), batch)
+
+        if table is not None:
+            table = xp.broadcast_to(xp.asarray(table), (*batch, np.shape(table)[-1]))
+        return Form(
+            mu=spread(self.mu),
+            step=spread(self.step),
+            eta=spread(self.eta),
+            beta=spread(self.beta),
+            horizon=spread(self.horizon),
+            table=table,
+            tail=spread(self.tail),
+            has_mixture=self.has_mixture,
+        )
+
+    def is_mixture(self) -> Any:
+        """Float `[*S]`: 1 where the discount is a mixture of exponentials, 0 where a horizon or a table cuts it."""
+        xp = np if is_concrete(self) else jnp
+        mixed = xp.ones_like(self.mu)
+        if self.horizon is not None:
+            mixed = mixed * xp.isinf(self.horizon)
+        if self.tail is not None:
+            mixed = mixed * (self.tail > 0)
+        return mixed
+
+    def ratio(self, t: Any) -> Any:
+        """B(t+1) / B(t), times beta at t = 0; `t` broadcasts against the leaves."""
+        xp = np if is_concrete((self, t)) else jnp
+        ratio = self.mu + 0.0 * t if self.eta is None else 1.0 - self.step / (1.0 + t * (self.eta * self.step))
+        return ratio if self.beta is None else ratio * xp.where(t == 0, self.beta, 1.0)
+
+    def curve(self, horizon: int) -> Any:
+        """Gamma(0) ... Gamma(horizon), `[*S, horizon + 1]`, by the running product of the ratios."""
+        xp = np if is_concrete(self) else jnp
+        form = self.broadcast()
+        batch = form.mu.shape
+        columns = jax.tree.map(lambda leaf: leaf[..., None], dataclasses.replace(form, table=None))
+        ratios = columns.ratio(xp.arange(horizon, dtype=form.mu.dtype))
+        curve = xp.concatenate([xp.ones((*batch, 1), form.mu.dtype), xp.cumprod(ratios, axis=-1)], axis=-1)
+        if form.horizon is not None:
+            curve = curve * (xp.arange(horizon + 1) < columns.horizon)
+        if form.table is not None:
+            missing = max(0, horizon + 1 - form.table.shape[-1])
+            tail = xp.broadcast_to(columns.tail, (*batch, missing))
+            curve = curve * xp.concatenate([form.table[..., : horizon + 1], tail], axis=-1)
+        return curve
+
+    def mixture(self, horizon: int) -> tuple[Any, Any]:
+        """Rates and weights `[*S, Q]` with Gamma(t) = sum_q weights_q rates_q^t for t <= horizon.
+
+        The nodes of the Gauss rule of the Beta distribution, by the eigenvalues of the Jacobi matrix of
+        x = (1 - gamma) / step, whose entries stay finite as eta -> 0; rates are 1 - step x, weights the squared first
+        components of the eigenvectors. Not to be differentiated where eta is present. What `is_mixture` excludes
+        gets the rule of its uncut curve.
+
+        Source: Golub and Welsch (1969); the recurrence of the Jacobi polynomials, rescaled.
+        """
+        xp = np if is_concrete(self) else jnp
+        form = self.broadcast()
+        if form.eta is None:
+            rates, weights = form.mu[..., None], xp.ones_like(form.mu)[..., None]
+        else:
+            rates, weights = _beta_nodes(form.mu, form.step, form.eta, num_nodes(horizon), xp)
+        if form.beta is not None:
+            beta = form.beta[..., None]
+            rates = xp.concatenate([rates, xp.zeros_like(beta)], axis=-1)
+            weights = xp.concatenate([weights * beta, 1.0 - beta], axis=-1)
+        return rates, weights
+
+
+def num_nodes(horizon: int) -> int:
+    """How many exponentials stand for a Beta-weighted curve up to `horizon`."""
+    return max(2, math.ceil(NODES_PER_ROOT_STEP * math.sqrt(horizon)))
+
+
+def _beta_nodes(mu: Any, step: Any, eta: Any, count: int, xp: Any) -> tuple[Any, Any]:
+    mu, step, eta = mu[..., None], step[..., None], eta[..., None]
+    spread = eta * step
+    n = xp.arange(count, dtype=mu.dtype)
+    # The Jacobi matrix is L L^T, where L has sqrt(own) on and sqrt(below) under its diagonal. At n = 0 two factors
+    # 1 - spread of `own` are equal and cancel.
+    tail = xp.where(n == 0, 1.0, (1 + (n - 1) * spread) / xp.where(n == 0, 1.0, 1 + (2 * n - 1) * spread))
+    own = (1 + n * eta) * tail / (1 + 2 * n * spread)
+    below = (n + 1) * eta * (n * spread + mu) / ((1 + 2 * n * spread) * (1 + (2 * n + 1) * spread))
+    below = below * (n < count - 1)
+    diagonal = own + xp.concatenate([xp.zeros_like(mu), below[..., :-1]], axis=-1)
+    own, below = xp.sqrt(own)[..., None], xp.sqrt(below)[..., None]
+    off = own * below * xp.eye(count, k=1, dtype=mu.dtype)
+    _, vectors = xp.linalg.eigh(diagonal[..., None] * xp.eye(count, dtype=mu.dtype) + off + xp.swapaxes(off, -1, -2))
+    # The eigenvalues as |L^T v|^2, where those near 0, the rates near 1, keep their digits in float32.
+    following = xp.concatenate([vectors[..., 1:, :], xp.zeros_like(vectors[..., :1, :])], axis=-2)
+    nodes = ((own * vectors + below * following) ** 2).sum(-2)
+    rates = xp.clip(1.0 - step * nodes, 0.0, 1.0)
+    weights = vectors[..., 0, :] ** 2
+    # A single exponential (eta = 0, or mu = 1) is held exactly, by the first node.
+    single = (eta == 0) | (step == 0)
+    first = xp.arange(count) == 0
+    return xp.where(single, xp.where(first, mu, 0.0), rates), xp.where(single, xp.where(first, 1.0, 0.0), weights)
+
+
+def stack_forms(forms: Sequence[Form]) -> Form:
+    """One form with a leading axis over `forms`, neutral values where one lacks what another has."""
+
+    def column(name: str, neutral: float) -> Any:
+        leaves = [getattr(form, name) for form in forms]
+        if all(leaf is None for leaf in leaves):
+            return None
+        return np.stack([np.asarray(neutral if leaf is None else leaf, np.float32) for leaf in leaves])
+
+    tables = [np.asarray(form.table, np.float32) for form in forms if form.table is not None]
+    table = None
+    if tables:
+        length = max(len(rows) for rows in tables)
+        table = np.ones((len(forms), length), np.float32)
+        for row, form in zip(table, forms, strict=True):
+            if form.table is not None:
+                row[: len(form.table)] = form.table
+                row[len(form.table) :] = form.tail
+    return Form(
+        mu=column("mu", 0.0),
+        step=column("step", 0.0),
+        eta=column("eta", 0.0),
+        beta=column("beta", 1.0),
+        horizon=column("horizon", np.inf),
+        table=table,
+        tail=column("tail", 1.0),
+        has_mixture=any(form.has_mixture for form in forms),
+    )
+
+
+@struct.dataclass
+class Prepared:
+    """A discount resolved for rollouts of at most `horizon` steps: Gamma = sum_q weights_q rates_q^t + lags.
+
+    Each part is zero where the other applies, so that discounts of all kinds run in one program.
+
+    Args:
+      rates, weights: `[*S, Q]`, the mixture of exponentials, or None where nothing is one.
+      mixture_curve: `[*S, horizon + 1]` or None; what the mixture sums to, which is what gradients go through.
+      lags: `[*S, horizon + 1]` or None; the curve of what is no mixture.
+      form: the common form, from which `next_weight` steps; None for a family that only has a curve.
+      horizon: static.
+    """
+
+    rates: Any
+    weights: Any
+    mixture_curve: Any
+    lags: Any
+    form: Form | None
+    horizon: int = struct.field(pytree_node=False)
+
+    def next_weight(self, t: Any, weight: Any) -> Any:
+        """Gamma(t + 1), given Gamma(t).
+
+        Args:
+          t: int, traced, any shape.
+          weight: Gamma(t), float of the same shape; 0 stays 0. Gamma(0) is 1.
+
+        Returns:
+          Gamma(t + 1), for every t; a family that only has a curve is 0 beyond `horizon`.
+        """
+        t = jnp.asarray(t)
+        if self.form is None:
+            return jnp.where(t < self.horizon, jnp.asarray(self.lags)[jnp.minimum(t + 1, self.horizon)], 0.0)
+        form = jax.tree.map(jnp.asarray, self.form)
+        following = weight * form.ratio(t)
+        if form.horizon is not None:
+            following = jnp.where(t + 1 < form.horizon, following, 0.0)
+        if form.table is not None:
+            last = form.table.shape[-1] - 1
+            here = jnp.where(t <= last, form.table[jnp.minimum(t, last)], form.tail)
+            after = jnp.where(t + 1 <= last, form.table[jnp.minimum(t + 1, last)], form.tail)
+            following = jnp.where(here > 0, following * after / jnp.where(here > 0, here, 1.0), 0.0)
+        return following
+
+
+def prepare_form(form: Form, horizon: int) -> Prepared:
+    """Resolve a form: NumPy float64 where the leaves are concrete (cast to float32), traced otherwise."""
+    form = form.broadcast()
+    xp = np if is_concrete(form) else jnp
+    mixed = form.is_mixture()[..., None]
+    curve = form.curve(horizon)
+    rates = weights = mixture_curve = lags = None
+    if form.has_mixture:
+        if form.eta is None:
+            rates, weights = form.mixture(horizon)
+        else:
+            rates, weights = (form if xp is np else jax.lax.stop_gradient(form)).mixture(horizon)
+            mixture_curve = curve * mixed
+        weights = weights * mixed
+    if not form.has_mixture or form.horizon is not None or form.table is not None:
+        lags = curve * (1 - mixed)
+    prepared = Prepared(rates, weights, mixture_curve, lags, form, horizon)
+    return to_float32(prepared) if xp is np else prepared

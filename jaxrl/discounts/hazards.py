@@ -1,0 +1,159 @@
+"""Beliefs about a hazard rate: whoever is unsure how fast the future is lost discounts by their Laplace transform.
+
+With a constant hazard rate h a reward t steps away is still there with probability exp(-h t). Under a prior over h that
+is E[exp(-h t)], the prior's Laplace transform at t, which falls ever more slowly: the rates that the past has not
+already refuted are the low ones. Each prior here has a `curve`, so it is a discount, applied lag by lag; `fit`
+finds the Beta weights nearest to it, which cost less.
+
+Source: Sozou (1998), On hyperbolic discounting and uncertain hazard rates; Fedus et al. (2019).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from jaxrl.discounts.form import checked_horizon
+
+__all__ = ["ConstantHazard", "ExponentialHazard", "GammaHazard", "SampledHazard", "UniformHazard"]
+
+
+def _leaves(hazard: Any) -> tuple[tuple[Any, ...], None]:
+    return tuple(getattr(hazard, field.name) for field in dataclasses.fields(hazard)), None
+
+
+def _rebuild(kind: type[Any], _: None, leaves: Iterable[Any]) -> Any:
+    """A prior around any leaves, which JAX asks for, unchecked."""
+    hazard = object.__new__(kind)
+    for field, leaf in zip(dataclasses.fields(kind), leaves, strict=True):
+        object.__setattr__(hazard, field.name, leaf)
+    return hazard
+
+
+class Hazard:
+    """What the priors share; their parameters are known numbers, in events per step, and the leaves of a pytree."""
+
+    def __init_subclass__(cls) -> None:
+        jax.tree_util.register_pytree_node(cls, _leaves, functools.partial(_rebuild, cls))
+
+    def laplace(self, t: np.ndarray) -> np.ndarray:
+        """E[exp(-h t)] for delays `t` of any shape, in float64."""
+        raise NotImplementedError
+
+    def curve(self, horizon: int) -> np.ndarray:
+        """Gamma(0) ... Gamma(horizon), `[horizon + 1]` float64: the chance that a reward so far away is still there."""
+        return self.laplace(np.arange(checked_horizon(horizon, 0) + 1, dtype=np.float64))
+
+
+@dataclasses.dataclass(frozen=True)
+class ConstantHazard(Hazard):
+    """A known hazard rate, which is exponential discounting at exp(-rate).
+
+    Args:
+      rate: at least 0.
+    """
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        _check("rate", self.rate)
+
+    def laplace(self, t: np.ndarray) -> np.ndarray:
+        return np.exp(-self.rate * t)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExponentialHazard(Hazard):
+    """A rate distributed exponentially, which is hyperbolic discounting, 1 / (1 + mean t).
+
+    Args:
+      mean: of the rate, at least 0.
+    """
+
+    mean: float
+
+    def __post_init__(self) -> None:
+        _check("mean", self.mean)
+
+    def laplace(self, t: np.ndarray) -> np.ndarray:
+        return 1.0 / (1.0 + self.mean * t)
+
+
+@dataclasses.dataclass(frozen=True)
+class UniformHazard(Hazard):
+    """A rate distributed uniformly.
+
+    Args:
+      low, high: its range, 0 <= low <= high.
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        _check("low", self.low)
+        _check("high", self.high)
+        if self.low > self.high:
+            raise ValueError(f"high must be at least low, got low {self.low} and high {self.high}.")
+
+    def laplace(self, t: np.ndarray) -> np.ndarray:
+        width = (self.high - self.low) * np.asarray(t, np.float64)
+        some = np.where(width > 0, width, 1.0)
+        return np.exp(-self.low * t) * np.where(width > 0, -np.expm1(-some) / some, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class GammaHazard(Hazard):
+    """A rate with a gamma distribution, (1 + scale t)^-shape; shape 1 is the exponential prior.
+
+    Args:
+      shape: above 0.
+      scale: at least 0; the mean is shape * scale.
+    """
+
+    shape: float
+    scale: float
+
+    def __post_init__(self) -> None:
+        _check("shape", self.shape)
+        _check("scale", self.scale)
+        if self.shape == 0:
+            raise ValueError("shape must be above 0, got 0.")
+
+    def laplace(self, t: np.ndarray) -> np.ndarray:
+        return np.exp(-self.shape * np.log1p(self.scale * t))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SampledHazard(Hazard):
+    """A rate known by samples, each as likely as the others.
+
+    Args:
+      rates: `[n]`, each at least 0.
+    """
+
+    rates: Sequence[float] | npt.NDArray[np.floating]
+
+    def __post_init__(self) -> None:
+        rates = np.asarray(self.rates, np.float64)
+        if rates.ndim != 1 or rates.size == 0:
+            raise ValueError(f"rates must be a sequence of at least one rate, got the shape {rates.shape}.")
+        for rate in rates[~(np.isfinite(rates) & (rates >= 0))][:1]:
+            _check("rates", rate)
+        object.__setattr__(self, "rates", rates)
+
+    def laplace(self, t: np.ndarray) -> np.ndarray:
+        delays = np.asarray(t, np.float64)
+        rates = np.asarray(self.rates)
+        return np.asarray([np.exp(-rates * delay).mean() for delay in delays.ravel()]).reshape(delays.shape)
+
+
+def _check(name: str, value: float) -> None:
+    if isinstance(value, bool | str) or np.ndim(value) != 0 or not np.isfinite(value) or value < 0:
+        raise ValueError(f"{name} must be a hazard rate, a number of at least 0 and finite, got {value}.")

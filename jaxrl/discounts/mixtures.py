@@ -1,0 +1,108 @@
+"""Mixtures of few exponentials that stand for a discount curve, for critics with one head per exponential."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.checks import is_concrete
+from jaxrl.discounts.form import Prepared, to_host
+
+__all__ = ["few_nodes", "with_nodes"]
+
+
+def few_nodes(rates: Any, weights: Any, count: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most `count` exponentials in place of many, close to their sum up to `horizon` and equal to it at 0.
+
+    The curve is Gamma(t) = b' A^t b with A = diag(rates) and b = sqrt(weights). A and b are projected onto the space
+    that b and the leading directions of A^t b, t <= horizon, span: the eigenvalues of the projected A are the new
+    rates, between the old ones, and the squared components of b along its eigenvectors the new weights, none negative.
+    With 8 nodes the curve is within 1e-5 up to a horizon of 128, and within 3e-4 up to 1,024, for mu in [0.5, 1] and
+    eta <= 2; for mu in [0.98, 1] within 1e-6 and 6e-6.
+
+    Args:
+      rates, weights: `[Q]`, concrete; weights of 0 are left out.
+      count: nodes to return.
+      horizon: steps over which the curve counts.
+
+    Returns:
+      rates, weights: float64 `[count]`, slowest last, padded in front with rates and weights of 0.
+
+    Source: balanced truncation of a symmetric system (Moore 1981) with a Gramian over finite time (Gawronski and Juang
+    1990), b itself added to its basis.
+    """
+    rates, weights = np.asarray(rates, np.float64), np.asarray(weights, np.float64)
+    rates, root = rates[weights > 0], np.sqrt(weights[weights > 0])
+    if len(rates) > count:
+        gramian = np.outer(root, root) * geometric_sum(np.outer(rates, rates), horizon + 1)
+        beside = np.eye(len(rates)) - np.outer(root, root) / np.sum(root**2)
+        leading = np.linalg.eigh(beside @ gramian @ beside)[1][:, ::-1][:, : count - 1]
+        basis = np.linalg.qr(np.concatenate([root[:, None], leading], axis=1))[0]
+        rates, vectors = np.linalg.eigh(basis.T @ (rates[:, None] * basis))
+        rates, root = np.clip(rates, 0.0, 1.0), vectors.T @ (basis.T @ root)
+    order = np.argsort(rates)
+    padding = (count - len(rates), 0)
+    return np.pad(rates[order], padding), np.pad(root[order] ** 2, padding)
+
+
+def geometric_sum(rate: np.ndarray, count: int) -> np.ndarray:
+    """1 + rate + ... + rate^(count - 1), for rates in [0, 1]."""
+    below = np.minimum(rate, 1 - 1e-15)
+    return np.where(rate < 1, -np.expm1(count * np.log(np.maximum(below, 1e-300))) / (1 - below), count)
+
+
+def with_nodes(discount: Prepared, count: int, horizon: int, name: str = "the discount") -> Prepared:
+    """A prepared discount whose mixture has exactly `count` nodes.
+
+    Args:
+      discount: prepared; one, or a stack of them with leaves `[S, ...]`. With concrete leaves it gets `few_nodes`.
+        With traced ones it is padded, and refused where it has more nodes; one that has `count` already stays as it is.
+      count: nodes, static.
+      horizon: steps over which few nodes are to stand for the curve.
+      name: what to call the discount in an error.
+
+    Raises:
+      ValueError: the discount is no mixture of exponentials, or traced and of more nodes.
+    """
+    if discount.rates is None or (discount.lags is not None and not is_concrete(discount.lags)):
+        raise ValueError(_no_mixture(name))
+    if discount.lags is not None and np.any(discount.lags):
+        settings = np.flatnonzero(np.any(np.reshape(discount.lags, (-1, discount.horizon + 1)), axis=-1))
+        raise ValueError(
+            _no_mixture(name if np.shape(discount.lags)[:-1] in ((), (1,)) else f"{name} of setting {settings[0]}")
+        )
+    given = np.shape(discount.rates)[-1]
+    if given == count and discount.mixture_curve is None:
+        return discount.replace(lags=None)  # pyright: ignore[reportAttributeAccessIssue]
+    if is_concrete(discount):
+        rates, weights = _host_nodes(discount, count, horizon)
+    elif given <= count:
+        padding = [(0, 0)] * (np.ndim(discount.rates) - 1) + [(0, count - given)]
+        rates, weights = jnp.pad(discount.rates, padding), jnp.pad(discount.weights, padding)
+    else:
+        raise ValueError(
+            f"a mixture critic of {count} heads takes a traced discount of at most {count} exponentials, got one of "
+            f"{given}; prepare it before tracing, by algo.prepare(hparams), or take more critic_heads"
+        )
+    return discount.replace(  # pyright: ignore[reportAttributeAccessIssue]
+        rates=rates, weights=weights, mixture_curve=None, lags=None
+    )
+
+
+def _host_nodes(discount: Prepared, count: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+    assert discount.form is not None  # what has a mixture has a form
+    many = to_host(discount.form).broadcast().mixture(horizon)
+    batch, given = np.shape(many[0])[:-1], np.shape(many[0])[-1]
+    pairs = zip(np.reshape(many[0], (-1, given)), np.reshape(many[1], (-1, given)), strict=True)
+    few = np.asarray([few_nodes(rates, weights, count, horizon) for rates, weights in pairs], np.float32)
+    rates, weights = (np.reshape(few[:, i], (*batch, count)) for i in range(2))
+    return rates, weights
+
+
+def _no_mixture(name: str) -> str:
+    return (
+        f"critic='mixture' takes a discount that is a mixture of exponentials, which {name} is not; use "
+        f"critic='single', or the exponential, quasi-hyperbolic, hyperbolic or Beta-weighted family"
+    )

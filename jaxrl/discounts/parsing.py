@@ -1,0 +1,238 @@
+"""Discounts: sequences Gamma(0) = 1 >= Gamma(1) >= ..., from numbers, strings or families; stacks of them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.checks import is_concrete
+from jaxrl.discounts.families import (
+    FAMILIES,
+    BetaWeighted,
+    Exponential,
+    Family,
+    FixedHorizon,
+    Hyperbolic,
+    QuasiHyperbolic,
+    Tabulated,
+    Truncated,
+    check_curve,
+)
+from jaxrl.discounts.form import Form, Prepared, checked_horizon, prepare_form, stack_forms, to_host
+
+__all__ = [
+    "GAMMA_HINT",
+    "BetaWeighted",
+    "Discount",
+    "Exponential",
+    "Family",
+    "FixedHorizon",
+    "Hyperbolic",
+    "Prepared",
+    "QuasiHyperbolic",
+    "Tabulated",
+    "Truncated",
+    "as_discount",
+    "prepare",
+    "stack",
+]
+
+EXAMPLES = (
+    "0.98, 'exp:gamma=0.98', 'beta:mu=0.98,eta=0.5', 'beta:0.98,0.5', 'hyperbolic:k=0.02', "
+    "'quasi:beta=0.9,gamma=0.99', 'fixed:horizon=100' or 'table:1,0.9,0.5'"
+)
+GAMMA_HINT = "gamma is not a field: use discount=0.99 or another discount, such as 'beta:0.98,0.5'"
+_PREFIXES = {family.prefix: family for family in FAMILIES}
+_PARAMETERS = {
+    "exp": ("gamma",),
+    "quasi": ("beta", "gamma"),
+    "hyperbolic": ("k",),
+    "beta": ("mu", "eta"),
+    "fixed": ("horizon",),
+    "truncated": ("inner", "horizon"),
+}
+
+
+@runtime_checkable
+class Discount(Protocol):
+    """What every function here takes as a discount: a pytree with a curve.
+
+    A family of one's own needs no more than this: a pytree (a `flax.struct.dataclass`, say) whose parameters are its
+    leaves. `ugae` applies it lag by lag, in O(T^2) time and O(T) memory.
+    """
+
+    def curve(self, horizon: int) -> Any:
+        """Gamma(0) ... Gamma(horizon), `[horizon + 1]`, with Gamma(0) = 1."""
+        ...
+
+
+def as_discount(value: Any) -> Discount:
+    """A discount from a number, a string or a discount.
+
+    Args:
+      value: a number or array (the rate of an `Exponential`; may be traced), a string such as `"beta:mu=0.98,eta=0.5"`
+        or `"beta:0.98,0.5"`, or a discount, which is returned as it is.
+
+    Returns:
+      The discount; `str` of it is the string that parses back to it.
+
+    Raises:
+      ValueError: for a string that does not parse, or a parameter out of its range.
+      TypeError: for anything else.
+    """
+    if isinstance(value, str):
+        return _parse(value)
+    if isinstance(value, Discount) and not isinstance(value, type):
+        return value
+    if isinstance(value, int | float | np.generic | np.ndarray | jax.Array) and not isinstance(value, bool):
+        return Exponential(value)
+    raise TypeError(f"A discount is a number, a string or a Discount, such as {EXAMPLES}, not {value!r}.")
+
+
+def prepare(discount: Any, horizon: int, batch_size: int | None = None) -> Prepared:
+    """Resolve a discount, once, for rollouts of at most `horizon` steps.
+
+    Concrete parameters are resolved on the host in float64, traced ones by an eigenvalue decomposition in float32; so
+    call this outside the training loop. The number of exponentials Q is static: 1 for `Exponential`, 2 for
+    `QuasiHyperbolic`, ceil(1.9 sqrt(horizon)) otherwise, and one more where beta is present too.
+
+    Args:
+      discount: what `as_discount` takes, a stack of discounts (every leaf of the result then has its leading axis), or
+        a `Prepared`, which is returned unchanged.
+      horizon: static, at least 1.
+      batch_size: for a family of the user's own, whose parameters cannot tell: S where its leaves are stacked, `[S]` in
+        front, None for a single discount. The families here ignore it.
+
+    Returns:
+      The prepared discount, float32.
+
+    Raises:
+      ValueError: for a curve of one's own that has another shape, does not start at 1, grows, or is not finite.
+    """
+    if isinstance(discount, Prepared):
+        return discount
+    horizon = checked_horizon(horizon, 1)
+    discount = as_discount(discount)
+    if isinstance(discount, Family | Form):
+        resolved = to_host(discount) if is_concrete(discount) else discount
+        return prepare_form(resolved if isinstance(resolved, Form) else resolved.form(), horizon)
+    if batch_size is None:
+        return Prepared(None, None, None, _checked_curve(discount, horizon), None, horizon)
+    # One by one, not by vmap: a curve may be written in NumPy, and may look at its parameters.
+    members = [jax.tree.map(lambda leaf, i=i: leaf[i], discount) for i in range(batch_size)]
+    lags = jnp.stack([_checked_curve(member, horizon) for member in members])
+    return Prepared(None, None, None, lags, None, horizon)
+
+
+def stack(discounts: Sequence[Any]) -> Any:
+    """One discount whose leaves are `[S]`, for `jax.vmap` over a sweep.
+
+    Args:
+      discounts: S of what `as_discount` takes, all concrete.
+
+    Returns:
+      The same family where all are of one; otherwise the common form, with neutral values (eta 0, beta 1, no horizon,
+      no table) where a family lacks a parameter. Either way all S run in one program.
+
+    Raises:
+      TypeError: where a family of the user's own is mixed with others, which has no common form.
+    """
+    members = [as_discount(discount) for discount in discounts]
+    if not members:
+        raise ValueError("stack takes at least one discount, got none.")
+    layouts = {(jax.tree.structure(d), tuple(np.shape(leaf) for leaf in jax.tree.leaves(d))) for d in members}
+    if len(layouts) == 1:
+        return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), *members)
+    forms = []
+    for member in members:
+        if not isinstance(member, Family):
+            name = type(member).__name__
+            raise TypeError(f"{name} cannot share a sweep with other families; give it as Tabulated(its curve).")
+        forms.append(to_host(member).form())
+    return stack_forms(forms)
+
+
+def _checked_curve(discount: Discount, horizon: int) -> jax.Array:
+    curve = jnp.asarray(discount.curve(horizon), jnp.float32)
+    name = type(discount).__name__
+    if curve.shape != (horizon + 1,):
+        raise ValueError(f"{name}.curve({horizon}) must have the shape ({horizon + 1},), got {curve.shape}.")
+    if is_concrete(curve):
+        check_curve(np.asarray(curve), f"{name}.curve")
+    return curve
+
+
+def _parse(text: str) -> Discount:
+    stripped = text.strip()
+    if _is_number(stripped):
+        return Exponential(float(stripped))
+    prefix, colon, rest = stripped.partition(":")
+    prefix = prefix.strip().lower()
+    if not colon:
+        raise _unparsed(text, "it is neither a number nor 'family:parameters'")
+    if prefix not in _PREFIXES:
+        near = difflib.get_close_matches(prefix, _PREFIXES, n=1)
+        raise _unparsed(
+            text, f"the families are {', '.join(_PREFIXES)}" + (f"; did you mean {near[0]!r}" if near else "")
+        )
+    parts = _split(rest, text)
+    if prefix == "table":
+        return Tabulated([_parse_number(part, text) for part in parts])
+    names = _PARAMETERS[prefix]
+    given: dict[str, Any] = {}
+    for position, part in enumerate(parts):
+        name, value = names[min(position, len(names) - 1)], part
+        if "=" in part.partition("(")[0]:
+            name, _, value = (piece.strip() for piece in part.partition("="))
+        elif position >= len(names):
+            raise _unparsed(text, f"{prefix} takes {' and '.join(names)}")
+        if name not in names or name in given:
+            problem = "is given twice" if name in given else f"is not one of {', '.join(names)}"
+            raise _unparsed(text, f"{name!r} {problem}")
+        given[name] = _parse(_unwrap(value)) if name == "inner" else _parse_number(value, text)
+    if len(given) != len(names):
+        raise _unparsed(text, f"{prefix} takes {' and '.join(names)}")
+    return _PREFIXES[prefix](**given)
+
+
+def _split(text: str, whole: str) -> list[str]:
+    """The parts between commas that no parenthesis encloses."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            break
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    if depth != 0:
+        raise _unparsed(whole, "its parentheses do not match")
+    return [part.strip() for part in parts]
+
+
+def _unwrap(text: str) -> str:
+    return text[1:-1] if text.startswith("(") and text.endswith(")") else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _parse_number(text: str, whole: str) -> float:
+    if not _is_number(text):
+        raise _unparsed(whole, f"{text!r} is no number")
+    return float(text)
+
+
+def _unparsed(text: str, reason: str) -> ValueError:
+    return ValueError(f"The discount {text!r} does not parse ({reason}): it takes {EXAMPLES}.")

@@ -1,0 +1,352 @@
+"""What a discount amounts to: its sums, its horizon, where its weight lies, its rates."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.checks import is_concrete
+from jaxrl.discounts.families import Family
+from jaxrl.discounts.form import Form, checked_horizon, to_host
+from jaxrl.discounts.parsing import as_discount
+
+__all__ = [
+    "BOUNDARIES",
+    "effective_horizon",
+    "future_shares",
+    "future_weights",
+    "one_step_rates",
+    "partial_sum",
+    "rate_variance",
+    "total_sum",
+]
+
+BOUNDARIES = (100, 1_000, 10_000)  # delays at which the near, the middle and the far future end
+_WITHIN = 1.0 - math.exp(-1.0)  # the share of the total weight that lies within the effective horizon
+_EXPLICIT_STEPS = 64
+_NEWTON_STEPS = 8
+_LARGEST_EXPONENT = 44.0  # beyond exp(44) steps a horizon counts as infinite
+_BELOW_ONE = 1.0 - 2.0**-24
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
+
+
+def partial_sum(discount: Any, horizon: int) -> jax.Array:
+    """The weight of the first `horizon` steps, Gamma(0) + ... + Gamma(horizon - 1).
+
+    Args:
+      discount: what `as_discount` takes, or a stack; parameters may be traced.
+      horizon: static, at least 1.
+
+    Returns:
+      `[*S]` float32, where `*S` is the batch shape of the parameters.
+    """
+    return _float32(_curve(discount, checked_horizon(horizon, 1) - 1).sum(-1))
+
+
+def total_sum(discount: Any) -> jax.Array:
+    """The weight of the whole future, Gamma(0) + Gamma(1) + ..., infinite where the sum diverges.
+
+    In closed form: (1 - eta (1 - mu)) / ((1 - mu) (1 - eta)) for Beta weights with eta < 1, infinite from eta = 1 on
+    (hyperbolic discounting included) and at mu = 1. What a horizon or a table cuts is summed up to there.
+
+    Args:
+      discount: as in `partial_sum`. A horizon that cuts Beta weights must not be traced.
+
+    Returns:
+      `[*S]` float32. Where it is infinite, its derivatives are 0.
+
+    Raises:
+      TypeError: for a family that only has a curve, whose end nobody knows.
+      ValueError: for Beta weights cut at a traced horizon.
+
+    Source: the partial sum telescopes, since (alpha + beta + t - 1) Gamma(t) falls by (beta - 1) Gamma(t) a step.
+    """
+    form = _form(discount, "total_sum")
+    xp = np if is_concrete(form) else jnp
+    cut = _cut_curve(form, "total_sum")
+    total = _mixture_total(form)
+    if cut is not None:
+        total = xp.where(form.is_mixture() > 0, total, cut.sum(-1))
+    elif form.horizon is not None:
+        total = xp.where(form.is_mixture() > 0, total, _geometric_total(form))
+    return _float32(total)
+
+
+def effective_horizon(discount: Any) -> jax.Array:
+    """The delay within which 1 - 1/e of all weight lies: the least n with Gamma(0) + ... + Gamma(n) >= that share.
+
+    About 1 / (1 - mu) steps for an exponential, and (exp(eta / (1 - eta)) - 1) / (eta (1 - mu)) for Beta weights.
+
+    Args:
+      discount: as in `total_sum`.
+
+    Returns:
+      `[*S]` float32, whole numbers; infinite where the total weight is, or beyond exp(44) steps (eta above 0.977).
+      Exact for known parameters; of traced ones a long horizon is good to a few float32 roundings of the weight before
+      it.
+
+    Raises:
+      TypeError, ValueError: as `total_sum` does.
+
+    Source: the share beyond T steps is prod_{k<T} (mu + k e) / (1 + (k - 1) e) with e = eta (1 - mu), whose logarithm
+    is summed for a few steps and by the midpoint rule's integral from there on.
+    """
+    form = _form(discount, "effective_horizon")
+    xp = np if is_concrete(form) else jnp
+    cut = _cut_curve(form, "effective_horizon")
+    horizon = _mixture_horizon(form)
+    if cut is not None:
+        reached = xp.cumsum(cut, axis=-1) >= _WITHIN * cut.sum(-1, keepdims=True)
+        horizon = xp.where(form.is_mixture() > 0, horizon, xp.argmax(reached, axis=-1))
+    elif form.horizon is not None:
+        horizon = xp.where(form.is_mixture() > 0, horizon, _geometric_horizon(form))
+    return jax.lax.stop_gradient(_float32(horizon))
+
+
+def future_weights(discount: Any, boundaries: tuple[int, ...] = BOUNDARIES) -> jax.Array:
+    """The weight of the near, the middle and the far future.
+
+    Args:
+      discount: as in `partial_sum`.
+      boundaries: static, growing delays; the first span holds the delays below the first of them, the next those
+        from there to below the second, and so on.
+
+    Returns:
+      `[*S, spans]` float32, Gamma summed over each span.
+
+    Raises:
+      ValueError: for boundaries that do not grow.
+    """
+    if not boundaries or any(low >= high for low, high in zip((0, *boundaries), boundaries, strict=False)):
+        raise ValueError(f"boundaries must be delays that grow from above 0, got {boundaries!r}.")
+    ends = [checked_horizon(end, 1) for end in boundaries]
+    curve = _curve(discount, ends[-1] - 1)
+    xp = np if is_concrete(curve) else jnp
+    starts = [0, *ends[:-1]]
+    spans = [curve[..., start:end].sum(-1) for start, end in zip(starts, ends, strict=True)]
+    return _float32(xp.stack(spans, axis=-1))
+
+
+def future_shares(discount: Any, boundaries: tuple[int, ...] = BOUNDARIES) -> jax.Array:
+    """`future_weights` as shares of the weight before the last boundary, which is finite for every discount.
+
+    Args:
+      discount, boundaries: as in `future_weights`.
+
+    Returns:
+      `[*S, spans]` float32; they add up to 1.
+    """
+    weights = future_weights(discount, boundaries)
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def one_step_rates(discount: Any, horizon: int) -> jax.Array:
+    """Gamma(t + 1) / Gamma(t), the rate at which an exponential would discount the step from t to t + 1.
+
+    Constant for an exponential; growing, which is decreasing impatience, for the hyperbolic kinds.
+
+    Args:
+      discount: as in `partial_sum`.
+      horizon: static, at least 1.
+
+    Returns:
+      `[*S, horizon]` float32; 0 where Gamma(t) is 0 already.
+    """
+    horizon = checked_horizon(horizon, 1)
+    discount = as_discount(discount)
+    if not isinstance(discount, Family | Form):
+        curve = jnp.asarray(discount.curve(horizon), jnp.float32)
+        here = curve[..., :-1]
+        return jnp.where(here > 0, curve[..., 1:] / jnp.where(here > 0, here, 1.0), 0.0)
+    form = _form(discount, "one_step_rates")
+    xp = np if is_concrete(form) else jnp
+    columns = jax.tree.map(lambda leaf: leaf[..., None], dataclasses.replace(form, table=None))
+    t = xp.arange(horizon)
+    rates = xp.broadcast_to(columns.ratio(t), (*form.mu.shape, horizon))
+    rates = xp.where((t == 0) | (rates[..., :1] > 0), rates, 0.0)
+    # Without the mixture, whose product would underflow where its rates do not.
+    cuts = Form(mu=xp.ones_like(form.mu), step=xp.zeros_like(form.mu), horizon=form.horizon, table=form.table)
+    factors = dataclasses.replace(cuts, tail=form.tail).curve(horizon)
+    here = factors[..., :-1]
+    return _float32(rates * xp.where(here > 0, factors[..., 1:] / xp.where(here > 0, here, 1.0), 0.0))
+
+
+def rate_variance(discount: Any) -> jax.Array:
+    """The variance of the discount rate that a mixture of exponentials implies: how uncertain the rate is.
+
+    0 for an exponential, mu (1 - mu)^2 eta / (1 + eta (1 - mu)) for Beta weights (hyperbolic discounting has eta 1),
+    beta (1 - beta) gamma^2 for quasi-hyperbolic ones, whose rate is gamma or 0.
+
+    Args:
+      discount: as in `partial_sum`.
+
+    Returns:
+      `[*S]` float32; nan where a member of a traced stack is no mixture.
+
+    Raises:
+      TypeError: for a family that only has a curve.
+      ValueError: for a discount that is no mixture of exponentials (`FixedHorizon`, `Truncated`, `Tabulated`).
+
+    Source: the variance of the Beta distribution, in its mean and dispersion.
+    """
+    discount = as_discount(discount)
+    form = _form(discount, "rate_variance")
+    xp = np if is_concrete(form) else jnp
+    mixed = form.is_mixture()
+    if not form.has_mixture or (xp is np and not np.all(mixed)):
+        name = type(discount).__name__ if isinstance(discount, Family) else "a member of this stack"
+        raise ValueError(f"rate_variance takes mixtures of exponentials, and {name} is none: it implies no rate.")
+    variance = xp.zeros_like(form.mu)
+    if form.eta is not None:
+        variance = form.mu * form.step**2 * form.eta / (1.0 + form.eta * form.step)
+    if form.beta is not None:
+        variance = form.beta * (variance + (1.0 - form.beta) * form.mu**2)
+    return _float32(xp.where(mixed > 0, variance, xp.nan))
+
+
+def _float32(array: Any) -> jax.Array:
+    return jnp.asarray(array, jnp.float32)
+
+
+def _curve(discount: Any, horizon: int) -> Any:
+    """Gamma(0) ... Gamma(horizon), in float64 where the parameters are known."""
+    discount = as_discount(discount)
+    if isinstance(discount, Family | Form):
+        return _form(discount, "curve").curve(horizon)
+    curve = discount.curve(horizon)
+    return np.asarray(curve, np.float64) if is_concrete(curve) else curve
+
+
+def _form(discount: Any, function: str) -> Form:
+    discount = as_discount(discount)
+    if not isinstance(discount, Family | Form):
+        name = type(discount).__name__
+        raise TypeError(f"{function} cannot tell how {name} goes on, which only has a curve; use partial_sum.")
+    resolved = to_host(discount) if is_concrete(discount) else jax.tree.map(_float32, discount)
+    return (resolved if isinstance(resolved, Form) else resolved.form()).broadcast()
+
+
+def _cut_curve(form: Form, function: str) -> Any:
+    """The curves up to where the longest of those that a horizon or a table cuts ends; None where it is not needed."""
+    longest = None if form.table is None else form.table.shape[-1]
+    if form.horizon is None:
+        if longest is None:
+            return None
+        length = longest
+    elif longest is None and form.eta is None:
+        return None
+    elif is_concrete(form):
+        ends = np.where(np.isfinite(form.horizon), form.horizon, 0)
+        if longest is not None:
+            ends = np.where(form.tail > 0, ends, np.minimum(np.where(ends > 0, ends, longest), longest))
+        length = int(max(1, ends.max()))
+    else:
+        raise ValueError(
+            f"{function} of Beta weights cut at a horizon needs that horizon untraced; "
+            "call it outside of jit and vmap (it takes stacks), or use partial_sum."
+        )
+    return form.curve(length - 1)
+
+
+def _mixture_total(form: Form) -> Any:
+    xp = np if is_concrete(form) else jnp
+    numerator, denominator = xp.ones_like(form.mu), form.step
+    diverges = form.step <= 0
+    if form.eta is not None:
+        numerator, denominator = 1.0 - form.eta * form.step, form.step * (1.0 - form.eta)
+        diverges = diverges | ((form.eta >= 1) & (form.mu > 0))
+    single = form.mu <= 0  # Gamma(0) alone, whatever eta
+    plain = diverges | single
+    total = xp.where(plain, 1.0, numerator / xp.where(plain, 1.0, denominator))
+    if form.beta is not None:
+        total = 1.0 + form.beta * (total - 1.0)
+        diverges = diverges & (form.beta > 0)
+    return xp.where(diverges, xp.inf, total)
+
+
+def _geometric(form: Form) -> tuple[Any, Any, Any]:
+    """Of exponentials: the step and log(1 - step), both safe at a step of 0 and of 1, and the horizon, made finite."""
+    xp = np if is_concrete(form) else jnp
+    step = xp.where(form.step > 0, form.step, 0.5)
+    log_rate = xp.log1p(-xp.where(step < 1, step, _BELOW_ONE))
+    return step, log_rate, xp.where(xp.isinf(form.horizon), 1.0, form.horizon)
+
+
+def _geometric_total(form: Form) -> Any:
+    """The total of exponentials, quasi-hyperbolic or not, that end at their horizons."""
+    xp = np if is_concrete(form) else jnp
+    step, log_rate, end = _geometric(form)
+    total = xp.where(form.step > 0, -xp.expm1(end * log_rate) / step, end)
+    total = xp.where(form.step < 1, total, 1.0)
+    return total if form.beta is None else 1.0 + form.beta * (total - 1.0)
+
+
+def _geometric_horizon(form: Form) -> Any:
+    """The effective horizon of the same: (1 - rate^T) / step is the uncut weight of the first T steps."""
+    xp = np if is_concrete(form) else jnp
+    step, log_rate, _ = _geometric(form)
+    needed = _WITHIN * _geometric_total(form)
+    if form.beta is not None:
+        needed = 1.0 + (needed - 1.0) / xp.where(form.beta > 0, form.beta, 1.0)
+    inside = xp.clip(step * needed, 0.0, _BELOW_ONE)
+    steps = xp.where(form.step > 0, xp.log1p(-inside) / log_rate, needed)
+    return xp.maximum(xp.ceil(steps), 1.0) - 1.0
+
+
+def _mixture_horizon(form: Form) -> Any:
+    """The effective horizon of uncut discounts: the first T whose share beyond is at most 1/e, less one."""
+    xp = np if is_concrete(form) else jnp
+    eta = xp.zeros_like(form.mu) if form.eta is None else form.eta
+    total = _mixture_total(form)
+    # Where the horizon is infinite, or at once, some harmless numbers take their place.
+    short = eta < _LARGEST_EXPONENT / (1.0 + _LARGEST_EXPONENT)
+    at_once = form.mu <= 0 if form.beta is None else (form.mu <= 0) | (form.beta <= 0)
+    usual = xp.isfinite(total) & short & ~at_once
+    step, eta = xp.where(usual, form.step, 0.5), xp.where(usual, eta, 0.0)
+    spread, excess = eta * step, step * (1.0 - eta)
+    goal = -xp.ones_like(step)
+    if form.beta is not None:  # only the steps after the first are weighed by beta
+        weighed = form.beta * (1.0 - spread) / excess
+        goal = goal + xp.where(usual, xp.log(xp.where(usual, total, 1.0) / xp.where(usual, weighed, 1.0)), 0.0)
+    k = xp.arange(_EXPLICIT_STEPS, dtype=step.dtype)
+    terms = xp.log1p(-xp.minimum(excess[..., None] / (1.0 + (k - 1.0) * spread[..., None]), _BELOW_ONE))
+    shares = xp.cumsum(terms, axis=-1)  # the logarithm of the share beyond 1, 2, ... steps
+    reached = shares <= goal[..., None]
+    soon = xp.argmax(reached, axis=-1)
+    late = _late_steps(spread, excess, xp.maximum(shares[..., -1] - goal, 0.0), xp)
+    horizon = xp.where(reached.any(-1), soon, xp.ceil(late) - 1.0)
+    return xp.where(usual, horizon, xp.where(at_once, 0.0, xp.inf))
+
+
+def _late_steps(spread: Any, excess: Any, missing: Any, xp: Any) -> Any:
+    """The real T > 64 at which sum_{k=64}^{T-1} log(1 - excess / (1 + (k - 1) spread)) is -missing.
+
+    By the midpoint rule the sum is an integral over x from 63.5 to T - 0.5. In v = log(1 + (x - 1) spread) / spread its
+    integrand, exp(v spread) log(1 - excess exp(-v spread)), is all but constant, also as spread -> 0.
+    """
+    small = spread < 1e-30
+    safe = xp.where(small, 1.0, spread)
+    start = (_EXPLICIT_STEPS - 1.5) * xp.ones_like(spread)
+    start = xp.where(small, start, xp.log1p(start * safe) / safe)
+
+    def density(v: Any) -> Any:
+        growth = xp.exp(v * spread[..., None])
+        return growth * xp.log1p(-xp.minimum(excess[..., None] / growth, _BELOW_ONE))
+
+    def slope(v: Any) -> Any:  # of log(1 - excess / u) by x, with u = 1 + (x - 1) spread; the midpoint rule's next term
+        u = xp.exp(v * spread)
+        return spread * excess / (u * xp.maximum(u - excess, 2.0**-24)) / 24.0
+
+    v = start + missing / excess
+    nodes, weights = _NODES.astype(spread.dtype), _WEIGHTS.astype(spread.dtype)
+    for _ in range(_NEWTON_STEPS):
+        half = (v - start)[..., None] / 2.0
+        integral = (half * weights * density(start[..., None] + half * (1.0 + nodes))).sum(-1)
+        error = integral - (slope(v) - slope(start)) + missing
+        v = xp.maximum(v - error / density(v[..., None])[..., 0], start)
+    return xp.where(small, v, xp.expm1(xp.where(small, 0.0, v * safe)) / safe) + 1.5

@@ -1,0 +1,1 @@
+"""What algorithms are made of, each part usable alone."""

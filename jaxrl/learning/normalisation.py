@@ -1,0 +1,86 @@
+"""Running mean and variance of observations and rewards."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jaxrl.learning.shards import EnvShards, summed
+
+
+@struct.dataclass
+class RunningStatistics:
+    """Mean and variance of everything seen so far, leaf by leaf.
+
+    Attributes:
+      count: float32 `[]`, the weight seen.
+      mean, variance: pytrees of one sample's shape.
+    """
+
+    count: jax.Array
+    mean: Any
+    variance: Any
+
+
+def init_statistics(sample: Any) -> RunningStatistics:
+    """Statistics that have seen nothing: mean 0, variance 1.
+
+    Args:
+      sample: a pytree with the shapes of one sample.
+    """
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), sample)
+    return RunningStatistics(jnp.zeros(()), zeros, jax.tree.map(jnp.ones_like, zeros))
+
+
+def update_statistics(
+    statistics: RunningStatistics, batch: Any, weight: jax.Array, shards: EnvShards | None = None
+) -> RunningStatistics:
+    """The statistics after one more batch, by the parallel form of Welford's update.
+
+    Args:
+      statistics: so far.
+      batch: leaves `[*B, *sample]`.
+      weight: `[*B]`, 0 for samples to leave out.
+      shards: whose batches together are the batch, if any.
+
+    Source: Chan, Golub and LeVeque (1983).
+    """
+    added = summed(jnp.sum(weight), shards)
+    total = statistics.count + added
+    fraction = added / jnp.where(total > 0, total, 1.0)
+    axes = tuple(range(weight.ndim))
+
+    def merge(mean: jax.Array, variance: jax.Array, leaf: jax.Array) -> tuple[jax.Array, jax.Array]:
+        leaf = leaf.astype(jnp.float32)
+        w = weight.reshape(weight.shape + (1,) * (leaf.ndim - weight.ndim)) / jnp.where(added > 0, added, 1.0)
+        batch_mean = summed(jnp.sum(leaf * w, axes), shards)
+        batch_variance = summed(jnp.sum(jnp.square(leaf - batch_mean) * w, axes), shards)
+        shift = batch_mean - mean
+        merged = (1 - fraction) * variance + fraction * batch_variance
+        return mean + fraction * shift, merged + fraction * (1 - fraction) * jnp.square(shift)
+
+    means, treedef = jax.tree.flatten(statistics.mean)
+    pairs = [
+        merge(mean, variance, leaf)
+        for mean, variance, leaf in zip(
+            means, jax.tree.leaves(statistics.variance), jax.tree.leaves(batch), strict=True
+        )
+    ]
+    updated = RunningStatistics(
+        total, treedef.unflatten([mean for mean, _ in pairs]), treedef.unflatten([variance for _, variance in pairs])
+    )
+    return jax.tree.map(lambda new, old: jnp.where(added > 0, new, old), updated, statistics)
+
+
+# What `normalise` computes, for those who do it elsewhere.
+FORMULA = "clip((x - mean) / sqrt(variance + 1e-8), -observation_clip, observation_clip)"
+
+
+def normalise(statistics: RunningStatistics, sample: Any, clip: jax.Array | float) -> Any:
+    """(sample - mean) / standard deviation, clipped to [-clip, clip]; axes in front are free."""
+
+    def leaf(mean: jax.Array, variance: jax.Array, x: jax.Array) -> jax.Array:
+        return jnp.clip((x - mean) * jax.lax.rsqrt(variance + 1e-8), -clip, clip)
+
+    return jax.tree.map(leaf, statistics.mean, statistics.variance, sample)

@@ -1,0 +1,1 @@
+"""What one does with a trained policy: export, load, draw and walk it."""

@@ -1,0 +1,214 @@
+"""Greedy policies as files for elsewhere: StableHLO programs, safetensors weights, ONNX models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.export
+import jax.extend.core
+import numpy as np
+
+from envs.rendering_files import replacing
+from envs.spelling import near
+from jaxrl.policies.export_program import Program, greedy_program, named_parameters, told
+from jaxrl.policies.load_exported import KEY, SUFFIXES, format_of, needs_extra, open_exported, spec_file
+from jaxrl.results.dataset import UNKNOWN, ResultError
+from jaxrl.results.policy import TrainedPolicy
+from jaxrl.results.result import Result
+
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+FORMATS = tuple(SUFFIXES.values())
+# How far a file may be from its policy, relative to the largest number: float32 sums of some hundred
+# terms in another order, and for ONNX with other tanh and exp.
+TOLERANCES = {"stablehlo": 1e-6, "safetensors": 1e-6, "onnx": 1e-5}
+_NUM_CHECKED = 8
+
+__all__ = ["FORMATS", "PLATFORMS", "check_exportable", "check_format", "export_policy"]
+
+
+def export_policy(
+    policy: TrainedPolicy | Result,
+    path: str | Path,
+    *,
+    format: str | None = None,
+    seed: int | None = None,
+    at: Mapping[str, Any] | None = None,
+    force: bool = False,
+    platforms: Sequence[str] = PLATFORMS,
+) -> Path:
+    """Writes the greedy policy, with its normalisation and the bounds of its actions, as a file that is checked.
+
+    Every format takes any number of observations at a time, and of a crowd any number of agents; matrix
+    products are of full float32 precision everywhere. What it takes and gives (shapes, dtypes, spaces) and
+    where it comes from stand in `PATH.json` beside a StableHLO file and in the metadata of the others.
+
+    Args:
+      policy: of one run, or a result, of which `seed` and `at` choose the run.
+      path: the file; its name ends in .stablehlo, .safetensors or .onnx.
+      format: "stablehlo", "safetensors" or "onnx"; None for the one that the name tells.
+      seed, at: as in `Result.policy`, `at` being `{path: value}`; not for a policy.
+      force: whether the file may be there already.
+      platforms: that a StableHLO file runs on, of `PLATFORMS`.
+
+    Returns:
+      The file.
+
+    Raises:
+      TypeError: `policy` is neither.
+      ValueError: another format or platform.
+      ResultError: the result has no policy or several, the policy cannot be converted, or the
+        converted one does not agree with it (to 1e-6, ONNX to 1e-5).
+      FileExistsError: the file is there.
+      ImportError: the extra is missing.
+    """
+    file = Path(path)
+    file_format = check_format(file, format)
+    for platform in platforms:
+        if platform not in PLATFORMS:
+            raise ValueError(f"platforms takes {', '.join(PLATFORMS)}, got {platform!r}")
+    if not platforms:
+        raise ValueError(f"platforms takes one or several of {', '.join(PLATFORMS)}, got none")
+    chosen = _chosen(policy, seed, at)
+    for existing in (file, spec_file(file)) if file_format == "stablehlo" else (file,):
+        if existing.exists() and not force:
+            raise FileExistsError(f"{existing} is there already: choose another name, or --force (force=True).")
+    write = _writer(file_format, tuple(platforms))
+    with jax.default_matmul_precision("highest"):
+        program = greedy_program(chosen.algo, chosen.params)
+        spec = told(chosen, program, file_format)
+        if file_format == "stablehlo":
+            spec["platforms"] = list(platforms)
+        with replacing(file) as part:
+            part.write_bytes(write(chosen, program, json.dumps(spec)))
+            _compare(chosen, program, part, spec)
+            if file_format == "stablehlo":
+                with replacing(spec_file(file)) as beside:
+                    beside.write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")
+    return file
+
+
+def check_exportable(result: Result) -> None:
+    """Refuse a result without policies that act.
+
+    Raises:
+      ResultError: saying why.
+    """
+    if result.algo is None:
+        reason = result.metrics.attrs.get(UNKNOWN, "the result was made without one")
+        raise ResultError(f"There is no policy to export, for the result's algorithm is unknown: {reason}.")
+
+
+def check_format(file: Path, named: str | None) -> str:
+    """The format to write a file in.
+
+    Args:
+      file: whose name tells it.
+      named: by the user, or None.
+
+    Raises:
+      ValueError: there is no such format, or the name tells another one or none.
+    """
+    if named is not None and named not in FORMATS:
+        hint = near(named, FORMATS) or f"; it takes {', '.join(FORMATS)}."
+        raise ValueError(f"format is {named!r}{hint}")
+    told_by_name = format_of(file)
+    if named not in (None, told_by_name):
+        raise ValueError(f"format is {named!r}, but the name of {file} ends in {file.suffix}; they must agree.")
+    return told_by_name
+
+
+def _chosen(policy: Any, seed: int | None, at: Mapping[str, Any] | None) -> TrainedPolicy:
+    if isinstance(policy, Result):
+        check_exportable(policy)
+        return policy.policy(seed=seed, **dict(at or {}))
+    if not isinstance(policy, TrainedPolicy):
+        raise TypeError(f"policy must be a Result or what Result.policy gives, got {type(policy).__name__}")
+    if seed is not None or at:
+        raise ValueError("seed and at choose the run of a Result; a policy is of one run already")
+    return policy
+
+
+def _writer(file_format: str, platforms: tuple[str, ...]) -> Callable[[TrainedPolicy, Program, str], bytes]:
+    """The function that makes a file's bytes; its libraries are imported here, before anything is traced."""
+    try:
+        if file_format == "stablehlo":
+            import flatbuffers  # noqa: F401 -- what jax.export serialises with, and does not install
+
+            return lambda policy, program, spec: _stablehlo(program, platforms)
+        if file_format == "safetensors":
+            from safetensors.numpy import save
+
+            return lambda policy, program, spec: save(named_parameters(policy.params), metadata={KEY: spec})
+        import onnxruntime  # noqa: F401 -- the comparison needs it
+        from jax2onnx import to_onnx
+    except ImportError as error:
+        raise needs_extra(file_format, error) from None
+    return lambda policy, program, spec: _onnx(to_onnx, program, spec)
+
+
+def _stablehlo(program: Program, platforms: tuple[str, ...]) -> bytes:
+    try:
+        exported = jax.export.export(jax.jit(program.function), platforms=platforms)(*program.arguments)
+    except Exception as error:  # of whatever primitive a network of one's own has
+        raise ResultError(f"The policy cannot be lowered for {', '.join(platforms)}: {_reason(error)}.") from error
+    return bytes(exported.serialize())
+
+
+def _onnx(to_onnx: Callable[..., Any], program: Program, spec: str) -> bytes:
+    ports = json.loads(spec)
+    # Traced here: the converter exchanges flax's layers for its own while it traces, and those have no vmap.
+    closed = jax.make_jaxpr(program.function)(*program.arguments)
+    flat = jax.extend.core.jaxpr_as_fun(closed)
+    try:
+        model = to_onnx(
+            lambda *leaves: flat(*leaves),
+            inputs=jax.tree.leaves(program.arguments),
+            input_names=[port["name"] for port in ports["inputs"]],
+            output_names=[port["name"] for port in ports["outputs"]],
+            model_name="policy",
+        )
+    except Exception as error:  # of whatever primitive the converter does not know
+        raise ResultError(f"jax2onnx cannot convert this policy ({_reason(error)}); stablehlo takes any.") from error
+    model.metadata_props.add(key=KEY, value=spec)
+    return model.SerializeToString()
+
+
+def _compare(policy: TrainedPolicy, program: Program, file: Path, spec: Mapping[str, Any]) -> None:
+    """Refuse a file that does not answer to the first observations of some episodes as the policy does.
+
+    Raises:
+      ResultError: saying by how much.
+    """
+    env = policy.algo.env
+    env_params = env.default_params if policy.env_params is None else policy.env_params
+
+    def first(key: jax.Array, env_params: Any) -> tuple[Any, Any]:
+        obs, state = env.reset_env(key, env_params)
+        return obs, env.action_mask(state, env_params)
+
+    keys = jax.random.split(jax.random.key(0), _NUM_CHECKED)
+    obs, mask = jax.tree.map(np.asarray, jax.jit(jax.vmap(first, in_axes=(0, None)))(keys, env_params))
+    wanted = jax.jit(program.function)(*([obs] if mask is None else [obs, mask]))
+    wanted["action"] = policy(obs, mask=mask)
+    got = open_exported(file, spec, policy.algo).respond(obs, mask)
+    difference = max(map(_difference, jax.tree.leaves(got), jax.tree.leaves(wanted)))
+    if not difference <= TOLERANCES[spec["format"]]:
+        raise ResultError(
+            f"The policy cannot be exported as {spec['format']}: what was written differs from it by {difference:.1e} "
+            "of the largest number."
+        )
+
+
+def _difference(got: Any, wanted: Any) -> float:
+    """The largest difference between two arrays, relative to the largest number where that is above 1."""
+    got, wanted = np.asarray(got, np.float64), np.asarray(wanted, np.float64)
+    return float(np.max(np.abs(got - wanted)) / max(1.0, np.max(np.abs(wanted))))
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:300].rstrip(".")

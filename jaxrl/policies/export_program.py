@@ -1,0 +1,171 @@
+"""What an exported policy computes, and what it says of itself: inputs, outputs, spaces, origin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.export
+import numpy as np
+
+from envs.base import spaces
+from envs.checking import check_abstractly
+from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.learning.normalisation import FORMULA, RunningStatistics
+from jaxrl.results.dataset import UNKNOWN, ResultError
+from jaxrl.results.plain import to_json, versions
+from jaxrl.results.policy import TrainedPolicy
+
+ACTION = "action"
+
+__all__ = ["ACTION", "Program", "greedy_program", "named", "named_parameters", "told"]
+
+
+class Program(NamedTuple):
+    """The greedy policy on a batch, as a pure function.
+
+    Attributes:
+      function: `(obs)` or `(obs, mask)` to `{"action": ..., "logits": ...}`, all with a batch axis in front.
+      arguments: shapes of its arguments, with a symbolic batch and, for crowds, symbolic agents.
+      results: shapes of what it gives.
+    """
+
+    function: Callable[..., dict[str, Any]]
+    arguments: tuple[Any, ...]
+    results: dict[str, Any]
+
+
+def greedy_program(algo: Algorithm, params: Any) -> Program:
+    """The greedy policy with its normalisation, for any number of observations at a time.
+
+    Args:
+      algo: the algorithm.
+      params: what `algo.act` takes, concrete.
+
+    Raises:
+      ResultError: the algorithm has no `greedy`.
+    """
+    greedy = algo.greedy
+    if greedy is None:
+        raise ResultError(
+            f"The algorithm {algo.name} cannot be exported: it has no greedy, a function (policy, obs, mask=None) "
+            "-> (action, numbers)."
+        )
+
+    def one(*arguments: Any) -> dict[str, Any]:
+        action, numbers = greedy(params, *arguments)
+        return {ACTION: action, **numbers}
+
+    def function(*arguments: Any) -> dict[str, Any]:
+        return jax.vmap(one)(*arguments)
+
+    arguments = _symbolic_arguments(algo)
+    return Program(function, arguments, jax.eval_shape(function, *arguments))
+
+
+def _symbolic_arguments(algo: Algorithm) -> tuple[Any, ...]:
+    env, env_params = algo.env, algo.env.default_params
+    agents = check_abstractly(env)
+    names = ["batch", *(f"agents_{axis}" if axis else "agents" for axis in range(len(agents)))]
+    symbols = jax.export.symbolic_shape(", ".join(names))
+
+    def first(key: jax.Array, env_params: Any) -> tuple[Any, Any]:
+        obs, state = env.reset_env(key, env_params)
+        return obs, env.action_mask(state, env_params)
+
+    def batched(leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((*symbols, *leaf.shape[len(agents) :]), leaf.dtype)
+
+    obs, mask = jax.tree.map(batched, jax.eval_shape(first, jax.random.key(0), env_params))
+    return (obs,) if mask is None else (obs, mask)
+
+
+def named(prefix: str, tree: Any) -> list[tuple[str, Any]]:
+    """The leaves of a pytree by dotted paths below a name: `obs`, or `obs.own`, `obs.rays`."""
+    leaves = jax.tree.leaves_with_path(tree)
+    paths = [jax.tree_util.keystr(at, simple=True, separator=".") for at, _ in leaves]
+    return [(".".join(filter(None, (prefix, path))), leaf) for path, (_, leaf) in zip(paths, leaves, strict=True)]
+
+
+def named_parameters(params: Any) -> dict[str, np.ndarray]:
+    """Every array that acting needs by its path, such as `params.params.actor_0.kernel`.
+
+    Raises:
+      ResultError: two have the same path.
+    """
+    leaves = named("", params)
+    arrays = {name: np.asarray(leaf, order="C") for name, leaf in leaves}
+    if len(arrays) < len(leaves):
+        raise ResultError("The policy's parameters cannot be named by their paths: a name in them has a dot.")
+    return arrays
+
+
+def told(policy: TrainedPolicy, program: Program, file_format: str) -> dict[str, Any]:
+    """What an artefact says of itself, as plain JSON.
+
+    Inputs and outputs are in the order in which the artefact has them; a size that is a word is free, and
+    where the word is the same, so is the size.
+    """
+    algo = policy.algo
+    try:
+        origin = dict(algorithms.describe(algo))
+    except (TypeError, ValueError) as error:
+        origin = {"algorithm": None, UNKNOWN: str(error).rstrip("."), "name": algo.name}
+    env_params = algo.env.default_params if policy.env_params is None else policy.env_params
+    inputs = [
+        pair for name, tree in zip(("obs", "mask"), program.arguments, strict=False) for pair in named(name, tree)
+    ]
+    return to_json(
+        {
+            "format": file_format,
+            "inputs": [_port(name, leaf) for name, leaf in inputs],
+            "outputs": [_port(name, leaf) for name, leaf in named("", program.results)],
+            "action_space": _space(algo.env.action_space(algo.env.default_params)),
+            "observation_space": _space(algo.env.observation_space(algo.env.default_params)),
+            "normalisation": _normalisation(policy.params),
+            "setting": policy.setting,
+            "seed": policy.seed,
+            **origin,
+            "env_params": {name: np.asarray(leaf).tolist() for name, leaf in named("", env_params)},
+            "versions": versions(),
+        }
+    )
+
+
+def _port(name: str, leaf: Any) -> dict[str, Any]:
+    shape = [size if isinstance(size, int) else str(size) for size in leaf.shape]
+    return {"name": name, "shape": shape, "dtype": str(leaf.dtype)}
+
+
+def _normalisation(params: Any) -> dict[str, str]:
+    """Which parameters are running statistics, and how they are used; empty without normalisation."""
+
+    def is_statistics(node: Any) -> bool:
+        return isinstance(node, RunningStatistics)
+
+    found = jax.tree.leaves_with_path(params, is_leaf=is_statistics)
+    return {jax.tree_util.keystr(at, simple=True, separator="."): FORMULA for at, node in found if is_statistics(node)}
+
+
+def _space(space: Any) -> dict[str, Any]:
+    """A space of one agent as plain values."""
+    if isinstance(space, spaces.Discrete):
+        return {"kind": "discrete", "n": int(space.n), "dtype": np.dtype(space.dtype).name}
+    if isinstance(space, spaces.Box):
+        shape = tuple(int(size) for size in space.shape)
+        low, high = _bound(space.low), _bound(space.high)
+        return {"kind": "box", "shape": list(shape), "low": low, "high": high, "dtype": np.dtype(space.dtype).name}
+    if isinstance(space, spaces.Tuple):
+        return {"kind": "tuple", "spaces": [_space(part) for part in space.spaces]}
+    if isinstance(space, spaces.Dict):
+        parts: Mapping[str, Any] = space.spaces
+        return {"kind": "dict", "spaces": {name: _space(part) for name, part in parts.items()}}
+    return {"kind": type(space).__name__}
+
+
+def _bound(bound: Any) -> Any:
+    """One number where all are equal, otherwise an array."""
+    array = np.asarray(bound)
+    return array.flat[0].item() if array.size and np.all(array == array.flat[0]) else array.tolist()

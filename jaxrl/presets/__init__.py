@@ -1,0 +1,6 @@
+"""Tuned settings by name, one file a group of environments."""
+
+from jaxrl.presets.control import PRESETS, find, names, preset
+from jaxrl.presets.preset import Preset
+
+__all__ = ["PRESETS", "Preset", "find", "names", "preset"]

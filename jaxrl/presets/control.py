@@ -1,0 +1,178 @@
+"""Named tuned settings: what to train on an environment, and for how long."""
+
+from typing import Any
+
+from envs import registry
+from envs.spelling import near
+from jaxrl.algorithms.ppo import PPOConfig
+from jaxrl.presets.preset import Preset
+
+_CROWD: Any = {
+    "num_envs": 1,
+    "num_steps": 200,
+    "num_epochs": 4,
+    "pooling": "max",
+    "neighbour_scale": 0.2,
+    "normalise_reward": True,
+    "reset_pool": 2,
+}
+_WALK = {
+    "lr": 2e-3,
+    "lr_end": 0.0,
+    "discount": 0.97,
+    "lam": 0.95,
+    "target_kl": 0.05,
+    "entropy_coef": 0.0,
+    "log_std_init": -0.5,
+}
+
+PRESETS = (
+    # PureJaxRL's settings for CartPole.
+    Preset(
+        "ppo",
+        "cartpole",
+        PPOConfig(num_envs=4, num_steps=128, num_epochs=4, num_minibatches=4),
+        {"lr": 2.5e-4, "lr_end": 0.0, "discount": 0.99, "lam": 0.95, "value_clip": 0.2},
+        499_712,
+    ),
+    Preset(
+        "ppo",
+        "pendulum",
+        PPOConfig(
+            num_envs=16,
+            num_steps=128,
+            num_epochs=10,
+            num_minibatches=8,
+            normalise_observation=True,
+            normalise_reward=True,
+        ),
+        {"lr": 1e-3, "lr_end": 0.0, "discount": 0.98, "lam": 0.95, "entropy_coef": 0.0},
+        300_000,
+    ),
+    Preset(
+        "ppo",
+        "acrobot",
+        PPOConfig(
+            num_envs=16,
+            num_steps=128,
+            num_epochs=4,
+            num_minibatches=4,
+            normalise_observation=True,
+            normalise_reward=True,
+        ),
+        {"lr": 3e-3, "lr_end": 0.0, "discount": 0.995, "lam": 0.95},
+        250_000,
+    ),
+    Preset(
+        "ppo",
+        "mountain-car",
+        PPOConfig(
+            num_envs=16,
+            num_steps=64,
+            num_epochs=4,
+            num_minibatches=4,
+            normalise_observation=True,
+            normalise_reward=True,
+        ),
+        {"lr": 8e-3, "lr_end": 0.0, "discount": 0.995, "lam": 0.9},
+        500_000,
+    ),
+    Preset(
+        "ppo",
+        "mountain-car-continuous",
+        PPOConfig(
+            num_envs=16,
+            num_steps=128,
+            num_epochs=4,
+            num_minibatches=4,
+            normalise_observation=True,
+            normalise_reward=True,
+        ),
+        {"lr": 3e-3, "lr_end": 0.0, "discount": 0.995, "lam": 0.9, "entropy_coef": 0.003, "log_std_init": 0.7},
+        200_000,
+    ),
+    Preset(
+        "ppo",
+        "brax/ant",
+        PPOConfig(
+            num_envs=64,
+            num_steps=64,
+            num_epochs=4,
+            num_minibatches=8,
+            hidden=(128, 128),
+            normalise_observation=True,
+            normalise_reward=True,
+        ),
+        {"lr": 1e-3, "lr_end": 0.0, "discount": 0.97, "lam": 0.95, "entropy_coef": 0.0, "log_std_init": -0.7},
+        1_048_576,
+        {"backend": "spring"},
+    ),
+    # Whole episodes of a crowd, with rewards of our own (`envs.crowd.presets.REWARDS`).
+    Preset(
+        "ppo",
+        "crowd/circle",
+        PPOConfig(num_minibatches=4, own_scale=8.0, **_CROWD),
+        _WALK,
+        90_000,
+        {"reward": "straight"},
+    ),
+    Preset(
+        "ppo",
+        "crowd/corridor",
+        PPOConfig(num_minibatches=8, own_scale=8.0, **_CROWD),
+        _WALK,
+        20_000,
+        {"num_agents": 50, "reward": "straight"},
+    ),
+    Preset(
+        "ppo",
+        "crowd/crossway",
+        PPOConfig(num_minibatches=8, own_scale=8.0, **_CROWD),
+        {**_WALK, "discount": 0.99},
+        36_000,
+        {"num_agents": 50, "reward": "yielding"},
+    ),
+    Preset(
+        "ppo",
+        "crowd/choke",
+        PPOConfig(num_minibatches=4, own_scale=2.0, **_CROWD),
+        {**_WALK, "discount": 0.99},
+        30_000,
+        {"num_agents": 20, "perception": "both", "reward": "through"},
+    ),
+)
+
+
+def names() -> tuple[tuple[str, str], ...]:
+    """The `(algorithm, environment)` of every preset."""
+    return tuple((row.algorithm, row.environment) for row in PRESETS)
+
+
+def find(algorithm: str, environment: str) -> Preset | None:
+    """The preset of an algorithm on an environment (or Gymnasium's id of it), None without one."""
+    row = next((name for name, row in registry.ROWS.items() if row.gymnasium_id == environment), environment)
+    return next((found for found in PRESETS if (found.algorithm, found.environment) == (algorithm, row)), None)
+
+
+def preset(algorithm: str, environment: str, *, tuned: str | None = None) -> Preset:
+    """The tuned settings of an algorithm on an environment.
+
+    Args:
+      algorithm: such as `ppo`.
+      environment: such as `pendulum`, or Gymnasium's id.
+      tuned: on a crowd, the settings of 2022 for a frame and a kind of dynamics, such as
+        "egocentric polar-acceleration"; see `presets_crowd.tuned`.
+
+    Raises:
+      ValueError: there is no such preset.
+    """
+    if tuned is not None:
+        from jaxrl.presets import crowd as presets_crowd
+
+        return presets_crowd.named(algorithm, environment, tuned)
+    found = find(algorithm, environment)
+    if found is None:
+        known = [f"{algorithm} {environment}" for algorithm, environment in names()]
+        wanted = f"{algorithm} {environment}"
+        raise ValueError(f"There is no preset for {wanted!r}{near(wanted, known)} ({', '.join(known)} exist)")
+    return found

@@ -1,0 +1,1 @@
+"""The report: results and searches as one HTML page."""

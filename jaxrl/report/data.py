@@ -1,0 +1,352 @@
+"""What the page of a report knows: estimates, computed once here, and nothing of single runs but which failed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from envs.spelling import near
+from jaxrl.report.importance import importance
+from jaxrl.report.runs import Run
+from jaxrl.results.dataset import MAIN_METRICS, RUN_DIMS, ResultError
+from jaxrl.results.lines import mean_interval
+from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile, probability_of_improvement
+from jaxrl.results.tables import Table, decimals_of
+
+HIGHER = ("return", "discounted_return", "reward", "optimal")
+LOWER = ("regret", "realised_regret", "simple_regret", "fixed_regret")
+DISCOUNTED = "discounted_return"
+MOST_LINES = 200  # of a report
+PAIRED_LINES = 12  # up to which every line is compared with every other
+MOST_POINTS = 200  # of a curve
+THRESHOLDS = (21, 101)  # of a profile: at least, and at most
+CURVE_RESAMPLES = 500
+MOST_FAILURES = 1000  # listed by seed
+
+__all__ = ["Line", "chosen_lines", "common_metrics", "directions", "estimates", "failures", "first_metric", "lines_of"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One setting of one run.
+
+    Attributes:
+      label: unique in the report.
+      run: position of its run.
+      index: position of the setting in the run.
+    """
+
+    label: str
+    run: int
+    index: int
+
+
+def lines_of(runs: Sequence[Run]) -> list[Line]:
+    """Every setting of every run, under a label of its own."""
+    found = []
+    for position, run in enumerate(runs):
+        settings = run.result.settings
+        told = [path for path in settings[0] if len({setting[path] for setting in settings}) > 1]
+        for index, setting in enumerate(settings):
+            parts = [f"{path} {_short(setting[path])}" for path in told]
+            name = [run.name] if len(runs) > 1 or not parts else []
+            found.append((": ".join([*name, ", ".join(parts)] if parts else name), position, index))
+    counts: dict[str, int] = {}
+    lines = []
+    for label, position, index in found:
+        counts[label] = counts.get(label, 0) + 1
+        lines.append(Line(label if counts[label] == 1 else f"{label} ({counts[label]})", position, index))
+    return lines
+
+
+def common_metrics(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
+    """The metrics with one number for a run that all runs have, and those that only some have.
+
+    Raises:
+      ResultError: there is none.
+    """
+    each = [_scalar_metrics(run) for run in runs]
+    common = [name for name in each[0] if all(name in names for names in each)]
+    if not common:
+        told = "; ".join(f"{run.name} has {', '.join(names)}" for run, names in zip(runs, each, strict=True))
+        raise ResultError(f"The runs have no metric in common: {told}.")
+    return common, [name for name in dict.fromkeys(itertools.chain(*each)) if name not in common]
+
+
+def directions(
+    metrics: Sequence[str], runs: Sequence[Run], higher: Collection[str], lower: Collection[str]
+) -> dict[str, int]:
+    """1 where higher is better, -1 where lower is, 0 where nobody has said so or numbers are on different scales.
+
+    Raises:
+      ValueError: a name that is no metric, or that is in both.
+    """
+    for option, names in (("higher", higher), ("lower", lower)):
+        for name in names:
+            _require(option, name, metrics)
+    for name in lower:
+        if name in higher:
+            raise ValueError(f"lower names {name!r}, and so does higher; a metric takes one of them.")
+    known = {}
+    for name in metrics:
+        plain = name.removesuffix("_sampled")
+        known[name] = 1 if plain in HIGHER else -1 if plain in LOWER else 0
+        if plain == DISCOUNTED and _discounts_differ(runs):
+            known[name] = 0
+        known[name] = 1 if name in higher else -1 if name in lower else known[name]
+    return known
+
+
+def first_metric(metric: str | None, metrics: Sequence[str], known: dict[str, int]) -> str:
+    """The metric to begin with: as asked for, or what agents are judged by.
+
+    Raises:
+      ValueError: there is no such metric in all runs.
+    """
+    if metric is not None:
+        _require("metric", metric, metrics)
+        return metric
+    usual = [name for name in MAIN_METRICS if name in metrics]
+    return next(iter([*usual, *(name for name in metrics if known[name]), *metrics]))
+
+
+def chosen_lines(lines: list[Line], runs: Sequence[Run], metric: str, direction: int, keep: Line) -> list[Line]:
+    """At most `MOST_LINES`: those that end best by the metric, in their order, and one to keep."""
+    if len(lines) <= MOST_LINES:
+        return lines
+    ends = {}
+    for line in lines:
+        scores = _good(runs[line.run], metric, line.index)
+        end = float(iqm(scores)) if scores.size else np.nan
+        ends[line] = np.inf if np.isnan(end) else -end if direction >= 0 else end
+    best = set(sorted((line for line in lines if line != keep), key=ends.__getitem__)[: MOST_LINES - 1]) | {keep}
+    return [line for line in lines if line in best]
+
+
+def estimates(
+    runs: Sequence[Run], lines: Sequence[Line], metric: str, direction: int, baseline: int, confidence: float
+) -> dict[str, Any]:
+    """Everything that the page tells of a metric, ready for JSON: nan is None.
+
+    Args:
+      runs, lines: of the report.
+      metric: its name.
+      direction: as `directions` has it.
+      baseline: position of the line that others are compared with, where there are more than `PAIRED_LINES`.
+      confidence: of every interval.
+
+    Returns:
+      `curves`: `{"iqm" or "mean": [value, low, high] of each line}`; `numbers` and `cells`: of the table;
+      `better`: `{position of a baseline: [probability, low, high] of each line}`; `profile`; `importance`.
+    """
+    tables = [run.result.table(metric, confidence=confidence) for run in runs]
+    curves = {"iqm": [], "mean": []}
+    numbers, scores = [], []
+    for line in lines:
+        run = runs[line.run]
+        values, finite = run.result.values(metric)[line.index].astype(np.float64), run.finite[line.index]
+        kept = points_of(values.shape[1])
+        mean = _over_points(values[:, kept], finite[:, kept], lambda good: _mean(good, confidence))
+        middle = _over_points(values[:, kept], finite[:, kept], lambda good: _iqm(good, confidence))
+        row = dict(zip(tables[line.run].columns, tables[line.run].rows[line.index], strict=True))
+        for part, name in zip(middle, ("iqm", "low", "high"), strict=True):
+            part[-1] = row[name]  # of more resamples than the curve's
+        ends = (row["iqm"], row["low"], row["high"], row["mean"], float(mean.low[-1]), float(mean.high[-1]))
+        numbers.append([*ends, row["seeds"], row.get("failed", 0)])
+        for name, band in (("iqm", middle), ("mean", mean)):
+            curves[name].append([rounded(part) for part in band])
+        scores.append(_good(run, metric, line.index))
+    return {
+        "curves": curves,
+        "numbers": [[plain(number) for number in row] for row in numbers],
+        "cells": _cells(tables, lines, numbers),
+        "better": _better(scores, direction, baseline, confidence) if direction and len(lines) > 1 else {},
+        "profile": _profile(scores, direction, confidence),
+        "importance": [_importance(run, metric) for run in runs],
+    }
+
+
+def failures(runs: Sequence[Run], lines: Sequence[Line]) -> tuple[list[dict[str, Any]], int]:
+    """The runs that had a metric that was not finite, as many as can be listed, and how many there are."""
+    found, total = [], 0
+    labels = {(line.run, line.index): line.label for line in lines}
+    for position, run in enumerate(runs):
+        steps, seeds, finite = run.result.metrics["env_step"].values, run.result.seeds, run.finite
+        for setting, seed in np.argwhere(~finite.all(axis=-1)):
+            total += 1
+            if len(found) == MOST_FAILURES:
+                continue
+            bad = ~finite[setting, seed]
+            found.append(
+                {
+                    "line": labels.get((position, int(setting))) or f"{run.name}: {run.result.settings[setting]}",
+                    "seed": seeds[seed],
+                    "metrics": _bad_metrics(run, int(setting), int(seed)),
+                    "since": int(steps[np.argmax(bad)]),
+                    "at_the_end": bool(bad[-1]),
+                }
+            )
+    return found, total
+
+
+def points_of(count: int) -> np.ndarray:
+    """Which points of a curve are drawn."""
+    return np.unique(np.round(np.linspace(0, count - 1, min(count, MOST_POINTS))).astype(int))
+
+
+def rounded(values: Any) -> list[float | None]:
+    """Numbers to six digits."""
+    return [None if not np.isfinite(value) else float(f"{value:.6g}") for value in np.asarray(values, np.float64)]
+
+
+def plain(number: float) -> float | None:
+    """A number as JSON takes it."""
+    return number if np.isfinite(number) else None
+
+
+def _require(argument: str, name: str, metrics: Sequence[str]) -> None:
+    if name not in metrics:
+        hint = near(name, metrics) or f"; the runs have {', '.join(metrics)}."
+        raise ValueError(f"{argument} is {name!r}, which is no metric of all the runs{hint}")
+
+
+def _scalar_metrics(run: Run) -> list[str]:
+    dims = {*run.result.dims, *RUN_DIMS}
+    return [str(name) for name, metric in run.result.metrics.items() if set(metric.dims) <= dims]
+
+
+def _discounts_differ(runs: Sequence[Run]) -> bool:
+    """Whether the settings have different discounts, or discounts that nobody can tell."""
+    told = [
+        (run.config.get("hparams") or {}).get("discount") if isinstance(run.config.get("hparams"), dict) else None
+        for run in runs
+    ]
+    swept = any(path.partition(".")[0] == "discount" for run in runs for path in run.result.settings[0])
+    return swept or len({str(value) for value in told}) > 1 or any(isinstance(value, list) for value in told)
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _bad_metrics(run: Run, setting: int, seed: int) -> list[str]:
+    return [
+        str(name)
+        for name in run.result.metrics.data_vars
+        if not np.isfinite(run.result.values(str(name))[setting, seed]).all()
+    ]
+
+
+def _good(run: Run, metric: str, setting: int) -> np.ndarray:
+    """The final values of the runs that did not fail."""
+    return run.result.values(metric)[setting, run.finite[setting, :, -1], -1].astype(np.float64)
+
+
+def _over_points(values: np.ndarray, finite: np.ndarray, estimate: Any) -> Interval:
+    """An estimate at every point, of the runs that are finite there: `estimate([points, runs])`."""
+    if finite.all():
+        return estimate(values.T)
+    points = [estimate(values[finite[:, point], point][None]) for point in range(values.shape[1])]
+    return Interval(*(np.concatenate(part) for part in zip(*points, strict=True)))
+
+
+def _iqm(good: np.ndarray, confidence: float) -> Interval:
+    nothing = np.full(good.shape[0], np.nan)
+    if good.shape[1] == 0:
+        return Interval(nothing, nothing.copy(), nothing.copy())
+    if good.shape[1] == 1:
+        return Interval(good[:, 0].copy(), nothing, nothing.copy())
+    return bootstrap_interval(iqm, good, confidence=confidence, num_resamples=CURVE_RESAMPLES)
+
+
+def _mean(good: np.ndarray, confidence: float) -> Interval:
+    return mean_interval(good.T, confidence)
+
+
+def _cells(tables: Sequence[Table], lines: Sequence[Line], numbers: Sequence[Sequence[float]]) -> list[list[str]]:
+    """The texts of a table's estimates, with as many decimals as `Result.table` prints."""
+    decimals = [
+        {name: decimals_of(table.to_pandas()[name].tolist()) for name in ("iqm", "high", "mean")} for table in tables
+    ]
+    found = []
+    for line, (middle, low, high, mean, mean_low, mean_high, *_) in zip(lines, numbers, strict=True):
+        of = decimals[line.run]
+        cells = [_fixed(middle, of["iqm"]), _interval(low, high, of["high"])]
+        found.append([*cells, _fixed(mean, of["mean"]), _interval(mean_low, mean_high, of["mean"])])
+    return found
+
+
+def _fixed(value: float, decimals: int) -> str:
+    return f"{value:.{decimals}f}"
+
+
+def _interval(low: float, high: float, decimals: int) -> str:
+    if not np.isfinite([low, high]).all():
+        return "\N{EN DASH}"
+    return f"[{_fixed(low, decimals)}, {_fixed(high, decimals)}]"
+
+
+def _better(scores: Sequence[np.ndarray], direction: int, baseline: int, confidence: float) -> dict[str, Any]:
+    """Of every baseline, the probability that a run of each line is better than one of its own, ties one half."""
+    count = len(scores)
+    every = count <= PAIRED_LINES
+    found: dict[int, list[list[float | None] | None]] = {
+        line: [None] * count for line in (range(count) if every else [baseline])
+    }
+    for one, other in itertools.combinations(range(count), 2):
+        if not (every or baseline in (one, other)) or not (scores[one].size and scores[other].size):
+            continue
+        higher = probability_of_improvement(scores[other], scores[one], confidence=confidence)
+        certain = min(scores[one].size, scores[other].size) > 1
+        other_wins = [float(part) for part in higher]
+        one_wins = [1 - other_wins[0], 1 - other_wins[2], 1 - other_wins[1]]
+        if direction < 0:
+            other_wins, one_wins = one_wins, other_wins
+        for place, line, wins in ((one, other, other_wins), (other, one, one_wins)):
+            if place in found:
+                found[place][line] = [
+                    float(f"{part:.4f}") if certain or i == 0 else None for i, part in enumerate(wins)
+                ]
+    return {str(place): row for place, row in found.items()}
+
+
+def _profile(scores: Sequence[np.ndarray], direction: int, confidence: float) -> dict[str, Any]:
+    """The share of runs above each threshold, or at or below it where lower is better."""
+    every = np.concatenate(scores)
+    if not every.size:
+        return {"tau": [], "lines": [None] * len(scores)}
+    low, high = float(every.min()), float(every.max())
+    margin = 0.02 * (high - low) or max(abs(high) * 0.02, 0.5)
+    count = int(np.clip(2000 // len(scores), *THRESHOLDS))
+    tau = np.linspace(low - margin, high + margin, count)
+    lines = []
+    for runs in scores:
+        if not runs.size:
+            lines.append(None)
+            continue
+        share = performance_profile(runs, tau, confidence=confidence)
+        value, lowest, highest = share if direction >= 0 else (1 - share.value, 1 - share.high, 1 - share.low)
+        if runs.size == 1:
+            lowest = highest = np.full(count, np.nan)
+        lines.append([[plain(round(float(number), 4)) for number in part] for part in (value, lowest, highest)])
+    return {"tau": rounded(tau), "lines": lines}
+
+
+def _importance(run: Run, metric: str) -> dict[str, Any] | None:
+    result = run.result if run.search is None else run.search.trials  # which tell of the return alone
+    found = importance(result, metric) if metric in result.metrics else None
+    if found is None:
+        return None
+    return {
+        "run": run.name if run.search is None else f"{run.search_name}, complete trials",
+        "method": found.method,
+        "shares": [[path, plain(round(share, 4))] for path, share in found.shares.items()],
+        "pairs": [[" and ".join(pair), round(share, 4)] for pair, share in found.pairs.items()],
+        "noise": plain(round(found.noise, 4)) if np.isfinite(found.noise) else None,
+        "settings": found.settings,
+        "left_out": found.left_out,
+    }

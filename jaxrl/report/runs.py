@@ -1,0 +1,271 @@
+"""The runs of a report: their names, what each is, and in what they differ."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl.report.search import Search, holds_search, read_search, search_facts, search_note
+from jaxrl.report.text import NOTHING, cell, counted, duration, ranges
+from jaxrl.results.dataset import UNKNOWN
+from jaxrl.results.description import config_of
+from jaxrl.results.loading import load_metrics
+from jaxrl.results.plain import to_json
+from jaxrl.results.result import Result
+
+# Attributes of a call that are measured, or told elsewhere; every other one may differ between runs.
+MEASURED = (
+    "algorithm",
+    "environment",
+    "compile_seconds",
+    "run_seconds",
+    "env_steps_per_second",
+    "interrupted",
+    "stopped_by_signal",
+    "whole",
+    UNKNOWN,
+)
+
+__all__ = ["Run", "differences", "facts", "notes", "plain_config", "runs_of"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One result of a report.
+
+    Attributes:
+      name: unique among the report's.
+      path: its directory as it was named, None for a result in memory.
+      result: its metrics.
+      config: what `config.json` tells of it, or would.
+      search: that it is the incumbent of, or the trials; None for any other run.
+    """
+
+    name: str
+    path: str | None
+    result: Result
+    config: dict[str, Any]
+    search: Search | None = None
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What was recorded of the whole call."""
+        attrs = self.result.metrics.attrs
+        return {str(name): value.item() if isinstance(value, np.generic) else value for name, value in attrs.items()}
+
+    @cached_property
+    def finite(self) -> np.ndarray:
+        """Where every metric is finite: bool `[settings, seeds, points]`."""
+        each = [np.isfinite(self.result.values(str(name))) for name in self.result.metrics.data_vars]
+        return np.all([values.all(axis=tuple(range(3, values.ndim))) for values in each], axis=0)
+
+    @property
+    def algorithm(self) -> str:
+        """Its algorithm's name."""
+        return _name(self.attributes.get("algorithm") or self.config.get("name") or self.config.get("algorithm"))
+
+    @property
+    def environment(self) -> str:
+        """Its environment's name."""
+        return _name(self.attributes.get("environment") or self.config.get("environment"))
+
+    @property
+    def search_name(self) -> str:
+        """The name of the search that it tells of."""
+        return self.name.removesuffix("/incumbent")
+
+    @property
+    def last_step(self) -> int:
+        """Environment steps, or pulls, at the last point."""
+        return int(self.result.metrics["env_step"].values[-1])
+
+
+def runs_of(given: Sequence[str | Path | Result] | Mapping[str, str | Path | Result]) -> list[Run]:
+    """The runs, each under a name of its own.
+
+    Args:
+      given: run directories, directories of searches or results; a mapping gives them names, otherwise a directory
+        is named after itself and a result after its algorithm. Of a search come the default setting and the
+        incumbent on its test seeds, or its complete trials where these were not trained there.
+
+    Raises:
+      ValueError: there are none, one is of another type, or a directory or a result comes twice.
+      ResultError: a directory holds no result.
+    """
+    if isinstance(given, str | Path | Result):
+        given = [given]
+    items = list(given.values()) if isinstance(given, Mapping) else list(given)
+    if not items:
+        raise ValueError("runs is empty; it takes at least one run directory or result.")
+    seen: dict[Any, str | Path | Result] = {}
+    for item in items:
+        if not isinstance(item, str | Path | Result):
+            raise TypeError(f"runs takes run directories and results, got {item!r}.")
+        identity = id(item) if isinstance(item, Result) else Path(item).resolve()
+        if identity in seen:
+            again = "the same result" if isinstance(item, Result) else str(item)
+            same = "" if isinstance(item, Result) or str(seen[identity]) == again else f", which is {seen[identity]}"
+            raise ValueError(f"runs has {again} twice{same}; a report compares different runs.")
+        seen[identity] = item
+    names = list(given) if isinstance(given, Mapping) else _names(items)
+    runs = []
+    for name, item in zip(names, items, strict=True):
+        if not isinstance(item, Result) and holds_search(item):
+            runs += _of_search(name, Path(item), read_search(item))
+        else:
+            result = item if isinstance(item, Result) else load_metrics(item)
+            runs.append(_run(name, None if isinstance(item, Result) else item, result))
+            if runs[-1].attributes.get("interrupted"):
+                warnings.warn(
+                    f"{name} was interrupted: it ends at {runs[-1].last_step:,} steps", RuntimeWarning, stacklevel=4
+                )
+    return runs
+
+
+def _run(name: str, path: str | Path | None, result: Result, search: Search | None = None) -> Run:
+    config = config_of(result) | (result.loaded or {})
+    return Run(name, None if path is None else str(path), result, config, search)
+
+
+def _of_search(name: str, path: Path, search: Search) -> list[Run]:
+    """The default setting and the incumbent on the test seeds, or the complete trials; the last tells of the search."""
+    if not search.tests:
+        return [_run(name, path, search.trials, search)]
+    return [
+        _run(f"{name}/{which}", path / which, result, search if which == "incumbent" else None)
+        for which, result in search.tests.items()
+    ]
+
+
+def facts(run: Run) -> dict[str, str]:
+    """What a run is, as a reader wants to know it."""
+    attributes, result = run.attributes, run.result
+    versions = run.config.get("versions", {})
+    settings, seeds = len(result.settings), len(result.seeds)
+    seconds = [attributes[name] for name in ("compile_seconds", "run_seconds") if name in attributes]
+    rate = attributes.get("env_steps_per_second")
+    told = {
+        "Algorithm": run.algorithm,
+        "Environment": run.environment,
+        "Runs": f"{counted(settings, 'setting')} x {counted(seeds, 'seed')}",
+        "Steps": f"{run.last_step:,} each",
+        "Episodes of an evaluation": f"{attributes['eval_episodes']:,}" if "eval_episodes" in attributes else NOTHING,
+        "Time": f"{duration(sum(seconds))}, of which {duration(seconds[0])} compiling"
+        if len(seconds) == 2
+        else NOTHING,
+        "Steps per second": f"{rate:,.0f} of all runs together" if rate else NOTHING,
+        "Devices": f"{attributes.get('num_devices', len(run.config['devices']))} x "
+        f"{attributes.get('device_kind') or ', '.join(run.config['devices'])}"
+        if run.config["devices"]
+        else NOTHING,
+        "Precision": _precision(attributes.get("precision")),
+        "jaxrl": str(versions.get("jaxrl", NOTHING)),
+        "JAX": str(versions.get("jax", NOTHING)),
+        "Python": str(versions.get("python", NOTHING)),
+        "Directory": run.path or "in memory, not saved",
+    }
+    told |= {} if run.search is None else search_facts(run.search)
+    return {name: text for name, text in told.items() if text != NOTHING}
+
+
+def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """`{path: [value of each run]}` of everything in their configurations that is not the same in all."""
+    columns = [_described(run) for run in runs]
+    paths = list(dict.fromkeys(path for column in columns for path in column))
+    rows = {path: [cell(column[path]) if path in column else NOTHING for column in columns] for path in paths}
+    return {path: row for path, row in rows.items() if len(set(row)) > 1}
+
+
+def notes(runs: Sequence[Run]) -> list[str]:
+    """What a reader must know before comparing these runs."""
+    found = []
+    environments = dict.fromkeys(run.environment for run in runs)
+    if len(environments) > 1:
+        found.append(f"The runs are of different environments ({', '.join(environments)}): no scale is common to all.")
+    if len({run.last_step for run in runs}) > 1:
+        last = ", ".join(f"{run.last_step:,} of {run.name}" for run in runs)
+        found.append(f"Runs of different lengths: every final value is of the run's own last step ({last}).")
+    for run in runs:
+        if run.search is not None:
+            found.append(search_note(run.search_name, run.search))
+        if run.attributes.get("interrupted"):
+            found.append(f"{run.name} was interrupted: it ends at {run.last_step:,} steps.")
+        if "shard" in run.attributes:
+            found.append(
+                f"{run.name} is the shard {run.attributes['shard']} of a run (jaxrl merge puts them together)."
+            )
+    few = [run.name for run in runs if len(run.result.seeds) < 10]
+    if few:
+        found.append(f"Fewer than 10 seeds in {', '.join(few)}: an interval of so few is too narrow.")
+    return found
+
+
+def _names(items: Sequence[str | Path | Result]) -> list[str]:
+    """The last parts of the paths, as many as tell them apart."""
+    paths = [None if isinstance(item, Result) else Path(item).resolve() for item in items]
+    algorithms = [_name(item.metrics.attrs.get("algorithm")) if isinstance(item, Result) else "" for item in items]
+    for depth in range(1, 1 + max((len(path.parts) for path in paths if path), default=1)):
+        names = [
+            algorithm if path is None else "/".join(path.parts[-depth:])
+            for path, algorithm in zip(paths, algorithms, strict=True)
+        ]
+        of_paths = [name for name, path in zip(names, paths, strict=True) if path]
+        if len(set(of_paths)) == len(of_paths):
+            break
+    return [f"{name} ({names[:i].count(name) + 1})" if names.count(name) > 1 else name for i, name in enumerate(names)]
+
+
+def _name(value: Any) -> str:
+    """A name out of what `config.json` describes something by."""
+    if isinstance(value, Mapping):
+        value = value.get("name") or value.get("type") or next(iter(value.values()), None)
+    return NOTHING if value in (None, "") else str(value)
+
+
+def _described(run: Run) -> dict[str, Any]:
+    """Everything that was configured, `{path: value}`."""
+    config = run.config
+    found: dict[str, Any] = {"algorithm": run.algorithm, "environment": run.environment}
+    if isinstance(config.get("environment"), Mapping):
+        found |= _flat({name: value for name, value in config["environment"].items() if name != "name"}, "environment")
+    for part in ("config", "hparams", "env_params"):
+        if isinstance(config.get(part), Mapping):
+            found |= _flat(config[part], part)
+        elif config.get(part) is not None:
+            found[part] = config[part]
+    for path, coord in config["sweep"]["coords"].items():
+        name = f"env_params.{path.removeprefix('env.')}" if path.startswith("env.") else f"hparams.{path}"
+        found[name] = coord["values"]
+    found["seeds"] = ranges(run.result.seeds)
+    found["env_steps"] = run.last_step
+    found |= {
+        name: value
+        for name, value in run.attributes.items()
+        if name not in MEASURED and not name.startswith("version_") and name != "shard"
+    }
+    found["devices"] = config["devices"]
+    return found | {f"versions.{name}": value for name, value in config.get("versions", {}).items()}
+
+
+def _flat(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    found = {}
+    for name, value in tree.items():
+        path = f"{prefix}.{name}"
+        found |= _flat(value, path) if isinstance(value, Mapping) else {path: value}
+    return found
+
+
+def _precision(precision: Any) -> str:
+    return NOTHING if precision is None else f"float32, matrix products at {precision} precision"
+
+
+def plain_config(run: Run) -> dict[str, Any]:
+    """The configuration with nothing that JSON lacks, to be written into the page."""
+    attributes = (run.result.loaded or {}).get("attributes", run.attributes)
+    return to_json(run.config | {"attributes": attributes})

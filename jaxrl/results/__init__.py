@@ -1,0 +1,1 @@
+"""Labelled results in memory and on disk: datasets, estimates, tables, pictures and trained policies."""

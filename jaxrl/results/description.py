@@ -1,0 +1,180 @@
+"""What `config.json` tells of a result, and what can be read back from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.discounts.families import Family
+from jaxrl.discounts.parsing import Discount, as_discount, stack
+from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
+from jaxrl.results.plain import versions
+from jaxrl.results.result import Result
+
+OTHER_PARAMS = "unlike the environment's default ones in what is no number"
+
+__all__ = ["attribute", "config_of", "env_params", "hparams", "plain"]
+
+
+def config_of(result: Result) -> dict[str, Any]:
+    """What `config.json` tells of a result; of a loaded one, what its own told."""
+    reason = result.metrics.attrs.get(UNKNOWN, "the result was made without one")
+    loaded = result.loaded or {}
+    spec: dict[str, Any] = {"algorithm": None, UNKNOWN: reason}
+    if result.algo is not None:
+        spec = _description(result, result.algo)
+        spec["hparams"] = loaded["hparams"] if result.hparams is None and "hparams" in loaded else _hparams(result)
+    elif loaded:
+        spec |= {name: loaded[name] for name in ("name", "hparams", "env_params") if name in loaded}
+    coords = {str(name): coord for name, coord in result.metrics.coords.items() if name not in RUN_DIMS}
+    return spec | {
+        "sweep": {
+            "dims": list(result.dims),
+            "coords": {name: {"dims": list(at.dims), "values": at.values.tolist()} for name, at in coords.items()},
+        },
+        "seeds": result.seeds,
+        "attributes": {str(name): attribute(value) for name, value in result.metrics.attrs.items()},
+        "devices": loaded.get("devices", [f"{at.platform}:{at.id} {at.device_kind}" for at in jax.devices()]),
+        "versions": loaded.get("versions", versions()),
+    }
+
+
+def _description(result: Result, algo: Algorithm) -> dict[str, Any]:
+    """The algorithm and the environment's parameters; an algorithm of None, and why, where they cannot be told."""
+    spec: dict[str, Any] = {"env_params": None}
+    if result.env_params is not None and not _alike(result.env_params, algo.env.default_params):
+        spec["env_params"] = OTHER_PARAMS
+        return {"algorithm": None, UNKNOWN: f"its env_params are {OTHER_PARAMS}", "name": algo.name} | spec
+    if result.env_params is not None:
+        spec["env_params"] = {name: np.asarray(leaf).tolist() for name, leaf in _named_leaves(result.env_params)}
+    try:
+        return dict(algorithms.describe(algo)) | spec
+    except (TypeError, ValueError) as error:
+        return {"algorithm": None, UNKNOWN: str(error).rstrip("."), "name": algo.name} | spec
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return jax.tree.structure(one) == jax.tree.structure(other)
+
+
+def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
+    """The leaves by their paths: `gravity`, `motor.torque`."""
+    found = jax.tree.leaves_with_path(tree)
+    return [(jax.tree_util.keystr(at, simple=True, separator="."), leaf) for at, leaf in found]
+
+
+def _hparams(result: Result) -> dict[str, Any]:
+    """Every hyper-parameter as a number or a discount's string: one, or a list over the settings."""
+    settings = result.settings
+    assert result.algo is not None
+    batched = result.hparams is not None
+    hparams = result.hparams if batched else result.algo.hparams
+    told = {}
+    for field in dataclasses.fields(hparams) if dataclasses.is_dataclass(hparams) else ():
+        value = getattr(hparams, field.name)
+        if field.name in settings[0]:
+            values = [setting[field.name] for setting in settings]
+        elif batched:
+            values = [plain(jax.tree.map(itemgetter(s), value)) for s in range(len(settings))]
+        else:
+            values = [plain(value)]
+        told[field.name] = values[0] if all(value == values[0] for value in values) else values
+    return told
+
+
+def plain(value: Any) -> Any:
+    """A hyper-parameter as a number, or a discount's string; None for a discount that is resolved already."""
+    if isinstance(value, int | float | np.ndarray | np.generic | jax.Array):
+        return float(np.format_float_positional(np.float32(value)))
+    return str(value) if isinstance(value, Family) else None
+
+
+def attribute(value: Any) -> Any:
+    """What netCDF can hold: strings and numbers as they are, anything else as JSON."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, str | int | float):
+        return value
+    return json.dumps(value, default=str)
+
+
+def env_params(file: Path, config: dict[str, Any], algo: Algorithm, num_settings: int) -> Any:
+    """The environment's parameters `[num_settings]` as they were trained with, None for its defaults.
+
+    Raises:
+      ResultError: they are not those of the algorithm's environment.
+    """
+    saved, params = config.get("env_params"), algo.env.default_params
+    if saved is None:
+        return None
+    leaves = dict(_named_leaves(params))
+    where = f"{file} does not fit the environment {algo.env.name}:"
+    if not isinstance(saved, dict) or set(saved) != set(leaves):
+        has = f"the parameters {', '.join(saved)}" if isinstance(saved, dict) else f"env_params {saved!r}"
+        raise ResultError(f"{where} it has {has}, not {', '.join(leaves)}.")
+    arrays = []
+    for name, leaf in leaves.items():
+        dtype = jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype)
+        shape = (num_settings, *np.shape(leaf))
+        try:
+            array = np.asarray(saved[name])
+        except ValueError:  # lists of different lengths
+            array = np.asarray(None)
+        if array.shape != shape or array.dtype.kind not in "biuf" or not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise ResultError(f"{where} its {name} is no {dtype}{list(shape)}.")
+        arrays.append(array.astype(dtype))
+    return jax.tree.unflatten(jax.tree.structure(params), arrays)
+
+
+def hparams(config: dict[str, Any], algo: Algorithm, num_settings: int) -> tuple[Any, list[Any]] | None:
+    """The hyper-parameters that ran, float32 `[num_settings]`, and those of every setting.
+
+    Returns:
+      None where the algorithm does not take what is saved.
+    """
+    saved, defaults = config.get("hparams"), algo.hparams
+    if not dataclasses.is_dataclass(defaults) or isinstance(defaults, type) or not isinstance(saved, dict):
+        return None
+    names = [field.name for field in dataclasses.fields(defaults)]
+    if set(saved) != set(names):
+        return None
+    columns = {}
+    for name in names:
+        values = saved[name] if isinstance(saved[name], list) else [saved[name]] * num_settings
+        if len(values) != num_settings or not all(_takes(getattr(defaults, name), value) for value in values):
+            return None
+        if isinstance(saved[name], list) and None in values:
+            return None
+        columns[name] = values
+    try:
+        for name, values in columns.items():
+            columns[name] = [as_discount(value) if isinstance(value, str) else value for value in values]
+        settings = [
+            dataclasses.replace(defaults, **{name: values[s] for name, values in columns.items()})
+            for s in range(num_settings)
+        ]
+        return dataclasses.replace(defaults, **{name: _batched(values) for name, values in columns.items()}), settings
+    except (TypeError, ValueError):
+        return None
+
+
+def _takes(default: Any, value: Any) -> bool:
+    """Whether a value as JSON has it may stand where a hyper-parameter has this default."""
+    if isinstance(value, str):
+        return isinstance(default, Discount)
+    return default is None if value is None else isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _batched(values: list[Any]) -> Any:
+    if values[0] is None:
+        return None
+    return stack(values) if isinstance(values[0], Discount) else np.asarray(values, np.float32)

@@ -1,0 +1,154 @@
+"""Reading results from the directories that `storage` writes."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
+from jaxrl.results.description import env_params, hparams
+from jaxrl.results.plain import from_json
+from jaxrl.results.result import Result
+from jaxrl.results.storage import CONFIG, METRICS, POLICIES, SEARCH
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["load_metrics", "load_result"]
+
+
+def load_result(path: str | Path, algo: Algorithm | None = None) -> Result:
+    """Reads what `Result.save` wrote.
+
+    Args:
+      path: the run directory.
+      algo: the algorithm; needed for policies where its network or environment is one's own,
+        and otherwise built again from `config.json`.
+
+    Returns:
+      The result; its `algo` is None where it is not given and cannot be built again. Its
+      `hparams` are those that ran, and so are those of its `algo` where there is one setting;
+      where `config.json` has none that the algorithm takes, `hparams` is None.
+
+    Raises:
+      ResultError: a file is missing or damaged, or the policies do not fit the algorithm.
+    """
+    directory = Path(path)
+    config, metrics = _described(directory, (METRICS, POLICIES, CONFIG))
+    leaves = _read(directory / POLICIES, _read_policies)
+    missing = None
+    if algo is None and config["algorithm"] is not None:
+        algo, missing = _build(directory, config)
+    if algo is None:
+        metrics.attrs[UNKNOWN] = missing or str(config.get(UNKNOWN, "config.json does not describe it"))
+        return Result(metrics, leaves, loaded=config)
+    metrics.attrs.pop(UNKNOWN, None)
+    result = Result(metrics, leaves, algo, loaded=config)
+    num_settings = len(result.settings)
+    result.env_params = env_params(directory / CONFIG, config, algo, num_settings)
+    result.policies = _restore(directory / POLICIES, result, leaves, algo)
+    found = hparams(config, algo, num_settings)
+    if found is not None:
+        result.hparams, settings = found
+        if num_settings == 1:
+            result.algo = algo._replace(hparams=settings[0])
+    return result
+
+
+def load_metrics(path: str | Path) -> Result:
+    """Reads the metrics and the description of a result, which takes neither its policies nor its algorithm.
+
+    Args:
+      path: the run directory.
+
+    Raises:
+      ResultError: a file is missing or damaged.
+    """
+    config, metrics = _described(Path(path), (METRICS, CONFIG))
+    metrics.attrs.setdefault(UNKNOWN, "only its metrics were read")
+    return Result(metrics, {}, loaded=config)
+
+
+def _described(directory: Path, names: Sequence[str]) -> tuple[dict[str, Any], xarray.Dataset]:
+    """What `config.json` says and the metrics, of a directory that must hold these files."""
+    if not directory.is_dir():
+        raise ResultError(f"{directory} is not a run directory: there is no such directory.")
+    missing = [name for name in names if not (directory / name).is_file()]
+    if missing:
+        if (directory / SEARCH).is_file():
+            raise ResultError(
+                f"{directory} holds a search: its best setting, trained anew, is {directory / 'incumbent'}."
+            )
+        raise ResultError(f"{directory} holds no whole result: {', '.join(missing)} is missing.")
+    config = _read(directory / CONFIG, lambda file: from_json(json.loads(file.read_text(encoding="utf-8"))))
+    metrics = _read(directory / METRICS, _read_dataset)
+    if not isinstance(config, dict) or "algorithm" not in config:
+        raise ResultError(f"{directory / CONFIG} is damaged: it names no algorithm.")
+    return config, metrics
+
+
+def _read(file: Path, reader: Callable[[Path], Any]) -> Any:
+    try:
+        return reader(file)
+    except (OSError, ValueError, KeyError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ResultError(f"{file} is damaged or no result of jaxrl: {reason}") from None
+
+
+def _read_dataset(file: Path) -> xarray.Dataset:
+    import h5py
+    import xarray
+
+    with h5py.File(file) as stream:  # h5netcdf leaves a file half open, and prints so, where these are damaged
+        list(stream.attrs.values())
+    dataset = xarray.load_dataset(file, engine="h5netcdf")
+    if not dataset.data_vars or any(dim not in dataset.dims for dim in RUN_DIMS):
+        raise ValueError("it has no metrics over seed and env_step")
+    return dataset
+
+
+def _read_policies(file: Path) -> dict[str, np.ndarray]:
+    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _build(directory: Path, config: dict[str, Any]) -> tuple[Algorithm | None, str | None]:
+    """The algorithm, or why it is unknown: for a module that is not here, without which metrics can be read."""
+    spec = {name: config.get(name) for name in ("algorithm", "environment", "config")}
+    try:
+        return algorithms.build(spec), None
+    except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):
+            return None, f"{str(error).rstrip('.')}; go to the directory that holds it"
+        raise ResultError(f"{directory / CONFIG} describes an algorithm that cannot be built: {error}") from None
+
+
+def _restore(file: Path, result: Result, leaves: dict[str, np.ndarray], algo: Algorithm) -> Any:
+    """The policies' pytree, from the algorithm's own structure and the arrays' key paths."""
+
+    def policy(key: jax.Array) -> Any:
+        return algo.policy(algo.init(key, algo.prepare(algo.hparams), algo.env.default_params))
+
+    wanted, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(policy, jax.random.key(0)))
+    runs = (len(result.settings), len(result.seeds))
+    arrays = []
+    for at, leaf in wanted:
+        name = jax.tree_util.keystr(at)
+        if name not in leaves:
+            raise ResultError(f"{file} does not fit the algorithm {algo.name}: it has no array {name}.")
+        array, shape = leaves[name], (*runs, *leaf.shape)
+        if array.shape != shape or array.dtype != leaf.dtype:
+            got, takes = f"{array.dtype}{list(array.shape)}", f"{leaf.dtype}{list(shape)}"
+            raise ResultError(f"{file} does not fit the algorithm {algo.name}: {name} is {got}, not {takes}.")
+        arrays.append(array)
+    if len(leaves) > len(arrays):
+        raise ResultError(f"{file} holds {len(leaves)} arrays, the algorithm {algo.name} takes {len(arrays)}.")
+    return jax.tree_util.tree_unflatten(structure, arrays)

@@ -1,0 +1,37 @@
+"""Plain values for files that are read without jaxrl, and the versions that a file records."""
+
+import math
+import platform
+from importlib import metadata
+from typing import Any
+
+from jaxrl.version import __version__
+
+__all__ = ["from_json", "to_json", "versions"]
+
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "chex", "distrax", "gymnax", "numpy", "xarray")
+
+
+def versions() -> dict[str, str]:
+    """The versions of jaxrl, Python and what the numbers depend on."""
+    ours = {"jaxrl": __version__, "python": platform.python_version()}
+    return ours | {name: metadata.version(name) for name in PACKAGES}
+
+
+def to_json(value: Any) -> Any:
+    """Plain values with a string for every number that JSON lacks."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(float(value))
+    if isinstance(value, dict):
+        return {name: to_json(item) for name, item in value.items()}
+    return [to_json(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def from_json(value: Any) -> Any:
+    """The inverse of `to_json`, with lists for tuples."""
+    if isinstance(value, dict):
+        return {name: from_json(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [from_json(item) for item in value]
+    return float(value) if value in ("inf", "-inf", "nan") else value

@@ -1,0 +1,228 @@
+"""Pictures of results: learning curves, regret curves, discount curves, performance profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxrl.results.dataset import main_metric
+from jaxrl.results.plotting.discounts import discount_curves, discount_overview
+from jaxrl.results.plotting.regret import regret_curves
+from jaxrl.results.plotting.style import COLOURS, LINE_STYLES, MOST_LINES, axes, finish, require_few, style
+from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import xarray
+
+    from jaxrl.results.result import Result
+
+RUN_DIMS = ("seed", "env_step")
+UNITS = {
+    "return": "return per episode",
+    "return_sampled": "return per episode, sampled actions",
+    "discounted_return": "discounted return per episode",
+    "discounted_return_sampled": "discounted return per episode, sampled actions",
+    "length": "episode length (steps)",
+    "length_sampled": "episode length (steps), sampled actions",
+    "entropy": "entropy (nats)",
+    "approx_kl": "approximate KL divergence (nats)",
+}
+
+__all__ = [
+    "COLOURS",
+    "LINE_STYLES",
+    "MOST_LINES",
+    "discount_curves",
+    "discount_overview",
+    "learning_curves",
+    "performance_profiles",
+    "regret_curves",
+]
+
+
+def learning_curves(
+    result: Result | xarray.Dataset,
+    metric: str | None = None,
+    *,
+    hue: str | None = None,
+    ax: matplotlib.axes.Axes | None = None,
+    path: str | Path | None = None,
+    confidence: float = 0.95,
+    num_resamples: int = 500,
+) -> matplotlib.axes.Axes:
+    """The interquartile mean over seeds against environment steps, with a bootstrap band.
+
+    Args:
+      result: a `Result`, or a Dataset with the dims `(..., "seed", "env_step")`.
+      metric: name of the variable; the return, and of a bandit the regret, if None.
+      hue: the sweep coordinate that the lines differ in; the runs of the other coordinates are
+        pooled, and drawn anew within each (stratified). None draws a line per setting.
+      ax: where to draw; None makes a figure.
+      path: picture file to write as well.
+      confidence, num_resamples: of the bootstrap.
+
+    Returns:
+      The axes. Where any metric of a run is not finite, the run is left out and the others are
+      drawn anew from one pool; the legend counts such runs, as failed where that is so at the
+      last point, as `Result.table` does.
+
+    Raises:
+      ValueError: an unknown metric or hue, one with several numbers for a run, or more lines than
+        can be told apart.
+    """
+    import xarray
+
+    metrics = result if isinstance(result, xarray.Dataset) else result.metrics
+    metric = main_metric(metrics) if metric is None else metric
+    if metric not in metrics.data_vars:
+        known = ", ".join(sorted(str(name) for name in metrics.data_vars))
+        raise ValueError(f"metric is {metric!r}; there are {known}.")
+    behind = [str(dim) for dim in metrics[metric].dims[metrics[metric].dims.index("env_step") + 1 :]]
+    if behind:
+        raise ValueError(
+            f"metric is {metric!r}, which has a number for each {behind[0]}; "
+            f"choose one, such as result.metrics.isel({behind[0]}=0)"
+        )
+    env_steps = np.asarray(metrics["env_step"].values)
+    groups, pooled = _groups(_without_failures(metrics, metric), hue)
+    require_few(len(groups), "choose a hue= that pools some, or select from the metrics")
+    ax = axes(ax, path)
+    for index, (label, values) in enumerate(groups.items()):
+        finite = np.isfinite(values)
+        band = _band(values, finite, confidence, num_resamples)
+        _line(ax, index, env_steps, band, (label + _failures(finite)).strip() or None)
+    _scale_steps(ax, env_steps)
+    ax.set_ylabel(UNITS.get(metric, metric.replace("_", " ")))
+    runs = next(iter(groups.values()))[..., 0].size
+    over = f" over {' and '.join(pooled)}" if pooled else ""
+    ax.set_title(f"interquartile mean of {runs} runs{over}, {confidence:.0%} interval", fontsize="medium")
+    title = hue if hue is not None else ", ".join(_coordinates(metrics[metric]))
+    return finish(ax, path, title or None)
+
+
+def performance_profiles(
+    scores: Mapping[str, npt.ArrayLike],
+    *,
+    thresholds: npt.ArrayLike | None = None,
+    ax: matplotlib.axes.Axes | None = None,
+    path: str | Path | None = None,
+    label: str = "return",
+    confidence: float = 0.95,
+) -> matplotlib.axes.Axes:
+    """The share of runs above each score, a line per algorithm or setting.
+
+    Args:
+      scores: `{label: [seeds] or [tasks, seeds]}`.
+      thresholds: `[num_thresholds]`; None takes 101 over the range of all scores.
+      ax, path: as for `learning_curves`.
+      label: what the scores are, for the axis.
+      confidence: of the pointwise intervals.
+
+    Returns:
+      The axes.
+
+    Raises:
+      ValueError: no scores, a nan among them, or more lines than can be told apart.
+    """
+    if not scores:
+        raise ValueError("scores is empty; it takes at least one array of scores with its label.")
+    require_few(len(scores), "draw fewer of them")
+    if thresholds is None:
+        everything = np.concatenate([np.asarray(value, dtype=np.float64).ravel() for value in scores.values()])
+        thresholds = np.linspace(everything.min(), everything.max(), 101)
+    levels = np.asarray(thresholds, dtype=np.float64)
+    ax = axes(ax, path)
+    for index, (name, value) in enumerate(scores.items()):
+        profile = performance_profile(value, levels, confidence=confidence)
+        _line(ax, index, levels, profile, name)
+    ax.set_xlabel(f"threshold ({label})")
+    ax.set_ylabel("share of runs above the threshold")
+    ax.set_ylim(-0.02, 1.02)
+    return finish(ax, path, None)
+
+
+def _without_failures(metrics: xarray.Dataset, metric: str) -> xarray.DataArray:
+    """A metric, nan wherever any metric of its run is not finite."""
+    array = metrics[metric]
+    for other in metrics.data_vars.values():
+        if set(other.dims) == set(array.dims):
+            array = array.where(np.isfinite(other))
+    return array
+
+
+def _failures(finite: np.ndarray) -> str:
+    """What the legend says of runs left out of [settings, seeds, points]."""
+    at_the_end = ~finite[..., -1]
+    counts = {"failed": at_the_end, "failed for a time": ~finite.all(axis=-1) & ~at_the_end}
+    shown = [f"{runs.sum()} of {runs.size} {how}" for how, runs in counts.items() if runs.any()]
+    return f" ({', '.join(shown)})" if shown else ""
+
+
+def _coordinates(array: xarray.DataArray) -> list[str]:
+    return [str(name) for name in array.coords if name not in RUN_DIMS]
+
+
+def _groups(array: xarray.DataArray, hue: str | None) -> tuple[dict[str, np.ndarray], list[str]]:
+    """`{label: [settings pooled, seeds, points]}` and the names of what is pooled."""
+    names = _coordinates(array)
+    if hue is not None and hue not in names:
+        has = ", ".join(names) if names else "none but the seed"
+        raise ValueError(f"hue is {hue!r}; the coordinates are {has}.")
+    dims = [str(dim) for dim in array.dims if dim not in RUN_DIMS]
+    stacked = array.transpose(*dims, *RUN_DIMS)
+    values = stacked.values.reshape(-1, *stacked.shape[-2:])
+    shape = stacked.shape[:-2]
+    labels = {}
+    for name in names:
+        coord = array.coords[name].broadcast_like(stacked.isel(seed=0, env_step=0)).transpose(*dims)
+        labels[name] = coord.values.reshape(-1)
+    shown = names if hue is None else [hue]
+    rows: dict[str, list[int]] = {}
+    for row in range(int(np.prod(shape))):
+        rows.setdefault(", ".join(_text(labels[name][row]) for name in shown), []).append(row)
+    pooled = [name for name in names if name not in shown and len(set(labels[name].tolist())) > 1]
+    return {label: values[at] for label, at in rows.items()}, pooled
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def _band(values: np.ndarray, finite: np.ndarray, confidence: float, num_resamples: int) -> Interval:
+    """Estimate and interval at every point of [settings, seeds, points]."""
+
+    def interval(scores: np.ndarray) -> Interval:
+        return bootstrap_interval(iqm, scores, tasks=True, confidence=confidence, num_resamples=num_resamples)
+
+    if finite.all():
+        return interval(np.moveaxis(values, -1, 0))
+    points = []
+    for point in range(values.shape[-1]):
+        runs, good = values[..., point], finite[..., point]
+        runs = runs if good.all() else runs[good][None]
+        points.append(interval(runs) if runs.size else Interval(*np.full((3,), np.nan)))
+    return Interval(*(np.array(part) for part in zip(*points, strict=True)))
+
+
+def _line(ax: matplotlib.axes.Axes, index: int, x: np.ndarray, band: Interval, label: str | None) -> None:
+    look = style(index)
+    marker = "o" if len(x) == 1 else None
+    ax.plot(x, band.value, label=label, marker=marker, **look)
+    if len(x) == 1:
+        ax.errorbar(x, band.value, [band.value - band.low, band.high - band.value], color=look["color"], capsize=3)
+    else:
+        ax.fill_between(x, band.low, band.high, color=look["color"], alpha=0.18, linewidth=0)
+
+
+def _scale_steps(ax: matplotlib.axes.Axes, env_steps: np.ndarray) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    ax.set_xlabel("environment steps")
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if len(env_steps) > 1:
+        ax.set_xlim(min(0, env_steps[0]), env_steps[-1])

@@ -1,0 +1,183 @@
+"""Discounts side by side: their curves, one-step rates, and where their weight lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxrl.results.plotting.style import COLOURS, axes, finish, require_few, require_picture, style
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import matplotlib.figure
+
+MOST_SIDE_BY_SIDE = len(COLOURS)
+_SHADES = ("#08306B", "#6BAED6", "#DEEBF7")  # of one hue, dark to light, so that they differ in grey too
+_TEXTS = ("white", "black", "black")
+
+
+def discount_curves(
+    discounts: Sequence[Any] | Mapping[str, Any],
+    horizon: int,
+    *,
+    ax: matplotlib.axes.Axes | None = None,
+    path: str | Path | None = None,
+) -> matplotlib.axes.Axes:
+    """The weight of a reward against its delay, a line per discount.
+
+    Args:
+      discounts: numbers, strings, Discounts or priors of `jaxrl.hazards`; a mapping gives them labels of their own.
+      horizon: the longest delay drawn, in steps.
+      ax, path: as for `learning_curves`.
+
+    Returns:
+      The axes.
+
+    Raises:
+      ValueError: more lines than can be told apart, or what is no discount.
+    """
+    named = _named(discounts)
+    require_few(len(named), "draw fewer of them")
+    ax = axes(ax, path)
+    _draw_curves(ax, named, horizon)
+    return finish(ax, path, None)
+
+
+def discount_overview(
+    discounts: Sequence[Any] | Mapping[str, Any],
+    horizon: int,
+    *,
+    boundaries: tuple[int, int, int] = (100, 1_000, 10_000),
+    path: str | Path | None = None,
+) -> matplotlib.figure.Figure:
+    """Families side by side: curves with their effective horizons, one-step rates, and shares of the weight.
+
+    Args:
+      discounts: as in `discount_curves`, at most 7; families of one's own have no effective horizon.
+      horizon: the longest delay drawn, in steps. Effective horizons within it are marked on the curves, and the legend
+        tells all of them.
+      boundaries: delays at which the near, the middle and the far future end; the shares are of the weight before the
+        last of them.
+      path: picture file to write as well.
+
+    Returns:
+      The figure, with three axes.
+
+    Raises:
+      ValueError: none or too many discounts, what is no discount, or another kind of picture.
+    """
+    from matplotlib.figure import Figure
+
+    from jaxrl.discounts.families import Family
+    from jaxrl.discounts.properties import effective_horizon, future_shares, one_step_rates
+
+    named = _named(discounts)
+    if not 1 <= len(named) <= MOST_SIDE_BY_SIDE:
+        raise ValueError(f"discounts takes 1 to {MOST_SIDE_BY_SIDE} discounts, got {len(named)}.")
+    if len(boundaries) != 3:
+        raise ValueError(f"boundaries takes three delays, got {boundaries!r}.")
+    if path is not None:
+        require_picture(path)
+    if path is not None:  # only a file: no window, whatever the backend
+        figure = Figure(figsize=(11.0, 6.6), layout="constrained")
+    else:
+        from matplotlib import pyplot
+
+        figure = pyplot.figure(figsize=(11.0, 6.6), layout="constrained")
+    grid = figure.add_gridspec(2, 2, height_ratios=(3.0, 0.8 + 0.28 * len(named)))
+    curves, rates = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1])
+    shares = figure.add_subplot(grid[1, :])
+
+    _draw_curves(curves, named, horizon)
+    for line, (label, discount) in zip(list(curves.lines), named.items(), strict=True):
+        if not isinstance(discount, Family):
+            continue
+        within = float(effective_horizon(discount))
+        told = f"{within:,.0f} steps" if np.isfinite(within) else "infinite"
+        line.set_label(f"{label}: effective horizon {told}")
+        if within <= horizon:
+            weight = float(np.asarray(discount.curve(int(within)))[-1])
+            curves.plot([within], [weight], marker="o", color=line.get_color(), markeredgecolor="white", markersize=8)
+    curves.set_title("curves; a dot at the effective horizon", fontsize="medium")
+    finish(curves, None, None)
+    handles, labels = curves.get_legend_handles_labels()
+    curves.legend().remove()  # one legend, above both
+    figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, handlelength=3)
+
+    steps, found = np.arange(horizon), []
+    for index, (label, discount) in enumerate(named.items()):
+        found.append(np.asarray(one_step_rates(discount, horizon)))
+        rates.plot(steps, found[-1], label=label, **style(index))
+    rates.set_xlabel("delay t (steps)")
+    rates.set_ylabel("one-step rate \N{GREEK CAPITAL LETTER GAMMA}(t + 1) / \N{GREEK CAPITAL LETTER GAMMA}(t)")
+    rates.set_xlim(0, horizon)
+    # A first drop or an end would leave no room for how the others differ.
+    later = np.asarray(found)[:, 1:]
+    low = later[later > 0].min(initial=1.0)
+    margin = max(0.1 * (1.0 - low), 1e-3)
+    rates.set_ylim(low - margin, 1.0 + margin)
+    cut = np.min(found) < low - margin
+    rates.set_title("one-step rates" + (" (first drops and ends lie below)" if cut else ""), fontsize="medium")
+    finish(rates, None, None)
+    rates.legend().remove()
+
+    table = np.asarray([future_shares(discount, boundaries) for discount in named.values()], np.float64)
+    _draw_shares(shares, list(named), table, boundaries)
+    if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+    return figure
+
+
+def _named(discounts: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
+    from jaxrl.discounts.parsing import as_discount
+
+    if isinstance(discounts, Mapping):
+        return {label: as_discount(value) for label, value in discounts.items()}
+    return {str(discount): discount for discount in map(as_discount, discounts)}
+
+
+def _draw_curves(ax: matplotlib.axes.Axes, named: Mapping[str, Any], horizon: int) -> None:
+    for index, (label, discount) in enumerate(named.items()):
+        ax.plot(np.arange(horizon + 1), np.asarray(discount.curve(horizon)), label=label, **style(index))
+    ax.set_xlabel("delay t (steps)")
+    ax.set_ylabel("discount weight \N{GREEK CAPITAL LETTER GAMMA}(t)")
+    ax.set_xlim(0, horizon)
+    ax.set_ylim(0, 1.02)
+
+
+def _draw_shares(
+    ax: matplotlib.axes.Axes, labels: Sequence[str], shares: np.ndarray, boundaries: tuple[int, ...]
+) -> None:
+    """Bars from left to right, near, middle and far, a row for each discount."""
+    starts = (0, *boundaries[:-1])
+    rows = np.arange(len(labels))
+    left = np.zeros(len(labels))
+    for column, name in enumerate(("near", "middle", "far")):
+        widths = shares[:, column]
+        span = f"{name}: {starts[column]:,} to {boundaries[column] - 1:,} steps"
+        ax.barh(rows, widths, left=left, height=0.7, color=_SHADES[column], edgecolor="0.3", linewidth=0.6, label=span)
+        for row in rows[widths > 0.06]:
+            middle = float(left[row] + widths[row] / 2)
+            ax.text(
+                middle,
+                float(row),
+                f"{widths[row]:.0%}",
+                ha="center",
+                va="center",
+                fontsize="small",
+                color=_TEXTS[column],
+            )
+        left = left + widths
+    ax.set_yticks(rows, labels)
+    for index, tick in enumerate(ax.get_yticklabels()):
+        tick.set_color(COLOURS[index % len(COLOURS)])
+    ax.invert_yaxis()
+    ax.set_xlim(0, 1)
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    ax.set_xlabel(f"share of the weight of the first {boundaries[-1]:,} steps")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False, fontsize="small")

@@ -1,0 +1,194 @@
+"""What a training call returns: labelled metrics and the final policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from envs.spelling import near
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError, main_metric
+from jaxrl.results.policy import TrainedPolicy
+from jaxrl.sweeps.choosing import choose_setting, listed
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import xarray
+
+    from jaxrl.results.tables import Table
+
+__all__ = ["Result"]
+
+
+@dataclass
+class Result:
+    """A finished training call.
+
+    Attributes:
+      metrics: Dataset with the dims `(*sweep dims, "seed", "env_step")`; the attributes tell of
+        the whole call (algorithm, environment, block, device, precision, wall times).
+      policies: pytree of NumPy arrays `[num_settings, num_seeds, ...]`, settings row-major over
+        the sweep's dims; for one run with its labels, see `policy`.
+      algo: the algorithm, or None where a loaded one cannot be built again.
+      hparams: batched pytree `[num_settings]`, or None in a loaded result whose `config.json` has
+        none that the algorithm takes.
+      env_params: the environment's parameters, a batched pytree `[num_settings]`; None stands for
+        its defaults, and for an unknown environment.
+      loaded: of a loaded result, what its `config.json` says; saving it again keeps what jaxrl
+        cannot tell anew, such as the versions that it was made with.
+    """
+
+    metrics: xarray.Dataset
+    policies: Any
+    algo: Algorithm | None = None
+    hparams: Any = None
+    env_params: Any = None
+    loaded: dict[str, Any] | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        runs = f"{len(self.settings)} settings x {len(self.seeds)} seeds"
+        metrics = ", ".join(map(str, self.metrics.data_vars))
+        points = self.metrics.sizes["env_step"]
+        return f"Result({runs}, {points} points up to {int(self.metrics['env_step'][-1]):,} env steps; {metrics})"
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The sweep's dimensions, in order; empty for a single setting."""
+        variables = list(self.metrics.data_vars.values())
+        shared = set.intersection(*(set(variable.dims) for variable in variables))
+        return tuple(str(dim) for dim in variables[0].dims if dim in shared and dim not in RUN_DIMS)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The label of every seed."""
+        return [int(seed) for seed in self.metrics["seed"].values]
+
+    @property
+    def settings(self) -> list[dict[str, Any]]:
+        """The coordinates of every setting, `{path: value}`, row-major over `dims`."""
+        shape = tuple(self.metrics.sizes[dim] for dim in self.dims)
+        paths = [str(name) for name in self.metrics.coords if name not in RUN_DIMS]
+        found = []
+        for index in np.ndindex(*shape):
+            at = dict(zip(self.dims, index, strict=True))
+            setting = {}
+            for path in paths:
+                coord = self.metrics.coords[path]
+                value = coord.values[tuple(at[str(dim)] for dim in coord.dims)]
+                setting[path] = value.item() if isinstance(value, np.generic) else value
+            found.append(setting)
+        return found
+
+    @property
+    def failed(self) -> list[tuple[dict[str, Any], int]]:
+        """`(setting, seed)` of every run with a metric that is not finite at the last point."""
+        settings, seeds = self.settings, self.seeds
+        return [(settings[s], seeds[n]) for s, n in np.argwhere(self.failed_runs())]
+
+    def failed_runs(self) -> np.ndarray:
+        """Which runs have a metric that is not finite at the last point: bool `[num_settings, num_seeds]`."""
+        bad = np.zeros((len(self.settings), len(self.seeds)), dtype=bool)
+        for name in self.metrics.data_vars:
+            last = self.values(str(name))[:, :, -1]
+            bad |= ~np.isfinite(last).all(axis=tuple(range(2, last.ndim)))
+        return bad
+
+    def values(self, metric: str) -> np.ndarray:
+        """A metric as a plain array `[num_settings, num_seeds, num_points]`, and the axes behind of one that has some.
+
+        Raises:
+          ResultError: there is no such metric.
+        """
+        if metric not in self.metrics.data_vars:
+            known = sorted(str(name) for name in self.metrics.data_vars)
+            hint = near(metric, known) or f"; this result has {', '.join(known)}."
+            raise ResultError(f"metric is {metric!r}{hint}")
+        array = self.metrics[metric].transpose(*self.dims, *RUN_DIMS, ...).values
+        return array.reshape(-1, *array.shape[len(self.dims) :])
+
+    def table(self, metric: str | None = None, *, confidence: float = 0.95) -> Table:
+        """A row per setting: interquartile mean over seeds, its bootstrap interval, and the mean.
+
+        Args:
+          metric: taken at the last point; the return, and of a bandit the regret, if None.
+          confidence: of the interval.
+
+        Returns:
+          A table that prints well and has `to_pandas()`. Runs that failed are left out of the
+          estimates and counted in a column of their own; below two runs there is no interval.
+
+        Raises:
+          ResultError: there is no such metric, or it has several numbers for a run.
+        """
+        from jaxrl.results.tables import estimate_table
+
+        return estimate_table(self, main_metric(self.metrics) if metric is None else metric, confidence)
+
+    def plot(
+        self,
+        metric: str | None = None,
+        *,
+        hue: str | None = None,
+        ax: matplotlib.axes.Axes | None = None,
+        path: str | Path | None = None,
+        confidence: float = 0.95,
+    ) -> matplotlib.axes.Axes:
+        """Learning curves with interval bands; see `jaxrl.plotting.learning_curves`."""
+        from jaxrl.results.plotting.curves import learning_curves
+
+        return learning_curves(self.metrics, metric, hue=hue, ax=ax, path=path, confidence=confidence)
+
+    def policy(self, *, seed: int | None = None, **coords: Any) -> TrainedPolicy:
+        """The final policy of one run.
+
+        Args:
+          seed: its seed; may be left out where there is one only.
+          **coords: its coordinates in the sweep, such as `lr=1e-3, discount="exp:gamma=0.98"`
+            (`**{"env.gravity": 9.8}` for a path with dots); those of a single value may be left out.
+
+        Returns:
+          A callable `policy(obs, key=None, greedy=True)`.
+
+        Raises:
+          ResultError: no run, or several, answer to the coordinates, or the algorithm is unknown.
+        """
+        if self.algo is None:
+            reason = self.metrics.attrs.get(UNKNOWN, "the result was made without one")
+            raise ResultError(f"This result's algorithm is unknown ({reason}): pass algo= to load_result.")
+        try:
+            setting = choose_setting(self.settings, coords, "this result")
+        except ValueError as error:
+            raise ResultError(str(error)) from None
+        seeds = self.seeds
+        if seed is None and len(seeds) > 1:
+            raise ResultError(f"seed is missing; this result has {listed(seeds)}.")
+        if seed is not None and seed not in seeds:
+            raise ResultError(f"seed is {seed!r}; this result has {listed(seeds)}.")
+        run = 0 if seed is None else seeds.index(seed)
+        params = jax.tree.map(lambda leaf: leaf[setting, run], self.policies)
+        env_params = jax.tree.map(lambda leaf: leaf[setting], self.env_params)
+        return TrainedPolicy(self.algo, params, self.settings[setting], seeds[run], env_params)
+
+    def save(self, path: str | Path, force: bool = False) -> Path:
+        """Writes a run directory: `metrics.nc`, `metrics.csv`, `policies.npz`, `config.json`.
+
+        With the extra `parquet` there is `metrics.parquet` as well, the table of `metrics.csv`.
+
+        Args:
+          path: the directory, made where it is missing.
+          force: replace a result that is there already.
+
+        Returns:
+          The directory.
+
+        Raises:
+          FileExistsError: there is a result already.
+          ResultError: the directory cannot be written.
+        """
+        from jaxrl.results.storage import save
+
+        return save(self, path, force)

@@ -1,0 +1,115 @@
+"""Tables that read well in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxrl.results.dataset import ResultError
+from jaxrl.results.statistics import bootstrap_interval, iqm
+
+if TYPE_CHECKING:
+    import pandas
+
+    from jaxrl.results.result import Result
+
+NO_INTERVAL = "\N{EN DASH}"
+
+__all__ = ["Table", "decimals_of", "estimate_table"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of estimates.
+
+    Attributes:
+      title: what the rows tell.
+      columns: their names.
+      rows: `[num_rows]` of `[num_columns]`, plain values.
+      num_labels: how many of the columns, from the left, name the row.
+      interval: names of the two columns printed together as `[low, high]`, or as a dash where
+        they are nan.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    num_labels: int
+    interval: tuple[str, str] = ("low", "high")
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a DataFrame."""
+        import pandas
+
+        return pandas.DataFrame(list(self.rows), columns=list(self.columns))
+
+    def __str__(self) -> str:
+        low, high = (self.columns.index(name) for name in self.interval)
+        header = [*self.columns[:low], "interval", *self.columns[high + 1 :]]
+        numbers: list[int | None] = [None] * len(self.columns)
+        for column in range(self.num_labels, len(self.columns)):
+            numbers[column] = decimals_of([row[column] for row in self.rows])
+        numbers[low] = numbers[high]
+        lines = []
+        for row in self.rows:
+            text = [_text(value, digits) for value, digits in zip(row, numbers, strict=True)]
+            interval = f"[{text[low]}, {text[high]}]" if np.isfinite([row[low], row[high]]).all() else NO_INTERVAL
+            lines.append([*text[:low], interval, *text[high + 1 :]])
+        left = [column < self.num_labels for column in range(len(header))]
+        widths = [max(len(line[column]) for line in [header, *lines]) for column in range(len(header))]
+        return "\n".join([self.title, "", *(_line(line, widths, left) for line in [header, *lines])])
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self.title}</p>{self.to_pandas().to_html(index=False)}"
+
+
+def estimate_table(result: Result, metric: str, confidence: float) -> Table:
+    """A row per setting of a result; see `Result.table`."""
+    values, failed = result.values(metric)[:, :, -1], result.failed_runs()
+    if values.ndim > 2:
+        behind = result.metrics[metric].dims[-1]
+        raise ResultError(
+            f"metric is {metric!r}, which has a number for each {behind}; choose one, such as "
+            f"result.metrics[{metric!r}].isel({behind}=0)."
+        )
+    settings = result.settings
+    paths = tuple(settings[0])
+    rows = []
+    for setting, runs, bad in zip(settings, values, failed, strict=True):
+        good = runs[~bad]
+        numbers = [float("nan")] * 4
+        if good.size:
+            numbers[0], numbers[3] = float(iqm(good)), float(good.mean())
+        if good.size > 1:  # one run drawn again and again would give an interval of no width
+            estimate = bootstrap_interval(iqm, good, confidence=confidence)
+            numbers[1:3] = float(estimate.low), float(estimate.high)
+        rows.append((*setting.values(), *numbers, int(good.size), int(bad.sum())))
+    columns = (*paths, "iqm", "low", "high", "mean", "seeds", "failed")
+    if not failed.any():
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    last = int(result.metrics["env_step"].values[-1])
+    title = f"{metric} after {last:,} environment steps: interquartile mean, {confidence:.0%} bootstrap interval"
+    return Table(title, columns, tuple(rows), len(paths))
+
+
+def decimals_of(values: Sequence[Any]) -> int:
+    """Decimals that give the largest of the numbers about four digits."""
+    largest = max((abs(value) for value in values if isinstance(value, float) and np.isfinite(value)), default=0.0)
+    return 4 if largest == 0 else int(np.clip(3 - np.floor(np.log10(largest)), 1, 6))
+
+
+def _text(value: Any, decimals: int | None) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:g}" if decimals is None else f"{value:.{decimals}f}"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
+    padded = [
+        cell.ljust(width) if to_left else cell.rjust(width)
+        for cell, width, to_left in zip(cells, widths, left, strict=True)
+    ]
+    return "  ".join(padded).rstrip()

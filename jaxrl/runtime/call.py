@@ -1,0 +1,201 @@
+"""A call in parts: each a call of its own over some settings and seeds, whose results make the whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl.results.dataset import ResultError, metrics_dataset
+from jaxrl.results.result import Result
+from jaxrl.runtime.runs import Work
+from jaxrl.sweeps.batching import run_arguments
+
+if TYPE_CHECKING:
+    from jaxrl.sweeps.sweep import Sweep
+
+__all__ = ["Call", "Part", "assembled", "merged", "split"]
+
+
+class Part(NamedTuple):
+    """Which runs of a call: every one of some settings with some seeds.
+
+    Attributes:
+      settings: int `[s]`, positions among the settings.
+      seeds: int `[n]`, positions among the seeds.
+    """
+
+    settings: np.ndarray
+    seeds: np.ndarray
+
+    @property
+    def num_runs(self) -> int:
+        """How many runs that is."""
+        return len(self.settings) * len(self.seeds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """What was asked for: the settings and seeds to run, and how a result names them.
+
+    Attributes:
+      work: of every run.
+      prepared: hyper-parameters as the loop takes them, leaves `[num_settings, ...]`.
+      env_params: the environment's parameters, likewise.
+      seeds: the seeds themselves.
+      sweep: the names of the settings, None for a single one.
+      algo, hparams: as the result is to have them; hyper-parameters `[num_settings, ...]`.
+      attrs: of the result, told of the whole call.
+      last_dims: as in `metrics_dataset`.
+    """
+
+    work: Work
+    prepared: Any
+    env_params: Any
+    seeds: list[int]
+    sweep: Sweep | None
+    algo: Any
+    hparams: Any
+    attrs: Mapping[str, Any]
+    last_dims: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(num_settings, num_seeds)`."""
+        return (1 if self.sweep is None else len(self.sweep), len(self.seeds))
+
+    @property
+    def num_runs(self) -> int:
+        """Settings times seeds."""
+        return math.prod(self.shape)
+
+    def arguments(self) -> tuple[Any, Any, Any]:
+        """`(seed, hparams, env_params)` of every run, leaves `[num_runs, ...]`, settings before seeds."""
+        return run_arguments(self.seeds, self.prepared, self.env_params)
+
+    def part(self, part: Part) -> Call:
+        """The call over a part of its runs, the settings along one axis where they are not all of them."""
+        chosen = part.settings
+
+        def of_settings(tree: Any) -> Any:
+            return jax.tree.map(lambda leaf: np.asarray(leaf)[chosen], tree)
+
+        whole = len(chosen) == self.shape[0]
+        return dataclasses.replace(
+            self,
+            prepared=of_settings(self.prepared),
+            env_params=of_settings(self.env_params),
+            hparams=of_settings(self.hparams),
+            seeds=[self.seeds[i] for i in part.seeds],
+            sweep=self.sweep if whole or self.sweep is None else self.sweep.subset(chosen),
+        )
+
+    def result(
+        self, metrics: Mapping[str, np.ndarray], policies: Any, env_steps: Sequence[int], attrs: Mapping[str, Any]
+    ) -> Result:
+        """What was computed, with its names.
+
+        Args:
+          metrics: `{name: [num_settings, num_seeds, num_points, ...]}`.
+          policies: leaves `[num_settings, num_seeds, ...]`.
+          env_steps: of each point.
+          attrs: beside those of the call.
+        """
+        dataset = metrics_dataset(
+            metrics,
+            seeds=self.seeds,
+            env_steps=env_steps,
+            sweep=self.sweep,
+            attrs={**self.attrs, **attrs},
+            last_dims={name: dims for name, dims in self.last_dims.items() if name in metrics},
+        )
+        return Result(dataset, policies, self.algo, self.hparams, self.env_params)
+
+
+def split(num_settings: int, num_seeds: int, count: int) -> list[Part]:
+    """Every run of a call in parts of nearly equal size: by seeds, and where these are too few by settings too.
+
+    Args:
+      num_settings, num_seeds: of the call.
+      count: how many parts; fewer where there are fewer runs.
+
+    Returns:
+      The parts, in the order of the seeds; none is empty.
+    """
+    settings, seeds = np.arange(num_settings), np.arange(num_seeds)
+    if count <= num_seeds:
+        return [Part(settings, some) for some in np.array_split(seeds, count)]
+    groups = [len(some) for some in np.array_split(np.arange(min(count, num_settings * num_seeds)), num_seeds)]
+    return [
+        Part(some, seeds[i : i + 1]) for i, number in enumerate(groups) for some in np.array_split(settings, number)
+    ]
+
+
+class Assembled(NamedTuple):
+    """What the results of parts hold together.
+
+    Attributes:
+      seeds: positions of the seeds that every setting has.
+      env_steps: of the points that every part has.
+      metrics: `{name: [num_settings, num_seeds, num_points, ...]}`, of those seeds and points.
+      policies: leaves `[num_settings, num_seeds, ...]`, of those seeds, as each part ended.
+    """
+
+    seeds: np.ndarray
+    env_steps: list[int]
+    metrics: dict[str, np.ndarray]
+    policies: Any
+
+
+def assembled(shape: tuple[int, int], parts: Sequence[tuple[Part, Result]]) -> Assembled:
+    """The runs of parts in the places that they have in the whole.
+
+    Args:
+      shape: `(num_settings, num_seeds)` of the whole.
+      parts: with their results.
+
+    Raises:
+      ResultError: no seed is there under every setting, or no point in every part.
+    """
+    there = np.zeros(shape, bool)
+    for part, _ in parts:
+        there[np.ix_(part.settings, part.seeds)] = True
+    seeds = np.flatnonzero(there.all(axis=0))
+    if not len(seeds):
+        raise ResultError("the parts hold no seed under every setting: a result needs at least one")
+    results = [result for _, result in parts]
+    points = [result.metrics["env_step"].values for result in results]
+    # A part that was stopped was evaluated where it stopped, which may be between the points of the others.
+    env_steps = functools.reduce(np.intersect1d, points)
+    if not len(env_steps):
+        raise ResultError("the parts have no evaluation at the same env step: a result needs at least one")
+    kept = [np.isin(at, env_steps) for at in points]
+
+    def whole(*leaves: Any) -> np.ndarray:
+        every = np.zeros((*shape, *leaves[0].shape[2:]), leaves[0].dtype)
+        for (part, _), leaf in zip(parts, leaves, strict=True):
+            every[np.ix_(part.settings, part.seeds)] = leaf
+        return every[:, seeds]
+
+    metrics = {
+        str(name): whole(*(result.values(str(name))[:, :, at] for result, at in zip(results, kept, strict=True)))
+        for name in results[0].metrics.data_vars
+    }
+    policies = jax.tree.map(whole, *(result.policies for result in results))
+    return Assembled(seeds, [int(step) for step in env_steps], metrics, policies)
+
+
+def merged(call: Call, parts: Sequence[tuple[Part, Result]], attrs: Mapping[str, Any]) -> Result:
+    """The result of a call from those of its parts: of the seeds that every setting has, and the points that all have.
+
+    Raises:
+      ResultError: no seed is there under every setting, or no point in every part.
+    """
+    found = assembled(call.shape, parts)
+    chosen = call.part(Part(np.arange(call.shape[0]), found.seeds))
+    return chosen.result(found.metrics, found.policies, found.env_steps, attrs)

@@ -1,0 +1,206 @@
+"""The laws of the algorithm contract, tested on anyone's algorithm."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.checking import ContractError
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.runtime.loop import make_loop
+
+# One iteration at two block widths may differ by rounding: relative to the largest entry of an array.
+WIDTH_TOLERANCE = 2e-6
+
+# What a hyper-parameter is changed to, to see whether it matters; the first that its range allows.
+_FACTORS_OF_FINITE = (0.5, 0.01, 1e-4)
+_INSTEAD_OF_ZERO = (0.1, 1e-3)
+_INSTEAD_OF_INFINITE = (10.0, 1e-3, 1e-8)
+
+
+def check(algo: Algorithm, *, key: jax.Array | None = None) -> None:
+    """Test an algorithm on every law of the contract; takes about as long as compiling it a few times.
+
+    The laws: a step returns a state like the one it got, and finite scalars as metrics; all
+    hyper-parameters are traced, so that other values compile nothing; every one of them
+    changes the result where it is active; a run among many starts as it does alone; chunks,
+    with the state taken to the host and back, equal one piece bit for bit; acting gives an
+    action of the environment's, the same one when greedy.
+
+    Args:
+      algo: the algorithm on its environment; a small configuration is quicker.
+      key: a random key, `jax.random.key(0)` if None.
+
+    Raises:
+      ContractError: a law does not hold. The message is one sentence that says which.
+      TypeError: `algo` is no `Algorithm`.
+    """
+    if not isinstance(algo, Algorithm):
+        raise TypeError(f"algo must be an Algorithm, as a builder such as ppo(env) makes it, got {type(algo).__name__}")
+    key = jax.random.key(0) if key is None else key
+    env_params = jax.tree.map(jnp.asarray, algo.env.default_params)
+    _check_types(algo, key, env_params)
+    state = _check_running(algo, key, env_params)
+    _check_acting(algo, key, state)
+    _check_leaves(algo, key, env_params)
+
+
+def _prepared(algo: Algorithm, hparams: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), algo.prepare(hparams))
+
+
+def _check_types(algo: Algorithm, key: jax.Array, env_params: Any) -> None:
+    hparams = _prepared(algo, algo.hparams)
+    before = jax.eval_shape(algo.init, key, hparams, env_params)
+    after, metrics = jax.eval_shape(algo.step, key, before, hparams, env_params)
+    if jax.tree.structure(before) != jax.tree.structure(after):
+        raise ContractError(
+            f"step must return a state with the structure that it got: {jax.tree.structure(before)} "
+            f"became {jax.tree.structure(after)}"
+        )
+    pairs = zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
+    for (path, old), new in pairs:
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            raise ContractError(
+                f"step must return a state like the one it got: {jax.tree_util.keystr(path)} was "
+                f"{old.dtype}{list(old.shape)} and became {new.dtype}{list(new.shape)}"
+            )
+    if not isinstance(metrics, dict):
+        raise ContractError(f"step must return its metrics as a dictionary, got {type(metrics).__name__}")
+    for name, leaf in metrics.items():
+        if leaf.shape != () or leaf.dtype != jnp.float32:
+            raise ContractError(f"metrics must be float32 scalars, {name!r} is {leaf.dtype}{list(leaf.shape)}")
+    if algo.env_steps_per_iteration < 1:
+        raise ContractError(f"env_steps_per_iteration must be at least 1, got {algo.env_steps_per_iteration}")
+
+
+def _check_running(algo: Algorithm, key: jax.Array, env_params: Any) -> Any:
+    """One trace, finite metrics, chunks like one piece, a run among others as alone; returns a state."""
+    loop = make_loop(algo, eval_episodes=1)
+    hparams = _prepared(algo, algo.hparams)
+    traces = []
+
+    @jax.jit
+    def advance(run: Any, key: jax.Array, hparams: Any, count: Any) -> Any:
+        traces.append(None)
+        return loop.advance(run, key, hparams, env_params, count)
+
+    keys = jax.random.split(key, 3)
+    start = jax.jit(jax.vmap(loop.init, in_axes=(0, None, None)))(keys, hparams, env_params)
+    alone = advance(_row(start, 1), keys[1], hparams, np.int32(1))
+    advance(_row(start, 1), keys[1], jax.tree.map(lambda leaf: leaf * jnp.float32(0.99), hparams), np.int32(1))
+    if len(traces) > 1:
+        raise ContractError("other values of hyper-parameters must not trace anew, but they did")
+    for name, value in alone.sums.items():
+        if not np.isfinite(value):
+            raise ContractError(f"metrics must be finite, {name!r} is {value} in the first iteration")
+    whole = advance(_row(start, 1), keys[1], hparams, np.int32(3))
+    chunked = advance(jax.tree.map(_host_and_back, alone), keys[1], hparams, np.int32(2))
+    if not _equal(whole, chunked):
+        raise ContractError("three iterations must equal one and then two bit for bit, but they do not")
+    together = jax.jit(jax.vmap(loop.advance, in_axes=(0, 0, None, None, None)))
+    _compare_widths(alone, _row(together(start, keys, hparams, env_params, np.int32(1)), 1))
+    return alone.state
+
+
+def _compare_widths(alone: Any, among: Any) -> None:
+    for (path, one), many in zip(jax.tree_util.tree_leaves_with_path(alone), jax.tree.leaves(among), strict=True):
+        if not jnp.issubdtype(one.dtype, jnp.inexact):
+            continue
+        error = float(np.max(np.abs(np.asarray(one) - np.asarray(many)), initial=0))
+        scale = max(1.0, float(np.max(np.abs(np.asarray(one)), initial=0)))
+        if not error <= WIDTH_TOLERANCE * scale:
+            raise ContractError(
+                f"a run must start among others as it does alone: {jax.tree_util.keystr(path)} differs by {error:.1e} "
+                f"after one iteration, more than {WIDTH_TOLERANCE} of {scale:.3g}"
+            )
+
+
+def _check_acting(algo: Algorithm, key: jax.Array, state: Any) -> None:
+    params = algo.env.default_params
+    obs, env_state = algo.env.reset_env(key, params)
+    mask = algo.env.action_mask(env_state, params)
+    policy = algo.policy(state)
+    act = jax.jit(jax.vmap(lambda key, greedy: algo.act(key, policy, obs, greedy, mask), in_axes=(0, None)))
+    keys = jax.random.split(key, 16)
+    greedy = jax.tree.map(np.asarray, act(keys, True))
+    if any(np.any(leaf != leaf[:1]) for leaf in jax.tree.leaves(greedy)):
+        raise ContractError(f"a greedy action must not depend on the key, got {greedy} for different keys")
+    for actions in (greedy, act(keys, False)):
+        inside = jax.vmap(algo.env.action_space(params).contains)(actions)
+        if not np.all(inside):
+            raise ContractError(f"act must return an action of {algo.env.action_space(params)!r}, got {actions}")
+
+
+def _check_leaves(algo: Algorithm, key: jax.Array, env_params: Any) -> None:
+    """Changes one hyper-parameter at a time, around the defaults and around a point where all are on."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(algo.hparams)
+    names = [jax.tree_util.keystr(path) for path, _ in leaves]
+    defaults = [np.float32(leaf) for _, leaf in leaves]
+    changes = [_allowed_changes(structure, defaults, i) for i in range(len(defaults))]
+    all_on = [change[0] if change else default for change, default in zip(changes, defaults, strict=True)]
+    rows, owners = [], []
+    for base in (defaults, all_on):
+        rows.append(base)
+        owners.append(None)
+        for i, change in enumerate(changes):
+            for value in change if base is defaults else (*change[1:], defaults[i]):
+                rows.append([*base[:i], value, *base[i + 1 :]])
+                owners.append(i)
+    batch = structure.unflatten([np.array(column, np.float32) for column in zip(*rows, strict=True)])
+
+    def two_steps(hparams: Any) -> tuple[Any, Any]:
+        state = algo.init(key, hparams, env_params)
+        return jax.lax.scan(lambda state, key: algo.step(key, state, hparams, env_params), state, jax.random.split(key))
+
+    # One after the other in one program: equal rows are then equal bit for bit.
+    results = jax.device_get(jax.jit(lambda rows: jax.lax.map(two_steps, rows))(_prepared(algo, batch)))
+    start, effective = 0, set()
+    for row, owner in enumerate(owners):
+        if owner is None:
+            start = row
+        elif not _equal(_row(results, row), _row(results, start)):
+            effective.add(owner)
+    without = [name for i, name in enumerate(names) if i not in effective]
+    if without:
+        raise ContractError(
+            f"every hyper-parameter must change the result where it is active: {', '.join(without)} did not; "
+            "make it None in Algorithm.hparams where it has no effect"
+        )
+
+
+def _allowed_changes(structure: Any, defaults: list[np.float32], i: int) -> list[np.float32]:
+    value = defaults[i]
+    changes = [factor * value for factor in _FACTORS_OF_FINITE]
+    if value == 0:
+        changes = _INSTEAD_OF_ZERO
+    elif np.isinf(value):
+        changes = _INSTEAD_OF_INFINITE
+    allowed = []
+    for changed in map(np.float32, changes):
+        try:
+            structure.unflatten([*defaults[:i], changed, *defaults[i + 1 :]])
+        except (ValueError, TypeError):
+            continue
+        allowed.append(changed)
+    return allowed
+
+
+def _host_and_back(leaf: jax.Array) -> jax.Array:
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jnp.asarray(np.asarray(jax.random.key_data(leaf))))
+    return jnp.asarray(np.asarray(leaf))
+
+
+def _row(tree: Any, i: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[i], tree)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    def leaf_equal(x: Any, y: Any) -> bool:
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            x, y = jax.random.key_data(x), jax.random.key_data(y)
+        return np.array_equal(np.asarray(x), np.asarray(y), equal_nan=jnp.issubdtype(x.dtype, jnp.inexact))
+
+    return all(map(leaf_equal, jax.tree.leaves(one), jax.tree.leaves(other)))

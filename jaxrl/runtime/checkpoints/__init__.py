@@ -1,0 +1,1 @@
+"""What a run directory keeps of a call while it is carried out."""

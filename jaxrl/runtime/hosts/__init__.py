@@ -1,0 +1,1 @@
+"""Several processes that compute together, on one host or many."""

@@ -1,0 +1,171 @@
+"""Several processes, on one machine or many, as one: how they meet, and what they tell each other."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import socket
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl.runtime.hosts.lost_processes import LostProcessError, connected, in_step, watch
+
+TIMEOUT = 60.0
+HEARTBEAT = 30.0
+_GRACE = 5.0  # seconds that JAX waits beyond its own timeout
+
+__all__ = ["LostProcessError", "broadcast", "broadcast_array", "exchange", "start"]
+
+
+def start(
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    *,
+    timeout: float = TIMEOUT,
+    heartbeat: float = HEARTBEAT,
+) -> None:
+    """Joins the processes of a run; comes before an environment is made, and before anything computes with JAX.
+
+    On SLURM, TPU pods and under Open MPI the arguments are found by JAX itself. From then on a
+    process that another one leaves ends with a sentence and the status 1, at once where the loss
+    shows in what they compute together, otherwise when it has been silent for `heartbeat`.
+
+    Args:
+      coordinator: `host:port` of process 0, where it listens and all others find it.
+      num_processes: of the run.
+      process_id: which of them this is, from 0.
+      timeout: seconds to wait for the others.
+      heartbeat: seconds of silence after which a process counts as lost.
+
+    Raises:
+      ValueError: arguments that make no sense, no cluster that JAX would know, or a coordinator that
+        cannot be reached or whose port is taken. Where the others do not come, the process ends.
+    """
+    for name, seconds in (("timeout", timeout), ("heartbeat", heartbeat)):
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= 86_400:
+            raise ValueError(f"{name} must be a number of seconds from 1 to 86,400, got {seconds!r}")
+    given = {"coordinator": coordinator, "num_processes": num_processes, "process_id": process_id}
+    missing = [name for name, value in given.items() if value is None]
+    if 0 < len(missing) < len(given):
+        raise ValueError(f"coordinator, num_processes and process_id are given together, but {missing[0]} is missing")
+    started = time.monotonic()
+    if coordinator is not None and num_processes is not None and process_id is not None:
+        if type(num_processes) is not int or num_processes < 1:
+            raise ValueError(f"num_processes must be a whole number of at least 1, got {num_processes!r}")
+        if type(process_id) is not int or not 0 <= process_id < num_processes:
+            raise ValueError(
+                f"process_id must be a whole number from 0 to {num_processes - 1}, one less than num_processes, "
+                f"got {process_id!r}"
+            )
+        _check_address(coordinator, process_id, timeout)
+    where = f" at {coordinator}" if coordinator else ""
+    watch(
+        f"the {num_processes or 'processes'} processes of the run did not all meet{where} within {timeout:g} s: each "
+        f"must be started, with the same coordinator and number, and a process_id of its own"
+        if num_processes
+        else f"the processes of the run did not all meet within {timeout:g} s"
+    )
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM, which ends a run after its chunk
+    left = timeout - (time.monotonic() - started) - _GRACE
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            num_processes,
+            process_id,
+            cluster_detection_method=None if coordinator is None else "deactivate",
+            initialization_timeout=max(round(left), 1),
+            heartbeat_timeout_seconds=int(heartbeat),
+            shutdown_timeout_seconds=int(heartbeat),
+        )
+    except RuntimeError as error:
+        if "must be called before" not in str(error):
+            raise
+        raise RuntimeError(
+            "start must come before an environment is made and before anything computes with JAX, but came after"
+        ) from None
+    except ValueError as error:
+        raise ValueError(
+            f"no cluster is found here ({str(error).rstrip('.')}): outside of SLURM, TPU pods and Open MPI, name "
+            f"coordinator, num_processes and process_id"
+        ) from None
+    connected()
+
+
+def exchange(*numbers: int) -> np.ndarray:
+    """What every process gives, int32 `[num_processes, len(numbers)]`; all of them must call it.
+
+    Raises:
+      LostProcessError: one is gone.
+    """
+    mine = np.asarray(numbers, np.int32)
+    if jax.process_count() == 1:
+        return mine[None]
+    from jax.experimental import multihost_utils
+
+    with in_step():
+        return np.asarray(multihost_utils.process_allgather(mine))
+
+
+def broadcast_array(array: np.ndarray | None, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array of process 0, bit for bit, in every process; all of them must call it.
+
+    Args:
+      array: in process 0; elsewhere None.
+      shape, dtype: of the array.
+    """
+    from jax.experimental import multihost_utils
+
+    dtype = np.dtype(dtype)
+    if not np.prod(shape, dtype=int):
+        return np.zeros(shape, dtype)
+    given = np.zeros(shape, dtype) if array is None else np.asarray(array, dtype)
+    with in_step():
+        words = multihost_utils.broadcast_one_to_all(np.frombuffer(given.tobytes(), np.uint8))
+    return np.frombuffer(np.asarray(words).tobytes(), dtype).reshape(shape)
+
+
+def broadcast(value: Any) -> Any:
+    """A value of process 0 in every process, which must all call it; it must be one that pickle takes."""
+    if jax.process_count() == 1:
+        return value
+    packed = np.frombuffer(pickle.dumps(value), np.uint8) if jax.process_index() == 0 else None
+    size = broadcast_array(None if packed is None else np.asarray([len(packed)]), (1,), np.int64)
+    return pickle.loads(broadcast_array(packed, (int(size[0]),), np.uint8).tobytes())
+
+
+def _check_address(coordinator: str, process_id: int, timeout: float) -> None:
+    match = re.fullmatch(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:\s]+)):(?P<port>\d{1,5})", str(coordinator))
+    if match is None or not 0 < int(match["port"]) < 65_536:
+        raise ValueError(f"coordinator must be host:port, such as node1:12345, got {coordinator!r}")
+    host, port = match["six"] or match["host"], int(match["port"])
+    if process_id == 0:
+        _check_free(coordinator, port)
+        return
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=max(deadline - time.monotonic(), 0.1)).close()
+            return
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                raise ValueError(
+                    f"coordinator {coordinator} cannot be reached within {timeout:g} s "
+                    f"({error.strerror or error}): process 0 must be started there"
+                ) from None
+        time.sleep(0.2)
+
+
+def _check_free(coordinator: str, port: int) -> None:
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("", port))
+    except OSError as error:
+        raise ValueError(
+            f"coordinator {coordinator} cannot listen on its port ({error.strerror or error}): name another one"
+        ) from None

@@ -1,0 +1,212 @@
+"""How runs are laid out: blocks of fixed width, one after another on every device."""
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl.runtime.devices.processors import understands
+from jaxrl.runtime.devices.xla_flags import flags_in_force
+from jaxrl.runtime.memory import give_back, tight
+
+CPU_BLOCK = 8
+ACCELERATOR_BLOCK = 1024
+LANES = 16  # numbers of 32 bits that the widest vector of a CPU holds
+
+
+class Layout(NamedTuple):
+    """Where each run goes.
+
+    Attributes:
+      num_runs: that the user asked for.
+      block: runs of one vmap.
+      num_blocks: blocks of one device, worked through one after another.
+      devices: each entry works on the next `num_blocks * block` runs, in a thread of its own; a
+        CPU device stands here once for every core.
+    """
+
+    num_runs: int
+    block: int
+    num_blocks: int
+    devices: tuple[Any, ...]
+
+    @property
+    def runs_per_device(self) -> int:
+        """Runs that one device computes, padding included."""
+        return self.num_blocks * self.block
+
+    def spread(self, tree: Any) -> list[list[Any]]:
+        """Leaves `[num_runs, ...]` as blocks of leaves `[block, ...]`, a list for each device; padding repeats runs."""
+        tree = jax.tree.map(np.asarray, tree)
+
+        def put(first: int, device: Any) -> Any:
+            mine = np.arange(first, first + self.block) % self.num_runs
+            return jax.device_put(jax.tree.map(lambda leaf: leaf[mine], tree), device)
+
+        return [
+            [put(i * self.runs_per_device + j * self.block, device) for j in range(self.num_blocks)]
+            for i, device in enumerate(self.devices)
+        ]
+
+    def gather(self, parts: Sequence[Sequence[Any]]) -> Any:
+        """What `spread` spread, back on the host with leaves `[num_runs, ...]`."""
+        blocks = [block for part in parts for block in part]
+        return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(x) for x in leaves])[: self.num_runs], *blocks)
+
+
+def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None, cpu_block: int = CPU_BLOCK) -> Layout:
+    """Chooses devices and block width.
+
+    Args:
+      num_runs: settings times seeds.
+      block: the width; None takes the fewest blocks of at most `cpu_block` on a CPU, at most 1024
+        elsewhere, evenly filled; on a CPU a width above 16 is a multiple of it, for blocks of 1,021
+        take twice as long as of 1,024. Results are equal bit for bit at one width only.
+      devices: JAX's or their names, such as "gpu:0"; None takes every local device of JAX's default
+        backend, and CPU devices over and over until there is one for every core that the process may use.
+      cpu_block: the widest block that None takes on a CPU, at most 16 or a multiple of it.
+    """
+    devices = default_devices() if devices is None else tuple(map(local_device, devices))
+    if not devices:
+        raise ValueError("devices must name at least one device, got none")
+    if block is None:
+        on_cpu = devices[0].platform == "cpu"
+        widest = cpu_block if on_cpu else ACCELERATOR_BLOCK
+        per_device = -(-num_runs // len(devices))
+        block = -(-per_device // -(-per_device // widest))
+        if on_cpu and block > LANES:
+            block = -(-block // LANES) * LANES
+    elif isinstance(block, bool) or not isinstance(block, int) or block < 1:
+        raise ValueError(f"block must be a whole number of at least 1, got {block!r}")
+    total_blocks = -(-num_runs // block)
+    devices = devices[:total_blocks]
+    return Layout(num_runs, block, -(-total_blocks // len(devices)), devices)
+
+
+def local_device(device: Any) -> Any:
+    """A device by its name, such as "cpu:0" or "gpu:1", or the device itself.
+
+    Raises:
+      ValueError: there is none of that name here.
+    """
+    if isinstance(device, jax.Device):
+        return device
+    here: dict[str, Any] = {}
+    for platform in dict.fromkeys([jax.default_backend(), "cpu"]):
+        here |= {f"{platform}:{i}": found for i, found in enumerate(jax.local_devices(backend=platform))}
+    if device not in here:
+        raise ValueError(f"devices must be among {', '.join(here)}, got {device!r}")
+    return here[device]
+
+
+def default_devices() -> tuple[Any, ...]:
+    """Every local device; on a CPU repeated, one for every core that this process may use.
+
+    One thread of a CPU device leaves cores idle where arrays are small, and a program that is
+    compiled for one device can run in several threads of it at the same time.
+    """
+    devices = tuple(jax.local_devices())
+    if devices[0].platform != "cpu":
+        return devices
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return devices * max(1, cores // len(devices))
+
+
+def over_blocks(program: Callable[..., Any], num_shared: int = 0) -> Callable[..., list[Any]]:
+    """A program of one block as a function of a device's blocks, one after another.
+
+    No program holds the loop: it is the same for any number of blocks, so that they change no bit, and
+    there is no block to be taken out of all and put back, which is a quarter of what there would be to compile.
+
+    Args:
+      program: of leaves `[block, ...]` and of the shared arguments.
+      num_shared: trailing arguments that are the same for every block, such as a trip count.
+
+    Returns:
+      A function of lists of blocks and of the shared arguments, which waits for each block, and gives a list.
+    """
+
+    def walk(*arguments: Any) -> list[Any]:
+        split = len(arguments) - num_shared
+        blocks, shared = zip(*arguments[:split], strict=True), arguments[split:]
+        return [jax.block_until_ready(program(*block, *shared)) for block in blocks]
+
+    return walk
+
+
+def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence[Any]) -> list[list[Any]]:
+    """Compiles programs for every device, each while the next is lowered, or one after another where memory is tight.
+
+    One program for all devices would be compiled by other passes than a program for one, and
+    round otherwise; and runs have nothing to tell each other.
+
+    Args:
+      programs: each lowers itself for a device.
+      devices: where they will run.
+
+    Returns:
+      For each program its executables, one for each device.
+    """
+    different = list(dict.fromkeys(devices))
+    options = compiler_options(devices[0].platform)
+
+    def compile_and_give_back(program: Any) -> Any:
+        executable = program.compile(options)
+        give_back()
+        return executable
+
+    if tight():
+        by_device = [{device: compile_and_give_back(lower(device)) for device in different} for lower in programs]
+    else:
+        threads = _threads(len(programs) * len(different))
+        begun = [{device: threads.submit(lower(device).compile, options) for device in different} for lower in programs]
+        by_device = [{device: future.result() for device, future in each.items()} for each in begun]
+    return [[executables[device] for device in devices] for executables in by_device]
+
+
+def compiler_options(platform: str) -> dict[str, Any]:
+    """What XLA's compiler is told, beside what the environment tells it.
+
+    On a CPU, LLVM's third level of optimisation takes a fifth to a third of the time that compiling
+    takes, and its programs are no faster; and with vectors of 512 bits, where there are any, PPO takes
+    a tenth less time (bench/NOTES.md). What XLA_FLAGS names is left to it.
+
+    Args:
+      platform: of the devices, "cpu" or another.
+    """
+    if platform != "cpu":
+        return {}
+    options = {"xla_backend_optimization_level": 2}
+    if understands("avx512f"):
+        options["xla_cpu_prefer_vector_width"] = 512
+    given = {flag.lstrip("-").partition("=")[0] for flag in flags_in_force()}
+    return {name: value for name, value in options.items() if name not in given}
+
+
+def run_on_devices(executables: Sequence[Any], *arguments: Sequence[Any]) -> list[Any]:
+    """Calls one function for every device at the same time, and waits.
+
+    Args:
+      executables: programs, or walks over blocks, one for each entry of a layout's devices.
+      *arguments: of each argument, likewise one for each.
+
+    Returns:
+      What each gave.
+    """
+
+    def call(executable: Any, *each: Any) -> Any:
+        return jax.block_until_ready(executable(*each))
+
+    if len(executables) == 1:
+        return [call(executables[0], *(argument[0] for argument in arguments))]
+    return list(_threads(len(executables)).map(call, executables, *arguments))
+
+
+@functools.cache
+def _threads(count: int) -> ThreadPoolExecutor:
+    """Threads that live as long as the process: new ones for every call would grow its memory."""
+    return ThreadPoolExecutor(count, thread_name_prefix="jaxrl")

@@ -1,0 +1,129 @@
+"""The loop of one run, written once: initialise, advance, evaluate."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.threefry import rolled, unrolled
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.learning.evaluation import evaluate, finite_only
+
+Metrics = dict[str, jax.Array]
+
+
+class Run(NamedTuple):
+    """One run between two chunks.
+
+    Attributes:
+      state: the algorithm's.
+      sums: its metrics, added up since the last evaluation.
+      iteration: int32 `[]`, iterations done.
+      since: float32 `[]`, iterations since the last evaluation.
+    """
+
+    state: Any
+    sums: Metrics
+    iteration: jax.Array
+    since: jax.Array
+
+
+class Loop(NamedTuple):
+    """The functions of one run, for prepared hyper-parameters; pure, to be vmapped and compiled.
+
+    Attributes:
+      init: `(key, hparams, env_params) -> Run`.
+      advance: `(Run, key, hparams, env_params, num_iterations) -> Run`; the number is traced.
+      evaluate: `(Run, key, hparams, env_params) -> (Run, metrics)`: means over the iterations
+        since the last evaluation, and the evaluation itself, whose metrics are NaN where a mean
+        is not finite or the policy holds a NaN.
+      keep: `(Run) -> policies`, what a result keeps of a run.
+    """
+
+    init: Callable[[jax.Array, Any, Any], Any]
+    advance: Callable[[Any, jax.Array, Any, Any, Any], Any]
+    evaluate: Callable[[Any, jax.Array, Any, Any], tuple[Any, Metrics]]
+    keep: Callable[[Any], Any]
+
+
+def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
+    """The loop of one run of an algorithm, evaluated over `eval_episodes` whole episodes.
+
+    Its `evaluate` raises ValueError, when traced, where a metric of the algorithm has the name of
+    one of the evaluation.
+    """
+
+    # Traced once, for its metrics and for its iterations; the trace goes with the loop, not with the algorithm.
+    step = jax.jit(lambda *given: algo.step(*given))
+
+    def keys(key: jax.Array) -> jax.Array:
+        return jax.random.split(unrolled(key), 3)
+
+    def params_at(env_params: Any, iteration: jax.Array) -> Any:
+        return algo.env.params_at(env_params, jnp.float32(algo.env_steps_per_iteration) * iteration)
+
+    def init(key: jax.Array, hparams: Any, env_params: Any) -> Run:
+        state = algo.init(rolled(keys(key)[0]), hparams, params_at(env_params, jnp.int32(0)))
+        metrics = jax.eval_shape(step, key, state, hparams, env_params)[1]
+        sums = {name: jnp.zeros(leaf.shape, jnp.float32) for name, leaf in metrics.items()}
+        return Run(state, sums, jnp.zeros((), jnp.int32), jnp.zeros(()))
+
+    def advance(run: Run, key: jax.Array, hparams: Any, env_params: Any, num_iterations: Any) -> Run:
+        iterations_key = keys(key)[1]
+
+        def body(_: Any, run: Run) -> Run:
+            params = params_at(env_params, run.iteration)
+            step_key = rolled(jax.random.fold_in(iterations_key, run.iteration))
+            state, metrics = step(step_key, run.state, hparams, params)
+            return Run(state, jax.tree.map(jnp.add, run.sums, metrics), run.iteration + 1, run.since + 1)
+
+        return jax.lax.fori_loop(0, num_iterations, body, run)
+
+    def evaluate_run(run: Run, key: jax.Array, hparams: Any, env_params: Any) -> tuple[Run, Metrics]:
+        policy = algo.policy(run.state)
+        episodes = evaluate(
+            algo.env,
+            params_at(env_params, run.iteration),
+            lambda key, obs, greedy, mask: algo.act(key, policy, obs, greedy, mask),
+            jax.random.fold_in(keys(key)[2], run.iteration),
+            eval_episodes,
+            hparams.discount.next_weight,
+        )
+        means = {name: total / jnp.maximum(run.since, 1.0) for name, total in run.sums.items()}
+        clashes = sorted(set(episodes) & set(means))
+        if clashes:
+            raise ValueError(
+                f"{', '.join(clashes)} is a metric of {algo.name} and of the evaluation of {type(algo.env).__name__} "
+                f"too; metric_rules and the algorithm's metrics take different names."
+            )
+        started = run._replace(sums=jax.tree.map(jnp.zeros_like, run.sums), since=jnp.zeros(()))
+        return started, finite_only(episodes, policy, means) | means
+
+    return Loop(init, advance, evaluate_run, lambda run: algo.policy(run.state))
+
+
+def evaluation_points(env_steps: int, evals: int, env_steps_per_iteration: int) -> np.ndarray:
+    """Iterations after which to evaluate, evenly spaced, the last one the end.
+
+    Args:
+      env_steps: of one run; rounded up to whole iterations.
+      evals: how many; fewer where there are fewer iterations.
+      env_steps_per_iteration: of the algorithm.
+
+    Returns:
+      int64 `[<= evals]`, increasing.
+    """
+    iterations = -(-env_steps // env_steps_per_iteration)
+    evals = min(evals, iterations)
+    return -(-iterations * np.arange(1, evals + 1) // evals)
+
+
+def with_run_length(hparams: Any, env_steps: int) -> Any:
+    """Hyper-parameters whose infinite `anneal_env_steps` is the length of the run."""
+    if "anneal_env_steps" not in hparams.__dataclass_fields__:
+        return hparams
+    set_by_user = hparams.anneal_env_steps
+    numpy = jnp if isinstance(set_by_user, jax.Array) else np
+    return hparams.replace(anneal_env_steps=numpy.where(numpy.isinf(set_by_user), np.float32(env_steps), set_by_user))

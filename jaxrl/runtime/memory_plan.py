@@ -1,0 +1,368 @@
+"""Fitting a call into memory: block width and number of parts, by what its compiled programs take."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl.runtime.call import Call
+from jaxrl.runtime.layout import Layout
+from jaxrl.runtime.memory import MIB, available, compiling_within, give_back, parse_size, resident, size
+from jaxrl.runtime.programs import Programs, compilations, compiled_programs, forget
+from jaxrl.runtime.runs import in_force
+
+# Of what is free, the share that a call takes where nobody says how much it may.
+SHARE = 0.8
+# What a thread of a CPU takes beside what the compiler says: while a program runs, what its steps leave
+# behind adds up until it returns, 10 to 20 MiB in the quarter of a second of a chunk, and the rest are small
+# things of JAX and XLA: together 15 to 35 MiB on 16 to 4,096 runs of PPO (bench/NOTES.md).
+ROOM_PER_THREAD = 40 * MIB
+# What an array takes beside its numbers: 62,500 arrays of 32 bytes take 68 MiB. Every block has its own.
+BYTES_PER_ARRAY = 1152
+# Copies of the states on the host while a checkpoint is written: one, and what orbax and its store take of it.
+CHECKPOINT_COPIES = 2.0
+
+__all__ = ["Plan", "Planner", "Sizes", "duration", "programs_of"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a call is carried out, and what that takes; prints well.
+
+    Attributes:
+      name: of the algorithm and the environment.
+      num_settings, num_seeds: whose product is the number of runs.
+      env_steps: of one run.
+      block: runs of one vmap. Results are equal bit for bit at one width only.
+      wanted_block: the width that it would have with memory for it.
+      num_blocks: of one thread, one after another.
+      num_devices, num_threads, device_kind: a CPU device works in several threads.
+      num_parts: parts of the call, one after another, each with the same programs.
+      compilations: how many different calls are compiled.
+      process, programs, states, results: bytes: of the process before any run; of temporaries in all
+        threads; of the states of the runs that train at a time; of what is on the host meanwhile.
+      limit: bytes that it keeps to, None for none.
+      on_host: whether the limit is of the process; elsewhere it is of each device, and so are
+        `programs` and `states`.
+      seconds: that the runs are expected to take, None where nothing was measured.
+    """
+
+    name: str
+    num_settings: int
+    num_seeds: int
+    env_steps: int
+    block: int
+    wanted_block: int
+    num_blocks: int
+    num_devices: int
+    num_threads: int
+    device_kind: str
+    num_parts: int
+    compilations: int
+    process: int
+    programs: int
+    states: int
+    results: int
+    limit: int | None
+    on_host: bool
+    seconds: float | None = None
+
+    @property
+    def num_runs(self) -> int:
+        """Settings times seeds."""
+        return self.num_settings * self.num_seeds
+
+    @property
+    def num_slots(self) -> int:
+        """Runs that train at a time, padding included."""
+        return self.num_threads * self.num_blocks * self.block
+
+    @property
+    def memory(self) -> int:
+        """Bytes at the highest, of what the limit is of."""
+        own = self.programs + self.states
+        return own + self.process + self.results if self.on_host else own
+
+    @property
+    def fits(self) -> bool:
+        """Whether the limit is kept."""
+        return self.limit is None or self.memory <= self.limit
+
+    def layout(self, num_runs: int, devices: Sequence[Any]) -> Layout:
+        """Where runs of one part go; the same programs whatever their number."""
+        return Layout(num_runs, self.block, self.num_blocks, tuple(devices)[: self.num_threads])
+
+    @property
+    def summary(self) -> str:
+        """The plan in a line or two."""
+        parts = "" if self.num_parts == 1 else f" in {self.num_parts} parts one after another"
+        where = _counted(self.num_threads, "thread") if self.on_host else _counted(self.num_devices, "device")
+        text = f"{self.num_runs:,} runs{parts}, {self._blocks} in each of {where}; {self._memory_text()}"
+        return f"{text}\n{self._narrowed}" if self._narrowed else text
+
+    @property
+    def _blocks(self) -> str:
+        return f"{_counted(self.num_blocks, 'block')} of {_counted(self.block, 'run')}"
+
+    @property
+    def _narrowed(self) -> str:
+        if self.block == self.wanted_block:
+            return ""
+        return (
+            f"blocks are of {self.block} instead of {self.wanted_block} runs for want of memory: results are not equal "
+            f"bit for bit to those of blocks of {self.wanted_block}"
+        )
+
+    def _memory_text(self) -> str:
+        whose = "" if self.on_host else " on each device"
+        limit = "" if self.limit is None else f" of {size(self.limit)}"
+        return f"about {size(self.memory)}{limit} of memory{whose}"
+
+    def __str__(self) -> str:
+        settings = _counted(self.num_settings, "setting")
+        devices = f"{self.num_devices} x {self.device_kind}"
+        part = _counted(self.num_parts, "part") + (", one after another" if self.num_parts > 1 else "")
+        pieces = f"states {size(self.states)}, programs {size(self.programs)}"
+        host = f"process {size(self.process)}, results {size(self.results)}"
+        lines = {
+            "runs": f"{self.num_runs:,}: {settings} x {_counted(self.num_seeds, 'seed')} of {self.name}, "
+            f"{self.env_steps:,} env steps each",
+            "layout": f"{self._blocks} in each of {_counted(self.num_threads, 'thread')} on {devices}",
+            "parts": part,
+            "compilations": f"{self.compilations:,}",
+            "memory": f"{self._memory_text()}: {f'{host}, {pieces}' if self.on_host else pieces}",
+        }
+        if not self.on_host:
+            lines["host memory"] = f"about {size(self.process + self.results)}: {host}"
+        if self.seconds is not None:
+            lines["time"] = f"about {duration(self.seconds)}, by a first chunk and an untrained policy's evaluation"
+        if self._narrowed:
+            lines["note"] = self._narrowed
+        if not self.fits:
+            lines["note"] = "this does not fit"
+        width = max(map(len, lines))
+        return "\n".join(f"{name:{width}}  {text}" for name, text in lines.items())
+
+
+class Sizes(NamedTuple):
+    """What compiled programs take, in bytes.
+
+    Attributes:
+      state, arguments, metrics, kept: of one run: between chunks, of its arguments, of an evaluation.
+      arrays, evaluated_arrays: of one block between chunks, beside its numbers; of an evaluation of it.
+      advancing, evaluating: of one block's program, beside what its runs take.
+      block: that the latter two were compiled for.
+    """
+
+    state: int
+    arguments: int
+    metrics: int
+    kept: int
+    arrays: int
+    evaluated_arrays: int
+    advancing: int
+    evaluating: int
+    block: int
+
+
+def programs_of(call: Call, layout: Layout, precision: str = "default") -> tuple[Programs, Sizes]:
+    """The programs of a call and what they take; `Runs` of the same layout find them compiled."""
+
+    def of_block(leaf: Any) -> jax.ShapeDtypeStruct:
+        dtype = jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype)
+        return jax.ShapeDtypeStruct((layout.block, *np.shape(leaf)[1:]), dtype)
+
+    arguments = jax.tree.map(of_block, call.arguments())
+    work = call.work
+    with in_force(precision):
+        programs = compiled_programs(work.loop, work.identity, layout, arguments, work.reserved)
+    return programs, _sizes(programs, arguments, layout.block)
+
+
+def _sizes(programs: Programs, arguments: Any, block: int) -> Sizes:
+    def of_run(tree: Any) -> int:
+        return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) // block
+
+    def beside(name: str, of_one: int) -> int:
+        told = programs.executables[name][0].memory_analysis()
+        total = told.argument_size_in_bytes + told.output_size_in_bytes + told.temp_size_in_bytes
+        return max(total - told.alias_size_in_bytes - block * of_one, 0)
+
+    state, given = of_run(programs.run_shapes), of_run(arguments)
+    metrics, kept = map(of_run, programs.evaluated_shapes)
+    evaluating = beside("evaluate", state + given + metrics + kept)
+    advancing = max(beside("advance", state + given), beside("init", state + given))
+    arrays, evaluated_arrays = (
+        BYTES_PER_ARRAY * len(jax.tree.leaves(trees))
+        for trees in ((programs.run_shapes, arguments), programs.evaluated_shapes)
+    )
+    return Sizes(state, given, metrics, kept, arrays, evaluated_arrays, advancing, evaluating, block)
+
+
+@dataclasses.dataclass(frozen=True)
+class Planner:
+    """Fits a call into memory.
+
+    Args:
+      call: the whole of it.
+      layout: that it would have with memory enough.
+      limit: bytes, None for none.
+      checkpoints: whether the states are written now and then.
+    """
+
+    call: Call
+    layout: Layout
+    limit: int | None
+    checkpoints: bool = False
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the devices have the memory of the process."""
+        return self.layout.devices[0].platform == "cpu"
+
+    @classmethod
+    def of(cls, call: Call, layout: Layout, memory: int | str | None, checkpoints: bool = False) -> Planner:
+        """A planner that keeps to a size, or to a share of what is free.
+
+        Raises:
+          ValueError: the size is none, or below what the process has already.
+        """
+        asked = None if memory is None else parse_size(memory)
+        if layout.devices[0].platform != "cpu":
+            return cls(call, layout, _device_limit(layout.devices, asked), checkpoints)
+        has, free = resident(), available()
+        if asked is not None and asked <= has:
+            raise ValueError(
+                f"memory must be more than the {size(has)} that this process has before any run, got {memory}"
+            )
+        if free is None:
+            return cls(call, layout, asked, checkpoints)
+        most = has + free if asked is not None else has + int(SHARE * free)
+        return cls(call, layout, most if asked is None else min(asked, most), checkpoints)
+
+    def at(self, sizes: Sizes, block: int, num_parts: int, process: int) -> Plan:
+        """The plan with blocks of a width and so many parts."""
+        runs = self.runs_of_part(num_parts)
+        total_blocks = -(-runs // block)
+        threads = min(len(self.layout.devices), total_blocks)
+        devices = self.layout.devices[:threads]
+        num_blocks = -(-total_blocks // threads)
+        # Of the whole process, or of one device.
+        here = threads if self.on_host else max(devices.count(device) for device in set(devices))
+        slots, wider = here * num_blocks * block, block / sizes.block
+        room = here * ROOM_PER_THREAD if self.on_host else 0
+        advancing = here * sizes.advancing * wider
+        evaluating = here * (sizes.evaluating * wider + num_blocks * sizes.evaluated_arrays)
+        evaluating += slots * (sizes.metrics + sizes.kept)
+        points, every = len(self.call.work.points), self.call.num_runs if num_parts > 1 else 0
+        # The policies of this evaluation beside those of the last; the metrics of all, and stacked at the end.
+        held = 2 * points * sizes.metrics * (runs + every) + sizes.kept * (runs + 2 * every)
+        phases = [(advancing + room, held), (evaluating + room, held + runs * sizes.kept)]
+        if self.checkpoints:
+            phases.append((room, held + int(CHECKPOINT_COPIES * runs * sizes.state)))
+        programs, results = max(phases, key=lambda phase: phase[0] + phase[1] if self.on_host else phase[0])
+        attrs, work = self.call.attrs, self.call.work
+        return Plan(
+            name=f"{attrs['algorithm']} on {attrs['environment']}",
+            num_settings=self.call.shape[0],
+            num_seeds=self.call.shape[1],
+            env_steps=int(work.points[-1]) * work.env_steps_per_iteration,
+            block=block,
+            wanted_block=self.layout.block,
+            num_blocks=num_blocks,
+            num_devices=len(set(devices)),
+            num_threads=threads,
+            device_kind=devices[0].device_kind,
+            num_parts=num_parts,
+            compilations=1,
+            process=process,
+            programs=int(programs),
+            states=slots * (sizes.state + sizes.arguments) + here * num_blocks * sizes.arrays,
+            results=int(results),
+            limit=self.limit,
+            on_host=self.on_host,
+        )
+
+    def compiled(
+        self, call: Call, layout: Layout, num_parts: int, precision: str = "default"
+    ) -> tuple[Programs, Sizes, Plan]:
+        """The programs of one of so many parts, what they take, and the plan with them.
+
+        Where it does not fit, the programs of earlier calls are let go of before it is made.
+        """
+        before = compilations()
+        with compiling_within(self.limit if self.on_host else None):
+            programs, sizes = programs_of(call, layout, precision)
+        if compilations() > before:
+            give_back()
+        planned = self.at(sizes, layout.block, num_parts, resident())
+        if not planned.fits and forget(but=programs):
+            give_back()
+            planned = self.at(sizes, layout.block, num_parts, resident())
+        return programs, sizes, planned
+
+    def fitted(self, sizes: Sizes, process: int, refused: Plan | None = None) -> Plan:
+        """The plan of the fewest parts that fits, with the widest blocks that any has.
+
+        Args:
+          sizes: of programs that were compiled.
+          process: bytes, of the process before any run.
+          refused: a plan that does not fit, whatever the sizes say; this one has fewer slots, or
+            narrower blocks.
+
+        Raises:
+          ValueError: not even blocks of one run do.
+        """
+        block = self.layout.block if refused is None else refused.block
+        num_parts, fewer_than = 1 if refused is None else refused.num_parts + 1, refused
+        while True:
+            most = -(-self.call.num_runs // block)
+            while True:
+                planned = self.at(sizes, block, min(num_parts, most), process)
+                if planned.fits and (fewer_than is None or planned.num_slots < fewer_than.num_slots):
+                    return planned
+                if num_parts >= most:
+                    break
+                num_parts = max(num_parts + 1, num_parts * 17 // 16)
+            if block == 1:
+                raise ValueError(
+                    f"memory is too little for blocks of one run: {size(self.limit or 0)} where these take about "
+                    f"{size(planned.memory)} (process {size(process)}, programs {size(planned.programs)}, states "
+                    f"{size(planned.states)}, results {size(planned.results)})"
+                )
+            block, num_parts, fewer_than = block // 2, 1, None
+
+    def runs_of_part(self, num_parts: int) -> int:
+        """Runs of the largest part, as `split` makes them."""
+        num_settings, num_seeds = self.call.shape
+        if num_parts <= num_seeds:
+            return num_settings * -(-num_seeds // num_parts)
+        return -(-num_settings // (num_parts // num_seeds))
+
+
+def _device_limit(devices: Sequence[Any], asked: int | None) -> int | None:
+    """Bytes of each device that may be taken: of the one with the least."""
+    free = []
+    for device in set(devices):
+        stats = device.memory_stats()
+        if stats and "bytes_limit" in stats:
+            free.append(int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0)))
+    if not free:
+        return asked
+    return int(SHARE * min(free)) if asked is None else min(asked, min(free))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a reader."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

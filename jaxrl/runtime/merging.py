@@ -1,0 +1,283 @@
+"""Shards of one call, each trained by a process of its own, as the result of the whole."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl.results.dataset import ResultError, metrics_dataset
+from jaxrl.results.description import attribute
+from jaxrl.results.description import hparams as saved_hparams
+from jaxrl.results.loading import load_result
+from jaxrl.results.plain import to_json
+from jaxrl.results.result import Result
+from jaxrl.results.storage import CONFIG, METRICS, POLICIES, claim_directory
+from jaxrl.runtime.call import Part, assembled, split
+from jaxrl.runtime.checkpoints.store import IDENTITY, SOFT, difference, read_identity
+from jaxrl.sweeps.choosing import listed
+from jaxrl.sweeps.sweep import Sweep
+
+# What differs between shards without a doubt that they belong together, and what only makes bits differ.
+OWN = ("sweep", "seeds", "shard", "whole", "hparams", "env_params", "asked")
+ROUNDING = (*SOFT, "block")
+
+__all__ = ["merge"]
+
+
+# What keeps a shard from being whole, and how a warning says so.
+EMPTY, EARLIER, CUT = "there is no result yet in {}", "there is only an earlier run's result in {}", "{} ended early"
+
+
+class _Shard(NamedTuple):
+    """What a directory holds of a call.
+
+    Attributes:
+      directory: of the shard.
+      index, count: which of how many.
+      whole: the seeds and settings of all shards.
+      identity: what `run.json` says of the run that was begun here last.
+      result: of that run, None where it has none.
+      lacks: what keeps it from being whole; None for nothing.
+    """
+
+    directory: Path
+    index: int
+    count: int
+    whole: dict[str, Any]
+    identity: dict[str, Any]
+    result: Result | None
+    lacks: str | None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(num_settings, num_seeds)` of the whole."""
+        return math.prod(self.whole["shape"]), len(self.whole["seeds"])
+
+    @property
+    def settings(self) -> np.ndarray:
+        """Positions of its settings in the whole."""
+        return split(*self.shape, self.count)[self.index].settings
+
+
+def merge(paths: Sequence[str | Path], out: str | Path | None = None, *, force: bool = False) -> Result:
+    """Assembles what `train(..., shard="i/n", out=...)` wrote for every i.
+
+    A shard that is missing, or has no result yet, costs the seeds that it should have held, and one that
+    ended early the points that it has not reached: the shards and the seeds are named in a warning, and
+    the result has the others. What a directory holds is its shard's result where it fits what `run.json`
+    tells of the run begun there last; that of an earlier run is not merged.
+
+    Args:
+      paths: the shards' directories, in any order.
+      out: a directory to save the result in.
+      force: whether `out` may exist and be overwritten.
+
+    Returns:
+      What one process would have returned; bit for bit so where the shards ran at one block width
+      on one kind of device.
+
+    Raises:
+      ResultError: a directory holds no shard, two hold the same one or belong to different calls, or
+        no seed is there under every setting.
+      FileExistsError: `out` holds a result.
+    """
+    if isinstance(paths, str | Path) or not paths:
+        raise ResultError(f"paths takes the directories of shards, such as ['runs/x-0', 'runs/x-1'], got {paths!r}")
+    if out is not None:
+        claim_directory(out, force)
+    shards = sorted((_read(Path(path)) for path in paths), key=lambda shard: shard.index)
+    first = shards[0]
+    for shard in shards[1:]:
+        _check_same_call(first, shard)
+    for earlier, later in itertools.pairwise(shards):
+        if earlier.index == later.index:
+            raise ResultError(
+                f"{earlier.directory} and {later.directory} both hold shard {later.index}/{later.count}: name each once"
+            )
+    lacking = _lacking(shards)
+    there = [shard for shard in shards if shard.result is not None]
+    try:
+        result = _assembled(there, any(shard.lacks == CUT for shard in there))
+    except ResultError as error:
+        raise ResultError(f"{error}; {lacking}" if lacking else str(error)) from None
+    if lacking:
+        lost = sorted(set(first.whole["seeds"]) - set(result.seeds))
+        left_out = f", so that {len(lost)} of {len(first.whole['seeds'])} seeds are left out: {_spans(lost)}"
+        end, asked = int(result.metrics["env_step"][-1]), first.identity["env_steps"]
+        until = f"; the result ends at {end:,} of {asked:,} env steps" if end < asked else ""
+        warnings.warn(f"{lacking}{left_out if lost else ''}{until}", RuntimeWarning, stacklevel=2)
+    if out is not None:
+        result.save(out, force=True)
+    return result
+
+
+def _read(directory: Path) -> _Shard:
+    if directory.is_dir() and not (directory / IDENTITY).is_file():
+        raise ResultError(f"{directory} holds no shard: {IDENTITY} is missing")
+    identity = to_json(read_identity(directory))  # no number of which is unlike itself
+    if "shard" not in identity:
+        raise ResultError(f"{directory} holds no shard: it was made without shard=i/n")
+    index, count = map(int, str(identity["shard"]).split("/"))
+    result, lacks = None, EMPTY
+    if all((directory / name).is_file() for name in (METRICS, POLICIES, CONFIG)):
+        result = load_result(directory)
+        lacks = _lacks(result, identity)
+    return _Shard(
+        directory, index, count, json.loads(identity["whole"]), identity, None if lacks == EARLIER else result, lacks
+    )
+
+
+def _lacks(result: Result, identity: dict[str, Any]) -> str | None:
+    """What keeps the result in a directory from being that of the run which was begun there last."""
+    assert result.loaded is not None
+    told = to_json(result.loaded["attributes"] | result.loaded)
+    steps_of_point = identity["env_steps"] // identity["points"][-1]
+    points = {point * steps_of_point for point in identity["points"]}
+    reached = points & {int(step) for step in result.metrics["env_step"].values}
+    alike = all(
+        told[name] in (value, attribute(value))
+        for name, value in identity.items()
+        if name in told and name not in (*ROUNDING, "seeds")
+    )
+    if not alike or not reached or not set(result.seeds) <= set(identity["seeds"]):
+        return EARLIER
+    whole = reached == points and result.seeds == identity["seeds"] and not result.metrics.attrs["interrupted"]
+    return None if whole else CUT
+
+
+def _lacking(shards: Sequence[_Shard]) -> str:
+    """What is missing, in a clause; empty for nothing."""
+    count = shards[0].count
+    missing = [f"{i}/{count}" for i in sorted(set(range(count)) - {shard.index for shard in shards})]
+    told = [f"shards {listed(missing)} are missing"] if missing else []
+    begun = []
+    for lacks in (EMPTY, EARLIER, CUT):
+        if directories := [shard.directory for shard in shards if shard.lacks == lacks]:
+            begun.append(lacks.format(listed(directories)))
+    return " and ".join([*told, *begun]) + (" (jaxrl resume goes on with them)" if begun else "")
+
+
+def _spans(seeds: Sequence[int]) -> str:
+    """Numbers in ascending order, those in a row as the first and the last."""
+    ends = [i for i in range(len(seeds)) if i + 1 == len(seeds) or seeds[i + 1] != seeds[i] + 1]
+    starts = [0, *(i + 1 for i in ends)]
+    return listed(
+        [
+            str(seeds[end]) if start == end else f"{seeds[start]} to {seeds[end]}"
+            for start, end in zip(starts, ends, strict=False)
+        ]
+    )
+
+
+def _check_same_call(one: _Shard, other: _Shard) -> None:
+    whole = one.count == other.count and np.array_equal(one.settings, other.settings)
+    identities = [{"shards": shard.count, **shard.whole, **_common(shard, whole)} for shard in (one, other)]
+    here, there = ({name: value for name, value in identity.items() if name not in ROUNDING} for identity in identities)
+    if (found := difference(here, there)) is not None:
+        found = found.replace(" there", f" in {one.directory}").replace(" here", f" in {other.directory}")
+        raise ResultError(f"shards must be of one call, but {found}")
+    for name in ROUNDING:
+        if (found := difference(identities[0].get(name), identities[1].get(name), name)) is not None:
+            warnings.warn(
+                f"the shards are not equal bit for bit to one run of all: {found}, {one.directory} being there and "
+                f"{other.directory} here",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+
+def _common(shard: _Shard, settings_too: bool) -> dict[str, Any]:
+    """What the identity of every shard says alike; of shards with other settings not what is swept."""
+    told = {name: value for name, value in shard.identity.items() if name not in OWN}
+    swept = set(shard.whole["coords"])
+    hparams, params = shard.identity.get("hparams"), shard.identity.get("env_params")
+    if not settings_too:
+        names = {path.partition(".")[0] for path in swept}
+        hparams = hparams and {name: value for name, value in hparams.items() if name not in names}
+        if isinstance(params, dict):
+            params = {name: values[0] for name, values in params.items() if f"env.{name}" not in swept}
+    return told | {"hparams": hparams, "env_params": params}
+
+
+def _assembled(shards: Sequence[_Shard], interrupted: bool) -> Result:
+    results = [shard.result for shard in shards if shard.result is not None]
+    if not results:
+        raise ResultError("no shard has a result")
+    whole, first = shards[0].whole, results[0]
+    place = {seed: i for i, seed in enumerate(whole["seeds"])}
+    parts = [
+        Part(shard.settings, np.asarray([place[seed] for seed in result.seeds]))
+        for shard, result in zip(shards, results, strict=True)
+    ]
+    found = assembled(shards[0].shape, list(zip(parts, results, strict=True)))
+
+    def of_settings(*leaves: Any) -> np.ndarray:
+        every = np.zeros((shards[0].shape[0], *np.shape(leaves[0])[1:]), np.asarray(leaves[0]).dtype)
+        for shard, leaf in zip(shards, leaves, strict=True):
+            every[shard.settings] = leaf
+        return every
+
+    env_params = jax.tree.map(of_settings, *(result.env_params for result in results))
+    hparams = _hparams(shards, results)
+    attrs = {name: value for name, value in first.metrics.attrs.items() if name not in ("shard", "whole")}
+    told = [result.metrics.attrs for result in results]
+    attrs |= {
+        "interrupted": int(interrupted),
+        "run_seconds": max(float(one["run_seconds"]) for one in told),
+        "env_steps_per_second": sum(float(one["env_steps_per_second"]) for one in told),
+        "merged_shards": len(shards),
+    }
+    dataset = metrics_dataset(
+        found.metrics,
+        seeds=[whole["seeds"][i] for i in found.seeds],
+        env_steps=found.env_steps,
+        sweep=_sweep(whole, hparams),
+        attrs=attrs,
+        last_dims=_last_dims(first),
+    )
+    return Result(
+        dataset, found.policies, first.algo, hparams, env_params, first.loaded if first.algo is None else None
+    )
+
+
+def _hparams(shards: Sequence[_Shard], results: Sequence[Result]) -> Any:
+    """The hyper-parameters of all settings; shards may hold discounts of different families."""
+    algo, num_settings = results[0].algo, shards[0].shape[0]
+    if algo is None:
+        return None
+    told: dict[str, list[Any]] = {}
+    for shard, result in zip(shards, results, strict=True):
+        assert result.loaded is not None
+        for name, value in result.loaded["hparams"].items():
+            column = told.setdefault(name, [None] * num_settings)
+            values = value if isinstance(value, list) else [value] * len(shard.settings)
+            for setting, one in zip(shard.settings, values, strict=True):
+                column[setting] = one
+    same = {name: column[0] if all(one == column[0] for one in column) else column for name, column in told.items()}
+    found = saved_hparams({"hparams": same}, algo, num_settings)
+    return None if found is None else found[0]
+
+
+def _sweep(whole: dict[str, Any], hparams: Any) -> Sweep | None:
+    if not whole["dims"]:
+        return None
+    coords = {path: (tuple(dims), np.asarray(values)) for path, (dims, values) in whole["coords"].items()}
+    settings: list[dict[str, Any]] = [{} for _ in range(math.prod(whole["shape"]))]
+    return Sweep(hparams, {}, tuple(whole["dims"]), tuple(whole["shape"]), coords, settings)
+
+
+def _last_dims(result: Result) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for name, metric in result.metrics.items():
+        behind = tuple(str(dim) for dim in metric.dims if dim not in (*result.dims, "seed", "env_step"))
+        if behind:
+            found[str(name)] = behind
+    return found

@@ -1,0 +1,86 @@
+"""Evaluation of finished policies over as many episodes as one likes."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl.checks import check_count
+from jaxrl.learning.evaluation import evaluate, finite_only
+from jaxrl.results.dataset import RUN_DIMS, ResultError
+from jaxrl.results.result import Result
+from jaxrl.runtime.layout import compile_programs, over_blocks, plan_layout, run_on_devices
+
+EPISODES_AT_ONCE = 2**17
+
+
+def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
+    """Runs whole episodes with every final policy of a result, on all devices.
+
+    Args:
+      result: trained here or loaded; each policy meets the environment that it was trained in.
+      num_episodes: of every policy, greedy, and as many with sampled actions.
+      key: seed of the random numbers; equal seeds of the result share them, so that settings
+        are compared on the same episodes.
+
+    Returns:
+      A result with one point, whose metrics are `return`, `length` and the environment's own,
+      each also as `..._sampled`; NaN for the runs that have failed.
+
+    Raises:
+      ResultError: the result's algorithm is unknown.
+      ValueError: `num_episodes` is no whole number of at least 1.
+    """
+    check_count("num_episodes", num_episodes)
+    algo = result.algo
+    if algo is None:
+        raise ResultError("this result's algorithm is unknown, so its policies cannot act; pass algo= to load_result")
+    settings, seeds = result.settings, result.seeds
+    runs = (len(settings), len(seeds))
+    env_params = result.env_params
+    if env_params is None:
+        env_params = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], runs[0], 0), algo.env.default_params)
+
+    trained_for = np.float32(result.metrics["env_step"].values[-1])
+
+    def one_run(policy: Any, env_params: Any, seed: jax.Array) -> dict[str, jax.Array]:
+        def act(key: jax.Array, obs: Any, greedy: jax.Array, mask: Any) -> Any:
+            return algo.act(key, policy, obs, greedy, mask)
+
+        run_key = jax.random.fold_in(jax.random.key(key), seed)
+        params = algo.env.params_at(env_params, trained_for)
+        metrics = evaluate(algo.env, params, act, run_key, num_episodes, lambda t, weight: weight)
+        return finite_only(metrics, policy, {})
+
+    num_runs = runs[0] * runs[1]
+    widest = max(1, EPISODES_AT_ONCE // num_episodes)
+    layout = plan_layout(num_runs, None, None)
+    layout = plan_layout(num_runs, min(layout.block, widest), None)
+    policies = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), result.policies)
+    env_params = jax.tree.map(lambda leaf: np.repeat(leaf, runs[1], axis=0), env_params)
+    arguments = layout.spread((policies, env_params, np.tile(np.asarray(seeds, np.uint32), runs[0])))
+    program = jax.jit(jax.vmap(lambda arguments: one_run(*arguments)))
+
+    def lower(device: Any) -> Any:
+        sharding = jax.sharding.SingleDeviceSharding(device)
+        shapes = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), arguments[0][0]
+        )
+        return program.lower(shapes)
+
+    (executables,) = compile_programs([lower], layout.devices)
+    metrics = layout.gather(run_on_devices([over_blocks(program) for program in executables], arguments))
+
+    last = result.metrics.isel(env_step=[-1])
+    dims = (*result.dims, *RUN_DIMS)
+    shape = tuple(last.sizes[dim] for dim in dims)
+    failed = result.failed_runs().reshape(-1)  # by their learning too, which the policies alone do not tell
+    dataset = last.drop_vars(list(last.data_vars)).assign(
+        {
+            name: (dims, np.where(failed, np.float32(np.nan), value).reshape(shape))
+            for name, value in metrics.items()
+            if name not in ("discounted_return", "discounted_return_sampled")
+        }
+    )
+    return dataclasses.replace(result, metrics=dataset.assign_attrs(eval_episodes=num_episodes))

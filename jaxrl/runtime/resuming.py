@@ -1,0 +1,148 @@
+"""Going on with a run directory, by what it says of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.checks import check_count
+from jaxrl.results.dataset import UNKNOWN, ResultError
+from jaxrl.results.description import env_params, hparams
+from jaxrl.results.result import Result
+from jaxrl.runtime.checkpoints.store import IDENTITY, read_identity
+from jaxrl.runtime.driver import CHECKPOINT_MINUTES, Options, Tracker
+from jaxrl.runtime.execution import Placement, run_call, shard_of, sharded
+from jaxrl.runtime.sharded_training import SHARDED
+from jaxrl.runtime.training import training_call
+from jaxrl.sweeps.sweep import Sweep, swept
+
+__all__ = ["resume"]
+
+
+def resume(
+    path: str | Path,
+    *,
+    env_steps: int | None = None,
+    algo: Algorithm | None = None,
+    devices: Sequence[Any] | None = None,
+    memory: int | str | None = None,
+    trackers: Sequence[Tracker] = (),
+    checkpoint_minutes: float | None = CHECKPOINT_MINUTES,
+    progress: bool = True,
+) -> Result:
+    """Goes on with what `train(..., out=path)` began, to what it would have become, bit for bit.
+
+    That holds at the block width of then, which is kept, on a device of the same kind with the same
+    versions; otherwise a warning says what differs. A run that was begun and has no checkpoint yet starts
+    from its beginning, of which a warning tells.
+
+    Args:
+      path: the run directory.
+      env_steps: environment steps of each run in all, where a run is to become longer than was asked
+        for; evaluations go on as often as before, and what was annealed over the whole run stays
+        where that ended.
+      algo: the algorithm; needed where its network or environment is one's own, and otherwise built
+        again from `run.json`.
+      devices, trackers, checkpoint_minutes, progress: as in `train`.
+      memory: as in `train`; what the run was begun with if None.
+
+    Raises:
+      ResultError: there is nothing to go on with, or it is damaged or of another algorithm; or a result
+        is finished and without the checkpoint that would make it longer.
+      ValueError: `env_steps` is less than before.
+    """
+    directory = Path(path)
+    identity = read_identity(directory)
+    if "run_length" not in identity:
+        told = identity.get("algorithm") or identity.get(UNKNOWN)
+        raise ResultError(f"{directory} holds no run of train ({told}): repeat its call with resume=True")
+    algo = _algorithm(directory, identity) if algo is None else algo
+    sweep, setting, seeds = _whole(directory, identity, algo)
+    points = np.asarray(identity["points"], np.int64)
+    if env_steps is not None:
+        check_count("env_steps", env_steps)
+        points = _longer(points, -(-env_steps // algo.env_steps_per_iteration), algo.env_steps_per_iteration)
+    call = training_call(
+        algo,
+        setting if sweep is None else sweep,
+        seeds=seeds,
+        points=points,
+        eval_episodes=identity["eval_episodes"],
+        run_length=identity["run_length"],
+    )
+    if "shard" in identity:
+        call = sharded(call, *shard_of(identity["shard"]))
+    params = env_params(directory / IDENTITY, identity, algo, call.shape[0])
+    if params is not None:
+        call = dataclasses.replace(call, env_params=params)
+    options = Options(
+        trackers=trackers,
+        out=directory,
+        resume=True,
+        checkpoint_minutes=checkpoint_minutes,
+        progress=progress,
+        precision=identity["precision"],
+    )
+    return run_call(call, options, Placement(devices=devices, memory=memory, shard_environments=SHARDED in identity))
+
+
+def _algorithm(directory: Path, identity: dict[str, Any]) -> Algorithm:
+    if identity["algorithm"] is None:
+        raise ResultError(
+            f"{directory / IDENTITY} does not describe the algorithm ({identity[UNKNOWN]}): pass algo=, or repeat the "
+            f"call with resume=True"
+        )
+    try:
+        return algorithms.build(identity)
+    except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
+        raise ResultError(f"{directory / IDENTITY} describes an algorithm that cannot be built: {error}") from None
+
+
+def _whole(directory: Path, identity: dict[str, Any], algo: Algorithm) -> tuple[Sweep | None, Any, list[int]]:
+    """The sweep, None for a single setting, the first setting, and the seeds: of a shard those of the whole call.
+
+    A shard takes part in the program of the whole, whose discounts may be of more families than its own.
+    """
+    dims, told = identity["sweep"]["dims"], identity["sweep"]["coords"]
+    named = {path: (tuple(coord["dims"]), np.asarray(coord["values"])) for path, coord in told.items()}
+    found = hparams(identity, algo, math.prod(_shape(dims, named)))
+    if found is None:
+        raise ResultError(f"{directory / IDENTITY} has no hyper-parameters that {algo.name} takes")
+    batched, each = found
+    seeds = identity["seeds"]
+    if "shard" in identity:
+        whole = json.loads(identity["whole"])
+        seeds, dims = whole["seeds"], whole["dims"]
+        named = {path: (tuple(on), np.asarray(values)) for path, (on, values) in whole["coords"].items()}
+        # Without the environment's parameters, which are told of each setting.
+        return dataclasses.replace(swept(each[0], dims, named), env={}) if dims else None, each[0], seeds
+    if not dims:
+        return None, each[0], seeds
+    return Sweep(batched, {}, tuple(dims), _shape(dims, named), named, [{} for _ in each]), each[0], seeds
+
+
+def _shape(dims: Sequence[str], coords: Mapping[str, tuple[tuple[str, ...], np.ndarray]]) -> tuple[int, ...]:
+    sizes = {dim: size for on, values in coords.values() for dim, size in zip(on, values.shape, strict=True)}
+    return tuple(sizes[dim] for dim in dims)
+
+
+def _longer(points: np.ndarray, iterations: int, env_steps_per_iteration: int) -> np.ndarray:
+    """The points and further ones up to more iterations, as far apart as they are."""
+    last = int(points[-1])
+    if iterations < last:
+        raise ValueError(
+            f"env_steps must be at least what the run was begun with, {last * env_steps_per_iteration:,}, got "
+            f"{iterations * env_steps_per_iteration:,}"
+        )
+    if iterations == last:
+        return points
+    more = max(round((iterations - last) * len(points) / last), 1)
+    return np.concatenate([points, last - (-(iterations - last) * np.arange(1, more + 1) // more)])

@@ -1,0 +1,165 @@
+"""Runs that go on together on all devices: where their states are, and what can be done with them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.runtime.layout import Layout
+from jaxrl.runtime.loop import Loop
+from jaxrl.runtime.programs import compiled_programs
+
+__all__ = ["Runs", "Work", "in_force", "key_words", "like_shape"]
+
+
+class Work(NamedTuple):
+    """What every run of a call does.
+
+    Attributes:
+      loop: of one run.
+      identity: of the loop; calls with equal ones share compiled programs.
+      points: int64, increasing, iterations after which to evaluate.
+      env_steps_per_iteration: of one run.
+      headline: `(metrics of a point) -> text`, for the progress bar.
+      reserved: names that no metric may have.
+    """
+
+    loop: Loop
+    identity: Hashable
+    points: np.ndarray
+    env_steps_per_iteration: int
+    headline: Callable[[Mapping[str, np.ndarray]], str]
+    reserved: frozenset[str]
+
+
+class Runs:
+    """Runs between two chunks, their states on the devices of a layout.
+
+    What they compute is the same bit for bit at one block width, whichever runs stand together: a
+    part of them may be taken out, others put in, and states may go to the host and come back.
+
+    Args:
+      work: of one run; its programs are compiled here, or found from an earlier call.
+      arguments: `(seed, hparams, env_params)`, leaves `[layout.num_runs, ...]`.
+      layout: where each run goes.
+      precision: of matrix products.
+      states: of the runs, as `states()` gave them; None starts them.
+      iteration: that the states have reached.
+
+    Attributes:
+      iteration: iterations done by every run.
+      compile_seconds: that making the programs took.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        arguments: tuple[Any, ...],
+        layout: Layout,
+        *,
+        precision: str = "default",
+        states: Any = None,
+        iteration: int = 0,
+    ):
+        self.work, self.arguments, self.layout, self.precision = work, arguments, layout, precision
+        self.iteration = iteration
+        self._spread = layout.spread(arguments)
+        started = time.perf_counter()
+        with in_force(precision):
+            self._programs = compiled_programs(work.loop, work.identity, layout, self._spread[0][0], work.reserved)
+        self.compile_seconds = time.perf_counter() - started
+        self._given = states
+        self._runs: Any = None
+
+    def start(self) -> None:
+        """Puts the runs on their devices, at their beginning or as they were given; the first advance does it too."""
+        if self._runs is None:
+            runs = self._programs.init(self._spread) if self._given is None else self._placed(self._given)
+            self._runs, self._given = runs, None
+
+    def advance(self, count: int) -> None:
+        """Does some iterations of every run, and waits for them."""
+        self.start()
+        self._runs = self._programs.advance(self._runs, self._spread, count)
+        self.iteration += count
+
+    def evaluate(self) -> tuple[dict[str, np.ndarray], Any]:
+        """The metrics since the evaluation before, and what a result keeps: leaves `[num_runs, ...]` on the host."""
+        self.start()
+        self._runs, metrics, kept = self._programs.evaluate(self._runs, self._spread)
+        return dict(self.layout.gather(metrics)), self.layout.gather(kept)
+
+    def states(self) -> Any:
+        """The states on the host, leaves `[num_runs, ...]`; typed keys as their words, which `states=` takes back."""
+        self.start()
+        return self.layout.gather([[jax.tree.map(key_words, block) for block in part] for part in self._runs])
+
+    def kept(self) -> Any:
+        """What a result keeps of the runs as they are, leaves `[num_runs, ...]` on the host."""
+        self.start()
+        keep = jax.jit(jax.vmap(self.work.loop.keep))  # compiled anew, but a run asks at most once
+        return self.layout.gather([[keep(block) for block in part] for part in self._runs])
+
+    def put(self, states: Any, iteration: int) -> None:
+        """Puts the runs where `states()` of these or equal ones once were.
+
+        Raises:
+          ValueError: the states are those of another algorithm or network.
+        """
+        self._runs, self._given, self.iteration = None, states, iteration
+
+    @property
+    def executables(self) -> Mapping[str, Sequence[Any]]:
+        """The programs of a block by name, one for each device, to be asked for their memory and their text."""
+        return self._programs.executables
+
+    @property
+    def state_structure(self) -> Any:
+        """A pytree like `states()`."""
+        return self._programs.run_shapes
+
+    def _placed(self, states: Any) -> Any:
+        shapes = self._programs.run_shapes
+        wanted, got = jax.tree.structure(shapes), jax.tree.structure(states)
+        if wanted != got:
+            raise ValueError(f"states must be those of the same algorithm: they have the structure {got}, not {wanted}")
+        for (path, shape), state in zip(jax.tree.leaves_with_path(shapes), jax.tree.leaves(states), strict=True):
+            takes = _as_words(shape)
+            if np.shape(state)[1:] != takes.shape[1:] or np.asarray(state).dtype != takes.dtype:
+                raise ValueError(
+                    f"states{jax.tree_util.keystr(path)} must be {takes.dtype}{list(takes.shape[1:])} for each run, "
+                    f"got {np.asarray(state).dtype}{list(np.shape(state)[1:])}"
+                )
+        parts = self.layout.spread(states)
+        return [[jax.tree.map(like_shape, block, shapes) for block in part] for part in parts]
+
+
+def in_force(precision: str) -> contextlib.AbstractContextManager[Any]:
+    """The precision of matrix products in force; "default" leaves it to JAX's configuration."""
+    return contextlib.nullcontext() if precision == "default" else jax.default_matmul_precision(precision)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def key_words(leaf: Any) -> Any:
+    """A typed key as its words, anything else as it is."""
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _as_words(shape: Any) -> Any:
+    return jax.eval_shape(jax.random.key_data, shape) if _is_key(shape) else shape
+
+
+def like_shape(leaf: Any, shape: Any) -> Any:
+    """The inverse of `key_words`: words as a typed key, where the shape is of one."""
+    if not _is_key(shape):
+        return leaf
+    return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(jnp.empty((), shape.dtype)))

@@ -1,0 +1,210 @@
+"""One run whose environments are shared by all devices, those of other processes among them."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxrl.learning.shards import EnvShards
+from jaxrl.runtime.call import Call
+from jaxrl.runtime.hosts.lost_processes import in_step
+from jaxrl.runtime.hosts.processes import broadcast_array
+from jaxrl.runtime.layout import compiler_options
+from jaxrl.runtime.loop import Run, make_loop
+from jaxrl.runtime.programs import refuse_clashes
+from jaxrl.runtime.runs import in_force, key_words, like_shape
+
+AXIS = "environments"
+
+__all__ = ["AXIS", "ShardedRun"]
+
+
+class _Programs(NamedTuple):
+    """Compiled for the devices of a mesh; runs are one pytree of arrays that are spread over it."""
+
+    init: Any
+    advance: Any
+    evaluate: Any
+    keep: Callable[[Any], Any]
+    metric_names: tuple[str, ...]
+    run_shapes: Any
+
+
+# The programs of the last few calls, so that one with another seed or other values compiles nothing.
+_COMPILED: OrderedDict[Any, _Programs] = OrderedDict()
+_KEPT_PROGRAMS = 4
+
+
+class ShardedRun:
+    """One run between two chunks: its environments in equal parts on all devices, all else on each.
+
+    Like `Runs` of one run; every process calls the same methods in the same order. Parts compute
+    together: gradients, moments and running statistics are those of all samples.
+
+    Args:
+      call: of one run.
+      devices: of the run, in the same order in every process.
+      precision: of matrix products.
+
+    Attributes:
+      iteration: iterations done.
+
+    Raises:
+      ValueError: environments or minibatches do not divide among the devices, or a metric has a
+        reserved name.
+    """
+
+    def __init__(self, call: Call, devices: Sequence[Any], precision: str = "default"):
+        self.iteration = 0
+        self._mesh = Mesh(np.asarray(devices), (AXIS,))
+        self._arguments = self._placed(jax.tree.map(lambda leaf: np.asarray(leaf)[0], call.arguments()))
+        leaves, structure = jax.tree.flatten(self._arguments)
+        shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+        with in_force(precision):
+            in_use = jax.config.values["jax_default_matmul_precision"]
+            key = (call.work.identity, tuple(devices), in_use, structure, shapes)
+            if key not in _COMPILED:
+                _COMPILED[key] = _compiled(call, self._mesh, self._arguments)
+            _COMPILED.move_to_end(key)
+        while len(_COMPILED) > _KEPT_PROGRAMS:
+            _COMPILED.popitem(last=False)
+        self._programs = _COMPILED[key]
+        refuse_clashes(self._programs.metric_names, call.work.reserved)
+        self._run: Any = None
+
+    @property
+    def state_structure(self) -> Any:
+        """A pytree like `states()`."""
+        return self._programs.run_shapes
+
+    def advance(self, count: int) -> None:
+        """Does some iterations, and waits for them."""
+        with in_step():
+            self._run = jax.block_until_ready(
+                self._programs.advance(self._started(), self._arguments, self._placed(count))
+            )
+        self.iteration += count
+
+    def evaluate(self) -> tuple[dict[str, np.ndarray], Any]:
+        """The metrics since the evaluation before, and what a result keeps: leaves `[1, ...]` on the host."""
+        with in_step():
+            self._run, metrics, kept = self._programs.evaluate(self._started(), self._arguments)
+            return jax.tree.map(_one_of_one, (metrics, kept))
+
+    def states(self) -> Any:
+        """The whole state on the host, leaves `[1, ...]`, environments of all processes included; keys as words."""
+
+        def whole(leaf: jax.Array) -> np.ndarray:
+            words = key_words(leaf)
+            if not (words.is_fully_addressable or words.is_fully_replicated):
+                # Leaf by leaf: no device must hold all environments at once.
+                words = jax.jit(lambda x: x, out_shardings=NamedSharding(self._mesh, PartitionSpec()))(words)
+            return _one_of_one(words)
+
+        with in_step():
+            return jax.tree.map(whole, self._started())
+
+    def kept(self) -> Any:
+        """What a result keeps of the run as it is, leaves `[1, ...]` on the host."""
+        return jax.tree.map(_one_of_one, self._programs.keep(self._started()))
+
+    def put(self, states: Any, iteration: int) -> None:
+        """Puts the run where `states()` once was, on however many devices.
+
+        Args:
+          states: in process 0; None in others.
+          iteration: that the states have reached.
+
+        Raises:
+          ValueError: the states are those of another algorithm or network.
+        """
+        shapes, structure = jax.tree.flatten(self._programs.run_shapes)
+        words = [jax.eval_shape(key_words, shape) for shape in shapes]
+        given = [None] * len(words) if states is None else self._checked(states, words)
+        leaves = []
+        for mine, word, shape in zip(given, words, shapes, strict=True):
+            host = broadcast_array(mine, word.shape, word.dtype) if jax.process_count() > 1 else mine
+            leaves.append(like_shape(_array(host, shape.sharding), shape))
+        self._run, self.iteration = structure.unflatten(leaves), iteration
+
+    def _checked(self, states: Any, words: Sequence[Any]) -> list[np.ndarray]:
+        leaves = [np.asarray(leaf)[0] for leaf in jax.tree.leaves(states)]
+        got = [(leaf.shape, leaf.dtype) for leaf in leaves]
+        wanted = [(word.shape, word.dtype) for word in words]
+        if got != wanted:
+            raise ValueError(f"states must be those of the same algorithm: they are {got}, not {wanted}")
+        return leaves
+
+    def _started(self) -> Any:
+        if self._run is None:
+            self._run = self._programs.init(self._arguments)
+        return self._run
+
+    def _placed(self, tree: Any) -> Any:
+        """What is the same in every process, on every device."""
+        everywhere = NamedSharding(self._mesh, PartitionSpec())
+        return jax.tree.map(lambda leaf: _array(leaf, everywhere), tree)
+
+
+def _compiled(call: Call, mesh: Mesh, arguments: Any) -> _Programs:
+    assert call.algo.sharded is not None
+    sharded = call.algo.sharded(EnvShards(AXIS, mesh.size))
+    loop = make_loop(sharded.algo, int(call.attrs["eval_episodes"]))
+
+    def init(arguments: Any) -> Run:
+        seed, hparams, env_params = arguments
+        return loop.init(jax.random.key(seed), hparams, env_params)
+
+    def advance(run: Run, arguments: Any, count: jax.Array) -> Run:
+        seed, hparams, env_params = arguments
+        return loop.advance(run, jax.random.key(seed), hparams, env_params, count)
+
+    def evaluate(run: Run, arguments: Any) -> tuple[Run, Any, Any]:
+        seed, hparams, env_params = arguments
+        run, metrics = loop.evaluate(run, jax.random.key(seed), hparams, env_params)
+        return run, metrics, loop.keep(run)
+
+    flags: tuple[Any, ...] = (sharded.of_each_env, False, False, False)
+    of_each_env = Run(*flags)
+    run, rest = jax.tree.map(_spec, of_each_env), PartitionSpec()
+    # Without the check of varying axes, which environments' scans do not pass.
+    shard = functools.partial(jax.shard_map, mesh=mesh, check_vma=False)
+    jit_init = jax.jit(shard(init, in_specs=rest, out_specs=run))
+    jit_advance = jax.jit(shard(advance, in_specs=(run, rest, rest), out_specs=run), donate_argnums=0)
+    jit_evaluate = jax.jit(shard(evaluate, in_specs=(run, rest), out_specs=(run, rest, rest)), donate_argnums=0)
+
+    def on_mesh(of_each_env: bool, leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, _spec(of_each_env)))
+
+    shapes = jax.eval_shape(jit_init, arguments)
+    shapes = jax.tree.map(on_mesh, jax.tree.broadcast(of_each_env, shapes), shapes)
+    options = compiler_options(mesh.devices.flat[0].platform)
+    return _Programs(
+        init=jit_init.lower(arguments).compile(options),
+        advance=jit_advance.lower(shapes, arguments, on_mesh(False, np.zeros((), np.int32))).compile(options),
+        evaluate=jit_evaluate.lower(shapes, arguments).compile(options),
+        keep=loop.keep,
+        metric_names=tuple(jax.eval_shape(jit_evaluate, shapes, arguments)[1]),
+        run_shapes=shapes,
+    )
+
+
+def _spec(of_each_env: bool) -> PartitionSpec:
+    return PartitionSpec(AXIS) if of_each_env else PartitionSpec()
+
+
+def _array(host: Any, at: NamedSharding) -> jax.Array:
+    array = np.asarray(host)
+    array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+    return jax.make_array_from_callback(array.shape, at, lambda index: jnp.asarray(array[index]))
+
+
+def _one_of_one(leaf: jax.Array) -> np.ndarray:
+    return np.asarray(leaf)[None]

@@ -1,0 +1,187 @@
+"""Training one run on the devices of several processes: process 0 drives it, the others do as it tells them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+import jax
+
+from jaxrl.learning.shards import EnvShards
+from jaxrl.results.dataset import ResultError
+from jaxrl.results.result import Result
+from jaxrl.runtime.call import Call
+from jaxrl.runtime.checkpoints.keeper import identity_of
+from jaxrl.runtime.checkpoints.store import difference
+from jaxrl.runtime.driver import Options, drive
+from jaxrl.runtime.hosts.lost_processes import abandon
+from jaxrl.runtime.hosts.processes import LostProcessError, broadcast, exchange
+from jaxrl.runtime.layout import Layout, local_device
+from jaxrl.runtime.progress import StopRequest, stop_on_signals
+from jaxrl.runtime.sharded_runs import AXIS, ShardedRun
+
+SHARDED = "sharded_environments"  # the attribute that tells such a run
+
+__all__ = ["SHARDED", "run_sharded"]
+
+
+class _Order(IntEnum):
+    """What process 0 has all of them do."""
+
+    BEGIN = 0
+    PUT = 1
+    ADVANCE = 2
+    EVALUATE = 3
+    STATES = 4
+    END = 5
+
+
+# An error of process 0 that others raise again as it is.
+_ERRORS = (KeyboardInterrupt, FileExistsError, ResultError, TypeError, ValueError)
+
+
+def run_sharded(call: Call, options: Options, devices: Sequence[Any] | None = None) -> Result:
+    """Carries out a call of one run, whose environments all devices of all processes share.
+
+    Process 0 alone writes, shows progress, and tells trackers; a signal to any process ends all of
+    them after the chunk under way.
+
+    Args:
+      call: of one run.
+      options: how; the same in every process.
+      devices: all of them, of every process, if None; for one process alone, JAX's or their names.
+
+    Returns:
+      The result, in every process.
+
+    Raises:
+      ValueError: several runs, an algorithm that cannot, or environments or minibatches that do not
+        divide among the devices; before anything is compiled.
+      LostProcessError: another process is gone.
+    """
+    if devices is not None and jax.process_count() > 1:
+        raise ValueError("devices are all of every process where several share the environments; leave it out")
+    devices = tuple(jax.devices() if devices is None else map(local_device, devices))
+    if call.num_runs > 1:
+        raise ValueError(f"shard_environments takes one setting and one seed at a time, got {call.num_runs} runs")
+    if call.algo.sharded is None:
+        raise ValueError(f"shard_environments takes an algorithm that has `sharded`, which {call.algo.name} has not")
+    call.algo.sharded(EnvShards(AXIS, len(devices)))
+    call = dataclasses.replace(call, attrs={**call.attrs, SHARDED: 1})
+    layout = Layout(1, 1, 1, devices)
+    return _lead(call, layout, options) if jax.process_index() == 0 else _follow(call, layout, options)
+
+
+def _lead(call: Call, layout: Layout, options: Options) -> Result:
+    try:
+        result = drive(call, layout, options, _Leader)
+        _give_order(_Order.END)
+        broadcast((None, (result.metrics, result.policies)))
+    except LostProcessError:
+        raise
+    except BaseException as error:
+        if jax.process_count() > 1:
+            _tell_of(error)
+        raise
+    return result
+
+
+def _tell_of(error: BaseException) -> None:
+    """Lets the others end with the error, too, unless they are gone."""
+    kind = next((kind for kind in _ERRORS if isinstance(error, kind)), None)
+    told = (kind, error.args[:1]) if kind is not None else (RuntimeError, (f"process 0 ended: {error!r}",))
+    try:
+        _give_order(_Order.END)
+        broadcast(told)
+    except LostProcessError:
+        abandon()
+
+
+def _give_order(order: _Order, argument: int = 0, stop: StopRequest | None = None) -> int:
+    """Tells every process what comes next; returns the number of a signal that one has got, or 0."""
+    signal = stop.signal or 0 if stop is not None else 0
+    return int(exchange(order, argument, signal)[:, 2].max())
+
+
+class _Leader:
+    """A sharded run as `drive` takes runs: the other processes follow in what it does."""
+
+    def __init__(self, call: Call, layout: Layout, precision: str, stop: StopRequest):
+        self._stop = stop
+        self._order(_Order.BEGIN)
+        broadcast(identity_of(call, layout, precision))
+        self._run = ShardedRun(call, layout.devices, precision)
+
+    @property
+    def iteration(self) -> int:
+        return self._run.iteration
+
+    @property
+    def state_structure(self) -> Any:
+        return self._run.state_structure
+
+    def advance(self, count: int) -> None:
+        self._order(_Order.ADVANCE, count)
+        self._run.advance(count)
+
+    def evaluate(self) -> tuple[dict[str, Any], Any]:
+        self._order(_Order.EVALUATE)
+        return self._run.evaluate()
+
+    def states(self) -> Any:
+        self._order(_Order.STATES)
+        return self._run.states()
+
+    def kept(self) -> Any:
+        return self._run.kept()
+
+    def put(self, states: Any, iteration: int) -> None:
+        self._order(_Order.PUT, iteration)
+        self._run.put(states, iteration)
+
+    def _order(self, order: _Order, argument: int = 0) -> None:
+        signal = _give_order(order, argument, self._stop)
+        if signal and not self._stop:
+            self._stop.signal = signal
+
+
+def _follow(call: Call, layout: Layout, options: Options) -> Result:
+    try:
+        with stop_on_signals() as stop:
+            _obey(call, layout, options, stop)
+        kind, told = broadcast(None)
+    except BaseException:
+        abandon()  # the others need not wait for what this process cannot do
+        raise
+    if kind is not None:
+        raise kind(*told)
+    metrics, policies = told
+    return Result(metrics, policies, call.algo, call.hparams, call.env_params)
+
+
+def _obey(call: Call, layout: Layout, options: Options, stop: StopRequest) -> None:
+    run: Any = None
+    while True:
+        order, argument, _ = exchange(0, 0, stop.signal or 0)[0].tolist()
+        if order == _Order.BEGIN:
+            _check_alike(broadcast(None), identity_of(call, layout, options.precision))
+            run = ShardedRun(call, layout.devices, options.precision)
+        elif order == _Order.PUT:
+            run.put(None, argument)
+        elif order == _Order.ADVANCE:
+            run.advance(argument)
+        elif order == _Order.EVALUATE:
+            run.evaluate()
+        elif order == _Order.STATES:
+            run.states()
+        else:
+            return
+
+
+def _check_alike(first: Any, mine: Any) -> None:
+    # Hosts of one call need not be alike, and flags hold paths of theirs.
+    found = difference(first, mine | {name: first[name] for name in ("processor", "xla_flags")})
+    if found is not None:
+        raise ValueError(f"process {jax.process_index()} was started with another call than process 0: {found}")

@@ -1,0 +1,1 @@
+"""Many settings as one batched pytree, and the choice of one of them."""

@@ -1,0 +1,80 @@
+"""Which of many settings a user means by the values of its coordinates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["choose_setting", "listed", "values_of"]
+
+
+def choose_setting(settings: Sequence[Mapping[str, Any]], coords: Mapping[str, Any], whose: str) -> int:
+    """The position of the one setting that has these coordinates.
+
+    Args:
+      settings: `{path: value}` of each, with the same paths; a discount as its string.
+      coords: `{path: value}` as typed: a number may be a string, a discount a number, a string or an
+        object; a path that tells no settings apart may be left out.
+      whose: what the settings belong to, for the sentences: "this result".
+
+    Raises:
+      ValueError: a path or a value that there is not, or no setting, or several, with these coordinates.
+    """
+    paths = list(settings[0])
+    matching = list(range(len(settings)))
+    for path, wanted in coords.items():
+        if path not in paths:
+            has = "the coordinates " + ", ".join(paths) if paths else "no coordinates but the seed"
+            raise ValueError(f"{path} is not a coordinate; {whose} has {has}.")
+        labels = values_of(settings, path)
+        hits = _matching(labels, wanted)
+        if not hits:
+            raise ValueError(f"{path} is {str(wanted)!r}; {whose} has {listed(labels)}.")
+        matching = [s for s in matching if settings[s][path] in hits]
+    if not matching:
+        raise ValueError(f"No setting has {_named(coords)} together; see {whose}'s settings.")
+    if len(matching) > 1:
+        left = {path: values_of([settings[s] for s in matching], path) for path in paths}
+        options = [f"{path} of {listed(values)}" for path, values in left.items() if len(values) > 1]
+        which = "; ".join(options) or "among equal ones"
+        raise ValueError(f"{len(matching)} settings have {_named(coords)}; choose {which}.")
+    return matching[0]
+
+
+def values_of(settings: Sequence[Mapping[str, Any]], path: str) -> list[Any]:
+    """The different values of a coordinate, in the order of the settings."""
+    return list(dict.fromkeys(setting[path] for setting in settings))
+
+
+def listed(values: Sequence[Any], most: int = 12) -> str:
+    """Values as a list in a sentence, shortened where there are many."""
+    shown = ", ".join(str(value) for value in values[:most])
+    return shown if len(values) <= most else f"{shown}, ... ({len(values)} in all, up to {values[-1]})"
+
+
+def _matching(labels: Sequence[Any], wanted: Any) -> list[Any]:
+    """The labels of a coordinate that a typed value means: equal numbers, strings or discounts.
+
+    Numbers that are equal, or else those that float32, which they are used in, makes equal.
+    """
+    if not isinstance(labels[0], str):
+        try:
+            number = float(wanted)
+        except (TypeError, ValueError):
+            return []
+        equal = [label for label in labels if float(label) == number]
+        return equal or [label for label in labels if math.isclose(float(label), number, rel_tol=1e-6)]
+    if str(wanted) in labels:
+        return [str(wanted)]
+    from jaxrl.discounts.parsing import as_discount
+
+    try:
+        canonical = str(as_discount(wanted))
+    except (TypeError, ValueError):
+        return []
+    return [label for label in labels if label == canonical]
+
+
+def _named(coords: Mapping[str, Any]) -> str:
+    return ", ".join(f"{path}={value}" for path, value in coords.items()) or "no coordinates given"

@@ -1,0 +1,291 @@
+"""Sweeps: many settings of the hyper-parameters as one batched pytree, with the names and values of its axes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from envs.spelling import near
+from jaxrl.discounts.parsing import GAMMA_HINT, as_discount, stack
+from jaxrl.sweeps.choosing import choose_setting
+from jaxrl.sweeps.distributions import Choice, Distribution, LogUniform, Uniform, listed
+
+__all__ = ["Choice", "Distribution", "LogUniform", "Sweep", "Uniform", "grid", "sample"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Sweep:
+    """S settings in one batched pytree, as `grid` and `sample` make them and `train` takes them.
+
+    Args:
+      hparams: the base's type, every leaf `[S, ...]` float32, row-major over `shape`.
+      env: `{name: [S]}`, the environment parameters that are swept, by their names without `"env."`.
+      dims: the names of the axes: the paths of a grid, `("setting",)` of a sample.
+      shape: the lengths of `dims`; S is their product.
+      coords: `{path: (dims, values)}`, the values as typed; a discount as the string that parses back to it.
+      settings: S dictionaries `{path: value}`, in the order of the leaves.
+    """
+
+    hparams: Any
+    env: dict[str, np.ndarray]
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    coords: dict[str, tuple[tuple[str, ...], np.ndarray]]
+    settings: list[dict[str, Any]]
+
+    def __len__(self) -> int:
+        return len(self.settings)
+
+    def __repr__(self) -> str:
+        if self.dims == tuple(self.coords):
+            axes = " x ".join(f"{dim} ({size})" for dim, size in zip(self.dims, self.shape, strict=True))
+        else:
+            axes = f"sampled over {', '.join(self.coords)}"
+        return f"Sweep of {len(self)} settings: {axes}"
+
+    def index(self, **values: Any) -> int:
+        """The position of the one setting that has these values.
+
+        Args:
+          **values: `path=value`, with a path that has a dot as `**{"discount.mu": 0.98}`. A discount may be a number, a
+            string or an object; a path that tells no settings apart may be left out.
+
+        Returns:
+          Its index along the leaves of `hparams`.
+
+        Raises:
+          ValueError: for a path that is not swept, and where no setting has these values, or several have.
+        """
+        return choose_setting(self.settings, values, "this sweep")
+
+    def subset(self, indices: Sequence[int] | np.ndarray) -> Sweep:
+        """Some of the settings, along one axis `"setting"`.
+
+        Args:
+          indices: their positions along the leaves of `hparams`.
+        """
+        chosen = np.asarray(indices)
+        places = np.unravel_index(chosen, self.shape)
+        at = dict(zip(self.dims, places, strict=True))
+        coords = {
+            path: (("setting",), values[tuple(at[dim] for dim in dims)]) for path, (dims, values) in self.coords.items()
+        }
+        return Sweep(
+            jax.tree.map(lambda leaf: leaf[chosen], self.hparams),
+            {name: values[chosen] for name, values in self.env.items()},
+            ("setting",),
+            (len(chosen),),
+            coords,
+            [self.settings[i] for i in chosen],
+        )
+
+
+def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
+    """Every combination of the values.
+
+    Args:
+      base: hyper-parameters, a `flax.struct` dataclass of numbers; what is not swept keeps its value.
+      values: `{path: values}`. A path is a field (`"lr"`), a field of a field, a parameter of the base's discount
+        (`"discount.mu"`) or of the environment (`"env.gravity"`). `"discount"` takes numbers, strings and objects.
+
+    Returns:
+      The sweep, the last path varying fastest.
+
+    Raises:
+      ValueError: for an unknown path, no values, repeated values, nan, or a discount out of its range.
+      TypeError: for values that are no numbers (no discounts, for `"discount"`), and a base that is no
+        hyper-parameters, such as an algorithm.
+    """
+    if not values:
+        raise ValueError("grid takes at least one path, such as {'lr': [3e-4, 1e-3]}, got none.")
+    base = _checked_base(base, list(values))
+    axes: dict[str, list[Any]] = {}
+    for path, given in values.items():
+        axis = [_checked(path, value) for value in listed(path, given)]
+        labels = [_label(path, value) for value in axis]
+        for i, label in enumerate(labels):
+            if any(_same(label, earlier) for earlier in labels[:i]):
+                raise ValueError(f"{path!r} has the value {label!r} twice.")
+        axes[path] = axis
+    shape = tuple(len(axis) for axis in axes.values())
+    places = np.indices(shape).reshape(len(shape), -1)
+    columns = {path: [axis[i] for i in place] for (path, axis), place in zip(axes.items(), places, strict=True)}
+    coords = {path: ((path,), _coordinate(path, axis)) for path, axis in axes.items()}
+    return _sweep(base, columns, tuple(axes), shape, coords)
+
+
+def sample(base: Any, n: int, distributions: Mapping[str, Distribution], seed: int = 0) -> Sweep:
+    """A random design of `n` settings.
+
+    Args:
+      base: hyper-parameters, as in `grid`.
+      n: how many settings.
+      distributions: `{path: Uniform | LogUniform | Choice}`, or anything with their `draw`; paths as in `grid`.
+      seed: equal seeds give equal designs. Each path draws from a stream of its own, so that adding one leaves the
+        others as they were, and the first settings of a larger design are those of a smaller one for Uniform and
+        LogUniform.
+
+    Returns:
+      The sweep, along one axis `"setting"`.
+
+    Raises:
+      ValueError, TypeError: as `grid`, though settings may repeat.
+    """
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise ValueError(f"n must be a whole number of at least 1, got {n!r}.")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
+    if not distributions:
+        raise ValueError("sample takes at least one path, such as {'lr': LogUniform(1e-4, 1e-2)}, got none.")
+    base = _checked_base(base, list(distributions))
+    columns = {}
+    for path, distribution in distributions.items():
+        if not isinstance(distribution, Distribution) or isinstance(distribution, type):
+            raise TypeError(f"{path!r} takes a distribution such as Uniform(0, 1), got {distribution!r}.")
+        generator = np.random.default_rng([int(seed), zlib.crc32(path.encode())])
+        columns[path] = [_checked(path, value) for value in distribution.draw(generator, int(n))]
+    coords = {path: (("setting",), _coordinate(path, column)) for path, column in columns.items()}
+    return _sweep(base, columns, ("setting",), (int(n),), coords)
+
+
+def swept(base: Any, dims: Sequence[str], coords: Mapping[str, tuple[tuple[str, ...], np.ndarray]]) -> Sweep:
+    """The sweep that `grid` or `sample` made of a base, from the names and values of its axes.
+
+    Args:
+      base: hyper-parameters; what is not swept keeps its value.
+      dims, coords: of the sweep.
+    """
+    sizes = {dim: size for on, values in coords.values() for dim, size in zip(on, values.shape, strict=True)}
+    shape = tuple(sizes[dim] for dim in dims)
+    at = dict(zip(dims, np.indices(shape).reshape(len(shape), -1), strict=True))
+    columns = {
+        path: [_checked(path, value) for value in values[tuple(at[dim] for dim in on)].tolist()]
+        for path, (on, values) in coords.items()
+    }
+    return _sweep(_checked_base(base, list(columns)), columns, tuple(dims), shape, dict(coords))
+
+
+def _checked_base(base: Any, paths: Sequence[str]) -> Any:
+    """The base, its discount as an object, once it is known to have these paths."""
+    if not dataclasses.is_dataclass(base) or isinstance(base, type):
+        raise TypeError(f"base takes hyper-parameters, such as algo.hparams, got {type(base).__name__}.")
+    if "discount" in paths and any(path.startswith("discount.") for path in paths):
+        raise ValueError("'discount' and a parameter of it ('discount. ...') cannot be swept together.")
+    discount = getattr(base, "discount", None)
+    if isinstance(discount, int | float | str):
+        base = dataclasses.replace(base, discount=as_discount(discount))
+    for path in paths:
+        if not path.startswith("env."):
+            _check_path(base, path, path)
+    return base
+
+
+def _sweep(
+    base: Any,
+    columns: dict[str, list[Any]],
+    dims: tuple[str, ...],
+    shape: tuple[int, ...],
+    coords: dict[str, tuple[tuple[str, ...], np.ndarray]],
+) -> Sweep:
+    count = math.prod(shape)
+    fields, env = {}, {}
+    for path, column in columns.items():
+        if path.startswith("env."):
+            env[path.removeprefix("env.")] = np.asarray(column)
+        else:
+            fields[path] = column
+    settings = [_with(base, {path: column[i] for path, column in fields.items()}) for i in range(count)]
+    hparams = {}
+    for name in _fields(base):
+        members = [getattr(setting, name) for setting in settings]
+        hparams[name] = stack(members) if name == "discount" else _batched(members)
+    labels = [{path: _label(path, column[i]) for path, column in columns.items()} for i in range(count)]
+    return Sweep(dataclasses.replace(base, **hparams), env, dims, shape, coords, labels)
+
+
+def _batched(members: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), *members)
+
+
+def _with(base: Any, values: dict[str, Any]) -> Any:
+    """`base` with the fields at these paths replaced, a discount's parameters all at once."""
+    changes: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    for path, value in values.items():
+        name, _, rest = path.partition(".")
+        if rest:
+            nested.setdefault(name, {})[rest] = value
+        else:
+            changes[name] = value
+    for name, inner in nested.items():
+        changes[name] = _with(getattr(base, name), inner)
+    return dataclasses.replace(base, **changes)
+
+
+def _fields(node: Any) -> list[str]:
+    """The fields of a dataclass that are leaves or hold leaves; none of anything else."""
+    if not dataclasses.is_dataclass(node):
+        return []
+    return [field.name for field in dataclasses.fields(node) if field.init and field.metadata.get("pytree_node", True)]
+
+
+def _check_path(node: Any, path: str, rest: str) -> None:
+    name, _, rest = rest.partition(".")
+    names = _fields(node)
+    if name in names and not rest:
+        if dataclasses.is_dataclass(getattr(node, name)) and name != "discount":
+            inner = _fields(getattr(node, name))
+            raise ValueError(f"{path!r} has parts of its own; sweep {' or '.join(f'{path}.{i}' for i in inner)}.")
+        return
+    if name in names:
+        return _check_path(getattr(node, name), path, rest)
+    if path == "gamma" and "discount" in names:
+        raise ValueError(f"There is no hyper-parameter 'gamma'; {GAMMA_HINT}")
+    parent = path[: len(path) - len(name) - (len(rest) + 1 if rest else 0)]
+    if not names:
+        raise ValueError(f"There is no hyper-parameter {path!r}; {parent.rstrip('.')!r} has no parts.")
+    known = [parent + candidate for candidate in names]
+    static = "" if parent else "; a static setting of the algorithm's config takes an algorithm for each value"
+    hint = near(path, known) or f"; there are {', '.join(known)}{static}."
+    raise ValueError(f"There is no hyper-parameter {path!r}{hint}")
+
+
+def _checked(path: str, value: Any) -> Any:
+    """The value as it is used: a discount as an object, anything else a number that is not nan."""
+    if path == "discount":
+        return as_discount(value)
+    if isinstance(value, np.generic | np.ndarray | jax.Array) and np.ndim(value) == 0:
+        value = np.asarray(value).item()
+    if isinstance(value, bool) and not path.startswith("env."):
+        raise TypeError(f"{path!r} takes numbers, got {value!r}.")
+    if not isinstance(value, int | float):
+        raise TypeError(f"{path!r} takes numbers, got {value!r}.")
+    if math.isnan(value):
+        raise ValueError(f"{path!r} has the value nan.")
+    return value
+
+
+def _label(path: str, value: Any) -> Any:
+    return str(as_discount(value)) if path == "discount" else value
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal as typed, or floats that are equal in float32, the precision they are used in."""
+    if one == other:
+        return True
+    if not (isinstance(one, float | np.floating) or isinstance(other, float | np.floating)):
+        return False
+    if isinstance(one, str) or isinstance(other, str):
+        return False
+    with np.errstate(over="ignore"):
+        return bool(np.float32(one) == np.float32(other))
+
+
+def _coordinate(path: str, values: list[Any]) -> np.ndarray:
+    return np.asarray([_label(path, value) for value in values])

@@ -1,0 +1,65 @@
+"""A CSV file that grows while a call runs."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from jaxrl.tracking.runs import Points, Tracked
+
+__all__ = ["Table"]
+
+
+class Table:
+    """A sink that appends a row a point.
+
+    Args:
+      path: the file.
+      force: whether one that is there is replaced where a call begins anew.
+    """
+
+    def __init__(self, path: Path, force: bool):
+        self._path, self._force = path, force
+
+    def open(self, tracked: Tracked, going_on: bool) -> np.ndarray:
+        """See `Sink.open`; raises FileExistsError where a call begins anew and the file is there."""
+        self._runs = tracked.runs
+        last = np.full(len(tracked.runs), -1)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if not self._path.exists():
+            return last
+        if not going_on:
+            if not self._force:
+                raise FileExistsError(
+                    f"{self._path} is there already: choose another file, or replace it with force=True (--force)."
+                )
+            self._path.unlink()
+            return last
+        places = {run.name: i for i, run in enumerate(tracked.runs)}
+        whole, _, _ = self._path.read_text(encoding="utf-8").rpartition("\n")  # what was being written when it ended
+        rows = list(csv.DictReader(whole.splitlines()))
+        if any(row.get("run") not in places for row in rows):
+            raise FileExistsError(f"{self._path} is there already, with runs of another call: choose another file.")
+        for row in rows:
+            i = places[row["run"]]
+            last[i] = max(last[i], int(row["env_step"]))
+        self._path.write_text(f"{whole}\n" if whole else "", encoding="utf-8")
+        return last
+
+    def write(self, points: Points) -> None:
+        """See `Sink.write`."""
+        with self._path.open("a", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            first = self._runs[0]
+            if not stream.tell():
+                seed = [] if first.seed is None else ["seed"]
+                writer.writerow(["run", *first.coordinates, *seed, "env_step", *points.names])
+            for i, values in zip(points.runs.tolist(), points.values.tolist(), strict=True):
+                run = self._runs[i]
+                seed = [] if run.seed is None else [run.seed]
+                writer.writerow([run.name, *run.coordinates.values(), *seed, points.env_step, *values])
+
+    def close(self, ends: list[str]) -> None:
+        """See `Sink.close`; nothing is left to write."""

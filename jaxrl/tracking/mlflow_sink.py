@@ -1,0 +1,118 @@
+"""Runs of MLflow, found again by the tags that they are made with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from jaxrl.tracking.runs import Points, Tracked
+
+CALL, RUN = "jaxrl.call", "jaxrl.run"
+STATUSES = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
+SQLITE = "sqlite:///"
+MOST_PARAMS = 100  # of one request
+
+__all__ = ["MLflow"]
+
+
+class MLflow:
+    """A sink that logs to an MLflow store.
+
+    Args:
+      uri: of the store.
+      experiment: made where it is missing.
+      tags: of every run.
+    """
+
+    def __init__(self, uri: str, experiment: str, tags: Mapping[str, str]):
+        self._uri, self._experiment, self._tags = uri, experiment, tags
+
+    def open(self, tracked: Tracked, going_on: bool) -> np.ndarray:
+        """See `Sink.open`; raises ValueError where MLflow cannot keep runs there."""
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
+
+        if self._uri.startswith(SQLITE):
+            Path(self._uri.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
+        self._tracked = tracked
+        self._ids: dict[int, str] = {}
+        self._begun: set[int] = set()
+        try:
+            self._client = MlflowClient(tracking_uri=self._uri)
+            found = self._client.get_experiment_by_name(self._experiment)
+            made = self._client.create_experiment(self._experiment) if found is None else found.experiment_id
+        except (MlflowException, OSError) as error:
+            raise ValueError(
+                f"uri is {self._uri!r}, where MLflow keeps no runs: {str(error).splitlines()[0]}"
+            ) from None
+        self._experiment_id = made
+        last = np.full(len(tracked.runs), -1)
+        if going_on:
+            self._ids = self._earlier()
+            for i, id in self._ids.items():
+                last[i] = self._last_step(id)
+        return last
+
+    def write(self, points: Points) -> None:
+        """See `Sink.write`."""
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        for i, values in zip(points.runs.tolist(), points.values.tolist(), strict=True):
+            if i not in self._begun:
+                self._begin(i)
+            pairs = zip(points.names, values, strict=True)
+            metrics = [Metric(_name(name), value, now, points.env_step) for name, value in pairs]
+            self._client.log_batch(self._ids[i], metrics=metrics)
+
+    def close(self, ends: list[str]) -> None:
+        """See `Sink.close`."""
+        for i in self._begun:
+            self._client.set_terminated(self._ids[i], STATUSES[ends[i]])
+
+    def _begin(self, i: int) -> None:
+        from mlflow.entities import Param
+
+        self._begun.add(i)
+        if i in self._ids:
+            self._client.update_run(self._ids[i], "RUNNING")
+            return
+        run = self._tracked.runs[i]
+        tags = {**self._tags, CALL: self._tracked.identity, RUN: run.name}
+        made = self._client.create_run(self._experiment_id, run_name=run.name, tags=tags)
+        self._ids[i] = made.info.run_id
+        params = [Param(_name(name), str(value)) for name, value in run.config.items()]
+        for first in range(0, len(params), MOST_PARAMS):
+            self._client.log_batch(self._ids[i], params=params[first : first + MOST_PARAMS])
+
+    def _earlier(self) -> dict[int, str]:
+        """The latest run of each name that this call has made before."""
+        places = {run.name: i for i, run in enumerate(self._tracked.runs)}
+        found: dict[int, str] = {}
+        token = None
+        while True:
+            page = self._client.search_runs(
+                [self._experiment_id],
+                filter_string=f"tags.`{CALL}` = '{self._tracked.identity}'",
+                order_by=["attributes.start_time DESC"],
+                page_token=token,
+            )
+            for run in page:
+                found.setdefault(places[run.data.tags[RUN]], run.info.run_id)
+            token = page.token
+            if not token:
+                return found
+
+    def _last_step(self, id: str) -> int:
+        names = list(self._client.get_run(id).data.metrics)
+        return max(
+            (point.step for name in names[:1] for point in self._client.get_metric_history(id, name)), default=-1
+        )
+
+
+def _name(name: str) -> str:
+    """A name of what MLflow takes in one: letters, digits and a few signs."""
+    return "".join(sign if sign.isalnum() or sign in "_-. /" else "_" for sign in name)

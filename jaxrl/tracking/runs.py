@@ -1,0 +1,296 @@
+"""What a tracker follows of a call: a run for each seed, or one for each setting with bands."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from jaxrl.checks import check_choice
+from jaxrl.discounts.parsing import Discount
+from jaxrl.results.description import config_of, plain
+from jaxrl.results.plain import to_json
+from jaxrl.results.result import Result
+from jaxrl.results.statistics import bootstrap_interval, iqm, mean
+from jaxrl.runtime.call import Call
+
+GROUPINGS = ("seed", "setting")
+STATISTICS = {"iqm": iqm, "mean": mean}
+RESAMPLES = 200  # of a band: enough for a curve that is looked at; `Result.table` takes ten times as many
+LONGEST_NAME = 100
+
+__all__ = ["GROUPINGS", "STATISTICS", "Grouping", "Points", "Run", "RunTracker", "Sink", "Tracked", "tracked"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Grouping:
+    """What is one run to a tracker.
+
+    Attributes:
+      by: "seed", or "setting": the estimate over its seeds, with the ends of its interval.
+      statistic: the estimate of a setting, "iqm" or "mean".
+      confidence: of its interval.
+    """
+
+    by: str = "seed"
+    statistic: str = "iqm"
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        check_choice("by", self.by, GROUPINGS)
+        check_choice("statistic", self.statistic, tuple(STATISTICS))
+        number = isinstance(self.confidence, int | float) and not isinstance(self.confidence, bool)
+        if not number or not 0 < self.confidence < 1:
+            raise ValueError(f"confidence must be a number between 0 and 1, such as 0.95, got {self.confidence!r}")
+
+
+class Run(NamedTuple):
+    """What a tracker follows under one name.
+
+    Attributes:
+      name: its setting's coordinates and its seed, such as `lr=0.001/seed=3`.
+      coordinates: of its setting.
+      seed: None for a setting.
+      hparams: its coordinates and hyper-parameters, and its seed.
+      config: all that is known of it before it begins, these included.
+    """
+
+    name: str
+    coordinates: dict[str, Any]
+    seed: int | None
+    hparams: dict[str, Any]
+    config: dict[str, Any]
+
+
+class Tracked(NamedTuple):
+    """The runs of a call.
+
+    Attributes:
+      name: of the algorithm and the environment, such as `ppo-cartpole`.
+      identity: equal for a call and its resumption, and for no call of another configuration.
+      runs: seeds within settings, or settings.
+    """
+
+    name: str
+    identity: str
+    runs: list[Run]
+
+
+class Points(NamedTuple):
+    """One evaluation of some runs.
+
+    Attributes:
+      env_step: of all of them.
+      runs: int `[num_points]`, positions among the runs.
+      names: of the metrics.
+      values: float64 `[num_points, num_metrics]`.
+    """
+
+    env_step: int
+    runs: np.ndarray
+    names: tuple[str, ...]
+    values: np.ndarray
+
+
+class Sink(Protocol):
+    """Where a tracker's library keeps what it is given."""
+
+    def open(self, tracked: Tracked, going_on: bool) -> np.ndarray:
+        """The runs that are to come, before any point.
+
+        Args:
+          tracked: the runs.
+          going_on: whether what the same call has written before is to be continued.
+
+        Returns:
+          int64 `[num_runs]`, environment steps up to which points need not come again; -1 for none.
+        """
+        ...
+
+    def write(self, points: Points) -> None:
+        """Points later than all before of these runs."""
+        ...
+
+    def close(self, ends: list[str]) -> None:
+        """How each run ended: "finished", "failed" (a metric that is not finite) or "stopped"."""
+        ...
+
+
+class RunTracker:
+    """A tracker of whole runs: `jaxrl.train(..., trackers=[...])` takes it.
+
+    Args:
+      sink: where they are kept.
+      grouping: what a run is.
+    """
+
+    def __init__(self, sink: Sink, grouping: Grouping):
+        self._sink, self._grouping = sink, grouping
+        self._opened = False
+
+    def start(self, call: Call, resumed: int | None) -> None:
+        """See `jaxrl.runtime.driver.Tracker`."""
+        self._waiting: dict[int, np.ndarray] = {}
+        self._seeds, self._end = call.seeds, int(call.work.points[-1]) * call.work.env_steps_per_iteration
+        self._failed = np.zeros(call.shape, bool)
+        self._last = self._sink.open(tracked(call, self._grouping.by), resumed is not None)
+        self._opened = True
+
+    def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
+        """See `jaxrl.runtime.driver.Tracker`; a run without a number among its metrics does not train now."""
+        names, values = _scalars(metrics)
+        there = np.asarray(~np.isnan(values).all(axis=-1))
+        self._failed = np.where(there, ~np.isfinite(values).all(axis=-1), self._failed)
+        if self._grouping.by == "seed":
+            runs = np.flatnonzero(there)
+            self._write(Points(env_step, runs, names, values.reshape(-1, len(names))[runs]))
+            return
+        if not there.all():  # the other seeds of a setting may train later
+            values = np.where(there[..., None], values, self._waiting.get(env_step, np.nan))
+            there = np.asarray(~np.isnan(values).all(axis=-1))
+            self._waiting[env_step] = values
+        self._write(self._bands(env_step, names, values, np.flatnonzero(there.all(axis=1))))
+        if there.all():
+            self._waiting.pop(env_step, None)
+
+    def finish(self, result: Result | None) -> None:
+        """See `jaxrl.runtime.driver.Tracker`."""
+        if not self._opened:
+            return
+        self._opened = False
+        whole = result is not None and not result.metrics.attrs.get("interrupted")
+        if result is not None:
+            places = [self._seeds.index(seed) for seed in result.seeds]
+            self._failed[:, places] |= result.failed_runs()
+            if self._waiting and whole:
+                self._fill(result)
+        failed = self._failed.ravel() if self._grouping.by == "seed" else self._failed.all(axis=1)
+        done = (self._last >= self._end) | whole
+        ends = np.where(done, np.where(failed, "failed", "finished"), "stopped")
+        self._sink.close(ends.tolist())
+
+    def _fill(self, result: Result) -> None:
+        """Writes the points of settings whose seeds did not all come in one piece."""
+        every = {str(name): result.values(str(name)) for name in result.metrics.data_vars}
+        for i, env_step in enumerate(result.metrics["env_step"].values):
+            names, values = _scalars({name: of_name[:, :, i] for name, of_name in every.items()})
+            self._write(self._bands(int(env_step), names, values, np.arange(len(values))))
+
+    def _write(self, points: Points) -> None:
+        new = points.env_step > self._last[points.runs]
+        if new.any():
+            self._sink.write(points._replace(runs=points.runs[new], values=points.values[new]))
+            self._last[points.runs[new]] = points.env_step
+
+    def _bands(self, env_step: int, names: tuple[str, ...], values: np.ndarray, settings: np.ndarray) -> Points:
+        """Estimates over the seeds that have not failed; intervals where there are two seeds or more."""
+        statistic, several = STATISTICS[self._grouping.statistic], values.shape[1] > 1
+        settings = settings[env_step > self._last[settings]]
+        rows = np.full((len(settings), 3, len(names)), np.nan)
+        finite = np.asarray(np.isfinite(values).all(axis=-1))
+        for row, setting in zip(rows, settings, strict=True):
+            sound = values[setting][finite[setting]].T  # [num_metrics, num_seeds]
+            if sound.shape[1] > 1:
+                interval = bootstrap_interval(
+                    statistic, sound, confidence=self._grouping.confidence, num_resamples=RESAMPLES
+                )
+                row[:] = interval
+            elif sound.shape[1]:
+                row[0] = sound[:, 0]
+        failed = (~finite[settings]).sum(axis=1)[:, None]
+        if not several:
+            return Points(env_step, settings, (*names, "failed_seeds"), np.hstack([rows[:, 0], failed]))
+        ends = [f"{name}/{end}" for end in ("low", "high") for name in names]
+        return Points(
+            env_step, settings, (*names, *ends, "failed_seeds"), np.hstack([*rows.transpose(1, 0, 2), failed])
+        )
+
+
+def tracked(call: Call, by: str) -> Tracked:
+    """The runs of a call, with their names, hyper-parameters and configurations.
+
+    Args:
+      call: what is to run.
+      by: "seed" or "setting".
+    """
+    described = call.result({"pending": np.zeros((*call.shape, 0))}, None, [], {})
+    told = config_of(described)
+    name = "-".join(str(told["attributes"][part]) for part in ("algorithm", "environment"))
+    static = {
+        **{key: value for key, value in told["attributes"].items() if key != "whole"},
+        **_flat("config", told.get("config", {})),
+        **_flat("environment", told.get("environment", {})),
+        **{f"version.{package}": told["versions"][package] for package in ("jaxrl", "jax")},
+    }
+    runs = []
+    for s, (label, coordinates) in enumerate(zip(_labels(described.settings), described.settings, strict=True)):
+        hparams = _numbers("", call.hparams, s) | coordinates
+        config = static | _numbers("env.", call.env_params, s) | hparams
+        if by == "setting":
+            runs.append(Run(label or name, coordinates, None, hparams, config | {"seeds": len(call.seeds)}))
+            continue
+        for seed in call.seeds:
+            of_run = {"seed": seed}
+            parts = [part for part in (label, f"seed={seed}") if part]
+            runs.append(Run("/".join(parts), coordinates, seed, hparams | of_run, config | of_run))
+    changing = ("attributes", "devices", "versions")
+    identity = {key: value for key, value in told.items() if key not in changing} | {"name": name, "by": by}
+    digest = hashlib.sha256(json.dumps(to_json(identity), sort_keys=True, default=str).encode()).hexdigest()
+    return Tracked(name, digest[:16], runs)
+
+
+def _scalars(metrics: Mapping[str, np.ndarray]) -> tuple[tuple[str, ...], np.ndarray]:
+    """The metrics that are one number of a run: names, and values `[num_settings, num_seeds, num_metrics]`."""
+    chosen = {name: np.asarray(values, np.float64) for name, values in metrics.items() if np.ndim(values) == 2}
+    return tuple(chosen), np.stack(list(chosen.values()), axis=-1)
+
+
+def _labels(settings: list[dict[str, Any]]) -> list[str]:
+    """A short name of every setting, by the coordinates that vary; with its number where these are long or coincide."""
+    varying = [path for path in settings[0] if any(setting[path] != settings[0][path] for setting in settings)]
+    labels = [",".join(f"{path}={_short(setting[path])}" for path in varying or setting) for setting in settings]
+    if len(set(labels)) == len(labels) and max(map(len, labels)) <= LONGEST_NAME:
+        return labels
+    width = len(str(len(labels) - 1))
+    numbered = [f"setting={s:0{width}}" for s in range(len(labels))]
+    return [
+        number if len(label) > LONGEST_NAME else f"{number},{label}"
+        for number, label in zip(numbered, labels, strict=True)
+    ]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _numbers(prefix: str, params: Any, setting: int) -> dict[str, Any]:
+    """What one setting has of hyper-parameters or parameters: single numbers by their paths, a discount by its name."""
+    found = {}
+    for field in dataclasses.fields(params) if dataclasses.is_dataclass(params) else ():
+        value, path = getattr(params, field.name), prefix + field.name
+        if isinstance(value, Discount):
+            name = plain(jax.tree.map(itemgetter(setting), value))
+            found |= {} if name is None else {path: name}
+        elif dataclasses.is_dataclass(value):
+            found |= _numbers(f"{path}.", value, setting)
+        elif np.ndim(value) == 1:
+            found[path] = plain(value[setting])
+    return found
+
+
+def _flat(prefix: str, value: Any) -> dict[str, Any]:
+    """Nested dictionaries by their paths, sequences as JSON, without what is None."""
+    if isinstance(value, Mapping):
+        return {path: at for name, inner in value.items() for path, at in _flat(f"{prefix}.{name}", inner).items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {prefix: value}
+    if value is None or isinstance(value, bool | int | float | str):
+        return {} if value is None else {prefix: value}
+    return {prefix: json.dumps(to_json(value), default=str)}

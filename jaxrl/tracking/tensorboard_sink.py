@@ -1,0 +1,162 @@
+"""Event files of TensorBoard: one directory a run, one append a point, no thread and no open file."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import re
+import socket
+import struct
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl.tracking.runs import Points, Run, Tracked
+
+SUFFIX = ".jaxrl"  # of our event files, which alone are ever replaced
+
+__all__ = ["TensorBoard"]
+
+
+class TensorBoard:
+    """A sink that writes event files, a thousand runs at a time.
+
+    An event of a run holds all its metrics at a step. Where a call goes on, its runs get a further
+    file each, which begins by taking back what an earlier one says of later steps: what was
+    evaluated after the checkpoint is shown once.
+
+    Args:
+      directory: of all runs, each in a directory below.
+      force: whether runs of the same names that are there are replaced.
+    """
+
+    def __init__(self, directory: Path, force: bool):
+        self._directory, self._force = directory, force
+
+    def open(self, tracked: Tracked, going_on: bool) -> np.ndarray:
+        """See `Sink.open`; raises FileExistsError where a call begins anew and its runs are there."""
+        self._runs, self._going_on = tracked.runs, going_on
+        self._files: list[Path | None] = [None] * len(tracked.runs)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for run in [] if going_on else tracked.runs:
+            earlier = _event_files(self._path(run))
+            if earlier and not self._force:
+                raise FileExistsError(
+                    f"{self._directory} holds {run.name} already: choose another directory, or replace it with "
+                    f"force=True (--force)."
+                )
+            for file in earlier:
+                file.unlink()
+        return np.full(len(tracked.runs), -1)
+
+    def write(self, points: Points) -> None:
+        """See `Sink.write`."""
+        event, summary, now = _proto("event").Event, _proto("summary").Summary, time.time()
+        for i, values in zip(points.runs.tolist(), points.values.tolist(), strict=True):
+            head = [] if self._files[i] is not None else self._begin(i, points)
+            named = zip(points.names, values, strict=True)
+            scalars = [summary.Value(tag=name, simple_value=value) for name, value in named]
+            point = event(wall_time=now, step=points.env_step, summary=summary(value=scalars))
+            self._append(i, [*head, point])
+
+    def close(self, ends: list[str]) -> None:
+        """See `Sink.close`; a run that was stopped has no end."""
+        now, status = time.time(), _proto("api").Status
+        statuses = {"finished": status.Value("STATUS_SUCCESS"), "failed": status.Value("STATUS_FAILURE")}
+        for i, end in enumerate(ends):
+            if end in statuses and self._files[i] is not None:
+                self._append(i, [_proto("event").Event(wall_time=now, summary=_session_end(statuses[end], now))])
+
+    def _begin(self, i: int, points: Points) -> list[Any]:
+        """The events before the first point of a run, whose file is named here."""
+        run, now, event = self._runs[i], time.time(), _proto("event").Event
+        directory = self._path(run)
+        directory.mkdir(parents=True, exist_ok=True)
+        earlier = _event_files(directory)
+        stamp = max([int(now), *(int(file.name.split(".")[3]) + 1 for file in earlier)])  # files are read in this order
+        name = f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}{SUFFIX}"
+        self._files[i] = directory / name
+        head = [event(wall_time=now, file_version="brain.Event:2")]
+        if earlier:
+            session = _proto("event").SessionLog
+            again = session(status=session.SessionStatus.Value("START"))
+            return [*head, event(wall_time=now, step=points.env_step, session_log=again)]
+        summaries = [_session_start(run, now)]
+        if run.seed == self._runs[0].seed:  # one table a setting
+            summaries.append(_configuration(run))
+        if i == 0 and f"{points.names[0]}/low" in points.names:
+            summaries.append(_bands(points.names))
+        return head + [event(wall_time=now, summary=summary) for summary in summaries]
+
+    def _append(self, i: int, events: Iterable[Any]) -> None:
+        file = self._files[i]
+        assert file is not None
+        with file.open("ab") as stream:
+            stream.write(b"".join(_record(event.SerializeToString()) for event in events))
+
+    def _path(self, run: Run) -> Path:
+        """The run's directory, of a name that every file system takes."""
+        return self._directory.joinpath(*(re.sub(r'[<>:"\\|?*]', "_", part) for part in run.name.split("/")))
+
+
+def _event_files(directory: Path) -> list[Path]:
+    return sorted(directory.glob(f"events.out.tfevents.*{SUFFIX}"))
+
+
+def _record(data: bytes) -> bytes:
+    """A record of an event file: its length and itself, each with a checksum behind."""
+    from tensorboardX.record_writer import masked_crc32c
+
+    length = struct.pack("<Q", len(data))
+    return b"".join([length, struct.pack("<I", masked_crc32c(length)), data, struct.pack("<I", masked_crc32c(data))])
+
+
+def _session_start(run: Run, now: float) -> Any:
+    """The hyper-parameters, from which TensorBoard makes its page of them."""
+    start = _proto("plugin_hparams").SessionStartInfo(start_time_secs=now)
+    for name, value in run.hparams.items():
+        if isinstance(value, str) or not math.isfinite(value):
+            start.hparams[name].string_value = str(value)
+        else:
+            start.hparams[name].number_value = value
+    return _of_plugin("session_start_info", session_start_info=start)
+
+
+def _configuration(run: Run) -> Any:
+    """All that is known of a run, as a table."""
+    from tensorboardX import summary
+
+    rows = "\n".join(f"| {name} | {value} |" for name, value in run.config.items())
+    return summary.text("configuration", f"| name | value |\n|---|---|\n{rows}")
+
+
+def _bands(names: tuple[str, ...]) -> Any:
+    """The layout of a page that draws each metric with its interval."""
+    from tensorboardX import summary
+
+    metrics = [name for name in names if f"{name}/low" in names]
+    return summary.custom_scalars(
+        {"bands": {name: ["Margin", [name, f"{name}/low", f"{name}/high"]] for name in metrics}}
+    )
+
+
+def _session_end(status: int, now: float) -> Any:
+    end = _proto("plugin_hparams").SessionEndInfo(status=status, end_time_secs=now)
+    return _of_plugin("session_end_info", session_end_info=end)
+
+
+def _of_plugin(tag: str, **told: Any) -> Any:
+    """A summary that the page of hyper-parameters reads."""
+    content = _proto("plugin_hparams").HParamsPluginData(**told).SerializeToString()
+    summary, metadata = _proto("summary").Summary, _proto("summary").SummaryMetadata
+    data = metadata(plugin_data=metadata.PluginData(plugin_name="hparams", content=content))
+    return summary(value=[summary.Value(tag=f"_hparams_/{tag}", metadata=data)])
+
+
+def _proto(name: str) -> Any:
+    """A module of messages, whose classes are made when it is imported."""
+    return importlib.import_module(f"tensorboardX.proto.{name}_pb2")

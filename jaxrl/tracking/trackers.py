@@ -1,0 +1,179 @@
+"""Following training as it goes, in TensorBoard, Weights & Biases, MLflow or a CSV file.
+
+    jaxrl.train(algo, sweep, seeds=100, env_steps=1e6, trackers=[jaxrl.tracking.tensorboard("runs/tb")])
+
+Each follows one run for each seed, or one for each setting: the estimate over its seeds, and the
+ends of its interval as further metrics `return/low` and `return/high`, with `failed_seeds`, the
+number left out of the estimate because a metric of theirs is not finite. Runs are named by the
+coordinates of their setting and their seed; hyper-parameters and configuration are logged once, and
+each metric that is one number under its own name against environment steps, between the compiled
+chunks. A run that ends with a metric that is not finite is marked as failed. Where a call goes on
+(`resume=True`), so do its runs, and no point is there twice.
+
+Anything with `start`, `__call__` and `finish` of `jaxrl.runtime.driver.Tracker` can be passed beside them.
+An error in a tracker ends the call, once what was evaluated is saved.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jaxrl.checks import check_choice
+from jaxrl.tracking.runs import Grouping, RunTracker
+
+MODES = ("online", "offline", "shared", "disabled")
+
+__all__ = ["csv", "mlflow", "tensorboard", "wandb"]
+
+
+def tensorboard(
+    directory: str | Path,
+    *,
+    by: str = "seed",
+    statistic: str = "iqm",
+    confidence: float = 0.95,
+    force: bool = False,
+) -> RunTracker:
+    """Event files for `tensorboard --logdir`, with the page of hyper-parameters; of settings, one of bands.
+
+    Args:
+      directory: where each run gets a directory of its own.
+      by: "seed", a run for each seed, or "setting", the estimate over its seeds with its interval.
+      statistic: that estimate: "iqm" or "mean".
+      confidence: of its interval.
+      force: whether to replace runs of the same names that are there already.
+
+    Raises:
+      ImportError: the extra `tensorboard` is not installed.
+      ValueError: a bad argument.
+    """
+    from jaxrl.tracking.tensorboard_sink import TensorBoard
+
+    grouping = Grouping(by, statistic, confidence)
+    _require("tensorboardX", "tensorboard")
+    return RunTracker(TensorBoard(_directory("directory", directory), force), grouping)
+
+
+def wandb(
+    project: str,
+    *,
+    by: str = "seed",
+    statistic: str = "iqm",
+    confidence: float = 0.95,
+    entity: str | None = None,
+    group: str | None = None,
+    tags: Sequence[str] = (),
+    mode: str | None = None,
+    directory: str | Path = "runs",
+) -> RunTracker:
+    """Runs of Weights & Biases.
+
+    Args:
+      project, entity, tags: as the library takes them.
+      by, statistic, confidence: as in `tensorboard`. A thousand runs are a thousand uploads: for
+        many seeds take `by="setting"`.
+      group: of the runs; the algorithm and the environment, such as `ppo-cartpole`, if None.
+      mode: "online", "offline", "disabled" or "shared"; if None the library's, which takes it from
+        WANDB_MODE. What was logged offline, `wandb sync` uploads later.
+      directory: where the library keeps its files, and this tracker the ids by which a call goes on.
+
+    Raises:
+      ImportError: the extra `wandb` is not installed.
+      ValueError, TypeError: a bad argument.
+    """
+    from jaxrl.tracking.wandb_sink import WandB
+
+    grouping = Grouping(by, statistic, confidence)
+    _name("project", project)
+    check_choice("mode", mode, (None, *MODES))
+    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+        raise TypeError(f"tags must be a sequence of strings, such as ['baseline'], got {tags!r}")
+    _require("wandb", "wandb")
+    return RunTracker(WandB(_directory("directory", directory), project, entity, group, tags, mode), grouping)
+
+
+def mlflow(
+    uri: str | Path | None = None,
+    *,
+    by: str = "seed",
+    statistic: str = "iqm",
+    confidence: float = 0.95,
+    experiment: str = "jaxrl",
+    tags: Mapping[str, str] | None = None,
+) -> RunTracker:
+    """Runs of MLflow, which are found again by their tags where a call goes on.
+
+    Args:
+      uri: of the store: a file such as "runs/mlflow.db" (SQLite), a directory such as "runs/mlruns"
+        (which MLflow opens with MLFLOW_ALLOW_FILE_STORE=true only), or what MLflow itself takes, such
+        as "http://localhost:5000"; if None that of MLFLOW_TRACKING_URI, or else "mlflow.db".
+      by, statistic, confidence: as in `tensorboard`. Each point of a run is a request: for many
+        seeds take `by="setting"`.
+      experiment: made where it is missing.
+      tags: of every run.
+
+    Raises:
+      ImportError: the extra `mlflow` is not installed.
+      ValueError: a bad argument.
+    """
+    from jaxrl.tracking.mlflow_sink import MLflow
+
+    grouping = Grouping(by, statistic, confidence)
+    _name("experiment", experiment)
+    store = os.environ.get("MLFLOW_TRACKING_URI", "mlflow.db") if uri is None else str(uri)
+    if "://" not in store and not store.startswith(("file:", "databricks", "uc:")):
+        path = _directory("uri", store) if not store.endswith(".db") else Path(store)
+        store = f"sqlite:///{path.absolute()}" if store.endswith(".db") else path.absolute().as_uri()
+    _require("mlflow", "mlflow")
+    return RunTracker(MLflow(store, experiment, dict(tags or {})), grouping)
+
+
+def csv(
+    path: str | Path,
+    *,
+    by: str = "seed",
+    statistic: str = "iqm",
+    confidence: float = 0.95,
+    force: bool = False,
+) -> RunTracker:
+    """A table that grows while a call runs; `metrics.csv` of its result is there at the end in any case.
+
+    Args:
+      path: the file.
+      by, statistic, confidence: as in `tensorboard`.
+      force: whether to replace a file that is there already.
+
+    Raises:
+      ValueError: a bad argument.
+    """
+    from jaxrl.tracking.csv_sink import Table
+
+    grouping = Grouping(by, statistic, confidence)
+    _name("path", path)
+    if Path(path).is_dir():
+        raise ValueError(f"path must be a file, such as runs/progress.csv, got the directory {str(path)!r}")
+    return RunTracker(Table(Path(path), force), grouping)
+
+
+def _require(module: str, extra: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        raise ImportError(f"jaxrl.tracking.{extra} needs the extra: pip install 'jaxrl[{extra}]'") from None
+
+
+def _name(argument: str, value: str | Path) -> None:
+    if not isinstance(value, str | Path) or not str(value):
+        raise ValueError(f"{argument} must be a name, got {value!r}")
+
+
+def _directory(argument: str, value: str | Path) -> Path:
+    _name(argument, value)
+    path = Path(value)
+    for place in (path, *path.parents):
+        if place.exists() and not place.is_dir():
+            raise ValueError(f"{argument} must be a directory, got {str(value)!r}, where {place} is a file")
+    return path

@@ -1,0 +1,94 @@
+"""Runs of Weights & Biases, many at once in one process, whose ids a file remembers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl.tracking.runs import Points, Tracked
+
+IDS = "jaxrl-wandb.json"
+EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 255}
+
+__all__ = ["WandB"]
+
+
+class WandB:
+    """A sink that logs to Weights & Biases.
+
+    Args:
+      directory: where the library puts its folder `wandb`, and where ids are remembered.
+      project, entity, group, tags, mode: as `wandb.init` takes them; a group of None is that of
+        the algorithm and the environment.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        project: str,
+        entity: str | None,
+        group: str | None,
+        tags: Sequence[str],
+        mode: str | None,
+    ):
+        self._directory, self._project, self._entity = directory, project, entity
+        self._group, self._tags, self._mode = group, tags, mode
+
+    def open(self, tracked: Tracked, going_on: bool) -> np.ndarray:
+        """See `Sink.open`; raises ValueError where the library cannot begin a run."""
+        self._tracked = tracked
+        self._directory.mkdir(parents=True, exist_ok=True)
+        file = self._directory / IDS
+        self._told: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        self._known = self._told.get(tracked.identity, {}) if going_on else {}
+        self._told[tracked.identity] = self._known
+        self._runs: dict[int, Any] = {}
+        self._begin(0)  # now, so that a missing login is told before anything is computed
+        return np.array([self._known.get(run.name, {"env_step": -1})["env_step"] for run in tracked.runs], np.int64)
+
+    def write(self, points: Points) -> None:
+        """See `Sink.write`; the library's own step is the environment's."""
+        for i, values in zip(points.runs.tolist(), points.values.tolist(), strict=True):
+            run = self._runs[i] if i in self._runs else self._begin(i)
+            numbers = dict(zip(points.names, values, strict=True))
+            run.log(numbers | {"env_step": points.env_step}, step=points.env_step, commit=True)
+            self._known[self._tracked.runs[i].name] = {"id": run.id, "env_step": points.env_step}
+        unfinished = self._directory / f".{IDS}"
+        unfinished.write_text(json.dumps(self._told, indent=1), encoding="utf-8")
+        unfinished.replace(self._directory / IDS)
+
+    def close(self, ends: list[str]) -> None:
+        """See `Sink.close`."""
+        for i, run in self._runs.items():
+            run.summary["end"] = ends[i]
+            run.finish(exit_code=EXIT_CODES[ends[i]])
+
+    def _begin(self, i: int) -> Any:
+        import wandb
+
+        run = self._tracked.runs[i]
+        known = run.name in self._known
+        # What costs half a second a run, or tells of the process rather than of one run, is left out.
+        settings = wandb.Settings(console="off", silent=True, x_disable_stats=True, x_save_requirements=False)
+        try:
+            self._runs[i] = wandb.init(
+                project=self._project,
+                entity=self._entity,
+                group=self._group or self._tracked.name,
+                tags=list(self._tags),
+                mode=self._mode,  # pyright: ignore[reportArgumentType] -- checked when the sink was made
+                name=run.name,
+                id=self._known[run.name]["id"] if known else None,
+                resume="allow" if known else None,
+                config=run.config,
+                dir=self._directory,
+                reinit="create_new",
+                settings=settings,
+            )
+        except wandb.Error as error:
+            raise ValueError(f"Weights & Biases begins no run in project {self._project!r}: {error}") from None
+        return self._runs[i]

@@ -1,0 +1,1 @@
+"""Search, successive halving and population-based training."""

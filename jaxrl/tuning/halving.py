@@ -1,0 +1,77 @@
+"""Successive halving: many settings for a short while, the best of them for longer."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxrl.checks import check_count
+
+__all__ = ["Halving", "survivors"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Halving:
+    """How a population of trials shrinks while it trains.
+
+    After each rung the best `1 / eta` of the population go on, repacked into blocks, and the others
+    cost nothing from then on. Every run follows the schedules of a whole run, however early it ends.
+
+    Attributes:
+      eta: above 1.
+      first_env_steps: of the first rung; each following one is `eta` times as long, the last as long as
+        a run. None takes `env_steps / eta ** 2`, which makes three rungs.
+
+    Source: Jamieson and Talwalkar (2016), "Non-stochastic best arm identification and
+    hyperparameter optimization", section 3.
+    """
+
+    eta: float = 3.0
+    first_env_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.eta, int | float) and not isinstance(self.eta, bool)
+        if not (number and math.isfinite(self.eta) and self.eta > 1):
+            raise ValueError(f"eta must be a number above 1, such as 3, got {self.eta!r}")
+        if self.first_env_steps is not None:
+            check_count("first_env_steps", self.first_env_steps)
+
+    def rungs(self, env_steps: int) -> list[int]:
+        """Environment steps at which a run is judged, increasing, the last its whole length.
+
+        Raises:
+          ValueError: the first rung is as long as a run.
+        """
+        first = env_steps / self.eta**2 if self.first_env_steps is None else self.first_env_steps
+        if first >= env_steps:
+            raise ValueError(f"first_env_steps must be below the {env_steps} env_steps of a run, got {first:g}")
+        found, length = [], float(first)
+        while length < env_steps * (1 - 1e-9):
+            found.append(max(1, math.ceil(length)))
+            length *= self.eta
+        return [*found, env_steps]
+
+    def share(self, env_steps: int) -> float:
+        """Environment steps that a large population takes, as a share of whole runs."""
+        rungs = [0, *self.rungs(env_steps)]
+        parts = [(end - begin) / self.eta**i for i, (begin, end) in enumerate(itertools.pairwise(rungs))]
+        return sum(parts) / env_steps
+
+
+def survivors(scores: Sequence[float] | np.ndarray, eta: float) -> np.ndarray:
+    """Which settings go on: the best `1 / eta`, rounded up, and none that failed.
+
+    Args:
+      scores: `[n]`, higher is better, nan for a failure.
+
+    Returns:
+      int `[<= ceil(n / eta)]`, positions in increasing order.
+    """
+    values = np.asarray(scores, float)
+    order = np.argsort(-values, kind="stable")  # nan comes last
+    kept = order[: math.ceil(len(values) / eta)]
+    return np.sort(kept[np.isfinite(values[kept])])

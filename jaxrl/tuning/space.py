@@ -1,0 +1,319 @@
+"""What a search may try: ranges and lists of values for hyper-parameters, configuration and environment."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from envs.spelling import near
+from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.discounts.parsing import Discount, Exponential, as_discount
+from jaxrl.sweeps.batching import batched_env_params
+from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
+from jaxrl.sweeps.sweep import Sweep, grid, sample
+
+STATIC = "config."
+MOST_CONFIGURATIONS = 256
+
+Builder = Callable[[Any], Algorithm]
+Setting = dict[str, Any]
+
+__all__ = ["Builder", "Setting", "Space", "default_space", "parse_space", "spelled"]
+
+
+class _Given(NamedTuple):
+    """What `sample` draws from where the values are known already."""
+
+    values: list[Any]
+
+    def draw(self, generator: np.random.Generator, count: int) -> list[Any]:
+        del generator
+        return self.values[:count]
+
+
+class Space:
+    """A checked search space. A setting of it is `{path: label}`: numbers, and strings for what is no number.
+
+    Args:
+      algo: whose hyper-parameters and configuration hold where the space says nothing.
+      distributions: `{path: Uniform | LogUniform | Choice}`; a path is one that `grid` takes, or `config.X` for a
+        static field X of the configuration, which takes a Choice.
+      env_params: the environment's parameters, its defaults if None.
+      builder: `(config) -> Algorithm`, for static paths of an algorithm that is not jaxrl's own.
+
+    Attributes:
+      distributions: as given.
+      groups: `{static values: Algorithm}`, one for each static configuration that there is.
+
+    Raises:
+      ValueError, TypeError: an unknown path, a distribution or value that it does not take, or a
+        configuration that makes no algorithm.
+    """
+
+    def __init__(
+        self,
+        algo: Algorithm,
+        distributions: Mapping[str, Uniform | LogUniform | Choice],
+        env_params: Any = None,
+        builder: Builder | None = None,
+    ):
+        if not isinstance(distributions, Mapping) or not distributions:
+            raise ValueError(
+                f"space takes at least one path, such as {{'lr': LogUniform(1e-4, 1e-2)}}, got {distributions!r}"
+            )
+        self.algo, self.distributions, self.env_params = algo, dict(distributions), env_params
+        for path, distribution in self.distributions.items():
+            if not isinstance(distribution, Uniform | LogUniform | Choice):
+                raise TypeError(f"{path} takes Uniform, LogUniform or Choice in a search space, got {distribution!r}")
+        self.static = tuple(path for path in self.distributions if path.startswith(STATIC))
+        self.traced = tuple(path for path in self.distributions if not path.startswith(STATIC))
+        for path in self.static:
+            self._check_static(path)
+        for path in self.traced:
+            self._check_traced(path)
+        self._values = {
+            path: {_label(path, value): value for value in d.values}
+            for path, d in self.distributions.items()
+            if isinstance(d, Choice)
+        }
+        for path, values in self._values.items():
+            given = self.distributions[path]
+            assert isinstance(given, Choice)
+            if len(values) < len(given.values):
+                raise ValueError(f"{path} has a value twice: {spelled(given)}")
+        self.groups = self._build(builder)
+        for labels, group in self.groups.items():
+            for path in self.traced:
+                name = path.partition(".")[0]
+                if name != "env" and getattr(group.hparams, name) is None:
+                    told = ", ".join(f"{at}={label}" for at, label in zip(self.static, labels, strict=True))
+                    raise ValueError(f"{path} has no effect under {told or 'this configuration'}; leave it out")
+
+    def labels(self, path: str) -> list[Any]:
+        """What a Choice takes, as numbers, strings, True, False and None."""
+        return list(self._values[path])
+
+    def static_part(self, setting: Setting) -> tuple[Any, ...]:
+        """The values of the static paths: the key of the setting's group."""
+        return tuple(setting[path] for path in self.static)
+
+    def draw(self, generator: Callable[[str], np.random.Generator]) -> Setting:
+        """A random setting; each path draws from a generator of its own."""
+        return {path: _label(path, d.draw(generator(path), 1)[0]) for path, d in self.distributions.items()}
+
+    def combinations(self) -> list[Setting]:
+        """Every setting, the last path varying fastest.
+
+        Raises:
+          ValueError: there are ranges.
+        """
+        ranges = [path for path in self.distributions if path not in self._values]
+        if ranges:
+            raise ValueError(
+                f"a grid takes values for every path, such as {ranges[0]}=0.1,0.2 (Choice), got a range for "
+                f"{', '.join(ranges)}"
+            )
+        every = itertools.product(*(self.labels(path) for path in self.distributions))
+        return [dict(zip(self.distributions, values, strict=True)) for values in every]
+
+    def sweep(self, settings: Sequence[Setting]) -> Sweep | None:
+        """Settings of one group as a Sweep along `"setting"`; None where nothing traced is searched.
+
+        Its programs are those of every setting of the group, whatever families of discounts are among these.
+        """
+        if not self.traced:
+            return None
+        algo = self.groups[self.static_part(settings[0])]
+        discounts = list(self._values.get("discount", {}))
+        padded = [*settings, *({**settings[0], "discount": label} for label in discounts)]
+        columns = {path: _Given([self.value(path, setting[path]) for setting in padded]) for path in self.traced}
+        return sample(algo.hparams, len(padded), columns)
+
+    def value(self, path: str, label: Any) -> Any:
+        """What a label stands for."""
+        return self._values[path][label] if path in self._values else label
+
+    def config_of(self, setting: Setting) -> Any:
+        """The configuration of a setting."""
+        values = {path.removeprefix(STATIC): self.value(path, setting[path]) for path in self.static}
+        return dataclasses.replace(self.algo.config, **values) if values else self.algo.config
+
+    def described(self) -> dict[str, str]:
+        """`{path: text}`, as the command line takes it."""
+        return {path: spelled(distribution) for path, distribution in self.distributions.items()}
+
+    def _check_static(self, path: str) -> None:
+        distribution, name = self.distributions[path], path.removeprefix(STATIC)
+        config = self.algo.config
+        fields = [field.name for field in dataclasses.fields(config) if field.init]
+        if name not in fields:
+            hint = near(name, fields) or f"; there are {', '.join(fields)}"
+            raise ValueError(f"{path} is no field of {type(config).__name__}{hint}")
+        if not isinstance(distribution, Choice):
+            raise TypeError(
+                f"{path} is static, each value a program of its own: it takes a Choice, got {spelled(distribution)}"
+            )
+        default = getattr(config, name)
+        distribution = Choice([tuple(v) if isinstance(v, list) else v for v in distribution.values])
+        self.distributions[path] = distribution
+        for value in distribution.values:
+            kinds = (int, float) if isinstance(default, float) else (type(default),)
+            if default is not None and type(value) not in kinds:
+                raise TypeError(f"{path} takes values such as {default!r}, got {value!r}")
+
+    def _check_traced(self, path: str) -> None:
+        distribution, config = self.distributions[path], self.algo.config
+        fields = [field.name for field in dataclasses.fields(config)] if dataclasses.is_dataclass(config) else []
+        if path in fields and path not in self.algo.hparams.__dataclass_fields__:
+            raise ValueError(f"{path} is static: a search space takes it as {STATIC}{path}")
+        if path == "discount" and not isinstance(distribution, Choice):
+            raise TypeError(
+                f"discount takes a Choice of discounts, got {spelled(distribution)}; a range is of a parameter, such "
+                f"as discount.gamma"
+            )
+        if isinstance(distribution, Choice):
+            values = list(distribution.values)
+        else:  # a point between tells a range of whole numbers from one of numbers
+            low, high = distribution.low, distribution.high
+            values = [low, low + (high - low) / math.pi, high]
+        sweep = grid(self.algo.hparams, {path: values})
+        if path.startswith("env."):
+            batched_env_params(self.algo.env, self.env_params, sweep)
+
+    def _build(self, builder: Builder | None) -> dict[tuple[Any, ...], Algorithm]:
+        every = list(itertools.product(*(self.labels(path) for path in self.static)))
+        if len(every) > MOST_CONFIGURATIONS:
+            raise ValueError(
+                f"{', '.join(self.static)} make {len(every)} static configurations, each a program of its own; a "
+                f"search takes at most {MOST_CONFIGURATIONS}"
+            )
+        if not self.static:
+            return {(): self.algo}
+        own = self.algo.name in algorithms.ROWS and self.algo.act.__module__ == algorithms.ROWS[self.algo.name].module
+        if builder is None and not own:
+            raise ValueError(
+                f"{self.static[0]} takes builder=, a function from a config to an Algorithm: {self.algo.name!r} is "
+                f"none of jaxrl's own"
+            )
+        groups = {}
+        for labels in every:
+            setting = dict(zip(self.static, labels, strict=True))
+            told = ", ".join(f"{path}={label}" for path, label in setting.items())
+            try:
+                groups[labels] = self._group(self.config_of(setting), builder)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"space has {told}, which makes no algorithm: {error}") from None
+        return groups
+
+    def _group(self, config: Any, builder: Builder | None) -> Algorithm:
+        base = self.algo
+        if builder is not None:
+            built = builder(config)
+        else:
+            built = algorithms.member(base.name, "builder")(base.env, config, base.network)
+        kept = {
+            name: getattr(base.hparams, name)
+            for name, default in vars(built.hparams).items()
+            if default is not None and getattr(base.hparams, name) is not None
+        }
+        return built._replace(hparams=dataclasses.replace(built.hparams, **kept))
+
+
+def default_space(algo: Algorithm) -> dict[str, Uniform | LogUniform | Choice]:
+    """What is searched where nothing else is said.
+
+    Raises:
+      ValueError: the algorithm has no such space.
+    """
+    if algo.name != "ppo":
+        raise ValueError(f"space takes paths, such as {{'lr': LogUniform(1e-4, 1e-2)}}: {algo.name} has no default one")
+    space: dict[str, Uniform | LogUniform | Choice] = {
+        "lr": LogUniform(1e-4, 1e-2),
+        "lam": Uniform(0.8, 1.0),
+        "clip_eps": Uniform(0.1, 0.4),
+        "entropy_coef": LogUniform(1e-5, 3e-2),
+    }
+    if isinstance(algo.hparams.discount, Exponential):
+        space["discount"] = Choice([0.9, 0.95, 0.98, 0.99, 0.995, 0.999])
+    rows, steps = algo.config.num_envs * algo.config.num_steps, algo.config.num_minibatches
+    counts = [count for count in (steps // 2, steps, 2 * steps) if count and rows % count == 0]
+    return space | ({"config.num_minibatches": Choice(counts)} if len(counts) > 1 else {})
+
+
+def parse_space(texts: Sequence[str], algo: Algorithm) -> dict[str, Uniform | LogUniform | Choice]:
+    """A search space as the command line takes it.
+
+    Args:
+      texts: `PATH=LOW:HIGH`, `PATH=log:LOW:HIGH` or `PATH=VALUE,VALUE,...` each.
+      algo: tells what is static.
+
+    Raises:
+      ValueError: a text is none of these.
+    """
+    space: dict[str, Uniform | LogUniform | Choice] = {}
+    for text in texts:
+        path, equals, values = text.partition("=")
+        if not (path and equals and values):
+            raise ValueError(
+                f"space takes PATH=LOW:HIGH, PATH=log:LOW:HIGH or PATH=VALUE,VALUE, such as lr=log:1e-4:1e-2, got "
+                f"{text!r}"
+            )
+        if path in space:
+            raise ValueError(f"space has {path} twice")
+        space[path] = _parsed(path, values)
+    return space
+
+
+def spelled(distribution: Uniform | LogUniform | Choice) -> str:
+    """A distribution as `parse_space` reads it."""
+    if isinstance(distribution, Choice):
+        return ",".join(str(_plain(value)) for value in distribution.values)
+    return f"{'log:' if isinstance(distribution, LogUniform) else ''}{distribution.low!r}:{distribution.high!r}"
+
+
+def _parsed(path: str, text: str) -> Uniform | LogUniform | Choice:
+    ends = re.fullmatch(r"(log:)?([^:,]+):([^:,]+)", text)
+    if ends is not None and (numbers := _numbers([ends[2], ends[3]])) is not None:
+        return (LogUniform if ends[1] else Uniform)(*numbers)
+    if path == "discount":  # a comma before a named parameter is the discount's own
+        return Choice([as_discount(part) for part in re.split(r",(?![\w.]+=)", text)])
+    if path.startswith(STATIC):
+        try:
+            return Choice(list(ast.literal_eval(f"[{text}]")))
+        except (ValueError, SyntaxError):
+            return Choice(text.split(","))
+    numbers = _numbers(text.split(","))
+    if numbers is None:
+        raise ValueError(f"{path} takes LOW:HIGH, log:LOW:HIGH or numbers with commas between, got {text!r}")
+    return Choice(numbers)
+
+
+def _numbers(texts: Sequence[str]) -> list[float] | None:
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError:
+        return None
+    whole = [int(text) if re.fullmatch(r"[+-]?\d+", text.strip()) else None for text in texts]
+    return [number if exact is None else exact for number, exact in zip(numbers, whole, strict=True)]
+
+
+def _label(path: str, value: Any) -> Any:
+    """A value as a study stores it."""
+    return str(as_discount(value)) if path == "discount" else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Discount):
+        return str(value)
+    if isinstance(value, np.generic | np.ndarray | jax.Array) and np.ndim(value) == 0:
+        value = np.asarray(value).item()
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

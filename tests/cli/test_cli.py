@@ -1,0 +1,454 @@
+"""The command line: one sentence for bad input, helps that name every option, and the whole way once."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import xarray
+
+import envs
+import jaxrl
+from jaxrl.cli import main as cli
+
+ROOT = Path(__file__).parents[2]
+
+MY_ENVIRONMENT = """
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from envs import Environment, EnvParams, EnvState, spaces
+
+
+@dataclass(frozen=True)
+class Walk(Environment):
+    @property
+    def default_params(self):
+        return EnvParams(max_steps_in_episode=8)
+
+    def reset_env(self, key, params):
+        return jnp.zeros(1), EnvState(time=jnp.zeros((), jnp.int32))
+
+    def step_env(self, key, state, action, params):
+        state = state.replace(time=state.time + 1)
+        return jnp.zeros(1), state, jnp.float32(action), jnp.zeros((), bool), {}
+
+    def action_space(self, params=None):
+        return spaces.Discrete(2)
+
+    def observation_space(self, params):
+        return spaces.Box(-1.0, 1.0, (1,))
+
+
+class NoEnvironment:
+    pass
+"""
+
+
+def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl") -> str:
+    """The one sentence that the command fails with, which names a traceback where the error is not jaxrl's own."""
+    assert cli.main(args) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("jaxrl: ")
+    assert message.count("\n") == 1
+    assert message.endswith(" (JAXRL_TRACEBACK=1 shows where)\n") == (whose != "jaxrl")
+    return message
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        ("trian", "no command 'trian'; did you mean 'train'"),
+        ("train", "an algorithm and an environment first"),
+        ("train ppo", "an algorithm and an environment first"),
+        ("train --seeds 3 ppo cartpole", "an algorithm and an environment first"),
+        ("train ppoo cartpole", "no algorithm 'ppoo'; did you mean 'ppo'?"),
+        ("train ppo cartpol", "no environment 'cartpol'; did you mean 'cartpole'"),
+        ("train ppo CartPole", "no environment 'CartPole'; did you mean 'cartpole'"),
+        ("train ppo nowhere:Env", "no module 'nowhere'"),
+        ("train ppo cartpole --seed 3", "unrecognized options: --seed, 3; did you mean --seeds"),
+        ("train ppo cartpole --hparams.lrr 3", "did you mean --hparams.lr"),
+        ("train ppo cartpole --hparams.gamma 0.9", "use --hparams.discount"),
+        ("train ppo cartpole --hparams.gamma=0.9", "use --hparams.discount"),
+        ("train ppo cartpole --env.gravitas 3", "did you mean --env.gravity"),
+        ("train ppo cartpole --seeds 0", "seeds must be a whole number of at least 1, got 0"),
+        ("train ppo cartpole --seeds 3 3", "seeds must be"),
+        ("train ppo cartpole --seeds", "seeds must be"),
+        ("train ppo cartpole --env-steps 0", "env_steps must be a whole number of at least 1, got 0"),
+        ("train ppo cartpole --env-steps many", "--env-steps: 'many' is no whole number"),
+        ("train ppo cartpole --env-steps 1.5e0", "--env-steps: '1.5e0' is no whole number"),
+        ("train ppo cartpole --evals inf", "--evals: 'inf' is no whole number"),
+        ("train ppo cartpole --out=", "out, the directory to save in, is an empty string"),
+        ("train ppo cartpole --config.num-minibatches 7", "num_minibatches must divide the 512 samples"),
+        ("train ppo cartpole --config.activation sine", "activation must be one of tanh"),
+        ("train ppo cartpole --hparams.lr fast", "--hparams.lr takes numbers, but got 'fast'"),
+        ("train ppo cartpole --hparams.lr nan", "--hparams.lr takes numbers, but got nan"),
+        ("train ppo cartpole --hparams.lr", "--hparams.lr takes at least one value"),
+        ("train ppo cartpole --hparams.lam 1.5", "lam must lie in [0, 1], got 1.5"),
+        ("train ppo cartpole --hparams.lam 0.5 1.5", "lam must lie in [0, 1]"),
+        ("train ppo cartpole --hparams.discount 1.01", "gamma must"),
+        ("train ppo cartpole --hparams.discount beta:0.9,-1", "eta must"),
+        ("train ppo cartpole --hparams.discount nan", "gamma must"),
+        ("train ppo cartpole --hparams.discount betta:0.9,1", "betta"),
+        ("train ppo cartpole --hparams.discount 0.9 0.9", "0.9"),
+        ("train ppo cartpole --hparams.log-std-init 1", "--hparams.log_std_init has no effect"),
+        ("train ppo cartpole --env.max-steps-in-episode 2.5", "takes whole numbers, but got '2.5'"),
+        ("train ppo cartpole --env.max-steps-in-episode 0", "env.max_steps_in_episode must be at least 1, got 0"),
+        ("train ppo crowd/circle --static num_agents", "--static takes fields with values, such as num_agents=30, but"),
+        ("train ppo crowd/circle --static num_agent=3", "no static field 'num_agent'; did you mean 'num_agents'"),
+        ("train ppo crowd/circle --static num_agents=0", "num_agents must be a whole number of at least 1, got 0"),
+        ("train ppo crowd/circle --static frame=sideways", "frame is 'sideways'"),
+        (
+            "train ppo crowd/circle --static preset=2023 num_agents=200",
+            "at most 82 in circle with a radius of up to 0.229",
+        ),
+        ("train ppo crowd/circle --env.num-present 3 40", "num_present must lie between 1 and num_agents, 12, got 40"),
+        ("train ppo crowd/circle --env.weights.gaol 3", "did you mean --env.weights.goal"),
+        ("train ppo crowd/circle --env.weights.goal much", "--env.weights.goal takes numbers, but got 'much'"),
+        ("train ppo cartpole --precision low", "precision must be one of default"),
+        ("plot", "missing from jaxrl plot: RUN"),
+        ("plot no/such/run", "no/such/run"),
+        ("evaluate no/such/run", "no/such/run"),
+        ("render no/such/run --at lr", "no/such/run"),
+        ("envs cartpole", "unrecognized options: cartpole"),
+    ],
+)
+def test_bad_input_gets_one_sentence(args: str, sentence: str, capsys: pytest.CaptureFixture[str]):
+    assert sentence in failed(capsys, *args.split())
+
+
+def test_a_result_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "config.json").write_text("{}")
+    message = failed(capsys, "train", "ppo", "cartpole", "--out", str(tmp_path))
+    assert str(tmp_path) in message
+    assert "--force" in message
+    assert (tmp_path / "config.json").read_text() == "{}"
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "file").write_text("")
+    message = failed(capsys, "train", "ppo", "cartpole", "--out", str(tmp_path / "file" / "run"))
+    assert f"{tmp_path / 'file' / 'run'} cannot be written" in message
+
+
+def test_a_damaged_result_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for name in ("config.json", "metrics.nc", "metrics.csv", "policies.npz"):
+        (tmp_path / name).write_bytes(b"not what it should be")
+    assert str(tmp_path) in failed(capsys, "plot", str(tmp_path))
+
+
+def test_what_is_no_environment_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "walks_refused.py").write_text(MY_ENVIRONMENT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert "envs.Environment" in failed(capsys, "train", "ppo", "walks_refused:NoEnvironment")
+    assert "'Walk'" in failed(capsys, "train", "ppo", "walks_refused:Wolk")
+
+
+def test_the_traceback_can_be_asked_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("JAXRL_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="no command"):
+        cli.main(["nothing"])
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ('{}["nothing"]', "KeyError: nothing"),
+        ('raise ValueError("no such move.")', "ValueError: no such move"),
+        ("jnp.zeros(3) + jnp.zeros(2)", "TypeError: add got incompatible shapes"),
+    ],
+)
+def test_an_error_in_an_environment_says_how_to_see_where(
+    mistake: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "walks_mistaken", raising=False)
+    broken = MY_ENVIRONMENT.replace(
+        "        state = state.replace", f"        {mistake}\n        state = state.replace"
+    )
+    (tmp_path / "walks_mistaken.py").write_text(broken)
+    told = failed(capsys, "train", "ppo", "walks_mistaken:Walk", "--no-progress", whose="another")
+    assert told.startswith(f"jaxrl: {message}")
+    monkeypatch.setenv("JAXRL_TRACEBACK", "1")
+    with pytest.raises((KeyError, ValueError, TypeError)):
+        cli.main(["train", "ppo", "walks_mistaken:Walk", "--no-progress"])
+
+
+def command(monkeypatch: pytest.MonkeyPatch, run: Callable[[], object]) -> None:
+    """Puts `run` in the place of `jaxrl version`."""
+    monkeypatch.setitem(cli._COMMANDS, "version", lambda args: run() and 0)
+
+
+def test_what_jaxrl_raises_on_purpose_is_a_sentence_whatever_its_type(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    import envs
+    import jaxrl
+    from envs import ContractError
+
+    class Unequal(type(envs.make("cartpole"))):
+        __hash__ = object.__hash__
+
+    with pytest.raises(ContractError):
+        envs.check(Unequal())
+    command(monkeypatch, lambda: envs.check(Unequal()))
+    failed(capsys, "version")
+    command(monkeypatch, lambda: jaxrl.Hyperbollic)
+    assert "did you mean Hyperbolic" in failed(capsys, "version")
+
+
+def test_a_mistake_of_jaxrl_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """A slip in jaxrl's own code, such as a number where a text belongs, is no `raise` statement."""
+    from jaxrl.cli.parsing import _sentence
+
+    command(monkeypatch, lambda: _sentence(3))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(AttributeError):
+        cli.main(["version"])
+    command(monkeypatch, lambda: cli._usage(3))  # pyright: ignore[reportCallIssue]
+    assert failed(capsys, "version", whose="another").startswith("jaxrl: TypeError: _usage() takes 0")
+
+
+@pytest.mark.parametrize(("stop", "status"), [(KeyboardInterrupt(), 130), (KeyboardInterrupt(15), 143)])
+def test_the_exit_status_tells_the_signal_that_ended_a_command(
+    stop: KeyboardInterrupt, status: int, monkeypatch: pytest.MonkeyPatch
+):
+    def interrupted():
+        raise stop
+
+    command(monkeypatch, interrupted)
+    assert cli.main(["version"]) == status
+
+
+@pytest.mark.parametrize(
+    ("attrs", "status"),
+    [
+        ({"interrupted": 0, "stopped_by_signal": 0}, 0),
+        ({"interrupted": 1, "stopped_by_signal": 2}, 130),
+        ({"interrupted": 1, "stopped_by_signal": 15}, 143),
+        ({"interrupted": 0, "stopped_by_signal": 15}, 0),
+    ],
+)
+def test_the_exit_status_tells_the_signal_that_ended_training(
+    attrs: dict[str, int], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    import jaxrl
+
+    metrics = xarray.Dataset(coords={"env_step": [512, 1024]}, attrs=attrs)
+    monkeypatch.setattr(jaxrl, "train", lambda *args, **kwargs: SimpleNamespace(table=lambda: "", metrics=metrics))
+    assert cli.main(["train", "ppo", "cartpole", "--env-steps", "4096"]) == status
+    stopped = "Stopped at 1,024 of 4,096 environment steps."
+    assert (stopped in capsys.readouterr().out) == bool(attrs["interrupted"])
+
+
+@pytest.mark.parametrize(("typed", "number"), [("12_000", 12_000), ("1e4", 10_000), (str(2**53 + 1), 2**53 + 1)])
+def test_whole_numbers_may_be_typed_as_others_count(typed: str, number: int, monkeypatch: pytest.MonkeyPatch):
+    import jaxrl
+
+    def train(*args: object, env_steps: int, **kwargs: object) -> SimpleNamespace:
+        seen.append(env_steps)
+        return SimpleNamespace(table=lambda: "", metrics=SimpleNamespace(attrs={"interrupted": 0}))
+
+    seen: list[int] = []
+    monkeypatch.setattr(jaxrl, "train", train)
+    assert cli.main(["train", "ppo", "cartpole", "--env-steps", typed, "--seeds", "1e2"]) == 0
+    assert seen == [number]
+    assert isinstance(seen[0], int)
+
+
+def test_a_film_of_a_sweep_asks_which_setting(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    import jaxrl
+
+    def policy(**chosen: object) -> SimpleNamespace:
+        seen.append(chosen)
+        return SimpleNamespace(algo=SimpleNamespace(env=None), setting={"lr": 0.001, "lam": 0.9}, seed=chosen["seed"])
+
+    seen: list[dict[str, object]] = []
+    settings = [{"lr": lr, "lam": 0.9} for lr in (1e-3, 2e-3)]
+    result = SimpleNamespace(settings=settings, seeds=[3, 4], policy=policy)
+    monkeypatch.setattr(jaxrl, "load_result", lambda run: result)
+    monkeypatch.setattr(jaxrl, "render", lambda env, policy, path: path)
+    message = failed(capsys, "render", "runs/x", "--seed", "4")
+    assert "runs/x has 2 settings: choose one by --at NAME=VALUE, lr of 0.001, 0.002; lam of 0.9" in message
+    assert cli.main(["render", "runs/x", "--at", "lr=1e-3"]) == 0
+    assert capsys.readouterr().out == "Wrote episode.gif: lr 0.001, lam 0.9, seed 3.\n"
+    del settings[1]
+    assert cli.main(["render", "runs/x"]) == 0
+    assert seen == [{"seed": 3, "lr": "1e-3"}, {"seed": 3}]
+
+
+def test_no_argument_prints_the_commands(capsys: pytest.CaptureFixture[str]):
+    assert cli.main([]) == 0
+    listed = capsys.readouterr().out
+    for command in ("train", "experiment", "plot", "evaluate", "render", "envs", "version"):
+        assert f"\n  {command} " in listed
+
+
+def test_the_help_of_train_names_every_field(capsys: pytest.CaptureFixture[str]):
+    from dataclasses import fields
+
+    import envs
+    from jaxrl import PPOConfig, PPOHParams
+
+    with pytest.raises(SystemExit) as end:
+        cli.main(["train", "ppo", "cartpole", "--help"])
+    assert not end.value.code
+    shown = capsys.readouterr().out
+    params = envs.make("cartpole").default_params
+    for prefix, values in (("config", PPOConfig), ("hparams", PPOHParams), ("env", params)):
+        for field in fields(values):
+            assert f"--{prefix}.{field.name.replace('_', '-')}" in shown
+    assert "norm to which gradients are clipped" in " ".join(shown.replace("│", " ").split())
+    assert "(default: exp:gamma=" in shown
+
+
+def test_a_preset_is_where_options_start(capsys: pytest.CaptureFixture[str]):
+    from jaxrl import PPOHParams, preset
+
+    tuned = preset("ppo", "pendulum")
+    shown = {}
+    for option in ("--help", "--no-preset --help"):
+        with pytest.raises(SystemExit):
+            cli.main(["train", "ppo", "Pendulum-v1", *option.split()])
+        shown[option] = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert tuned.hparams["lr"] != PPOHParams().lr
+    assert f"at the start. (default: {tuned.hparams['lr']})" in shown["--help"]
+    assert f"Environment steps of each run. (default: {tuned.env_steps})" in shown["--help"]
+    assert f"at the start. (default: {PPOHParams().lr})" in shown["--no-preset --help"]
+
+
+@pytest.mark.parametrize("command", ["train", "plot", "evaluate", "render", "envs", "version"])
+def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as end:
+        cli.main([command, "--help"])
+    assert not end.value.code
+    assert f"usage: jaxrl {command}" in capsys.readouterr().out
+
+
+def test_envs_lists_names_that_make_takes(capsys: pytest.CaptureFixture[str]):
+    import envs
+
+    assert cli.main(["envs"]) == 0
+    assert capsys.readouterr().out.split() == list(envs.names())
+
+
+def test_version_names_versions_devices_and_precision(capsys: pytest.CaptureFixture[str]):
+    import jax
+
+    import jaxrl
+
+    assert cli.main(["version"]) == 0
+    facts = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert facts["jaxrl"] == jaxrl.__version__
+    assert facts["jax"] == jax.__version__
+    assert len(facts["devices"].split(", ")) == jax.device_count()
+    assert "float32" in facts["precision"]
+
+
+def jaxrl_command(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """`jaxrl ...` in a process of its own, as the installed command starts it."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", "import sys; from jaxrl.cli.main import main; sys.exit(main())", *args],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        timeout=300,
+    )
+
+
+def test_another_envs_is_told_in_one_sentence(tmp_path: Path):
+    (tmp_path / "envs.py").write_text("")
+    done = jaxrl_command("train", "ppo", "cartpole", cwd=tmp_path)
+    assert done.returncode == 2
+    assert str(tmp_path / "envs.py") in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_the_whole_way(tmp_path: Path):
+    """Train a sweep in an environment of one's own, then plot, evaluate, and refuse to overwrite."""
+    (tmp_path / "walks.py").write_text(MY_ENVIRONMENT)
+    train = "train ppo walks:Walk --seeds 5 7 --env-steps 1024 --evals 2 --eval-episodes 4 --out runs/walk"
+    sweep = "--hparams.discount 0.9 beta:0.98,0.5 --hparams.lr 1e-3 --env.max-steps-in-episode 6"
+    done = jaxrl_command(*train.split(), *sweep.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "exp:gamma=0.9" in done.stdout
+    assert "beta:mu=0.98,eta=0.5" in done.stdout
+    config = json.loads((tmp_path / "runs" / "walk" / "config.json").read_text())
+    assert config["seeds"] == [5, 7]
+    assert config["hparams"]["lr"] == 1e-3
+    assert config["sweep"]["coords"]["discount"]["values"] == ["exp:gamma=0.9", "beta:mu=0.98,eta=0.5"]
+
+    done = jaxrl_command("plot", "runs/walk", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs" / "walk" / "return.png").read_bytes().startswith(b"\x89PNG")
+
+    done = jaxrl_command("evaluate", "runs/walk", "--episodes", "3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    # The swept episode length holds in the evaluation too.
+    assert "6.0" in done.stdout.split("\nlength after")[1]
+
+    done = jaxrl_command(*train.split(), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "holds a result already" in done.stderr
+
+
+@pytest.mark.slow
+def test_static_fields_and_parts_of_parameters_are_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    options = (
+        "--static num_agents=3 --env.weights.goal 0 5 --env.scenario.noise 0.1 --config.num-steps 4 --env-steps 16"
+    )
+    sizes = "--config.num-minibatches 1 --config.num-epochs 1 --config.num-envs 1 --evals 1 --eval-episodes 1"
+    limit = "--env.max-steps-in-episode 4 --no-progress --no-preset"
+    words = f"train ppo crowd/circle {options} {sizes} {limit} --out {tmp_path / 'run'}".split()
+    assert cli.main(words) == 0
+    loaded = jaxrl.load_result(tmp_path / "run")
+    assert loaded.algo is not None and loaded.algo.env == envs.make("crowd/circle", num_agents=3)
+    assert loaded.metrics.sizes["env.weights.goal"] == 2
+    assert "env.weights.goal" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["train", "ppo", "cartpole", "--xla-flags", "xla_no_such_flag=1"],
+        ["plan", "ppo", "cartpole", "--xla-flags=xla_no_such_flag=1"],
+        ["sweep", "ppo", "cartpole", "--xla_flags", "xla_no_such_flag=1"],
+        ["bandit", "--xla-flags", "xla_cpu_enable_fast_math=false", "xla_no_such_flag=1", "--steps", "1"],
+        ["resume", "x", "--xla-flags", "xla_no_such_flag=1"],
+    ],
+)
+def test_flags_of_xla_are_set_before_the_backend_starts(tmp_path: Path, args: list[str]) -> None:
+    """XLA ends the process where it reads a flag that it does not know: so the flag was read."""
+    begun = {"run_length": 1, "algorithm": "ppo", "config": {}, "environment": {"name": "cartpole", "static": {}}}
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "run.json").write_text(json.dumps(begun))
+    run = [sys.executable, "-m", "jaxrl.cli.main", *args]
+    process = subprocess.run(run, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert process.returncode != 0 and "Unknown flag in XLA_FLAGS: --xla_no_such_flag=1" in process.stderr
+
+
+@pytest.mark.parametrize("command", ["train", "plan"])
+def test_deterministic_is_a_flag_of_xla(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_a=1")
+    assert cli.main([command, "ppo", "--deterministic"]) == 2  # on what?
+    assert os.environ["XLA_FLAGS"] == "--xla_a=1 --xla_gpu_deterministic_ops=true"
+
+
+def test_what_is_no_flag_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", "ppo", "cartpole", "--xla-flags", "xla_a=1 xla_b=2"]) == 2
+    sentence = "jaxrl: --xla-flags takes words such as xla_cpu_prefer_vector_width=256, got 'xla_a=1 xla_b=2'\n"
+    assert capsys.readouterr().err == sentence
+    monkeypatch.setenv("XLA_FLAGS", "flags.txt")
+    assert cli.main(["plan", "ppo", "cartpole", "--deterministic"]) == 2
+    assert "XLA_FLAGS must hold flags where --xla-flags or --deterministic adds some, got a file, flags.txt" in (
+        capsys.readouterr().err
+    )

@@ -1,0 +1,496 @@
+"""Gymnasium's environments on the host: pure functions of seeds and actions, whatever is kept or thrown away."""
+
+import copy
+import gc
+import subprocess
+import sys
+from collections import OrderedDict
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+import jaxrl
+from envs.adapters import host, simulators
+from envs.base import spaces
+from jaxrl.algorithms.registry import build, describe
+from jaxrl.learning.rollout import reset_all, rollout
+
+
+class Forgetful(gymnasium.Env):
+    """Draws from a generator that no seed reaches."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.random.default_rng().uniform(-1, 1, 1).astype(np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return self.reset()[0], 0.0, False, False, {}
+
+
+class Odd(gymnasium.Env):
+    """Everything that spaces can be, and an end of its own that is no termination, after 4 steps."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "image": gymnasium.spaces.Box(0, 255, (2, 2), np.uint8),
+            "pair": gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(3, start=1), gymnasium.spaces.MultiBinary(2)]),
+            "double": gymnasium.spaces.Box(-np.inf, np.inf, (), np.float64),
+        }
+    )
+    action_space = gymnasium.spaces.MultiDiscrete([2, 3], start=[0, 1])
+
+    def __init__(self, length: int = 4):
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time, self.last = 0, np.array([0, 1])
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        self.time, self.last = self.time + 1, action
+        return self._obs(), float(action.sum()), False, self.time == self.length, {}
+
+    def _obs(self) -> Any:
+        draw = self.np_random.integers(1, 4)
+        return {"image": np.full((2, 2), 200, np.uint8), "pair": (draw, self.last % 2), "double": self.time / 2}
+
+
+class Pushed(Odd):
+    """Takes a tree of actions, in an order of its own, and pays for what it got."""
+
+    action_space = gymnasium.spaces.Dict(
+        OrderedDict(
+            push=gymnasium.spaces.Box(-1.0, 2.0, (2,)),
+            both=gymnasium.spaces.Tuple([gymnasium.spaces.Box(0, 3, (2,), np.int32), gymnasium.spaces.Discrete(3)]),
+        )
+    )
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        counts, choice = action["both"]
+        return self._obs(), float(action["push"].sum() + 10 * counts.sum() + 100 * choice), False, False, {}
+
+
+class Big(Odd):
+    """A number of 64 bits without bounds, multiplied at every step."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.int64)
+    action_space = gymnasium.spaces.Discrete(2, start=1)
+
+    def step(self, action: Any) -> Any:
+        self.time += action
+        return self._obs(), 0.0, False, False, {}
+
+    def _obs(self) -> Any:
+        return np.array([7 - 2 ** (10 * self.time)])
+
+
+class Bounded(Odd):
+    def __init__(self, low: Any, high: Any, dtype: Any, acts: bool = False):
+        super().__init__()
+        space: Any = gymnasium.spaces.Box(np.array(low), np.array(high), dtype=np.dtype(dtype).type)
+        if acts:
+            self.action_space = space
+        else:
+            self.observation_space = space
+
+
+class Words(Odd):
+    action_space = gymnasium.spaces.Text(3)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _registered():
+    kinds = {
+        "Forgetful-v0": Forgetful,
+        "Odd-v0": Odd,
+        "Words-v0": Words,
+        "Counted-v0": Counted,
+        "Pushed-v0": Pushed,
+        "Big-v0": Big,
+        "Bounded-v0": Bounded,
+    }
+    for name, kind in kinds.items():
+        gymnasium.register(f"tests/{name}", kind)
+    yield
+    for name in kinds:
+        del gymnasium.registry[f"tests/{name}"]
+
+
+@pytest.mark.parametrize(
+    "name", ["gymnasium/CartPole-v1", "gymnasium/Pendulum-v1", "gymnasium/tests/Odd-v0", "gymnasium/tests/Pushed-v0"]
+)
+def test_the_laws_hold(name: str):
+    envs.check(envs.make(name), num_steps=24)
+
+
+def native(env_id: str, seed: int, actions: Any) -> list[Any]:
+    """What an episode shows in Gymnasium itself, up to its end."""
+    env = gymnasium.make(env_id)
+    seen: list[Any] = [(env.reset(seed=seed)[0], 0.0, False, False)]
+    for action in np.asarray(actions):
+        obs, reward, terminated, truncated, _ = env.step(action)
+        seen.append((obs, reward, terminated, truncated))
+        if terminated or truncated:
+            break
+    return seen
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_random_rollouts_equal_the_native_ones(env_id: str, key: jax.Array):
+    env = envs.make(f"gymnasium/{env_id}", time_limit=40)
+    params = env.default_params
+    actions = jax.vmap(env.action_space(params).sample)(jax.random.split(key, 40))
+
+    @jax.jit
+    def run(keys: jax.Array) -> Any:
+        def body(state: Any, action: Any) -> Any:
+            obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
+            return state, (obs, reward, terminated, env.is_truncated(state, params))
+
+        def one(key: jax.Array) -> Any:
+            obs, state = env.reset_env(key, params)
+            return state.seed, obs, jax.lax.scan(body, state, actions)[1]
+
+        return jax.vmap(one)(keys)
+
+    seeds, first, (obs, reward, terminated, truncated) = jax.device_get(run(jax.random.split(key, 5)))
+    for i, seed in enumerate(seeds):
+        seen = native(env_id, int(seed), actions)
+        np.testing.assert_array_equal(first[i], np.float32(seen[0][0]))
+        for t, (expected, expected_reward, ended, _) in enumerate(seen[1:]):
+            np.testing.assert_array_equal(obs[i, t], np.float32(expected))
+            np.testing.assert_array_equal(reward[i, t], np.float32(expected_reward))
+            assert bool(terminated[i, t]) == ended
+        after = len(seen) - 1
+        if terminated[i].any():  # nothing happens any more
+            assert terminated[i, after:].all() and not reward[i, after:].any()
+    assert truncated[:, -1].all() and not truncated[:, :-1].any()
+
+
+def test_states_can_be_copied_and_continued_twice(key: jax.Array):
+    """The same state steps to the same state, and two continuations of it do not disturb each other."""
+    env = envs.make("gymnasium/CartPole-v1", time_limit=30)
+    params, step = env.default_params, jax.jit(env.step_env)
+    _, start = jax.jit(env.reset_env)(key, params)
+    state = start
+    for action in (0, 1, 1):
+        _, state, *_ = step(key, state, jnp.int32(action), params)
+    left, right, again = (step(key, state, jnp.int32(action), params) for action in (0, 1, 0))
+    np.testing.assert_array_equal(left[0], again[0])
+    assert not np.array_equal(left[0], right[0])
+    expected = native("CartPole-v1", int(state.seed), [0, 1, 1, 1])
+    np.testing.assert_array_equal(right[0], np.float32(expected[-1][0]))
+    further, *_ = step(key, left[1], jnp.int32(1), params)
+    expected = native("CartPole-v1", int(state.seed), [0, 1, 1, 0, 1])
+    np.testing.assert_array_equal(further, np.float32(expected[-1][0]))
+    assert host._simulators(env).repeated >= 6  # twice the three actions before the state
+
+
+def test_a_state_outlives_the_process(key: jax.Array):
+    """What a checkpoint holds is enough where no simulator is left."""
+    env = envs.make("gymnasium/CartPole-v1", time_limit=20)
+    params, step = env.default_params, jax.jit(env.step_env)
+    state = env.reset_env(key, params)[1]
+    for _ in range(3):
+        _, state, *_ = step(key, state, jnp.int32(0), params)
+    expected = step(key, state, jnp.int32(1), params)
+    host._simulators.cache_clear()
+    jax.clear_caches()
+    np.testing.assert_array_equal(jax.jit(env.step_env)(key, state, jnp.int32(1), params)[0], expected[0])
+
+
+def test_rollouts_with_resets_repeat_nothing_and_keep_few_simulators(key: jax.Array):
+    """Fresh states that no environment takes, blocks of runs, and episodes that end: none costs a repetition."""
+    env = envs.make("gymnasium/CartPole-v1", time_limit=25)
+    kept, params = host._simulators(env), env.default_params
+
+    def run(key: jax.Array) -> Any:
+        carry = reset_all(env, key, params, 3)
+
+        def choose(obs: Any, mask: Any, draw: Any) -> Any:
+            return (draw > 0.5).astype(jnp.int32), draw
+
+        def once(carry: Any, key: jax.Array) -> Any:
+            carry, steps, _ = rollout(env, params, choose, key, carry, jax.random.uniform(key, (40, 3)))
+            return carry, (steps.reward, steps.terminated, steps.truncated)
+
+        return jax.lax.scan(once, carry, jax.random.split(key, 3))[1]
+
+    reward, terminated, truncated = jax.jit(jax.vmap(run))(jax.random.split(key, 2))
+    assert reward.shape == (2, 3, 40, 3) and np.all(np.asarray(reward) == 1.0)
+    assert int(np.sum(terminated)) > 10 and np.sum(terminated) + np.sum(truncated) < 60
+    assert kept.repeated == 0
+    assert kept.made <= 2 * 3 + 1  # an episode each, and the one that fresh states share
+
+
+@pytest.mark.parametrize("limit", [200, 30])
+def test_blocks_of_runs_leave_each_other_their_simulators(limit: int, key: jax.Array):
+    """Each block's fresh states, 40 a rollout, come while the episodes of the others wait for their next rollout."""
+    env = envs.make("gymnasium/Pendulum-v1")
+    kept, params = host._simulators(env), envs.EnvParams(max_steps_in_episode=limit)
+    before = kept.made
+
+    def choose(obs: Any, mask: Any, draw: Any) -> Any:
+        return draw, draw
+
+    @jax.jit
+    def go_on(carry: Any, key: jax.Array) -> Any:
+        return rollout(env, params, choose, key, carry, jax.random.uniform(key, (40, 4, 1)), reset_pool=10)[0]
+
+    blocks = [reset_all(env, each, params, 4) for each in jax.random.split(key, 6)]
+    for _ in range(2):
+        blocks = [go_on(carry, key) for carry in blocks]
+    jax.block_until_ready(blocks)
+    assert kept.repeated == 0
+    assert kept.made - before <= 6 * 4  # an episode each; fresh states share the one that was there before
+
+
+@pytest.mark.slow
+def test_a_run_is_the_same_whatever_runs_beside_it():
+    """Two runs, a block each, on two devices, against one of them alone that finds no simulators."""
+    config = jaxrl.PPOConfig(num_envs=2, num_steps=64, num_epochs=1, num_minibatches=2, hidden=(8,))
+
+    def trained(seeds: list[int]) -> tuple[Any, Any]:
+        host._simulators.cache_clear()
+        algo = jaxrl.ppo(envs.make("gymnasium/Pendulum-v1", time_limit=100), config)
+        result = jaxrl.train(algo, seeds=seeds, env_steps=512, evals=2, eval_episodes=3, block=1, progress=False)
+        return result.metrics, host._simulators(algo.env)
+
+    (both, kept), (alone, _) = trained([0, 1]), trained([1])
+    assert kept.repeated == 0
+    assert not np.array_equal(both["return"].sel(seed=0), both["return"].sel(seed=1))
+    for name in ("return", "return_sampled"):
+        np.testing.assert_array_equal(both[name].sel(seed=1), alone[name].sel(seed=1))
+
+
+class Counted(Odd):
+    """Knows how many there are."""
+
+    opened = closed = 0
+
+    def __init__(self):
+        super().__init__(100)
+        Counted.opened += 1
+
+    def close(self) -> None:
+        Counted.closed += 1
+
+
+def test_simulators_are_few_and_closed(key: jax.Array):
+    env = envs.make("gymnasium/tests/Counted-v0")
+    params, step, action = env.default_params, jax.jit(env.step_env), (jnp.int32(1), jnp.int32(2))
+    for each in jax.random.split(key, 300):
+        env.reset_env(each, params)
+    assert Counted.opened == 1
+    for each in jax.random.split(key, 3):
+        step(each, env.reset_env(each, params)[1], action, params)
+    assert (Counted.opened, Counted.closed) == (3, 0)
+    host._simulators.cache_clear()
+    gc.collect()
+    assert Counted.closed == 0  # the program of `step` may still be called
+    jax.clear_caches()
+    gc.collect()
+    assert Counted.closed == 3
+
+
+def test_simulators_are_closed_at_the_end():
+    code = """
+import gymnasium
+import jax
+import envs
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Loud(CartPoleEnv):
+    def close(self):
+        print("closed")
+
+gymnasium.register("Loud-v0", Loud)
+env = envs.make("gymnasium/Loud-v0")
+jax.block_until_ready(jax.jit(env.reset_env)(jax.random.key(0), env.default_params))
+print("ready")
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["ready", "closed"]
+
+
+def test_what_is_registered_anew_is_another_environment(key: jax.Array):
+    class New(Odd):
+        action_space = gymnasium.spaces.Discrete(5)
+
+        def step(self, action: Any) -> Any:
+            return self._obs(), 7.0, False, False, {}
+
+    kinds: list[Any] = [Odd, New]
+    gymnasium.register("tests/Again-v0", kinds[0])
+    try:
+        old = envs.make("gymnasium/tests/Again-v0")
+        assert old == envs.make("gymnasium/tests/Again-v0") == copy.deepcopy(old)
+        del gymnasium.registry["tests/Again-v0"]
+        gymnasium.register("tests/Again-v0", kinds[1], max_episode_steps=9)
+        new = envs.make("gymnasium/tests/Again-v0")
+    finally:
+        del gymnasium.registry["tests/Again-v0"]
+    assert new != old
+    assert (old.default_params.max_steps_in_episode, new.default_params.max_steps_in_episode) == (1000, 9)
+    space: Any = new.action_space(new.default_params)
+    assert space.n == 5
+
+    def reward(env: Any, action: Any) -> float:
+        params = env.default_params
+        return float(jax.jit(env.step_env)(key, env.reset_env(key, params)[1], action, params)[2])
+
+    assert (reward(old, (jnp.int32(1), jnp.int32(0))), reward(new, jnp.int32(3))) == (2.0, 7.0)
+
+
+def test_the_oldest_episode_lends_its_simulator(monkeypatch: pytest.MonkeyPatch, key: jax.Array):
+    """However many episodes are begun, no more simulators are made than may be, and what is shown stays right."""
+    monkeypatch.setattr(simulators, "_MOST_KEPT", 4)
+    env = envs.make("gymnasium/CartPole-v1", time_limit=31)
+    params, step = env.default_params, jax.jit(env.step_env)
+    states = [env.reset_env(each, params)[1] for each in jax.random.split(key, 6)]
+    for action in (0, 1):
+        told = [step(key, state, jnp.int32(action), params) for state in states]
+        states = [state for _, state, *_ in told]
+    for state, (obs, *_) in zip(states, told, strict=True):
+        np.testing.assert_array_equal(obs, np.float32(native("CartPole-v1", int(state.seed), [0, 1])[-1][0]))
+    kept = host._simulators(env)
+    assert (kept.made, kept.repeated) == (4, 6)
+
+
+def test_actions_and_observations_are_translated(key: jax.Array):
+    env = envs.make("gymnasium/tests/Odd-v0")
+    params, step = env.default_params, jax.jit(env.step_env)
+    assert repr(env.action_space(params)) == repr(spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)]))
+    obs, state = env.reset_env(key, params)
+    assert obs["image"].dtype == jnp.uint8 and obs["double"].dtype == jnp.float32
+    for t in range(4):
+        obs, state, reward, terminated, _ = step(key, state, (jnp.int32(1), jnp.int32(2)), params)
+        assert float(reward) == 1 + 3  # the second choice starts at 1
+        assert obs["pair"][1].tolist() == [1, 1]
+        assert float(obs["double"]) == (t + 1) / 2
+        assert not terminated
+        assert bool(env.is_truncated(state, params)) == (t == 3)  # its own end, without a time limit
+
+
+@pytest.mark.parametrize("mapping", [dict, OrderedDict])
+def test_trees_of_actions_are_taken_and_clipped(mapping: Any, key: jax.Array):
+    env = envs.make("gymnasium/tests/Pushed-v0")
+    params, step = env.default_params, jax.jit(env.step_env)
+    state = env.reset_env(key, params)[1]
+    beyond = mapping(both=(jnp.array([-7, 9], jnp.int32), jnp.int32(2)), push=jnp.array([-5.0, 5.0]))
+    _, state, reward, *_ = step(key, state, beyond, params)
+    assert float(reward) == (-1 + 2) + 10 * (0 + 3) + 100 * 2
+    _, state, reward, *_ = step(key, state, env.action_space(params).sample(key), params)
+    assert np.isfinite(reward)
+
+
+def test_time_limits_and_fields(key: jax.Array):
+    env = envs.make("gymnasium/FrozenLake-v1", is_slippery=False, time_limit=7)
+    assert env == envs.make("gymnasium/FrozenLake-v1", time_limit=7, is_slippery=False)
+    assert env.default_params.max_steps_in_episode == 7
+    assert envs.make("gymnasium/CartPole-v1").default_params.max_steps_in_episode == 500
+    assert envs.make("gymnasium/Blackjack-v1").default_params.max_steps_in_episode == 1000
+    algo = jaxrl.ppo(env)
+    spec = describe(algo)
+    assert spec["environment"]["name"] == "gymnasium/FrozenLake-v1"
+    assert build(spec).env == env
+    state = env.reset_env(key, env.default_params)[1]
+    step = jax.jit(env.step_env)
+    places = []
+    for action in (2, 2, 1, 1, 1, 2):
+        obs, state, reward, terminated, _ = step(key, state, jnp.int32(action), env.default_params)
+        places.append(int(obs))
+    assert (places, float(reward), bool(terminated)) == ([1, 2, 6, 10, 14, 15], 1.0, True)
+
+
+def test_a_policy_is_evaluated():
+    """Half the limit of CartPole is reached by a policy that leans against the pole's fall."""
+    from jaxrl.learning.evaluation import evaluate
+
+    env = envs.make("gymnasium/CartPole-v1", time_limit=60)
+
+    def act(key: jax.Array, obs: jax.Array, greedy: Any, mask: Any) -> jax.Array:
+        return jnp.where(greedy, obs[2] + obs[3] > 0, jax.random.bernoulli(key)).astype(jnp.int32)
+
+    metrics = jax.jit(lambda key: evaluate(env, env.default_params, act, key, 8, lambda t, weight: weight * 0.9))(
+        jax.random.key(1)
+    )
+    assert float(metrics["return"]) == float(metrics["length"]) == 60.0
+    assert float(metrics["return_sampled"]) < 40.0
+    assert float(metrics["discounted_return"]) == pytest.approx((1 - 0.9**60) / (1 - 0.9), rel=1e-4)
+
+
+def test_an_integer_without_bounds_is_shown_as_far_as_32_bits_go(key: jax.Array):
+    env = envs.make("gymnasium/tests/Big-v0")
+    params, step = env.default_params, jax.jit(env.step_env)
+    space: Any = env.observation_space(params)
+    assert (space.dtype, space.low.tolist(), space.high.tolist()) == (np.int32, [-(2**31)], [2**31 - 1])
+    obs, state = env.reset_env(key, params)
+    for expected in (7 - 2**10, 7 - 2**20, 7 - 2**30):
+        obs, state, *_ = step(key, state, jnp.int32(0), params)
+        assert obs.tolist() == [expected]
+    with pytest.raises(Exception, match=f"An observation holds {7 - 2**40}; its integers are taken as int32."):
+        jax.block_until_ready(step(key, state, jnp.int32(0), params))
+
+
+@pytest.mark.slow
+def test_ppo_learns_a_little():
+    """As many steps as CartPole takes to stand for long: 16,384 of two runs, beside 20 or so of a random policy."""
+    algo = jaxrl.preset("ppo", "cartpole").on(envs.make("gymnasium/CartPole-v1"))
+    result = jaxrl.train(algo, seeds=2, env_steps=30_000, evals=1, eval_episodes=16, progress=False)
+    assert float(result.metrics["return"].isel(env_step=-1).min()) > 150.0
+
+
+def bounded(low: Any, high: Any, dtype: str = "int64", acts: bool = False) -> Any:
+    return envs.make("gymnasium/tests/Bounded-v0", low=low, high=high, dtype=dtype, acts=acts)
+
+
+@pytest.mark.parametrize(
+    ("do", "error", "sentence"),
+    [
+        (
+            lambda: envs.make("gymnasium/CartPol-v1"),
+            ValueError,
+            "no environment 'gymnasium/CartPol-v1'; did you mean",
+        ),
+        (lambda: envs.make("gymnasium/zzz"), ValueError, r"`envs.names\('gymnasium'\)` lists what"),
+        (lambda: envs.make("gymnasium/CartPole-v1", gravity=9.0), ValueError, "no static field 'gravity'; its static"),
+        (lambda: envs.make("gymnasium/Pendulum-v1", h=[1]), ValueError, "no static field 'h'"),
+        (lambda: envs.make("gymnasium/Pendulum-v1", g=[1]), TypeError, "the static field 'g' is .1., which cannot"),
+        (lambda: envs.make("gymnasium/Pendulum-v1", time_limit=0), ValueError, "time_limit takes a whole number"),
+        (lambda: envs.make("gymnasium/tests/Words-v0"), ValueError, "tests/Words-v0: the action space is a Text; what"),
+        (lambda: envs.make("gymnasium/tests/Forgetful-v0"), ValueError, "gave two different episodes for one seed"),
+        (
+            lambda: bounded((0,), (2**40,)),
+            ValueError,
+            f"Bounded-v0: a space has the bound {2**40}; its integers are adap",
+        ),
+        (lambda: bounded((-(2**31) - 1,), (0,)), ValueError, f"a space has the bound -{2**31 + 1}; its integers"),
+        (lambda: bounded((0,), (2**32,), "uint64"), ValueError, f"bound {2**32}; its integers are adapted as uint32"),
+        (lambda: bounded((0, 0), (1, 2**40), acts=True), ValueError, f"a space has the bound {2**40}; its integers"),
+        (
+            lambda: bounded((0,), (2**40,), acts=True),
+            ValueError,
+            f"has {2**40 + 1} choices; what can be adapted has at",
+        ),
+        (
+            lambda: envs.make("gymnasium/Pendulum-v1").check_params(envs.EnvParams(max_steps_in_episode=300)),
+            ValueError,
+            "at most 200 on gymnasium/Pendulum-v1, got 300; a longer episode takes",
+        ),
+    ],
+)
+def test_bad_input_gets_one_sentence(do: Any, error: type, sentence: str):
+    with pytest.raises(error, match=sentence) as caught:
+        do()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,249 @@
+"""Brax's and MuJoCo Playground's environments under the contract."""
+
+import copy
+import functools
+import importlib
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from brax import envs as brax_envs
+
+import envs
+import jaxrl
+from envs.adapters import playground
+from envs.adapters.physics import PhysicsState
+from envs.checking import check_abstractly
+from jaxrl.algorithms.registry import build, describe
+
+STEPS = 20
+PENDULUM = {"backend": "spring"}
+
+
+@pytest.fixture(scope="module")
+def pendulum() -> Any:
+    """The smallest of Brax's tasks on its fastest backend."""
+    return envs.make("brax/inverted_pendulum", **PENDULUM)
+
+
+def native_rollout(task: Any, key: jax.Array, actions: jax.Array) -> Any:
+    """Observations, rewards, ends and metrics by the engine's own functions, with no reset."""
+
+    def body(state: Any, action: Any) -> Any:
+        state = task.step(state.replace(metrics=dict(state.metrics)), action)
+        types = jax.tree.map(lambda leaf: jnp.asarray(leaf).dtype, first)
+        state = jax.tree.map(lambda leaf, dtype: jnp.asarray(leaf, dtype), state, types)
+        return state, (state.obs, state.reward, state.done, state.metrics)
+
+    first = task.reset(key)
+    return first.obs, jax.lax.scan(body, first, actions)[1]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def rollout(env: Any, key: jax.Array, actions: jax.Array, params: Any) -> Any:
+    def body(state: Any, action: Any) -> Any:
+        obs, state, reward, terminated, info = env.step_env(key, state, action, params)
+        return state, (obs, reward, terminated, info["metrics"])
+
+    obs, state = env.reset_env(key, params)
+    return obs, jax.lax.scan(body, state, actions)[1]
+
+
+def assert_equal_rollouts(env: Any, task: Any, key: jax.Array, tolerance: float) -> None:
+    actions = jax.random.uniform(key, (STEPS, task.action_size), minval=-1.0)
+    first, (obs, reward, done, metrics) = jax.jit(lambda key: native_rollout(task, key, actions))(key)
+    our_first, ours = rollout(env, key, actions, env.default_params)
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)  # noqa: E731
+    jax.tree.map(close, our_first, first)
+    jax.tree.map(close, ours[0], obs)
+    close(ours[1], reward)
+    np.testing.assert_array_equal(ours[2], np.asarray(done) > 0)
+    jax.tree.map(close, ours[3], {name.replace("/", "_"): value for name, value in metrics.items()})
+
+
+def test_a_random_rollout_equals_the_native_one(pendulum: Any, key: jax.Array):
+    # Gravity and the like are factors of 1, exactly, but folded into other places of the program: its roundings, of
+    # a stiff simulation over 40 substeps, differ by some of a float32's 1.2e-7 each.
+    assert_equal_rollouts(pendulum, brax_envs.get_environment("inverted_pendulum", backend="spring"), key, 1e-4)
+
+
+def test_the_pole_that_falls_terminates_and_the_limit_truncates(pendulum: Any, key: jax.Array):
+    params = pendulum.default_params
+    assert params.max_steps_in_episode == 1000
+    _, (obs, _, terminated, _) = rollout(pendulum, key, jnp.ones((STEPS, 1)), params)
+    fallen = np.abs(np.asarray(obs)[:, 1]) > 0.2
+    np.testing.assert_array_equal(terminated, fallen)
+    assert fallen.any() and not fallen[0]
+    for time, cut in ((999, False), (1000, True)):
+        assert bool(pendulum.is_truncated(PhysicsState(jnp.int32(time), None), params)) == cut
+
+
+def test_types_are_strong_and_the_state_is_stable(pendulum: Any):
+    check_abstractly(pendulum)
+
+
+def test_equal_environments_are_equal(pendulum: Any):
+    assert pendulum == envs.make("brax/inverted_pendulum", **PENDULUM) == copy.deepcopy(pendulum)
+    assert (
+        len({pendulum, copy.deepcopy(pendulum), envs.make("brax/inverted_pendulum", backend="spring", n_frames=2)}) == 2
+    )
+    spec = describe(jaxrl.ppo(pendulum))
+    assert spec["environment"] == {"name": "brax/inverted_pendulum", "static": PENDULUM}
+    assert build(spec).env == pendulum
+    assert "brax/ant" in envs.names("brax")
+    assert "brax/fast" not in envs.names("brax")
+
+
+BACKENDS = [
+    "spring",
+    *(pytest.param(backend, marks=pytest.mark.slow) for backend in ("generalized", "positional", "mjx")),
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_scales_are_traced_and_scale(backend: str, key: jax.Array):
+    """Without gravity the pole falls slower, and a gear that is twice as strong pushes twice as hard."""
+    env = envs.make("brax/inverted_pendulum", backend=backend)
+    params = env.default_params
+
+    @jax.jit
+    def speeds(gravity: jax.Array, gear: jax.Array, action: jax.Array) -> jax.Array:
+        changed = params.replace(gravity_scale=gravity, gear_scale=gear)
+        obs, state = env.reset_env(key, changed)
+        obs, *_ = env.step_env(key, state, action[None], changed)
+        return obs[2:]  # of cart and pole
+
+    def speed(gravity: float, gear: float, action: float) -> np.ndarray:
+        return np.asarray(speeds(jnp.float32(gravity), jnp.float32(gear), jnp.float32(action)))
+
+    pushes = [speed(1.0, gear, 1.0)[0] - speed(1.0, gear, 0.0)[0] for gear in (1.0, 2.0)]
+    assert pushes[1] == pytest.approx(2 * pushes[0], rel=0.05)
+    falls = [abs(speed(gravity, 1.0, 0.0)[1] - speed(0.0, 1.0, 0.0)[1]) for gravity in (1.0, 2.0)]
+    assert falls[1] > 1.5 * falls[0] > 0
+
+
+@pytest.mark.slow
+def test_only_friction_pushes_along_the_floor(key: jax.Array):
+    """The centre of mass of a hopper, which starts at 0.004 m/s, in the air, and touches the floor in step 9."""
+    env = envs.make("brax/hopper", backend="spring")
+    actions = jax.random.uniform(key, (15, 3), minval=-1.0)
+
+    @jax.jit
+    def speeds(friction: jax.Array) -> jax.Array:
+        params = env.default_params.replace(friction_scale=friction)
+
+        def body(state: Any, action: Any) -> Any:
+            state = env.step_env(key, state, action, params)[1]
+            links = state.inner.pipeline_state
+            return state, jnp.average(links.xd_i.vel[:, 0], weights=links.mass)
+
+        return jax.lax.scan(body, env.reset_env(key, params)[1], actions)[1]
+
+    without, usual = (np.asarray(speeds(jnp.float32(scale))) for scale in (0.0, 1.0))
+    np.testing.assert_array_equal(without[:8], usual[:8])
+    assert np.abs(without).max() < 0.005  # the engine adds 0.8% a step
+    assert np.abs(usual[8:]).min() > 0.05
+
+
+@pytest.mark.slow
+def test_metrics_are_reduced_by_their_kind():
+    rules = envs.make("brax/ant", backend="spring").metric_rules
+    assert (rules["reward_forward"], rules["x_position"], rules["x_velocity"]) == ("sum", "last", "mean")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["inverted_pendulum", "ant"])
+def test_brax_keeps_the_laws(name: str):
+    envs.check(envs.make(f"brax/{name}", backend="spring"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["generalized", "positional", "mjx"])
+def test_every_backend_runs_with_parameters_that_are_traced(backend: str, key: jax.Array):
+    env = envs.make("brax/inverted_pendulum", backend=backend)
+    task = brax_envs.get_environment("inverted_pendulum", backend=backend)
+    assert_equal_rollouts(env, task, key, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("do", "error", "sentence"),
+    [
+        (lambda: envs.make("brax/ants"), ValueError, "no environment 'brax/ants'; did you mean 'brax/ant'"),
+        (
+            lambda: envs.make("brax/ant", backnd="spring"),
+            ValueError,
+            "no static field 'backnd'; did you mean 'back",
+        ),
+        (
+            lambda: envs.make("brax/ant", healthy_z_range={}),
+            TypeError,
+            "healthy_z_range' is {}, which cannot",
+        ),
+    ],
+)
+def test_bad_input_gets_one_sentence(do: Any, error: type, sentence: str):
+    with pytest.raises(error, match=sentence) as caught:
+        do()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("package", "do", "extra"),
+    [
+        ("brax", lambda: envs.make("brax/ant"), "brax"),
+        ("mujoco_playground", lambda: envs.names("playground"), "playground"),
+        ("pettingzoo", lambda: _pettingzoo(), "pettingzoo"),
+    ],
+)
+def test_a_missing_package_names_its_extra(package: str, do: Any, extra: str, monkeypatch: pytest.MonkeyPatch):
+    for name in [*sys.modules]:
+        if name.partition(".")[0] == package or name == "envs.adapters.pettingzoo_parallel":
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf'need(s)? an extra: pip install "jaxrl\[{extra}\]"') as caught:
+        do()
+    assert "\n" not in str(caught.value)
+
+
+def _pettingzoo() -> Any:
+    from envs.adapters.pettingzoo import as_pettingzoo
+
+    return as_pettingzoo(envs.make("crowd/circle"))
+
+
+class TestPlayground:
+    """Skipped where MuJoCo Playground, of 400 MB, is not installed: it is no part of the extra `test`."""
+
+    @pytest.fixture(autouse=True)
+    def _installed(self):
+        pytest.importorskip("mujoco_playground")
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("name", ["CartpoleBalance", "PointMass"])
+    def test_it_keeps_the_laws(self, name: str):
+        envs.check(envs.make(f"playground/{name}"))
+
+    def test_a_random_rollout_equals_the_native_one(self, key: jax.Array):
+        registry = importlib.import_module("mujoco_playground").registry
+        task = registry.load("PendulumSwingup", config_overrides={"impl": "jax"})
+        assert_equal_rollouts(envs.make("playground/PendulumSwingup"), task, key, 1e-4)
+
+    def test_the_configuration_is_static(self):
+        env: Any = envs.make("playground/PendulumSwingup", ctrl_dt=0.04)
+        assert env.inner.dt == 0.04
+        assert env.default_params.max_steps_in_episode == 1000
+        assert env == playground.make("PendulumSwingup", ctrl_dt=0.04) != playground.make("PendulumSwingup")
+
+    @pytest.mark.parametrize(
+        ("name", "static", "sentence"),
+        [
+            ("playground/CartpolBalance", {}, "did you mean 'playground/CartpoleBalance'"),
+            ("playground/CartpoleBalance", {"ctrldt": 0.1}, "no static field 'ctrldt'; did you mean 'ctrl_dt'"),
+        ],
+    )
+    def test_bad_input_gets_one_sentence(self, name: str, static: dict, sentence: str):
+        with pytest.raises(ValueError, match=sentence):
+            envs.make(name, **static)

@@ -1,0 +1,161 @@
+"""All wrappers together: any two of them keep the contract, and what each owes to the rest of the library."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import agents
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from echoing import Echo
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import envs
+import jaxrl
+from envs import base, probes, rendering, wrappers
+from envs.checking import check_abstractly
+from jaxrl.sweeps.batching import batched_env_params
+
+CARTPOLE = envs.make("cartpole")
+
+
+def doubled(obs: Any) -> Any:
+    return jax.tree.map(lambda leaf: 2 * leaf, obs)
+
+
+def halved(reward: jax.Array) -> jax.Array:
+    return reward / 2
+
+
+Wrap = Callable[[base.Environment], base.Environment]
+
+WRAPPERS: dict[str, Wrap] = {
+    "action_repeat": lambda env: wrappers.action_repeat(env, 3),
+    "delay_actions": lambda env: wrappers.delay_actions(env, 2),
+    "delay_observations": lambda env: wrappers.delay_observations(env, 2),
+    "delay_rewards": lambda env: wrappers.delay_rewards(env, 2),
+    "discretise_actions": lambda env: wrappers.discretise_actions(env, 3),
+    "flatten_observation": wrappers.flatten_observation,
+    "frame_stack": lambda env: wrappers.frame_stack(env, 3),
+    "observation_noise": lambda env: wrappers.observation_noise(env, 0.1),
+    "sticky_actions": lambda env: wrappers.sticky_actions(env, 0.25),
+    "time_feature": wrappers.time_feature,
+    "time_limit": lambda env: wrappers.time_limit(env, 12),
+    "transform_observation": lambda env: wrappers.transform_observation(env, doubled),
+    "transform_reward": lambda env: wrappers.transform_reward(env, halved),
+}
+ENVIRONMENTS: dict[str, base.Environment] = {
+    "cartpole": CARTPOLE,
+    "echo": Echo(),
+    "echoes": Echo((2,)),
+    "crowd": agents.Crowd(2),
+    "crowd with masks": agents.Crowd(2, masked=True),
+    "probe": probes.OnlyTerminates(steps=4),
+    "number": envs.make("gymnax/FrozenLake-misc"),
+}
+MORE_REFUSED = {"crowd with masks": {"action_repeat", "delay_actions"}, "number": {"observation_noise"}}
+
+
+def wrapped(outer: str, inner: str, name: str) -> base.Environment | None:
+    """An environment in two wrappers, or None where one refuses it, in one sentence that says what it takes."""
+    env = ENVIRONMENTS[name]
+    for wrapper in (inner, outer):
+        try:
+            env = WRAPPERS[wrapper](env)
+        except ValueError as error:
+            assert str(error).startswith(f"{wrapper} takes an environment"), error
+            return None
+    return env
+
+
+def test_there_is_one_of_each() -> None:
+    assert set(WRAPPERS) == {name for name in wrappers.__all__ if name.islower()}
+
+
+@pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["once", "everywhere"])
+def test_any_two_keep_the_laws_of_types_and_shapes(everywhere: bool) -> None:
+    """Every pair, around one environment or around all of them."""
+    agents_of = {name: check_abstractly(env) for name, env in ENVIRONMENTS.items()}
+    turn = itertools.cycle(ENVIRONMENTS)  # 7 are coprime to 13: each wrapper meets all
+    for outer, inner in itertools.product(WRAPPERS, repeat=2):
+        for name in ENVIRONMENTS if everywhere else [next(turn)]:
+            env = wrapped(outer, inner, name)
+            if env is not None:
+                assert check_abstractly(env) == agents_of[name]
+            else:  # masks, actions that are discrete already, whole numbers, a time that is shown already
+                assert {outer, inner} & ({"time_feature", "discretise_actions"} | MORE_REFUSED.get(name, set()))
+
+
+PAIRS = st.tuples(st.sampled_from(sorted(WRAPPERS)), st.sampled_from(sorted(WRAPPERS)))
+
+
+@settings(max_examples=3)
+@given(PAIRS, st.sampled_from(["probe", "echo"]))
+def test_any_two_keep_the_contract(pair: tuple[str, str], name: str) -> None:
+    env = wrapped(*pair, name)
+    if env is not None:
+        envs.check(env, num_steps=16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("outer", sorted(WRAPPERS))
+def test_every_pair_keeps_the_contract(outer: str) -> None:
+    """Each around the next of the environments that both take."""
+    turn = itertools.cycle(ENVIRONMENTS)
+    for inner in sorted(WRAPPERS):
+        taken = (wrapped(outer, inner, name) for name in itertools.islice(turn, len(ENVIRONMENTS)))
+        env = next((env for env in taken if env is not None), None)
+        if env is None:
+            assert outer == inner and outer in ("time_feature", "discretise_actions")
+        else:
+            envs.check(env, num_steps=16)
+
+
+@pytest.mark.parametrize("wrapper", sorted(WRAPPERS))
+def test_equal_ones_are_equal_and_others_are_not(wrapper: str) -> None:
+    name = "echo" if wrapper == "discretise_actions" else "cartpole"
+    env, twin = (WRAPPERS[wrapper](ENVIRONMENTS[name]) for _ in range(2))
+    assert env == twin and hash(env) == hash(twin) and env != ENVIRONMENTS[name]
+    assert env.name == f"{wrapper}({ENVIRONMENTS[name].name})"
+    assert env.metric_rules == ENVIRONMENTS[name].metric_rules
+
+
+@pytest.mark.parametrize("outer", [name for name in sorted(WRAPPERS) if name != "discretise_actions"])
+def test_they_are_drawn_as_what_is_inside(outer: str) -> None:
+    env = WRAPPERS[outer](wrappers.sticky_actions(CARTPOLE, 0.25))
+    params = env.default_params
+    state = env.reset_env(jax.random.key(0), params)[1]
+    inner = state
+    while not hasattr(inner, "theta"):
+        inner = inner.inner
+    picture = rendering.frame(env, state, params)
+    np.testing.assert_array_equal(picture, rendering.frame(CARTPOLE, inner, CARTPOLE.default_params))
+
+
+def test_what_they_have_to_tune_is_swept_beside_what_is_inside() -> None:
+    algo = jaxrl.ppo(wrappers.sticky_actions(wrappers.observation_noise(CARTPOLE, 0.1), 0.25))
+    sweep = jaxrl.grid(algo.hparams, {"env.probability": [0.0, 0.5], "env.inner.inner.gravity": [5.0, 9.8, 20.0]})
+    params = batched_env_params(algo.env, None, sweep)
+    np.testing.assert_array_equal(params.probability, np.array([0, 0, 0, 0.5, 0.5, 0.5], np.float32))
+    np.testing.assert_array_equal(params.inner.inner.gravity, np.array([5, 9.8, 20] * 2, np.float32))
+    with pytest.raises(ValueError, match=r"env\.gravity is no parameter of sticky_actions\("):
+        batched_env_params(algo.env, None, jaxrl.grid(algo.hparams, {"env.gravity": [1.0]}))
+
+
+@pytest.mark.slow
+def test_a_tower_of_them_trains_and_loads(tmp_path: Any) -> None:
+    env = wrappers.frame_stack(wrappers.sticky_actions(wrappers.action_repeat(CARTPOLE, 2), 0.25), 2)
+    algo = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,)))
+    sweep = jaxrl.grid(algo.hparams, {"env.probability": [0.0, 0.5]})
+    result = jaxrl.train(
+        algo, sweep, env_steps=16, seeds=2, evals=1, eval_episodes=2, progress=False, out=tmp_path / "x"
+    )
+    assert not result.failed
+    again = jaxrl.load_result(tmp_path / "x")
+    assert again.algo is not None and again.algo.env == env
+    obs = jnp.ones((2, 4))
+    at = {"env.probability": 0.5, "seed": 1}
+    np.testing.assert_array_equal(again.policy(**at)(obs), result.policy(**at)(obs))

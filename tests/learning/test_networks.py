@@ -1,0 +1,219 @@
+"""The default network written out in NumPy, its initial weights, and what is refused."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special
+
+from jaxrl.learning.networks import (
+    ACTIVATIONS,
+    POOLINGS,
+    MLPActorCritic,
+    RelationActorCritic,
+    check_network,
+    flatten_observation,
+    orthogonal,
+)
+
+OBS = {"b": jnp.array([[1, 2], [3, 4]], jnp.int32), "a": jnp.array(0.5), "c": jnp.array([-1.5, 2.5])}
+EPS = float(np.finfo(np.float32).eps)
+
+
+def by_hand(params: Any, features: np.ndarray, layers: list[str], activation: Any = np.tanh) -> np.ndarray:
+    for name in layers:
+        weights = {key: np.asarray(value, np.float64) for key, value in params["params"][name].items()}
+        features = features @ weights["kernel"] + weights["bias"]
+        features = features if name.endswith("_out") else activation(features)
+    return features
+
+
+def test_an_observation_is_flattened_by_the_order_of_its_keys() -> None:
+    flat = flatten_observation(OBS)
+    assert flat.tolist() == [0.5, 1, 2, 3, 4, -1.5, 2.5] and flat.dtype == jnp.float32
+    assert flatten_observation(jnp.array(True)).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_network_is_what_its_weights_say(key: jax.Array, shared: bool) -> None:
+    network = MLPActorCritic(num_outputs=3, hidden=(5, 4), shared_trunk=shared)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, network.init(key, OBS))
+    names = ["trunk"] if shared else ["actor", "critic"]
+    assert set(params["params"]) == {f"{name}_{i}" for name in names for i in range(2)} | {"actor_out", "critic_out"}
+    apply: Any = network.apply
+    outputs, value = apply(params, OBS)
+    features = np.array([0.5, 1, 2, 3, 4, -1.5, 2.5])
+    assert outputs.shape == (3,) and value.shape == ()
+    for got, end, name in ((outputs, "actor_out", names[0]), (value, "critic_out", names[-1])):
+        exact = by_hand(params, features, [f"{name}_0", f"{name}_1", end])
+        # Three layers of sums of at most 8 terms of at most 8.
+        np.testing.assert_allclose(got, np.reshape(exact, np.shape(got)), rtol=0, atol=3 * 8 * 8 * EPS)
+
+
+EXACT_ACTIVATIONS = {
+    "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, 0),
+    "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(x)),
+    "gelu": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "silu": lambda x: x * special.expit(x),
+}
+
+
+def test_every_activation_is_used(key: jax.Array) -> None:
+    assert set(EXACT_ACTIVATIONS) == set(ACTIVATIONS)
+    features = np.array([1.0, -2.0, 0.5])
+    params = MLPActorCritic(2, (4,)).init(key, jnp.asarray(features))
+    for name, activation in EXACT_ACTIVATIONS.items():
+        apply: Any = MLPActorCritic(2, (4,), activation=name).apply
+        _, value = apply(params, jnp.asarray(features))
+        exact = by_hand(params, features, ["critic_0", "critic_out"], activation)
+        np.testing.assert_allclose(value, exact[0], rtol=0, atol=64 * EPS, err_msg=name)
+
+
+def test_initial_weights_are_orthogonal_with_the_usual_gains(key: jax.Array) -> None:
+    params = MLPActorCritic(3, (16, 8)).init(key, jnp.zeros(4))["params"]
+    gains = {"actor_0": 2, "actor_1": 2, "critic_0": 2, "critic_1": 2, "actor_out": 0.01**2, "critic_out": 1}
+    for name, squared in gains.items():
+        kernel = np.asarray(params[name]["kernel"], np.float64)
+        product = kernel.T @ kernel if kernel.shape[0] >= kernel.shape[1] else kernel @ kernel.T
+        # A QR decomposition of 16 columns leaves some tens of roundings.
+        np.testing.assert_allclose(product, squared * np.eye(len(product)), rtol=0, atol=64 * EPS * squared)
+        assert not np.any(np.asarray(params[name]["bias"]))
+
+
+@pytest.mark.parametrize("shape", [(4, 64), (64, 64), (64, 2), (256, 256), (1, 1)])
+def test_orthogonal_matrices_are_those_of_a_qr_decomposition(key: jax.Array, shape: tuple[int, int]) -> None:
+    got = np.asarray(orthogonal(key, *shape))
+    smaller = got @ got.T if shape[0] < shape[1] else got.T @ got
+    assert np.abs(smaller - np.eye(len(smaller))).max() <= 8 * EPS  # as after one rounding: the second projection
+    draws = np.asarray(jax.random.normal(key, (max(shape), min(shape))), np.float64)
+    q, r = np.linalg.qr(draws)
+    expected = q * np.sign(np.diag(r))
+    # A singular matrix near draws is EPS |draws| away: the decomposition is that much less certain.
+    tolerance = 8 * EPS * np.linalg.cond(draws) * np.sqrt(max(shape))
+    np.testing.assert_allclose(got, expected.T if shape[0] < shape[1] else expected, atol=tolerance)
+
+
+def test_actor_and_critic_share_only_what_they_should(key: jax.Array) -> None:
+    obs = jnp.array([1.0, -1.0])
+    for shared in (False, True):
+        network = MLPActorCritic(2, (4,), shared_trunk=shared)
+        gradient = jax.grad(lambda params, network=network: network.apply(params, obs)[1])(network.init(key, obs))
+        moved = {name for name, layer in gradient["params"].items() if np.any(layer["kernel"])}
+        assert moved == ({"trunk_0", "critic_out"} if shared else {"critic_0", "critic_out"})
+
+
+# --- a user's own ------------------------------------------------------------------------
+
+
+class Returns(nn.Module):
+    """Gives one of several outputs for an observation of 2 numbers."""
+
+    what: str
+
+    @nn.compact
+    def __call__(self, obs: jax.Array) -> Any:
+        outputs, value = nn.Dense(3)(obs), nn.Dense(1)(obs)
+        return {
+            "right": (outputs, value[0]),
+            "outputs": outputs,
+            "list": [outputs, value[0]],
+            "value [1]": (outputs, value),
+            "too few": (outputs[:2], value[0]),
+            "three": (outputs, value[0], value[0]),
+            "dictionary": (outputs, {"value": value}),
+        }[self.what]
+
+
+WANTED = r"^network must return \(outputs \[3\], value \[\]\) for one observation, got "
+
+
+def test_a_network_with_the_right_outputs_passes() -> None:
+    check_network(Returns("right"), jax.ShapeDtypeStruct((2,), jnp.float32), 3)
+    check_network(MLPActorCritic(3), jax.eval_shape(lambda: OBS), 3)
+
+
+@pytest.mark.parametrize(
+    "what, error, sentence",
+    [
+        ("outputs", TypeError, WANTED + r"\(3,\)$"),
+        ("list", TypeError, WANTED + r"\[\(3,\), \(\)\]$"),
+        ("three", TypeError, WANTED + r"\(\(3,\), \(\), \(\)\)$"),
+        ("value [1]", ValueError, WANTED + r"shapes \(3,\) and \(1,\)$"),
+        ("too few", ValueError, WANTED + r"shapes \(2,\) and \(\)$"),
+        ("dictionary", ValueError, WANTED + r"shapes \(3,\) and dict$"),
+    ],
+)
+def test_other_outputs_are_refused(what: str, error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
+        check_network(Returns(what), jax.ShapeDtypeStruct((2,), jnp.float32), 3)
+
+
+def test_what_is_no_module_is_refused() -> None:
+    network: Any = lambda obs: (obs, obs[0])  # noqa: E731
+    with pytest.raises(TypeError, match=r"^network must be a flax.linen module, got function$"):
+        check_network(network, jax.ShapeDtypeStruct((2,), jnp.float32), 2)
+
+
+def neighbourhood(num_present: int = 3) -> dict[str, jax.Array]:
+    """An observation with five slots for neighbours, the last ones padded with zeros."""
+    rows = jax.random.normal(jax.random.key(3), (5, 4))
+    present = jnp.arange(5) < num_present
+    return {
+        "own": jnp.array([0.3, -0.7]),
+        "rays": jnp.array([1.0, 0.0, 0.5]),
+        "neighbours": jnp.where(present[:, None], rows, 0.0),
+        "neighbours_present": present.astype(jnp.float32),
+    }
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_the_relation_network_is_what_its_weights_say(key: jax.Array, pooling: str) -> None:
+    network = RelationActorCritic(3, (6,), (4, 5), (7,), pooling, own_scale=2.0, neighbour_scale=0.5)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, jax.jit(network.init)(key, neighbourhood()))
+    apply: Any = jax.jit(network.apply)
+    for num_present in (0, 3, 5):
+        obs = neighbourhood(num_present)
+        compare_by_hand(params, obs, apply(params, obs), pooling, num_present)
+
+
+def compare_by_hand(params: Any, obs: Any, got: Any, pooling: str, num_present: int) -> None:
+    outputs, value = got
+    assert outputs.shape == (3,) and value.shape == ()
+    for got, end, name in ((outputs, "actor_out", "actor"), (value, "critic_out", "critic")):
+        own = by_hand(params, 2 * np.array([0.3, -0.7, 1.0, 0.0, 0.5]), [f"{name}_own_0"])
+        scaled = 0.5 * np.asarray(obs["neighbours"], np.float64)
+        rows = by_hand(params, scaled, [f"{name}_neighbour_0", f"{name}_neighbour_1"])
+        there = rows[:num_present]
+        if pooling == "mean":
+            pooled = rows.mean(0)
+        elif num_present == 0:
+            pooled = np.zeros(5)
+        elif pooling == "masked-mean":
+            pooled = there.mean(0)
+        elif pooling == "max":
+            pooled = there.max(0)
+        else:
+            query = by_hand(params, own, [f"{name}_attention_query"], lambda x: x)
+            keys, values = (
+                by_hand(params, there, [f"{name}_attention_{part}"], lambda x: x) for part in ("key", "value")
+            )
+            pooled = special.softmax(keys @ query / np.sqrt(5)) @ values
+        exact = by_hand(params, np.concatenate([own, pooled]), [f"{name}_0", end])
+        # Six layers of sums of at most 11 terms of at most 4.
+        np.testing.assert_allclose(got, np.reshape(exact, np.shape(got)), rtol=0, atol=6 * 11 * 4 * EPS)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_the_order_of_neighbours_says_nothing(key: jax.Array, pooling: str) -> None:
+    network, obs = RelationActorCritic(2, pooling=pooling), neighbourhood()
+    params = jax.jit(network.init)(key, obs)
+    apply: Any = network.apply
+    order = jnp.array([4, 2, 0, 3, 1])
+    other = {name: leaf[order] if name.startswith("neighbours") else leaf for name, leaf in obs.items()}
+    for one, two in zip(apply(params, obs), apply(params, other), strict=True):
+        np.testing.assert_allclose(one, two, rtol=0, atol=1e-5)

@@ -1,0 +1,202 @@
+"""Pictures: what they show, said by the artists, and that they can be written."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+from matplotlib.figure import Figure
+from PIL import Image
+
+from jaxrl.discounts import properties
+from jaxrl.discounts.hazards import UniformHazard
+from jaxrl.discounts.parsing import as_discount
+from jaxrl.results import statistics
+from jaxrl.results.dataset import metrics_dataset
+from jaxrl.results.plotting import curves as plotting
+from jaxrl.results.plotting.style import style
+from jaxrl.results.result import Result
+
+LRS, DISCOUNTS = (3e-4, 1e-3), ("exp:gamma=0.98", "hyperbolic:k=0.02")
+ENV_STEPS = (0, 250_000, 500_000)
+
+
+@pytest.fixture
+def ax():
+    return Figure().subplots()
+
+
+@pytest.fixture
+def values():
+    return np.random.default_rng(0).normal(100, 10, size=(4, 16, 3)).astype(np.float32)
+
+
+def result_of(values, shape=(2, 2)):
+    coords = {"lr": (("lr",), list(LRS)), "discount": (("discount",), list(DISCOUNTS))}
+    sweep: Any = SimpleNamespace(dims=("lr", "discount"), shape=shape, coords=coords) if shape else None
+    return Result(metrics_dataset({"return": values}, seeds=range(16), env_steps=ENV_STEPS, sweep=sweep), {})
+
+
+def labels(ax):
+    return ax.get_legend_handles_labels()[1]
+
+
+def test_a_line_per_setting_at_its_interquartile_mean(ax, values):
+    assert plotting.learning_curves(result_of(values), ax=ax) is ax
+    assert labels(ax) == [f"{lr:g}, {discount}" for lr in LRS for discount in DISCOUNTS]
+    for line, runs in zip(ax.lines, values, strict=True):
+        # A float64 mean of eight float32 numbers.
+        np.testing.assert_allclose(line.get_ydata(), scipy.stats.trim_mean(runs, 0.25, axis=0), rtol=1e-6)
+        np.testing.assert_array_equal(line.get_xdata(), ENV_STEPS)
+    assert len(ax.collections) == 4
+    assert ax.get_xlabel() == "environment steps" and ax.get_ylabel() == "return per episode"
+    assert ax.get_legend().get_title().get_text() == "lr, discount"
+
+
+def test_the_band_is_the_bootstrap_interval(ax, values):
+    plotting.learning_curves(result_of(values).metrics, ax=ax, confidence=0.8, num_resamples=100)
+    expected = statistics.bootstrap_interval(statistics.iqm, values[0].T, confidence=0.8, num_resamples=100)
+    corners = ax.collections[0].get_paths()[0].vertices
+    for step, low, high in zip(ENV_STEPS, expected.low, expected.high, strict=True):
+        heights = corners[corners[:, 0] == step][:, 1]
+        assert (heights.min(), heights.max()) == pytest.approx((low, high))
+
+
+def test_hue_pools_the_other_coordinates(ax, values):
+    result_of(values).plot("return", hue="discount", ax=ax)
+    assert labels(ax) == list(DISCOUNTS)
+    pooled = np.concatenate([values[1], values[3]])
+    np.testing.assert_allclose(ax.lines[1].get_ydata(), scipy.stats.trim_mean(pooled, 0.25, axis=0), rtol=1e-6)
+    assert "32 runs over lr" in ax.get_title()
+
+
+def test_a_single_setting_needs_no_legend(ax, values):
+    plotting.learning_curves(result_of(values[:1], shape=()), ax=ax)
+    assert len(ax.lines) == 1 and ax.get_legend() is None
+
+
+def test_failed_runs_are_left_out_and_counted(ax, values):
+    values[0, 3, 1:] = np.nan
+    plotting.learning_curves(result_of(values), ax=ax)
+    assert labels(ax)[0] == "0.0003, exp:gamma=0.98 (1 of 16 failed)"
+    rest = np.delete(values[0, :, 2], 3)
+    assert ax.lines[0].get_ydata()[2] == pytest.approx(statistics.iqm(rest))
+
+
+def test_the_runs_left_out_are_those_that_the_table_leaves_out(ax, values):
+    result = result_of(values)
+    loss = np.zeros_like(values)
+    loss[1, 5, 2], loss[2, 6, 1] = np.inf, np.nan
+    result.metrics["loss"] = (result.metrics["return"].dims, loss.reshape(2, 2, 16, 3))
+    result.plot("return", ax=ax)
+    table = result.table("return").to_pandas()
+    assert table["failed"].tolist() == [0, 1, 0, 0]
+    assert [line.get_ydata()[2] for line in ax.lines] == pytest.approx(table["iqm"].tolist())
+    assert ax.lines[2].get_ydata()[1] == pytest.approx(statistics.iqm(np.delete(values[2, :, 1], 6)))
+    assert [label.partition(" (")[2] for label in labels(ax)] == [
+        "",
+        "1 of 16 failed)",
+        "1 of 16 failed for a time)",
+        "",
+    ]
+
+
+def test_lines_differ_in_colour_and_style(ax, values):
+    plotting.learning_curves(result_of(values), ax=ax)
+    assert len({line.get_color() for line in ax.lines}) == len({line.get_linestyle() for line in ax.lines}) == 4
+    looks = [tuple(style(index).values()) for index in range(plotting.MOST_LINES)]
+    assert len(set(looks)) == plotting.MOST_LINES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"metric": "loss"}, "metric is 'loss'; there are return"),
+        ({"hue": "lam"}, "hue is 'lam'; the coordinates are lr, discount"),
+        ({"path": "curve.docx"}, "a picture's name ends in .png"),
+    ],
+)
+def test_wrong_arguments_get_one_sentence(values, arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        plotting.learning_curves(result_of(values), **arguments)
+
+
+def test_too_many_lines_are_refused():
+    with pytest.raises(ValueError, match="lines cannot be told apart"):
+        plotting.performance_profiles({str(i): [1.0, 2.0] for i in range(plotting.MOST_LINES + 1)})
+
+
+def test_pictures_are_written(tmp_path, values):
+    file = tmp_path / "new" / "curves.png"
+    result_of(values).plot(path=file)
+    with Image.open(file) as picture:
+        assert picture.size == (960, 630)
+        colours = picture.convert("RGB").getcolors(maxcolors=picture.width * picture.height)
+    assert colours is not None and len(colours) > 20
+
+
+def test_performance_profiles_fall_from_one_to_zero(ax, values):
+    scores = {"a": values[0, :, 0], "b": values[:, :, 1]}
+    plotting.performance_profiles(scores, ax=ax, label="score")
+    assert labels(ax) == ["a", "b"] and ax.get_xlabel() == "threshold (score)"
+    for line, runs in zip(ax.lines, scores.values(), strict=True):
+        levels, share = line.get_data()
+        np.testing.assert_allclose(share, [(runs > level).mean() for level in levels], atol=1e-12)
+    with pytest.raises(ValueError, match="scores is empty"):
+        plotting.performance_profiles({})
+
+
+def test_discount_curves(ax):
+    plotting.discount_curves([0.9, "hyperbolic:k=0.5"], horizon=10, ax=ax)
+    delay = np.arange(11)
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), delay)
+    # Ten float32 products.
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), 0.9**delay, rtol=11 * float(np.finfo(np.float32).eps))
+    np.testing.assert_allclose(ax.lines[1].get_ydata(), 1 / (1 + 0.5 * delay), rtol=1e-5)
+    assert labels(ax) == ["exp:gamma=0.9", "hyperbolic:k=0.5"]
+    named = plotting.discount_curves({"steep": 0.5}, horizon=3, ax=Figure().subplots())
+    assert labels(named) == ["steep"]
+
+
+FAMILIES = ["exp:gamma=0.99", "beta:mu=0.99,eta=0.5", "hyperbolic:k=0.0101", "quasi:beta=0.7,gamma=0.995", "fixed:100"]
+
+
+def test_discount_overview_shows_what_the_properties_say(tmp_path):
+    file = tmp_path / "new" / "discounts.png"
+    figure = plotting.discount_overview(FAMILIES, 400, path=file)
+    curves, rates, shares = figure.axes
+    drawn = [line for line in curves.lines if not str(line.get_label()).startswith("_")]
+    assert [line.get_label() for line in drawn] == [
+        "exp:gamma=0.99: effective horizon 99 steps",
+        "beta:mu=0.99,eta=0.5: effective horizon 340 steps",
+        "hyperbolic:k=0.0101: effective horizon infinite",
+        "quasi:beta=0.7,gamma=0.995: effective horizon 199 steps",
+        "fixed:horizon=100: effective horizon 63 steps",
+    ]
+    assert len(figure.legends) == 1
+    low, high = rates.get_ylim()
+    assert 0.9 < low < 0.99 and high > 1  # the end of the fixed horizon leaves room for the rest
+    dots = [line for line in curves.lines if line.get_marker() == "o"]
+    assert [np.ravel(dot.get_xdata())[0] for dot in dots] == [99, 340, 199, 63]
+    for line, text in zip(drawn, FAMILIES, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), as_discount(text).curve(400))
+    for line, text in zip(rates.lines, FAMILIES, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), properties.one_step_rates(text, 400))
+    bars: Any = shares.patches
+    widths = np.reshape([bar.get_width() for bar in bars], (3, len(FAMILIES))).T
+    np.testing.assert_allclose(widths, [properties.future_shares(text) for text in FAMILIES], rtol=1e-6)
+    assert [label.get_text() for label in shares.get_yticklabels()] == [str(as_discount(text)) for text in FAMILIES]
+    with Image.open(file) as picture:
+        assert picture.size == (1650, 990)
+
+
+def test_discount_overview_takes_what_has_only_a_curve_and_refuses_the_rest():
+    figure = plotting.discount_overview({"unsure": UniformHazard(0, 0.1)}, 50)
+    assert labels(figure.axes[0]) == ["unsure"]
+    with pytest.raises(ValueError, match="discounts takes 1 to 7 discounts, got 0"):
+        plotting.discount_overview([], 50)
+    with pytest.raises(ValueError, match="a picture's name ends in"):
+        plotting.discount_overview([0.9], 50, path="x.docx")
+    with pytest.raises(ValueError, match="boundaries takes three delays"):
+        plotting.discount_overview([0.9], 50, boundaries=(1, 2))  # pyright: ignore[reportArgumentType]

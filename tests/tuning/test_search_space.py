@@ -1,0 +1,232 @@
+"""Search spaces: typed, refused in one sentence, and halving's arithmetic."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import envs
+import jaxrl
+from jaxrl import Choice, Halving, LogUniform, Uniform
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.cli import main as cli
+from jaxrl.tuning.halving import survivors
+from jaxrl.tuning.samplers import drawn, sampler_of
+from jaxrl.tuning.space import Space, default_space, parse_space, spelled
+
+
+@pytest.fixture(scope="module")
+def algo() -> Algorithm:
+    return jaxrl.ppo(envs.make("pendulum"), jaxrl.PPOConfig(num_envs=2, num_steps=16, num_minibatches=2, hidden=(8,)))
+
+
+def test_static_paths_make_groups_and_traced_ones_a_sweep(algo: Algorithm):
+    space = Space(
+        algo,
+        {
+            "lr": LogUniform(1e-4, 1e-2),
+            "config.hidden": Choice([[8], (16, 16)]),
+            "discount": Choice([0.9, "hyperbolic:k=0.02"]),
+            "env.gravity": Uniform(9.0, 11.0),
+            "config.num_minibatches": Choice([1, 2]),
+        },
+    )
+    assert list(space.groups) == [("(8,)", 1), ("(8,)", 2), ("(16, 16)", 1), ("(16, 16)", 2)]
+    setting = {
+        "lr": 1e-3,
+        "config.hidden": "(16, 16)",
+        "discount": "hyperbolic:k=0.02",
+        "env.gravity": 10.0,
+        "config.num_minibatches": 1,
+    }
+    group = space.groups[space.static_part(setting)]
+    assert group.config.hidden == (16, 16) and group.config.num_minibatches == 1
+    sweep = space.sweep([setting])
+    assert sweep is not None
+    assert sweep.settings[0] == {"lr": 1e-3, "discount": "hyperbolic:k=0.02", "env.gravity": 10.0}
+    assert space.config_of(setting) == group.config
+
+
+def test_programs_of_a_group_do_not_depend_on_the_discounts_of_a_population(algo: Algorithm):
+    from jaxrl.tuning.trials import arguments_of, call_of
+
+    space = Space(algo, {"discount": Choice([0.9, "hyperbolic:k=0.02", "fixed:horizon=20"])})
+    shapes = set()
+    for label in space.labels("discount"):
+        call = call_of(space, [{"discount": label}], [0, 1], 2, [64])
+        arguments = arguments_of(call, 1)
+        assert all(leaf.shape[0] == 2 for leaf in jax.tree.leaves(arguments))
+        shapes.add(tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(arguments)))
+    assert len(shapes) == 1
+
+
+def test_a_group_keeps_the_hyper_parameters_that_the_search_starts_from(algo: Algorithm):
+    tuned = algo._replace(hparams=algo.hparams.replace(lr=0.125))
+    space = Space(tuned, {"lam": Uniform(0.8, 1.0), "config.normalise_observation": Choice([False, True])})
+    assert [group.hparams.lr for group in space.groups.values()] == [0.125, 0.125]
+    assert [group.hparams.observation_clip for group in space.groups.values()] == [None, 10.0]
+
+
+@pytest.mark.parametrize(
+    ("space", "error", "sentence"),
+    [
+        ({}, ValueError, "at least one path"),
+        ({"lrr": Uniform(0, 1)}, ValueError, "'lrr'; did you mean 'lr'"),
+        ({"gamma": Uniform(0, 1)}, ValueError, "use discount"),
+        ({"config.num_step": Choice([1, 2])}, ValueError, "config.num_step is no field of PPOConfig; did you mean"),
+        ({"num_steps": Choice([1, 2])}, ValueError, "num_steps is static: a search space takes it as config.num_steps"),
+        ({"config.num_steps": Uniform(1, 2)}, TypeError, "config.num_steps is static, each value a program of its own"),
+        ({"config.num_steps": Choice([16, 32.0])}, TypeError, "config.num_steps takes values such as 16, got 32.0"),
+        ({"config.num_steps": Choice([16, True])}, TypeError, "config.num_steps takes values such as 16, got True"),
+        ({"config.activation": Choice(["tanh", "sin"])}, ValueError, "config.activation=sin, which makes no algorithm"),
+        ({"config.num_minibatches": Choice([2, 3])}, ValueError, "must divide the 32 samples"),
+        ({"config.num_minibatches": Choice([2, 2])}, ValueError, "config.num_minibatches has a value twice"),
+        ({"lam": Uniform(0.8, 1.5)}, ValueError, "lam must lie in"),
+        ({"lr": [1e-3, 1e-2]}, TypeError, "lr takes Uniform, LogUniform or Choice"),
+        ({"lr": Choice(["a"])}, TypeError, "'lr' takes numbers"),
+        ({"discount": Uniform(0.9, 1)}, TypeError, "discount takes a Choice of discounts"),
+        ({"discount.gamma": Uniform(0.9, 1.5)}, ValueError, "gamma"),
+        ({"env.gravitas": Uniform(1, 2)}, ValueError, "env.gravitas is no parameter of"),
+        ({"env.max_steps_in_episode": Uniform(10, 20)}, ValueError, "whole numbers"),
+        ({"reward_clip": Uniform(1, 2)}, ValueError, "no effect"),
+        (
+            {"reward_clip": Uniform(1, 2), "config.normalise_reward": Choice([True, False])},
+            ValueError,
+            "no effect",
+        ),
+        ({"config.num_steps": Choice(range(1, 300))}, ValueError, "at most 256"),
+    ],
+)
+def test_bad_spaces_are_refused_in_a_sentence(algo: Algorithm, space: Any, error: Any, sentence: str):
+    with pytest.raises(error, match=sentence) as caught:
+        Space(algo, space)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_the_command_line_takes_is_what_a_space_is_told_as(algo: Algorithm):
+    texts = [
+        "lr=log:0.0001:0.01",
+        "lam=0.8:1.0",
+        "entropy_coef=0.0,0.01",
+        "discount=0.98,beta:mu=0.98,eta=0.5,hyperbolic:k=0.02",
+        "config.num_steps=16,32",
+        "config.activation=tanh,relu",
+        "config.hidden=(8,),(16, 16)",
+        "config.normalise_reward=False,True",
+        "env.gravity=9.0:11.0",
+    ]
+    space = parse_space(texts, algo)
+    assert space["lr"] == LogUniform(1e-4, 1e-2)
+    assert space["config.num_steps"] == Choice([16, 32])
+    assert space["config.hidden"] == Choice([(8,), (16, 16)])
+    assert [f"{path}={spelled(distribution)}" for path, distribution in space.items()][3] == (
+        "discount=exp:gamma=0.98,beta:mu=0.98,eta=0.5,hyperbolic:k=0.02"
+    )
+    again = parse_space([f"{path}={spelled(distribution)}" for path, distribution in space.items()], algo)
+    assert again == space
+    assert len(Space(algo, space).groups) == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("lr", "PATH=LOW:HIGH"), ("lr=", "PATH=LOW:HIGH"), ("lr=a,b", "numbers with commas"), ("lr=2:1", "low < high")],
+)
+def test_bad_words_are_refused_in_a_sentence(algo: Algorithm, text: str, sentence: str):
+    with pytest.raises(ValueError, match=sentence):
+        parse_space([text], algo)
+
+
+def test_a_default_space_fits_every_preset():
+    for name, environment in jaxrl.presets.names()[:3]:
+        algo = jaxrl.preset(name, environment).algo
+        assert len(Space(algo, default_space(algo)).distributions) >= 5
+
+
+def test_a_random_design_is_the_same_whoever_draws_and_fills_its_ranges(algo: Algorithm):
+    space = Space(algo, {"lr": LogUniform(1e-4, 1e-2), "lam": Uniform(0.8, 1.0), "config.num_epochs": Choice([1, 2])})
+    settings = [drawn(space, 3, place) for place in range(400)]
+    assert settings == [drawn(space, 3, place) for place in range(400)]
+    assert settings[0] != drawn(space, 4, 0)
+    logs = np.log10([setting["lr"] for setting in settings])
+    # The mean of 400 draws, uniform over a width of 2, is within five standard errors of the middle.
+    assert abs(logs.mean() + 3) < 5 * 2 / np.sqrt(12 * 400)
+    assert {setting["config.num_epochs"] for setting in settings} == {1, 2}
+    # Paths draw apart: independent columns of 400 have a correlation of about 1/20.
+    assert abs(np.corrcoef(logs, [setting["lam"] for setting in settings])[0, 1]) < 0.25
+
+
+def test_samplers_say_what_they_cannot_do(algo: Algorithm):
+    mixed = Space(algo, {"lr": LogUniform(1e-4, 1e-2), "config.num_epochs": Choice([1, 2])})
+    with pytest.raises(ValueError, match=r"cmaes searches ranges only.*config.num_epochs"):
+        sampler_of("cmaes", mixed, 0, 8)
+    with pytest.raises(ValueError, match=r"a grid takes values for every path, such as lr=0.1,0.2"):
+        sampler_of("grid", mixed, 0, 8)
+    one = Space(algo, {"lr": LogUniform(1e-4, 1e-2)})
+    with pytest.raises(ValueError, match=r"cmaes searches two ranges or more, got lr alone"):
+        sampler_of("cmaes", one, 0, 8)
+
+
+def test_halving_goes_up_to_whole_runs_and_costs_what_it_says():
+    halving = Halving(eta=3)
+    assert halving.rungs(90_000) == [10_000, 30_000, 90_000]
+    # 1/9 of a run for all, 2/9 for a third, 6/9 for a ninth.
+    assert halving.share(90_000) == pytest.approx(1 / 9 + 2 / 27 + 6 / 81)
+    assert Halving(eta=2, first_env_steps=30).rungs(100) == [30, 60, 100]
+    with pytest.raises(ValueError, match="first_env_steps must be below the 30 env_steps"):
+        Halving(first_env_steps=30).rungs(30)
+
+
+@pytest.mark.parametrize("eta", [1, 0.5, float("nan"), True, "3"])
+def test_halving_refuses_what_does_not_shrink(eta: Any):
+    with pytest.raises(ValueError, match="eta must be a number above 1"):
+        Halving(eta=eta)
+
+
+def test_survivors_are_the_best_and_none_that_failed():
+    assert survivors([1.0, 5.0, np.nan, 3.0, 4.0, 2.0], 3).tolist() == [1, 4]
+    assert survivors([np.nan, 1.0], 1.5).tolist() == [1]
+    assert survivors([np.nan, np.nan], 2).tolist() == []
+    assert survivors([2.0, 2.0, 2.0], 3).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        ("sweep", "an algorithm and an environment first"),
+        ("sweep ppo pendulum --trials 0", "trials must be a whole number of at least 1, got 0"),
+        ("sweep ppo pendulum --env-steps 0", "env_steps must be"),
+        ("sweep ppo pendulum --seeds 0", "seeds must be"),
+        ("sweep ppo pendulum --population 0", "population must be"),
+        ("sweep ppo pendulum --search annealing", "search"),
+        ("sweep ppo pendulum --space lr", "PATH=LOW:HIGH"),
+        ("sweep ppo pendulum --space lrr=0:1", "did you mean 'lr'"),
+        ("sweep ppo pendulum --hparams.lr 1e-3 1e-4", "--hparams.lr takes one value here"),
+        ("sweep ppo pendulum --halving 1", "eta must be a number above 1"),
+        ("sweep ppo pendulum --first-env-steps 10", "takes --halving as well"),
+        ("sweep ppo pendulum --halving 3 --env-steps 1024 --no-preset", "are 1, 1 and 2 iterations of 512 each"),
+        (
+            "sweep ppo pendulum --env-steps 4000 --space config.num_steps=64,100000",
+            "at least one iteration of every trial, which takes [0-9,]+ with config.num_steps=100000, got 4,000",
+        ),
+        (
+            "sweep ppo pendulum --trials 1 --halving 2 --search random",
+            "halving has no trial to stop in populations of one",
+        ),
+        ("sweep ppo pendulum --memory much", "memory must be a size such as 8GiB"),
+        ("sweep ppo pendulum --devices gpu:9", "devices must be among"),
+        ("sweep ppo pendulum --search tpe --trials 64 --population 64", "tpe learns nothing from 64 trials"),
+        ("sweep ppo pendulum --search cmaes", "cmaes searches ranges only"),
+        ("sweep ppo pendulum --search grid", "a grid takes values for every path"),
+        ("sweep ppo pendulum --storage sqlite:////nowhere/at/all.db", "storage sqlite:////nowhere/at/all.db cannot be"),
+        ("sweep ppo pendulum --storage nonsense", "storage 'nonsense' cannot be used"),
+        ("sweep ppo pendulum --storage nodb://me:secret@host/x", "nodb://me:\\*\\*\\*@host/x cannot be used"),
+    ],
+)
+def test_bad_arguments_get_a_sentence(capsys: pytest.CaptureFixture[str], args: str, sentence: str):
+    import re
+
+    assert cli.main(args.split()) == 2
+    message = capsys.readouterr().err
+    assert re.search(sentence, message) and message.startswith("jaxrl: ") and message.count("\n") == 1
+    assert "secret" not in message and "TRACEBACK" not in message
