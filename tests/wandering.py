@@ -7,8 +7,9 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.contract import Algorithm
-from jaxrl.discounts.parsing import Exponential, prepare
+from jaxrl.algorithms.contract import Algorithm, prepared_for
+from jaxrl.discounts.parsing import Exponential
+from jaxrl.learning.actor import memoryless
 
 PER_ITERATION = 16
 
@@ -28,9 +29,13 @@ def wandering() -> Algorithm:
         state = jnp.sin(3 * state) + hparams.lr * jax.random.normal(key, state.shape)
         return state, {"norm": jnp.sum(state**2)}
 
-    def act(key: jax.Array, policy: jax.Array, obs: jax.Array, greedy: Any, mask: Any = None) -> jax.Array:
-        sampled = jax.random.randint(key, (2,), 0, agents.NUM_ACTIONS)
-        return jnp.where(greedy, (jnp.sum(policy) > 0).astype(jnp.int32), sampled)
+    def scores(policy: jax.Array, obs: jax.Array, mask: Any) -> dict[str, jax.Array]:
+        return {"sum": jnp.broadcast_to(jnp.sum(policy), obs.shape[:-1])}
+
+    def choose(noise: Any, scores: dict[str, jax.Array], greedy: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
+        best = (scores["sum"] > 0).astype(jnp.int32)
+        action = best if noise is None else jnp.where(greedy, best, noise)
+        return action, action
 
     return Algorithm(
         name="wander",
@@ -39,8 +44,9 @@ def wandering() -> Algorithm:
         hparams=HParams(),
         init=lambda key, hparams, env_params: jax.random.normal(key, (8, 8)),
         step=step,
-        policy=lambda state: state,
-        act=act,
+        policy=lambda state, hparams: state,
+        actor=memoryless(scores, lambda key, shape: jax.random.randint(key, shape, 0, agents.NUM_ACTIONS), choose),
         env_steps_per_iteration=PER_ITERATION,
-        prepare=lambda hparams: hparams.replace(discount=prepare(hparams.discount, 8)),
+        prepare=prepared_for(8),
+        discount=lambda hparams: hparams.discount,
     )

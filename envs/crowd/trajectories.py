@@ -14,8 +14,9 @@ from envs.crowd.state import CrowdState, Goals, Obstacles, Traits
 
 __all__ = ["Act", "Trajectory", "roll"]
 
-# (key, observations, state) -> actions `[N, 2]`.
-Act = Callable[[jax.Array, Any, CrowdState], jax.Array]
+# (key, observations, state) -> actions `[N, 2]`; with a memory, (key, observations, state, memory, ended) ->
+# (actions, memory), where `ended`, bool `[N]`, says whose episode ended with the step before.
+Act = Callable[..., Any]
 
 
 @struct.dataclass
@@ -51,7 +52,12 @@ class Trajectory:
 
 
 def roll(
-    env: Crowd, act: Act, key: jax.Array, params: CrowdParams | None = None, num_steps: int | None = None
+    env: Crowd,
+    act: Act,
+    key: jax.Array,
+    params: CrowdParams | None = None,
+    num_steps: int | None = None,
+    memory: Any = None,
 ) -> Trajectory:
     """Play an episode; compiled once for each `env`, `act` and length, and fit for vmap over keys.
 
@@ -61,6 +67,7 @@ def roll(
       key: random.
       params: traced; None for the environment's own.
       num_steps: decisions, T; None for the time limit of `params`, which is then no tracer.
+      memory: what `act` remembers at the start, a pytree; None if it is called without memory.
 
     Returns:
       The trajectory.
@@ -68,24 +75,29 @@ def roll(
     params = env.default_params if params is None else params
     if num_steps is None:
         num_steps = int(params.max_steps_in_episode)
-    return _roll(env, act, num_steps, key, params)
+    return _roll(env, act, num_steps, key, params, memory)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _roll(env: Crowd, act: Act, num_steps: int, key: jax.Array, params: CrowdParams) -> Trajectory:
+def _roll(env: Crowd, act: Act, num_steps: int, key: jax.Array, params: CrowdParams, memory: Any) -> Trajectory:
     reset_key, step_key = jax.random.split(key)
     obs, first = env.reset_env(reset_key, params)
 
-    def step(carry: tuple[Any, CrowdState], key: jax.Array) -> tuple[Any, Any]:
-        obs, state = carry
+    def step(carry: Any, key: jax.Array) -> tuple[Any, Any]:
+        obs, state, memory, ended = carry
         act_key, env_key = jax.random.split(key)
-        obs, after, reward, _, info = env.step_env(env_key, state, act(act_key, obs, state), params)
+        if memory is None:
+            action = act(act_key, obs, state)
+        else:
+            action, memory = act(act_key, obs, state, memory, ended)
+        obs, after, reward, _, info = env.step_env(env_key, state, action, params)
         walked = after.totals["walked"] - state.totals["walked"]
         spent = after.totals["energy"] - state.totals["energy"]
         power = jnp.where(walked > 0, spent / jnp.where(walked > 0, walked, 1.0), 0.0)
-        return (obs, after), (_seen(after), power, reward, info["metrics"])
+        return (obs, after, memory, info["agent_terminated"]), (_seen(after), power, reward, info["metrics"])
 
-    _, (seen, power, reward, metrics) = jax.lax.scan(step, (obs, first), jax.random.split(step_key, num_steps))
+    start = (obs, first, memory, jnp.zeros(env.num_agents, bool))
+    _, (seen, power, reward, metrics) = jax.lax.scan(step, start, jax.random.split(step_key, num_steps))
     position, velocity, heading, walking, box_centre = jax.tree.map(
         lambda start, rest: jnp.concatenate([start[None], rest]), _seen(first), seen
     )

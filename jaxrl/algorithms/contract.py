@@ -1,16 +1,39 @@
-"""What an algorithm is: a name, what is static about it, and four pure functions."""
+"""What an algorithm is: a name, what is static about it, and pure functions."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import dataclasses
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import jax
 
 from envs.base import Environment
+from jaxrl.discounts.parsing import prepare
+from jaxrl.learning.actor import Actor, Policy
 from jaxrl.learning.shards import EnvShards
 
 State = Any
-Policy = Any
 Metrics = dict[str, jax.Array]
+MetricRule = Literal["mean", "last", "sum"]
+
+
+def _unprepared(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
+    del num_settings, run_length
+    return hparams
+
+
+def prepared_for(horizon: int) -> Callable[..., Any]:
+    """The function `Algorithm.prepare` of an algorithm which has a discount and no schedules.
+
+    Args:
+      horizon: Number of steps for which the discount is resolved, as in `discounts.parsing.prepare`.
+    """
+
+    def prepared(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
+        del run_length
+        return dataclasses.replace(hparams, discount=prepare(hparams.discount, horizon, num_settings))
+
+    return prepared
 
 
 class Algorithm(NamedTuple):
@@ -20,25 +43,28 @@ class Algorithm(NamedTuple):
     would sweep is an argument, in `hparams` or in `env_params`.
 
     Attributes:
-      name: lower case, the name of the command line.
-      env: the environment, static.
-      config: a frozen dataclass, static.
-      hparams: the default hyper-parameters, a `flax.struct` dataclass whose leaves are scalars
-        (and discounts); a leaf `anneal_env_steps` that is infinite is replaced by the length of
-        the run when training starts.
+      name: Lower-case name, that of the command line for jaxrl's own.
+      env: Environment, static.
+      config: Frozen dataclass of what is static, or None.
+      hparams: Default hyper-parameters, a `flax.struct` dataclass whose leaves are scalars (and discounts); a leaf
+        that has no effect on this environment and configuration is None.
       init: `(key, hparams, env_params) -> State`.
       step: `(key, State, hparams, env_params) -> (State, metrics)`, one collect-and-learn
-        iteration; `metrics` is a flat dictionary of scalars.
-      policy: `(State) -> Policy`, what acting needs: parameters and normalisation.
-      act: `(key, Policy, obs, greedy, mask=None) -> action`, for one observation; `greedy` is a
-        bool, traced; `mask` is what `env.action_mask` returns.
-      env_steps_per_iteration: environment steps that one `step` takes.
-      network: the user's own network, None for the algorithm's default.
-      prepare: `(hparams) -> hparams`, resolves once what need not be resolved at every
-        iteration (discounts); idempotent, takes concrete or traced leaves, batched or not.
-      greedy: `(Policy, obs, mask=None) -> (action, numbers)`, what `act` chooses when greedy, with
-        no random key, and the `{name: array}` that it is chosen by, such as logits; for one
-        observation, of any number of agents. `export_policy` writes it; None cannot be exported.
+        iteration; `metrics` is a flat dictionary of float32 scalars.
+      policy: `(State, hparams) -> Policy`, what acting needs: parameters, normalisation, clips.
+      actor: How the policy acts; see `jaxrl.learning.actor.Actor`.
+      env_steps_per_iteration: Number of environment steps that one `step` takes.
+      prepare: `(hparams, num_settings=None, run_length=None) -> hparams`, which resolves once what need not be
+        resolved at every iteration, such as discounts, and schedules that end with the run; idempotent. Leaves are
+        concrete or traced, of one setting, or with an axis `[num_settings]` in front; `run_length` is the number of
+        environment steps of the run, None where it is not known.
+      discount: `(hparams) -> Prepared`, the discount under which evaluation reports `discounted_return`, from
+        prepared hyper-parameters; None reports no such metric.
+      metric_rules: `{name: rule}`, how a metric of `step` is reduced over the iterations since the last evaluation:
+        "mean" (the rule of every metric that is not named), "last" or "sum".
+      network: The user's own network, None for one that the configuration names.
+      builder: `"module:function"`, by which another process builds an equal algorithm as `function(env, config)`
+        (`function(env)` where `config` is None); None where it cannot.
       sharded: `(EnvShards) -> Sharded`, the algorithm on one part of a run's environments; None
         cannot share them between devices.
     """
@@ -49,23 +75,36 @@ class Algorithm(NamedTuple):
     hparams: Any
     init: Callable[[jax.Array, Any, Any], State]
     step: Callable[[jax.Array, State, Any, Any], tuple[State, Metrics]]
-    policy: Callable[[State], Policy]
-    act: Callable[..., Any]
+    policy: Callable[[State, Any], Policy]
+    actor: Actor
     env_steps_per_iteration: int
-    prepare: Callable[[Any], Any]
+    prepare: Callable[..., Any] = _unprepared
+    discount: Callable[[Any], Any] | None = None
+    metric_rules: Mapping[str, MetricRule] = MappingProxyType({})
     network: Any = None
-    greedy: Callable[..., tuple[Any, dict[str, jax.Array]]] | None = None
+    builder: str | None = None
     sharded: Callable[[EnvShards], "Sharded"] | None = None
+
+    @property
+    def functions(self) -> tuple[Any, ...]:
+        """What runs: algorithms whose environments and functions are equal share compiled programs."""
+        return self.init, self.step, self.policy, self.actor, self.discount, tuple(self.metric_rules.items())
+
+
+def policy_shapes(algo: Algorithm) -> Policy:
+    """The shapes of the policy of one run, for which nothing is computed."""
+    hparams, params = algo.prepare(algo.hparams), algo.env.default_params
+    return jax.eval_shape(lambda key: algo.policy(algo.init(key, hparams, params), hparams), jax.random.key(0))
 
 
 class Sharded(NamedTuple):
     """What one device does of a run whose environments are shared between devices.
 
     Attributes:
-      algo: the algorithm within a `shard_map` over the shards, on its part of the environments;
+      algo: The algorithm within a `shard_map` over the shards, on its part of the environments;
         parameters, and all else that is not of one environment, come out the same in every part.
         `env_steps_per_iteration` counts the environments of all parts.
-      of_each_env: a pytree of bools, a prefix of the State: where leaves are `[num_envs, ...]`.
+      of_each_env: Pytree of bools, a prefix of the State: where leaves are `[num_envs, ...]`.
     """
 
     algo: Algorithm

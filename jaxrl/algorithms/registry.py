@@ -3,7 +3,8 @@
 import dataclasses
 import importlib
 import sys
-from collections.abc import Mapping
+import typing
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import envs
@@ -11,33 +12,100 @@ from envs import registry
 from envs.base import Environment
 from jaxrl.algorithms.contract import Algorithm
 
+Builder = Callable[..., Algorithm]
+
 
 class Row(NamedTuple):
-    """Where an algorithm is defined: its module, builder, Config and HParams."""
+    """One of jaxrl's algorithms.
 
-    module: str
+    Attributes:
+      builder: `"module:function"` of `(env, config) -> Algorithm`.
+      effective_steps: Number of steps within which every hyper-parameter changes the result; `jaxrl.check` takes as
+        many.
+      small: Fields of a small configuration, for the laws.
+      space: `"module:function"` of `(algo) -> search space`, what a search tries where nothing else is said.
+    """
+
     builder: str
-    config: str
-    hparams: str
+    effective_steps: int
+    small: Mapping[str, Any]
+    space: str
 
 
 ROWS: dict[str, Row] = {
-    "ppo": Row("jaxrl.algorithms.ppo", "ppo", "PPOConfig", "PPOHParams"),
+    "ppo": Row(
+        "jaxrl.algorithms.ppo:ppo",
+        effective_steps=2,
+        small={"num_envs": 2, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden": (8,)},
+        space="jaxrl.algorithms.ppo:search_space",
+    ),
 }
+EFFECTIVE_STEPS = 2  # of an algorithm of the user's own
 
 
-def row(name: str) -> Row:
-    """The row of an algorithm, or an error that lists near matches."""
-    if name not in ROWS:
-        hint = registry.near(name, ROWS) or f"; known are {', '.join(ROWS)}."
-        raise ValueError(f"There is no algorithm {name!r}{hint}")
-    return ROWS[name]
+def builder_of(name: str) -> Builder:
+    """The function that builds an algorithm: `(env, config) -> Algorithm`, or `(env)` for one without a configuration.
+
+    Args:
+      name: Name of an algorithm of jaxrl, or `module:function` for the user's own.
+
+    Raises:
+      ValueError: There is no such algorithm, module or function.
+    """
+    if name in ROWS:
+        return _imported(ROWS[name].builder)
+    if ":" in name:
+        return _imported(name)
+    hint = registry.near(name, ROWS) or f"; known are {', '.join(ROWS)}, and module:function for your own."
+    raise ValueError(f"There is no algorithm {name!r}{hint}")
 
 
-def member(name: str, which: str) -> Any:
-    """The "builder", "config" or "hparams" of an algorithm."""
-    found = row(name)
-    return vars(importlib.import_module(found.module))[getattr(found, which)]
+def row_of(algo: Algorithm) -> Row | None:
+    """The row of an algorithm that jaxrl's own builder made, None for any other."""
+    row = ROWS.get(algo.name)
+    return row if row is not None and row.builder == algo.builder else None
+
+
+def rebuilt(algo: Algorithm, config: Any) -> Algorithm:
+    """The same algorithm under another configuration, with that one's default hyper-parameters.
+
+    Raises:
+      ValueError: It cannot be built by name, or not under this configuration.
+    """
+    if algo.builder is None:
+        raise ValueError(f"the algorithm {algo.name!r} does not say how it is built (Algorithm.builder is None)")
+    network = () if algo.network is None else (algo.network,)
+    return _imported(algo.builder)(algo.env, config, *network)
+
+
+def default_space(algo: Algorithm) -> dict[str, Any]:
+    """What a search tries where nothing else is said.
+
+    Raises:
+      ValueError: The algorithm has no such space.
+    """
+    row = row_of(algo)
+    if row is None:
+        raise ValueError(f"space takes paths, such as {{'lr': LogUniform(1e-4, 1e-2)}}: {algo.name} has no default one")
+    return _imported(row.space)(algo)
+
+
+def _imported(path: str) -> Any:
+    """What `module:name` names.
+
+    Raises:
+      ValueError: There is no such module, or no function of this name in it.
+    """
+    module, _, name = path.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+            raise  # a module that it imports is missing
+        raise ValueError(f"The algorithm {path!r} cannot be found: there is no module {module!r} here") from error
+    if not callable(function):
+        raise ValueError(f"The algorithm {path!r} cannot be found: {module} has no function {name!r}")
+    return function
 
 
 def describe(algo: Algorithm) -> dict[str, Any]:
@@ -47,12 +115,18 @@ def describe(algo: Algorithm) -> dict[str, Any]:
       ValueError: a part of it cannot be found by name: a network, an environment from a
         notebook, an edited copy of an algorithm.
     """
-    if algo.name not in ROWS or algo.act.__module__ != ROWS[algo.name].module:
-        raise ValueError(f"the algorithm {algo.name!r} is not one of jaxrl's own")
+    if algo.builder is None or algo.builder.startswith("__main__:"):
+        raise ValueError(f"the algorithm {algo.name!r} cannot be imported by name")
     if algo.network is not None:
         raise ValueError(f"its network is the user's own {type(algo.network).__name__}")
-    config = {field.name: getattr(algo.config, field.name) for field in dataclasses.fields(algo.config)}
-    return {"algorithm": algo.name, "environment": _describe_environment(algo.env), "config": config}
+    named = algo.name if row_of(algo) is not None else algo.builder
+    config = None
+    if algo.config is not None:
+        config = {field.name: getattr(algo.config, field.name) for field in dataclasses.fields(algo.config)}
+        for field, value in config.items():
+            if not _is_plain(value):
+                raise ValueError(f"its configuration's {field} is an object, {type(value).__name__}")
+    return {"algorithm": named, "environment": _describe_environment(algo.env), "config": config}
 
 
 def build(spec: Mapping[str, Any]) -> Algorithm:
@@ -61,9 +135,24 @@ def build(spec: Mapping[str, Any]) -> Algorithm:
     Raises:
       ValueError, TypeError, ImportError: it cannot be built here.
     """
+    builder, env = builder_of(spec["algorithm"]), _build_environment(spec["environment"])
+    if spec["config"] is None:
+        return builder(env)
     config = {name: _hashable(value) for name, value in spec["config"].items()}
-    env = _build_environment(spec["environment"])
-    return member(spec["algorithm"], "builder")(env, member(spec["algorithm"], "config")(**config))
+    return builder(env, _config_class(builder)(**config))
+
+
+def _config_class(builder: Builder) -> Any:
+    """The class of the argument `config` of a builder, by its annotation.
+
+    Raises:
+      TypeError: It has none.
+    """
+    annotation = typing.get_type_hints(builder).get("config")
+    choices = [kind for kind in (annotation, *typing.get_args(annotation)) if dataclasses.is_dataclass(kind)]
+    if not choices:
+        raise TypeError(f"the argument config of {builder.__module__}:{builder.__name__} has no dataclass as its type")
+    return choices[0]
 
 
 def _build_environment(spec: Mapping[str, Any]) -> Environment:

@@ -283,7 +283,8 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
             metrics["fixed_regret"] = jnp.max(run.values.sum) - totals[4]
         return run, metrics
 
-    def keep(run: BanditRun) -> dict[str, jax.Array]:
+    def keep(run: BanditRun, hparams: Any) -> dict[str, jax.Array]:
+        del hparams
         return {"values": run.env.values}
 
     return Loop(init, advance, evaluate, keep)

@@ -11,10 +11,11 @@ import envs
 import jaxrl
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.registry import default_space
 from jaxrl.cli.fields import WholeNumber, leaves, option, placement_options, split, static_fields, values_class
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.presets import control as presets
-from jaxrl.tuning.space import default_space, parse_space, spelled
+from jaxrl.tuning.space import parse_space, spelled
 
 DEFAULT_ENV_STEPS = 100_000
 Flag = tyro.conf.FlagCreatePairsOff[bool]
@@ -45,7 +46,7 @@ def run_sweep(args: Sequence[str]) -> int:
     name, environment = named
     options, base, is_preset = _parse_options(name, environment, args[2:], f"jaxrl sweep {name} {environment}")
 
-    algo = algorithms.member(name, "builder")(base.env, options.config)
+    algo = algorithms.builder_of(name)(base.env, options.config)
     fixed, several = split("hparams", options.hparams, _hparams(base))
     if several:
         path = next(iter(several))
@@ -111,10 +112,7 @@ def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) 
         raise CommandError("gamma is not a field: use --hparams.discount, such as 0.98 or beta:0.98,0.5")
     preset = None if {"--no-preset", "--no_preset"} & set(args) else presets.find(name, environment)
     static = static_fields(args)
-    if preset is None:
-        algo = algorithms.member(name, "builder")(envs.make(environment, **static))
-    else:
-        algo = preset.on(**static)
+    algo = algorithms.builder_of(name)(envs.make(environment, **static)) if preset is None else preset.on(**static)
     env_steps = DEFAULT_ENV_STEPS if preset is None else preset.env_steps
     description = f"Search for hyper-parameters of {name} on {environment}; the best are trained anew on other seeds."
     return parse(_options_class(algo, env_steps, static), args, prog, description), algo, preset is not None

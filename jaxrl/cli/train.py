@@ -115,7 +115,7 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING) -> Asked:
     name, environment = named
     options, defaults = _parse_options(name, environment, args[2:], f"jaxrl {command} {name} {environment}", heading)
 
-    algo = algorithms.member(name, "builder")(defaults.algo.env, options.config)
+    algo = algorithms.builder_of(name)(defaults.algo.env, options.config)
     fixed, swept = split("hparams", options.hparams, defaults.hparams)
     for path in {**fixed, **swept}:
         if getattr(algo.hparams, path) is None:
@@ -174,7 +174,7 @@ def _parse_options(
 
 def _build(name: str, environment: str, static: Mapping[str, Any]) -> Algorithm:
     """The algorithm on the environment under its default configuration."""
-    return algorithms.member(name, "builder")(envs.make(environment, **static))
+    return algorithms.builder_of(name)(envs.make(environment, **static))
 
 
 def _options_class(defaults: _Defaults) -> type:

@@ -224,6 +224,21 @@ class Prepared:
     form: Form | None
     horizon: int = struct.field(pytree_node=False)
 
+    def curve(self, horizon: int) -> Any:
+        """Gamma(0) ... Gamma(horizon), `[*S, horizon + 1]`.
+
+        Args:
+          horizon: Number of steps, static; at most `self.horizon` for a family that only has a curve.
+
+        Raises:
+          ValueError: The discount is not known so far.
+        """
+        if self.form is not None:
+            return self.form.curve(checked_horizon(horizon, 0))
+        if checked_horizon(horizon, 0) > self.horizon:
+            raise ValueError(f"horizon must be at most the {self.horizon} steps that were prepared, got {horizon}")
+        return self.lags[..., : horizon + 1]
+
     def next_weight(self, t: Any, weight: Any) -> Any:
         """Gamma(t + 1), given Gamma(t).
 

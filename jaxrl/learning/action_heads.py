@@ -11,6 +11,8 @@ import numpy as np
 
 from envs.base import spaces
 
+Scores = dict[str, jax.Array]
+
 
 class ActionHead(NamedTuple):
     """What turns a network's outputs into actions of one space.
@@ -20,24 +22,26 @@ class ActionHead(NamedTuple):
     any axes in front.
 
     Attributes:
-      num_outputs: numbers that the network must give for one observation.
-      continuous: whether the distribution is normal and needs a log standard deviation.
+      num_outputs: Number of outputs that the network gives for one observation.
+      continuous: Whether the distribution is normal and needs a log standard deviation.
+      scores: `(outputs, log_std) -> Scores`, the parameters of the distribution by name: `logits`, or `mean` and `std`.
       noise: `(key, shape) -> [*shape, num_outputs]`, what `sample` consumes; drawn in bulk.
-      sample: `(outputs, log_std, mask, noise) -> raw action`.
-      mode: `(outputs, mask) -> raw action`, the most probable one.
-      log_prob: `(outputs, log_std, mask, raw) -> [...]`.
-      entropy: `(outputs, log_std, mask) -> [...]`.
+      sample: `(scores, mask, noise) -> raw action`.
+      mode: `(scores, mask) -> raw action`, the most probable one.
+      log_prob: `(scores, mask, raw) -> [...]`.
+      entropy: `(scores, mask) -> [...]`.
       to_env: `(raw) -> action`, for one observation or any axes in front; a bounded `Box` maps
         [-1, 1] onto its bounds and clips.
     """
 
     num_outputs: int
     continuous: bool
+    scores: Callable[[jax.Array, Any], Scores]
     noise: Callable[[jax.Array, tuple[int, ...]], jax.Array]
-    sample: Callable[[jax.Array, Any, Any, jax.Array], jax.Array]
-    mode: Callable[[jax.Array, Any], jax.Array]
-    log_prob: Callable[[jax.Array, Any, Any, jax.Array], jax.Array]
-    entropy: Callable[[jax.Array, Any, Any], jax.Array]
+    sample: Callable[[Scores, Any, jax.Array], jax.Array]
+    mode: Callable[[Scores, Any], jax.Array]
+    log_prob: Callable[[Scores, Any, jax.Array], jax.Array]
+    entropy: Callable[[Scores, Any], jax.Array]
     to_env: Callable[[jax.Array], Any]
 
 
@@ -66,26 +70,29 @@ def _masked(logits: jax.Array, mask: jax.Array | None) -> jax.Array:
     return logits if mask is None else jnp.where(mask, logits, jnp.finfo(logits.dtype).min)
 
 
+def _logits(outputs: jax.Array, log_std: Any) -> Scores:
+    del log_std
+    return {"logits": outputs}
+
+
 def _categorical(space: spaces.Discrete) -> ActionHead:
-    def log_prob(outputs: jax.Array, log_std: Any, mask: Any, raw: jax.Array) -> jax.Array:
-        del log_std
-        return jnp.asarray(distrax.Categorical(logits=_masked(outputs, mask)).log_prob(raw))
+    def log_prob(scores: Scores, mask: Any, raw: jax.Array) -> jax.Array:
+        return jnp.asarray(distrax.Categorical(logits=_masked(scores["logits"], mask)).log_prob(raw))
 
-    def entropy(outputs: jax.Array, log_std: Any, mask: Any) -> jax.Array:
-        del log_std
-        return jnp.asarray(distrax.Categorical(logits=_masked(outputs, mask)).entropy())
+    def entropy(scores: Scores, mask: Any) -> jax.Array:
+        return jnp.asarray(distrax.Categorical(logits=_masked(scores["logits"], mask)).entropy())
 
-    def mode(outputs: jax.Array, mask: Any) -> jax.Array:
-        return jnp.argmax(_masked(outputs, mask), axis=-1).astype(jnp.int32)
+    def mode(scores: Scores, mask: Any) -> jax.Array:
+        return jnp.argmax(_masked(scores["logits"], mask), axis=-1).astype(jnp.int32)
 
-    def sample(outputs: jax.Array, log_std: Any, mask: Any, noise: jax.Array) -> jax.Array:
+    def sample(scores: Scores, mask: Any, noise: jax.Array) -> jax.Array:
         # The Gumbel-max trick: the arg max of logits + Gumbel noise is a categorical sample.
-        del log_std
-        return mode(outputs + noise, mask)
+        return mode({"logits": scores["logits"] + noise}, mask)
 
     return ActionHead(
         num_outputs=space.n,
         continuous=False,
+        scores=_logits,
         noise=lambda key, shape: jax.random.gumbel(key, (*shape, space.n)),
         sample=sample,
         mode=mode,
@@ -99,29 +106,31 @@ def _several_categoricals(sizes: tuple[int, ...]) -> ActionHead:
     heads = [_categorical(spaces.Discrete(size)) for size in sizes]
     ends = np.cumsum(sizes)[:-1].tolist()
 
-    def branches(outputs: jax.Array, mask: Any) -> list[tuple[ActionHead, jax.Array, Any]]:
+    def branches(scores: Scores, mask: Any) -> list[tuple[ActionHead, Scores, Any]]:
         masks = mask if mask is not None else [None] * len(heads)
-        return list(zip(heads, jnp.split(outputs, ends, axis=-1), masks, strict=True))
+        parts = [{"logits": part} for part in jnp.split(scores["logits"], ends, axis=-1)]
+        return list(zip(heads, parts, masks, strict=True))
 
-    def sample(outputs: jax.Array, log_std: Any, mask: Any, noise: jax.Array) -> jax.Array:
-        parts = zip(branches(outputs, mask), jnp.split(noise, ends, axis=-1), strict=True)
-        return jnp.stack([head.sample(part, log_std, allowed, drawn) for (head, part, allowed), drawn in parts], -1)
+    def sample(scores: Scores, mask: Any, noise: jax.Array) -> jax.Array:
+        parts = zip(branches(scores, mask), jnp.split(noise, ends, axis=-1), strict=True)
+        return jnp.stack([head.sample(part, allowed, drawn) for (head, part, allowed), drawn in parts], -1)
 
-    def mode(outputs: jax.Array, mask: Any) -> jax.Array:
-        return jnp.stack([head.mode(part, allowed) for head, part, allowed in branches(outputs, mask)], -1)
+    def mode(scores: Scores, mask: Any) -> jax.Array:
+        return jnp.stack([head.mode(part, allowed) for head, part, allowed in branches(scores, mask)], -1)
 
-    def log_prob(outputs: jax.Array, log_std: Any, mask: Any, raw: jax.Array) -> jax.Array:
-        parts = enumerate(branches(outputs, mask))
-        total = [head.log_prob(part, log_std, allowed, raw[..., i]) for i, (head, part, allowed) in parts]
+    def log_prob(scores: Scores, mask: Any, raw: jax.Array) -> jax.Array:
+        parts = enumerate(branches(scores, mask))
+        total = [head.log_prob(part, allowed, raw[..., i]) for i, (head, part, allowed) in parts]
         return jnp.sum(jnp.stack(total), axis=0)
 
-    def entropy(outputs: jax.Array, log_std: Any, mask: Any) -> jax.Array:
-        parts = [head.entropy(part, log_std, allowed) for head, part, allowed in branches(outputs, mask)]
+    def entropy(scores: Scores, mask: Any) -> jax.Array:
+        parts = [head.entropy(part, allowed) for head, part, allowed in branches(scores, mask)]
         return jnp.sum(jnp.stack(parts), axis=0)
 
     return ActionHead(
         num_outputs=sum(sizes),
         continuous=False,
+        scores=_logits,
         noise=lambda key, shape: jax.random.gumbel(key, (*shape, sum(sizes))),
         sample=sample,
         mode=mode,
@@ -142,21 +151,23 @@ def _normal(space: spaces.Box) -> ActionHead:
     centre = ((lower + upper) / 2).astype(np.float32)
     half_width = ((upper - lower) / 2).astype(np.float32)
 
-    def distribution(outputs: jax.Array, log_std: jax.Array) -> distrax.Distribution:
-        scale = jnp.broadcast_to(jnp.exp(log_std), outputs.shape)
-        return distrax.Independent(distrax.Normal(outputs, scale), reinterpreted_batch_ndims=1)
+    def scores(outputs: jax.Array, log_std: jax.Array) -> Scores:
+        return {"mean": outputs, "std": jnp.broadcast_to(jnp.exp(log_std), outputs.shape)}
 
-    def log_prob(outputs: jax.Array, log_std: Any, mask: Any, raw: jax.Array) -> jax.Array:
-        del mask
-        return jnp.asarray(distribution(outputs, log_std).log_prob(raw))
+    def distribution(scores: Scores) -> distrax.Distribution:
+        return distrax.Independent(distrax.Normal(scores["mean"], scores["std"]), reinterpreted_batch_ndims=1)
 
-    def entropy(outputs: jax.Array, log_std: Any, mask: Any) -> jax.Array:
+    def log_prob(scores: Scores, mask: Any, raw: jax.Array) -> jax.Array:
         del mask
-        return jnp.asarray(distribution(outputs, log_std).entropy())
+        return jnp.asarray(distribution(scores).log_prob(raw))
 
-    def sample(outputs: jax.Array, log_std: Any, mask: Any, noise: jax.Array) -> jax.Array:
+    def entropy(scores: Scores, mask: Any) -> jax.Array:
         del mask
-        return outputs + jnp.exp(log_std) * noise
+        return jnp.asarray(distribution(scores).entropy())
+
+    def sample(scores: Scores, mask: Any, noise: jax.Array) -> jax.Array:
+        del mask
+        return scores["mean"] + scores["std"] * noise
 
     def to_env(raw: jax.Array) -> jax.Array:
         action = jnp.clip(centre + half_width * raw, low.astype(np.float32), high.astype(np.float32))
@@ -165,9 +176,10 @@ def _normal(space: spaces.Box) -> ActionHead:
     return ActionHead(
         num_outputs=size,
         continuous=True,
+        scores=scores,
         noise=lambda key, shape: jax.random.normal(key, (*shape, size)),
         sample=sample,
-        mode=lambda outputs, mask: outputs,
+        mode=lambda scores, mask: scores["mean"],
         log_prob=log_prob,
         entropy=entropy,
         to_env=to_env,

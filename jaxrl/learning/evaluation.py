@@ -6,9 +6,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from envs.abstract_checking import agent_axes
 from envs.base import Environment
 from envs.threefry import rolled, unrolled
-from jaxrl.learning.rollout import reset_all, step_once
+from jaxrl.learning.actor import Actor, Policy, memories
+from jaxrl.learning.rollout import Carry, agents_ended, remembered, reset_all, step_once
 
 EPISODE_METRICS = ("return", "discounted_return", "length")
 SAMPLED = "_sampled"
@@ -17,20 +19,22 @@ SAMPLED = "_sampled"
 def evaluate(
     env: Environment,
     params: Any,
-    act: Callable[[jax.Array, Any, jax.Array, Any], Any],
+    actor: Actor,
+    policy: Policy,
     key: jax.Array,
     num_episodes: int,
-    next_weight: Callable[[jax.Array, jax.Array], jax.Array],
+    next_weight: Callable[[jax.Array, jax.Array], jax.Array] | None,
 ) -> dict[str, jax.Array]:
     """Mean metrics of whole episodes, from the same first states with and without exploration.
 
     Args:
-      env: static.
-      params: its parameters, traced.
-      act: `(key, obs, greedy, mask) -> action` for one observation.
-      key: traced.
-      num_episodes: of each kind.
-      next_weight: `(t, Gamma(t)) -> Gamma(t + 1)`, the discount step by step.
+      env: Environment, static.
+      params: Parameters of the environment, traced.
+      actor: How the policy acts.
+      policy: What the actor acts by, traced.
+      key: Random key, traced.
+      num_episodes: Number of episodes of each kind.
+      next_weight: `(t, Gamma(t)) -> Gamma(t + 1)`, the discount step by step; None for no `discounted_return`.
 
     Returns:
       Scalars: `return`, `discounted_return`, `length` and every entry of the environment's
@@ -44,33 +48,41 @@ def evaluate(
     _require_own_names(env, rules)
     reset_key, step_key = jax.random.split(unrolled(key))
     first = reset_all(env, reset_key, params, num_episodes)
+    obs_of_one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), first.obs)
+    agents = agent_axes(env.observation_space(env.default_params), obs_of_one)
+    start_memory = actor.start(policy)
+    first = first._replace(memory=memories(start_memory, (num_episodes, *agents)))
     twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), first)
     greedy = jnp.arange(2 * num_episodes) < num_episodes
 
-    def one_step(key: jax.Array, state: Any, obs: Any, greedy: jax.Array) -> Any:
+    def one_step(key: jax.Array, carry: Carry, greedy: jax.Array) -> Any:
         act_key, env_key = jax.random.split(key)
-        action = act(rolled(act_key), obs, greedy, env.action_mask(state, params))
-        obs, state, reward, terminated, truncated, info = step_once(env, env_key, state, action, params)
+        mask = env.action_mask(carry.state, params)
+        scores, memory = actor.scores(policy, carry.memory, carry.obs, mask)
+        action, _, memory = actor.choose(actor.noise(rolled(act_key), agents), scores, memory, greedy, mask)
+        obs, state, reward, terminated, truncated, info = step_once(env, env_key, carry.state, action, params)
+        done = terminated | truncated
+        memory = remembered(memory, start_memory, agents_ended(reward, done, info))
         metrics = {name: jnp.asarray(info["metrics"][name], jnp.float32) for name in rules}
-        return state, obs, jnp.mean(reward), terminated | truncated, metrics
+        return Carry(state, obs, memory), jnp.mean(reward), done, metrics
 
     def body(loop: Any) -> Any:
-        t, weight, alive, state, obs, totals = loop
+        t, weight, alive, carry, totals = loop
         keys = jax.random.split(jax.random.fold_in(step_key, t), 2 * num_episodes)
-        state, obs, reward, done, metrics = jax.vmap(one_step)(keys, state, obs, greedy)
+        carry, reward, done, metrics = jax.vmap(one_step)(keys, carry, greedy)
         gain = jnp.where(alive, reward, 0.0)
-        updated = {
-            "return": totals["return"] + gain,
-            "discounted_return": totals["discounted_return"] + weight * gain,
-            "length": totals["length"] + alive,
-        }
+        updated = {"return": totals["return"] + gain, "length": totals["length"] + alive}
+        if next_weight is not None:
+            updated["discounted_return"] = totals["discounted_return"] + weight * gain
+            weight = next_weight(t, weight)
         for name, rule in rules.items():
             updated[name] = _reduce(rule, totals[name], metrics[name], alive)
-        return t + 1, next_weight(t, weight), alive & ~done, state, obs, updated
+        return t + 1, weight, alive & ~done, carry, updated
 
     zeros = jnp.zeros(2 * num_episodes)
-    totals = {name: zeros for name in (*EPISODE_METRICS, *rules)}
-    start = (jnp.zeros((), jnp.int32), jnp.ones(()), jnp.ones(2 * num_episodes, bool), *twice, totals)
+    named = [name for name in EPISODE_METRICS if next_weight is not None or name != "discounted_return"]
+    totals = {name: zeros for name in (*named, *rules)}
+    start = (jnp.zeros((), jnp.int32), jnp.ones(()), jnp.ones(2 * num_episodes, bool), twice, totals)
     *_, totals = jax.lax.while_loop(lambda loop: jnp.any(loop[2]), body, start)
     for name, rule in rules.items():
         if rule == "mean":

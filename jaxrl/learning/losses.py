@@ -1,5 +1,6 @@
 """Losses of policy-gradient methods, on samples along one axis."""
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -50,6 +51,18 @@ def clipped_value_loss(
 def approximate_kl(log_ratio: jax.Array, weight: jax.Array) -> jax.Array:
     """KL(old || new) by the estimator (ratio - 1) - log ratio, which is never negative."""
     return weighted_mean(jnp.expm1(log_ratio) - log_ratio, weight)
+
+
+def kept_means(metrics: dict[str, jax.Array], kept: jax.Array) -> dict[str, jax.Array]:
+    """Means of metrics over the updates that were kept; 0 where none was.
+
+    Args:
+      metrics: Metrics by name, `[updates]`.
+      kept: Whether each update was kept, bool `[updates]`.
+    """
+    chex.assert_equal_shape([kept, *metrics.values()], custom_message="metrics, kept")
+    count = jnp.maximum(jnp.sum(kept), 1)
+    return {name: jnp.sum(jnp.where(kept, values, 0.0)) / count for name, values in metrics.items()}
 
 
 def explained_variance(

@@ -1,6 +1,7 @@
 """Actor-critic networks, and the interface that takes a user's own flax module."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -54,16 +55,50 @@ class MLPActorCritic(nn.Module):
     def __call__(self, obs: Any) -> tuple[jax.Array, jax.Array]:
         """The actor's outputs `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
         features = flatten_observation(obs)
-        actor = self._trunk(features, "trunk" if self.shared_trunk else "actor")
-        critic = actor if self.shared_trunk else self._trunk(features, "critic")
-        outputs = _dense(self.num_outputs, 0.01, "actor_out")(actor)
-        values = _dense(1 if self.num_values is None else self.num_values, 1.0, "critic_out")(critic)
-        return outputs, values[0] if self.num_values is None else values
+        actor = _perceptron(features, self.hidden, self.activation, "trunk" if self.shared_trunk else "actor")
+        critic = actor if self.shared_trunk else _perceptron(features, self.hidden, self.activation, "critic")
+        return _heads(actor, critic, self.num_outputs, self.num_values)
 
-    def _trunk(self, features: jax.Array, name: str) -> jax.Array:
-        for i, width in enumerate(self.hidden):
-            features = ACTIVATIONS[self.activation](_dense(width, np.sqrt(2), f"{name}_{i}")(features))
-        return features
+
+class CNNActorCritic(nn.Module):
+    """Two convolutional networks, or one with two heads, from one array `[height, width, channels]`.
+
+    Attributes:
+      num_outputs: Number of outputs that the action head takes (`ActionHead.num_outputs`).
+      channels: Numbers of channels of the 3 x 3 convolutions, whose borders are padded.
+      strides: Strides of the convolutions, one for each.
+      hidden: Widths of the hidden layers that follow.
+      activation: A name in `ACTIVATIONS`.
+      shared_trunk: Whether actor and critic share all but the last layer.
+      num_values: Number of values that the critic gives; None for one, without an axis.
+    """
+
+    num_outputs: int
+    channels: tuple[int, ...] = (16, 32)
+    strides: tuple[int, ...] = (1, 1)
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+    shared_trunk: bool = False
+    num_values: int | None = None
+
+    @nn.compact
+    def __call__(self, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The actor's outputs `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation.
+
+        Whole numbers of 8 bits, such as those of pixels, are divided by 255.
+        """
+        image = obs.astype(jnp.float32) / (255.0 if obs.dtype == jnp.uint8 else 1.0)
+        actor = self._features(image, "trunk" if self.shared_trunk else "actor")
+        critic = actor if self.shared_trunk else self._features(image, "critic")
+        return _heads(actor, critic, self.num_outputs, self.num_values)
+
+    def _features(self, image: jax.Array, name: str) -> jax.Array:
+        for i, (channels, stride) in enumerate(zip(self.channels, self.strides, strict=True)):
+            convolution = nn.Conv(
+                channels, (3, 3), (stride, stride), kernel_init=_convolution_init, name=f"{name}_convolution_{i}"
+            )
+            image = ACTIVATIONS[self.activation](convolution(image))
+        return _perceptron(jnp.ravel(image), self.hidden, self.activation, name)
 
 
 class RelationActorCritic(nn.Module):
@@ -99,11 +134,8 @@ class RelationActorCritic(nn.Module):
     @nn.compact
     def __call__(self, obs: Any) -> tuple[jax.Array, jax.Array]:
         """The actor's outputs `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
-        outputs = _dense(self.num_outputs, 0.01, "actor_out")(self._features(obs, "actor"))
-        values = _dense(1 if self.num_values is None else self.num_values, 1.0, "critic_out")(
-            self._features(obs, "critic")
-        )
-        return outputs, values[0] if self.num_values is None else values
+        actor, critic = self._features(obs, "actor"), self._features(obs, "critic")
+        return _heads(actor, critic, self.num_outputs, self.num_values)
 
     def _features(self, obs: Any, name: str) -> jax.Array:
         rest = {part: leaf for part, leaf in obs.items() if part not in ("neighbours", "neighbours_present")}
@@ -129,9 +161,27 @@ class RelationActorCritic(nn.Module):
         return jnp.where(jnp.any(present), nn.softmax(scores) @ values, 0.0)
 
     def _perceptron(self, features: jax.Array, widths: tuple[int, ...], name: str) -> jax.Array:
-        for i, width in enumerate(widths):
-            features = ACTIVATIONS[self.activation](_dense(width, np.sqrt(2), f"{name}_{i}")(features))
-        return features
+        return _perceptron(features, widths, self.activation, name)
+
+
+def _perceptron(features: jax.Array, widths: tuple[int, ...], activation: str, name: str) -> jax.Array:
+    """Features after the hidden layers `name_0`, `name_1`, ... of the module that calls this."""
+    for i, width in enumerate(widths):
+        features = ACTIVATIONS[activation](_dense(width, np.sqrt(2), f"{name}_{i}")(features))
+    return features
+
+
+def _heads(
+    actor: jax.Array, critic: jax.Array, num_outputs: int, num_values: int | None
+) -> tuple[jax.Array, jax.Array]:
+    """The last layers of the module that calls this: outputs, and the value or the values."""
+    outputs = _dense(num_outputs, 0.01, "actor_out")(actor)
+    values = _dense(1 if num_values is None else num_values, 1.0, "critic_out")(critic)
+    return outputs, values[0] if num_values is None else values
+
+
+def _convolution_init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+    return np.sqrt(2) * orthogonal(key, math.prod(shape[:-1]), shape[-1]).reshape(shape).astype(dtype)
 
 
 def _dense(width: int, gain: float, name: str) -> nn.Dense:
@@ -170,6 +220,14 @@ def orthogonal(key: jax.Array, rows: int, columns: int) -> jax.Array:
 
     basis = jax.lax.fori_loop(0, count, add, jnp.zeros_like(vectors))
     return basis.T if rows >= columns else basis
+
+
+def apply_over(network: nn.Module, params: Any, obs: Any, num_axes: int) -> Any:
+    """A network on observations with `num_axes` axes in front, one after the other."""
+    function = network.apply
+    for _ in range(num_axes):
+        function = jax.vmap(function, in_axes=(None, 0))
+    return function(params, obs)
 
 
 def check_network(network: nn.Module, obs: Any, num_outputs: int, num_values: int | None = None) -> None:

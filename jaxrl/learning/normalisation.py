@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -71,6 +72,52 @@ def update_statistics(
         total, treedef.unflatten([mean for mean, _ in pairs]), treedef.unflatten([variance for _, variance in pairs])
     )
     return jax.tree.map(lambda new, old: jnp.where(added > 0, new, old), updated, statistics)
+
+
+RewardScale = tuple[RunningStatistics, jax.Array]
+
+
+def init_reward_scale(shape: tuple[int, ...]) -> RewardScale:
+    """Statistics that have seen nothing, and sums of 0 for environments (and agents) `[N, *A]`."""
+    return init_statistics(jax.ShapeDtypeStruct((), jnp.float32)), jnp.zeros(shape)
+
+
+def scale_rewards(
+    scale: RewardScale,
+    reward: jax.Array,
+    done: jax.Array,
+    active: jax.Array,
+    rate: Any,
+    clip: Any,
+    shards: EnvShards | None = None,
+) -> tuple[jax.Array, RewardScale]:
+    """Rewards divided by the running deviation of their exponentially discounted sum.
+
+    The sum looks back, so that no curve but an exponential can be added to it step by step.
+
+    Args:
+      scale: Statistics of the sums so far, and the sums `[N, *A]`.
+      reward: Rewards of one rollout, `[T, N, *A]`.
+      done: Ends of episodes, bool `[T, N, *A]`.
+      active: Whether an agent took part, bool `[T, N, *A]`; the statistics leave out sums of the others.
+      rate: Factor of the sum at each step, `[]`, traced: Gamma(1), whatever the family of the discount.
+      clip: Bound of the scaled rewards, `[]`, traced.
+      shards: Shards which have the statistics in common, if any.
+
+    Returns:
+      Rewards `[T, N, *A]`, and the scale after them.
+    """
+    chex.assert_equal_shape([reward, done, active], custom_message="reward, done, active")
+    statistics, start = scale
+
+    def accumulate(total: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        reward, done = step
+        total = reward + rate * total
+        return jnp.where(done, 0.0, total), total
+
+    last, totals = jax.lax.scan(accumulate, start, (reward, done))
+    statistics = update_statistics(statistics, totals, active.astype(jnp.float32), shards)
+    return jnp.clip(reward * jax.lax.rsqrt(statistics.variance + 1e-8), -clip, clip), (statistics, last)
 
 
 # What `normalise` computes, for those who do it elsewhere.

@@ -1,6 +1,5 @@
 """Stepping environments: the one place that decides time limits and resets."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -8,6 +7,7 @@ import jax.numpy as jnp
 
 from envs.base import Environment
 from envs.threefry import rolled, unrolled
+from jaxrl.learning.actor import Actor, Memory, Policy, memories
 from jaxrl.learning.shards import EnvShards, own
 
 TERMINATED, TRUNCATED = 1, 2
@@ -25,7 +25,7 @@ class Transition(NamedTuple):
       agent_terminated: bool `[T, N, *A]`; `terminated` where the environment does not say more.
       active: bool `[T, N, *A]`; all true where the environment does not say more.
       mask: the action mask before the step, or None.
-      extras: what `choose` returned beside the action.
+      raw_action: what a loss scores of the action, `[T, N, *A, ...]`.
     """
 
     obs: Any
@@ -36,14 +36,15 @@ class Transition(NamedTuple):
     agent_terminated: jax.Array
     active: jax.Array
     mask: Any
-    extras: Any
+    raw_action: Any
 
 
 class Carry(NamedTuple):
-    """The environments between two rollouts: states and observations, leaves `[N, ...]`."""
+    """The environments between two rollouts: states and observations `[N, ...]`, memories of agents `[N, *A, ...]`."""
 
     state: Any
     obs: Any
+    memory: Memory = ()
 
 
 def step_once(
@@ -58,9 +59,57 @@ def step_once(
     return obs, state, reward, terminated, truncated, info
 
 
-def reset_all(env: Environment, key: jax.Array, params: Any, num_envs: int, shards: EnvShards | None = None) -> Carry:
-    """Fresh episodes in `num_envs` environments, or in one shard's share of them."""
-    return _begun(env, own(jax.random.split(unrolled(key), num_envs), shards), params)
+def over_agents(flag: jax.Array, reward: jax.Array) -> jax.Array:
+    """A flag `[*B]` with the agents' axes of a reward `[*B, *A]`."""
+    return jnp.broadcast_to(flag.reshape(flag.shape + (1,) * (reward.ndim - flag.ndim)), reward.shape)
+
+
+def episode_ends(steps: Transition) -> jax.Array:
+    """Bool `[T, N, *A]`: where an agent's episode is over, terminated or truncated."""
+    return over_agents(steps.terminated | steps.truncated, steps.reward) | steps.agent_terminated
+
+
+def remembered(memory: Memory, start: Memory, ended: jax.Array) -> Memory:
+    """The memories with which the next step begins: those of the start where an agent's episode has ended.
+
+    Args:
+      memory: Memories after a step, leaves `[*B, ...]`.
+      start: Memory of one agent at the start of an episode, leaves `[...]`.
+      ended: Whether the agent's episode ended with the step, bool `[*B]`.
+    """
+
+    def leaf(after: jax.Array, first: jax.Array) -> jax.Array:
+        return jnp.where(ended.reshape(*ended.shape, *[1] * jnp.ndim(first)), first, after)
+
+    return jax.tree.map(leaf, memory, start)
+
+
+def agents_ended(reward: jax.Array, done: jax.Array, info: dict[Any, Any]) -> jax.Array:
+    """Bool `[*A]`: whether each agent's episode is over after a step of one environment."""
+    ended = over_agents(done, reward)
+    return ended | info["agent_terminated"] if "agent_terminated" in info else ended
+
+
+def reset_all(
+    env: Environment,
+    key: jax.Array,
+    params: Any,
+    num_envs: int,
+    shards: EnvShards | None = None,
+    memory: Memory = (),
+) -> Carry:
+    """Fresh episodes in `num_envs` environments, or in one shard's share of them.
+
+    Args:
+      env: Environment, static.
+      key: Random key.
+      params: Parameters of the environment, traced.
+      num_envs: Number of environments, of all shards.
+      shards: Shards of which these environments are one, if any.
+      memory: Memory of the agents of one environment at the start of an episode, `[*A, ...]`.
+    """
+    keys = own(jax.random.split(unrolled(key), num_envs), shards)
+    return _begun(env, keys, params)._replace(memory=memories(memory, keys.shape))
 
 
 def _begun(env: Environment, keys: jax.Array, params: Any) -> Carry:
@@ -69,17 +118,18 @@ def _begun(env: Environment, keys: jax.Array, params: Any) -> Carry:
 
 
 def default_reset_pool(num_steps: int) -> int:
-    """Fresh states that a rollout keeps ready for each environment: room for a reset every 8 steps."""
-    return max(2, -(-num_steps // 8))
+    """Fresh states that a rollout keeps for each environment: one in 8 steps, of 3 steps and more at least 2."""
+    return max(min(2, -(-num_steps // 2)), -(-num_steps // 8))
 
 
 def rollout(
     env: Environment,
     params: Any,
-    choose: Callable[[Any, Any, Any], tuple[Any, Any]],
+    actor: Actor,
+    policy: Policy,
     key: jax.Array,
     carry: Carry,
-    inputs: Any,
+    noise: Any,
     reset_pool: int | None = None,
     shards: EnvShards | None = None,
 ) -> tuple[Carry, Transition, jax.Array]:
@@ -87,17 +137,18 @@ def rollout(
 
     Fresh states come from a pool per environment, drawn in bulk beforehand, each given out
     once and in order; only when an environment needs more than its pool holds does it start
-    over, and every such reuse is counted.
+    over, and every such reuse is counted. An agent's memory is that of the start again where its episode ended.
 
     Args:
-      env: static.
-      params: its parameters, traced.
-      choose: `(obs, mask, input) -> (action, extras)` on leaves `[N, ...]`.
-      key: for the environments; what `choose` needs of randomness is in `inputs`.
-      carry: the environments, `[N, ...]`.
-      inputs: leaves `[T, ...]`, one slice for each step's `choose`.
-      reset_pool: fresh states per environment, `default_reset_pool(T)` if None.
-      shards: of which these N environments are one, if any; an environment's random numbers are the
+      env: Environment, static.
+      params: Parameters of the environment, traced.
+      actor: How the policy acts.
+      policy: What the actor acts by.
+      key: Random key of the environments; what acting takes of randomness is in `noise`.
+      carry: The environments, `[N, ...]`, with memories like the actor's.
+      noise: Noise of the actor, leaves `[T, N, *A, ...]`.
+      reset_pool: Number of fresh states per environment, `default_reset_pool(T)` if None.
+      shards: Shards of which these N environments are one, if any; an environment's random numbers are the
         same whatever their number.
 
     Returns:
@@ -109,7 +160,7 @@ def rollout(
     """
     num_envs = jax.tree.leaves(carry.obs)[0].shape[0]
     num_in_all = num_envs * (1 if shards is None else shards.count)
-    num_steps = jax.tree.leaves(inputs)[0].shape[0]
+    num_steps = jax.tree.leaves(noise)[0].shape[0]
     pool_size = default_reset_pool(num_steps) if reset_pool is None else reset_pool
     if pool_size < 1:
         raise ValueError(f"reset_pool must be at least 1, got {reset_pool}")
@@ -118,6 +169,7 @@ def rollout(
     # The first states of all environments, then the second of all: environments that have begun about as often, as
     # most have, read side by side.
     pool = _begun(env, keys.T.reshape(-1), params)
+    first_memory = actor.start(policy)
     # An index without a sign needs no code for negative ones.
     first_slots = jnp.arange(num_envs, dtype=jnp.uint32)
 
@@ -126,27 +178,30 @@ def rollout(
         # Every array that a step writes costs a CPU as much as many numbers in it: the two flags are
         # one number until the loop is over, and what an environment does not tell is made after it.
         ended = jnp.where(terminated, TERMINATED, jnp.where(truncated, TRUNCATED, 0)).astype(jnp.int8)
-        told = {name: jnp.broadcast_to(info[name], reward.shape) for name in PER_AGENT if name in info}
-        return Carry(state, obs), (obs, reward, ended, told)
+        per_agent = {name: jnp.broadcast_to(info[name], reward.shape) for name in PER_AGENT if name in info}
+        over = agents_ended(reward, terminated | truncated, info)
+        return Carry(state, obs), over, (obs, reward, ended, per_agent)
 
-    def one_step(loop: tuple[Carry, jax.Array, jax.Array], step_input: Any) -> tuple[Any, Any]:
-        (state, obs), used, t = loop
+    def one_step(loop: tuple[Carry, jax.Array, jax.Array], noise: Any) -> tuple[Any, Any]:
+        (state, obs, memory), used, t = loop
         mask = jax.vmap(env.action_mask, in_axes=(0, None))(state, params)
-        action, extras = choose(obs, mask, step_input)
+        scores, memory = actor.scores(policy, memory, obs, mask)
+        action, raw_action, memory = actor.choose(noise, scores, memory, False, mask)
         keys = own(jax.random.split(jax.random.fold_in(step_key, t), num_in_all), shards)
-        after, told = jax.vmap(step)(keys, state, action)
-        done = told[2] != 0
+        after, over, facts = jax.vmap(step)(keys, state, action)
+        done = facts[2] != 0
         slot = first_slots + num_envs * jax.lax.rem(used, jnp.uint32(pool_size))
 
         def reset(new: jax.Array, fresh: jax.Array) -> jax.Array:
             ready = fresh.at[slot].get(mode="promise_in_bounds")
             return jnp.where(done.reshape(num_envs, *[1] * (new.ndim - 1)), ready, new)
 
-        return (jax.tree.map(reset, after, pool), used + done, t + 1), (obs, mask, extras, told)
+        begun = jax.tree.map(reset, after, pool)._replace(memory=remembered(memory, first_memory, over))
+        return (begun, used + done, t + 1), (obs, mask, raw_action, facts)
 
     start = (carry, jnp.zeros(num_envs, jnp.uint32), jnp.zeros((), jnp.int32))
-    (carry, used, _), (obs, mask, extras, told) = jax.lax.scan(one_step, start, inputs)
-    next_obs, reward, ended, per_agent = told
+    (carry, used, _), (obs, mask, raw_action, facts) = jax.lax.scan(one_step, start, noise)
+    next_obs, reward, ended, per_agent = facts
     terminated, truncated = ended == TERMINATED, ended == TRUNCATED
     of_all_agents = terminated.reshape(*terminated.shape, *[1] * (reward.ndim - terminated.ndim))
     transitions = Transition(
@@ -158,6 +213,6 @@ def rollout(
         agent_terminated=per_agent.get("agent_terminated", jnp.broadcast_to(of_all_agents, reward.shape)),
         active=per_agent.get("active", jnp.ones(reward.shape, bool)),
         mask=mask,
-        extras=extras,
+        raw_action=raw_action,
     )
     return carry, transitions, jnp.sum(jnp.maximum(used.astype(jnp.int32) - pool_size, 0))

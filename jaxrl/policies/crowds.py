@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,10 @@ from envs.crowd.crowd import Crowd
 from envs.crowd.params import CrowdParams
 from envs.crowd.scenarios import Scenario
 from envs.crowd.trajectories import Trajectory, roll
+from jaxrl.learning.actor import memories
 from jaxrl.results.policy import TrainedPolicy
 
-__all__ = ["crowd_like", "for_any_number", "params_in", "walk"]
+__all__ = ["Walkers", "crowd_like", "for_any_number", "params_in", "walk"]
 
 
 def walk(
@@ -45,13 +46,14 @@ def walk(
       ValueError: the policy is of no crowd, there is no such scenario, or it has no room for so many.
     """
     crowd, params = crowd_like(policy, scenario, num_agents)
-    return roll(crowd, _walker(policy), jax.random.key(seed), params, num_steps)
+    start = for_any_number(policy).start(crowd.num_agents)
+    return roll(crowd, _walker(policy), jax.random.key(seed), params, num_steps, start)
 
 
 @functools.lru_cache(maxsize=16)  # `roll` compiles once for each of these
-def _walker(policy: TrainedPolicy) -> Callable[[jax.Array, Any, Any], jax.Array]:
-    act = for_any_number(policy)
-    return lambda key, obs, state: act(obs)
+def _walker(policy: TrainedPolicy) -> Callable[..., tuple[jax.Array, Any]]:
+    crowd = for_any_number(policy)
+    return lambda key, obs, state, memory, ended: crowd.act(obs, policy.remembered(memory, ended))
 
 
 def crowd_like(
@@ -108,28 +110,47 @@ def params_in(env: Environment, policy: TrainedPolicy) -> Any:
     return params
 
 
-def for_any_number(policy: TrainedPolicy) -> Callable[[Any], jax.Array]:
+class Walkers(NamedTuple):
+    """The policy of a crowd for crowds of any size.
+
+    Attributes:
+      start: `(N) -> memory` at the start of an episode, leaves `[N, ...]`.
+      act: `(obs, memory) -> (actions, memory)`, greedy; observations `[N, ...]`, actions `[N, 2]`, for every N.
+    """
+
+    start: Callable[[int], Any]
+    act: Callable[[Any, Any], tuple[jax.Array, Any]]
+
+
+def for_any_number(policy: TrainedPolicy) -> Walkers:
     """The policy of a crowd for crowds of any size: agents share it, so they act in groups of the size that it takes.
 
     Args:
-      policy: of a crowd; acts greedily.
-
-    Returns:
-      A function of observations `[N, ...]` to actions `[N, 2]`, for every N.
+      policy: Policy of a crowd.
     """
     env = policy.algo.env
     assert isinstance(env, Crowd)
     size = env.num_agents
 
-    def act(obs: Any) -> jax.Array:
-        count = jax.tree.leaves(obs)[0].shape[0]
+    def grouped(leaf: jax.Array) -> jax.Array:
+        count = leaf.shape[0]
         groups = -(-count // size)
+        padding = [(0, groups * size - count)] + [(0, 0)] * (leaf.ndim - 1)
+        return jnp.pad(leaf, padding).reshape(groups, size, *leaf.shape[1:])
 
-        def grouped(leaf: jax.Array) -> jax.Array:
-            padding = [(0, groups * size - count)] + [(0, 0)] * (leaf.ndim - 1)
-            return jnp.pad(leaf, padding).reshape(groups, size, *leaf.shape[1:])
+    def start(count: int) -> Any:
+        return memories(policy.algo.actor.start(policy.params), (count,))
 
-        action = policy(jax.tree.map(grouped, obs))
-        return action.reshape(groups * size, *action.shape[2:])[:count]
+    def act(obs: Any, memory: Any) -> tuple[jax.Array, Any]:
+        count = jax.tree.leaves(obs)[0].shape[0]
 
-    return act
+        def ungrouped(leaf: jax.Array) -> jax.Array:
+            return leaf.reshape(-1, *leaf.shape[2:])[:count]
+
+        groups = jax.tree.map(grouped, obs)
+        if not policy.remembers:
+            return ungrouped(policy(groups)), memory
+        action, after = policy(groups, memory=jax.tree.map(grouped, memory))
+        return ungrouped(action), jax.tree.map(ungrouped, after)
+
+    return Walkers(start, act)

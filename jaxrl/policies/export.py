@@ -12,6 +12,7 @@ import jax.export
 import jax.extend.core
 import numpy as np
 
+from envs.checking import check_abstractly
 from envs.rendering_files import replacing
 from envs.spelling import near
 from jaxrl.policies.export_program import Program, greedy_program, named_parameters, told
@@ -192,15 +193,22 @@ def _compare(policy: TrainedPolicy, program: Program, file: Path, spec: Mapping[
 
     keys = jax.random.split(jax.random.key(0), _NUM_CHECKED)
     obs, mask = jax.tree.map(np.asarray, jax.jit(jax.vmap(first, in_axes=(0, None)))(keys, env_params))
-    wanted = jax.jit(program.function)(*([obs] if mask is None else [obs, mask]))
-    wanted["action"] = policy(obs, mask=mask)
-    got = open_exported(file, spec, policy.algo).respond(obs, mask)
-    difference = max(map(_difference, jax.tree.leaves(got), jax.tree.leaves(wanted)))
-    if not difference <= TOLERANCES[spec["format"]]:
-        raise ResultError(
-            f"The policy cannot be exported as {spec['format']}: what was written differs from it by {difference:.1e} "
-            "of the largest number."
-        )
+    exported = open_exported(file, spec, policy.algo)
+    function, agents = jax.jit(program.function), check_abstractly(env)
+    memory, expected_memory = exported.start(_NUM_CHECKED, *agents), policy.start(_NUM_CHECKED)
+    for _ in range(2 if policy.remembers else 1):  # the second answer is by what the first one left
+        arguments = {"obs": obs, "mask": mask, "memory": expected_memory}
+        expected = function(*(arguments[name] for name in program.names))
+        acted = policy(obs, mask=mask, memory=expected_memory)
+        expected["action"], expected_memory = acted if policy.remembers else (acted, ())
+        got = exported.respond(obs, mask, memory if policy.remembers else None)
+        memory = got.get("memory", {})
+        difference = max(map(_difference, jax.tree.leaves(got), jax.tree.leaves(expected)))
+        if not difference <= TOLERANCES[spec["format"]]:
+            raise ResultError(
+                f"The policy cannot be exported as {spec['format']}: what was written differs from it by "
+                f"{difference:.1e} of the largest number."
+            )
 
 
 def _difference(got: Any, wanted: Any) -> float:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.export
+import jax.numpy as jnp
 import numpy as np
 
 from envs.base import spaces
@@ -18,54 +19,54 @@ from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.plain import to_json, versions
 from jaxrl.results.policy import TrainedPolicy
 
-ACTION = "action"
+ACTION, MEMORY = "action", "memory"
 
-__all__ = ["ACTION", "Program", "greedy_program", "named", "named_parameters", "told"]
+__all__ = ["ACTION", "MEMORY", "Program", "greedy_program", "named", "named_parameters", "told"]
 
 
 class Program(NamedTuple):
     """The greedy policy on a batch, as a pure function.
 
     Attributes:
-      function: `(obs)` or `(obs, mask)` to `{"action": ..., "logits": ...}`, all with a batch axis in front.
-      arguments: shapes of its arguments, with a symbolic batch and, for crowds, symbolic agents.
-      results: shapes of what it gives.
+      function: `(obs[, mask][, memory])` to `{"action": ..., "logits": ..., "memory": ...}`, all with a batch axis in
+        front; the memory is there for a policy that remembers.
+      names: Names of the arguments: "obs", and "mask" and "memory" where there are such.
+      arguments: Shapes of the arguments, with a symbolic batch and, for crowds, symbolic agents.
+      results: Shapes of the results.
+      start: Memory of one agent at the start of an episode.
     """
 
     function: Callable[..., dict[str, Any]]
+    names: tuple[str, ...]
     arguments: tuple[Any, ...]
     results: dict[str, Any]
+    start: Any
 
 
 def greedy_program(algo: Algorithm, params: Any) -> Program:
     """The greedy policy with its normalisation, for any number of observations at a time.
 
     Args:
-      algo: the algorithm.
-      params: what `algo.act` takes, concrete.
-
-    Raises:
-      ResultError: the algorithm has no `greedy`.
+      algo: Algorithm whose actor acts.
+      params: What `algo.actor` acts by, concrete.
     """
-    greedy = algo.greedy
-    if greedy is None:
-        raise ResultError(
-            f"The algorithm {algo.name} cannot be exported: it has no greedy, a function (policy, obs, mask=None) "
-            "-> (action, numbers)."
-        )
-
-    def one(*arguments: Any) -> dict[str, Any]:
-        action, numbers = greedy(params, *arguments)
-        return {ACTION: action, **numbers}
+    actor = algo.actor
+    start = actor.start(params)
+    shapes = _symbolic_arguments(algo, start)
 
     def function(*arguments: Any) -> dict[str, Any]:
-        return jax.vmap(one)(*arguments)
+        by_name = dict(zip(shapes, arguments, strict=True))
+        mask = by_name.get("mask")
+        scores, memory = actor.scores(params, by_name.get(MEMORY, ()), by_name["obs"], mask)
+        action, _, memory = actor.choose(None, scores, memory, True, mask)
+        return {ACTION: action, **scores, **({MEMORY: memory} if MEMORY in by_name else {})}
 
-    arguments = _symbolic_arguments(algo)
-    return Program(function, arguments, jax.eval_shape(function, *arguments))
+    arguments = tuple(shapes.values())
+    return Program(function, tuple(shapes), arguments, jax.eval_shape(function, *arguments), start)
 
 
-def _symbolic_arguments(algo: Algorithm) -> tuple[Any, ...]:
+def _symbolic_arguments(algo: Algorithm, start: Any) -> dict[str, Any]:
+    """The shapes of the program's arguments by name."""
     env, env_params = algo.env, algo.env.default_params
     agents = check_abstractly(env)
     names = ["batch", *(f"agents_{axis}" if axis else "agents" for axis in range(len(agents)))]
@@ -75,11 +76,16 @@ def _symbolic_arguments(algo: Algorithm) -> tuple[Any, ...]:
         obs, state = env.reset_env(key, env_params)
         return obs, env.action_mask(state, env_params)
 
-    def batched(leaf: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((*symbols, *leaf.shape[len(agents) :]), leaf.dtype)
+    def batched(leaf: Any, num_axes: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((*symbols, *leaf.shape[num_axes:]), leaf.dtype)
 
-    obs, mask = jax.tree.map(batched, jax.eval_shape(first, jax.random.key(0), env_params))
-    return (obs,) if mask is None else (obs, mask)
+    obs, mask = jax.eval_shape(first, jax.random.key(0), env_params)
+    shapes = {"obs": jax.tree.map(lambda leaf: batched(leaf, len(agents)), obs)}
+    if mask is not None:
+        shapes["mask"] = jax.tree.map(lambda leaf: batched(leaf, len(agents)), mask)
+    if jax.tree.leaves(start):
+        shapes[MEMORY] = jax.tree.map(lambda leaf: batched(jnp.asarray(leaf), 0), start)
+    return shapes
 
 
 def named(prefix: str, tree: Any) -> list[tuple[str, Any]]:
@@ -106,7 +112,8 @@ def told(policy: TrainedPolicy, program: Program, file_format: str) -> dict[str,
     """What an artefact says of itself, as plain JSON.
 
     Inputs and outputs are in the order in which the artefact has them; a size that is a word is free, and
-    where the word is the same, so is the size.
+    where the word is the same, so is the size. `memory` has what a policy that remembers has at the start of an
+    episode, of one agent, by the name of its input, which is also that of the output to pass to the next call.
     """
     algo = policy.algo
     try:
@@ -114,14 +121,14 @@ def told(policy: TrainedPolicy, program: Program, file_format: str) -> dict[str,
     except (TypeError, ValueError) as error:
         origin = {"algorithm": None, UNKNOWN: str(error).rstrip("."), "name": algo.name}
     env_params = algo.env.default_params if policy.env_params is None else policy.env_params
-    inputs = [
-        pair for name, tree in zip(("obs", "mask"), program.arguments, strict=False) for pair in named(name, tree)
-    ]
+    inputs = [pair for name, tree in zip(program.names, program.arguments, strict=True) for pair in named(name, tree)]
+    memory = {name: np.asarray(leaf).tolist() for name, leaf in named(MEMORY, program.start)}
     return to_json(
         {
             "format": file_format,
             "inputs": [_port(name, leaf) for name, leaf in inputs],
             "outputs": [_port(name, leaf) for name, leaf in named("", program.results)],
+            **({"memory": memory} if memory else {}),
             "action_space": _space(algo.env.action_space(algo.env.default_params)),
             "observation_space": _space(algo.env.observation_space(algo.env.default_params)),
             "normalisation": _normalisation(policy.params),

@@ -13,8 +13,8 @@ import jax.export
 import numpy as np
 
 from jaxrl.algorithms import registry as algorithms
-from jaxrl.algorithms.contract import Algorithm
-from jaxrl.policies.export_program import ACTION, greedy_program, named
+from jaxrl.algorithms.contract import Algorithm, policy_shapes
+from jaxrl.policies.export_program import ACTION, MEMORY, greedy_program, named
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.plain import from_json
 
@@ -39,36 +39,66 @@ __all__ = [
 class ExportedPolicy:
     """A greedy policy from a file: `policy(obs)` is an action, `policy.respond(obs)` also what it is chosen by.
 
+    One that remembers takes and returns its memory:
+
+        memory = policy.start()
+        action, memory = policy(obs, memory=memory)
+
     Attributes:
-      spec: what the file says of itself: inputs, outputs, spaces, normalisation, origin.
+      spec: What the file says of itself: inputs, outputs, spaces, normalisation, memory, origin.
     """
 
     def __init__(self, spec: Mapping[str, Any], run: Run):
         self.spec = dict(spec)
         self._run = run
 
-    def __call__(self, obs: Any, mask: Any = None) -> Any:
-        """The action for an observation, or for a batch of them; as `respond`."""
-        return self.respond(obs, mask)[ACTION]
+    @property
+    def remembers(self) -> bool:
+        """Whether the policy has a memory, which every call takes and returns."""
+        return MEMORY in self.spec
 
-    def respond(self, obs: Any, mask: Any = None) -> dict[str, Any]:
+    def start(self, *axes: int) -> dict[str, np.ndarray]:
+        """The memory at the start of an episode, by the names of its inputs.
+
+        Args:
+          *axes: Axes of the observations in front of those of one agent, the agents of a crowd among them.
+        """
+        dtypes = {port["name"]: port["dtype"] for port in self.spec["inputs"]}
+        first = {name: np.asarray(value, dtypes[name]) for name, value in self.spec.get(MEMORY, {}).items()}
+        return {name: np.broadcast_to(leaf, (*axes, *leaf.shape)) for name, leaf in first.items()}
+
+    def __call__(self, obs: Any, mask: Any = None, memory: Mapping[str, Any] | None = None) -> Any:
+        """The action for an observation or a batch of them, as `respond`; `(action, memory)` of one that remembers."""
+        response = self.respond(obs, mask, memory)
+        return (response[ACTION], response[MEMORY]) if self.remembers else response[ACTION]
+
+    def respond(self, obs: Any, mask: Any = None, memory: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The action and the numbers that it is chosen by.
 
         Args:
-          obs: an observation, or such with further axes in front; of a crowd with any number of agents.
-          mask: the environment's `action_mask`, with the same axes; None where it has none.
+          obs: Observation, or observations with further axes in front; of a crowd with any number of agents.
+          mask: The environment's `action_mask`, with the same axes; None where it has none.
+          memory: Memory of a policy that remembers, as `start` or the last call returned it.
 
         Returns:
-          `{"action": ..., "logits": ...}`, or "mean" for continuous actions, NumPy arrays with the same axes.
+          `{"action": ..., "logits": ...}`, or "mean" and "std" for continuous actions, and "memory" of a policy that
+          remembers: NumPy arrays with the same axes.
 
         Raises:
-          ValueError: the observation or the mask is not as `spec["inputs"]` says.
+          ValueError: The observation, the mask or the memory is not as `spec["inputs"]` says.
         """
-        given = [*named("obs", obs), *named("mask", mask)]
+        if self.remembers and memory is None:
+            raise ValueError(
+                "memory is None, but this policy remembers; it takes policy.start() at the start of an episode and "
+                "then what the last call returned: action, memory = policy(obs, memory=memory)."
+            )
+        remembered = [] if memory is None else sorted(memory.items(), key=lambda item: self._order(item[0]))
+        given = [*named("obs", obs), *named("mask", mask), *remembered]
         wanted = self.spec["inputs"]
         if [name for name, _ in given] != [port["name"] for port in wanted]:
             takes = ", ".join(port["name"] for port in wanted)
-            raise ValueError(f"obs and mask give {', '.join(name for name, _ in given)}; this policy takes {takes}.")
+            what = "obs and mask give" if memory is None else "obs, mask and memory give"
+            raise ValueError(f"{what} {', '.join(name for name, _ in given)}; this policy takes {takes}.")
         axes = np.ndim(given[0][1]) - len(wanted[0]["shape"]) + 1
         front = np.shape(given[0][1])[: max(axes, 0)]
         leaves, free = [], {}
@@ -85,8 +115,13 @@ class ExportedPolicy:
         outputs = [leaf.reshape((*front, *leaf.shape[1:])) for leaf in outputs]
         by_name = {port["name"]: leaf for port, leaf in zip(self.spec["outputs"], outputs, strict=True)}
         parts = tuple(leaf for name, leaf in by_name.items() if name.startswith(f"{ACTION}."))
-        numbers = {name: leaf for name, leaf in by_name.items() if name.partition(".")[0] != ACTION}
-        return {ACTION: parts or by_name[ACTION], **numbers}
+        numbers = {name: leaf for name, leaf in by_name.items() if name.partition(".")[0] not in (ACTION, MEMORY)}
+        after = {name: leaf for name, leaf in by_name.items() if name.partition(".")[0] == MEMORY}
+        return {ACTION: parts or by_name[ACTION], **numbers, **({MEMORY: after} if after else {})}
+
+    def _order(self, name: str) -> int:
+        names = [port["name"] for port in self.spec["inputs"]]
+        return names.index(name) if name in names else len(names)
 
     def __repr__(self) -> str:
         return f"ExportedPolicy({self.spec['format']}, {self.spec.get('algorithm') or self.spec.get('name')})"
@@ -218,12 +253,7 @@ def _safetensors(file: Path, spec: Mapping[str, Any], algo: Algorithm | None) ->
         if spec["algorithm"] is None:
             raise ResultError(f"{file} does not say how to build its algorithm ({spec[UNKNOWN]}): pass algo=.")
         algo = algorithms.build(spec)
-    known = algo  # for the checker, which forgets inside functions
-
-    def policy(key: jax.Array) -> Any:
-        return known.policy(known.init(key, known.prepare(known.hparams), known.env.default_params))
-
-    shapes = jax.eval_shape(policy, jax.random.key(0))
+    shapes = policy_shapes(algo)
     wanted = named("", shapes)
     shapes_of = [{name: (leaf.shape, leaf.dtype) for name, leaf in some} for some in (wanted, arrays.items())]
     if shapes_of[0] != shapes_of[1]:

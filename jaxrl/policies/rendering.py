@@ -14,7 +14,9 @@ import numpy as np
 from envs.base import Environment, spaces
 from envs.crowd.crowd import Crowd
 from envs.rendering_files import replacing
-from jaxrl.policies.crowds import for_any_number, params_in
+from jaxrl.learning.rollout import agents_ended
+from jaxrl.policies.crowds import params_in
+from jaxrl.policies.playing import Player, player_of
 from jaxrl.policies.rendering_crowd import EPISODES, random_actions, write_episode
 from jaxrl.results.policy import TrainedPolicy
 
@@ -83,21 +85,27 @@ def render(
         kind = type(env.default_params).__name__
         raise TypeError(f"env_params must be {kind} of {env.name}, got {type(params).__name__}.")
     env.check_params(params)
-    if isinstance(env, Crowd) and isinstance(policy, TrainedPolicy):
-        policy = for_any_number(policy)
+    player = None if policy is None else player_of(env, policy)
     if suffix in EPISODES:
-        return write_episode(env, policy, params, num_steps, seed, file)
-    return _write_film(env, policy, params, num_steps, seed, fps, file, films[suffix])
+        return write_episode(env, player, params, num_steps, seed, file)
+    return _write_film(env, player, params, num_steps, seed, fps, file, films[suffix])
 
 
 def _write_film(
-    env: Any, policy: Any, params: Any, num_steps: int | None, seed: int, fps: int, file: Path, write: Callable
+    env: Any,
+    player: Player | None,
+    params: Any,
+    num_steps: int | None,
+    seed: int,
+    fps: int,
+    file: Path,
+    write: Callable,
 ) -> Path:
     from envs.rendering import Scene
 
     scene = Scene(env, params)
     with replacing(file) as part:
-        frames = (scene.frame(state) for state in _play(env, policy, params, num_steps, seed))
+        frames = (scene.frame(state) for state in _play(env, player, params, num_steps, seed))
         write(part, frames, scene.size, fps)
     return file
 
@@ -136,34 +144,35 @@ def _interface(env: Environment) -> Any:
     return structure, [(leaf.shape, leaf.dtype) for leaf in leaves], numbers
 
 
-def _play(env: Any, policy: Callable[..., Any] | None, params: Any, num_steps: int | None, seed: int) -> Iterable[Any]:
+def _play(env: Any, player: Player | None, params: Any, num_steps: int | None, seed: int) -> Iterable[Any]:
     """The states of the episodes, the first one and the last one of each included."""
     reset = jax.jit(env.reset_env)
     sample = jax.jit(random_actions(env, params) if isinstance(env, Crowd) else env.action_space(params).sample)
 
     @jax.jit
-    def step(key: jax.Array, state: Any, action: Any) -> tuple[Any, Any, jax.Array]:
-        obs, state, _, terminated, _ = env.step_env(key, state, action, params)
-        return obs, state, terminated | env.is_truncated(state, params)
+    def step(key: jax.Array, state: Any, action: Any) -> tuple[Any, Any, jax.Array, jax.Array]:
+        obs, state, reward, terminated, info = env.step_env(key, state, action, params)
+        done = terminated | env.is_truncated(state, params)
+        return obs, state, done, agents_ended(reward, done, info)
 
     key, reset_key = jax.random.split(jax.random.key(seed))
     obs, state = reset(reset_key, params)
     yield jax.device_get(state)
-    played = 0
+    played, memory = 0, () if player is None else player.start()
     while num_steps is None or played < num_steps:
         key, act_key, step_key, reset_key = jax.random.split(key, 4)
-        action = sample(act_key) if policy is None else _act(policy, obs, env.action_mask(state, params))
-        obs, state, done = step(step_key, state, action)
+        if player is None:
+            action = sample(act_key)
+        else:
+            action, memory = player.act(obs, env.action_mask(state, params), memory)
+        obs, state, done, ended = step(step_key, state, action)
+        memory = memory if player is None else player.remembered(memory, ended)
         yield jax.device_get(state)
         played += 1
         if done:
             if num_steps is None:
                 return
             obs, state = reset(reset_key, params)
-
-
-def _act(policy: Callable[..., Any], obs: Any, mask: Any) -> Any:
-    return policy(obs) if mask is None else policy(obs, mask=mask)
 
 
 def _write_gif(file: Path, frames: Iterable[np.ndarray], size: tuple[int, int], fps: int) -> None:

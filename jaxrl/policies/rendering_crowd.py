@@ -12,6 +12,7 @@ from envs.crowd.crowd import Crowd
 from envs.crowd.params import CrowdParams
 from envs.crowd.trajectories import Trajectory, roll
 from envs.rendering_files import replacing
+from jaxrl.policies.playing import Player
 
 __all__ = ["EPISODES", "random_actions", "write_episode"]
 
@@ -24,7 +25,7 @@ def random_actions(env: Crowd, params: CrowdParams) -> Callable[[jax.Array], jax
 
 def write_episode(
     env: Crowd,
-    policy: Callable[..., Any] | None,
+    player: Player | None,
     params: CrowdParams,
     num_steps: int | None,
     seed: int,
@@ -34,7 +35,7 @@ def write_episode(
 
     Args:
       env: static.
-      policy: `policy(obs) -> actions`, traced; None acts at random.
+      player: How the policy plays, traced; None acts at random.
       params: concrete.
       num_steps: decisions; None for all up to the time limit.
       seed: of the episode's random key.
@@ -51,11 +52,12 @@ def write_episode(
         raise ValueError(f"num_steps is {num_steps}; {file.suffix} shows one episode, of {longest} steps at most.")
     draw = random_actions(env, params)
 
-    def act(key: jax.Array, obs: Any, state: Any) -> jax.Array:
+    def act(key: jax.Array, obs: Any, state: Any, memory: Any, ended: jax.Array) -> tuple[jax.Array, Any]:
         del state
-        return draw(key) if policy is None else policy(obs)
+        return (draw(key), memory) if player is None else player.act(obs, None, player.remembered(memory, ended))
 
-    episode = roll(env, act, jax.random.key(seed), params, num_steps or longest)
+    start = () if player is None else player.start()
+    episode = roll(env, act, jax.random.key(seed), params, num_steps or longest, start)
     EPISODES[file.suffix.lower()](episode, file, env.name)
     return file
 

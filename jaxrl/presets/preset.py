@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import envs
 from envs.base import Environment
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.algorithms.registry import member
+from jaxrl.algorithms.registry import builder_of
 
 
 class Preset(NamedTuple):
@@ -45,5 +45,5 @@ class Preset(NamedTuple):
             env = envs.make(self.environment, **{**self.static, **static})
         elif static:
             raise TypeError(f"on takes an environment or static fields, got both: {env.name} and {', '.join(static)}")
-        algo = member(self.algorithm, "builder")(env, self.config)
+        algo = builder_of(self.algorithm)(env, self.config)
         return algo._replace(hparams=dataclasses.replace(algo.hparams, **self.hparams))

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms import registry as algorithms
-from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import env_params, hparams
 from jaxrl.results.plain import from_json
@@ -134,10 +134,7 @@ def _build(directory: Path, config: dict[str, Any]) -> tuple[Algorithm | None, s
 def _restore(file: Path, result: Result, leaves: dict[str, np.ndarray], algo: Algorithm) -> Any:
     """The policies' pytree, from the algorithm's own structure and the arrays' key paths."""
 
-    def policy(key: jax.Array) -> Any:
-        return algo.policy(algo.init(key, algo.prepare(algo.hparams), algo.env.default_params))
-
-    wanted, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(policy, jax.random.key(0)))
+    wanted, structure = jax.tree_util.tree_flatten_with_path(policy_shapes(algo))
     runs = (len(result.settings), len(result.seeds))
     arrays = []
     for at, leaf in wanted:

@@ -4,35 +4,53 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from envs.abstract_checking import agent_axes
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.learning.actor import Actor, memories
+from jaxrl.learning.rollout import remembered
 
 __all__ = ["TrainedPolicy"]
 
 
-@partial(jax.jit, static_argnums=(0, 4))
-def _act(act: Any, key: Any, params: Any, obs: Any, greedy: bool, mask: Any) -> Any:
-    return act(key, params, obs, greedy) if mask is None else act(key, params, obs, greedy, mask)
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _act(
+    actor: Actor, agents: tuple[int, ...], greedy: bool, key: Any, params: Any, memory: Any, obs: Any, mask: Any
+) -> tuple[Any, Any]:
+    """The action for one observation, and the memory after it."""
+    scores, memory = actor.scores(params, memory, obs, mask)
+    noise = None if greedy else actor.noise(key, agents)
+    action, _, memory = actor.choose(noise, scores, memory, greedy, mask)
+    return action, memory
 
 
-@partial(jax.jit, static_argnums=(0, 4))
-def _act_batch(act: Any, keys: Any, params: Any, obs: Any, greedy: bool, mask: Any) -> Any:
-    def one(key: Any, obs: Any, mask: Any) -> Any:
-        return act(key, params, obs, greedy) if mask is None else act(key, params, obs, greedy, mask)
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _act_batch(
+    actor: Actor, agents: tuple[int, ...], greedy: bool, keys: Any, params: Any, memory: Any, obs: Any, mask: Any
+) -> tuple[Any, Any]:
+    def one(key: Any, memory: Any, obs: Any, mask: Any) -> tuple[Any, Any]:
+        return _act(actor, agents, greedy, key, params, memory, obs, mask)
 
-    return jax.vmap(one)(keys, obs, mask)
+    return jax.vmap(one)(keys, memory, obs, mask)
 
 
 class TrainedPolicy:
     """The policy of one finished run: `policy(obs)` is an action.
 
+    One that remembers takes and returns its memory, for the user's loop to keep:
+
+        memory = policy.start()
+        action, memory = policy(obs, memory=memory)
+        memory = policy.remembered(memory, done)    # that of the start where an episode has ended
+
     Attributes:
-      algo: the algorithm that it was trained by.
-      params: pytree of arrays, what `algo.act` takes: parameters and normalisation.
-      setting: the coordinates of the run within the sweep, `{path: value}`.
-      seed: the run's seed, or None where the policy does not come from a result.
-      env_params: of the environment that it was trained in; None for the defaults.
+      algo: Algorithm that it was trained by.
+      params: Pytree of arrays, what `algo.actor` acts by: parameters and normalisation.
+      setting: Coordinates of the run within the sweep, `{path: value}`.
+      seed: Seed of the run, or None where the policy does not come from a result.
+      env_params: Parameters of the environment that it was trained in; None for the defaults.
     """
 
     def __init__(
@@ -54,22 +72,56 @@ class TrainedPolicy:
             return obs, algo.env.action_mask(state, params)
 
         self._obs_shape, self._mask_shape = jax.eval_shape(first, jax.random.key(0), algo.env.default_params)
+        self._agents = agent_axes(algo.env.observation_space(algo.env.default_params), self._obs_shape)
+        self._memory_shape = jax.eval_shape(algo.actor.start, params)
 
-    def __call__(self, obs: Any, key: jax.Array | None = None, greedy: bool = True, mask: Any = None) -> Any:
+    @property
+    def remembers(self) -> bool:
+        """Whether the policy has a memory, which every call takes and returns."""
+        return bool(jax.tree.leaves(self._memory_shape))
+
+    def start(self, *batch: int) -> Any:
+        """The memory at the start of an episode, leaves `[*batch, *A, ...]`; `()` if the policy remembers nothing."""
+        return memories(self.algo.actor.start(self.params), (*batch, *self._agents))
+
+    def remembered(self, memory: Any, ended: Any) -> Any:
+        """The memory to go on with: that of the start where an agent's episode has ended.
+
+        Args:
+          memory: Memory that the last call returned, leaves `[*batch, *A, ...]`.
+          ended: Whether the agent's episode has ended, bool `[*batch, *A]` or `[*batch]`.
+        """
+        leaves = jax.tree.leaves(memory)
+        if not leaves:
+            return memory
+        shape = leaves[0].shape[: leaves[0].ndim - len(jax.tree.leaves(self._memory_shape)[0].shape)]
+        ended = jnp.asarray(ended)
+        ended = ended.reshape(*ended.shape, *[1] * (len(shape) - ended.ndim))
+        return remembered(memory, self.algo.actor.start(self.params), jnp.broadcast_to(ended, shape))
+
+    def __call__(
+        self, obs: Any, key: jax.Array | None = None, greedy: bool = True, mask: Any = None, memory: Any = None
+    ) -> Any:
         """The action for an observation, or for a batch of them.
 
         Args:
-          obs: an observation of the environment, or such with further leading axes.
-          key: a random key; needed where `greedy` is false.
-          greedy: the most likely action instead of a sampled one.
-          mask: the environment's `action_mask`, with the same leading axes; None where it has none.
+          obs: Observation of the environment, or observations with further leading axes.
+          key: Random key; needed where `greedy` is false.
+          greedy: Whether to take the most likely action instead of a sampled one.
+          mask: The environment's `action_mask`, with the same leading axes; None where it has none.
+          memory: Memory of a policy that remembers, as `start` or the last call returned it.
 
         Returns:
-          The action, with the same leading axes.
+          The action, with the same leading axes; of a policy that remembers `(action, memory)`.
 
         Raises:
-          ValueError: the observation does not fit the environment, or a key or mask is missing.
+          ValueError: The observation or the memory does not fit, or a key, a mask or the memory is missing.
         """
+        if memory is None and self.remembers:
+            raise ValueError(
+                "memory is None, but this policy remembers; it takes policy.start() at the start of an episode and "
+                "then what the last call returned: action, memory = policy(obs, memory=memory)."
+            )
         if mask is None and self._mask_shape is not None:
             raise ValueError(
                 f"mask is None, but {type(self.algo.env).__name__} forbids actions; "
@@ -80,19 +132,38 @@ class TrainedPolicy:
                 raise ValueError("key is None, but a sampled action (greedy=False) takes a random key.")
             key = jax.random.key(0)
         batch = self._batch_shape(obs)
+        memory = self._checked_memory(memory, batch)
         for given, leaf in zip(jax.tree.leaves(mask), jax.tree.leaves(self._mask_shape), strict=False):
             if np.shape(given) != (*batch, *leaf.shape):
                 raise ValueError(f"mask has the shape {np.shape(given)}; it takes {(*batch, *leaf.shape)}.")
+        static = (self.algo.actor, self._agents, bool(greedy))
         if not batch:
-            return _act(self.algo.act, key, self.params, obs, greedy, mask)
+            action, memory = _act(*static, key, self.params, memory, obs, mask)
+            return (action, memory) if self.remembers else action
         count = int(np.prod(batch))
-        flat_obs, flat_mask = jax.tree.map(lambda x: np.reshape(x, (count, *np.shape(x)[len(batch) :])), (obs, mask))
-        action = _act_batch(self.algo.act, jax.random.split(key, count), self.params, flat_obs, greedy, flat_mask)
-        return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), action)
+        flat = jax.tree.map(lambda x: jnp.reshape(x, (count, *np.shape(x)[len(batch) :])), (memory, obs, mask))
+        after = _act_batch(*static, jax.random.split(key, count), self.params, *flat)
+        action, memory = jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), after)
+        return (action, memory) if self.remembers else action
 
     def __repr__(self) -> str:
         where = ", ".join([*(f"{path}={value}" for path, value in self.setting.items()), f"seed={self.seed}"])
         return f"TrainedPolicy({self.algo.name} on {type(self.algo.env).__name__}; {where})"
+
+    def _checked_memory(self, memory: Any, batch: tuple[int, ...]) -> Any:
+        """The memory, `()` for a policy that remembers nothing, refused where it is of other shapes."""
+        if not self.remembers:
+            if jax.tree.leaves(memory):
+                raise ValueError("memory has no effect on a policy that remembers nothing; leave it out.")
+            return self.start(*batch)
+        got, takes = jax.tree.structure(memory), jax.tree.structure(self._memory_shape)
+        shapes = [(*batch, *self._agents, *leaf.shape) for leaf in jax.tree.leaves(self._memory_shape)]
+        if got != takes or [np.shape(leaf) for leaf in jax.tree.leaves(memory)] != shapes:
+            raise ValueError(
+                f"memory has the shapes {[np.shape(leaf) for leaf in jax.tree.leaves(memory)]}; with these "
+                f"observations it takes {shapes}, as policy.start({', '.join(map(str, batch))}) returns it."
+            )
+        return memory
 
     def _batch_shape(self, obs: Any) -> tuple[int, ...]:
         wanted, structure = jax.tree.flatten(self._obs_shape)

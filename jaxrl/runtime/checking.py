@@ -6,8 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.abstract_checking import agent_axes
 from envs.checking import ContractError
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.registry import EFFECTIVE_STEPS, row_of
+from jaxrl.learning.actor import memories
 from jaxrl.runtime.loop import make_loop
 
 # One iteration at two block widths may differ by rounding: relative to the largest entry of an array.
@@ -19,18 +22,21 @@ _INSTEAD_OF_ZERO = (0.1, 1e-3)
 _INSTEAD_OF_INFINITE = (10.0, 1e-3, 1e-8)
 
 
-def check(algo: Algorithm, *, key: jax.Array | None = None) -> None:
+def check(algo: Algorithm, *, key: jax.Array | None = None, num_steps: int | None = None) -> None:
     """Test an algorithm on every law of the contract; takes about as long as compiling it a few times.
 
     The laws: a step returns a state like the one it got, and finite scalars as metrics; all
     hyper-parameters are traced, so that other values compile nothing; every one of them
     changes the result where it is active; a run among many starts as it does alone; chunks,
     with the state taken to the host and back, equal one piece bit for bit; acting gives an
-    action of the environment's, the same one when greedy.
+    action of the environment's, the same one when greedy; a batch acts as each of it does alone, and a memory keeps
+    its shapes.
 
     Args:
-      algo: the algorithm on its environment; a small configuration is quicker.
-      key: a random key, `jax.random.key(0)` if None.
+      algo: Algorithm on its environment; a small configuration is quicker.
+      key: Random key, `jax.random.key(0)` if None.
+      num_steps: Number of steps within which every hyper-parameter changes the result; None takes what the algorithm's
+        row says, and 2 for an algorithm of the user's own.
 
     Raises:
       ContractError: a law does not hold. The message is one sentence that says which.
@@ -43,11 +49,14 @@ def check(algo: Algorithm, *, key: jax.Array | None = None) -> None:
     _check_types(algo, key, env_params)
     state = _check_running(algo, key, env_params)
     _check_acting(algo, key, state)
-    _check_leaves(algo, key, env_params)
+    row = row_of(algo)
+    if num_steps is None:
+        num_steps = EFFECTIVE_STEPS if row is None else row.effective_steps
+    _check_leaves(algo, key, env_params, num_steps)
 
 
-def _prepared(algo: Algorithm, hparams: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), algo.prepare(hparams))
+def _prepared(algo: Algorithm, hparams: Any, num_settings: int | None = None) -> Any:
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), algo.prepare(hparams, num_settings))
 
 
 def _check_types(algo: Algorithm, key: jax.Array, env_params: Any) -> None:
@@ -121,19 +130,64 @@ def _check_acting(algo: Algorithm, key: jax.Array, state: Any) -> None:
     params = algo.env.default_params
     obs, env_state = algo.env.reset_env(key, params)
     mask = algo.env.action_mask(env_state, params)
-    policy = algo.policy(state)
-    act = jax.jit(jax.vmap(lambda key, greedy: algo.act(key, policy, obs, greedy, mask), in_axes=(0, None)))
+    agents = agent_axes(algo.env.observation_space(params), obs)
+    actor, policy = algo.actor, algo.policy(state, _prepared(algo, algo.hparams))
+    start = memories(actor.start(policy), agents)
+
+    def one(key: jax.Array, greedy: Any) -> tuple[Any, Any]:
+        scores, memory = actor.scores(policy, start, obs, mask)
+        action, _, memory = actor.choose(actor.noise(key, agents), scores, memory, greedy, mask)
+        return action, memory
+
+    _check_memory(start, jax.eval_shape(one, key, False)[1])
+    act = jax.jit(jax.vmap(lambda key, greedy: one(key, greedy)[0], in_axes=(0, None)))
     keys = jax.random.split(key, 16)
     greedy = jax.tree.map(np.asarray, act(keys, True))
+    _check_batch(algo, policy, obs, mask, start, jax.tree.map(lambda leaf: leaf[0], greedy))
     if any(np.any(leaf != leaf[:1]) for leaf in jax.tree.leaves(greedy)):
         raise ContractError(f"a greedy action must not depend on the key, got {greedy} for different keys")
     for actions in (greedy, act(keys, False)):
         inside = jax.vmap(algo.env.action_space(params).contains)(actions)
         if not np.all(inside):
-            raise ContractError(f"act must return an action of {algo.env.action_space(params)!r}, got {actions}")
+            raise ContractError(f"actor must choose an action of {algo.env.action_space(params)!r}, got {actions}")
 
 
-def _check_leaves(algo: Algorithm, key: jax.Array, env_params: Any) -> None:
+def _check_memory(start: Any, after: Any) -> None:
+    if jax.tree.structure(start) != jax.tree.structure(after):
+        raise ContractError(
+            f"actor must return a memory with the structure of its start: {jax.tree.structure(start)} became "
+            f"{jax.tree.structure(after)}"
+        )
+    for (path, old), new in zip(jax.tree.leaves_with_path(start), jax.tree.leaves(after), strict=True):
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            raise ContractError(
+                f"actor must return a memory like its start: memory{jax.tree_util.keystr(path)} was "
+                f"{old.dtype}{list(old.shape)} and became {new.dtype}{list(new.shape)}"
+            )
+
+
+def _check_batch(algo: Algorithm, policy: Any, obs: Any, mask: Any, start: Any, alone: Any) -> None:
+    """Three of the same observation, in two axes, choose what one does."""
+    actor = algo.actor
+
+    def several(leaf: Any) -> jax.Array:
+        return jnp.broadcast_to(leaf, (1, 3, *jnp.shape(leaf)))
+
+    obs, mask, memory = jax.tree.map(several, (obs, mask, start))
+    try:
+        scores, memory = actor.scores(policy, memory, obs, mask)
+        actions = actor.choose(None, scores, memory, True, mask)[0]
+    except Exception as error:
+        raise ContractError(
+            f"actor must take any axes in front, greedily without noise: with [1, 3] there is a "
+            f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        ) from error
+    for leaf, one in zip(jax.tree.leaves(actions), jax.tree.leaves(alone), strict=True):
+        if leaf.shape != (1, 3, *one.shape) or not np.allclose(leaf, one, atol=1e-5, rtol=1e-5):
+            raise ContractError(f"actor must choose for each of a batch as for it alone, got {leaf} for {one}")
+
+
+def _check_leaves(algo: Algorithm, key: jax.Array, env_params: Any, num_steps: int) -> None:
     """Changes one hyper-parameter at a time, around the defaults and around a point where all are on."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(algo.hparams)
     names = [jax.tree_util.keystr(path) for path, _ in leaves]
@@ -150,12 +204,14 @@ def _check_leaves(algo: Algorithm, key: jax.Array, env_params: Any) -> None:
                 owners.append(i)
     batch = structure.unflatten([np.array(column, np.float32) for column in zip(*rows, strict=True)])
 
-    def two_steps(hparams: Any) -> tuple[Any, Any]:
+    def some_steps(hparams: Any) -> tuple[Any, Any, Any]:
         state = algo.init(key, hparams, env_params)
-        return jax.lax.scan(lambda state, key: algo.step(key, state, hparams, env_params), state, jax.random.split(key))
+        keys = jax.random.split(key, num_steps)
+        state, metrics = jax.lax.scan(lambda state, key: algo.step(key, state, hparams, env_params), state, keys)
+        return state, metrics, algo.policy(state, hparams)
 
     # One after the other in one program: equal rows are then equal bit for bit.
-    results = jax.device_get(jax.jit(lambda rows: jax.lax.map(two_steps, rows))(_prepared(algo, batch)))
+    results = jax.device_get(jax.jit(lambda rows: jax.lax.map(some_steps, rows))(_prepared(algo, batch, len(rows))))
     start, effective = 0, set()
     for row, owner in enumerate(owners):
         if owner is None:
@@ -165,8 +221,8 @@ def _check_leaves(algo: Algorithm, key: jax.Array, env_params: Any) -> None:
     without = [name for i, name in enumerate(names) if i not in effective]
     if without:
         raise ContractError(
-            f"every hyper-parameter must change the result where it is active: {', '.join(without)} did not; "
-            "make it None in Algorithm.hparams where it has no effect"
+            f"every hyper-parameter must change the result where it is active, within {num_steps} steps: "
+            f"{', '.join(without)} did not; make it None in Algorithm.hparams where it has no effect"
         )
 
 

@@ -19,7 +19,7 @@ class Run(NamedTuple):
 
     Attributes:
       state: the algorithm's.
-      sums: its metrics, added up since the last evaluation.
+      sums: its metrics, reduced since the last evaluation: added up, or the last one.
       iteration: int32 `[]`, iterations done.
       since: float32 `[]`, iterations since the last evaluation.
     """
@@ -36,16 +36,16 @@ class Loop(NamedTuple):
     Attributes:
       init: `(key, hparams, env_params) -> Run`.
       advance: `(Run, key, hparams, env_params, num_iterations) -> Run`; the number is traced.
-      evaluate: `(Run, key, hparams, env_params) -> (Run, metrics)`: means over the iterations
-        since the last evaluation, and the evaluation itself, whose metrics are NaN where a mean
+      evaluate: `(Run, key, hparams, env_params) -> (Run, metrics)`: the algorithm's metrics over the iterations
+        since the last evaluation, by their rules, and the evaluation itself, whose metrics are NaN where one of those
         is not finite or the policy holds a NaN.
-      keep: `(Run) -> policies`, what a result keeps of a run.
+      keep: `(Run, hparams) -> policies`, what a result keeps of a run.
     """
 
     init: Callable[[jax.Array, Any, Any], Any]
     advance: Callable[[Any, jax.Array, Any, Any, Any], Any]
     evaluate: Callable[[Any, jax.Array, Any, Any], tuple[Any, Metrics]]
-    keep: Callable[[Any], Any]
+    keep: Callable[[Any, Any], Any]
 
 
 def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
@@ -57,6 +57,9 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
 
     # Traced once, for its metrics and for its iterations; the trace goes with the loop, not with the algorithm.
     step = jax.jit(lambda *given: algo.step(*given))
+
+    def rule(name: str) -> str:
+        return algo.metric_rules.get(name, "mean")
 
     def keys(key: jax.Array) -> jax.Array:
         return jax.random.split(unrolled(key), 3)
@@ -77,31 +80,34 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
             params = params_at(env_params, run.iteration)
             step_key = rolled(jax.random.fold_in(iterations_key, run.iteration))
             state, metrics = step(step_key, run.state, hparams, params)
-            return Run(state, jax.tree.map(jnp.add, run.sums, metrics), run.iteration + 1, run.since + 1)
+            sums = {name: metrics[name] if rule(name) == "last" else run.sums[name] + metrics[name] for name in metrics}
+            return Run(state, sums, run.iteration + 1, run.since + 1)
 
         return jax.lax.fori_loop(0, num_iterations, body, run)
 
     def evaluate_run(run: Run, key: jax.Array, hparams: Any, env_params: Any) -> tuple[Run, Metrics]:
-        policy = algo.policy(run.state)
+        policy = algo.policy(run.state, hparams)
         episodes = evaluate(
             algo.env,
             params_at(env_params, run.iteration),
-            lambda key, obs, greedy, mask: algo.act(key, policy, obs, greedy, mask),
+            algo.actor,
+            policy,
             jax.random.fold_in(keys(key)[2], run.iteration),
             eval_episodes,
-            hparams.discount.next_weight,
+            None if algo.discount is None else algo.discount(hparams).next_weight,
         )
-        means = {name: total / jnp.maximum(run.since, 1.0) for name, total in run.sums.items()}
-        clashes = sorted(set(episodes) & set(means))
+        count = jnp.maximum(run.since, 1.0)
+        own = {name: total / count if rule(name) == "mean" else total for name, total in run.sums.items()}
+        clashes = sorted(set(episodes) & set(own))
         if clashes:
             raise ValueError(
                 f"{', '.join(clashes)} is a metric of {algo.name} and of the evaluation of {type(algo.env).__name__} "
                 f"too; metric_rules and the algorithm's metrics take different names."
             )
         started = run._replace(sums=jax.tree.map(jnp.zeros_like, run.sums), since=jnp.zeros(()))
-        return started, finite_only(episodes, policy, means) | means
+        return started, finite_only(episodes, policy, own) | own
 
-    return Loop(init, advance, evaluate_run, lambda run: algo.policy(run.state))
+    return Loop(init, advance, evaluate_run, lambda run, hparams: algo.policy(run.state, hparams))
 
 
 def evaluation_points(env_steps: int, evals: int, env_steps_per_iteration: int) -> np.ndarray:
@@ -118,12 +124,3 @@ def evaluation_points(env_steps: int, evals: int, env_steps_per_iteration: int) 
     iterations = -(-env_steps // env_steps_per_iteration)
     evals = min(evals, iterations)
     return -(-iterations * np.arange(1, evals + 1) // evals)
-
-
-def with_run_length(hparams: Any, env_steps: int) -> Any:
-    """Hyper-parameters whose infinite `anneal_env_steps` is the length of the run."""
-    if "anneal_env_steps" not in hparams.__dataclass_fields__:
-        return hparams
-    set_by_user = hparams.anneal_env_steps
-    numpy = jnp if isinstance(set_by_user, jax.Array) else np
-    return hparams.replace(anneal_env_steps=numpy.where(numpy.isinf(set_by_user), np.float32(env_steps), set_by_user))

@@ -103,7 +103,7 @@ def compile_groups(algos: Sequence[Algorithm]) -> list[list[int]]:
     groups: dict[Any, list[int]] = {}
     for i, algo in enumerate(algos):
         structure = jax.tree.structure(algo.hparams)
-        signature = (algo.env, algo.init, algo.step, algo.policy, algo.act, structure)
+        signature = (algo.env, algo.functions, structure)
         groups.setdefault(signature, []).append(i)
     return list(groups.values())
 

@@ -130,7 +130,7 @@ def _compile(loop: Loop, layout: Layout, arguments: Any, reserved: Collection[st
     def evaluate(run: Any, arguments: Any) -> Any:
         seed, hparams, env_params = arguments
         run, metrics = loop.evaluate(run, jax.random.key(seed), hparams, env_params)
-        return run, metrics, loop.keep(run)
+        return run, metrics, loop.keep(run, hparams)
 
     jit_init = jax.jit(jax.vmap(init))
     jit_advance = jax.jit(jax.vmap(advance, in_axes=(0, 0, None)), donate_argnums=0)

@@ -45,12 +45,9 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
     trained_for = np.float32(result.metrics["env_step"].values[-1])
 
     def one_run(policy: Any, env_params: Any, seed: jax.Array) -> dict[str, jax.Array]:
-        def act(key: jax.Array, obs: Any, greedy: jax.Array, mask: Any) -> Any:
-            return algo.act(key, policy, obs, greedy, mask)
-
         run_key = jax.random.fold_in(jax.random.key(key), seed)
         params = algo.env.params_at(env_params, trained_for)
-        metrics = evaluate(algo.env, params, act, run_key, num_episodes, lambda t, weight: weight)
+        metrics = evaluate(algo.env, params, algo.actor, policy, run_key, num_episodes, None)
         return finite_only(metrics, policy, {})
 
     num_runs = runs[0] * runs[1]

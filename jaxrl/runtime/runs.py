@@ -104,7 +104,8 @@ class Runs:
         """What a result keeps of the runs as they are, leaves `[num_runs, ...]` on the host."""
         self.start()
         keep = jax.jit(jax.vmap(self.work.loop.keep))  # compiled anew, but a run asks at most once
-        return self.layout.gather([[keep(block) for block in part] for part in self._runs])
+        parts = zip(self._runs, self._spread, strict=True)
+        return self.layout.gather([[keep(run, at[1]) for run, at in zip(*part, strict=True)] for part in parts])
 
     def put(self, states: Any, iteration: int) -> None:
         """Puts the runs where `states()` of these or equal ones once were.

@@ -32,7 +32,7 @@ class _Programs(NamedTuple):
     init: Any
     advance: Any
     evaluate: Any
-    keep: Callable[[Any], Any]
+    keep: Callable[[Any, Any], Any]
     metric_names: tuple[str, ...]
     run_shapes: Any
 
@@ -113,7 +113,7 @@ class ShardedRun:
 
     def kept(self) -> Any:
         """What a result keeps of the run as it is, leaves `[1, ...]` on the host."""
-        return jax.tree.map(_one_of_one, self._programs.keep(self._started()))
+        return jax.tree.map(_one_of_one, self._programs.keep(self._started(), self._arguments[1]))
 
     def put(self, states: Any, iteration: int) -> None:
         """Puts the run where `states()` once was, on however many devices.
@@ -169,7 +169,7 @@ def _compiled(call: Call, mesh: Mesh, arguments: Any) -> _Programs:
     def evaluate(run: Run, arguments: Any) -> tuple[Run, Any, Any]:
         seed, hparams, env_params = arguments
         run, metrics = loop.evaluate(run, jax.random.key(seed), hparams, env_params)
-        return run, metrics, loop.keep(run)
+        return run, metrics, loop.keep(run, hparams)
 
     flags: tuple[Any, ...] = (sharded.of_each_env, False, False, False)
     of_each_env = Run(*flags)

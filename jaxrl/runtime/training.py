@@ -17,7 +17,7 @@ from jaxrl.runtime.call import Call
 from jaxrl.runtime.checkpoints.store import IDENTITY, read_identity
 from jaxrl.runtime.driver import CHECKPOINT_MINUTES, PRECISIONS, Options, Tracker
 from jaxrl.runtime.execution import Placement, run_call
-from jaxrl.runtime.loop import evaluation_points, make_loop, with_run_length
+from jaxrl.runtime.loop import evaluation_points, make_loop
 from jaxrl.runtime.runs import Work
 from jaxrl.sweeps.batching import batched_env_params, batched_hparams, seed_list
 from jaxrl.sweeps.sweep import Sweep
@@ -30,7 +30,7 @@ class TrainOutput(NamedTuple):
 
     Attributes:
       state: the algorithm's final state.
-      policy: what acting needs, for `algo.act`.
+      policy: what acting needs, for `algo.actor`.
       metrics: `{name: [points]}`: `return`, `discounted_return` and `length` of whole greedy
         episodes, the same with the suffix `_sampled`, and the algorithm's own, averaged since
         the point before.
@@ -65,7 +65,7 @@ def make_train(
     def run(key: jax.Array, hparams: Any = None, env_params: Any = None) -> TrainOutput:
         hparams = algo.hparams if hparams is None else hparams
         env_params = algo.env.default_params if env_params is None else env_params
-        hparams = _float32(algo.prepare(with_run_length(hparams, int(points[-1]) * per_iteration)))
+        hparams = _float32(algo.prepare(hparams, run_length=int(points[-1]) * per_iteration))
         env_params = jax.tree.map(_strong, env_params)
 
         def until(run: Any, num_iterations: jax.Array) -> Any:
@@ -74,7 +74,7 @@ def make_train(
         chunks = jnp.asarray(np.diff(points, prepend=0), jnp.int32)
         last, metrics = jax.lax.scan(until, loop.init(key, hparams, env_params), chunks)
         env_steps = jnp.asarray(points * per_iteration, jnp.int32)
-        return TrainOutput(last.state, algo.policy(last.state), metrics, env_steps)
+        return TrainOutput(last.state, algo.policy(last.state, hparams), metrics, env_steps)
 
     return run
 
@@ -199,10 +199,13 @@ def training_call(
     env_settings = batched_env_params(algo.env, env_params, sweep)
     env_steps = int(points[-1]) * algo.env_steps_per_iteration
     run_length = env_steps if run_length is None else run_length
-    _warn_of_schedules(settings, env_steps, run_length)
+    num_settings = 1 if sweep is None else len(sweep)
+    prepared = _prepare(algo, settings, num_settings, run_length)
+    if env_steps > run_length:
+        _warn_of_schedules(run_length, prepared, _prepare(algo, settings, num_settings, env_steps))
     work = Work(
         make_loop(algo, eval_episodes),
-        (algo.env, (algo.init, algo.step, algo.policy, algo.act), eval_episodes),
+        (algo.env, algo.functions, eval_episodes),
         points,
         algo.env_steps_per_iteration,
         headline=lambda metrics: _mean_return(metrics["return"]),
@@ -210,7 +213,7 @@ def training_call(
     )
     return Call(
         work=work,
-        prepared=_prepare(algo, settings, run_length),
+        prepared=prepared,
         env_params=env_settings,
         seeds=seeds,
         sweep=sweep,
@@ -225,14 +228,16 @@ def training_call(
     )
 
 
-def _warn_of_schedules(hparams: Any, env_steps: int, run_length: int) -> None:
-    """Tells of a learning rate that was annealed over a run which then became longer."""
-    if env_steps <= run_length or with_run_length(hparams, run_length) is hparams:
-        return
-    if np.any(np.isinf(hparams.anneal_env_steps)) and np.any(hparams.lr_end != 1):
-        nothing = ", at 0: nothing more is learned" if np.all(hparams.lr_end == 0) else ""
+def _warn_of_schedules(run_length: int, prepared: Any, longer: Any) -> None:
+    """Warns of what was scheduled over a run which then became longer: what preparing for the longer one changes."""
+    leaves = zip(jax.tree.leaves_with_path(prepared), jax.tree.leaves(longer), strict=True)
+    changed = [
+        jax.tree_util.keystr(at, simple=True, separator=".") for (at, one), other in leaves if np.any(one != other)
+    ]
+    if changed:
         warnings.warn(
-            f"learning rates were annealed over the first {run_length:,} env steps and stay where that ended{nothing}",
+            f"schedules of {', '.join(changed)} were annealed over the first {run_length:,} env steps and stay where "
+            f"that ended",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -280,6 +285,6 @@ def _float32(hparams: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), hparams)
 
 
-def _prepare(algo: Algorithm, batched: Any, env_steps: int) -> Any:
-    prepared = algo.prepare(with_run_length(batched, env_steps))
+def _prepare(algo: Algorithm, batched: Any, num_settings: int, run_length: int) -> Any:
+    prepared = algo.prepare(batched, num_settings, run_length)
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), prepared)

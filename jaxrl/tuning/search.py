@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.registry import default_space
 from jaxrl.checks import check_choice, check_count
 from jaxrl.results.description import plain
 from jaxrl.results.loading import load_result
@@ -34,7 +35,7 @@ from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 from jaxrl.sweeps.sweep import grid
 from jaxrl.tuning.halving import Halving
 from jaxrl.tuning.result import INCUMBENT, SearchResult, claim, write_json, write_trials
-from jaxrl.tuning.space import Builder, Space, default_space
+from jaxrl.tuning.space import Builder, Space
 from jaxrl.tuning.study import Told, TrialStudy, import_optuna, opened
 from jaxrl.tuning.trials import AGGREGATES, Tuning, check_rungs, do_trials, wave_layout
 

@@ -16,7 +16,7 @@ import numpy as np
 from envs.spelling import near
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.discounts.parsing import Discount, Exponential, as_discount
+from jaxrl.discounts.parsing import Discount, as_discount
 from jaxrl.sweeps.batching import batched_env_params
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 from jaxrl.sweeps.sweep import Sweep, grid, sample
@@ -27,7 +27,7 @@ MOST_CONFIGURATIONS = 256
 Builder = Callable[[Any], Algorithm]
 Setting = dict[str, Any]
 
-__all__ = ["Builder", "Setting", "Space", "default_space", "parse_space", "spelled"]
+__all__ = ["Builder", "Setting", "Space", "parse_space", "spelled"]
 
 
 class _Given(NamedTuple):
@@ -198,11 +198,10 @@ class Space:
             )
         if not self.static:
             return {(): self.algo}
-        own = self.algo.name in algorithms.ROWS and self.algo.act.__module__ == algorithms.ROWS[self.algo.name].module
-        if builder is None and not own:
+        if builder is None and self.algo.builder is None:
             raise ValueError(
-                f"{self.static[0]} takes builder=, a function from a config to an Algorithm: {self.algo.name!r} is "
-                f"none of jaxrl's own"
+                f"{self.static[0]} takes builder=, a function from a config to an Algorithm: {self.algo.name!r} does "
+                f"not say how it is built"
             )
         groups = {}
         for labels in every:
@@ -216,37 +215,13 @@ class Space:
 
     def _group(self, config: Any, builder: Builder | None) -> Algorithm:
         base = self.algo
-        if builder is not None:
-            built = builder(config)
-        else:
-            built = algorithms.member(base.name, "builder")(base.env, config, base.network)
+        built = algorithms.rebuilt(base, config) if builder is None else builder(config)
         kept = {
             name: getattr(base.hparams, name)
             for name, default in vars(built.hparams).items()
             if default is not None and getattr(base.hparams, name) is not None
         }
         return built._replace(hparams=dataclasses.replace(built.hparams, **kept))
-
-
-def default_space(algo: Algorithm) -> dict[str, Uniform | LogUniform | Choice]:
-    """What is searched where nothing else is said.
-
-    Raises:
-      ValueError: the algorithm has no such space.
-    """
-    if algo.name != "ppo":
-        raise ValueError(f"space takes paths, such as {{'lr': LogUniform(1e-4, 1e-2)}}: {algo.name} has no default one")
-    space: dict[str, Uniform | LogUniform | Choice] = {
-        "lr": LogUniform(1e-4, 1e-2),
-        "lam": Uniform(0.8, 1.0),
-        "clip_eps": Uniform(0.1, 0.4),
-        "entropy_coef": LogUniform(1e-5, 3e-2),
-    }
-    if isinstance(algo.hparams.discount, Exponential):
-        space["discount"] = Choice([0.9, 0.95, 0.98, 0.99, 0.995, 0.999])
-    rows, steps = algo.config.num_envs * algo.config.num_steps, algo.config.num_minibatches
-    counts = [count for count in (steps // 2, steps, 2 * steps) if count and rows % count == 0]
-    return space | ({"config.num_minibatches": Choice(counts)} if len(counts) > 1 else {})
 
 
 def parse_space(texts: Sequence[str], algo: Algorithm) -> dict[str, Uniform | LogUniform | Choice]:

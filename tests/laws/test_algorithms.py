@@ -49,10 +49,12 @@ def _broken(change: str) -> Any:
             state = (state,)
         return state, metrics
 
-    def act(key: Any, policy: Any, obs: Any, greedy: Any, mask: Any = None) -> Any:
-        return algo.act(key, policy, obs, False if change == "never greedy" else greedy, mask)
+    def choose(noise: Any, scores: Any, memory: Any, greedy: Any, mask: Any) -> Any:
+        never = change == "never greedy" and noise is not None
+        action, raw, memory = algo.actor.choose(noise, scores, memory, False if never else greedy, mask)
+        return action, raw, ({"steps": jnp.zeros(2)} if change == "grows memory" else memory)
 
-    return algo._replace(step=step, act=act)
+    return algo._replace(step=step, actor=algo.actor._replace(choose=choose))
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,7 @@ def _broken(change: str) -> Any:
         ("vector metric", "metrics must be float32 scalars, 'returns'"),
         ("grows state", "state with the structure"),
         ("never greedy", "a greedy action must not depend on the key"),
+        ("grows memory", "actor must return a memory with the structure of its start"),
     ],
 )
 def test_a_broken_algorithm_is_told_which_law(change: str, sentence: str) -> None:
@@ -98,7 +101,7 @@ def test_ppo_reaches_the_value_of_each_probe(name: str, static: dict[str, int], 
     base = dataclasses.replace(
         algo.hparams, lr=1e-2, lr_end=0.0, anneal_env_steps=float(iterations * 256), entropy_coef=0.0, lam=LAM
     )
-    prepared = algo.prepare(jaxrl.grid(base, {"discount": DISCOUNTS}).hparams)
+    prepared = algo.prepare(jaxrl.grid(base, {"discount": DISCOUNTS}).hparams, len(DISCOUNTS))
     hparams = jax.tree.map(lambda leaf: np.repeat(leaf, num_seeds, axis=0), prepared)
     env_params = jax.tree.map(jnp.asarray, env.default_params)
     loop = make_loop(algo, eval_episodes=1)
@@ -106,7 +109,7 @@ def test_ppo_reaches_the_value_of_each_probe(name: str, static: dict[str, int], 
     @jax.jit
     @jax.vmap
     def train(key: Any, hparams: Any) -> Any:
-        return loop.advance(loop.init(key, hparams, env_params), key, hparams, env_params, iterations).state.policy
+        return loop.advance(loop.init(key, hparams, env_params), key, hparams, env_params, iterations).state.weights
 
     keys = jax.vmap(jax.random.key)(jnp.tile(jnp.arange(num_seeds), len(DISCOUNTS)))
     policies = train(keys, hparams)
@@ -116,7 +119,7 @@ def test_ppo_reaches_the_value_of_each_probe(name: str, static: dict[str, int], 
     def value(params: Any, obs: jax.Array) -> Any:
         return network.apply(params, obs)[1]
 
-    values = jax.vmap(jax.vmap(value, in_axes=(None, 0)), in_axes=(0, None))(policies.params, observations)
+    values = jax.vmap(jax.vmap(value, in_axes=(None, 0)), in_axes=(0, None))(policies[0], observations)
     for i, discount in enumerate(DISCOUNTS):
         wanted = env.values(np.asarray(jaxrl.as_discount(discount).curve(100)), LAM)
         for seed in range(num_seeds):

@@ -10,10 +10,11 @@ import envs
 import jaxrl
 from jaxrl import Choice, Halving, LogUniform, Uniform
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.registry import default_space
 from jaxrl.cli import main as cli
 from jaxrl.tuning.halving import survivors
 from jaxrl.tuning.samplers import drawn, sampler_of
-from jaxrl.tuning.space import Space, default_space, parse_space, spelled
+from jaxrl.tuning.space import Space, parse_space, spelled
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,90 @@
+"""How a policy acts: what it remembers, what it scores actions by, and how it chooses one."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from envs.threefry import unrolled
+from jaxrl.learning.action_heads import ActionHead
+
+Policy = Any
+Memory = Any
+Noise = Any
+Scores = dict[str, jax.Array]
+
+__all__ = ["Actor", "Memory", "Noise", "Policy", "Scores", "choose_by", "head_actor", "memories", "memoryless"]
+
+
+class Actor(NamedTuple):
+    """How a policy acts: rollouts, evaluation, films, export and checks use only this.
+
+    A policy is that of one run. Observations, masks, scores, noise, actions and memories have any axes `[*B]` in front,
+    such as environments and agents, which act independently.
+
+    Attributes:
+      start: `(policy) -> memory` of one agent at the start of an episode, a pytree of arrays; `()` if the policy
+        remembers nothing. `learning.rollout` alone sets a memory back to it, where that agent's episode ended.
+      scores: `(policy, memory, obs, mask) -> (scores, memory)`, the numbers that actions are chosen by,
+        `{name: [*B, ...]}`: logits, mean and standard deviation, or action values.
+      noise: `(key, shape) -> noise`, leaves `[*shape, ...]`, what `choose` takes of randomness; drawn in bulk.
+      choose: `(noise, scores, memory, greedy, mask) -> (action, raw, memory)`. `greedy` is a bool, or a traced bool
+        `[]`; if it is True, the most likely action is chosen and noise may be None. `action` is what the environment
+        takes, `raw` what a loss scores.
+    """
+
+    start: Callable[[Policy], Memory]
+    scores: Callable[[Policy, Memory, Any, Any], tuple[Scores, Memory]]
+    noise: Callable[[jax.Array, tuple[int, ...]], Noise]
+    choose: Callable[[Noise, Scores, Memory, Any, Any], tuple[Any, Any, Memory]]
+
+
+def memoryless(
+    scores: Callable[[Policy, Any, Any], Scores],
+    noise: Callable[[jax.Array, tuple[int, ...]], Noise],
+    choose: Callable[[Noise, Scores, Any, Any], tuple[Any, Any]],
+) -> Actor:
+    """The actor of a policy that remembers nothing.
+
+    Args:
+      scores: `(policy, obs, mask) -> scores`.
+      noise: As `Actor.noise`.
+      choose: `(noise, scores, greedy, mask) -> (action, raw)`.
+    """
+
+    def scores_and_memory(policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+        return scores(policy, obs, mask), memory
+
+    def choose_with_memory(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
+        return *choose(noise, scores, greedy, mask), memory
+
+    return Actor(lambda policy: (), scores_and_memory, noise, choose_with_memory)
+
+
+def head_actor(scores: Callable[[Policy, Any, Any], Scores], head: ActionHead) -> Actor:
+    """The actor of a policy that remembers nothing and acts by an action head.
+
+    Args:
+      scores: `(policy, obs, mask) -> scores`, those of the head.
+      head: Action head of the environment's action space.
+    """
+    return memoryless(scores, lambda key, shape: head.noise(unrolled(key), shape), choose_by(head))
+
+
+def choose_by(head: ActionHead) -> Callable[[Noise, Scores, Any, Any], tuple[Any, Any]]:
+    """The choice of an action head, `(noise, scores, greedy, mask) -> (action, raw)`."""
+
+    def choose(noise: Noise, scores: Scores, greedy: Any, mask: Any) -> tuple[Any, Any]:
+        if isinstance(greedy, bool):
+            raw = head.mode(scores, mask) if greedy else head.sample(scores, mask, noise)
+        else:
+            raw = jnp.where(greedy, head.mode(scores, mask), head.sample(scores, mask, noise))
+        return head.to_env(raw), raw
+
+    return choose
+
+
+def memories(start: Memory, shape: tuple[int, ...]) -> Memory:
+    """The memories at the start of an episode, `[*shape, ...]`, from that of one agent."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*shape, *jnp.shape(leaf))), start)

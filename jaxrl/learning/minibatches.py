@@ -1,0 +1,75 @@
+"""Passes over the samples of an iteration in minibatches: of rows, or of whole sequences of environments."""
+
+from collections.abc import Callable
+from typing import Any
+
+import chex
+import jax
+
+from jaxrl.learning.shards import EnvShards, own_key
+
+Samples = Any
+
+__all__ = ["over_epochs", "row_minibatches", "sequence_minibatches"]
+
+
+def row_minibatches(key: jax.Array, samples: Samples, num_minibatches: int) -> Samples:
+    """Every row once, in random order.
+
+    Args:
+      key: Random key.
+      samples: Pytree of leaves `[rows, ...]`.
+      num_minibatches: Number of minibatches, which divides the number of rows.
+
+    Returns:
+      Leaves `[num_minibatches, rows / num_minibatches, ...]`.
+    """
+    chex.assert_equal_shape_prefix(jax.tree.leaves(samples), 1, custom_message="samples")
+    rows = jax.tree.leaves(samples)[0].shape[0]
+    order = jax.random.permutation(key, rows)
+    shape = (num_minibatches, rows // num_minibatches)
+    return jax.tree.map(lambda leaf: leaf[order].reshape(*shape, *leaf.shape[1:]), samples)
+
+
+def sequence_minibatches(key: jax.Array, samples: Samples, num_minibatches: int) -> Samples:
+    """The whole sequence of every environment once, in random order, for what a policy remembers.
+
+    Args:
+      key: Random key.
+      samples: Pytree of leaves `[T, num_envs, ...]`.
+      num_minibatches: Number of minibatches, which divides the number of environments.
+
+    Returns:
+      Leaves `[num_minibatches, T, num_envs / num_minibatches, ...]`.
+    """
+    chex.assert_equal_shape_prefix(jax.tree.leaves(samples), 2, custom_message="samples")
+    by_env = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), samples)
+    return jax.tree.map(lambda leaf: leaf.swapaxes(1, 2), row_minibatches(key, by_env, num_minibatches))
+
+
+def over_epochs(
+    key: jax.Array,
+    num_epochs: int,
+    minibatches: Callable[[jax.Array], Samples],
+    one_epoch: Callable[[Any, Samples], tuple[Any, Any]],
+    start: Any,
+    shards: EnvShards | None = None,
+) -> tuple[Any, Any]:
+    """Scans over epochs, each over minibatches of its own.
+
+    Args:
+      key: Random key.
+      num_epochs: Number of passes over the samples.
+      minibatches: `(key) -> minibatches`, leaves `[num_minibatches, ...]`.
+      one_epoch: `(carry, minibatches) -> (carry, metrics)`, such as a scan over them.
+      start: The carry at the start.
+      shards: Shards of the environments, each of which shuffles its own samples, if any.
+
+    Returns:
+      The carry at the end, and metrics `[num_epochs, ...]`.
+    """
+
+    def epoch(carry: Any, key: jax.Array) -> tuple[Any, Any]:
+        return one_epoch(carry, minibatches(own_key(key, shards)))
+
+    return jax.lax.scan(epoch, start, jax.random.split(key, num_epochs))
