@@ -114,14 +114,15 @@ def make_learn(parts: Parts) -> Learn:
     def loss(weights: Any, rows: Samples, hparams: PPOHParams) -> tuple[jax.Array, Metrics]:
         params, log_std = weights
         outputs, value = parts.apply(params, rows.obs, 1)
-        scores = head.scores(outputs, log_std)
+        # The scores twice: gradients of a standard deviation that both uses share would be added up in another order.
+        scores, scores_of_entropy = head.scores(outputs, log_std), head.scores(outputs, log_std)
         advantage = rows.advantage
         if config.normalise_advantage == "minibatch":
             advantage = standardise(advantage, rows.weight, shards)
         log_ratio = head.log_prob(scores, rows.mask, rows.raw_action) - rows.log_prob
         policy_loss = clipped_surrogate(log_ratio, advantage, rows.weight, hparams.clip_eps)
         value_loss = critic.loss(hparams.discount, value, rows.value, rows.target, rows.weight, hparams.value_clip)
-        entropy = jnp.broadcast_to(head.entropy(scores, rows.mask), rows.weight.shape)
+        entropy = jnp.broadcast_to(head.entropy(scores_of_entropy, rows.mask), rows.weight.shape)
         entropy = weighted_mean(entropy, rows.weight)
         total = policy_loss + hparams.value_coef * value_loss - hparams.entropy_coef * entropy
         outside = jnp.abs(jnp.expm1(log_ratio)) > hparams.clip_eps
