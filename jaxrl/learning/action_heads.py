@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import chex
 import distrax
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ class ActionHead(NamedTuple):
     any axes in front.
 
     Attributes:
-      num_outputs: numbers that the network must give for one observation.
+      num_outputs: Number of outputs that the network must give for one observation.
       continuous: whether the distribution is normal and needs a log standard deviation.
       noise: `(key, shape) -> [*shape, num_outputs]`, what `sample` consumes; drawn in bulk.
       sample: `(outputs, log_std, mask, noise) -> raw action`.
@@ -45,7 +46,7 @@ def action_head(space: spaces.Space) -> ActionHead:
     """The head for an action space: `Discrete`, `Tuple` of `Discrete`, or `Box` of floats.
 
     Args:
-      space: one agent's action space, with concrete bounds.
+      space: Action space of one agent, with concrete bounds.
 
     Raises:
       TypeError: any other space.
@@ -63,22 +64,29 @@ def action_head(space: spaces.Space) -> ActionHead:
 
 def _masked(logits: jax.Array, mask: jax.Array | None) -> jax.Array:
     """The logits with disallowed actions at a probability of exactly 0, still finite."""
+    if mask is not None:
+        chex.assert_axis_dimension(mask, -1, logits.shape[-1], custom_message="mask")
     return logits if mask is None else jnp.where(mask, logits, jnp.finfo(logits.dtype).min)
 
 
 def _categorical(space: spaces.Discrete) -> ActionHead:
     def log_prob(outputs: jax.Array, log_std: Any, mask: Any, raw: jax.Array) -> jax.Array:
+        chex.assert_shape(outputs, (..., space.n), custom_message="outputs")
+        chex.assert_shape(raw, outputs.shape[:-1], custom_message="raw")
         del log_std
         return jnp.asarray(distrax.Categorical(logits=_masked(outputs, mask)).log_prob(raw))
 
     def entropy(outputs: jax.Array, log_std: Any, mask: Any) -> jax.Array:
+        chex.assert_shape(outputs, (..., space.n), custom_message="outputs")
         del log_std
         return jnp.asarray(distrax.Categorical(logits=_masked(outputs, mask)).entropy())
 
     def mode(outputs: jax.Array, mask: Any) -> jax.Array:
+        chex.assert_shape(outputs, (..., space.n), custom_message="outputs")
         return jnp.argmax(_masked(outputs, mask), axis=-1).astype(jnp.int32)
 
     def sample(outputs: jax.Array, log_std: Any, mask: Any, noise: jax.Array) -> jax.Array:
+        chex.assert_shape([outputs, noise], (..., space.n), custom_message="outputs, noise")
         # The Gumbel-max trick: the arg max of logits + Gumbel noise is a categorical sample.
         del log_std
         return mode(outputs + noise, mask)
@@ -100,10 +108,12 @@ def _several_categoricals(sizes: tuple[int, ...]) -> ActionHead:
     ends = np.cumsum(sizes)[:-1].tolist()
 
     def branches(outputs: jax.Array, mask: Any) -> list[tuple[ActionHead, jax.Array, Any]]:
+        chex.assert_shape(outputs, (..., sum(sizes)), custom_message="outputs")
         masks = mask if mask is not None else [None] * len(heads)
         return list(zip(heads, jnp.split(outputs, ends, axis=-1), masks, strict=True))
 
     def sample(outputs: jax.Array, log_std: Any, mask: Any, noise: jax.Array) -> jax.Array:
+        chex.assert_shape(noise, (..., sum(sizes)), custom_message="noise")
         parts = zip(branches(outputs, mask), jnp.split(noise, ends, axis=-1), strict=True)
         return jnp.stack([head.sample(part, log_std, allowed, drawn) for (head, part, allowed), drawn in parts], -1)
 
@@ -111,6 +121,7 @@ def _several_categoricals(sizes: tuple[int, ...]) -> ActionHead:
         return jnp.stack([head.mode(part, allowed) for head, part, allowed in branches(outputs, mask)], -1)
 
     def log_prob(outputs: jax.Array, log_std: Any, mask: Any, raw: jax.Array) -> jax.Array:
+        chex.assert_shape(raw, (*outputs.shape[:-1], len(sizes)), custom_message="raw")
         parts = enumerate(branches(outputs, mask))
         total = [head.log_prob(part, log_std, allowed, raw[..., i]) for i, (head, part, allowed) in parts]
         return jnp.sum(jnp.stack(total), axis=0)
@@ -143,11 +154,14 @@ def _normal(space: spaces.Box) -> ActionHead:
     half_width = ((upper - lower) / 2).astype(np.float32)
 
     def distribution(outputs: jax.Array, log_std: jax.Array) -> distrax.Distribution:
+        chex.assert_shape(outputs, (..., size), custom_message="outputs")
+        chex.assert_is_broadcastable(jnp.shape(log_std), outputs.shape, custom_message="log_std")
         scale = jnp.broadcast_to(jnp.exp(log_std), outputs.shape)
         return distrax.Independent(distrax.Normal(outputs, scale), reinterpreted_batch_ndims=1)
 
     def log_prob(outputs: jax.Array, log_std: Any, mask: Any, raw: jax.Array) -> jax.Array:
         del mask
+        chex.assert_equal_shape([outputs, raw], custom_message="outputs, raw")
         return jnp.asarray(distribution(outputs, log_std).log_prob(raw))
 
     def entropy(outputs: jax.Array, log_std: Any, mask: Any) -> jax.Array:
@@ -156,9 +170,12 @@ def _normal(space: spaces.Box) -> ActionHead:
 
     def sample(outputs: jax.Array, log_std: Any, mask: Any, noise: jax.Array) -> jax.Array:
         del mask
+        chex.assert_shape([outputs, noise], (..., size), custom_message="outputs, noise")
+        chex.assert_is_broadcastable(jnp.shape(log_std), outputs.shape, custom_message="log_std")
         return outputs + jnp.exp(log_std) * noise
 
     def to_env(raw: jax.Array) -> jax.Array:
+        chex.assert_shape(raw, (..., size), custom_message="raw")
         action = jnp.clip(centre + half_width * raw, low.astype(np.float32), high.astype(np.float32))
         return action.reshape(raw.shape[:-1] + shape).astype(space.dtype)
 

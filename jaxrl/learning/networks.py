@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -106,6 +107,8 @@ class RelationActorCritic(nn.Module):
         return outputs, values[0] if self.num_values is None else values
 
     def _features(self, obs: Any, name: str) -> jax.Array:
+        chex.assert_rank(obs["neighbours"], 2, custom_message="neighbours")
+        chex.assert_shape(obs["neighbours_present"], obs["neighbours"].shape[:1], custom_message="neighbours_present")
         rest = {part: leaf for part, leaf in obs.items() if part not in ("neighbours", "neighbours_present")}
         own = self._perceptron(self.own_scale * flatten_observation(rest), self.own_hidden, f"{name}_own")
         rows = self._perceptron(self.neighbour_scale * obs["neighbours"], self.neighbour_hidden, f"{name}_neighbour")
@@ -150,14 +153,15 @@ def orthogonal(key: jax.Array, rows: int, columns: int) -> jax.Array:
     in one program of JAX 0.10 on a CPU.
 
     Args:
-      key: random key.
-      rows, columns: of the matrix.
+      key: Random key, traced.
+      rows, columns: Numbers of rows and columns, static.
 
     Returns:
       float32 `[rows, columns]`.
 
     Source: Giraud, Langou and Rozloznik (2005), "The loss of orthogonality in the Gram-Schmidt process".
     """
+    chex.assert_rank(key, {0, 1}, custom_message="key")  # one of the old kind, a pair of words, has an axis
     length, count = max(rows, columns), min(rows, columns)
     vectors = jax.random.normal(key, (length, count)).T
 
@@ -176,10 +180,10 @@ def check_network(network: nn.Module, obs: Any, num_outputs: int, num_values: in
     """Refuse a network whose outputs the algorithm cannot use, before anything is compiled.
 
     Args:
-      network: called as `network.apply(params, obs)` on one observation.
-      obs: shapes of one observation.
-      num_outputs: what the action head needs.
-      num_values: values that the critic needs; None for one, without an axis.
+      network: Flax module, called as `network.apply(params, obs)` on one observation.
+      obs: Shapes of one observation.
+      num_outputs: Number of outputs that the action head needs.
+      num_values: Number of values that the critic needs; None for one, without an axis.
 
     Raises:
       TypeError, ValueError: what the network gave and what it should give.

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -53,6 +54,7 @@ def step_once(
 
     The time limit truncates only where the environment has not terminated.
     """
+    chex.assert_rank(key, {0, 1}, custom_message="key")  # one of the old kind, a pair of words, has an axis
     obs, state, reward, terminated, info = env.step_env(rolled(key), state, action, params)
     truncated = env.is_truncated(state, params) & ~terminated
     return obs, state, reward, terminated, truncated, info
@@ -60,6 +62,7 @@ def step_once(
 
 def reset_all(env: Environment, key: jax.Array, params: Any, num_envs: int, shards: EnvShards | None = None) -> Carry:
     """Fresh episodes in `num_envs` environments, or in one shard's share of them."""
+    chex.assert_rank(key, {0, 1}, custom_message="key")
     return _begun(env, own(jax.random.split(unrolled(key), num_envs), shards), params)
 
 
@@ -90,15 +93,15 @@ def rollout(
     over, and every such reuse is counted.
 
     Args:
-      env: static.
-      params: its parameters, traced.
-      choose: `(obs, mask, input) -> (action, extras)` on leaves `[N, ...]`.
-      key: for the environments; what `choose` needs of randomness is in `inputs`.
-      carry: the environments, `[N, ...]`.
-      inputs: leaves `[T, ...]`, one slice for each step's `choose`.
-      reset_pool: fresh states per environment, `default_reset_pool(T)` if None.
-      shards: of which these N environments are one, if any; an environment's random numbers are the
-        same whatever their number.
+      env: Environment, static.
+      params: Parameters of the environment, traced.
+      choose: Function `(obs, mask, input) -> (action, extras)` on leaves `[N, ...]`.
+      key: Random key of the environments; randomness for `choose` is in `inputs`.
+      carry: Environments before the first step, leaves `[N, ...]`.
+      inputs: Inputs of `choose`, leaves `[T, ...]`, one slice for each step.
+      reset_pool: Number of fresh states per environment, `default_reset_pool(T)` if None.
+      shards: Parts of which these N environments are one, if any; an environment's random numbers do not depend on
+        the number of parts.
 
     Returns:
       The environments afterwards, transitions `[T, N, ...]`, and the number of reused fresh
@@ -110,6 +113,9 @@ def rollout(
     num_envs = jax.tree.leaves(carry.obs)[0].shape[0]
     num_in_all = num_envs * (1 if shards is None else shards.count)
     num_steps = jax.tree.leaves(inputs)[0].shape[0]
+    chex.assert_rank(key, {0, 1}, custom_message="key")
+    chex.assert_tree_shape_prefix(carry, (num_envs,), custom_message="carry")
+    chex.assert_tree_shape_prefix(inputs, (num_steps,), custom_message="inputs")
     pool_size = default_reset_pool(num_steps) if reset_pool is None else reset_pool
     if pool_size < 1:
         raise ValueError(f"reset_pool must be at least 1, got {reset_pool}")
