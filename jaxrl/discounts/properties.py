@@ -161,8 +161,7 @@ def one_step_rates(discount: Any, horizon: int) -> jax.Array:
     horizon = checked_horizon(horizon, 1)
     discount = as_discount(discount)
     if not isinstance(discount, Family | Form):
-        curve = jnp.asarray(discount.curve(horizon), jnp.float32)
-        chex.assert_shape(curve, (..., horizon + 1), custom_message="discount.curve")
+        curve = _float32(_curve(discount, horizon))
         here = curve[..., :-1]
         return jnp.where(here > 0, curve[..., 1:] / jnp.where(here > 0, here, 1.0), 0.0)
     form = _form(discount, "one_step_rates")

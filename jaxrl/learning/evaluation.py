@@ -41,7 +41,7 @@ def evaluate(
     Raises:
       ValueError: a metric of the environment has the name of another one; when traced.
     """
-    chex.assert_rank(key, {0, 1}, custom_message="key")  # one of the old kind, a pair of words, has an axis
+    chex.assert_rank(key, {0, 1}, custom_message="key")  # an untyped key has an axis of two words
     rules = env.metric_rules
     _require_own_names(env, rules)
     reset_key, step_key = jax.random.split(unrolled(key))

@@ -100,6 +100,8 @@ class RelationActorCritic(nn.Module):
     @nn.compact
     def __call__(self, obs: Any) -> tuple[jax.Array, jax.Array]:
         """The actor's outputs `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
+        chex.assert_rank(obs["neighbours"], 2, custom_message="neighbours")
+        chex.assert_shape(obs["neighbours_present"], obs["neighbours"].shape[:1], custom_message="neighbours_present")
         outputs = _dense(self.num_outputs, 0.01, "actor_out")(self._features(obs, "actor"))
         values = _dense(1 if self.num_values is None else self.num_values, 1.0, "critic_out")(
             self._features(obs, "critic")
@@ -107,8 +109,6 @@ class RelationActorCritic(nn.Module):
         return outputs, values[0] if self.num_values is None else values
 
     def _features(self, obs: Any, name: str) -> jax.Array:
-        chex.assert_rank(obs["neighbours"], 2, custom_message="neighbours")
-        chex.assert_shape(obs["neighbours_present"], obs["neighbours"].shape[:1], custom_message="neighbours_present")
         rest = {part: leaf for part, leaf in obs.items() if part not in ("neighbours", "neighbours_present")}
         own = self._perceptron(self.own_scale * flatten_observation(rest), self.own_hidden, f"{name}_own")
         rows = self._perceptron(self.neighbour_scale * obs["neighbours"], self.neighbour_hidden, f"{name}_neighbour")
@@ -161,7 +161,7 @@ def orthogonal(key: jax.Array, rows: int, columns: int) -> jax.Array:
 
     Source: Giraud, Langou and Rozloznik (2005), "The loss of orthogonality in the Gram-Schmidt process".
     """
-    chex.assert_rank(key, {0, 1}, custom_message="key")  # one of the old kind, a pair of words, has an axis
+    chex.assert_rank(key, {0, 1}, custom_message="key")  # an untyped key has an axis of two words
     length, count = max(rows, columns), min(rows, columns)
     vectors = jax.random.normal(key, (length, count)).T
 

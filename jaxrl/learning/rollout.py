@@ -54,7 +54,7 @@ def step_once(
 
     The time limit truncates only where the environment has not terminated.
     """
-    chex.assert_rank(key, {0, 1}, custom_message="key")  # one of the old kind, a pair of words, has an axis
+    chex.assert_rank(key, {0, 1}, custom_message="key")  # an untyped key has an axis of two words
     obs, state, reward, terminated, info = env.step_env(rolled(key), state, action, params)
     truncated = env.is_truncated(state, params) & ~terminated
     return obs, state, reward, terminated, truncated, info

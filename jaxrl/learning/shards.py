@@ -62,7 +62,7 @@ def own(tree: Any, shards: EnvShards | None, axis: int = 0) -> Any:
 
 def own_key(key: jax.Array, shards: EnvShards | None) -> jax.Array:
     """A key for what each part draws for itself."""
-    chex.assert_rank(key, {0, 1}, custom_message="key")  # one of the old kind, a pair of words, has an axis
+    chex.assert_rank(key, {0, 1}, custom_message="key")  # an untyped key has an axis of two words
     return key if shards is None else jax.random.fold_in(key, jax.lax.axis_index(shards.axis_name))
 
 
