@@ -50,7 +50,7 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         "clip_eps",
         lambda: losses.clipped_value_loss(ones(4), ones(4), ones(4), ones(4), ones(1)),
     ),
-    ("losses.approximate_kl", "weight", lambda: losses.approximate_kl(ones(4), ones(1))),
+    ("losses.approximate_kl", "log_ratio", lambda: losses.approximate_kl(ones(4), ones(1))),
     ("losses.explained_variance", "target", lambda: losses.explained_variance(ones(4), ones(4, 1), ones(4))),
     ("critics.head_sizes", "discount.rates", lambda: critics.head_sizes(STACKED)),
     (
