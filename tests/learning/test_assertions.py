@@ -141,7 +141,7 @@ def around(neighbours: Any, present: Any) -> dict[str, Any]:
     return {"own": ones(3), "neighbours": neighbours, "neighbours_present": present}
 
 
-OF_A_USER = "refuses a user's arrays by ValueErrors, which test_advantages and test_critics hold; the sums below it assert"
+OF_A_USER = "refuses a user's arrays by ValueErrors, which tests of its module hold; the sums below it assert"
 ANY_SHAPE = "takes arrays of any shape"
 EXEMPT = {
     "advantages.gae": OF_A_USER,
