@@ -164,8 +164,8 @@ def test_what_is_imported_is_what_is_declared():
         modules = {"pillow": "PIL", "orbax-checkpoint": "orbax", "playground": "mujoco_playground"}
         return {modules.get(name, name.replace("-", "_")) for name in names}
 
-    # chex is under distrax and optax, and every result tells its version; xarray writes files by h5netcdf.
-    always = declared(PROJECT["project"]["dependencies"]) - {"chex", "h5netcdf"}
+    # xarray writes files by h5netcdf.
+    always = declared(PROJECT["project"]["dependencies"]) - {"h5netcdf"}
     extras = PROJECT["project"]["optional-dependencies"].keys() - {"dev", "docs", "notebooks", "test"}
     optional = set().union(*(declared(PROJECT["project"]["optional-dependencies"][extra]) for extra in extras))
     optional.add("pygame")  # gymnasium[classic-control]

@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +33,7 @@ class Family:
         """Gamma(0) ... Gamma(horizon).
 
         Args:
-          horizon: static, at least 0.
+          horizon: Longest delay, in steps, at least 0, static.
 
         Returns:
           `[*S, horizon + 1]` float32, where `*S` is the batch shape of the parameters.
@@ -43,13 +44,13 @@ class Family:
         """The discount as a mixture of exponentials, good up to `horizon`.
 
         Args:
-          horizon: static, at least 0.
+          horizon: Longest delay for which it holds, in steps, at least 0, static.
 
         Returns:
           Rates and weights, `[*S, Q]` float32, with Gamma(t) = sum_q weights_q rates_q^t.
 
         Raises:
-          ValueError: where the family is no mixture (`FixedHorizon`, `Truncated`, `Tabulated`).
+          ValueError: where the family is not a mixture (`FixedHorizon`, `Truncated`, `Tabulated`).
         """
         form = _resolve(self)
         if form.horizon is not None or form.table is not None:
@@ -88,7 +89,7 @@ class Exponential(Family):
     """Gamma(t) = gamma^t.
 
     Args:
-      gamma: in [0, 1], traced.
+      gamma: Factor per step, in [0, 1], traced.
     """
 
     prefix = "exp"
@@ -106,7 +107,7 @@ class QuasiHyperbolic(Family):
     """Gamma(t) = beta gamma^t for t >= 1, and Gamma(0) = 1: one drop at once, exponential after it.
 
     Args:
-      beta, gamma: in [0, 1], traced.
+      beta, gamma: Factor of the first step and factor per step, in [0, 1], traced.
 
     Source: Laibson (1997), Golden eggs and hyperbolic discounting.
     """
@@ -128,7 +129,8 @@ class Hyperbolic(Family):
     """Gamma(t) = 1 / (1 + k t).
 
     Args:
-      k: at least 0 and finite, traced. The first step, 1 / (1 + k), is that of an exponential with that rate.
+      k: Impatience per step, at least 0 and finite, traced. The first step, 1 / (1 + k), is that of an exponential with
+        that rate.
     """
 
     prefix = "hyperbolic"
@@ -146,8 +148,8 @@ class BetaWeighted(Family):
     """Gamma(t) = E[gamma^t] for gamma distributed as Beta: exponential at eta = 0, hyperbolic at eta = 1.
 
     Args:
-      mu: mean of the Beta distribution, and so Gamma(1), in [0, 1]; traced.
-      eta: its dispersion, at least 0 and finite, traced. In the usual parameters beta is 1 / eta and alpha is
+      mu: Mean of the Beta distribution, and so Gamma(1), in [0, 1]; traced.
+      eta: Dispersion of it, at least 0 and finite, traced. In the usual parameters beta is 1 / eta and alpha is
         mu / (eta (1 - mu)).
 
     Source: Kwiatkowski et al. (2023), UGAE: a novel approach to non-exponential discounting.
@@ -170,7 +172,7 @@ class FixedHorizon(Family):
     """Gamma(t) = 1 for t < horizon and 0 from there on: the sum of the next `horizon` rewards.
 
     Args:
-      horizon: a whole number of at least 1, traced.
+      horizon: Number of steps with weight, a whole number of at least 1, traced.
     """
 
     prefix = "fixed"
@@ -189,8 +191,8 @@ class Truncated(Family):
     """Another discount up to a horizon: Gamma(t) = inner(t) for t < horizon and 0 from there on.
 
     Args:
-      inner: one of the families here.
-      horizon: a whole number of at least 1, traced.
+      inner: Discount of one of these families.
+      horizon: Number of steps with weight, a whole number of at least 1, traced.
     """
 
     prefix = "truncated"
@@ -218,7 +220,7 @@ class Tabulated(Family):
     """A curve given value by value; Gamma is 0 past its end.
 
     Args:
-      curve: `[n]`, starting at 1, within [0, 1] and never growing; traced. It is kept as `values`.
+      curve: Values by delay, `[n]`, starting at 1, within [0, 1] and never growing; traced. They are kept as `values`.
     """
 
     prefix = "table"
@@ -251,6 +253,7 @@ FAMILIES = (Exponential, QuasiHyperbolic, Hyperbolic, BetaWeighted, FixedHorizon
 
 def check_curve(values: np.ndarray, name: str = "curve") -> None:
     """Refuse curves, `[*S, n]`, that do not start at 1, grow, or leave [0, 1]; `name` is what the error calls them."""
+    chex.assert_shape(values, (..., None), custom_message="values")
     if values.shape[-1] == 0:
         raise ValueError(f"{name} must start at 1, got no values.")
     for start in values[..., 0][values[..., 0] != 1][:1]:
@@ -264,6 +267,7 @@ def check_curve(values: np.ndarray, name: str = "curve") -> None:
 
 def format_number(value: Any) -> str:
     """The shortest decimal that reads back as `value` in its own precision."""
+    chex.assert_rank(value, 0, custom_message="value")
     array = np.asarray(value)
     text = repr(float(array)) if array.dtype == np.float64 or array.dtype.kind in "iu" else str(np.float32(array))
     return text.removesuffix(".0")

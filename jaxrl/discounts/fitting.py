@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import chex
 import jax
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +27,10 @@ def fit(target: Any, horizon: int | None = None, *, weights: npt.ArrayLike | Non
     eta 1, exactly; `Exponential`, `Hyperbolic` and `BetaWeighted` discounts give themselves.
 
     Args:
-      target: a curve, `[n]` with n at least 3, that starts at 1 and never grows; or a number, string, discount or prior
-        of `jaxrl.hazards`, fitted up to `horizon`.
-      horizon: the longest delay that counts, at least 2; None for a curve, whose length says it.
-      weights: how much each delay counts, `[n]` or `[horizon + 1]`, at least 0; None counts all alike.
+      target: Curve, `[n]` with n at least 3, that starts at 1 and never grows; or number, string, discount or prior of
+        `jaxrl.hazards`, fitted up to `horizon`.
+      horizon: Longest delay that counts, in steps, at least 2; None for a curve, whose length says it.
+      weights: Weight of each delay, `[n]` or `[horizon + 1]`, at least 0; None for equal weights.
 
     Returns:
       The discount. `jaxrl.plotting.discount_curves` shows it beside its target.
@@ -86,6 +87,9 @@ def _target_curve(target: Any, horizon: int | None) -> np.ndarray:
 
 def _least_squares(curve: np.ndarray, roots: np.ndarray) -> BetaWeighted:
     from scipy import optimize
+
+    chex.assert_rank([curve, roots], 1, custom_message="curve, roots")
+    chex.assert_equal_shape([curve, roots], custom_message="curve, roots")
 
     t = np.arange(len(curve) - 1)
 

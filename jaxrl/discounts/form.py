@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,10 +47,11 @@ class Form:
     one batch shape `*S`, which is `()` for a single discount.
 
     Args:
-      mu, step: `[*S]`, traced. Both are kept, because 1 - mu loses digits in float32 as mu nears 1.
-      eta, beta, horizon: `[*S]` or None, traced.
-      table, tail: `[*S, n]` and `[*S]`, or None, traced; `tail` is the table's value from n on, 0 or 1.
-      has_mixture: static; whether some discount of the batch is a mixture of exponentials.
+      mu, step: Mean of B and 1 - mean, `[*S]`, traced. Both are kept: 1 - mu loses digits in float32 near mu = 1.
+      eta, beta, horizon: Dispersion of B, factor from t = 1 on, and first delay without weight; `[*S]` or None, traced.
+      table: Factors of the curve by delay, `[*S, n]` or None, traced.
+      tail: Value of the table from n on, 0 or 1; `[*S]`, None without a table, traced.
+      has_mixture: Whether some discount of the batch is a mixture of exponentials, static.
     """
 
     mu: Any
@@ -64,13 +67,12 @@ class Form:
         """The same form with all leaves arrays of one batch shape."""
         xp = np if is_concrete(self) else jnp
         table = self.table
-        leaves = [
-            xp.asarray(leaf)
-            for leaf in (self.mu, self.step, self.eta, self.beta, self.horizon, self.tail)
-            if leaf is not None
-        ]
-        shapes = [leaf.shape for leaf in leaves] + ([] if table is None else [np.shape(table)[:-1]])
-        batch = np.broadcast_shapes(*shapes)
+        names = ("mu", "step", "eta", "beta", "horizon", "tail")
+        shapes = {name: np.shape(leaf) for name in names if (leaf := getattr(self, name)) is not None}
+        if table is not None:
+            chex.assert_shape(table, (..., None), custom_message="table")
+            shapes["table"] = np.shape(table)[:-1]
+        batch = _common_shape(shapes)
 
         def spread(leaf: Any) -> Any:
             return None if leaf is None else xp.broadcast_to(xp.asarray(leaf), batch)
@@ -100,6 +102,7 @@ class Form:
 
     def ratio(self, t: Any) -> Any:
         """B(t+1) / B(t), times beta at t = 0; `t` broadcasts against the leaves."""
+        _common_shape({"mu": np.shape(self.mu), "t": np.shape(t)})
         xp = np if is_concrete((self, t)) else jnp
         ratio = self.mu + 0.0 * t if self.eta is None else 1.0 - self.step / (1.0 + t * (self.eta * self.step))
         return ratio if self.beta is None else ratio * xp.where(t == 0, self.beta, 1.0)
@@ -143,12 +146,22 @@ class Form:
         return rates, weights
 
 
+def _common_shape(shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape to which all of `shapes` broadcast, by the names of the arguments that have them."""
+    sizes = itertools.zip_longest(*(shape[::-1] for shape in shapes.values()), fillvalue=1)
+    common = tuple(next((size for size in each if size != 1), 1) for each in sizes)[::-1]
+    for name, shape in shapes.items():
+        chex.assert_is_broadcastable(shape, common, custom_message=name, exception_type=ValueError)
+    return common
+
+
 def num_nodes(horizon: int) -> int:
     """How many exponentials stand for a Beta-weighted curve up to `horizon`."""
     return max(2, math.ceil(NODES_PER_ROOT_STEP * math.sqrt(horizon)))
 
 
 def _beta_nodes(mu: Any, step: Any, eta: Any, count: int, xp: Any) -> tuple[Any, Any]:
+    chex.assert_equal_shape([mu, step, eta], custom_message="mu, step, eta")
     mu, step, eta = mu[..., None], step[..., None], eta[..., None]
     spread = eta * step
     n = xp.arange(count, dtype=mu.dtype)
@@ -174,7 +187,15 @@ def _beta_nodes(mu: Any, step: Any, eta: Any, count: int, xp: Any) -> tuple[Any,
 
 
 def stack_forms(forms: Sequence[Form]) -> Form:
-    """One form with a leading axis over `forms`, neutral values where one lacks what another has."""
+    """One form with a leading axis over `forms`, neutral values where one lacks what another has.
+
+    Args:
+      forms: Forms of single discounts, concrete.
+    """
+    tables = [np.asarray(form.table, np.float32) for form in forms if form.table is not None]
+    others = [dataclasses.replace(form, table=None) for form in forms]
+    chex.assert_rank(tables, 1, custom_message="forms")
+    chex.assert_rank(jax.tree.leaves(others), 0, custom_message="forms")
 
     def column(name: str, neutral: float) -> Any:
         leaves = [getattr(form, name) for form in forms]
@@ -182,7 +203,6 @@ def stack_forms(forms: Sequence[Form]) -> Form:
             return None
         return np.stack([np.asarray(neutral if leaf is None else leaf, np.float32) for leaf in leaves])
 
-    tables = [np.asarray(form.table, np.float32) for form in forms if form.table is not None]
     table = None
     if tables:
         length = max(len(rows) for rows in tables)
@@ -210,11 +230,11 @@ class Prepared:
     Each part is zero where the other applies, so that discounts of all kinds run in one program.
 
     Args:
-      rates, weights: `[*S, Q]`, the mixture of exponentials, or None where nothing is one.
-      mixture_curve: `[*S, horizon + 1]` or None; what the mixture sums to, which is what gradients go through.
-      lags: `[*S, horizon + 1]` or None; the curve of what is no mixture.
-      form: the common form, from which `next_weight` steps; None for a family that only has a curve.
-      horizon: static.
+      rates, weights: Mixture of exponentials, `[*S, Q]`, or None where nothing is one.
+      mixture_curve: Sum of the mixture, `[*S, horizon + 1]` or None, through which gradients go.
+      lags: Curve of what is not a mixture, `[*S, horizon + 1]` or None.
+      form: Common form, from which `next_weight` steps; None for a family that only has a curve.
+      horizon: Longest delay, in steps, static.
     """
 
     rates: Any
@@ -240,16 +260,17 @@ class Prepared:
         return self.lags[..., : horizon + 1]
 
     def next_weight(self, t: Any, weight: Any) -> Any:
-        """Gamma(t + 1), given Gamma(t).
+        """Gamma(t + 1) from Gamma(t).
 
         Args:
-          t: int, traced, any shape.
-          weight: Gamma(t), float of the same shape; 0 stays 0. Gamma(0) is 1.
+          t: Delay in steps, int, traced, any shape.
+          weight: Gamma(t), float of the shape of `t`, traced; 0 stays 0. Gamma(0) is 1.
 
         Returns:
           Gamma(t + 1), for every t; a family that only has a curve is 0 beyond `horizon`.
         """
         t = jnp.asarray(t)
+        chex.assert_shape(weight, t.shape, custom_message="weight")
         if self.form is None:
             return jnp.where(t < self.horizon, jnp.asarray(self.lags)[jnp.minimum(t + 1, self.horizon)], 0.0)
         form = jax.tree.map(jnp.asarray, self.form)

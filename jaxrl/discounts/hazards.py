@@ -1,4 +1,4 @@
-"""Beliefs about a hazard rate: whoever is unsure how fast the future is lost discounts by their Laplace transform.
+"""Beliefs about a hazard rate: under an uncertain one the future is discounted by the belief's Laplace transform.
 
 With a constant hazard rate h a reward t steps away is still there with probability exp(-h t). Under a prior over h that
 is E[exp(-h t)], the prior's Laplace transform at t, which falls ever more slowly: the rates that the past has not
@@ -56,7 +56,7 @@ class ConstantHazard(Hazard):
     """A known hazard rate, which is exponential discounting at exp(-rate).
 
     Args:
-      rate: at least 0.
+      rate: Hazard rate, events per step, at least 0.
     """
 
     rate: float
@@ -73,7 +73,7 @@ class ExponentialHazard(Hazard):
     """A rate distributed exponentially, which is hyperbolic discounting, 1 / (1 + mean t).
 
     Args:
-      mean: of the rate, at least 0.
+      mean: Mean of the rate, events per step, at least 0.
     """
 
     mean: float
@@ -90,7 +90,7 @@ class UniformHazard(Hazard):
     """A rate distributed uniformly.
 
     Args:
-      low, high: its range, 0 <= low <= high.
+      low, high: Ends of its range, events per step, 0 <= low <= high.
     """
 
     low: float
@@ -113,8 +113,8 @@ class GammaHazard(Hazard):
     """A rate with a gamma distribution, (1 + scale t)^-shape; shape 1 is the exponential prior.
 
     Args:
-      shape: above 0.
-      scale: at least 0; the mean is shape * scale.
+      shape: Shape of the distribution, above 0.
+      scale: Scale of it, events per step, at least 0; the mean is shape * scale.
     """
 
     shape: float
@@ -135,7 +135,7 @@ class SampledHazard(Hazard):
     """A rate known by samples, each as likely as the others.
 
     Args:
-      rates: `[n]`, each at least 0.
+      rates: Samples, `[n]`, events per step, each at least 0.
     """
 
     rates: Sequence[float] | npt.NDArray[np.floating]

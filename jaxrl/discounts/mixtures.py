@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import chex
 import jax.numpy as jnp
 import numpy as np
 
@@ -23,9 +24,9 @@ def few_nodes(rates: Any, weights: Any, count: int, horizon: int) -> tuple[np.nd
     eta <= 2; for mu in [0.98, 1] within 1e-6 and 6e-6.
 
     Args:
-      rates, weights: `[Q]`, concrete; weights of 0 are left out.
-      count: nodes to return.
-      horizon: steps over which the curve counts.
+      rates, weights: Rates and weights of the many, `[Q]`, concrete; weights of 0 are left out.
+      count: Number of nodes to return.
+      horizon: Number of steps over which the curve counts.
 
     Returns:
       rates, weights: float64 `[count]`, slowest last, padded in front with rates and weights of 0.
@@ -34,6 +35,8 @@ def few_nodes(rates: Any, weights: Any, count: int, horizon: int) -> tuple[np.nd
     1990), b itself added to its basis.
     """
     rates, weights = np.asarray(rates, np.float64), np.asarray(weights, np.float64)
+    chex.assert_rank([rates, weights], 1, custom_message="rates, weights")
+    chex.assert_equal_shape([rates, weights], custom_message="rates, weights")
     rates, root = rates[weights > 0], np.sqrt(weights[weights > 0])
     if len(rates) > count:
         gramian = np.outer(root, root) * geometric_sum(np.outer(rates, rates), horizon + 1)
@@ -57,17 +60,18 @@ def with_nodes(discount: Prepared, count: int, horizon: int, name: str = "the di
     """A prepared discount whose mixture has exactly `count` nodes.
 
     Args:
-      discount: prepared; one, or a stack of them with leaves `[S, ...]`. With concrete leaves it gets `few_nodes`.
+      discount: Prepared discount, or a stack of them with leaves `[S, ...]`. With concrete leaves it gets `few_nodes`.
         With traced ones it is padded, and refused where it has more nodes; one that has `count` already stays as it is.
-      count: nodes, static.
-      horizon: steps over which few nodes are to stand for the curve.
-      name: what to call the discount in an error.
+      count: Number of nodes, static.
+      horizon: Number of steps over which few nodes stand for the curve, static.
+      name: Name of the discount in an error.
 
     Raises:
-      ValueError: the discount is no mixture of exponentials, or traced and of more nodes.
+      ValueError: the discount is not a mixture of exponentials, or traced and of more nodes.
     """
     if discount.rates is None or (discount.lags is not None and not is_concrete(discount.lags)):
         raise ValueError(_no_mixture(name))
+    chex.assert_equal_shape([discount.rates, discount.weights], custom_message="discount.rates, discount.weights")
     if discount.lags is not None and np.any(discount.lags):
         settings = np.flatnonzero(np.any(np.reshape(discount.lags, (-1, discount.horizon + 1)), axis=-1))
         raise ValueError(

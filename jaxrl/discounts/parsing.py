@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,8 +76,8 @@ def as_discount(value: Any) -> Discount:
     """A discount from a number, a string or a discount.
 
     Args:
-      value: a number or array (the rate of an `Exponential`; may be traced), a string such as `"beta:mu=0.98,eta=0.5"`
-        or `"beta:0.98,0.5"`, or a discount, which is returned as it is.
+      value: Number or array (the rate of an `Exponential`; may be traced), string such as `"beta:mu=0.98,eta=0.5"` or
+        `"beta:0.98,0.5"`, or discount, which is returned as it is.
 
     Returns:
       The discount; `str` of it is the string that parses back to it.
@@ -102,17 +103,17 @@ def prepare(discount: Any, horizon: int, batch_size: int | None = None) -> Prepa
     `QuasiHyperbolic`, ceil(1.9 sqrt(horizon)) otherwise, and one more where beta is present too.
 
     Args:
-      discount: what `as_discount` takes, a stack of discounts (every leaf of the result then has its leading axis), or
-        a `Prepared`, which is returned unchanged.
-      horizon: static, at least 1.
-      batch_size: for a family of the user's own, whose parameters cannot tell: S where its leaves are stacked, `[S]` in
-        front, None for a single discount. The families here ignore it.
+      discount: Number, string or discount, as in `as_discount`; stack of discounts (every leaf of the result then has
+        its leading axis); or `Prepared`, which is returned unchanged.
+      horizon: Number of steps, at least 1, static.
+      batch_size: Size S of a stack whose family is the user's own, with leaves `[S, ...]`; None for a single discount.
+        The families of this package ignore it.
 
     Returns:
       The prepared discount, float32.
 
     Raises:
-      ValueError: for a curve of one's own that has another shape, does not start at 1, grows, or is not finite.
+      ValueError: for a curve of the user's own that has another shape, does not start at 1, grows, or is not finite.
     """
     if isinstance(discount, Prepared):
         return discount
@@ -123,6 +124,7 @@ def prepare(discount: Any, horizon: int, batch_size: int | None = None) -> Prepa
         return prepare_form(resolved if isinstance(resolved, Form) else resolved.form(), horizon)
     if batch_size is None:
         return Prepared(None, None, None, _checked_curve(discount, horizon), None, horizon)
+    chex.assert_tree_shape_prefix(discount, (batch_size,), custom_message="discount, batch_size")
     # One by one, not by vmap: a curve may be written in NumPy, and may look at its parameters.
     members = [jax.tree.map(lambda leaf, i=i: leaf[i], discount) for i in range(batch_size)]
     lags = jnp.stack([_checked_curve(member, horizon) for member in members])
@@ -133,7 +135,7 @@ def stack(discounts: Sequence[Any]) -> Any:
     """One discount whose leaves are `[S]`, for `jax.vmap` over a sweep.
 
     Args:
-      discounts: S of what `as_discount` takes, all concrete.
+      discounts: Sequence of S single discounts, each as in `as_discount`, all concrete.
 
     Returns:
       The same family where all are of one; otherwise the common form, with neutral values (eta 0, beta 1, no horizon,

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,8 +40,8 @@ def partial_sum(discount: Any, horizon: int) -> jax.Array:
     """The weight of the first `horizon` steps, Gamma(0) + ... + Gamma(horizon - 1).
 
     Args:
-      discount: what `as_discount` takes, or a stack; parameters may be traced.
-      horizon: static, at least 1.
+      discount: Number, string or discount, as in `as_discount`, or a stack; parameters may be traced.
+      horizon: Number of steps, at least 1, static.
 
     Returns:
       `[*S]` float32, where `*S` is the batch shape of the parameters.
@@ -55,13 +56,13 @@ def total_sum(discount: Any) -> jax.Array:
     (hyperbolic discounting included) and at mu = 1. What a horizon or a table cuts is summed up to there.
 
     Args:
-      discount: as in `partial_sum`. A horizon that cuts Beta weights must not be traced.
+      discount: Discount, as in `partial_sum`. A horizon that cuts Beta weights must not be traced.
 
     Returns:
       `[*S]` float32. Where it is infinite, its derivatives are 0.
 
     Raises:
-      TypeError: for a family that only has a curve, whose end nobody knows.
+      TypeError: for a family that only has a curve, whose end is unknown.
       ValueError: for Beta weights cut at a traced horizon.
 
     Source: the partial sum telescopes, since (alpha + beta + t - 1) Gamma(t) falls by (beta - 1) Gamma(t) a step.
@@ -83,7 +84,7 @@ def effective_horizon(discount: Any) -> jax.Array:
     About 1 / (1 - mu) steps for an exponential, and (exp(eta / (1 - eta)) - 1) / (eta (1 - mu)) for Beta weights.
 
     Args:
-      discount: as in `total_sum`.
+      discount: Discount, as in `total_sum`.
 
     Returns:
       `[*S]` float32, whole numbers; infinite where the total weight is, or beyond exp(44) steps (eta above 0.977).
@@ -112,9 +113,9 @@ def future_weights(discount: Any, boundaries: tuple[int, ...] = BOUNDARIES) -> j
     """The weight of the near, the middle and the far future.
 
     Args:
-      discount: as in `partial_sum`.
-      boundaries: static, growing delays; the first span holds the delays below the first of them, the next those
-        from there to below the second, and so on.
+      discount: Discount, as in `partial_sum`.
+      boundaries: Growing delays in steps, static; the first span holds the delays below the first of them, the next
+        those from there to below the second, and so on.
 
     Returns:
       `[*S, spans]` float32, Gamma summed over each span.
@@ -136,7 +137,7 @@ def future_shares(discount: Any, boundaries: tuple[int, ...] = BOUNDARIES) -> ja
     """`future_weights` as shares of the weight before the last boundary, which is finite for every discount.
 
     Args:
-      discount, boundaries: as in `future_weights`.
+      discount, boundaries: Discount and delays, as in `future_weights`.
 
     Returns:
       `[*S, spans]` float32; they add up to 1.
@@ -151,8 +152,8 @@ def one_step_rates(discount: Any, horizon: int) -> jax.Array:
     Constant for an exponential; growing, which is decreasing impatience, for the hyperbolic kinds.
 
     Args:
-      discount: as in `partial_sum`.
-      horizon: static, at least 1.
+      discount: Discount, as in `partial_sum`.
+      horizon: Number of steps, at least 1, static.
 
     Returns:
       `[*S, horizon]` float32; 0 where Gamma(t) is 0 already.
@@ -160,7 +161,7 @@ def one_step_rates(discount: Any, horizon: int) -> jax.Array:
     horizon = checked_horizon(horizon, 1)
     discount = as_discount(discount)
     if not isinstance(discount, Family | Form):
-        curve = jnp.asarray(discount.curve(horizon), jnp.float32)
+        curve = _float32(_curve(discount, horizon))
         here = curve[..., :-1]
         return jnp.where(here > 0, curve[..., 1:] / jnp.where(here > 0, here, 1.0), 0.0)
     form = _form(discount, "one_step_rates")
@@ -183,14 +184,14 @@ def rate_variance(discount: Any) -> jax.Array:
     beta (1 - beta) gamma^2 for quasi-hyperbolic ones, whose rate is gamma or 0.
 
     Args:
-      discount: as in `partial_sum`.
+      discount: Discount, as in `partial_sum`.
 
     Returns:
-      `[*S]` float32; nan where a member of a traced stack is no mixture.
+      `[*S]` float32; nan where a member of a traced stack is not a mixture.
 
     Raises:
       TypeError: for a family that only has a curve.
-      ValueError: for a discount that is no mixture of exponentials (`FixedHorizon`, `Truncated`, `Tabulated`).
+      ValueError: for a discount that is not a mixture of exponentials (`FixedHorizon`, `Truncated`, `Tabulated`).
 
     Source: the variance of the Beta distribution, in its mean and dispersion.
     """
@@ -219,7 +220,9 @@ def _curve(discount: Any, horizon: int) -> Any:
     if isinstance(discount, Family | Form):
         return _form(discount, "curve").curve(horizon)
     curve = discount.curve(horizon)
-    return np.asarray(curve, np.float64) if is_concrete(curve) else curve
+    curve = np.asarray(curve, np.float64) if is_concrete(curve) else curve
+    chex.assert_shape(curve, (..., horizon + 1), custom_message="discount.curve")
+    return curve
 
 
 def _form(discount: Any, function: str) -> Form:
@@ -329,6 +332,7 @@ def _late_steps(spread: Any, excess: Any, missing: Any, xp: Any) -> Any:
     By the midpoint rule the sum is an integral over x from 63.5 to T - 0.5. In v = log(1 + (x - 1) spread) / spread its
     integrand, exp(v spread) log(1 - excess exp(-v spread)), is all but constant, also as spread -> 0.
     """
+    chex.assert_equal_shape([spread, excess, missing], custom_message="spread, excess, missing")
     small = spread < 1e-30
     safe = xp.where(small, 1.0, spread)
     start = (_EXPLICIT_STEPS - 1.5) * xp.ones_like(spread)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import chex
 import distrax
 import jax
 import jax.numpy as jnp
@@ -49,7 +50,7 @@ def action_head(space: spaces.Space) -> ActionHead:
     """The head for an action space: `Discrete`, `Tuple` of `Discrete`, or `Box` of floats.
 
     Args:
-      space: one agent's action space, with concrete bounds.
+      space: Action space of one agent, with concrete bounds.
 
     Raises:
       TypeError: any other space.
@@ -67,6 +68,8 @@ def action_head(space: spaces.Space) -> ActionHead:
 
 def _masked(logits: jax.Array, mask: jax.Array | None) -> jax.Array:
     """The logits with disallowed actions at a probability of exactly 0, still finite."""
+    if mask is not None:
+        chex.assert_axis_dimension(mask, -1, logits.shape[-1], custom_message="mask")
     return logits if mask is None else jnp.where(mask, logits, jnp.finfo(logits.dtype).min)
 
 
@@ -77,15 +80,20 @@ def _logits(outputs: jax.Array, log_std: Any) -> Scores:
 
 def _categorical(space: spaces.Discrete) -> ActionHead:
     def log_prob(scores: Scores, mask: Any, raw: jax.Array) -> jax.Array:
+        chex.assert_shape(scores["logits"], (..., space.n), custom_message="logits")
+        chex.assert_shape(raw, scores["logits"].shape[:-1], custom_message="raw")
         return jnp.asarray(distrax.Categorical(logits=_masked(scores["logits"], mask)).log_prob(raw))
 
     def entropy(scores: Scores, mask: Any) -> jax.Array:
+        chex.assert_shape(scores["logits"], (..., space.n), custom_message="logits")
         return jnp.asarray(distrax.Categorical(logits=_masked(scores["logits"], mask)).entropy())
 
     def mode(scores: Scores, mask: Any) -> jax.Array:
+        chex.assert_shape(scores["logits"], (..., space.n), custom_message="logits")
         return jnp.argmax(_masked(scores["logits"], mask), axis=-1).astype(jnp.int32)
 
     def sample(scores: Scores, mask: Any, noise: jax.Array) -> jax.Array:
+        chex.assert_shape([scores["logits"], noise], (..., space.n), custom_message="logits, noise")
         # The Gumbel-max trick: the arg max of logits + Gumbel noise is a categorical sample.
         return mode({"logits": scores["logits"] + noise}, mask)
 
@@ -107,11 +115,13 @@ def _several_categoricals(sizes: tuple[int, ...]) -> ActionHead:
     ends = np.cumsum(sizes)[:-1].tolist()
 
     def branches(scores: Scores, mask: Any) -> list[tuple[ActionHead, Scores, Any]]:
+        chex.assert_shape(scores["logits"], (..., sum(sizes)), custom_message="logits")
         masks = mask if mask is not None else [None] * len(heads)
         parts = [{"logits": part} for part in jnp.split(scores["logits"], ends, axis=-1)]
         return list(zip(heads, parts, masks, strict=True))
 
     def sample(scores: Scores, mask: Any, noise: jax.Array) -> jax.Array:
+        chex.assert_shape(noise, (..., sum(sizes)), custom_message="noise")
         parts = zip(branches(scores, mask), jnp.split(noise, ends, axis=-1), strict=True)
         return jnp.stack([head.sample(part, allowed, drawn) for (head, part, allowed), drawn in parts], -1)
 
@@ -119,6 +129,7 @@ def _several_categoricals(sizes: tuple[int, ...]) -> ActionHead:
         return jnp.stack([head.mode(part, allowed) for head, part, allowed in branches(scores, mask)], -1)
 
     def log_prob(scores: Scores, mask: Any, raw: jax.Array) -> jax.Array:
+        chex.assert_shape(raw, (*scores["logits"].shape[:-1], len(sizes)), custom_message="raw")
         parts = enumerate(branches(scores, mask))
         total = [head.log_prob(part, allowed, raw[..., i]) for i, (head, part, allowed) in parts]
         return jnp.sum(jnp.stack(total), axis=0)
@@ -152,6 +163,8 @@ def _normal(space: spaces.Box) -> ActionHead:
     half_width = ((upper - lower) / 2).astype(np.float32)
 
     def scores(outputs: jax.Array, log_std: jax.Array) -> Scores:
+        chex.assert_shape(outputs, (..., size), custom_message="outputs")
+        chex.assert_is_broadcastable(jnp.shape(log_std), outputs.shape, custom_message="log_std")
         return {"mean": outputs, "std": jnp.broadcast_to(jnp.exp(log_std), outputs.shape)}
 
     def distribution(scores: Scores) -> distrax.Distribution:
@@ -159,6 +172,7 @@ def _normal(space: spaces.Box) -> ActionHead:
 
     def log_prob(scores: Scores, mask: Any, raw: jax.Array) -> jax.Array:
         del mask
+        chex.assert_equal_shape([scores["mean"], raw], custom_message="mean, raw")
         return jnp.asarray(distribution(scores).log_prob(raw))
 
     def entropy(scores: Scores, mask: Any) -> jax.Array:
@@ -167,9 +181,11 @@ def _normal(space: spaces.Box) -> ActionHead:
 
     def sample(scores: Scores, mask: Any, noise: jax.Array) -> jax.Array:
         del mask
+        chex.assert_shape([scores["mean"], noise], (..., size), custom_message="mean, noise")
         return scores["mean"] + scores["std"] * noise
 
     def to_env(raw: jax.Array) -> jax.Array:
+        chex.assert_shape(raw, (..., size), custom_message="raw")
         action = jnp.clip(centre + half_width * raw, low.astype(np.float32), high.astype(np.float32))
         return action.reshape(raw.shape[:-1] + shape).astype(space.dtype)
 

@@ -86,5 +86,5 @@ def choose_by(head: ActionHead) -> Callable[[Noise, Scores, Any, Any], tuple[Any
 
 
 def memories(start: Memory, shape: tuple[int, ...]) -> Memory:
-    """The memories at the start of an episode, `[*shape, ...]`, from that of one agent."""
+    """The memories at the start of an episode, leaves `[*shape, ...]`, from that of one agent, leaves `[...]`."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*shape, *jnp.shape(leaf))), start)

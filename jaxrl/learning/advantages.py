@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,16 +26,17 @@ def ugae(
     and the last step of the segment bootstraps from `next_value` unless it terminated.
 
     Args:
-      discount: a number, a string, a discount or one prepared for at least T steps; parameters may be traced. Prepare
-        it once outside a loop. Over a stack of discounts, use `jax.vmap`.
-      lam: scalar in [0, 1], traced; 1 gives Monte Carlo returns, 0 one-step targets.
-      reward: `[T, *B]`.
-      value: `[T, *B]`, of the observation before the step.
-      next_value: `[T, *B]`, of the observation after it, before any reset; within an episode, the next step's `value`.
-      terminated: bool `[T]`, `[T, ...]` or `[T, *B]` (trailing axes are shared); the episode ended in a state of
-        value 0.
-      done: likewise; terminated or truncated. A truncation bootstraps from `next_value`; where both hold, termination
-        wins.
+      discount: Number, string, discount or one prepared for at least T steps; parameters may be traced. Prepare it once
+        outside a loop. Over a stack of discounts, use `jax.vmap`.
+      lam: Weight of longer returns, scalar in [0, 1], traced; 1 gives Monte Carlo returns, 0 one-step targets.
+      reward: Rewards, `[T, *B]`.
+      value: Values of the observations before the steps, `[T, *B]`.
+      next_value: Values of the observations after them, before any reset, `[T, *B]`; within an episode, the next step's
+        `value`.
+      terminated: Flags of the steps that ended an episode in a state of value 0, bool `[T]`, `[T, ...]` or `[T, *B]`
+        (trailing axes are shared).
+      done: Flags of the steps that ended an episode at all, terminated or truncated, of the same shapes. A truncation
+        bootstraps from `next_value`; where both hold, termination wins.
 
     Returns:
       advantage, target: `[T, *B]` float32; target = advantage + value, the lambda-return.
@@ -61,11 +63,12 @@ def mixture_ugae(
     is 1 and no episode is cut, the two agree.
 
     Args:
-      rates, weights: `[K]`, traced; of `discount.mixture(horizon)`, or of fewer nodes from `jaxrl.discounts.mixtures`.
-      lam: scalar in [0, 1], traced.
-      reward: `[T, *B]`.
-      value, next_value: `[T, *B, K]`, as in `ugae`, of each head.
-      terminated, done: bool, as in `ugae`.
+      rates, weights: Mixture of exponentials, `[K]`, traced: of `discount.mixture(horizon)`, or fewer nodes from
+        `jaxrl.discounts.mixtures`.
+      lam: Weight of longer returns, scalar in [0, 1], traced.
+      reward: Rewards, `[T, *B]`.
+      value, next_value: Values of each head, `[T, *B, K]`, as in `ugae`.
+      terminated, done: Flags of episode ends, bool, as in `ugae`.
 
     Returns:
       advantage: `[T, *B]` float32, sum_k weights_k (G_k - V_k).
@@ -104,8 +107,8 @@ def gae(
     """Generalised advantage estimation: `ugae` under the exponential discount `gamma`.
 
     Args:
-      gamma: scalar in [0, 1], traced.
-      lam, reward, value, next_value, terminated, done: as in `ugae`.
+      gamma: Discount factor per step, scalar in [0, 1], traced.
+      lam, reward, value, next_value, terminated, done: Arguments of `ugae`.
 
     Returns:
       advantage, target: `[T, *B]`.
@@ -119,8 +122,8 @@ def lambda_returns(gamma: Any, lam: Any, reward: Any, next_value: Any, terminate
     """TD(lambda) returns along a rollout, by one reverse scan.
 
     Args:
-      gamma: scalar in [0, 1], traced, or any discount.
-      lam, reward, next_value, terminated, done: as in `ugae`.
+      gamma: Discount factor per step, scalar in [0, 1], traced, or any discount.
+      lam, reward, next_value, terminated, done: Arguments of `ugae`.
 
     Returns:
       `[T, *B]`, G_t = r_t + gamma ((1 - lam) V_{t+1} + lam G_{t+1}); V is 0 after a termination, and an episode's last
@@ -135,8 +138,8 @@ def monte_carlo(discount: Any, reward: Any, next_value: Any, terminated: Any, do
     """Discounted returns to the end of each episode, bootstrapped where the episode was cut.
 
     Args:
-      discount, reward, next_value, terminated, done: as in `ugae`; `next_value` counts only after a truncation and at
-        the end of the segment.
+      discount, reward, next_value, terminated, done: Arguments of `ugae`; `next_value` counts only after a truncation
+        and at the end of the segment.
 
     Returns:
       `[T, *B]`, sum_l Gamma(l) r_{t+l} + Gamma(n) V_{t+n}, with n the steps left and V 0 after a termination.
@@ -174,6 +177,9 @@ def _mixture_targets(
     rates: jax.Array, weights: jax.Array, lam: jax.Array, reward: jax.Array, bootstrap: jax.Array, last: jax.Array
 ) -> jax.Array:
     """sum_q weights_q G_q, where G_q is the lambda-return under the rate q; one reverse scan carrying `[Q, *B]`."""
+    chex.assert_rank([rates, weights, lam], [1, 1, 0], custom_message="rates, weights, lam")
+    chex.assert_equal_shape([rates, weights], custom_message="rates, weights")
+    chex.assert_equal_shape([reward, bootstrap, last], custom_message="reward, bootstrap, last")
     shape = (-1,) + (1,) * (reward.ndim - 1)
     rates, weights = rates.reshape(shape), weights.reshape(shape)
     # As few operations as can be for every node: this form runs twice as fast as the recursion written plainly.
@@ -193,6 +199,9 @@ def _lag_targets(
     curve: jax.Array, lam: jax.Array, reward: jax.Array, bootstrap: jax.Array, last: jax.Array
 ) -> jax.Array:
     """The lambda-returns under any curve, summed lag by lag with O(T) memory, under differentiation too."""
+    chex.assert_rank([curve, lam], [1, 0], custom_message="curve, lam")
+    chex.assert_equal_shape([reward, bootstrap, last], custom_message="reward, bootstrap, last")
+    chex.assert_axis_dimension_gt(curve, 0, reward.shape[0], custom_message="curve")
     num_steps = reward.shape[0]
     index = jnp.arange(num_steps).reshape((-1,) + (1,) * (reward.ndim - 1))
     left = jax.lax.cummin(jnp.where(last, index, num_steps), axis=0, reverse=True) - index

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,7 @@ class Critic(NamedTuple):
     """What an algorithm does with its network's values `V`, `[*B]` or `[*B, K]`.
 
     Attributes:
-      num_values: values that the network gives; None for one, without an axis.
+      num_values: Number of values that the network gives; None for one, without an axis.
       prepare: `(discount, horizon, batch_size) -> Prepared`, as `jaxrl.discounts.parsing.prepare`.
       estimate: `(discount, lam, reward, V, next V, terminated, done) -> (advantage [T, *B], target like V)`.
       loss: `(discount, V, old V, target, weight, clip) -> []`, the clipped value loss.
@@ -67,6 +68,7 @@ def mixture_critic(num_heads: int) -> Critic:
     def estimate(
         discount: Prepared, lam: Any, reward: jax.Array, value: jax.Array, next_value: jax.Array, *ends: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
+        chex.assert_shape([value, next_value], (..., num_heads), custom_message="value, next_value")
         size = head_sizes(discount)
         rates, weights = discount.rates, discount.weights
         advantage, target = mixture_ugae(rates, weights, lam, reward, value * size, next_value * size, *ends)
@@ -75,12 +77,14 @@ def mixture_critic(num_heads: int) -> Critic:
     def loss(
         discount: Prepared, value: jax.Array, old: jax.Array, target: jax.Array, weight: jax.Array, clip: Any
     ) -> jax.Array:
+        chex.assert_shape(value, (*weight.shape, num_heads), custom_message="value, weight")
         return clipped_value_loss(value, old, target, weight[..., None] * shares(discount), clip)
 
     def shares(discount: Prepared) -> jax.Array:
         return discount.weights * head_sizes(discount)
 
     def whole(discount: Prepared, value: jax.Array) -> jax.Array:
+        chex.assert_shape(value, (..., num_heads), custom_message="value")
         return jnp.sum(shares(discount) * value, axis=-1)
 
     return Critic(num_heads, prepare_heads, estimate, loss, whole)
@@ -88,6 +92,8 @@ def mixture_critic(num_heads: int) -> Critic:
 
 def head_sizes(discount: Prepared) -> jax.Array:
     """`[K]`: the horizon of each exponential of a mixture, as a multiple of the whole mixture's."""
+    chex.assert_rank([discount.rates, discount.weights], 1, custom_message="discount.rates, discount.weights")
+    chex.assert_equal_shape([discount.rates, discount.weights], custom_message="discount.rates, discount.weights")
     steps = jnp.arange(discount.horizon)
     horizons = jnp.sum(jnp.asarray(discount.rates)[:, None] ** steps, axis=1)
     return horizons / jnp.sum(discount.weights * horizons)

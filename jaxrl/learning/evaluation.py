@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -44,6 +45,7 @@ def evaluate(
     Raises:
       ValueError: a metric of the environment has the name of another one; when traced.
     """
+    chex.assert_rank(key, {0, 1}, custom_message="key")  # an untyped key has an axis of two words
     rules = env.metric_rules
     _require_own_names(env, rules)
     reset_key, step_key = jax.random.split(unrolled(key))
@@ -97,10 +99,12 @@ def finite_only(metrics: Mapping[str, jax.Array], policy: Any, others: Mapping[s
     look like any others.
 
     Args:
-      metrics: of the episodes, scalars.
-      policy: pytree; a NaN in a leaf of numbers is a failure, an infinite bound is none.
-      others: further metrics of the run, scalars; one that is not finite is a failure.
+      metrics: Metrics of the episodes, scalars.
+      policy: Pytree of arrays; a NaN in a leaf of numbers is a failure, an infinite bound is not.
+      others: Further metrics of the run, scalars; one that is not finite is a failure.
     """
+    chex.assert_rank([*metrics.values()], 0, custom_message="metrics")
+    chex.assert_rank([*others.values()], 0, custom_message="others")
     numbers = [leaf for leaf in jax.tree.leaves(policy) if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.inexact)]
     # As two arrays, not as many: each would be a loop of its own to compile.
     any_failed = jnp.any(jnp.isnan(_joined(numbers))) | jnp.any(~jnp.isfinite(_joined([*others.values()])))

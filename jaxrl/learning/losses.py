@@ -9,12 +9,14 @@ from jaxrl.learning.shards import EnvShards, summed
 
 def weighted_mean(x: jax.Array, weight: jax.Array, shards: EnvShards | None = None) -> jax.Array:
     """Mean of `x` weighted by `weight`, both `[*B]`; 0 where all weights are 0; over all shards, if any."""
+    chex.assert_equal_shape([x, weight], custom_message="x, weight")
     total = summed(jnp.sum(weight), shards)
     return summed(jnp.sum(x * weight), shards) / jnp.where(total > 0, total, 1.0)
 
 
 def standardise(x: jax.Array, weight: jax.Array, shards: EnvShards | None = None) -> jax.Array:
     """`x` with weighted mean 0 and standard deviation 1, both `[*B]`; over all shards, if any."""
+    chex.assert_equal_shape([x, weight], custom_message="x, weight")
     mean = weighted_mean(x, weight, shards)
     variance = weighted_mean(jnp.square(x - mean), weight, shards)
     return (x - mean) * jax.lax.rsqrt(variance + 1e-8)
@@ -24,12 +26,14 @@ def clipped_surrogate(log_ratio: jax.Array, advantage: jax.Array, weight: jax.Ar
     """PPO's clipped policy loss.
 
     Args:
-      log_ratio: `[*B]`, log-probability now minus when acting.
-      advantage, weight: `[*B]`.
-      clip_eps: half width of the interval around 1 in which the ratio is trusted, traced.
+      log_ratio: Log-probability of the actions now minus when acting, `[*B]`.
+      advantage, weight: Advantages of the actions and weights of the samples, `[*B]`.
+      clip_eps: Half width of the interval around 1 in which the ratio is trusted, scalar, traced.
 
     Source: Schulman et al. (2017), equation 7.
     """
+    chex.assert_equal_shape([log_ratio, advantage, weight], custom_message="log_ratio, advantage, weight")
+    chex.assert_rank(clip_eps, 0, custom_message="clip_eps")
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1 - clip_eps, 1 + clip_eps)
     return -weighted_mean(jnp.minimum(ratio * advantage, clipped * advantage), weight)
@@ -41,15 +45,19 @@ def clipped_value_loss(
     """Half the squared error, not rewarding a value for moving further than `clip_eps`.
 
     Args:
-      value, old_value, target, weight: `[*B]`.
-      clip_eps: traced; infinite for the plain squared error.
+      value, old_value, target: Values now, values when acting, and values to learn, `[*B]`.
+      weight: Weights of the samples, `[*B]`.
+      clip_eps: Largest trusted move of a value, scalar, traced; infinite for the plain squared error.
     """
+    chex.assert_equal_shape([value, old_value, target, weight], custom_message="value, old_value, target, weight")
+    chex.assert_rank(clip_eps, 0, custom_message="clip_eps")
     clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
     return 0.5 * weighted_mean(jnp.maximum(jnp.square(value - target), jnp.square(clipped - target)), weight)
 
 
 def approximate_kl(log_ratio: jax.Array, weight: jax.Array) -> jax.Array:
-    """KL(old || new) by the estimator (ratio - 1) - log ratio, which is never negative."""
+    """KL(old || new) by the estimator (ratio - 1) - log ratio, which is never negative; both `[*B]`."""
+    chex.assert_equal_shape([log_ratio, weight], custom_message="log_ratio, weight")
     return weighted_mean(jnp.expm1(log_ratio) - log_ratio, weight)
 
 
@@ -68,7 +76,13 @@ def kept_means(metrics: dict[str, jax.Array], kept: jax.Array) -> dict[str, jax.
 def explained_variance(
     prediction: jax.Array, target: jax.Array, weight: jax.Array, shards: EnvShards | None = None
 ) -> jax.Array:
-    """1 - Var(target - prediction) / Var(target), over all shards, if any: 1 is perfect, 0 no better than the mean."""
+    """1 - Var(target - prediction) / Var(target), over all shards, if any: 1 is perfect, 0 no better than the mean.
+
+    Args:
+      prediction, target, weight: Predicted and true values, and weights of the samples, `[*B]`.
+      shards: Parts whose samples count together, if any.
+    """
+    chex.assert_equal_shape([prediction, target, weight], custom_message="prediction, target, weight")
     error = target - prediction
     residual = weighted_mean(jnp.square(error - weighted_mean(error, weight, shards)), weight, shards)
     total = weighted_mean(jnp.square(target - weighted_mean(target, weight, shards)), weight, shards)

@@ -68,6 +68,7 @@ def over_epochs(
     Returns:
       The carry at the end, and metrics `[num_epochs, ...]`.
     """
+    chex.assert_rank(key, {0, 1}, custom_message="key")
 
     def epoch(carry: Any, key: jax.Array) -> tuple[Any, Any]:
         return one_epoch(carry, minibatches(own_key(key, shards)))

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -87,6 +88,7 @@ class CNNActorCritic(nn.Module):
 
         Whole numbers of 8 bits, such as those of pixels, are divided by 255.
         """
+        chex.assert_rank(obs, 3, custom_message="obs")
         image = obs.astype(jnp.float32) / (255.0 if obs.dtype == jnp.uint8 else 1.0)
         actor = self._features(image, "trunk" if self.shared_trunk else "actor")
         critic = actor if self.shared_trunk else self._features(image, "critic")
@@ -134,6 +136,8 @@ class RelationActorCritic(nn.Module):
     @nn.compact
     def __call__(self, obs: Any) -> tuple[jax.Array, jax.Array]:
         """The actor's outputs `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
+        chex.assert_rank(obs["neighbours"], 2, custom_message="neighbours")
+        chex.assert_shape(obs["neighbours_present"], obs["neighbours"].shape[:1], custom_message="neighbours_present")
         actor, critic = self._features(obs, "actor"), self._features(obs, "critic")
         return _heads(actor, critic, self.num_outputs, self.num_values)
 
@@ -200,14 +204,15 @@ def orthogonal(key: jax.Array, rows: int, columns: int) -> jax.Array:
     in one program of JAX 0.10 on a CPU.
 
     Args:
-      key: random key.
-      rows, columns: of the matrix.
+      key: Random key, traced.
+      rows, columns: Numbers of rows and columns, static.
 
     Returns:
       float32 `[rows, columns]`.
 
     Source: Giraud, Langou and Rozloznik (2005), "The loss of orthogonality in the Gram-Schmidt process".
     """
+    chex.assert_rank(key, {0, 1}, custom_message="key")  # an untyped key has an axis of two words
     length, count = max(rows, columns), min(rows, columns)
     vectors = jax.random.normal(key, (length, count)).T
 
@@ -234,10 +239,10 @@ def check_network(network: nn.Module, obs: Any, num_outputs: int, num_values: in
     """Refuse a network whose outputs the algorithm cannot use, before anything is compiled.
 
     Args:
-      network: called as `network.apply(params, obs)` on one observation.
-      obs: shapes of one observation.
-      num_outputs: what the action head needs.
-      num_values: values that the critic needs; None for one, without an axis.
+      network: Flax module, called as `network.apply(params, obs)` on one observation.
+      obs: Shapes of one observation.
+      num_outputs: Number of outputs that the action head needs.
+      num_values: Number of values that the critic needs; None for one, without an axis.
 
     Raises:
       TypeError, ValueError: what the network gave and what it should give.

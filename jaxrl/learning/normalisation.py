@@ -28,7 +28,7 @@ def init_statistics(sample: Any) -> RunningStatistics:
     """Statistics that have seen nothing: mean 0, variance 1.
 
     Args:
-      sample: a pytree with the shapes of one sample.
+      sample: Pytree with the shapes of one sample.
     """
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), sample)
     return RunningStatistics(jnp.zeros(()), zeros, jax.tree.map(jnp.ones_like, zeros))
@@ -40,19 +40,21 @@ def update_statistics(
     """The statistics after one more batch, by the parallel form of Welford's update.
 
     Args:
-      statistics: so far.
-      batch: leaves `[*B, *sample]`.
-      weight: `[*B]`, 0 for samples to leave out.
-      shards: whose batches together are the batch, if any.
+      statistics: Statistics so far.
+      batch: Samples, leaves `[*B, *sample]`.
+      weight: Weights of the samples, `[*B]`, 0 for those to leave out.
+      shards: Parts whose batches together are the batch, if any.
 
     Source: Chan, Golub and LeVeque (1983).
     """
+    chex.assert_tree_shape_prefix(batch, weight.shape, custom_message="batch, weight")
     added = summed(jnp.sum(weight), shards)
     total = statistics.count + added
     fraction = added / jnp.where(total > 0, total, 1.0)
     axes = tuple(range(weight.ndim))
 
     def merge(mean: jax.Array, variance: jax.Array, leaf: jax.Array) -> tuple[jax.Array, jax.Array]:
+        chex.assert_shape(leaf, (*weight.shape, *mean.shape), custom_message="batch")
         leaf = leaf.astype(jnp.float32)
         w = weight.reshape(weight.shape + (1,) * (leaf.ndim - weight.ndim)) / jnp.where(added > 0, added, 1.0)
         batch_mean = summed(jnp.sum(leaf * w, axes), shards)
@@ -126,8 +128,10 @@ FORMULA = "clip((x - mean) / sqrt(variance + 1e-8), -observation_clip, observati
 
 def normalise(statistics: RunningStatistics, sample: Any, clip: jax.Array | float) -> Any:
     """(sample - mean) / standard deviation, clipped to [-clip, clip]; axes in front are free."""
+    chex.assert_rank(clip, 0, custom_message="clip")
 
     def leaf(mean: jax.Array, variance: jax.Array, x: jax.Array) -> jax.Array:
+        chex.assert_shape(x, (..., *mean.shape), custom_message="sample")
         return jnp.clip((x - mean) * jax.lax.rsqrt(variance + 1e-8), -clip, clip)
 
     return jax.tree.map(leaf, statistics.mean, statistics.variance, sample)

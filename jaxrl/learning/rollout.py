@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -54,6 +55,7 @@ def step_once(
 
     The time limit truncates only where the environment has not terminated.
     """
+    chex.assert_rank(key, {0, 1}, custom_message="key")  # an untyped key has an axis of two words
     obs, state, reward, terminated, info = env.step_env(rolled(key), state, action, params)
     truncated = env.is_truncated(state, params) & ~terminated
     return obs, state, reward, terminated, truncated, info
@@ -61,11 +63,14 @@ def step_once(
 
 def over_agents(flag: jax.Array, reward: jax.Array) -> jax.Array:
     """A flag `[*B]` with the agents' axes of a reward `[*B, *A]`."""
+    chex.assert_equal_shape_prefix([flag, reward], flag.ndim, custom_message="flag, reward")
     return jnp.broadcast_to(flag.reshape(flag.shape + (1,) * (reward.ndim - flag.ndim)), reward.shape)
 
 
 def episode_ends(steps: Transition) -> jax.Array:
     """Bool `[T, N, *A]`: where an agent's episode is over, terminated or truncated."""
+    flags = [steps.terminated, steps.truncated]
+    chex.assert_equal_shape_prefix([steps.reward, *flags], 2, custom_message="reward, terminated, truncated")
     return over_agents(steps.terminated | steps.truncated, steps.reward) | steps.agent_terminated
 
 
@@ -78,6 +83,8 @@ def remembered(memory: Memory, start: Memory, ended: jax.Array) -> Memory:
       ended: Whether the agent's episode ended with the step, bool `[*B]`.
     """
 
+    chex.assert_tree_shape_prefix(memory, ended.shape, custom_message="memory, ended")
+
     def leaf(after: jax.Array, first: jax.Array) -> jax.Array:
         return jnp.where(ended.reshape(*ended.shape, *[1] * jnp.ndim(first)), first, after)
 
@@ -86,6 +93,7 @@ def remembered(memory: Memory, start: Memory, ended: jax.Array) -> Memory:
 
 def agents_ended(reward: jax.Array, done: jax.Array, info: dict[Any, Any]) -> jax.Array:
     """Bool `[*A]`: whether each agent's episode is over after a step of one environment."""
+    chex.assert_rank(done, 0, custom_message="done")
     ended = over_agents(done, reward)
     return ended | info["agent_terminated"] if "agent_terminated" in info else ended
 
@@ -108,6 +116,7 @@ def reset_all(
       shards: Shards of which these environments are one, if any.
       memory: Memory of the agents of one environment at the start of an episode, `[*A, ...]`.
     """
+    chex.assert_rank(key, {0, 1}, custom_message="key")
     keys = own(jax.random.split(unrolled(key), num_envs), shards)
     return _begun(env, keys, params)._replace(memory=memories(memory, keys.shape))
 
@@ -132,6 +141,8 @@ def rollout(
     noise: Any,
     reset_pool: int | None = None,
     shards: EnvShards | None = None,
+    *,
+    num_steps: int | None = None,
 ) -> tuple[Carry, Transition, jax.Array]:
     """Steps every environment `T` times, resetting where an episode ends.
 
@@ -150,6 +161,7 @@ def rollout(
       reset_pool: Number of fresh states per environment, `default_reset_pool(T)` if None.
       shards: Shards of which these N environments are one, if any; an environment's random numbers are the
         same whatever their number.
+      num_steps: Number of steps T, static; None takes that of the noise.
 
     Returns:
       The environments afterwards, transitions `[T, N, ...]`, and the number of reused fresh
@@ -160,7 +172,10 @@ def rollout(
     """
     num_envs = jax.tree.leaves(carry.obs)[0].shape[0]
     num_in_all = num_envs * (1 if shards is None else shards.count)
-    num_steps = jax.tree.leaves(noise)[0].shape[0]
+    num_steps = jax.tree.leaves(noise)[0].shape[0] if num_steps is None else num_steps
+    chex.assert_rank(key, {0, 1}, custom_message="key")
+    chex.assert_tree_shape_prefix(carry, (num_envs,), custom_message="carry")
+    chex.assert_tree_shape_prefix(noise, (num_steps, num_envs), custom_message="noise")
     pool_size = default_reset_pool(num_steps) if reset_pool is None else reset_pool
     if pool_size < 1:
         raise ValueError(f"reset_pool must be at least 1, got {reset_pool}")
@@ -200,7 +215,7 @@ def rollout(
         return (begun, used + done, t + 1), (obs, mask, raw_action, facts)
 
     start = (carry, jnp.zeros(num_envs, jnp.uint32), jnp.zeros((), jnp.int32))
-    (carry, used, _), (obs, mask, raw_action, facts) = jax.lax.scan(one_step, start, noise)
+    (carry, used, _), (obs, mask, raw_action, facts) = jax.lax.scan(one_step, start, noise, length=num_steps)
     next_obs, reward, ended, per_agent = facts
     terminated, truncated = ended == TERMINATED, ended == TRUNCATED
     of_all_agents = terminated.reshape(*terminated.shape, *[1] * (reward.ndim - terminated.ndim))

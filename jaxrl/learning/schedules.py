@@ -17,7 +17,7 @@ def linear_share(env_steps: jax.Array, end: Any, anneal_env_steps: Any) -> jax.A
       end: Share at the end, `[]`, traced.
       anneal_env_steps: Environment steps over which it falls, `[]`, traced; infinite keeps 1.
     """
-    chex.assert_rank([env_steps, end, anneal_env_steps], 0)
+    chex.assert_rank([env_steps, end, anneal_env_steps], 0, custom_message="env_steps, end, anneal_env_steps")
     return 1 + (end - 1) * jnp.minimum(env_steps / anneal_env_steps, 1.0)
 
 
@@ -28,5 +28,5 @@ def tenth_share(env_steps: jax.Array, decay_env_steps: Any) -> jax.Array:
       env_steps: Environment steps so far, `[]`, traced.
       decay_env_steps: Environment steps in which it falls to a tenth, `[]`, traced; infinite keeps 1.
     """
-    chex.assert_rank([env_steps, decay_env_steps], 0)
+    chex.assert_rank([env_steps, decay_env_steps], 0, custom_message="env_steps, decay_env_steps")
     return 0.1 ** (env_steps / decay_env_steps)

@@ -5,6 +5,7 @@ Where `shards` is None, there is one part, and every function here gives back wh
 
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -15,18 +16,18 @@ class EnvShards(NamedTuple):
     """How many parts there are, along which axis of a mesh; a `shard_map` over it must be under way.
 
     Attributes:
-      axis_name: of the mesh.
-      count: of the parts.
+      axis_name: Name of the axis of the mesh.
+      count: Number of parts.
     """
 
     axis_name: str
     count: int
 
     def part_of(self, num_envs: int) -> int:
-        """The environments of one part.
+        """Number of environments of one part.
 
         Raises:
-          ValueError: they do not divide.
+          ValueError: the parts do not divide the environments evenly.
         """
         if num_envs % self.count:
             raise ValueError(
@@ -39,9 +40,17 @@ def own(tree: Any, shards: EnvShards | None, axis: int = 0) -> Any:
     """Of leaves with one entry for each environment of the run along an axis, the entries of this part.
 
     What is drawn for the whole run and then cut is the same however many parts there are.
+
+    Args:
+      tree: Pytree of arrays with one entry for each environment along `axis`.
+      shards: Parts of the run, None for one.
+      axis: Axis of the environments, static.
     """
     if shards is None:
         return tree
+    for leaf in jax.tree.leaves(tree):
+        chex.assert_axis_dimension_gt(leaf, axis, 0, custom_message="tree, axis")
+        chex.assert_is_divisible(leaf.shape[axis], shards.count, custom_message="tree, shards.count")
     index = jax.lax.axis_index(shards.axis_name)
 
     def cut(leaf: jax.Array) -> jax.Array:
@@ -53,6 +62,7 @@ def own(tree: Any, shards: EnvShards | None, axis: int = 0) -> Any:
 
 def own_key(key: jax.Array, shards: EnvShards | None) -> jax.Array:
     """A key for what each part draws for itself."""
+    chex.assert_rank(key, {0, 1}, custom_message="key")  # an untyped key has an axis of two words
     return key if shards is None else jax.random.fold_in(key, jax.lax.axis_index(shards.axis_name))
 
 
@@ -65,9 +75,9 @@ def averaged(tree: Any, weight: jax.Array, shards: EnvShards | None) -> Any:
     """What the samples of all parts have for a weighted mean, from the weighted means over those of each.
 
     Args:
-      tree: weighted means over the samples of this part, or what is linear in them, such as gradients.
-      weight: `[*B]` of these samples.
-      shards: the parts, all with as many samples.
+      tree: Weighted means over the samples of this part, or gradients of such, of any shapes.
+      weight: Weights of these samples, `[*B]`.
+      shards: Parts of the run, all with as many samples; None for one.
     """
     if shards is None:
         return tree

@@ -1,0 +1,216 @@
+"""The parts of algorithms refuse arrays of wrong shapes, and name the argument."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from leaf_functions import assert_complete, assert_refused
+
+from envs.base import spaces
+from jaxrl.discounts.form import Form, Prepared
+from jaxrl.learning import (
+    advantages,
+    critics,
+    evaluation,
+    losses,
+    minibatches,
+    networks,
+    normalisation,
+    rollout,
+    schedules,
+    shards,
+)
+from jaxrl.learning.action_heads import action_head
+
+UNUSED: Any = None
+
+
+def logits(*shape: int) -> Any:
+    return {"logits": np.ones(shape, np.float32)}
+
+
+TWO_KEYS: Any = np.zeros((2, 2, 2), np.uint32)
+SCALAR: Any = np.float32(0.2)
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, np.float32)
+
+
+def flags(*shape: int) -> Any:
+    return np.zeros(shape, bool)
+
+
+PARTS = shards.EnvShards("devices", 2)
+STATISTICS = normalisation.init_statistics({"x": ones(3)})
+DISCRETE, BOX = action_head(spaces.Discrete(3)), action_head(spaces.Box(-1.0, 1.0, (3,)))
+SEVERAL = action_head(spaces.Tuple([spaces.Discrete(2), spaces.Discrete(1)]))
+STEPS = rollout.Transition(None, None, ones(4, 2), flags(3), flags(3), flags(4, 2), flags(4, 2), None, None)
+SINGLE, MIXTURE = critics.single_critic(), critics.mixture_critic(3)
+DISCOUNT = MIXTURE.prepare("beta:0.9,0.5", 4, None)
+RELATION = networks.RelationActorCritic(2)
+STACKED = Prepared(ones(2, 3), ones(2, 3), None, None, Form(ones(2), ones(2)), 4)
+
+CALLS: list[tuple[str, str, Callable[[], Any]]] = [
+    ("losses.weighted_mean", "weight", lambda: losses.weighted_mean(ones(4, 2), ones(4))),
+    ("losses.standardise", "weight", lambda: losses.standardise(ones(4, 2), ones(4))),
+    ("losses.clipped_surrogate", "advantage", lambda: losses.clipped_surrogate(ones(4), ones(4, 1), ones(4), SCALAR)),
+    ("losses.clipped_surrogate", "clip_eps", lambda: losses.clipped_surrogate(ones(4), ones(4), ones(4), ones(4))),
+    (
+        "losses.clipped_value_loss",
+        "target",
+        lambda: losses.clipped_value_loss(ones(4), ones(4), ones(4, 1), ones(4), SCALAR),
+    ),
+    (
+        "losses.clipped_value_loss",
+        "clip_eps",
+        lambda: losses.clipped_value_loss(ones(4), ones(4), ones(4), ones(4), ones(1)),
+    ),
+    ("losses.approximate_kl", "log_ratio", lambda: losses.approximate_kl(ones(4), ones(1))),
+    ("losses.explained_variance", "target", lambda: losses.explained_variance(ones(4), ones(4, 1), ones(4))),
+    ("critics.head_sizes", "discount.rates", lambda: critics.head_sizes(STACKED)),
+    (
+        "critics.mixture_critic.estimate",
+        "next_value",
+        lambda: MIXTURE.estimate(DISCOUNT, SCALAR, ones(4, 3), ones(4, 3, 3), ones(4, 3, 1), flags(4), flags(4)),
+    ),
+    (
+        "critics.mixture_critic.loss",
+        "weight",
+        lambda: MIXTURE.loss(DISCOUNT, ones(4, 3), ones(4, 3), ones(4, 3), ones(3), SCALAR),
+    ),
+    ("critics.mixture_critic.whole", "value", lambda: MIXTURE.whole(DISCOUNT, ones(4, 1))),
+    (
+        "critics.single_critic.loss",
+        "old_value",
+        lambda: SINGLE.loss(DISCOUNT, ones(4), ones(3), ones(4), ones(4), SCALAR),
+    ),
+    (
+        "advantages._mixture_targets",
+        "weights",
+        lambda: advantages._mixture_targets(ones(2), ones(3), SCALAR, ones(4), ones(4), flags(4)),
+    ),
+    (
+        "advantages._mixture_targets",
+        "bootstrap",
+        lambda: advantages._mixture_targets(ones(2), ones(2), SCALAR, ones(4), ones(1), flags(4)),
+    ),
+    (
+        "advantages._lag_targets",
+        "curve",
+        lambda: advantages._lag_targets(ones(4), SCALAR, ones(4), ones(4), flags(4)),
+    ),
+    (
+        "advantages._lag_targets",
+        "last",
+        lambda: advantages._lag_targets(ones(5), SCALAR, ones(4), ones(4), flags(4, 1)),
+    ),
+    ("shards.own", "axis", lambda: shards.own({"x": ones(4)}, PARTS, axis=1)),
+    ("shards.own", "shards.count", lambda: shards.own({"x": ones(3)}, PARTS)),
+    ("shards.own_key", "key", lambda: shards.own_key(TWO_KEYS, PARTS)),
+    ("normalisation.update_statistics", "batch", lambda: update({"x": ones(4, 2)}, ones(4))),
+    ("normalisation.update_statistics", "weight", lambda: update({"x": ones(4, 3)}, ones(2))),
+    ("normalisation.normalise", "sample", lambda: normalisation.normalise(STATISTICS, {"x": ones(4, 1)}, 10.0)),
+    ("normalisation.normalise", "clip", lambda: normalisation.normalise(STATISTICS, {"x": ones(3)}, ones(3))),
+    ("action_heads.discrete.log_prob", "logits", lambda: DISCRETE.log_prob(logits(5, 1), None, flags(5))),
+    ("action_heads.discrete.log_prob", "raw", lambda: DISCRETE.log_prob(logits(5, 3), None, flags(5, 1))),
+    ("action_heads.discrete.entropy", "logits", lambda: DISCRETE.entropy(logits(5, 2), None)),
+    ("action_heads.discrete.mode", "logits", lambda: DISCRETE.mode(logits(5, 2), None)),
+    ("action_heads.discrete.mode", "mask", lambda: DISCRETE.mode(logits(5, 3), flags(5, 1))),
+    ("action_heads.discrete.sample", "noise", lambda: DISCRETE.sample(logits(5, 3), None, ones(5, 1))),
+    ("action_heads.several.mode", "logits", lambda: SEVERAL.mode(logits(5, 4), None)),
+    ("action_heads.several.sample", "noise", lambda: SEVERAL.sample(logits(5, 3), None, ones(5, 4))),
+    ("action_heads.several.log_prob", "raw", lambda: SEVERAL.log_prob(logits(5, 3), None, flags(5, 3))),
+    ("action_heads.box.log_prob", "raw", lambda: BOX.log_prob(BOX.scores(ones(5, 3), ones(3)), None, ones(5, 1))),
+    ("action_heads.box.scores", "log_std", lambda: BOX.scores(ones(5, 3), ones(2))),
+    ("action_heads.box.scores", "outputs", lambda: BOX.scores(ones(5, 1), ones(3))),
+    ("action_heads.box.sample", "noise", lambda: BOX.sample(BOX.scores(ones(5, 3), ones(3)), None, ones(5, 1))),
+    ("action_heads.box.to_env", "raw", lambda: BOX.to_env(ones(5, 1))),
+    ("rollout.step_once", "key", lambda: rollout.step_once(UNUSED, TWO_KEYS, UNUSED, UNUSED, UNUSED)),
+    ("rollout.reset_all", "key", lambda: rollout.reset_all(UNUSED, TWO_KEYS, UNUSED, 3)),
+    ("rollout.rollout", "carry", lambda: roll(jax.random.key(0), ones(2), ones(4))),
+    ("rollout.rollout", "noise", lambda: roll(jax.random.key(0), ones(3), ones(5, 3))),
+    ("rollout.over_agents", "flag", lambda: rollout.over_agents(flags(4), ones(3, 2))),
+    ("rollout.remembered", "memory", lambda: rollout.remembered(ones(4, 2), ones(2), flags(3))),
+    ("minibatches.row_minibatches", "samples", lambda: minibatches.row_minibatches(TWO_KEYS, (ones(4), ones(3)), 2)),
+    (
+        "minibatches.sequence_minibatches",
+        "samples",
+        lambda: minibatches.sequence_minibatches(TWO_KEYS, (ones(4, 2), ones(4, 3)), 2),
+    ),
+    (
+        "minibatches.over_epochs",
+        "key",
+        lambda: minibatches.over_epochs(TWO_KEYS, 2, lambda key: (), lambda carry, samples: (carry, ()), ()),
+    ),
+    ("rollout.agents_ended", "done", lambda: rollout.agents_ended(ones(3), flags(3), {})),
+    ("rollout.episode_ends", "terminated", lambda: rollout.episode_ends(STEPS)),
+    ("schedules.linear_share", "env_steps", lambda: schedules.linear_share(ones(2), SCALAR, SCALAR)),
+    ("schedules.tenth_share", "env_steps", lambda: schedules.tenth_share(ones(2), SCALAR)),
+    ("losses.kept_means", "metrics", lambda: losses.kept_means({"loss": ones(3)}, flags(2))),
+    ("networks.CNNActorCritic.__call__", "obs", lambda: networks.CNNActorCritic(2).init(jax.random.key(0), ones(4, 4))),
+    (
+        "normalisation.scale_rewards",
+        "reward",
+        lambda: normalisation.scale_rewards(
+            normalisation.init_reward_scale((2,)), ones(4, 2), flags(4, 1), flags(4, 2), SCALAR, SCALAR
+        ),
+    ),
+    ("rollout.rollout", "key", lambda: roll(TWO_KEYS, ones(3), ones(4))),
+    ("evaluation.evaluate", "key", lambda: evaluation.evaluate(UNUSED, UNUSED, UNUSED, UNUSED, TWO_KEYS, 3, UNUSED)),
+    ("evaluation.finite_only", "metrics", lambda: evaluation.finite_only({"return": ones(2)}, {}, {})),
+    ("evaluation.finite_only", "others", lambda: evaluation.finite_only({}, {}, {"loss": ones(2)})),
+    ("networks.orthogonal", "key", lambda: networks.orthogonal(TWO_KEYS, 2, 3)),
+    ("networks.RelationActorCritic.__call__", "neighbours", lambda: RELATION.apply({}, around(ones(4), ones(4)))),
+    (
+        "networks.RelationActorCritic.__call__",
+        "neighbours_present",
+        lambda: RELATION.apply({}, around(ones(4, 2), ones(3))),
+    ),
+]
+
+
+def update(batch: Any, weight: Any) -> Any:
+    return normalisation.update_statistics(STATISTICS, batch, weight)
+
+
+def roll(key: Any, state: Any, second: Any) -> Any:
+    """A rollout of 3 environments for 4 steps, where `state` is [3] and `second` [4]."""
+    return rollout.rollout(UNUSED, UNUSED, UNUSED, UNUSED, key, rollout.Carry(state, ones(3)), (ones(4, 3), second))
+
+
+def around(neighbours: Any, present: Any) -> dict[str, Any]:
+    return {"own": ones(3), "neighbours": neighbours, "neighbours_present": present}
+
+
+OF_A_USER = "refuses a user's arrays by ValueErrors, which tests of its module hold; the sums below it assert"
+ANY_SHAPE = "takes arrays of any shape"
+EXEMPT = {
+    "advantages.gae": OF_A_USER,
+    "advantages.lambda_returns": OF_A_USER,
+    "advantages.mixture_ugae": OF_A_USER,
+    "advantages.monte_carlo": OF_A_USER,
+    "advantages.ugae": OF_A_USER,
+    "actor.memories": ANY_SHAPE,
+    "network_config.NetworkConfig.actor_critic": "takes shapes alone, and refuses them by errors which tests hold",
+    "networks.MLPActorCritic.__call__": ANY_SHAPE,
+    "networks.apply_over": ANY_SHAPE,
+    "networks.check_network": "takes shapes alone, and refuses a network by errors which test_networks holds",
+    "networks.flatten_observation": ANY_SHAPE,
+    "normalisation.init_statistics": "takes shapes alone, any",
+    "shards.averaged": ANY_SHAPE,
+    "shards.summed": ANY_SHAPE,
+}
+
+
+@pytest.mark.parametrize(
+    ("argument", "call"), [row[1:] for row in CALLS], ids=[f"{name}-{argument}" for name, argument, _ in CALLS]
+)
+def test_a_wrong_shape_is_refused_by_the_name_of_its_argument(argument: str, call: Callable[[], Any]) -> None:
+    assert_refused(call, argument)
+
+
+def test_every_function_of_arrays_opens_with_assertions() -> None:
+    assert_complete("learning", EXEMPT, {name for name, _, _ in CALLS})
