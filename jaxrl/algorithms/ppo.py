@@ -9,7 +9,8 @@ from flax import struct
 
 from envs.base import Environment
 from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.on_policy import INFINITE, Learn, OnPolicyConfig, OnPolicyHParams, Parts, Samples, on_policy
+from jaxrl.algorithms.on_policy import Learn, Parts, Samples, on_policy
+from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyConfig, OnPolicyHParams
 from jaxrl.checks import Range, check_choice, check_count, check_range
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, standardise, weighted_mean

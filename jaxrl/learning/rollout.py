@@ -172,7 +172,8 @@ def rollout(
     """
     num_envs = jax.tree.leaves(carry.obs)[0].shape[0]
     num_in_all = num_envs * (1 if shards is None else shards.count)
-    num_steps = jax.tree.leaves(noise)[0].shape[0] if num_steps is None else num_steps
+    if num_steps is None:
+        num_steps = int(jax.tree.leaves(noise)[0].shape[0])
     chex.assert_rank(key, {0, 1}, custom_message="key")
     chex.assert_tree_shape_prefix(carry, (num_envs,), custom_message="carry")
     chex.assert_tree_shape_prefix(noise, (num_steps, num_envs), custom_message="noise")
