@@ -8,23 +8,20 @@ import importlib.util
 import json
 import os
 import platform
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
+from filelock import FileLock, Timeout
 
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import attribute, config_of
 from jaxrl.results.plain import to_json, versions
 from jaxrl.results.result import Result
-
-if TYPE_CHECKING:
-    pass
 
 METRICS, TABLE, PARQUET, POLICIES, CONFIG = FILES = (
     "metrics.nc",
@@ -36,7 +33,8 @@ METRICS, TABLE, PARQUET, POLICIES, CONFIG = FILES = (
 
 SEARCH = "search.json"  # what a directory holds that is a search's
 LOCK = ".lock"
-_WITHOUT_LOCKS: set[int] = set()  # file systems that have been told of
+PATIENCE = 0.2  # seconds to try for a lock that another call may be just releasing
+_WITHOUT_LOCKS: set[int] = set()  # file systems that a warning has named
 
 __all__ = [
     "claim_directory",
@@ -80,8 +78,9 @@ def claim_directory(path: str | Path, force: bool = False) -> Path:
 def exclusive(directory: Path | None, force: bool = False) -> Iterator[None]:
     """Keeps every other training call out of a directory; a process that dies lets go of it.
 
-    Where the system or the file system has no locks, nobody is kept out; of the latter a warning tells. A
-    directory that is left empty is removed.
+    The lock is on a file of the directory, which other hosts see too where a directory's own lock would be this host's.
+    Where the file system has no locks, a warning says so and nobody is kept out. A directory that is left empty is
+    removed.
 
     Args:
       directory: as `claim_directory` returned it; None does nothing.
@@ -91,54 +90,47 @@ def exclusive(directory: Path | None, force: bool = False) -> Iterator[None]:
       FileExistsError: another call is training into it, or has saved a result there.
       ResultError: the directory cannot be written.
     """
-    if directory is None or sys.platform == "win32":
+    if directory is None:
         yield
         return
-    handle = _lock(directory)
+    lock = _lock(directory)
     try:
         _refuse_result(directory, force)
         yield
     finally:
         with contextlib.suppress(OSError):
-            (directory / LOCK).unlink()  # before it is let go of: who waits for it finds another file there
-        os.close(handle)
+            (directory / LOCK).unlink()  # before its release: filelock tries again where a locked file was deleted
+        lock.release()
         with contextlib.suppress(OSError):
             directory.rmdir()
 
 
-def _lock(directory: Path) -> int:
-    """Locks a file of the directory, which other hosts see too where a directory's own lock would be this host's."""
-    import fcntl
-
-    file = directory / LOCK
-    while True:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)  # another call may have left it empty, and removed it
-            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as error:
+def _lock(directory: Path) -> FileLock:
+    """The lock of a directory, held unless the file system has none."""
+    # No marker file in place of a lock: it would outlive a process that is killed.
+    lock = FileLock(
+        directory / LOCK, timeout=PATIENCE, poll_interval=PATIENCE / 10, thread_local=False, fallback_to_soft=False
+    )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)  # another call may have left it empty, and removed it
+        lock.acquire()
+    except Timeout:
+        raise FileExistsError(
+            f"{directory} is being written by another run that is still training: choose another directory."
+        ) from None
+    except OSError as error:
+        if error.filename is not None:  # errors of opening name the file, those of locking do not
             raise ResultError(f"{directory} cannot be written: {error.strerror or error}.") from None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            raise FileExistsError(
-                f"{directory} is being written by another run that is still training: choose another directory."
-            ) from None
-        except OSError as error:
-            file_system = os.fstat(handle).st_dev
-            if file_system not in _WITHOUT_LOCKS:
-                _WITHOUT_LOCKS.add(file_system)
-                warnings.warn(
-                    f"the file system of {directory} has no locks ({error.strerror or error}): nothing keeps another "
-                    f"call from training into the same directory",
-                    RuntimeWarning,
-                    stacklevel=5,
-                )
-            return handle
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(handle), os.stat(file)):
-                return handle
-        os.close(handle)  # another call has just ended, and deleted the file
+        file_system = directory.stat().st_dev
+        if file_system not in _WITHOUT_LOCKS:
+            _WITHOUT_LOCKS.add(file_system)
+            warnings.warn(
+                f"the file system of {directory} has no locks ({error.strerror or error}): nothing keeps another "
+                f"call from training into the same directory",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+    return lock
 
 
 def holds_result(directory: Path) -> bool:
