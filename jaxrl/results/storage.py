@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import importlib.util
 import json
 import os
@@ -12,7 +11,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -23,6 +22,9 @@ from jaxrl.results.description import attribute, config_of
 from jaxrl.results.plain import to_json, versions
 from jaxrl.results.result import Result
 
+if TYPE_CHECKING:
+    import pandas
+
 METRICS, TABLE, PARQUET, POLICIES, CONFIG = FILES = (
     "metrics.nc",
     "metrics.csv",
@@ -30,6 +32,8 @@ METRICS, TABLE, PARQUET, POLICIES, CONFIG = FILES = (
     "policies.npz",
     "config.json",
 )
+
+CSV_NEWLINE = "\r\n"  # of RFC 4180
 
 SEARCH = "search.json"  # what a directory holds that is a search's
 LOCK = ".lock"
@@ -175,14 +179,16 @@ def save(result: Result, path: str | Path, force: bool = False) -> Path:
         leaves = {jax.tree_util.keystr(at): np.asarray(leaf) for at, leaf in jax.tree.leaves_with_path(result.policies)}
     config = json.dumps(to_json(config_of(result)), indent=2, default=str, allow_nan=False) + "\n"
 
+    table = _table(result)
+
     def write_policies(file: Path) -> None:
         with file.open("wb") as stream:
             np.savez(stream, allow_pickle=False, **leaves)
 
     writers: dict[str, Callable[[Path], Any]] = {
         METRICS: lambda file: dataset.to_netcdf(file, engine="h5netcdf"),
-        TABLE: lambda file: _write_csv(result, file),
-        PARQUET: lambda file: _write_parquet(result, file),
+        TABLE: lambda file: table.to_csv(file, index=False, na_rep="nan", lineterminator=CSV_NEWLINE),
+        PARQUET: lambda file: table.to_parquet(file, index=False, engine="pyarrow"),
         POLICIES: write_policies,
         CONFIG: lambda file: file.write_text(config, encoding="utf-8"),
     }
@@ -210,10 +216,9 @@ def _numbers(result: Result) -> list[str]:
     return [str(name) for name, metric in result.metrics.items() if set(metric.dims) <= {*result.dims, *RUN_DIMS}]
 
 
-def _write_parquet(result: Result, file: Path) -> None:
-    """The table of `_write_csv`, with numbers as they were computed."""
-    import pyarrow
-    import pyarrow.parquet
+def _table(result: Result) -> pandas.DataFrame:
+    """A row for each setting, seed and evaluation, with the metrics as they were computed."""
+    import pandas
 
     settings, seeds, env_steps = result.settings, result.seeds, result.metrics["env_step"].values
     points = len(env_steps)
@@ -223,25 +228,4 @@ def _write_parquet(result: Result, file: Path) -> None:
     columns["seed"] = np.tile(np.repeat(seeds, points), len(settings))
     columns["env_step"] = np.tile(env_steps, len(settings) * len(seeds))
     columns |= {name: result.values(name).reshape(-1) for name in _numbers(result)}
-    table = pyarrow.table(
-        {
-            name: pyarrow.array(column.tolist() if column.dtype.kind == "U" else column)
-            for name, column in columns.items()
-        }
-    )
-    pyarrow.parquet.write_table(table, file)
-
-
-def _write_csv(result: Result, file: Path) -> None:
-    settings, seeds = result.settings, result.seeds
-    env_steps = [int(step) for step in result.metrics["env_step"].values]
-    names = _numbers(result)
-    columns = np.stack([result.values(name) for name in names], axis=-1)
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow([*settings[0], *RUN_DIMS, *names])
-        for setting, of_setting in zip(settings, columns, strict=True):
-            labels = list(setting.values())
-            for seed, of_seed in zip(seeds, of_setting, strict=True):
-                for env_step, numbers in zip(env_steps, of_seed, strict=True):
-                    writer.writerow([*labels, seed, env_step, *numbers])
+    return pandas.DataFrame(columns)

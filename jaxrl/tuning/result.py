@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import importlib.util
 import json
@@ -16,7 +15,7 @@ from jaxrl.results.dataset import ResultError
 from jaxrl.results.plain import from_json, to_json
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
-from jaxrl.results.storage import SEARCH, unfinished
+from jaxrl.results.storage import CSV_NEWLINE, SEARCH, unfinished
 from jaxrl.results.tables import Table
 from jaxrl.tuning.space import Setting
 from jaxrl.tuning.study import Told
@@ -175,16 +174,14 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
 
 def write_trials(directory: Path, trials: Sequence[Told]) -> None:
     """A row per trial in `trials.csv`, and in `trials.parquet` where pyarrow is installed."""
+    import pandas
+
     columns, rows = _rows(trials)
+    typed = pandas.DataFrame([["" if cell is None else cell for cell in row] for row in rows], None, columns, object)
     part = unfinished(directory / TRIALS)
-    with part.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(columns)
-        writer.writerows(rows)
+    typed.to_csv(part, index=False, na_rep="nan", lineterminator=CSV_NEWLINE)
     part.replace(directory / TRIALS)
     if trials and importlib.util.find_spec("pyarrow") is not None:
-        import pandas
-
         frame = pandas.DataFrame(rows, columns=columns)
         for name in trials[0].setting:  # a column of Parquet has one type
             if len({type(value) for value in frame[name]}) > 1:
