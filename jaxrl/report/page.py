@@ -33,7 +33,7 @@ from jaxrl.results.plotting.style import LINE_STYLES, MOST_LINES, style
 from jaxrl.results.result import Result
 from jaxrl.version import REPOSITORY, __version__
 
-PAGE, SCRIPTS = "report_page.html", ("report_chart.js", "report_page.js")
+PAGE, SCRIPTS = "page.html", ("chart.js", "page.js")
 SHOWN = 12  # lines that are all shown at first; of more, the best
 SHOWN_OF_MANY = 8
 DASHES = dict(zip(LINE_STYLES, ("", "8 4", "8 3 2 3", "2 3"), strict=True))
