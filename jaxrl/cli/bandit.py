@@ -19,7 +19,6 @@ from jaxrl.bandits.runner import bandit_call
 from jaxrl.checks import check_choice
 from jaxrl.cli.fields import (
     WholeNumber,
-    leaves,
     numbers_of,
     option,
     split,
@@ -35,6 +34,7 @@ from jaxrl.results.result import Result
 from jaxrl.results.storage import claim_directory
 from jaxrl.runtime.driver import CHECKPOINT_MINUTES, PRECISIONS
 from jaxrl.runtime.layout import plan_layout
+from jaxrl.sweeps.paths import numbers
 
 PREFIX = "bandit/"
 PICTURES = ("regret.png", "reward.png")  # by what the results are compared
@@ -160,7 +160,7 @@ def _options_class(env: Bandit, policies: Sequence[BanditAlgorithm]) -> type:
     hparams = [
         (_field(policy), kind, dataclasses.field(default_factory=kind))
         for policy in policies
-        if (kind := values_class(policy.hparams, leaves(policy.hparams)))
+        if (kind := values_class(policy.hparams, numbers(policy.hparams)))
     ]
     of_policies = dataclasses.make_dataclass("HParams", hparams, frozen=True)
     params = values_class(env.default_params, _env_numbers(env))
@@ -211,7 +211,7 @@ def _env_numbers(env: Bandit) -> dict[str, Any]:
 def _sweep(policy: BanditAlgorithm, env: Bandit, options: Any) -> jaxrl.Sweep | None:
     """Every parameter that the options change, of the policy and of the bandit, one value or several."""
     given = getattr(options.hparams, _field(policy))
-    fixed, swept = split(f"hparams.{policy.name}", given, leaves(policy.hparams))
+    fixed, swept = split(f"hparams.{policy.name}", given, numbers(policy.hparams))
     fixed_env, swept_env = split("env", options.env_params, _env_numbers(env))
     # One value is a sweep of length one, so that the result directory tells it.
     paths = {path: [value] for path, value in fixed.items()} | swept

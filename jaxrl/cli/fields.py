@@ -15,8 +15,9 @@ import tyro
 
 from jaxrl.cli.parsing import CommandError
 from jaxrl.discounts.parsing import Discount, as_discount
+from jaxrl.sweeps.paths import numbers
 
-__all__ = ["WholeNumber", "leaves", "numbers_of", "option", "split", "static_fields", "values_class"]
+__all__ = ["WholeNumber", "numbers_of", "option", "split", "static_fields", "values_class"]
 
 
 def _whole_number(words: list[str]) -> int:
@@ -63,21 +64,9 @@ def static_fields(args: Sequence[str]) -> dict[str, Any]:
     return fields
 
 
-def leaves(values: Any) -> dict[str, Any]:
-    """Every number, with what is inside of parts by its path, such as `weights.goal`."""
-    found = {}
-    for field in dataclasses.fields(values):
-        value = getattr(values, field.name)
-        if dataclasses.is_dataclass(value) and not isinstance(value, Discount):
-            found |= {f"{field.name}.{path}": leaf for path, leaf in leaves(value).items()}
-        else:
-            found[field.name] = value
-    return found
-
-
 def numbers_of(params: Any) -> dict[str, Any]:
     """The leaves of an environment's parameters that are single numbers: those that may be swept."""
-    return {name: leaf for name, leaf in leaves(params).items() if leaf is not None and np.ndim(leaf) == 0}
+    return {name: leaf for name, leaf in numbers(params).items() if leaf is not None and np.ndim(leaf) == 0}
 
 
 def option(name: str, kind: Any, default: Any, text: str) -> tuple[str, Any, Any]:

@@ -11,9 +11,10 @@ import envs
 import jaxrl
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.cli.fields import WholeNumber, leaves, option, placement_options, split, static_fields, values_class
+from jaxrl.cli.fields import WholeNumber, option, placement_options, split, static_fields, values_class
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.presets import control as presets
+from jaxrl.sweeps.paths import numbers
 from jaxrl.tuning.space import default_space, parse_space, spelled
 
 DEFAULT_ENV_STEPS = 100_000
@@ -101,8 +102,8 @@ def run_sweep(args: Sequence[str]) -> int:
 
 
 def _hparams(algo: Algorithm) -> dict[str, Any]:
-    effective = {name: leaf for name, leaf in leaves(algo.hparams).items() if leaf is not None}
-    return leaves(type(algo.hparams)()) | effective
+    effective = {name: leaf for name, leaf in numbers(algo.hparams).items() if leaf is not None}
+    return numbers(type(algo.hparams)()) | effective
 
 
 def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) -> tuple[Any, Algorithm, bool]:

@@ -15,7 +15,6 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli.fields import (
     WholeNumber,
-    leaves,
     numbers_of,
     option,
     placement_options,
@@ -31,6 +30,7 @@ from jaxrl.presets import control as presets
 from jaxrl.presets.preset import Preset
 from jaxrl.runtime.driver import CHECKPOINT_MINUTES
 from jaxrl.runtime.training import STOPPED
+from jaxrl.sweeps.paths import numbers
 from jaxrl.sweeps.sweep import Sweep
 
 DEFAULT_ENV_STEPS = 500_000
@@ -146,8 +146,8 @@ class _Defaults:
     @property
     def hparams(self) -> dict[str, Any]:
         """Every hyper-parameter, those included that have no effect (None) until the configuration gives them one."""
-        effective = {name: leaf for name, leaf in leaves(self.algo.hparams).items() if leaf is not None}
-        return leaves(type(self.algo.hparams)()) | effective
+        effective = {name: leaf for name, leaf in numbers(self.algo.hparams).items() if leaf is not None}
+        return numbers(type(self.algo.hparams)()) | effective
 
     @property
     def env(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from envs.spelling import near
 from jaxrl.discounts.parsing import GAMMA_HINT, as_discount, stack
 from jaxrl.sweeps.choosing import choose_setting
 from jaxrl.sweeps.distributions import Choice, Distribution, LogUniform, Uniform, listed
+from jaxrl.sweeps.paths import fields_of, place, replaced
 
 __all__ = ["Choice", "Distribution", "LogUniform", "Sweep", "Uniform", "grid", "sample"]
 
@@ -182,7 +183,7 @@ def _checked_base(base: Any, paths: Sequence[str]) -> Any:
         base = dataclasses.replace(base, discount=as_discount(discount))
     for path in paths:
         if not path.startswith("env."):
-            _check_path(base, path, path)
+            _check_path(base, path)
     return base
 
 
@@ -200,9 +201,9 @@ def _sweep(
             env[path.removeprefix("env.")] = np.asarray(column)
         else:
             fields[path] = column
-    settings = [_with(base, {path: column[i] for path, column in fields.items()}) for i in range(count)]
+    settings = [replaced(base, {path: column[i] for path, column in fields.items()}) for i in range(count)]
     hparams = {}
-    for name in _fields(base):
+    for name in fields_of(base):
         members = [getattr(setting, name) for setting in settings]
         hparams[name] = stack(members) if name == "discount" else _batched(members)
     labels = [{path: _label(path, column[i]) for path, column in columns.items()} for i in range(count)]
@@ -213,46 +214,19 @@ def _batched(members: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), *members)
 
 
-def _with(base: Any, values: dict[str, Any]) -> Any:
-    """`base` with the fields at these paths replaced, a discount's parameters all at once."""
-    changes: dict[str, Any] = {}
-    nested: dict[str, dict[str, Any]] = {}
-    for path, value in values.items():
-        name, _, rest = path.partition(".")
-        if rest:
-            nested.setdefault(name, {})[rest] = value
-        else:
-            changes[name] = value
-    for name, inner in nested.items():
-        changes[name] = _with(getattr(base, name), inner)
-    return dataclasses.replace(base, **changes)
-
-
-def _fields(node: Any) -> list[str]:
-    """The fields of a dataclass that are leaves or hold leaves; none of anything else."""
-    if not dataclasses.is_dataclass(node):
-        return []
-    return [field.name for field in dataclasses.fields(node) if field.init and field.metadata.get("pytree_node", True)]
-
-
-def _check_path(node: Any, path: str, rest: str) -> None:
-    name, _, rest = rest.partition(".")
-    names = _fields(node)
-    if name in names and not rest:
-        if dataclasses.is_dataclass(getattr(node, name)) and name != "discount":
-            inner = _fields(getattr(node, name))
-            raise ValueError(f"{path!r} has parts of its own; sweep {' or '.join(f'{path}.{i}' for i in inner)}.")
+def _check_path(base: Any, path: str) -> None:
+    """Refuse a path that leads to no number and no discount of the base."""
+    at = place(base, path)
+    if at.there:
+        if at.known and path.rpartition(".")[2] != "discount":
+            raise ValueError(f"{path!r} has parts of its own; sweep {' or '.join(at.known)}.")
         return
-    if name in names:
-        return _check_path(getattr(node, name), path, rest)
-    if path == "gamma" and "discount" in names:
+    if path == "gamma" and "discount" in at.known:
         raise ValueError(f"There is no hyper-parameter 'gamma'; {GAMMA_HINT}")
-    parent = path[: len(path) - len(name) - (len(rest) + 1 if rest else 0)]
-    if not names:
-        raise ValueError(f"There is no hyper-parameter {path!r}; {parent.rstrip('.')!r} has no parts.")
-    known = [parent + candidate for candidate in names]
-    static = "" if parent else "; a static setting of the algorithm's config takes an algorithm for each value"
-    hint = near(path, known) or f"; there are {', '.join(known)}{static}."
+    if not at.known:
+        raise ValueError(f"There is no hyper-parameter {path!r}; {at.inside.rstrip('.')!r} has no parts.")
+    static = "" if at.inside else "; a static setting of the algorithm's config takes an algorithm for each value"
+    hint = near(path, at.known) or f"; there are {', '.join(at.known)}{static}."
     raise ValueError(f"There is no hyper-parameter {path!r}{hint}")
 
 
