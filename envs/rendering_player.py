@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from envs.files import replacing
 from envs.rendering_crowd import COLOURS, MARGIN, TRAIL
-from envs.rendering_files import replacing
 
 if TYPE_CHECKING:
     from envs.crowd.trajectories import Trajectory

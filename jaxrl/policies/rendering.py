@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.base import Environment, spaces
 from envs.crowd.crowd import Crowd
-from envs.rendering_files import replacing
+from envs.files import replacing
 from jaxrl.policies.crowds import for_any_number, params_in
 from jaxrl.policies.rendering_crowd import EPISODES, random_actions, write_episode
 from jaxrl.results.policy import TrainedPolicy

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from envs.rendering_files import replacing
+from envs.files import replacing
 from envs.spelling import near
 from jaxrl.report.data import (
     DISCOUNTED,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import os
-import platform
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,6 +15,7 @@ import jax
 import numpy as np
 from filelock import FileLock, Timeout
 
+from envs.files import replacing, unfinished
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import attribute, config_of
 from jaxrl.results.plain import to_json, versions
@@ -165,11 +164,6 @@ def _refuse_result(directory: Path, force: bool) -> None:
         )
 
 
-def unfinished(file: Path) -> Path:
-    """Where a process writes a file until it is whole; containers share the numbers of processes."""
-    return file.with_name(f".{platform.node()}-{os.getpid()}-{file.name}")
-
-
 def save(result: Result, path: str | Path, force: bool = False) -> Path:
     """Writes a result; see `Result.save`. A file is complete or not there."""
     directory = claim_directory(path, force)
@@ -195,19 +189,13 @@ def save(result: Result, path: str | Path, force: bool = False) -> Path:
     if importlib.util.find_spec("pyarrow") is None:  # the extra "parquet": the same table, which is then there as CSV
         del writers[PARQUET]
         (directory / PARQUET).unlink(missing_ok=True)
-    written = []
     try:
-        for name, write in writers.items():
-            file = unfinished(directory / name)
-            written.append((file, directory / name))
-            write(file)
-        for file, final in written:
-            os.replace(file, final)
+        with contextlib.ExitStack() as files:  # which come into their places in the order of the writers
+            parts = {name: files.enter_context(replacing(directory / name, None)) for name in reversed(writers)}
+            for name, write in writers.items():
+                write(parts[name])
     except OSError as error:
         raise ResultError(f"{directory} cannot be written: {error.strerror or error}.") from None
-    finally:
-        for file, _ in written:
-            file.unlink(missing_ok=True)
     return directory
 
 

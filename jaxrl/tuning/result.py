@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from envs.files import replacing
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.plain import from_json, to_json
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
-from jaxrl.results.storage import CSV_NEWLINE, SEARCH, unfinished
+from jaxrl.results.storage import CSV_NEWLINE, SEARCH
 from jaxrl.results.tables import Table
 from jaxrl.tuning.space import Setting
 from jaxrl.tuning.study import Told
@@ -178,24 +179,21 @@ def write_trials(directory: Path, trials: Sequence[Told]) -> None:
 
     columns, rows = _rows(trials)
     typed = pandas.DataFrame([["" if cell is None else cell for cell in row] for row in rows], None, columns, object)
-    part = unfinished(directory / TRIALS)
-    typed.to_csv(part, index=False, na_rep="nan", lineterminator=CSV_NEWLINE)
-    part.replace(directory / TRIALS)
+    with replacing(directory / TRIALS, None) as part:
+        typed.to_csv(part, index=False, na_rep="nan", lineterminator=CSV_NEWLINE)
     if trials and importlib.util.find_spec("pyarrow") is not None:
         frame = pandas.DataFrame(rows, columns=columns)
         for name in trials[0].setting:  # a column of Parquet has one type
             if len({type(value) for value in frame[name]}) > 1:
                 frame[name] = frame[name].map(str)
-        part = unfinished(directory / PARQUET)
-        frame.convert_dtypes().to_parquet(part, index=False)
-        part.replace(directory / PARQUET)
+        with replacing(directory / PARQUET, None) as part:
+            frame.convert_dtypes().to_parquet(part, index=False)
 
 
 def write_json(file: Path, value: Any) -> None:
     """A file that is whole or not there."""
-    part = unfinished(file)
-    part.write_text(json.dumps(to_json(value), indent=2, default=str, allow_nan=False) + "\n", encoding="utf-8")
-    part.replace(file)
+    with replacing(file, None) as part:
+        part.write_text(json.dumps(to_json(value), indent=2, default=str, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _rows(trials: Sequence[Told]) -> tuple[list[str], list[list[Any]]]:
