@@ -12,7 +12,7 @@ import numpy as np
 
 import jaxrl
 from envs.crowd import SCENARIOS, Crowd
-from envs.spelling import near
+from envs.spelling import near_or_all
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.experiments.frames import MISSING
 from jaxrl.presets.crowd import NUM_ITERATIONS, NUM_STEPS, minibatches
@@ -84,7 +84,7 @@ def as_place(name: str, **static: Any) -> Place:
     """
     match = re.fullmatch(r"([a-z-]+?)(\d+)", name)
     if match is None or match[1] not in SCENARIOS:
-        hint = near(match[1] if match else name, SCENARIOS) or f"; there are {', '.join(SCENARIOS)}"
+        hint = near_or_all(match[1] if match else name, SCENARIOS, "there are")
         raise ValueError(
             f"scenarios takes a scenario and a number of agents, such as circle12, got {name!r}{hint.rstrip('.')}"
         )
@@ -111,7 +111,7 @@ def check_choices(name: str, values: Sequence[Any], known: Sequence[Any] | None 
         raise ValueError(f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}")
     for value in values:
         if known is not None and value not in known:
-            raise ValueError(f"{name} has {value!r}{near(value, known) or f'; it takes {_listed(known)}'}")
+            raise ValueError(f"{name} has {value!r}{near_or_all(value, known)}")
 
 
 def check_counts(settings: Any, **least: int) -> None:
@@ -268,7 +268,3 @@ def dots(
         handles, labels = axes[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, frameon=False, loc="outside upper right", ncols=len(colours))
     return figure
-
-
-def _listed(names: Iterable[Any]) -> str:
-    return ", ".join(map(str, names))

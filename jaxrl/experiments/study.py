@@ -13,7 +13,7 @@ import jaxrl
 from envs.files import replacing
 from jaxrl.experiments.frames import markdown, plain
 from jaxrl.results.description import attribute
-from jaxrl.results.plain import from_json, to_json, versions
+from jaxrl.results.plain import as_read, from_json, to_json, versions
 from jaxrl.results.storage import CONFIG, claim_directory
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Study:
         self.progress = progress
         self._manifest: dict[str, Any] = {
             "experiment": name,
-            "settings": from_json(json.loads(json.dumps(to_json(dataclasses.asdict(settings))))),
+            "settings": as_read(dataclasses.asdict(settings)),
             "versions": {},
             "seconds": {},
         }

@@ -16,6 +16,7 @@ from jaxrl.results.dataset import MAIN_METRICS, RUN_DIMS, ResultError
 from jaxrl.results.lines import mean_interval
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile, probability_of_improvement
 from jaxrl.results.tables import Table, decimals_of
+from jaxrl.results.words import short
 
 HIGHER = ("return", "discounted_return", "reward", "optimal")
 LOWER = ("regret", "realised_regret", "simple_regret", "fixed_regret")
@@ -52,7 +53,7 @@ def lines_of(runs: Sequence[Run]) -> list[Line]:
         settings = run.result.settings
         told = [path for path in settings[0] if len({setting[path] for setting in settings}) > 1]
         for index, setting in enumerate(settings):
-            parts = [f"{path} {_short(setting[path])}" for path in told]
+            parts = [f"{path} {short(setting[path])}" for path in told]
             name = [run.name] if len(runs) > 1 or not parts else []
             found.append((": ".join([*name, ", ".join(parts)] if parts else name), position, index))
     counts: dict[str, int] = {}
@@ -227,10 +228,6 @@ def _discounts_differ(runs: Sequence[Run]) -> bool:
     ]
     swept = any(path.partition(".")[0] == "discount" for run in runs for path in run.result.settings[0])
     return swept or len({str(value) for value in told}) > 1 or any(isinstance(value, list) for value in told)
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _bad_metrics(run: Run, setting: int, seed: int) -> list[str]:

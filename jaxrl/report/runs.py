@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from jaxrl.report.search import Search, holds_search, read_search, search_facts, search_note
-from jaxrl.report.text import NOTHING, cell, counted, duration, ranges
+from jaxrl.report.text import NOTHING, cell, ranges
 from jaxrl.results.dataset import UNKNOWN
 from jaxrl.results.description import config_of
 from jaxrl.results.loading import load_metrics
 from jaxrl.results.plain import to_json
 from jaxrl.results.result import Result
+from jaxrl.results.words import counted, duration
 
 # Attributes of a call that are measured, or told elsewhere; every other one may differ between runs.
 MEASURED = (

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import scipy.stats
 
 from jaxrl.results.statistics import Interval
+from jaxrl.results.words import short
 
 if TYPE_CHECKING:
     from jaxrl.results.result import Result
@@ -50,7 +51,7 @@ class Line:
     @property
     def label_with_failures(self) -> str:
         """The label, the setting and the number of runs left out."""
-        parts = [self.label, *(f"{path.rpartition('.')[2]} {_short(value)}" for path, value in self.setting.items())]
+        parts = [self.label, *(f"{path.rpartition('.')[2]} {short(value)}" for path, value in self.setting.items())]
         total = self.runs + self.failed
         return ", ".join(parts) + (f" ({self.failed} of {total} failed)" if self.failed else "")
 
@@ -103,7 +104,3 @@ def mean_interval(runs: npt.ArrayLike, confidence: float = 0.95) -> Interval:
         return Interval(mean, nothing, nothing)
     half = scipy.stats.t.ppf(0.5 + confidence / 2, count - 1) * values.std(axis=0, ddof=1) / np.sqrt(count)
     return Interval(mean, mean - half, mean + half)
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-__all__ = ["Choice", "Distribution", "LogUniform", "Uniform", "listed"]
+__all__ = ["Choice", "Distribution", "LogUniform", "Uniform", "several_of"]
 
 
 @runtime_checkable
@@ -60,13 +60,13 @@ class Choice:
     values: Sequence[Any]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", tuple(listed("Choice", self.values)))
+        object.__setattr__(self, "values", tuple(several_of("Choice", self.values)))
 
     def draw(self, generator: np.random.Generator, count: int) -> list[Any]:
         return [self.values[i] for i in generator.integers(len(self.values), size=count)]
 
 
-def listed(name: str, values: Any) -> list[Any]:
+def several_of(name: str, values: Any) -> list[Any]:
     """The values as a list, if they are several of anything."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence | np.ndarray | jax.Array):
         raise TypeError(f"{name!r} takes a list of values, got {values!r}.")

@@ -14,7 +14,7 @@ import numpy as np
 from envs.spelling import near
 from jaxrl.discounts.parsing import GAMMA_HINT, as_discount, stack
 from jaxrl.sweeps.choosing import choose_setting
-from jaxrl.sweeps.distributions import Choice, Distribution, LogUniform, Uniform, listed
+from jaxrl.sweeps.distributions import Choice, Distribution, LogUniform, Uniform, several_of
 from jaxrl.sweeps.paths import fields_of, place, replaced
 
 __all__ = ["Choice", "Distribution", "LogUniform", "Sweep", "Uniform", "grid", "sample"]
@@ -108,7 +108,7 @@ def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
     base = _checked_base(base, list(values))
     axes: dict[str, list[Any]] = {}
     for path, given in values.items():
-        axis = [_checked(path, value) for value in listed(path, given)]
+        axis = [_checked(path, value) for value in several_of(path, given)]
         labels = [_label(path, value) for value in axis]
         for i, label in enumerate(labels):
             if any(_same(label, earlier) for earlier in labels[:i]):

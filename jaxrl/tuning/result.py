@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.files import replacing
 from jaxrl.results.dataset import ResultError
-from jaxrl.results.plain import from_json, to_json
+from jaxrl.results.plain import as_read, from_json, to_json
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
 from jaxrl.results.storage import CSV_NEWLINE, SEARCH
@@ -155,7 +155,7 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
     directory = Path(path)
     if path == "":
         raise ResultError("out, the directory to save in, is an empty string; it takes a name, such as runs/search.")
-    told = from_json(json.loads(json.dumps(to_json({"study": study, **identity}), default=str)))
+    told = as_read({"study": study, **identity})
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / SEARCH).is_file():

@@ -261,7 +261,7 @@ def test_the_command_runs_an_experiment_with_flags_for_settings(
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        ("toi", "there is no experiment 'toi'; did you mean toy?"),
+        ("toi", "there is no experiment 'toi'; did you mean 'toy'?"),
         ("--seeds 3", "experiment takes a name first"),
         ("toy --sede 3", "unrecognized options: --sede, 3"),
         ("toy --seeds 0", "seeds must be at least 1, got 0"),
