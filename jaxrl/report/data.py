@@ -14,8 +14,9 @@ from jaxrl.report.importance import importance
 from jaxrl.report.runs import Run
 from jaxrl.results.dataset import MAIN_METRICS, RUN_DIMS, ResultError
 from jaxrl.results.lines import mean_interval
+from jaxrl.results.printing import decimals_of
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile, probability_of_improvement
-from jaxrl.results.tables import Table, decimals_of
+from jaxrl.results.tables import Table
 from jaxrl.results.words import short
 
 HIGHER = ("return", "discounted_return", "reward", "optimal")
