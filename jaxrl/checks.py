@@ -6,16 +6,28 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from envs.arguments import check_count
+
+__all__ = [
+    "Range",
+    "check_choice",
+    "check_count",
+    "check_counts",
+    "check_range",
+    "effective",
+    "is_concrete",
+]
+
 
 def is_concrete(tree: Any) -> bool:
     """Whether no leaf of `tree` is being traced, so that NumPy can compute with it."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
-def check_count(name: str, value: Any) -> None:
-    """Refuse what is not a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+def check_counts(settings: Any, **least: int) -> None:
+    """Refuse fields of settings that are not whole numbers of at least so much, such as `seeds=2`."""
+    for name, bound in least.items():
+        check_count(name, getattr(settings, name), bound)
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

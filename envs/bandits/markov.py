@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from envs.arguments import check_count
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.checking import Unasked
 from envs.base import MetricRule, spaces
 
-__all__ = ["Arms", "MarkovBandit", "MarkovParams", "MarkovState", "check_whole", "make_arms"]
+__all__ = ["Arms", "MarkovBandit", "MarkovParams", "MarkovState", "make_arms"]
 
 ROUNDING = 1e-4  # by which given probabilities may miss a sum of 1
 
@@ -128,7 +128,7 @@ class MarkovBandit(Bandit):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("num_states", self.num_states, 2)
+        check_count("num_states", self.num_states, 2)
 
     @property
     def branches(self) -> tuple[int, ...]:
@@ -259,13 +259,6 @@ class MarkovBandit(Bandit):
         states = _draw_states(key, _of_arms(_of_arms(arms.transitions, doing), state.states))
         paid = _of_arms(_of_arms(arms.rewards, doing), state.states) + _of_arms(_of_arms(arms.arrivals, doing), states)
         return states, jnp.sum(paid)
-
-
-def check_whole(name: str, value: Any, low: int, high: float = math.inf, why: str = "") -> None:
-    """Refuse what is not a whole number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        limits = f"of at least {low}" if high == math.inf else f"from {low} to {high}"
-        raise ValueError(f"{name} must be a whole number {limits}{why}, got {value!r}")
 
 
 def _of_arms(table: jax.Array, index: jax.Array) -> jax.Array:

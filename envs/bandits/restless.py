@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from envs.arguments import check_count
 from envs.bandits.checking import agreed, numbers
 from envs.bandits.declining import DecliningParams, declining_arms
-from envs.bandits.markov import Arms, MarkovBandit, MarkovParams, MarkovState, check_whole, make_arms
+from envs.bandits.markov import Arms, MarkovBandit, MarkovParams, MarkovState, make_arms
 
 __all__ = [
     "BudgetBandit",
@@ -41,7 +42,7 @@ class BudgetBandit(MarkovBandit):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("budget", self.budget, 1, self.num_arms, ", the number of arms")
+        check_count("budget", self.budget, 1, self.num_arms, ", the number of arms")
 
     @property
     def branches(self) -> tuple[int, ...]:
@@ -161,7 +162,7 @@ class GilbertElliott(BudgetBandit):
     good_after_good: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_whole("memory", self.memory, 2)
+        check_count("memory", self.memory, 2)
         object.__setattr__(self, "num_states", 2 * self.memory)
         if (self.good_after_bad is None) != (self.good_after_good is None):
             raise ValueError("good_after_bad and good_after_good must be given together")

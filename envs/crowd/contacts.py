@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from envs.arguments import check_count
 from envs.crowd import dynamics, pairs, shapes
 from envs.crowd.dynamics import Dynamics
 from envs.crowd.state import Obstacles, Traits, Walkers
@@ -70,8 +71,7 @@ class Solver:
     relaxation: float = 1.8
 
     def __post_init__(self) -> None:
-        if isinstance(self.iterations, bool) or not isinstance(self.iterations, int) or self.iterations < 1:
-            raise ValueError(f"iterations must be a whole number of at least 1, got {self.iterations!r}")
+        check_count("iterations", self.iterations)
         if not 0 < self.relaxation < 2:
             raise ValueError(f"relaxation must be between 0 and 2, not {self.relaxation}.")
 

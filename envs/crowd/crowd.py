@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.arguments import check_count
 from envs.base import Environment, MetricRule, spaces
 from envs.crowd import dynamics, energy, measures, neighbours, observations, presets, rays, rewards, scenarios
 from envs.crowd.dynamics import Dynamics
@@ -111,13 +112,14 @@ class Crowd(Environment):
         _check_choice("energy_from", str(self.energy_from), ("commanded", "moved"))
         self._default("backwards", settings.backwards)
         self._default("extended", settings.extended)
-        _check_count("num_agents", self.num_agents)
+        check_count("num_agents", self.num_agents)
         others = max(self.num_agents - 1, 1)
         if self.perception == "rays":
             self._refuse("num_neighbours")
         else:
             self._default("num_neighbours", min(settings.num_neighbours, others))
-            if _check_count("num_neighbours", self.num_neighbours) > others:
+            check_count("num_neighbours", self.num_neighbours)
+            if self.num_neighbours > others:
                 raise ValueError(
                     f"num_neighbours must be at most the number of other agents, {others}, got {self.num_neighbours}"
                 )
@@ -126,7 +128,7 @@ class Crowd(Environment):
                 self._refuse(name)
             else:
                 self._default(name, usual)
-                _check_count(name, getattr(self, name))
+                check_count(name, getattr(self, name))
         if self.tags and self.perception == "neighbours":
             raise ValueError("tags has no effect with perception='neighbours'; leave it out")
         if isinstance(self.scenario, Scenario):
@@ -392,12 +394,6 @@ def _check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
         hint = near(str(value), allowed) or f"; it takes {', '.join(allowed)}."
         raise ValueError(f"{name} is {value!r}{hint}")
-
-
-def _check_count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return value
 
 
 def _length(vector: jax.Array) -> jax.Array:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxrl.checks import check_counts
 from jaxrl.experiments.study import Experiment, Study
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ class Settings:
             policy(name)
         for instance in self.instances:
             means_of(instance)
-        for name, least in (("steps", 100), ("runs", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)}")
+        check_counts(self, steps=100, runs=2)
 
 
 def means_of(instance: str) -> tuple[float, ...]:

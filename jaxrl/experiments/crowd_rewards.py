@@ -10,6 +10,7 @@ import numpy as np
 
 import jaxrl
 from envs.crowd import REWARDS, Crowd, CrowdParams
+from jaxrl.checks import check_counts
 from jaxrl.experiments import crowds
 from jaxrl.experiments.crowds import KINDS, RATIO, Cell, Place
 from jaxrl.experiments.study import Experiment, Study
@@ -73,7 +74,7 @@ class Settings:
             crowds.check_choices("test_agents", self.test_agents)
         if self.collision is not None and not math.isfinite(self.collision):
             raise ValueError(f"collision must be finite, got {self.collision}")
-        crowds.check_counts(self, seeds=2, evals=1, eval_episodes=1, block=0)
+        check_counts(self, seeds=2, evals=1, eval_episodes=1, block=0)
         crowds.check_length(self)
 
 

@@ -14,6 +14,7 @@ import jaxrl
 from envs.crowd import SCENARIOS, Crowd
 from envs.spelling import near_or_all
 from jaxrl.algorithms.ppo import PPOConfig
+from jaxrl.checks import check_counts
 from jaxrl.experiments.frames import MISSING
 from jaxrl.presets.crowd import NUM_ITERATIONS, NUM_STEPS, minibatches
 from jaxrl.results.statistics import bootstrap_interval, iqm
@@ -38,7 +39,6 @@ __all__ = [
     "Place",
     "as_place",
     "check_choices",
-    "check_counts",
     "check_length",
     "dots",
     "estimate",
@@ -112,14 +112,6 @@ def check_choices(name: str, values: Sequence[Any], known: Sequence[Any] | None 
     for value in values:
         if known is not None and value not in known:
             raise ValueError(f"{name} has {value!r}{near_or_all(value, known)}")
-
-
-def check_counts(settings: Any, **least: int) -> None:
-    """Refuse fields of settings that are below the least number, such as `seeds=2`."""
-    for name, bound in least.items():
-        value = vars(settings)[name]
-        if value < bound:
-            raise ValueError(f"{name} must be a whole number of at least {bound}, got {value}")
 
 
 def library_settings(place: Place, num_envs: int, static: dict[str, Any]) -> Preset:

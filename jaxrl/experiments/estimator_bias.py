@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
+from jaxrl.checks import check_counts
 from jaxrl.discounts.mixtures import with_nodes
 from jaxrl.discounts.parsing import Discount, Prepared, prepare
 from jaxrl.experiments.study import Experiment, Study
@@ -54,9 +55,7 @@ class Settings:
     """Of trajectories and errors."""
 
     def __post_init__(self):
-        for name, least in (("heads", 1), ("states", 3), ("num_steps", 1), ("trajectories", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)}")
+        check_counts(self, heads=1, states=3, num_steps=1, trajectories=2)
         for name in ("discounts", "lam"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):

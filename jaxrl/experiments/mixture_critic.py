@@ -9,6 +9,7 @@ import numpy as np
 
 import jaxrl
 from envs.registry import near
+from jaxrl.checks import check_counts
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
 
@@ -55,9 +56,7 @@ class Settings:
             raise ValueError(f"lam must lie in [0, 1], got {self.lam}")
         for discount in self.discounts:
             jaxrl.as_discount(discount)
-        for name, least in (("heads", 1), ("seeds", 2), ("env_steps", 0), ("evals", 1), ("eval_episodes", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)}")
+        check_counts(self, heads=1, seeds=2, env_steps=0, evals=1, eval_episodes=1)
 
 
 def run(settings: Settings, study: Study) -> None:

@@ -13,6 +13,7 @@ from envs.bandits.dueling import DuelingBandit, DuelingParams
 from jaxrl.bandits.base import BanditAlgorithm
 from jaxrl.bandits.policies.preferences import pilaf, pilaf_weighted, policy_pairs, uniform_pairs
 from jaxrl.bandits.runner import make_bandit_loop
+from jaxrl.checks import check_counts
 from jaxrl.experiments.study import Experiment, Study
 
 if TYPE_CHECKING:
@@ -56,9 +57,7 @@ class Settings:
     """Runs of every sampler and temperature; equal numbers share the rewards."""
 
     def __post_init__(self):
-        for name, minimum in (("arms", 2), ("comparisons", FIRST), ("runs", 2)):
-            if getattr(self, name) < minimum:
-                raise ValueError(f"{name} must be a whole number of at least {minimum}, got {getattr(self, name)}")
+        check_counts(self, arms=2, comparisons=FIRST, runs=2)
         if not 0 < self.scale < np.inf:
             raise ValueError(f"scale must be finite and above 0, got {self.scale}")
         for name in ("betas", "at"):

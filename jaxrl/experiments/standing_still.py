@@ -17,6 +17,7 @@ from envs.crowd.scenarios import GOAL_HALF, CircleParams
 from envs.wrappers import time_feature
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.ppo import PPOConfig, ppo
+from jaxrl.checks import check_counts
 from jaxrl.experiments.frames import MISSING
 from jaxrl.experiments.least_effort import (
     DECISIONS,
@@ -122,15 +123,7 @@ class Settings:
                 raise ValueError(f"lessons takes numbers in [0, 1], got {lesson}")
         if not 0 < self.lesson_share < 1:
             raise ValueError(f"lesson_share must lie in (0, 1), got {self.lesson_share}")
-        for name, minimum in (
-            ("seeds", 2),
-            ("env_steps", 1),
-            ("guided_env_steps", 1),
-            ("evals", 1),
-            ("eval_episodes", 1),
-        ):
-            if getattr(self, name) < minimum:
-                raise ValueError(f"{name} must be a whole number of at least {minimum}, got {getattr(self, name)}")
+        check_counts(self, seeds=2, env_steps=1, guided_env_steps=1, evals=1, eval_episodes=1)
 
 
 def run(settings: Settings, study: Study) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 import jaxrl
 from envs.spelling import near
+from jaxrl.checks import check_counts
 from jaxrl.experiments.frames import MISSING
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, probability_of_improvement
@@ -65,9 +66,7 @@ class Settings:
             raise ValueError(f"lam takes numbers in [0, 1], got {' '.join(map(str, self.lam))}")
         for eta in self.eta:
             jaxrl.BetaWeighted(self.mu, eta)  # refuses what is out of range
-        for name, least in (("seeds", 2), ("env_steps", 0), ("evals", 1), ("eval_episodes", 1), ("num_steps", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)}")
+        check_counts(self, seeds=2, env_steps=0, evals=1, eval_episodes=1, num_steps=0)
 
 
 def run(settings: Settings, study: Study) -> None:

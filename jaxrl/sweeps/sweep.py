@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from envs.spelling import near
+from jaxrl.checks import check_count
 from jaxrl.discounts.parsing import GAMMA_HINT, as_discount, stack
 from jaxrl.sweeps.choosing import choose_setting
 from jaxrl.sweeps.distributions import Choice, Distribution, LogUniform, Uniform, several_of
@@ -138,10 +139,9 @@ def sample(base: Any, n: int, distributions: Mapping[str, Distribution], seed: i
     Raises:
       ValueError, TypeError: as `grid`, though settings may repeat.
     """
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise ValueError(f"n must be a whole number of at least 1, got {n!r}.")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
+    n, seed = (int(number) if isinstance(number, np.integer) else number for number in (n, seed))
+    check_count("n", n)
+    check_count("seed", seed, 0)
     if not distributions:
         raise ValueError("sample takes at least one path, such as {'lr': LogUniform(1e-4, 1e-2)}, got none.")
     base = _checked_base(base, list(distributions))
@@ -149,10 +149,10 @@ def sample(base: Any, n: int, distributions: Mapping[str, Distribution], seed: i
     for path, distribution in distributions.items():
         if not isinstance(distribution, Distribution) or isinstance(distribution, type):
             raise TypeError(f"{path!r} takes a distribution such as Uniform(0, 1), got {distribution!r}.")
-        generator = np.random.default_rng([int(seed), zlib.crc32(path.encode())])
-        columns[path] = [_checked(path, value) for value in distribution.draw(generator, int(n))]
+        generator = np.random.default_rng([seed, zlib.crc32(path.encode())])
+        columns[path] = [_checked(path, value) for value in distribution.draw(generator, n)]
     coords = {path: (("setting",), _coordinate(path, column)) for path, column in columns.items()}
-    return _sweep(base, columns, ("setting",), (int(n),), coords)
+    return _sweep(base, columns, ("setting",), (n,), coords)
 
 
 def swept(base: Any, dims: Sequence[str], coords: Mapping[str, tuple[tuple[str, ...], np.ndarray]]) -> Sweep:
