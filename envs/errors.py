@@ -1,6 +1,6 @@
 """Errors that a user's arguments or machine cause, each told in one sentence; anything else is a bug or another's."""
 
-__all__ = ["ExistsError", "MissingPackageError", "UserAttributeError", "UserError", "UserTypeError", "UserValueError"]
+__all__ = ["ExistsError", "MissingPackageError", "UserError", "UserTypeError", "UserValueError"]
 
 
 class UserError(Exception):
@@ -13,10 +13,6 @@ class UserValueError(UserError, ValueError):
 
 class UserTypeError(UserError, TypeError):
     """An argument of a type that is not taken."""
-
-
-class UserAttributeError(UserError, AttributeError):
-    """A name that a package does not have."""
 
 
 class MissingPackageError(UserError, ImportError):

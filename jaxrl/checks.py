@@ -7,6 +7,7 @@ import numpy as np
 from jax.core import Tracer
 
 from envs.arguments import check_count
+from envs.errors import UserTypeError, UserValueError
 
 __all__ = [
     "Range",
@@ -33,7 +34,7 @@ def check_counts(settings: Any, **least: int) -> None:
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Refuse what is not one of the choices."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
+        raise UserValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
 
 
 class Range(NamedTuple):
@@ -60,9 +61,9 @@ def check_range(name: str, value: Any, allowed: Range) -> None:
       ValueError: a number, or an array with one, outside the range.
     """
     if isinstance(value, list | tuple):
-        raise TypeError(f"{name} takes one number, got {value!r}; several values make a sweep: use jaxrl.grid")
+        raise UserTypeError(f"{name} takes one number, got {value!r}; several values make a sweep: use jaxrl.grid")
     if isinstance(value, str | bool):
-        raise TypeError(f"{name} takes a number, got {value!r}")
+        raise UserTypeError(f"{name} takes a number, got {value!r}")
     if not is_concrete(value) or not isinstance(value, int | float | np.ndarray | np.number | jax.Array):
         return
     with np.errstate(over="ignore"):
@@ -70,7 +71,7 @@ def check_range(name: str, value: Any, allowed: Range) -> None:
     above = numbers >= allowed.low if allowed.closed[0] == "[" else numbers > allowed.low
     below = numbers <= allowed.high if allowed.closed[1] == "]" else numbers < allowed.high
     if not np.all(above & below):
-        raise ValueError(f"{name} must lie in {allowed}, got {value}")
+        raise UserValueError(f"{name} must lie in {allowed}, got {value}")
 
 
 def effective(name: str, value: Any, default: float, active: bool) -> Any:
@@ -88,5 +89,5 @@ def effective(name: str, value: Any, default: float, active: bool) -> Any:
         return default if value is None else value
     concrete = isinstance(value, int | float | np.ndarray | np.number)
     if concrete and np.any(np.asarray(value, np.float32) != np.float32(default)):
-        raise ValueError(f"{name} has no effect on this environment and configuration, got {value}; leave it out")
+        raise UserValueError(f"{name} has no effect on this environment and configuration, got {value}; leave it out")
     return None

@@ -16,6 +16,7 @@ from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.checking import check_number, given, numbers
 from envs.bandits.draws import normal
 from envs.bandits.lanes import added, runs_last
+from envs.errors import UserValueError
 
 __all__ = ["ContextualState", "LinearBandit", "LinearParams", "LogisticBandit", "LogisticParams"]
 
@@ -96,7 +97,7 @@ class _Contextual(Bandit):
             object.__setattr__(self, "num_features", len(self.theta))
         check_count("num_features", self.num_features)
         if not isinstance(self.redraw, bool):
-            raise ValueError(f"redraw must be True or False, got {self.redraw!r}")
+            raise UserValueError(f"redraw must be True or False, got {self.redraw!r}")
 
     @property
     def stationary(self) -> bool:

@@ -15,6 +15,7 @@ from envs.arguments import check_count
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.checking import Unasked
 from envs.base import MetricRule, spaces
+from envs.errors import UserValueError
 
 __all__ = ["Arms", "MarkovBandit", "MarkovParams", "MarkovState", "make_arms"]
 
@@ -43,10 +44,10 @@ class Arms:
             if isinstance(value, np.ndarray) and value.dtype.kind == "f":
                 wrong = (np.abs(value.sum(-1) - 1) > ROUNDING) | np.any(value < 0, axis=-1) | np.isnan(value.sum(-1))
                 if np.any(wrong):
-                    raise ValueError(f"{name} must be probabilities that sum to 1, got the row {value[wrong][0]}")
+                    raise UserValueError(f"{name} must be probabilities that sum to 1, got the row {value[wrong][0]}")
         for name, value in (("rewards", self.rewards), ("arrivals", self.arrivals)):
             if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.all(np.isfinite(value)):
-                raise ValueError(f"{name} must be finite, got {value[~np.isfinite(value)][0]}")
+                raise UserValueError(f"{name} must be finite, got {value[~np.isfinite(value)][0]}")
 
     @property
     def expected(self) -> Any:
@@ -67,7 +68,9 @@ def make_arms(transitions: Any, rewards: Any = None, arrivals: Any = None, start
     """
     transitions = transitions if isinstance(transitions, jax.Array) else np.asarray(transitions, np.float32)
     if transitions.ndim != 4 or transitions.shape[-1] != transitions.shape[-2]:
-        raise ValueError(f"transitions must have the shape (arms, actions, states, states), got {transitions.shape}")
+        raise UserValueError(
+            f"transitions must have the shape (arms, actions, states, states), got {transitions.shape}"
+        )
     num_arms, num_actions, num_states, _ = transitions.shape
     per_action = (num_arms, num_actions, num_states)
     shapes = {"rewards": per_action, "arrivals": per_action, "start": (num_arms, num_states)}
@@ -78,7 +81,7 @@ def make_arms(transitions: Any, rewards: Any = None, arrivals: Any = None, start
         elif not isinstance(part, jax.Array):
             parts[name] = np.asarray(part, np.float32)
         if parts[name].shape != shapes[name]:
-            raise ValueError(f"{name} must have the shape {shapes[name]}, got {parts[name].shape}")
+            raise UserValueError(f"{name} must have the shape {shapes[name]}, got {parts[name].shape}")
     return Arms(transitions, **parts)
 
 
@@ -178,7 +181,7 @@ class MarkovBandit(Bandit):
         arms = self.draw(arms_key, params) if params.arms is None else params.arms
         wanted = (self.num_arms, self.num_arm_actions, self.num_states, self.num_states)
         if arms.transitions.shape != wanted:
-            raise ValueError(f"arms of {self.name} must have transitions {wanted}, got {arms.transitions.shape}")
+            raise UserValueError(f"arms of {self.name} must have transitions {wanted}, got {arms.transitions.shape}")
         arms = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), arms)
         states = _draw_states(state_key, arms.start)
         values = _of_arms(arms.expected[:, 1], states)
@@ -247,7 +250,7 @@ class MarkovBandit(Bandit):
     def _action(self, action: Any) -> jax.Array:
         action = jnp.stack(action) if isinstance(action, tuple) else action
         if action.shape != (len(self.branches),):
-            raise ValueError(
+            raise UserValueError(
                 f"{self.name} takes actions of {len(self.branches)} numbers, got one of the shape {action.shape}: "
                 "policies for it are whittle, myopic and exact-planning"
             )

@@ -14,6 +14,7 @@ from envs.arguments import check_count
 from envs.bandits.checking import agreed, numbers
 from envs.bandits.declining import DecliningParams, declining_arms
 from envs.bandits.markov import Arms, MarkovBandit, MarkovParams, MarkovState, make_arms
+from envs.errors import UserValueError
 
 __all__ = [
     "BudgetBandit",
@@ -83,11 +84,13 @@ class RestlessBandit(BudgetBandit):
 
     def __post_init__(self) -> None:
         if (self.transitions is None) != (self.rewards is None):
-            raise ValueError("transitions and rewards must be given together")
+            raise UserValueError("transitions and rewards must be given together")
         if self.transitions is not None:
             transitions, rewards = _array("transitions", self.transitions, 4), _array("rewards", self.rewards, 3)
             if transitions.shape[1] != 2:
-                raise ValueError(f"transitions must have the shape (arms, 2, states, states), got {transitions.shape}")
+                raise UserValueError(
+                    f"transitions must have the shape (arms, 2, states, states), got {transitions.shape}"
+                )
             make_arms(transitions, rewards)
             self._take("transitions", _tuples(transitions))
             self._take("rewards", _tuples(rewards))
@@ -129,7 +132,7 @@ class GilbertElliottParams(MarkovParams):
         _check_chance("high", self.high)
         both = isinstance(self.low, int | float) and isinstance(self.high, int | float)
         if both and self.low > self.high:
-            raise ValueError(f"low must be at most high, got {self.low} and {self.high}")
+            raise UserValueError(f"low must be at most high, got {self.low} and {self.high}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,12 +168,12 @@ class GilbertElliott(BudgetBandit):
         check_count("memory", self.memory, 2)
         object.__setattr__(self, "num_states", 2 * self.memory)
         if (self.good_after_bad is None) != (self.good_after_good is None):
-            raise ValueError("good_after_bad and good_after_good must be given together")
+            raise UserValueError("good_after_bad and good_after_good must be given together")
         if self.good_after_bad is not None and self.good_after_good is not None:
             for name, given in (("good_after_bad", self.good_after_bad), ("good_after_good", self.good_after_good)):
                 chances = numbers(name, given)
                 if not all(0 < chance < 1 for chance in chances) or len(chances) != len(self.good_after_bad):
-                    raise ValueError(f"{name} must hold a number in (0, 1) for each channel, got {chances}")
+                    raise UserValueError(f"{name} must hold a number in (0, 1) for each channel, got {chances}")
                 self._take(name, chances)
         super().__post_init__()
 
@@ -247,9 +250,9 @@ def _array(name: str, value: Any, num_axes: int) -> np.ndarray:
     try:
         array = np.asarray(value, np.float32)
     except ValueError as error:
-        raise ValueError(f"{name} must be numbers, in rows of one length, got {value!r}") from error
+        raise UserValueError(f"{name} must be numbers, in rows of one length, got {value!r}") from error
     if array.ndim != num_axes:
-        raise ValueError(f"{name} must have {num_axes} axes, got the shape {array.shape}")
+        raise UserValueError(f"{name} must have {num_axes} axes, got the shape {array.shape}")
     return array
 
 
@@ -262,4 +265,4 @@ def _check_chance(name: str, value: Any) -> None:
     if isinstance(value, int | float | np.ndarray | np.number) and not np.all(
         (np.asarray(value) > 0) & (np.asarray(value) < 1)
     ):
-        raise ValueError(f"{name} must lie in (0, 1), got {value}")
+        raise UserValueError(f"{name} must lie in (0, 1), got {value}")

@@ -19,6 +19,7 @@ from envs.arguments import check_count
 from envs.crowd import dynamics, pairs, shapes
 from envs.crowd.dynamics import Dynamics
 from envs.crowd.state import Obstacles, Traits, Walkers
+from envs.errors import UserValueError
 
 __all__ = ["ITERATIONS", "TOUCHING", "Contacts", "Neighbourhood", "Solver", "contacts_of", "move", "neighbourhood"]
 
@@ -73,7 +74,7 @@ class Solver:
     def __post_init__(self) -> None:
         check_count("iterations", self.iterations)
         if not 0 < self.relaxation < 2:
-            raise ValueError(f"relaxation must be between 0 and 2, not {self.relaxation}.")
+            raise UserValueError(f"relaxation must be between 0 and 2, not {self.relaxation}.")
 
     @property
     def acceleration(self) -> np.ndarray:

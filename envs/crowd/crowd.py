@@ -20,6 +20,7 @@ from envs.crowd.rewards import Outcome
 from envs.crowd.scenarios import Scenario
 from envs.crowd.simulation import Physics, Simulated, simulate
 from envs.crowd.state import CrowdState, Walkers
+from envs.errors import UserValueError
 from envs.spelling import near
 
 __all__ = ["Crowd"]
@@ -120,7 +121,7 @@ class Crowd(Environment):
             self._default("num_neighbours", min(settings.num_neighbours, others))
             check_count("num_neighbours", self.num_neighbours)
             if self.num_neighbours > others:
-                raise ValueError(
+                raise UserValueError(
                     f"num_neighbours must be at most the number of other agents, {others}, got {self.num_neighbours}"
                 )
         for name, usual in (("num_rays", 21), ("stack", 4)):
@@ -130,10 +131,10 @@ class Crowd(Environment):
                 self._default(name, usual)
                 check_count(name, getattr(self, name))
         if self.tags and self.perception == "neighbours":
-            raise ValueError("tags has no effect with perception='neighbours'; leave it out")
+            raise UserValueError("tags has no effect with perception='neighbours'; leave it out")
         if isinstance(self.scenario, Scenario):
             if self.obstacles not in (None, self.scenario.obstacles):
-                raise ValueError(
+                raise UserValueError(
                     f"obstacles is {self.obstacles}, but {self.scenario.obstacles} in the scenario; leave it out"
                 )
             self._default("obstacles", self.scenario.obstacles)
@@ -141,7 +142,7 @@ class Crowd(Environment):
             self._default("obstacles", settings.circle_obstacles or self.scenario != "circle")
         for name in ("tags", "obstacles", "extended", "remove_globals", "backwards", "end_when_all_arrived"):
             if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+                raise UserValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         _ = self.physics
         radius = CrowdParams.radius * settings.size_mass[1] ** (1 / 3)
         self._scene.check(self.num_agents, radius)
@@ -152,7 +153,7 @@ class Crowd(Environment):
 
     def _refuse(self, name: str) -> None:
         if getattr(self, name) is not None:
-            raise ValueError(f"{name} has no effect with perception={self.perception!r}; leave it out")
+            raise UserValueError(f"{name} has no effect with perception={self.perception!r}; leave it out")
 
     @property
     def name(self) -> str:
@@ -217,7 +218,9 @@ class Crowd(Environment):
         present = np.atleast_1d(params.num_present)
         wrong = present[(present < 1) | (present > self.num_agents)]
         if len(wrong):
-            raise ValueError(f"env.num_present must lie between 1 and num_agents, {self.num_agents}, got {wrong[0]}")
+            raise UserValueError(
+                f"env.num_present must lie between 1 and num_agents, {self.num_agents}, got {wrong[0]}"
+            )
         widest = np.asarray(params.radius) * np.cbrt(params.size_mass.high)
         for count, radius in zip(*np.broadcast_arrays(present, widest), strict=True):
             self._scene.check(int(count), float(radius))
@@ -393,7 +396,7 @@ class Crowd(Environment):
 def _check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
         hint = near(str(value), allowed) or f"; it takes {', '.join(allowed)}."
-        raise ValueError(f"{name} is {value!r}{hint}")
+        raise UserValueError(f"{name} is {value!r}{hint}")
 
 
 def _length(vector: jax.Array) -> jax.Array:

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from envs.errors import UserValueError
+
 __all__ = ["CELLS_FROM", "SEARCHES", "Candidates", "Search", "candidates", "resolve"]
 
 Search = Literal["auto", "all-pairs", "cells"]
@@ -44,7 +46,7 @@ def resolve(search: Search, num_agents: int) -> Literal["all-pairs", "cells"]:
         return "cells" if num_agents >= CELLS_FROM else "all-pairs"
     if search in SEARCHES:
         return search
-    raise ValueError(f"search must be one of {', '.join(SEARCHES)}, not {search!r}.")
+    raise UserValueError(f"search must be one of {', '.join(SEARCHES)}, not {search!r}.")
 
 
 def candidates(

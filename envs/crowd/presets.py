@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from envs.crowd.energy import RESTING, WALKING
 from envs.crowd.rewards import Weights
+from envs.errors import UserValueError
 from envs.spelling import near_or_all
 
 __all__ = ["PRESETS", "REWARDS", "Curriculum", "Preset", "preset", "reward_variant"]
@@ -179,7 +180,7 @@ def preset(name: str) -> Preset:
       ValueError: there is no such preset.
     """
     if name not in PRESETS:
-        raise ValueError(f"preset is {name!r}{near_or_all(str(name), PRESETS)}")
+        raise UserValueError(f"preset is {name!r}{near_or_all(str(name), PRESETS)}")
     return PRESETS[name]
 
 
@@ -193,5 +194,5 @@ def reward_variant(name: str) -> Curriculum:
       ValueError: there is no such reward.
     """
     if name not in REWARDS:
-        raise ValueError(f"There is no reward {name!r}{near_or_all(str(name), REWARDS, 'there are')}")
+        raise UserValueError(f"There is no reward {name!r}{near_or_all(str(name), REWARDS, 'there are')}")
     return REWARDS[name]

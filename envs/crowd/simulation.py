@@ -10,6 +10,7 @@ from envs.arguments import check_count
 from envs.crowd import contacts, dynamics, pairs, shapes
 from envs.crowd.dynamics import Dynamics
 from envs.crowd.state import Goals, Obstacles, Traits, Walkers
+from envs.errors import UserValueError
 
 __all__ = ["Physics", "Simulated", "simulate"]
 
@@ -38,11 +39,11 @@ class Physics:
 
     def __post_init__(self) -> None:
         if self.kind not in dynamics.DYNAMICS:
-            raise ValueError(f"dynamics must be one of {', '.join(dynamics.DYNAMICS)}, not {self.kind!r}.")
+            raise UserValueError(f"dynamics must be one of {', '.join(dynamics.DYNAMICS)}, not {self.kind!r}.")
         for name in ("substeps", "capacity", "rebuilds"):
             check_count(name, getattr(self, name))
         if self.search not in pairs.SEARCHES:
-            raise ValueError(f"search must be one of {', '.join(pairs.SEARCHES)}, not {self.search!r}.")
+            raise UserValueError(f"search must be one of {', '.join(pairs.SEARCHES)}, not {self.search!r}.")
         _ = self.solver
 
     @property

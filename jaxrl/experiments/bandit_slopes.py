@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from envs.errors import UserValueError
 from jaxrl.checks import check_counts
 from jaxrl.experiments.study import Experiment, Study
 
@@ -49,7 +50,9 @@ def means_of(instance: str) -> tuple[float, ...]:
     except ValueError:
         means = ()
     if len(set(means)) < 2 or not all(0 <= mean <= 1 for mean in means):
-        raise ValueError(f"instances takes different means in [0, 1] with commas, such as 0.9,0.8, got {instance!r}")
+        raise UserValueError(
+            f"instances takes different means in [0, 1] with commas, such as 0.9,0.8, got {instance!r}"
+        )
     return means
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 import jaxrl
 from envs.crowd import SCENARIOS, Crowd
+from envs.errors import UserValueError
 from envs.spelling import near_or_all
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.checks import check_counts
@@ -85,14 +86,14 @@ def as_place(name: str, **static: Any) -> Place:
     match = re.fullmatch(r"([a-z-]+?)(\d+)", name)
     if match is None or match[1] not in SCENARIOS:
         hint = near_or_all(match[1] if match else name, SCENARIOS, "there are")
-        raise ValueError(
+        raise UserValueError(
             f"scenarios takes a scenario and a number of agents, such as circle12, got {name!r}{hint.rstrip('.')}"
         )
     place = Place(match[1], int(match[2]))
     try:
         Crowd(scenario=place.scenario, num_agents=place.num_agents, **static)
     except ValueError as error:
-        raise ValueError(f"scenarios has {name!r}, but {error}") from None
+        raise UserValueError(f"scenarios has {name!r}, but {error}") from None
     return place
 
 
@@ -108,10 +109,10 @@ def check_choices(name: str, values: Sequence[Any], known: Sequence[Any] | None 
       ValueError: which, and what it takes.
     """
     if not values or len(set(values)) < len(values):
-        raise ValueError(f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}")
+        raise UserValueError(f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}")
     for value in values:
         if known is not None and value not in known:
-            raise ValueError(f"{name} has {value!r}{near_or_all(value, known)}")
+            raise UserValueError(f"{name} has {value!r}{near_or_all(value, known)}")
 
 
 def library_settings(place: Place, num_envs: int, static: dict[str, Any]) -> Preset:
@@ -163,7 +164,7 @@ def check_length(settings: Any) -> None:
     """
     check_counts(settings, env_steps=0, agent_steps=0)
     if settings.env_steps and settings.agent_steps:
-        raise ValueError(
+        raise UserValueError(
             f"agent_steps is given beside env_steps, {settings.agent_steps} beside {settings.env_steps}: give one"
         )
 

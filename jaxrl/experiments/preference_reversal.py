@@ -17,6 +17,7 @@ import numpy as np
 import envs
 import jaxrl
 from envs.decision.preference_reversal import PlanValues, PreferenceReversal
+from envs.errors import UserValueError
 from jaxrl.checks import check_counts
 from jaxrl.experiments.frames import MISSING
 from jaxrl.experiments.study import Experiment, Study
@@ -68,13 +69,13 @@ class Settings:
         for name in ("discounts", "tax"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                raise ValueError(
+                raise UserValueError(
                     f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}"
                 )
         for discount in self.discounts:
             jaxrl.as_discount(discount)
         if not 0 < self.sooner_step < self.later_step:
-            raise ValueError(
+            raise UserValueError(
                 f"sooner_step and later_step must be above 0 and in this order, got {self.sooner_step} "
                 f"and {self.later_step}"
             )

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.bandits.dueling import DuelingBandit, DuelingParams
+from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm
 from jaxrl.bandits.policies.preferences import pilaf, pilaf_weighted, policy_pairs, uniform_pairs
 from jaxrl.bandits.runner import make_bandit_loop
@@ -59,19 +60,19 @@ class Settings:
     def __post_init__(self):
         check_counts(self, arms=2, comparisons=FIRST, runs=2)
         if not 0 < self.scale < np.inf:
-            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
+            raise UserValueError(f"scale must be finite and above 0, got {self.scale}")
         for name in ("betas", "at"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                raise ValueError(
+                raise UserValueError(
                     f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}"
                 )
         for beta in self.betas:
             if not 0 < beta < np.inf:
-                raise ValueError(f"betas takes finite numbers above 0, got {beta}")
+                raise UserValueError(f"betas takes finite numbers above 0, got {beta}")
         for count in self.at:
             if not FIRST <= count <= self.comparisons:
-                raise ValueError(f"at takes numbers from {FIRST} to comparisons={self.comparisons}, got {count}")
+                raise UserValueError(f"at takes numbers from {FIRST} to comparisons={self.comparisons}, got {count}")
 
 
 def run(settings: Settings, study: Study) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jaxrl
+from envs.errors import UserValueError
 from envs.files import replacing
 from jaxrl.experiments.frames import markdown, plain
 from jaxrl.results.description import attribute
@@ -30,7 +31,7 @@ FORCE_HINT = "choose another directory, or start over with --force (force=True)"
 __all__ = ["Experiment", "Study", "StudyError", "default_directory", "run_experiment"]
 
 
-class StudyError(ValueError):
+class StudyError(UserValueError):
     """A directory does not hold the experiment that is to go on in it."""
 
 
@@ -182,9 +183,9 @@ class Study:
 
     def _part(self, part: str) -> Path:
         if not part or part != Path(part).name or part.startswith("."):
-            raise ValueError(f"part must be a file's name, got {part!r}")
+            raise UserValueError(f"part must be a file's name, got {part!r}")
         if part in self._used:
-            raise ValueError(f"part must be a name of its own, but {part!r} is another part's already")
+            raise UserValueError(f"part must be a name of its own, but {part!r} is another part's already")
         self._used.add(part)
         return self.directory / part
 

@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 from envs.crowd.dynamics import DYNAMICS
 from envs.crowd.observations import FRAMES, PERCEPTIONS
 from envs.crowd.scenarios import SCENARIOS
+from envs.errors import UserValueError
 from envs.spelling import near_or_all
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.presets.preset import Preset
@@ -115,7 +116,7 @@ def tuned(
         ("perception", perception, PERCEPTIONS),
     ):
         if value not in known:
-            raise ValueError(f"{name} is {value!r}{near_or_all(str(value), known)}")
+            raise UserValueError(f"{name} is {value!r}{near_or_all(str(value), known)}")
     row = next(row for row in TUNED if (row.frame, row.dynamics) == (frame, dynamics))
     count = NUM_AGENTS[scenario] if num_agents is None else num_agents
     return _preset(
@@ -182,11 +183,11 @@ def named(algorithm: str, environment: str, name: str) -> Preset:
     """
     known = [f"{row.frame} {row.dynamics}" for row in TUNED]
     if algorithm != "ppo" or not environment.startswith("crowd/"):
-        raise ValueError(
+        raise UserValueError(
             f"tuned has settings of ppo on crowds (crowd/circle and the like), not {algorithm} on {environment}"
         )
     if name not in known:
-        raise ValueError(f"tuned is {name!r}{near_or_all(name, known)}")
+        raise UserValueError(f"tuned is {name!r}{near_or_all(name, known)}")
     frame, dynamics = name.split()
     return tuned(frame, dynamics, environment.removeprefix("crowd/"))
 

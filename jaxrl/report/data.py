@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.errors import UserValueError
 from envs.spelling import near
 from jaxrl.report.importance import importance
 from jaxrl.report.runs import Run
@@ -92,7 +93,7 @@ def directions(
             _require(option, name, metrics)
     for name in lower:
         if name in higher:
-            raise ValueError(f"lower names {name!r}, and so does higher; a metric takes one of them.")
+            raise UserValueError(f"lower names {name!r}, and so does higher; a metric takes one of them.")
     known = {}
     for name in metrics:
         plain = name.removesuffix("_sampled")
@@ -213,7 +214,7 @@ def plain(number: float) -> float | None:
 def _require(argument: str, name: str, metrics: Sequence[str]) -> None:
     if name not in metrics:
         hint = near(name, metrics) or f"; the runs have {', '.join(metrics)}."
-        raise ValueError(f"{argument} is {name!r}, which is no metric of all the runs{hint}")
+        raise UserValueError(f"{argument} is {name!r}, which is no metric of all the runs{hint}")
 
 
 def _scalar_metrics(run: Run) -> list[str]:

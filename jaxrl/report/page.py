@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from envs.errors import UserValueError
 from envs.files import replacing
 from envs.spelling import near
 from jaxrl.report.data import (
@@ -80,9 +81,9 @@ def write_report(
     """
     file = Path(out)
     if file.suffix.lower() != ".html":
-        raise ValueError(f"out is {str(file)!r}; a report's name ends in .html.")
+        raise UserValueError(f"out is {str(file)!r}; a report's name ends in .html.")
     if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
+        raise UserValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
     given = runs_of(runs)
     names = [run.name for run in given]
     shown = ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
@@ -163,7 +164,7 @@ def _baseline(baseline: str | None, lines: list[Line], runs: list[Run]) -> Line:
     by_name = {runs[line.run].name: line for line in reversed(lines)} | {line.label: line for line in lines}
     if baseline not in by_name:
         hint = near(baseline, by_name) or f"; it takes a setting's label, such as {lines[0].label!r}."
-        raise ValueError(f"baseline is {baseline!r}{hint}")
+        raise UserValueError(f"baseline is {baseline!r}{hint}")
     return by_name[baseline]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.report.search import Search, holds_search, read_search, search_facts, search_note
 from jaxrl.report.text import NOTHING, cell, ranges
 from jaxrl.results.dataset import UNKNOWN
@@ -103,16 +104,16 @@ def runs_of(given: Sequence[str | Path | Result] | Mapping[str, str | Path | Res
         given = [given]
     items = list(given.values()) if isinstance(given, Mapping) else list(given)
     if not items:
-        raise ValueError("runs is empty; it takes at least one run directory or result.")
+        raise UserValueError("runs is empty; it takes at least one run directory or result.")
     seen: dict[Any, str | Path | Result] = {}
     for item in items:
         if not isinstance(item, str | Path | Result):
-            raise TypeError(f"runs takes run directories and results, got {item!r}.")
+            raise UserTypeError(f"runs takes run directories and results, got {item!r}.")
         identity = id(item) if isinstance(item, Result) else Path(item).resolve()
         if identity in seen:
             again = "the same result" if isinstance(item, Result) else str(item)
             same = "" if isinstance(item, Result) or str(seen[identity]) == again else f", which is {seen[identity]}"
-            raise ValueError(f"runs has {again} twice{same}; a report compares different runs.")
+            raise UserValueError(f"runs has {again} twice{same}; a report compares different runs.")
         seen[identity] = item
     names = list(given) if isinstance(given, Mapping) else _names(items)
     runs = []

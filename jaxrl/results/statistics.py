@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.stats
 
+from envs.errors import UserValueError
+
 Array = npt.NDArray[Any]
 Axis = int | tuple[int, ...]
 Statistic = Callable[[Array, Axis], Array]
@@ -117,10 +119,12 @@ def normalise(scores: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) ->
     bounds = []
     for name, bound in (("low", np.asarray(low, dtype=np.float64)), ("high", np.asarray(high, dtype=np.float64))):
         if bound.ndim and (values.ndim < 2 or bound.shape != values.shape[:-1]):
-            raise ValueError(f"{name} has shape {bound.shape}; it takes a number or one per task, {values.shape[:-1]}.")
+            raise UserValueError(
+                f"{name} has shape {bound.shape}; it takes a number or one per task, {values.shape[:-1]}."
+            )
         bounds.append(bound[..., None] if bound.ndim else bound)
     if not np.all(bounds[1] > bounds[0]):
-        raise ValueError(f"high must exceed low everywhere, got low={low!r} and high={high!r}.")
+        raise UserValueError(f"high must exceed low everywhere, got low={low!r} and high={high!r}.")
     return (values - bounds[0]) / (bounds[1] - bounds[0])
 
 
@@ -158,7 +162,7 @@ def bootstrap_interval(
     """
     values = _checked("scores", scores, nan_policy)
     if tasks and values.ndim < 2:
-        raise ValueError(f"scores has shape {values.shape}; with tasks=True it takes [..., tasks, seeds].")
+        raise UserValueError(f"scores has shape {values.shape}; with tasks=True it takes [..., tasks, seeds].")
     _check_draws(confidence, num_resamples)
     value = np.asarray(statistic(values, (-2, -1) if tasks else -1))
     if values.shape[-1] == 1:  # which scipy refuses; drawn again and again it stays what it is
@@ -210,7 +214,7 @@ def performance_profile(
     values = _per_task("scores", scores)
     levels = np.asarray(thresholds, dtype=np.float64)
     if levels.ndim != 1:
-        raise ValueError(f"thresholds has shape {levels.shape}; it takes one axis.")
+        raise UserValueError(f"thresholds has shape {levels.shape}; it takes one axis.")
     above = (values[..., None] > levels).reshape(values.size, levels.size).astype(np.float64)
     counts = _counts(_draws(values.shape, confidence, num_resamples, seed), values.shape[-1])
     low, high = _quantiles(counts.reshape(num_resamples, -1) @ above / values.size, confidence)
@@ -244,9 +248,11 @@ def probability_of_improvement(
     """
     first, second = _per_task("x", x), _per_task("y", y)
     if first.shape[0] != second.shape[0]:
-        raise ValueError(f"x has {first.shape[0]} tasks and y has {second.shape[0]}; they must be the same tasks.")
+        raise UserValueError(f"x has {first.shape[0]} tasks and y has {second.shape[0]}; they must be the same tasks.")
     if paired and first.shape != second.shape:
-        raise ValueError(f"paired=True needs as many seeds in y as in x, got shapes {first.shape} and {second.shape}.")
+        raise UserValueError(
+            f"paired=True needs as many seeds in y as in x, got shapes {first.shape} and {second.shape}."
+        )
     draws = _draws(first.shape, confidence, num_resamples, seed)
     if paired:
         wins = _win(first, second)
@@ -268,12 +274,12 @@ def probability_of_improvement(
 def _checked(name: str, scores: npt.ArrayLike, nan_policy: NanPolicy) -> Array:
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim == 0 or values.size == 0:
-        raise ValueError(f"{name} has shape {values.shape}; it takes at least one score along an axis of seeds.")
+        raise UserValueError(f"{name} has shape {values.shape}; it takes at least one score along an axis of seeds.")
     if nan_policy not in ("raise", "propagate"):
-        raise ValueError(f"nan_policy is {nan_policy!r}; it takes 'raise' or 'propagate'.")
+        raise UserValueError(f"nan_policy is {nan_policy!r}; it takes 'raise' or 'propagate'.")
     if nan_policy == "raise" and np.isnan(values).any():
         count = int(np.isnan(values).sum())
-        raise ValueError(
+        raise UserValueError(
             f"{name} holds {count} nan among {values.size}; drop those runs or pass nan_policy='propagate'."
         )
     return values
@@ -282,7 +288,7 @@ def _checked(name: str, scores: npt.ArrayLike, nan_policy: NanPolicy) -> Array:
 def _per_task(name: str, scores: npt.ArrayLike) -> Array:
     values = _checked(name, scores, "raise")
     if values.ndim > 2:
-        raise ValueError(f"{name} has shape {values.shape}; it takes [seeds] or [tasks, seeds].")
+        raise UserValueError(f"{name} has shape {values.shape}; it takes [seeds] or [tasks, seeds].")
     return np.atleast_2d(values)
 
 
@@ -300,9 +306,9 @@ def _draws(shape: tuple[int, ...], confidence: float, num_resamples: int, seed: 
 
 def _check_draws(confidence: float, num_resamples: int) -> None:
     if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
+        raise UserValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
     if num_resamples < 1:
-        raise ValueError(f"num_resamples is {num_resamples!r}; it takes a positive number.")
+        raise UserValueError(f"num_resamples is {num_resamples!r}; it takes a positive number.")
 
 
 def _counts(draws: Array, num_seeds: int) -> Array:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.checks import check_count
 from jaxrl.discounts.parsing import GAMMA_HINT, as_discount, stack
@@ -105,7 +106,7 @@ def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
         hyper-parameters, such as an algorithm.
     """
     if not values:
-        raise ValueError("grid takes at least one path, such as {'lr': [3e-4, 1e-3]}, got none.")
+        raise UserValueError("grid takes at least one path, such as {'lr': [3e-4, 1e-3]}, got none.")
     base = _checked_base(base, list(values))
     axes: dict[str, list[Any]] = {}
     for path, given in values.items():
@@ -113,7 +114,7 @@ def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
         labels = [_label(path, value) for value in axis]
         for i, label in enumerate(labels):
             if any(_same(label, earlier) for earlier in labels[:i]):
-                raise ValueError(f"{path!r} has the value {label!r} twice.")
+                raise UserValueError(f"{path!r} has the value {label!r} twice.")
         axes[path] = axis
     shape = tuple(len(axis) for axis in axes.values())
     places = np.indices(shape).reshape(len(shape), -1)
@@ -143,12 +144,12 @@ def sample(base: Any, n: int, distributions: Mapping[str, Distribution], seed: i
     check_count("n", n)
     check_count("seed", seed, 0)
     if not distributions:
-        raise ValueError("sample takes at least one path, such as {'lr': LogUniform(1e-4, 1e-2)}, got none.")
+        raise UserValueError("sample takes at least one path, such as {'lr': LogUniform(1e-4, 1e-2)}, got none.")
     base = _checked_base(base, list(distributions))
     columns = {}
     for path, distribution in distributions.items():
         if not isinstance(distribution, Distribution) or isinstance(distribution, type):
-            raise TypeError(f"{path!r} takes a distribution such as Uniform(0, 1), got {distribution!r}.")
+            raise UserTypeError(f"{path!r} takes a distribution such as Uniform(0, 1), got {distribution!r}.")
         generator = np.random.default_rng([seed, zlib.crc32(path.encode())])
         columns[path] = [_checked(path, value) for value in distribution.draw(generator, n)]
     coords = {path: (("setting",), _coordinate(path, column)) for path, column in columns.items()}
@@ -175,9 +176,9 @@ def swept(base: Any, dims: Sequence[str], coords: Mapping[str, tuple[tuple[str, 
 def _checked_base(base: Any, paths: Sequence[str]) -> Any:
     """The base, its discount as an object, once it is known to have these paths."""
     if not dataclasses.is_dataclass(base) or isinstance(base, type):
-        raise TypeError(f"base takes hyper-parameters, such as algo.hparams, got {type(base).__name__}.")
+        raise UserTypeError(f"base takes hyper-parameters, such as algo.hparams, got {type(base).__name__}.")
     if "discount" in paths and any(path.startswith("discount.") for path in paths):
-        raise ValueError("'discount' and a parameter of it ('discount. ...') cannot be swept together.")
+        raise UserValueError("'discount' and a parameter of it ('discount. ...') cannot be swept together.")
     discount = getattr(base, "discount", None)
     if isinstance(discount, int | float | str):
         base = dataclasses.replace(base, discount=as_discount(discount))
@@ -219,15 +220,15 @@ def _check_path(base: Any, path: str) -> None:
     at = place(base, path)
     if at.there:
         if at.known and path.rpartition(".")[2] != "discount":
-            raise ValueError(f"{path!r} has parts of its own; sweep {' or '.join(at.known)}.")
+            raise UserValueError(f"{path!r} has parts of its own; sweep {' or '.join(at.known)}.")
         return
     if path == "gamma" and "discount" in at.known:
-        raise ValueError(f"There is no hyper-parameter 'gamma'; {GAMMA_HINT}")
+        raise UserValueError(f"There is no hyper-parameter 'gamma'; {GAMMA_HINT}")
     if not at.known:
-        raise ValueError(f"There is no hyper-parameter {path!r}; {at.inside.rstrip('.')!r} has no parts.")
+        raise UserValueError(f"There is no hyper-parameter {path!r}; {at.inside.rstrip('.')!r} has no parts.")
     static = "" if at.inside else "; a static setting of the algorithm's config takes an algorithm for each value"
     hint = near(path, at.known) or f"; there are {', '.join(at.known)}{static}."
-    raise ValueError(f"There is no hyper-parameter {path!r}{hint}")
+    raise UserValueError(f"There is no hyper-parameter {path!r}{hint}")
 
 
 def _checked(path: str, value: Any) -> Any:
@@ -237,11 +238,11 @@ def _checked(path: str, value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray | jax.Array) and np.ndim(value) == 0:
         value = np.asarray(value).item()
     if isinstance(value, bool) and not path.startswith("env."):
-        raise TypeError(f"{path!r} takes numbers, got {value!r}.")
+        raise UserTypeError(f"{path!r} takes numbers, got {value!r}.")
     if not isinstance(value, int | float):
-        raise TypeError(f"{path!r} takes numbers, got {value!r}.")
+        raise UserTypeError(f"{path!r} takes numbers, got {value!r}.")
     if math.isnan(value):
-        raise ValueError(f"{path!r} has the value nan.")
+        raise UserValueError(f"{path!r} has the value nan.")
     return value
 
 
