@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envs.errors import UserTypeError, UserValueError
-from envs.spelling import near
+from envs.spelling import near, near_or_all
 
 if TYPE_CHECKING:
     from envs import base
@@ -107,8 +107,7 @@ def names(library: str | None = None) -> tuple[str, ...]:
     if library is None:
         return (*ROWS, *names("gymnax"))
     if library not in LIBRARIES:
-        hint = near(library, LIBRARIES) or f"; it takes {', '.join(LIBRARIES)}."
-        raise UserValueError(f"library is {library!r}{hint}")
+        raise UserValueError(f"library is {library!r}{near_or_all(library, LIBRARIES)}")
     module = importlib.import_module(LIBRARIES[library])
     return tuple(f"{library}/{env_id}" for env_id in module.environment_ids())
 

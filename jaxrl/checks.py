@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from envs.arguments import check_count
+from envs.arguments import check_choice, check_count
 from envs.errors import UserTypeError, UserValueError
 
 __all__ = [
@@ -29,12 +29,6 @@ def check_counts(settings: Any, **least: int) -> None:
     """Refuse fields of settings that are not whole numbers of at least so much, such as `seeds=2`."""
     for name, bound in least.items():
         check_count(name, getattr(settings, name), bound)
-
-
-def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    """Refuse what is not one of the choices."""
-    if value not in choices:
-        raise UserValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
 
 
 class Range(NamedTuple):

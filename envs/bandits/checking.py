@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.arguments import check_choice, check_number
 from envs.errors import UserValueError
 
 __all__ = ["Unasked", "agreed", "check_choice", "check_number", "check_probabilities", "given", "leaf", "numbers"]
@@ -17,39 +16,6 @@ __all__ = ["Unasked", "agreed", "check_choice", "check_number", "check_probabili
 
 class Unasked(int):
     """A default number of something, in place of which a given instance may say another."""
-
-
-def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, closed: str = "()") -> None:
-    """Refuse a number, or an array with one, outside its range; let None, tracers and placeholders be.
-
-    Args:
-      name: of the argument.
-      value: concrete or traced, of any shape.
-      low, high: the ends of the range.
-      closed: which ends belong to it: "()", "[)", "(]" or "[]".
-
-    Raises:
-      ValueError: it lies outside, or is no number.
-    """
-    if isinstance(value, list | tuple):
-        raise UserValueError(f"{name} takes a number or an array such as np.array({list(value)}), got {value!r}")
-    if isinstance(value, str | bool):
-        raise UserValueError(f"{name} takes a number, got {value!r}")
-    if not isinstance(value, int | float | np.ndarray | np.generic) or np.asarray(value).dtype.kind not in "fiu":
-        return
-    array = np.asarray(value)
-    above = array >= low if closed[0] == "[" else array > low
-    below = array <= high if closed[1] == "]" else array < high
-    inside = above & below
-    if not np.all(inside):
-        wrong = array[~inside].ravel()[0]
-        raise UserValueError(f"{name} must lie in {closed[0]}{low}, {high}{closed[1]}, got {wrong}")
-
-
-def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    """Refuse what is not one of the choices."""
-    if value not in choices:
-        raise UserValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 def check_probabilities(name: str, value: Any) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from envs.arguments import check_count
+from envs.arguments import check_count, check_number
 from envs.bandits.checking import agreed, numbers
 from envs.bandits.declining import DecliningParams, declining_arms
 from envs.bandits.markov import Arms, MarkovBandit, MarkovParams, MarkovState, make_arms
@@ -128,8 +128,8 @@ class GilbertElliottParams(MarkovParams):
     high: float = 0.9
 
     def __post_init__(self) -> None:
-        _check_chance("low", self.low)
-        _check_chance("high", self.high)
+        check_number("low", self.low, 0, 1)
+        check_number("high", self.high, 0, 1)
         both = isinstance(self.low, int | float) and isinstance(self.high, int | float)
         if both and self.low > self.high:
             raise UserValueError(f"low must be at most high, got {self.low} and {self.high}")
@@ -258,11 +258,3 @@ def _array(name: str, value: Any, num_axes: int) -> np.ndarray:
 
 def _tuples(array: np.ndarray) -> Any:
     return tuple(map(_tuples, array)) if array.ndim else float(array)
-
-
-def _check_chance(name: str, value: Any) -> None:
-    """Refuse a number that is known and lies outside (0, 1)."""
-    if isinstance(value, int | float | np.ndarray | np.number) and not np.all(
-        (np.asarray(value) > 0) & (np.asarray(value) < 1)
-    ):
-        raise UserValueError(f"{name} must lie in (0, 1), got {value}")

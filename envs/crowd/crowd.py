@@ -21,7 +21,7 @@ from envs.crowd.scenarios import Scenario
 from envs.crowd.simulation import Physics, Simulated, simulate
 from envs.crowd.state import CrowdState, Walkers
 from envs.errors import UserValueError
-from envs.spelling import near
+from envs.spelling import near_or_all
 
 __all__ = ["Crowd"]
 
@@ -395,8 +395,7 @@ class Crowd(Environment):
 
 def _check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
-        hint = near(str(value), allowed) or f"; it takes {', '.join(allowed)}."
-        raise UserValueError(f"{name} is {value!r}{hint}")
+        raise UserValueError(f"{name} is {value!r}{near_or_all(str(value), allowed)}")
 
 
 def _length(vector: jax.Array) -> jax.Array:

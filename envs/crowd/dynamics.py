@@ -92,7 +92,7 @@ def advance(
         speed = walkers.speed + (traits.max_acceleration * control[:, 1] - drag * walkers.speed) * dt
         speed = speed if backwards else jnp.maximum(speed, 0.0)
     else:
-        raise UserValueError(f"dynamics must be one of {', '.join(DYNAMICS)}, not {kind!r}.")
+        raise UserValueError(f"dynamics must be one of {', '.join(DYNAMICS)}, got {kind!r}")
     velocity = speed[:, None] * direction(heading)
     return dataclasses.replace(walkers, velocity=velocity, heading=heading, speed=speed)
 

@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from envs.arguments import check_count
+from envs.arguments import check_choice, check_count
 from envs.crowd import contacts, dynamics, pairs, shapes
 from envs.crowd.dynamics import Dynamics
 from envs.crowd.state import Goals, Obstacles, Traits, Walkers
-from envs.errors import UserValueError
 
 __all__ = ["Physics", "Simulated", "simulate"]
 
@@ -38,12 +37,10 @@ class Physics:
     rebuilds: int = 2
 
     def __post_init__(self) -> None:
-        if self.kind not in dynamics.DYNAMICS:
-            raise UserValueError(f"dynamics must be one of {', '.join(dynamics.DYNAMICS)}, not {self.kind!r}.")
+        check_choice("dynamics", self.kind, dynamics.DYNAMICS)
         for name in ("substeps", "capacity", "rebuilds"):
             check_count(name, getattr(self, name))
-        if self.search not in pairs.SEARCHES:
-            raise UserValueError(f"search must be one of {', '.join(pairs.SEARCHES)}, not {self.search!r}.")
+        check_choice("search", self.search, pairs.SEARCHES)
         _ = self.solver
 
     @property
