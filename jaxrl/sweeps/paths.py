@@ -81,5 +81,11 @@ def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tupl
 
 
 def numbers(settings: Any) -> dict[str, Any]:
-    """The values of nested dataclasses by their paths, None among them; a discount and an array are one value each."""
+    """The values of nested dataclasses by their paths, None among them; a discount and an array are one value each.
+
+    Args:
+      settings: Dataclass that is a pytree; anything else has none.
+    """
+    if not dataclasses.is_dataclass(settings):
+        return {}
     return dict(leaves(settings, lambda node: isinstance(node, Discount) or not dataclasses.is_dataclass(node)))

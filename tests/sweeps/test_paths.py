@@ -40,6 +40,7 @@ def test_numbers_stop_at_what_is_one_value() -> None:
     assert list(found) == ["gravity", "motor.torque", "motor.limits", "discount", "unset"]
     assert found["motor.limits"] == (1.0, 3.0) and isinstance(found["discount"], jaxrl.Exponential)
     assert numbers(Params(gravity=np.ones(3)))["gravity"].shape == (3,)
+    assert numbers(()) == {}
 
 
 @pytest.mark.parametrize(
