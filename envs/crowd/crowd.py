@@ -120,7 +120,7 @@ class Crowd(Environment):
         else:
             self._default("num_neighbours", min(settings.num_neighbours, others))
             check_count("num_neighbours", self.num_neighbours)
-            if self.num_neighbours > others:
+            if (self.num_neighbours or 0) > others:
                 raise UserValueError(
                     f"num_neighbours must be at most the number of other agents, {others}, got {self.num_neighbours}"
                 )
