@@ -59,4 +59,4 @@ def policy(name: str) -> BanditAlgorithm:
             f"There is no bandit policy {name!r}{near(name, POLICIES) or '; known are ' + ', '.join(POLICIES) + '.'}"
         )
     module, builder = POLICIES[name]
-    return vars(importlib.import_module(f"jaxrl.bandits.{module}"))[builder]()
+    return vars(importlib.import_module(f"jaxrl.bandits.policies.{module}"))[builder]()

@@ -13,18 +13,14 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
-from jaxrl.results.description import attribute, config_of
+from jaxrl.results.description import Labelled, attribute, config_of
 from jaxrl.results.plain import to_json, versions
-from jaxrl.results.result import Result
-
-if TYPE_CHECKING:
-    pass
 
 METRICS, TABLE, PARQUET, POLICIES, CONFIG = FILES = (
     "metrics.nc",
@@ -174,14 +170,14 @@ def unfinished(file: Path) -> Path:
     return file.with_name(f".{platform.node()}-{os.getpid()}-{file.name}")
 
 
-def save(result: Result, path: str | Path, force: bool = False) -> Path:
+def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
     """Writes a result; see `Result.save`. A file is complete or not there."""
     directory = claim_directory(path, force)
     dataset = result.metrics.assign_attrs({name: attribute(value) for name, value in result.metrics.attrs.items()})
     leaves = result.policies  # of an unknown algorithm they are still as they were read
     if UNKNOWN not in result.metrics.attrs:
         leaves = {jax.tree_util.keystr(at): np.asarray(leaf) for at, leaf in jax.tree.leaves_with_path(result.policies)}
-    config = json.dumps(to_json(config_of(result)), indent=2, default=str, allow_nan=False) + "\n"
+    config = json.dumps(to_json(config_of(result.description())), indent=2, default=str, allow_nan=False) + "\n"
 
     def write_policies(file: Path) -> None:
         with file.open("wb") as stream:
@@ -213,12 +209,12 @@ def save(result: Result, path: str | Path, force: bool = False) -> Path:
     return directory
 
 
-def _numbers(result: Result) -> list[str]:
+def _numbers(result: Labelled) -> list[str]:
     """The metrics that are one number of a run."""
     return [str(name) for name, metric in result.metrics.items() if set(metric.dims) <= {*result.dims, *RUN_DIMS}]
 
 
-def _write_parquet(result: Result, file: Path) -> None:
+def _write_parquet(result: Labelled, file: Path) -> None:
     """The table of `_write_csv`, with numbers as they were computed."""
     import pyarrow
     import pyarrow.parquet
@@ -240,7 +236,7 @@ def _write_parquet(result: Result, file: Path) -> None:
     pyarrow.parquet.write_table(table, file)
 
 
-def _write_csv(result: Result, file: Path) -> None:
+def _write_csv(result: Labelled, file: Path) -> None:
     settings, seeds = result.settings, result.seeds
     env_steps = [int(step) for step in result.metrics["env_step"].values]
     names = _numbers(result)

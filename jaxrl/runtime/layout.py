@@ -197,13 +197,13 @@ def run_on_devices(executables: Sequence[Any], *arguments: Sequence[Any]) -> lis
     Returns:
       What each gave.
     """
-
-    def call(executable: Any, *each: Any) -> Any:
-        return jax.block_until_ready(executable(*each))
-
     if len(executables) == 1:
-        return [call(executables[0], *(argument[0] for argument in arguments))]
-    return list(_threads(len(executables)).map(call, executables, *arguments))
+        results = [executables[0](*(argument[0] for argument in arguments))]
+    else:
+        threads = _threads(len(executables))
+        futures = [threads.submit(*each) for each in zip(executables, *arguments, strict=True)]
+        results = [future.result() for future in futures]
+    return jax.block_until_ready(results)
 
 
 @functools.cache
