@@ -37,6 +37,8 @@ class DrivenRuns(Protocol):
     @property
     def state_structure(self) -> Any: ...
 
+    def start(self) -> None: ...
+
     def advance(self, count: int) -> None: ...
 
     def evaluate(self) -> tuple[dict[str, np.ndarray], Any]: ...
@@ -146,6 +148,7 @@ def drive(
         if (found := checkpoints.begin(runs.state_structure)) is not None:
             runs.put(found.states, found.iteration)
             history = History.of(found)
+        runs.start()
         resumed = runs.iteration
         followers.start(resumed * call.env_steps_per_iteration)
         bar.start(done + resumed * per_iteration)

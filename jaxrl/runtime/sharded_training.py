@@ -136,6 +136,9 @@ class _Leader:
     def state_structure(self) -> Any:
         return self._run.state_structure
 
+    def start(self) -> None:
+        """Begins with the first order that needs it, in all processes."""
+
     def advance(self, count: int) -> None:
         self._order(_Order.ADVANCE, count)
         self._run.advance(count)
