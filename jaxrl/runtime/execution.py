@@ -15,7 +15,6 @@ import tqdm.auto
 
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
-from jaxrl.results.storage import claim_directory
 from jaxrl.runtime.call import Call, Part, merged, shard_of, sharded, split
 from jaxrl.runtime.checkpoints.identity import ASKED, identity_of, precision_in_force
 from jaxrl.runtime.checkpoints.store import PARTS, Checkpoints, begun_in, num_parts_begun
@@ -152,7 +151,8 @@ class _Parts:
     ):
         self._planner, self._options, self._watch, self._compile_seconds = planner, options, watch, compile_seconds
         self._call, self._num_parts, self._block = planner.call, plan.num_parts, plan.block
-        self._checkpoints = checkpoints
+        self._checkpoints, self._resumes = checkpoints, checkpoints.begun is not None
+        self._compiled = plan.block  # the width that programs were compiled for last
         self._parts = split(*self._call.shape, plan.num_parts)
         self._done: list[tuple[Part, Result]] = []
         self._cut: list[tuple[Part, Result]] = []  # the part that a signal ended, if any
@@ -195,7 +195,7 @@ class _Parts:
             layout = self._planner.layout_of(call.num_runs, self._num_parts, block)
             with exhaustion:
                 started = time.perf_counter()
-                self._planner.compiled(call, layout, self._num_parts, options.precision)
+                self._compile(call, layout)
                 runs = Runs(call, call.arguments(), layout, precision=options.precision)
                 seconds = self._compile_seconds + time.perf_counter() - started
                 attrs = {"precision": precision_in_force(options.precision), "compile_seconds": seconds}
@@ -203,11 +203,10 @@ class _Parts:
                 break
             wider, block = block, exhaustion.narrower(block)
             self._block = min(self._block, block)
-            checkpoints = checkpoints.narrowed(checkpoints.identity | {"block": block})
+            resumes = checkpoints.narrow(block)
             if self._num_parts > 1:
-                self._checkpoints = self._checkpoints.narrowed(self._checkpoints.identity | {"block": self._block})
-            resumed = checkpoints.begun is not None
-            exhaustion.warn(wider, block, "from the last checkpoint" if resumed else "from the start of this part")
+                self._checkpoints.narrow(self._block)
+            exhaustion.warn(wider, block, "from the last checkpoint" if resumes else "from the start of this part")
         self._compile_seconds = 0.0
         interrupted = bool(result.metrics.attrs["interrupted"])
         (self._cut if interrupted else self._done).append((part, result))
@@ -221,15 +220,21 @@ class _Parts:
             result.save(self._checkpoints.directory, force=True)
         return result
 
+    def _compile(self, call: Call, layout: Layout) -> None:
+        """Compiles the programs of a part whose blocks are of another width than those of the plan."""
+        if layout.block != self._compiled:
+            _, _, plan = self._planner.compiled(call, layout, self._num_parts, self._options.precision)
+            self._compiled = plan.block
+            _say(self._options, plan.summary)
+
     def _checkpoints_of(self, part: Part, call: Call) -> tuple[Checkpoints, int]:
         """Those of a part, and its block width."""
         whole = self._checkpoints
         if self._num_parts == 1 or whole.directory is None:
             return whole, self._block
         position = next(i for i, other in enumerate(self._parts) if other is part)
-        name = f"{position:04d}-of-{self._num_parts:04d}"
-        where = claim_directory(whole.directory / PARTS / name, force=True)
-        begun = None if whole.begun is None else begun_in(where)
+        where = whole.directory / PARTS / f"{position:04d}-of-{self._num_parts:04d}"
+        begun = begun_in(where) if self._resumes else None
         block = self._block if begun is None else int(begun["block"])
         layout = self._planner.layout._replace(block=block)
         identity = identity_of(call, layout, self._options.precision, whole.identity[ASKED])

@@ -19,8 +19,8 @@ class Exhaustion:
         while True:
             with exhaustion:
                 return drive(...)
-            block = exhaustion.narrower(block)
-            exhaustion.warn(block, "from the start")
+            wider, block = block, exhaustion.narrower(block)
+            exhaustion.warn(wider, block, "from the start")
 
     Attributes:
       reason: the first line of what the device said, empty where it had memory enough.
@@ -61,5 +61,5 @@ class Exhaustion:
             f"a device had no memory left for blocks of {before} runs ({self.reason}); going on {how} with blocks of "
             f"{block}, whose results are not equal bit for bit",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )

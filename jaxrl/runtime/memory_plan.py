@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from jaxrl.runtime.call import Call
+from jaxrl.runtime.exhaustion import Exhaustion
 from jaxrl.runtime.layout import Layout
 from jaxrl.runtime.memory import MIB, available, compiling_within, give_back, parse_size, resident, size
 from jaxrl.runtime.programs import Programs, compilations, compiled_programs, forget
@@ -313,7 +314,13 @@ class Planner:
         """
         layout, num_parts = self.layout, 1
         while True:
-            programs, sizes, compiled = self.compiled(self.call, layout, num_parts, precision)
+            with Exhaustion() as exhaustion:  # compilers try programs out on some devices
+                programs, sizes, compiled = self.compiled(self.call, layout, num_parts, precision)
+            if exhaustion.reason:
+                wider, block = layout.block, exhaustion.narrower(layout.block)
+                layout = self.layout_of(layout.num_runs, num_parts, block)
+                exhaustion.warn(wider, block, "from the start")
+                continue
             if compiled.fits:
                 return compiled
             del programs

@@ -121,7 +121,7 @@ def compare(directory: Path, saved: Mapping[str, Any], identity: Mapping[str, An
             warnings.warn(
                 f"{directory} goes on elsewhere than it began, and may round otherwise: {found}",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=7,
             )
 
 

@@ -84,7 +84,7 @@ class Checkpoints:
         warnings.warn(
             f"{self.directory} was begun but holds no checkpoint to go on from: it starts from the beginning",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=6,
         )
 
     def begin(self, structure: Any) -> Checkpoint | None:
@@ -117,18 +117,13 @@ class Checkpoints:
                 self._began = True
             self._write_identity()
 
-    def narrowed(self, identity: Mapping[str, Any]) -> Checkpoints:
-        """The same directory for blocks of another width; resumes where there is a checkpoint.
-
-        Args:
-          identity: of the call with such blocks.
-        """
-        begun = None
+    def narrow(self, block: int) -> bool:
+        """Goes on with blocks of another width; whether from a checkpoint, or else from the beginning."""
+        self.identity["block"], self.begun = block, None
         if self.directory is not None and (self.directory / IDENTITY).is_file():
-            self.identity["block"] = identity["block"]
             self._write_identity()
-            begun = self.identity if has_checkpoint(self.directory) else None
-        return Checkpoints(self.directory, identity, begun=begun, minutes=self.minutes)
+            self.begun = self.identity if has_checkpoint(self.directory) else None
+        return self.begun is not None
 
     def save_if_due(self, checkpoint: Callable[[], Checkpoint]) -> None:
         """Writes a checkpoint where the last one was long ago.
@@ -150,7 +145,7 @@ class Checkpoints:
         try:
             self.write(checkpoint())
         except ResultError as error:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=5)
+            warnings.warn(str(error), RuntimeWarning, stacklevel=6)
         self._last = time.perf_counter()
 
     def discard_if_empty(self) -> None:
@@ -195,6 +190,7 @@ class Checkpoints:
         text = json.dumps(to_json(dict(self.identity)), indent=2, default=str, allow_nan=False) + "\n"
         part = unfinished(self._at / IDENTITY)
         try:
+            self._at.mkdir(parents=True, exist_ok=True)
             part.write_text(text, encoding="utf-8")
             part.replace(self._at / IDENTITY)
         except OSError as error:
