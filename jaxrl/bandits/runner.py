@@ -95,9 +95,9 @@ def run_bandit(
       points: how many checkpoints, spaced evenly in the logarithm, the last at the end; or at
         which numbers of pulls. Memory grows with runs and checkpoints, not with steps.
       env_params: the bandit's parameters, its defaults if None.
-      **options: Options of `jaxrl.runtime.options.RunOptions`, all but `shard_environments`; a `block` of None takes
-        up to 1024 runs, on a CPU fewer of more than 16 arms, and with `resume` a finished run is not made longer,
-        for its policy may have known how long it was.
+      **options: Options that say where and how the call is carried out, see `jaxrl.runtime.options.BanditOptions`.
+        A `block` of None takes up to 1024 runs, on a CPU fewer of more than 16 arms, and with `resume` a finished
+        run is not made longer, for its policy may have known how long it was.
 
     Returns:
       A result whose metrics have the dims `(*sweep dims, "seed", "env_step")`, `seed` being the

@@ -114,6 +114,8 @@ class Call:
 
     def part(self, part: Part) -> Call:
         """The call over a part of its runs, the settings along one axis where they are not all of them."""
+        if part.num_runs == self.num_runs:
+            return self
         chosen = part.settings
 
         def of_settings(tree: Any) -> Any:

@@ -44,7 +44,7 @@ class Option(NamedTuple):
 
 
 class PlacementOptions(TypedDict, total=False):
-    """Where runs go; see `RunOptions`."""
+    """Where runs go; `RunOptions` says what each is."""
 
     block: Annotated[int | None, Option(None, "Runs that one device works on together; chosen where there is none.")]
     devices: Annotated[
@@ -58,7 +58,7 @@ class PlacementOptions(TypedDict, total=False):
 
 
 class PlanOptions(PlacementOptions, total=False):
-    """What `jaxrl.plan` takes of `RunOptions`."""
+    """What `jaxrl.plan` takes; `RunOptions` says what each is."""
 
     shard: Annotated[
         str | tuple[int, int] | None,
@@ -71,20 +71,20 @@ class PlanOptions(PlacementOptions, total=False):
 
 
 class SearchOptions(PlacementOptions, total=False):
-    """What `jaxrl.search` takes of `RunOptions`."""
+    """What `jaxrl.search` takes; `RunOptions` says what each is."""
 
     out: Annotated[str | Path | None, Option(None, "Directory to write the result to.")]
     progress: Annotated[bool, Option(True, "Show no progress.")]
 
 
 class PopulationOptions(SearchOptions, total=False):
-    """What `jaxrl.population_based_training` takes of `RunOptions`."""
+    """What `jaxrl.population_based_training` takes; `RunOptions` says what each is."""
 
     force: Annotated[bool, Option(False, "Overwrite a result that is there already.")]
 
 
 class BanditOptions(PopulationOptions, PlanOptions, total=False):
-    """What `jaxrl.run_bandit` takes of `RunOptions`."""
+    """What `jaxrl.run_bandit` takes; `RunOptions` says what each is."""
 
     resume: Annotated[bool, Option(False, "Go on from the checkpoint in --out, bit for bit, where there is one.")]
     checkpoint_minutes: Annotated[

@@ -43,8 +43,8 @@ def plan(
       hparams, seeds, env_steps, evals, eval_episodes, env_params: as in `train`.
       checkpoints: Flag that the states are to be written now and then, as `train` does with `out`.
       measure: Flag to run a few iterations of one block, for the expected time.
-      **options: Options of `jaxrl.runtime.options.RunOptions`: `block`, `devices`, `memory`, `precision` and, with
-        one algorithm, `shard`.
+      **options: Options of `train` that change the plan, see `jaxrl.runtime.options.PlanOptions`; `shard` takes one
+        algorithm.
 
     Raises:
       ValueError, TypeError: bad arguments; or not even a block of one run fits.

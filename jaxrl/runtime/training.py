@@ -102,8 +102,7 @@ def train(
       evals: Number of evaluations, evenly spaced, the last at the end; at most one per iteration.
       eval_episodes: Number of whole episodes of each evaluation, greedy and again sampled.
       env_params: Parameters of the environment, its defaults if None.
-      **options: Options of `jaxrl.runtime.options.RunOptions`: `block`, `devices`, `memory`, `precision`, `shard`,
-        `out`, `progress`, `force`, `resume`, `checkpoint_minutes`, `on_chunk`, `trackers`, `shard_environments`.
+      **options: Options that say where and how the call is carried out, see `jaxrl.runtime.options.RunOptions`.
 
     Raises:
       ValueError, TypeError: bad arguments, before anything is compiled.

@@ -109,8 +109,8 @@ def population_based_training(
       perturb: above 1.
       redraw: a probability.
       seed: of all that is drawn.
-      **options: Options of `jaxrl.runtime.options.RunOptions`: `block`, `devices`, `memory`, `precision`, `out`,
-        `progress`, `force`; `out` also gets `lineage.csv`, after each round.
+      **options: Options that say where and how the call is carried out, see
+        `jaxrl.runtime.options.PopulationOptions`; `out` also gets `lineage.csv`, after each round.
 
     Raises:
       ValueError, TypeError: bad arguments, before anything is compiled.

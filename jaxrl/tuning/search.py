@@ -98,10 +98,10 @@ def search(
       storage: of the study, a URL such as `sqlite:///study.db`; None keeps it in `out`, or in memory.
       study: its name in the storage; None names it after the algorithm and the environment.
       builder: `(config) -> Algorithm`, to search the configuration of an algorithm that is not jaxrl's own.
-      **options: Options of `jaxrl.runtime.options.RunOptions`: `block`, `devices`, `memory`, `precision`, `out`,
-        `progress`. There is one width of blocks for all trials, and trials that do not fit into memory at the same
-        time train one after another. `out` gets the trials' table, the incumbent, and what it and the
-        default setting did on the test seeds, each of which `load_result` reads.
+      **options: Options that say where and how the call is carried out, see `jaxrl.runtime.options.SearchOptions`.
+        There is one width of blocks for all trials, and trials that do not fit into memory at the same time
+        train one after another. `out` gets the trials' table, the incumbent, and what it and the default
+        setting did on the test seeds, each of which `load_result` reads.
 
     Raises:
       ValueError, TypeError: bad arguments, before anything is compiled.
