@@ -17,7 +17,15 @@ from jaxrl.cli.parsing import CommandError
 from jaxrl.discounts.parsing import Discount, as_discount
 from jaxrl.sweeps.paths import numbers
 
-__all__ = ["WholeNumber", "numbers_of", "option", "split", "static_fields", "values_class"]
+__all__ = [
+    "WholeNumber",
+    "numbers_of",
+    "option",
+    "split",
+    "static_fields",
+    "values_class",
+    "xla_flags_option",
+]
 
 
 def _whole_number(words: list[str]) -> int:
@@ -149,21 +157,6 @@ def _value(option: str, text: str, default: Any) -> Any:
             raise CommandError(f"{option} takes whole numbers, but got {text!r}")
         return int(number)
     return number
-
-
-def placement_options() -> list[tuple[str, Any, Any]]:
-    """Fields for where runs go and how they are compiled: block width, devices, memory, flags."""
-    return [
-        option("block", int | None, None, "Runs that one device works on together; chosen where there is none."),
-        option("devices", tuple[str, ...], (), "Devices to use, such as gpu:0 gpu:1; all where there are none."),
-        option(
-            "memory",
-            str | None,
-            None,
-            "Memory to keep to, such as 8GiB: of the process, or of each GPU; 80 % of what is free if none.",
-        ),
-        xla_flags_option(),
-    ]
 
 
 def xla_flags_option() -> tuple[str, Any, Any]:

@@ -14,7 +14,7 @@ from jaxrl.results.statistics import Interval
 from jaxrl.results.words import short
 
 if TYPE_CHECKING:
-    from jaxrl.results.result import Result
+    from jaxrl.results.description import Labelled
 
 __all__ = ["Line", "lines_of", "mean_interval"]
 
@@ -56,7 +56,7 @@ class Line:
         return ", ".join(parts) + (f" ({self.failed} of {total} failed)" if self.failed else "")
 
 
-def lines_of(results: Mapping[str, Result], metric: str = "regret", confidence: float = 0.95) -> list[Line]:
+def lines_of(results: Mapping[str, Labelled], metric: str = "regret", confidence: float = 0.95) -> list[Line]:
     """The mean of a metric over runs, for every policy and setting.
 
     Args:

@@ -17,9 +17,8 @@ from filelock import FileLock, Timeout
 
 from envs.files import replacing, unfinished
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
-from jaxrl.results.description import attribute, config_of
+from jaxrl.results.description import Labelled, attribute, config_of
 from jaxrl.results.plain import to_json, versions
-from jaxrl.results.result import Result
 
 if TYPE_CHECKING:
     import pandas
@@ -164,14 +163,14 @@ def _refuse_result(directory: Path, force: bool) -> None:
         )
 
 
-def save(result: Result, path: str | Path, force: bool = False) -> Path:
+def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
     """Writes a result; see `Result.save`. A file is complete or not there."""
     directory = claim_directory(path, force)
     dataset = result.metrics.assign_attrs({name: attribute(value) for name, value in result.metrics.attrs.items()})
     leaves = result.policies  # of an unknown algorithm they are still as they were read
     if UNKNOWN not in result.metrics.attrs:
         leaves = {jax.tree_util.keystr(at): np.asarray(leaf) for at, leaf in jax.tree.leaves_with_path(result.policies)}
-    config = json.dumps(to_json(config_of(result)), indent=2, default=str, allow_nan=False) + "\n"
+    config = json.dumps(to_json(config_of(result.description())), indent=2, default=str, allow_nan=False) + "\n"
 
     table = _table(result)
 
@@ -199,12 +198,12 @@ def save(result: Result, path: str | Path, force: bool = False) -> Path:
     return directory
 
 
-def _numbers(result: Result) -> list[str]:
+def _numbers(result: Labelled) -> list[str]:
     """The metrics that are one number of a run."""
     return [str(name) for name, metric in result.metrics.items() if set(metric.dims) <= {*result.dims, *RUN_DIMS}]
 
 
-def _table(result: Result) -> pandas.DataFrame:
+def _table(result: Labelled) -> pandas.DataFrame:
     """A row for each setting, seed and evaluation, with the metrics as they were computed."""
     import pandas
 

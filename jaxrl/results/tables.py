@@ -14,7 +14,7 @@ from jaxrl.results.statistics import bootstrap_interval, iqm
 if TYPE_CHECKING:
     import pandas
 
-    from jaxrl.results.result import Result
+    from jaxrl.results.description import Labelled
 
 NO_INTERVAL = "\N{EN DASH}"
 
@@ -65,7 +65,7 @@ class Table:
         return f"<p>{self.title}</p>{self.to_pandas().to_html(index=False)}"
 
 
-def estimate_table(result: Result, metric: str, confidence: float) -> Table:
+def estimate_table(result: Labelled, metric: str, confidence: float) -> Table:
     """A row per setting of a result; see `Result.table`."""
     values, failed = result.values(metric)[:, :, -1], result.failed_runs()
     if values.ndim > 2:

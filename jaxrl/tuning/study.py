@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.plain import as_read, from_json, to_json
-from jaxrl.runtime.checkpoints.store import difference
+from jaxrl.runtime.checkpoints.identity import difference
 from jaxrl.sweeps.distributions import Choice, LogUniform
 from jaxrl.tuning.space import Setting, Space
 

@@ -22,7 +22,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli import plan as command_plan
 from jaxrl.cli.main import main
 from jaxrl.results.dataset import ResultError
-from jaxrl.runtime import call_parts as running_parts
+from jaxrl.runtime import execution
 from jaxrl.runtime import memory_plan as fitting
 from jaxrl.runtime.call import Call, split
 from jaxrl.runtime.layout import plan_layout
@@ -236,8 +236,8 @@ def assert_no_collectives(algo: Algorithm) -> None:
     programs, _ = programs_of(call_of(algo, 4), layout)
     assert set(programs.executables) == {"init", "advance", "evaluate"}
     for executables in programs.executables.values():
-        assert len(executables) == 2
-        for executable in executables:
+        assert set(executables) == set(layout.devices)
+        for executable in executables.values():
             text = executable.as_text()
             assert text is not None and "ENTRY" in text
             assert COLLECTIVE.search(text) is None
@@ -288,7 +288,7 @@ def three_parts(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
     def of(_: Any, call: Call, layout: Any, memory: Any, keeps: bool) -> Planner:
         return Planner(call, layout, None if memory is None else limit, True)
 
-    monkeypatch.setattr(running_parts.Planner, "of", classmethod(of))
+    monkeypatch.setattr(execution.Planner, "of", classmethod(of))
 
 
 class Tracker:
@@ -385,7 +385,7 @@ def test_a_device_without_memory_left_gets_narrower_blocks(
     narrow = run(algo, seeds=6, block=1)
     run(algo, seeds=6)
     # Initial states, then a chunk: the second chunk fails.
-    monkeypatch.setattr("jaxrl.runtime.programs.run_on_devices", exhausted_at(3))
+    monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", exhausted_at(3))
     with pytest.warns(RuntimeWarning, match=r"had no memory left for blocks of 2 runs .* from the start of this part"):
         result = run(algo, seeds=6, out=tmp_path / "x")
     assert result.metrics.attrs["block"] == 1
@@ -398,7 +398,7 @@ def test_it_goes_on_from_the_last_checkpoint(algo: Algorithm, tmp_path: Path, mo
     half = run(algo, seeds=6, env_steps=2 * PER_ITERATION, evals=1)
     run(algo, seeds=6, block=1)
     options: dict[str, Any] = {"seeds": 6, "out": tmp_path / "x", "checkpoint_minutes": 1e-9}
-    monkeypatch.setattr("jaxrl.runtime.programs.run_on_devices", exhausted_at(6))
+    monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", exhausted_at(6))
     with pytest.warns(RuntimeWarning, match=r"going on from the last checkpoint with blocks of 1"):
         result = run(algo, **options)
     np.testing.assert_array_equal(result.values("return")[:, :, 0], half.values("return")[:, :, 0])
@@ -407,7 +407,7 @@ def test_it_goes_on_from_the_last_checkpoint(algo: Algorithm, tmp_path: Path, mo
 
 def test_where_no_block_is_narrower_one_sentence_tells(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
     run(algo, seeds=6, block=1)
-    monkeypatch.setattr("jaxrl.runtime.programs.run_on_devices", exhausted_at(1))
+    monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", exhausted_at(1))
     with pytest.raises(ValueError, match=r"^there is no memory left for blocks of one run: RESOURCE_EXHAUSTED"):
         run(algo, seeds=6, block=1)
 
