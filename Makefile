@@ -20,7 +20,7 @@ BIN := $(VENV)/bin
 comma := ,
 stamp = $(VENV)/.installed-$(1)$(if $(EXTRA),$(comma)$(EXTRA))
 
-.PHONY: help demo test test-all test-sb3 bench lint format notebook docs clean
+.PHONY: help demo test test-all test-rliable test-sb3 bench lint format notebook docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,8 +34,11 @@ demo: $(call stamp,video)  ## PPO on CartPole under three discounts, 64 seeds ea
 test: $(call stamp,test)  ## the fast tests
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadscope
 
-test-all: $(call stamp,test)  ## every test
-	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadscope -m ""
+test-all: $(call stamp,test) $(VENV)-rliable/.installed  ## every test
+	JAXRL_RLIABLE=$(abspath $(VENV)-rliable/bin/python) $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadscope -m ""
+
+test-rliable: $(call stamp,test) $(VENV)-rliable/.installed  ## our statistics beside those of rliable
+	JAXRL_RLIABLE=$(abspath $(VENV)-rliable/bin/python) $(BIN)/python -m pytest tests/results/test_rliable.py
 
 test-sb3: $(VENV)-sb3/.installed-test  ## Stable-Baselines3's checker and PPO on our environments (PyTorch, a quarter of an hour)
 	$(VENV)-sb3/bin/python -m pytest -m slow -s tests/envs/test_stable_baselines.py
@@ -80,6 +83,12 @@ $(REJAX): $(call stamp,test)
 	$(PYTHON) -m venv $(VENV)-rejax
 	@$(VENV)-rejax/bin/python -m pip install --quiet rejax==0.1.3 gymnax==0.0.9 six \
 		"jax$(if $(EXTRA),[$(EXTRA)])==$$($(BIN)/python -c 'import jax; print(jax.__version__)')"
+	@touch '$@'
+
+# rliable's own dependencies (statsmodels) fail to import with the pandas that jaxrl has.
+$(VENV)-rliable/.installed: $(call stamp,test)
+	$(PYTHON) -m venv $(VENV)-rliable
+	@$(VENV)-rliable/bin/python -m pip install --quiet rliable==1.2.0 'pandas<3'
 	@touch '$@'
 
 # Stable-Baselines3 brings torch, which nothing else here needs.

@@ -31,13 +31,14 @@ if __name__ == "__main__":  # as a script this file lies first on the path, wher
 import jax
 import jax.numpy as jnp
 
-from bench.machine import ROOT, counted
+from bench.machine import ROOT
 from bench.memory import highest_ever
 from bench.peers.crowd import DT, SPEED, grid
 from bench.report import Report, benchmark_parser, ratios, spread
 from bench.sides import Side, add_peers, find_peer
 from envs.crowd import Crowd, Forces, Recorded, SocialForce, pairs
 from envs.crowd.social_force import social_forces
+from jaxrl.results.words import counted
 
 PEERS = ("pysocialforce", "jupedsim")
 SUBSTEPS = 10

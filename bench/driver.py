@@ -81,7 +81,7 @@ def chunks(report: Report, num_seeds: int, env_steps: int, repeats: int) -> str:
         table.add(name, *times, runs[-1][0], *ratios[name])
     long, short = (statistics.median(run[2] for run in found[name]) for name in list(ways)[1:3])
     call = call_of(num_seeds, env_steps)
-    more = max(int(call.work.points[-1]) - len(call.work.points), 1)  # chunks, where each is one iteration
+    more = max(int(call.points[-1]) - len(call.points), 1)  # chunks, where each is one iteration
     milliseconds = 1000 * (short - long) / more
     threads = len(plan_layout(num_seeds, None, None).devices)
     share = milliseconds / 1000 / SECONDS_PER_CHUNK / threads
@@ -127,8 +127,8 @@ def in_chunks(num_seeds: int, env_steps: int, iterations: int | None) -> Callabl
     layout = plan_layout(num_seeds, None, None)
 
     def run() -> float:
-        runs, metrics = Runs(call.work, call.arguments(), layout), {}
-        for point in call.work.points.tolist():
+        runs, metrics = Runs(call, call.arguments(), layout), {}
+        for point in call.points.tolist():
             while runs.iteration < point:
                 runs.advance(min(point - runs.iteration, iterations or point))
             metrics, _ = runs.evaluate()
@@ -182,7 +182,7 @@ def checkpoints(report: Report, nums_runs: list[int], repeats: int) -> str:
     told = []
     for num_runs in nums_runs:
         call = call_of(num_runs, 512 * EVALS)
-        runs = Runs(call.work, call.arguments(), plan_layout(num_runs, None, None))
+        runs = Runs(call, call.arguments(), plan_layout(num_runs, None, None))
         runs.advance(1)
         metrics, _ = runs.evaluate()
         stacked = {name: np.stack([values] * EVALS, axis=1) for name, values in metrics.items()}
@@ -205,7 +205,7 @@ def write_checkpoint(keeper: Any, runs: Any, metrics: dict[str, Any]) -> None:
     """What `train` does at a checkpoint: the states come to the host, and everything is written."""
     from jaxrl.runtime.checkpoints.store import Checkpoint
 
-    keeper.save(Checkpoint(runs.iteration, runs.states(), list(range(1, EVALS + 1)), metrics))
+    keeper.write(Checkpoint(runs.iteration, runs.states(), list(range(1, EVALS + 1)), metrics))
 
 
 def first_step() -> None:

@@ -9,17 +9,14 @@ from pathlib import Path
 
 import jax
 
+from jaxrl.results.words import counted
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def num_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def counted(number: int, noun: str) -> str:
-    """Such as `1 core` and `2 cores`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def commit() -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.machine import header
+from jaxrl.results.printing import markdown_row
 
 Cell = str | float | Sequence[float] | None
 NOT_TOLD = ("json", "worker", "rejax", "sb3", "peers")  # options that say where things are, and not what is measured
@@ -56,12 +57,12 @@ def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
 
 def header_lines(columns: Mapping[str, str]) -> str:
     """The first two lines of a markdown table."""
-    return f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|"
+    return f"{markdown_row(columns)}\n{'|---' * len(columns)}|"
 
 
 def row_line(columns: Mapping[str, str], row: Sequence[Cell]) -> str:
     """A row of a markdown table."""
-    return f"| {' | '.join(shown(cell, style) for cell, style in zip(row, columns.values(), strict=True))} |"
+    return markdown_row(shown(cell, style) for cell, style in zip(row, columns.values(), strict=True))
 
 
 class Table:

@@ -161,7 +161,7 @@ def training(num_seeds: int, rounds: int, share: int) -> Workload:
     algo = jaxrl.preset("ppo", "cartpole").algo
     points = evaluation_points(512 * 10**6, 1, algo.env_steps_per_iteration)
     call = training_call(algo, None, seeds=list(range(num_seeds)), points=points, eval_episodes=8)
-    runs = Runs(call.work, call.arguments(), plan_layout(num_seeds, None, one_device(), RUNS_OF_BLOCK))
+    runs = Runs(call, call.arguments(), plan_layout(num_seeds, None, one_device(), RUNS_OF_BLOCK))
     of_all = work.ppo_iteration(algo.config).times(num_seeds)
     name, short = f"PPO, {num_seeds:,} seeds, an iteration", f"PPO, {num_seeds:,}"
     return of_runs(name, short, runs, of_all, max(share // num_seeds, 1), rounds)
@@ -185,7 +185,7 @@ def bandits(policy: str, num_runs: int, num_arms: int, steps: int, rounds: int) 
     build = {"ucb1": ucb1, "thompson": thompson}[policy]
     env = BernoulliBandit(num_arms=num_arms)
     call = bandit_call(build(), env, steps=2**30, runs=num_runs, points=1)
-    runs = Runs(call.work, call.arguments(), plan_layout(num_runs, None, one_device(), CPU_BLOCK))
+    runs = Runs(call, call.arguments(), plan_layout(num_runs, None, one_device(), CPU_BLOCK))
     of_all = work.bandit_pull(policy, num_arms).times(num_runs)
     return of_runs(f"{policy}, {num_runs:,} runs of {num_arms} arms, a pull", policy, runs, of_all, steps, rounds)
 

@@ -34,11 +34,12 @@ def worker(num_seeds: int, work: int) -> None:
 
     import jaxrl
     from bench.memory import highest_resident, resident_mebibytes
-    from jaxrl.runtime.driver import SECONDS_PER_CHUNK
+    from jaxrl.runtime.driver import SECONDS_PER_CHUNK, advance
     from jaxrl.runtime.layout import plan_layout
     from jaxrl.runtime.loop import evaluation_points
     from jaxrl.runtime.memory_plan import ROOM_PER_THREAD
     from jaxrl.runtime.pace import Pace
+    from jaxrl.runtime.progress import StopRequest
     from jaxrl.runtime.runs import Runs
     from jaxrl.runtime.training import training_call
 
@@ -46,21 +47,20 @@ def worker(num_seeds: int, work: int) -> None:
     iterations = max(work // num_seeds, 1)
     points = evaluation_points(512 * 10**6, 1, algo.env_steps_per_iteration)
     call = training_call(algo, None, seeds=list(range(num_seeds)), points=points, eval_episodes=8)
-    runs = Runs(call.work, call.arguments(), plan_layout(num_seeds, None, None))
+    runs = Runs(call, call.arguments(), plan_layout(num_seeds, None, None))
     pace = Pace(SECONDS_PER_CHUNK, runs.layout.num_blocks)
 
-    def advance(iterations: int) -> None:
-        target = runs.iteration + iterations
-        while runs.iteration < target:
-            pace.advance(runs, target)
+    def further(iterations: int) -> None:
+        for _ in advance(runs, runs.iteration + iterations, pace, StopRequest()):
+            pass
 
     before = resident_mebibytes()
     with highest_resident() as highest:
-        advance(iterations)  # until the pace has settled
+        further(iterations)  # until the pace has settled
         print(json.dumps({"compile_seconds": runs.compile_seconds}), flush=True)
         for _ in sys.stdin:
             started = time.perf_counter()
-            advance(iterations)
+            further(iterations)
             seconds = (time.perf_counter() - started) / (iterations * num_seeds)
             print(json.dumps({"microseconds": 1e6 * seconds, "highest": highest[0] - before}), flush=True)
     states: Any = jax.tree.leaves(runs.states())

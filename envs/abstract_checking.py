@@ -11,11 +11,12 @@ import numpy as np
 
 from envs import base
 from envs.base import spaces
+from envs.errors import UserTypeError, UserValueError
 
 __all__ = ["ContractError", "agent_axes", "check_abstractly", "fail", "sample"]
 
 
-class ContractError(ValueError):
+class ContractError(UserValueError):
     """An environment breaks a law of the contract; the message says which, and with what."""
 
 
@@ -34,7 +35,7 @@ def check_abstractly(env: base.Environment, params: Any = None) -> tuple[int, ..
       TypeError: `env` is no `envs.Environment`.
     """
     if not isinstance(env, base.Environment):
-        raise TypeError(f"env is {env!r}; it is an instance of a subclass of envs.Environment.")
+        raise UserTypeError(f"env is {env!r}; it is an instance of a subclass of envs.Environment.")
     _check_methods(env)
     _check_hash(env)
     return _check_shapes(env, jax.tree.map(jnp.asarray, env.default_params if params is None else params))

@@ -8,6 +8,8 @@ import jax
 from gymnax.environments import environment as gymnax_environment
 from gymnax.environments import spaces
 
+from envs.errors import UserTypeError
+
 EnvParams = gymnax_environment.EnvParams
 EnvState = gymnax_environment.EnvState
 
@@ -91,7 +93,7 @@ class Environment(gymnax_environment.Environment):
             return space.n
         if isinstance(space, spaces.Box):
             return math.prod(space.shape)
-        raise TypeError(f"num_actions is defined for a Discrete or Box action space, not {space!r}.")
+        raise UserTypeError(f"num_actions is defined for a Discrete or Box action space, not {space!r}.")
 
     def step_env(
         self, key: jax.Array, state: Any, action: Any, params: Any

@@ -16,6 +16,7 @@ from flax import struct
 
 from envs import base
 from envs.base import spaces
+from envs.errors import UserValueError
 
 
 def chain_values(rewards: np.ndarray, curve: np.ndarray, lam: float = 1.0, *, truncated: bool = False) -> np.ndarray:
@@ -40,7 +41,7 @@ def chain_values(rewards: np.ndarray, curve: np.ndarray, lam: float = 1.0, *, tr
     rewards, curve = np.asarray(rewards, np.float64), np.asarray(curve, np.float64)
     size = len(rewards)
     if len(curve) < size + 1:
-        raise ValueError(f"curve has {len(curve)} entries; a chain of {size} states needs at least {size + 1}.")
+        raise UserValueError(f"curve has {len(curve)} entries; a chain of {size} states needs at least {size + 1}.")
     constant, weight = np.zeros(size), np.zeros((size, size))
     for start in range(size):
         for lag, state in enumerate(range(start, size)):
@@ -310,4 +311,4 @@ class ActionAndObservationDependent(_SignProbe):
 
 def _positive(name: str, value: int) -> None:
     if value < 1:
-        raise ValueError(f"{name} is {value}; it takes a whole number of at least 1.")
+        raise UserValueError(f"{name} is {value}; it takes a whole number of at least 1.")

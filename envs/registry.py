@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from envs.spelling import near
+from envs.errors import UserTypeError, UserValueError
+from envs.spelling import near, near_or_all
 
 if TYPE_CHECKING:
     from envs import base
@@ -106,8 +107,7 @@ def names(library: str | None = None) -> tuple[str, ...]:
     if library is None:
         return (*ROWS, *names("gymnax"))
     if library not in LIBRARIES:
-        hint = near(library, LIBRARIES) or f"; it takes {', '.join(LIBRARIES)}."
-        raise ValueError(f"library is {library!r}{hint}")
+        raise UserValueError(f"library is {library!r}{near_or_all(library, LIBRARIES)}")
     module = importlib.import_module(LIBRARIES[library])
     return tuple(f"{library}/{env_id}" for env_id in module.environment_ids())
 
@@ -131,7 +131,7 @@ def make(name: str, **static: object) -> base.Environment:
       TypeError: the name is no string, `module:Class` is no environment, or a static value cannot be hashed.
     """
     if not isinstance(name, str):
-        raise TypeError(
+        raise UserTypeError(
             f"name is {name!r}; it takes a string, such as 'cartpole' (an environment object is used as it is)."
         )
     library, slash, env_id = name.partition("/")
@@ -140,7 +140,7 @@ def make(name: str, **static: object) -> base.Environment:
         known = module.environment_ids()
         if env_id not in known:
             hint = near(env_id, known, f"{library}/") or f"; `envs.names({library!r})` lists what there is."
-            raise ValueError(f"There is no environment {name!r}{hint}")
+            raise UserValueError(f"There is no environment {name!r}{hint}")
         return module.make(env_id, **static)
     if ":" in name:
         return _build(name, _import(name), static)
@@ -177,7 +177,7 @@ def _unknown(name: str) -> ValueError:
     prefixes = ("", "gymnax/", "probe/")
     hint = next(filter(None, (near(prefix + name, known) for prefix in prefixes)), "")
     hint = hint or f"; known are {', '.join(ROWS)}, {', '.join(f'{each}/...' for each in LIBRARIES)} and module:Class."
-    return ValueError(f"There is no environment {name!r}{hint}")
+    return UserValueError(f"There is no environment {name!r}{hint}")
 
 
 def _import(name: str) -> object:
@@ -187,9 +187,9 @@ def _import(name: str) -> object:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise ValueError(f"There is no module {module_name!r} to import for the environment {name!r}.") from error
+        raise UserValueError(f"There is no module {module_name!r} to import for the environment {name!r}.") from error
     if class_name not in vars(module):
-        raise ValueError(f"Module {module_name!r} defines no {class_name!r}{near(class_name, vars(module))}")
+        raise UserValueError(f"Module {module_name!r} defines no {class_name!r}{near(class_name, vars(module))}")
     return vars(module)[class_name]
 
 
@@ -199,12 +199,12 @@ def _build(
     from envs import base
 
     if not (isinstance(kind, type) and issubclass(kind, base.Environment)):
-        raise TypeError(f"{name!r} is {kind!r}; an environment is a subclass of envs.Environment.")
+        raise UserTypeError(f"{name!r} is {kind!r}; an environment is a subclass of envs.Environment.")
     if dataclasses.is_dataclass(kind):
         fields = [field.name for field in dataclasses.fields(kind) if field.init and field.name not in fixed]
         for field in static:
             if field not in fields:
                 takes = f"its static fields are {', '.join(fields)}" if fields else "it has no static fields"
                 hint = near(field, fields) or f"; {takes}."
-                raise ValueError(f"The environment {name!r} has no static field {field!r}{hint}")
+                raise UserValueError(f"The environment {name!r} has no static field {field!r}{hint}")
     return kind(**fixed, **static)

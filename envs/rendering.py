@@ -19,6 +19,7 @@ from envs.decision.delayed_choice import DelayedChoice
 from envs.decision.pathworld import Pathworld
 from envs.decision.preference_reversal import PreferenceReversal
 from envs.decision.random_dilemmas import RandomDilemmas
+from envs.errors import UserValueError
 from envs.rendering_crowd import draw as draw_crowd
 from envs.wrappers import Wrapper
 
@@ -56,7 +57,7 @@ class Scene:
             env, params = env.inner, env.inner_params(params)
         kind = Bandit if isinstance(env, Bandit) else type(env)
         if kind not in _SCENES:
-            raise ValueError(f"{type(env).__name__} cannot be drawn; what can is {', '.join(drawable())}.")
+            raise UserValueError(f"{type(env).__name__} cannot be drawn; what can is {', '.join(drawable())}.")
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 

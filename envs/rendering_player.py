@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from envs.errors import UserValueError
+from envs.files import replacing
 from envs.rendering_crowd import COLOURS, MARGIN, TRAIL
-from envs.rendering_files import replacing
 
 if TYPE_CHECKING:
     from envs.crowd.trajectories import Trajectory
@@ -44,7 +45,7 @@ def player(trajectory: Trajectory, *, path: str | Path, title: str | None = None
     """
     file = Path(path)
     if file.suffix.lower() != ".html":
-        raise ValueError(f"path is {str(file)!r}; a player's name ends in .html.")
+        raise UserValueError(f"path is {str(file)!r}; a player's name ends in .html.")
     # Nothing in the data may end the script that it is in.
     data = json.dumps(_episode(trajectory), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     parts = {"TITLE": html.escape("A crowd" if title is None else title), "DATA": data}
@@ -58,13 +59,13 @@ def _episode(trajectory: Trajectory) -> dict[str, Any]:
     """What the page knows: those who take part, lengths in metres, times in seconds."""
     shape = np.shape(trajectory.position)
     if len(shape) != 3:
-        raise ValueError(
+        raise UserValueError(
             f"trajectory must be of one episode, with positions [T + 1, N, 2], got {shape}; "
             "one of several is jax.tree.map(lambda leaf: leaf[0], trajectory)."
         )
     agents = np.flatnonzero(np.asarray(trajectory.present))
     if not len(agents):
-        raise ValueError("trajectory must have somebody who takes part, but nobody is present.")
+        raise UserValueError("trajectory must have somebody who takes part, but nobody is present.")
     position = np.asarray(trajectory.position)[:, agents]
     centre, half = (np.asarray(leaf)[agents] for leaf in (trajectory.goals.centre, trajectory.goals.half))
     boxes, obstacles = np.asarray(trajectory.box_centre), trajectory.obstacles
@@ -97,7 +98,7 @@ def _episode(trajectory: Trajectory) -> dict[str, Any]:
 def _packed(name: str, values: np.ndarray) -> dict[str, Any]:
     """Numbers as 16-bit integers, rounded to a 65,534th of their range, and what one unit is worth."""
     if not np.all(np.isfinite(values)):
-        raise ValueError(f"trajectory must have finite numbers, but those of {name} are not.")
+        raise UserValueError(f"trajectory must have finite numbers, but those of {name} are not.")
     unit = float(np.max(np.abs(values), initial=0.0)) / MOST or 1.0
     integers = np.round(values / unit).astype("<i2")
     return {"unit": unit, "data": base64.b64encode(integers.tobytes()).decode()}

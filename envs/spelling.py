@@ -9,3 +9,9 @@ def near(word: str, words: Iterable[str], prefix: str = "") -> str:
     by_lower_case = {candidate.lower(): candidate for candidate in words}
     found = difflib.get_close_matches(word.lower(), by_lower_case, n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(repr(prefix + by_lower_case[match]) for match in found)}?" if found else ""
+
+
+def near_or_all(word: str, words: Iterable[str], has: str = "it takes") -> str:
+    """The clause of `near`, or one that lists all of the words where none is close."""
+    words = list(words)
+    return near(word, words) or f"; {has} {', '.join(words)}."

@@ -6,22 +6,29 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from envs.arguments import check_choice, check_count
+from envs.errors import UserTypeError, UserValueError
+
+__all__ = [
+    "Range",
+    "check_choice",
+    "check_count",
+    "check_counts",
+    "check_range",
+    "effective",
+    "is_concrete",
+]
+
 
 def is_concrete(tree: Any) -> bool:
     """Whether no leaf of `tree` is being traced, so that NumPy can compute with it."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
-def check_count(name: str, value: Any) -> None:
-    """Refuse what is not a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-
-
-def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    """Refuse what is not one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
+def check_counts(settings: Any, **least: int) -> None:
+    """Refuse fields of settings that are not whole numbers of at least so much, such as `seeds=2`."""
+    for name, bound in least.items():
+        check_count(name, getattr(settings, name), bound)
 
 
 class Range(NamedTuple):
@@ -48,9 +55,9 @@ def check_range(name: str, value: Any, allowed: Range) -> None:
       ValueError: a number, or an array with one, outside the range.
     """
     if isinstance(value, list | tuple):
-        raise TypeError(f"{name} takes one number, got {value!r}; several values make a sweep: use jaxrl.grid")
+        raise UserTypeError(f"{name} takes one number, got {value!r}; several values make a sweep: use jaxrl.grid")
     if isinstance(value, str | bool):
-        raise TypeError(f"{name} takes a number, got {value!r}")
+        raise UserTypeError(f"{name} takes a number, got {value!r}")
     if not is_concrete(value) or not isinstance(value, int | float | np.ndarray | np.number | jax.Array):
         return
     with np.errstate(over="ignore"):
@@ -58,7 +65,7 @@ def check_range(name: str, value: Any, allowed: Range) -> None:
     above = numbers >= allowed.low if allowed.closed[0] == "[" else numbers > allowed.low
     below = numbers <= allowed.high if allowed.closed[1] == "]" else numbers < allowed.high
     if not np.all(above & below):
-        raise ValueError(f"{name} must lie in {allowed}, got {value}")
+        raise UserValueError(f"{name} must lie in {allowed}, got {value}")
 
 
 def effective(name: str, value: Any, default: float, active: bool) -> Any:
@@ -76,5 +83,5 @@ def effective(name: str, value: Any, default: float, active: bool) -> Any:
         return default if value is None else value
     concrete = isinstance(value, int | float | np.ndarray | np.number)
     if concrete and np.any(np.asarray(value, np.float32) != np.float32(default)):
-        raise ValueError(f"{name} has no effect on this environment and configuration, got {value}; leave it out")
+        raise UserValueError(f"{name} has no effect on this environment and configuration, got {value}; leave it out")
     return None

@@ -71,7 +71,7 @@ def _forget_programs():
     if resident() > _level[0] + MOST_GROWTH:
         from jaxrl.runtime import programs
 
-        programs._COMPILED.clear()
+        programs.forget()
         jax.clear_caches()
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)

@@ -9,6 +9,7 @@ from jax.core import Tracer
 
 from envs import base
 from envs.abstract_checking import check_abstractly, sample
+from envs.errors import UserTypeError, UserValueError
 
 __all__ = ["agent_names", "broken_up", "crowd", "known_params", "present", "sample"]
 
@@ -30,7 +31,7 @@ def crowd(env: base.Environment, params: Any, what: str) -> tuple[Any, int]:
     agents = check_abstractly(env, params)
     if len(agents) != 1:
         has = "a single agent" if not agents else f"agents along {len(agents)} axes"
-        raise ValueError(f"{what} takes a crowd, whose rewards have the shape (agents,), and {env.name} has {has}.")
+        raise UserValueError(f"{what} takes a crowd, whose rewards have the shape (agents,), and {env.name} has {has}.")
     return params, agents[0]
 
 
@@ -48,13 +49,13 @@ def known_params(env: base.Environment, params: Any, what: str) -> Any:
     usual = env.default_params
     params = usual if params is None else params
     if not isinstance(params, type(usual)):
-        raise TypeError(f"params must be {type(usual).__name__} of {env.name}, got {type(params).__name__}.")
+        raise UserTypeError(f"params must be {type(usual).__name__} of {env.name}, got {type(params).__name__}.")
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(params)):
         return params
     env.check_params(params)
     limit = params.max_steps_in_episode
     if np.any(np.asarray(limit) < 1):
-        raise ValueError(f"max_steps_in_episode is {limit}; {what} takes a whole number of at least 1.")
+        raise UserValueError(f"max_steps_in_episode is {limit}; {what} takes a whole number of at least 1.")
     return params
 
 

@@ -9,6 +9,7 @@ import jax
 
 from envs.adapters import physics
 from envs.adapters.physics import PhysicsEnvironment, PhysicsParams
+from envs.errors import MissingPackageError
 
 # Brax's own wrapper has this limit where none is named.
 _TIME_LIMIT = 1000
@@ -84,5 +85,5 @@ def _brax() -> Any:
     try:
         from brax import envs as brax_envs
     except ImportError as error:
-        raise ImportError(f'Brax environments need an extra: pip install "jaxrl[brax]" ({error}).') from error
+        raise MissingPackageError(f'Brax environments need an extra: pip install "jaxrl[brax]" ({error}).') from error
     return brax_envs

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces as theirs
 
 from envs.base import spaces
+from envs.errors import UserValueError
 
 __all__ = ["action_space", "action_value", "observation_space", "observation_value"]
 
@@ -43,7 +44,7 @@ def observation_space(space: Any, name: str) -> spaces.Space:
         return spaces.Tuple([observation_space(part, name) for part in space.spaces])
     if isinstance(space, theirs.Dict):
         return spaces.Dict({key: observation_space(part, name) for key, part in space.spaces.items()})
-    raise ValueError(f"{name}: the observation space is a {type(space).__name__}; what can be adapted is {_TAKES}.")
+    raise UserValueError(f"{name}: the observation space is a {type(space).__name__}; what can be adapted is {_TAKES}.")
 
 
 def observation_value(space: Any, value: Any, module: Any = np) -> Any:
@@ -94,7 +95,7 @@ def action_space(space: Any, name: str) -> spaces.Space:
         return spaces.Tuple([action_space(part, name) for part in space.spaces])
     if isinstance(space, theirs.Dict):
         return spaces.Dict({key: action_space(part, name) for key, part in space.spaces.items()})
-    raise ValueError(f"{name}: the action space is a {type(space).__name__}; what can be adapted is {_TAKES}.")
+    raise UserValueError(f"{name}: the action space is a {type(space).__name__}; what can be adapted is {_TAKES}.")
 
 
 def action_value(space: Any, action: Any, module: Any = np) -> Any:
@@ -136,7 +137,7 @@ def _choices(space: theirs.Box) -> int:
 def _discrete(count: int, name: str) -> spaces.Discrete:
     most = int(np.iinfo(np.int32).max)
     if count > most:
-        raise ValueError(f"{name}: a space has {count} choices; what can be adapted has at most {most}.")
+        raise UserValueError(f"{name}: a space has {count} choices; what can be adapted has at most {most}.")
     return spaces.Discrete(count)
 
 
@@ -150,7 +151,9 @@ def _box(low: Any, high: Any, dtype: Any, name: str) -> spaces.Box:
             # Gymnasium writes infinities as the ends of the type, or as their neighbours.
             refused = bound[beyond & (bound > ends.min + 2) & (bound < ends.max - 2)]
             if refused.size:
-                raise ValueError(f"{name}: a space has the bound {refused[0]}; its integers are adapted as {dtype}.")
+                raise UserValueError(
+                    f"{name}: a space has the bound {refused[0]}; its integers are adapted as {dtype}."
+                )
         bounds = [np.clip(bound, limits.min, limits.max) for bound in bounds]
     return spaces.Box(*(jnp.asarray(bound.astype(dtype)) for bound in bounds), bounds[0].shape, jnp.dtype(dtype))
 

@@ -17,6 +17,7 @@ from envs import base
 from envs.adapters import from_gymnasium
 from envs.adapters.casting import cast, held_types
 from envs.base import spaces
+from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 
 _PREFIXES = ("phys2d/", "tabular/")
@@ -59,9 +60,9 @@ class FunctionalEnvironment(base.Environment):
 
     def __post_init__(self) -> None:
         if not isinstance(self.func_env, FuncEnv):
-            raise TypeError(f"func_env takes a gymnasium.experimental.functional.FuncEnv, got {self.func_env!r}.")
+            raise UserTypeError(f"func_env takes a gymnasium.experimental.functional.FuncEnv, got {self.func_env!r}.")
         if isinstance(self.time_limit, bool) or not isinstance(self.time_limit, int) or self.time_limit < 1:
-            raise ValueError(f"time_limit takes a whole number of at least 1, got {self.time_limit!r}.")
+            raise UserValueError(f"time_limit takes a whole number of at least 1, got {self.time_limit!r}.")
         _ = self._contents
         self.action_space()
         from_gymnasium.observation_space(self.func_env.observation_space, self.name)
@@ -162,9 +163,9 @@ def make(env_id: str, **fields: object) -> FunctionalEnvironment:
         if name not in known:
             takes = f"its static fields are {', '.join(known)}" if known else "it has no static fields"
             hint = near(name, known) or f"; {takes}."
-            raise ValueError(f"The environment 'functional/{env_id}' has no static field {name!r}{hint}")
+            raise UserValueError(f"The environment 'functional/{env_id}' has no static field {name!r}{hint}")
         if not isinstance(value, Hashable):
-            raise TypeError(f"functional/{env_id}: the static field {name!r} is {value!r}, which cannot be hashed.")
+            raise UserTypeError(f"functional/{env_id}: the static field {name!r} is {value!r}, which cannot be hashed.")
     if fields:
         func_env.default_params = _with_fields(own, fields)
     limit = gymnasium.spec(env_id).max_episode_steps or _TIME_LIMIT
@@ -233,7 +234,7 @@ def _hashable(env: FunctionalEnvironment, name: str, value: Any) -> Hashable:
     try:
         hash(value)
     except TypeError as error:
-        raise TypeError(
+        raise UserTypeError(
             f"{type(env.func_env).__name__}.{name} is {value!r}, which cannot be hashed; what an environment holds is "
             "numbers, strings, arrays, spaces, or trees of these."
         ) from error

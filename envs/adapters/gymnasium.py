@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from envs.errors import MissingPackageError
 from envs.registry import ROWS
 
 if TYPE_CHECKING:
@@ -178,5 +179,7 @@ def _need_gymnasium() -> None:
     try:
         from gymnasium.vector import AutoresetMode
     except ImportError:
-        raise ImportError('This takes Gymnasium 1.1 or later, as gymnax does: pip install "gymnasium>=1.1".') from None
+        raise MissingPackageError(
+            'This takes Gymnasium 1.1 or later, as gymnax does: pip install "gymnasium>=1.1".'
+        ) from None
     del AutoresetMode

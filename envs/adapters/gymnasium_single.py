@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from envs.adapters.gymnasium_spaces import METADATA, checked_action, native_action, settled, shown, to_gymnasium
+from envs.errors import UserValueError
 from envs.registry import make
 
 __all__ = ["MadeEnv", "SingleEnv", "check_seed", "masks"]
@@ -25,7 +26,7 @@ class SingleEnv(gymnasium.Env):
     def __init__(self, env: Any, params: Any = None, render_mode: str | None = None):
         known = settled(env, params, "as_gymnasium")
         if render_mode not in (None, *METADATA["render_modes"]):
-            raise ValueError(f"render_mode is {render_mode!r}; it takes None, 'human' or 'rgb_array'.")
+            raise UserValueError(f"render_mode is {render_mode!r}; it takes None, 'human' or 'rgb_array'.")
         self.env, self.render_mode, self.state = env, render_mode, None
         self.metadata = dict(METADATA)  # of its own, for Gymnasium's vector forms write into it
         self._actions = env.action_space(known)
@@ -122,7 +123,7 @@ def check_seed(seed: Any) -> int:
       ValueError: it is no whole number of at least 0.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed is {seed!r}; it takes a whole number of at least 0.")
+        raise UserValueError(f"seed is {seed!r}; it takes a whole number of at least 0.")
     return int(seed) if seed <= MOST_SEED else int(np.random.SeedSequence(int(seed)).generate_state(1)[0])
 
 

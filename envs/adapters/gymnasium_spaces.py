@@ -14,6 +14,7 @@ from envs import base
 from envs.abstract_checking import agent_axes
 from envs.adapters.agents import known_params
 from envs.base import spaces
+from envs.errors import UserTypeError, UserValueError
 
 __all__ = ["METADATA", "checked_action", "native_action", "settled", "shown", "to_gymnasium"]
 
@@ -46,7 +47,7 @@ def to_gymnasium(space: Any, what: str = "space") -> gymnasium.Space:
         return gymnasium.spaces.Tuple([to_gymnasium(part, what) for part in space.spaces])
     if isinstance(space, spaces.Dict) and isinstance(space.spaces, Mapping) and space.spaces:
         return gymnasium.spaces.Dict({name: to_gymnasium(part, what) for name, part in space.spaces.items()})
-    raise TypeError(
+    raise UserTypeError(
         f"the {what} is {space!r}, which Gymnasium has no counterpart of; it takes Discrete, Box, Tuple and Dict of "
         "envs.spaces, with numbers that NumPy has."
     )
@@ -87,26 +88,26 @@ def checked_action(space: Any, action: Any, front: tuple[int, ...] = ()) -> Any:
     """
     if isinstance(space, spaces.Dict):
         if not isinstance(action, Mapping) or set(action) != set(space.spaces):
-            raise ValueError(f"action is {action!r}; it takes a dictionary with the keys {sorted(space.spaces)}.")
+            raise UserValueError(f"action is {action!r}; it takes a dictionary with the keys {sorted(space.spaces)}.")
         return {name: checked_action(part, action[name], front) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple) and not _multi_discrete(space):
         if not isinstance(action, tuple) or len(action) != len(space.spaces):
-            raise ValueError(f"action is {action!r}; it takes a tuple of {len(space.spaces)} parts.")
+            raise UserValueError(f"action is {action!r}; it takes a tuple of {len(space.spaces)} parts.")
         return tuple(checked_action(part, leaf, front) for part, leaf in zip(space.spaces, action, strict=True))
     array = np.asarray(action)
     shape = front + ((len(space.spaces),) if isinstance(space, spaces.Tuple) else tuple(space.shape))
     if array.shape != shape:
-        raise ValueError(f"action has the shape {array.shape}; it takes {shape}, of {space!r}.")
+        raise UserValueError(f"action has the shape {array.shape}; it takes {shape}, of {space!r}.")
     if isinstance(space, spaces.Box):
         return array.astype(space.dtype)
     if array.dtype.kind not in "iu":
-        raise ValueError(f"action has numbers of the type {array.dtype}; it takes whole numbers, of {space!r}.")
+        raise UserValueError(f"action has numbers of the type {array.dtype}; it takes whole numbers, of {space!r}.")
     most = np.asarray(_choices(space)) if isinstance(space, spaces.Tuple) else space.n
     # As unsigned numbers, the negative ones are above all others.
     highest = array.view(f"u{array.itemsize}").max(axis=tuple(range(len(front))), initial=0)
     if np.any(highest >= most):
         wrong = array[(array < 0) | (array >= most)]
-        raise ValueError(f"action is {int(wrong.flat[0])}; it takes a choice of {space!r}, from 0.")
+        raise UserValueError(f"action is {int(wrong.flat[0])}; it takes a choice of {space!r}, from 0.")
     return array.astype(np.int32)
 
 
@@ -123,12 +124,12 @@ def settled(env: Any, params: Any, name: str) -> Any:
       ValueError: parameters out of range, or several agents.
     """
     if not isinstance(env, base.Environment):
-        raise TypeError(f"{name} takes an environment, such as envs.make('cartpole'), got {type(env).__name__}.")
+        raise UserTypeError(f"{name} takes an environment, such as envs.make('cartpole'), got {type(env).__name__}.")
     params = known_params(env, params, name)
     obs, _ = jax.eval_shape(env.reset_env, jax.eval_shape(lambda: jax.random.key(0)), params)
     several = agent_axes(env.observation_space(params), obs)
     if several:
-        raise ValueError(
+        raise UserValueError(
             f"{env.name} has {several[0]} agents, and an environment of Gymnasium's has one; {name} takes a "
             "single-agent one, and crowds are adapted by as_pettingzoo."
         )

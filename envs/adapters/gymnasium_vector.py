@@ -14,6 +14,7 @@ from gymnasium.vector.utils import batch_space
 from envs.adapters import gymnasium_stepping
 from envs.adapters.gymnasium_single import MOST_SEED, check_seed
 from envs.adapters.gymnasium_spaces import METADATA, checked_action, settled, to_gymnasium
+from envs.errors import UserValueError
 
 __all__ = ["VectorEnv"]
 
@@ -34,12 +35,12 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     ):
         self.params = settled(env, params, "as_gymnasium_vector")
         if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
-            raise ValueError(f"num_envs is {num_envs!r}; it takes a whole number of at least 1.")
+            raise UserValueError(f"num_envs is {num_envs!r}; it takes a whole number of at least 1.")
         if autoreset_mode not in (*AutoresetMode, *(mode.value for mode in AutoresetMode)):
             takes = ", ".join(repr(mode.value) for mode in AutoresetMode)
-            raise ValueError(f"autoreset_mode is {autoreset_mode!r}; it takes {takes}.")
+            raise UserValueError(f"autoreset_mode is {autoreset_mode!r}; it takes {takes}.")
         if render_mode not in (None, "rgb_array"):
-            raise ValueError(f"render_mode is {render_mode!r}; of many environments it takes None or 'rgb_array'.")
+            raise UserValueError(f"render_mode is {render_mode!r}; of many environments it takes None or 'rgb_array'.")
         self.env, self.num_envs, self.device_arrays = env, int(num_envs), device_arrays
         self.autoreset_mode, self.render_mode = AutoresetMode(autoreset_mode), render_mode
         self.metadata = {**METADATA, "render_modes": ["rgb_array"], "autoreset_mode": self.autoreset_mode}
@@ -165,7 +166,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         mask = options["reset_mask"]
         chosen = np.array(mask)
         if chosen.shape != (self.num_envs,) or chosen.dtype != bool or not chosen.any():
-            raise ValueError(
+            raise UserValueError(
                 f"options['reset_mask'] is {mask!r}; it takes bool [{self.num_envs}], with one environment at least."
             )
         return chosen
@@ -176,7 +177,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             return None
         if isinstance(seed, Sequence | np.ndarray):
             if len(seed) != self.num_envs:
-                raise ValueError(f"seed has {len(seed)} numbers; it takes one, or one for each of {self.num_envs}.")
+                raise UserValueError(f"seed has {len(seed)} numbers; it takes one, or one for each of {self.num_envs}.")
             drawn = (int(self.np_random.integers(MOST_SEED)) if one is None else check_seed(one) for one in seed)
             return np.array([*drawn], np.int64)
         return (check_seed(seed) + np.arange(self.num_envs, dtype=np.int64)) % (MOST_SEED + 1)

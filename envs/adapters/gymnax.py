@@ -14,6 +14,7 @@ from gymnax.environments import environment as gymnax_environment
 from envs import base
 from envs.adapters.casting import cast, held_types
 from envs.base import spaces
+from envs.errors import UserTypeError, UserValueError
 
 # MemoryChain's context bits are -1 or 1 in bounds from 0; MetaMaze shows a reward of 10 in bounds up to 1;
 # GaussianBandit shows rewards of either sign, and a time of -1, in bounds from 0.
@@ -122,7 +123,7 @@ def make(env_id: str, **fields: object) -> GymnaxEnvironment:
     """
     for name, value in fields.items():
         if not isinstance(value, Hashable):
-            raise TypeError(f"gymnax/{env_id}: the static field {name!r} is {value!r}, which cannot be hashed.")
+            raise UserTypeError(f"gymnax/{env_id}: the static field {name!r} is {value!r}, which cannot be hashed.")
     env = GymnaxEnvironment(env_id, tuple(sorted(fields.items())))
     _inner(env)
     return env
@@ -138,7 +139,7 @@ def _inner(env: GymnaxEnvironment) -> Any:
         for name, _ in env.fields:
             if name not in takes:
                 has = f"its static fields are {', '.join(takes)}" if takes else "it has no static fields"
-                raise ValueError(f"The environment {env.name!r} has no static field {name!r}; {has}.")
+                raise UserValueError(f"The environment {env.name!r} has no static field {name!r}; {has}.")
         return gymnax.make(env.env_id, **dict(env.fields))[0] if env.fields else inner
 
 

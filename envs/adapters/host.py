@@ -37,6 +37,7 @@ from envs import base
 from envs.adapters import from_gymnasium
 from envs.adapters.simulators import Simulators
 from envs.base import spaces
+from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 
 _MOST_ENVIRONMENTS = 32
@@ -103,7 +104,7 @@ class HostEnvironment(base.Environment):
         """Refuse a time limit beyond what a state has room for."""
         longest = int(np.max(params.max_steps_in_episode))
         if longest > self.time_limit:
-            raise ValueError(
+            raise UserValueError(
                 f"env.max_steps_in_episode must be at most {self.time_limit} on {self.name}, got {longest}; "
                 f"a longer episode takes envs.make({self.name!r}, time_limit={longest})."
             )
@@ -171,12 +172,12 @@ def make(env_id: str, **fields: object) -> HostEnvironment:
     for name, value in fields.items():
         if name not in known and not takes_any:
             hint = near(name, known) or f"; its static fields are {', '.join(known)}."
-            raise ValueError(f"The environment {env.name!r} has no static field {name!r}{hint}")
+            raise UserValueError(f"The environment {env.name!r} has no static field {name!r}{hint}")
         if not isinstance(value, Hashable):
-            raise TypeError(f"{env.name}: the static field {name!r} is {value!r}, which cannot be hashed.")
+            raise UserTypeError(f"{env.name}: the static field {name!r} is {value!r}, which cannot be hashed.")
     limit = env.time_limit
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise ValueError(f"time_limit takes a whole number of at least 1, got {limit!r}.")
+        raise UserValueError(f"time_limit takes a whole number of at least 1, got {limit!r}.")
     _simulators(env)
     return env
 

@@ -17,6 +17,7 @@ from envs import base
 from envs.abstract_checking import agent_axes
 from envs.adapters.agents import agent_names, broken_up, crowd
 from envs.base import spaces
+from envs.errors import UserTypeError, UserValueError
 
 __all__ = ["JaxMARLEnv", "State", "as_jaxmarl"]
 
@@ -123,14 +124,16 @@ class JaxMARLEnv:
         if mask is not None:
             return broken_up(mask, self.agents)
         if not isinstance(space, spaces.Discrete):
-            raise TypeError(f"get_avail_actions is for Discrete actions, and those of {self.env.name} are {space!r}.")
+            raise UserTypeError(
+                f"get_avail_actions is for Discrete actions, and those of {self.env.name} are {space!r}."
+            )
         return dict.fromkeys(self.agents, jnp.ones(space.n, bool))
 
     def _all(self, actions: Mapping[str, Any]) -> dict[str, Any]:
         """The actions of the agents, without what else there may be."""
         missing = [agent for agent in self.agents if agent not in actions]
         if missing:
-            raise ValueError(
+            raise UserValueError(
                 f"actions takes one for each of {', '.join(self.agents)}, and misses {', '.join(missing)}."
             )
         return {agent: actions[agent] for agent in self.agents}

@@ -10,6 +10,7 @@ while env.agents:
 from typing import Any
 
 from envs import base
+from envs.errors import MissingPackageError, UserValueError
 
 __all__ = ["as_pettingzoo"]
 
@@ -42,7 +43,9 @@ def as_pettingzoo(env: base.Environment, params: Any = None, render_mode: str | 
     try:
         from envs.adapters.pettingzoo_parallel import MODES, Parallel
     except ImportError as error:
-        raise ImportError(f'as_pettingzoo needs an extra: pip install "jaxrl[pettingzoo]" ({error}).') from error
+        raise MissingPackageError(
+            f'as_pettingzoo needs an extra: pip install "jaxrl[pettingzoo]" ({error}).'
+        ) from error
     if render_mode not in (None, *MODES):
-        raise ValueError(f"render_mode takes {', '.join(map(repr, MODES))} or None, got {render_mode!r}.")
+        raise UserValueError(f"render_mode takes {', '.join(map(repr, MODES))} or None, got {render_mode!r}.")
     return Parallel(env, params, render_mode)

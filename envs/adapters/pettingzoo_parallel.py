@@ -13,6 +13,7 @@ from envs import base
 from envs.adapters.agents import agent_names, crowd, present
 from envs.adapters.gymnasium_single import check_seed, masks
 from envs.adapters.gymnasium_spaces import checked_action, native_action, shown, to_gymnasium
+from envs.errors import UserValueError
 
 __all__ = ["MODES", "Parallel"]
 
@@ -78,7 +79,7 @@ class Parallel(ParallelEnv):
             raise RuntimeError(f"step() was called {why}; call reset() first.")
         if set(actions) != set(self.agents):
             got = ", ".join(map(str, actions)) or "none"
-            raise ValueError(f"actions takes one for each agent that is left, {', '.join(self.agents)}, got {got}.")
+            raise UserValueError(f"actions takes one for each agent that is left, {', '.join(self.agents)}, got {got}.")
         action = jax.tree.map(lambda *each: np.stack(each), *(self._action(actions, a) for a in self.possible_agents))
         self._key, key = jax.random.split(self._key)
         stepped = _step(self._env, key, self._state, action, self._params)
@@ -114,7 +115,7 @@ class Parallel(ParallelEnv):
         try:
             return checked_action(self._actions, actions[agent])
         except ValueError as error:
-            raise ValueError(f"{agent}'s {error}") from None
+            raise UserValueError(f"{agent}'s {error}") from None
 
     def _of(self, tree: Any) -> dict[str, Any]:
         """The parts of the agents that are there."""

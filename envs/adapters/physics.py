@@ -12,6 +12,7 @@ from flax import struct
 from envs import base
 from envs.adapters.casting import cast, held_types
 from envs.base import spaces
+from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 
 Kind = TypeVar("Kind", bound="PhysicsEnvironment")
@@ -148,9 +149,9 @@ def make(
     for name, value in env.fields:
         if name not in known:
             hint = near(name, known) or f"; its static fields are {', '.join(known)}."
-            raise ValueError(f"The environment {env.name!r} has no static field {name!r}{hint}")
+            raise UserValueError(f"The environment {env.name!r} has no static field {name!r}{hint}")
         if not isinstance(value, Hashable):
-            raise TypeError(f"{env.name}: the static field {name!r} is {value!r}, which cannot be hashed.")
+            raise UserTypeError(f"{env.name}: the static field {name!r} is {value!r}, which cannot be hashed.")
     _ = env.inner
     return env
 

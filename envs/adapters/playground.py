@@ -9,6 +9,7 @@ import jax
 
 from envs.adapters import physics
 from envs.adapters.physics import PhysicsEnvironment, PhysicsParams
+from envs.errors import MissingPackageError
 
 
 class PlaygroundEnvironment(PhysicsEnvironment):
@@ -90,6 +91,6 @@ def _playground() -> Any:
     try:
         return importlib.import_module("mujoco_playground").registry
     except ImportError as error:
-        raise ImportError(
+        raise MissingPackageError(
             f'MuJoCo Playground environments need an extra: pip install "jaxrl[playground]" ({error}).'
         ) from error

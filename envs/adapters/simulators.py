@@ -13,6 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from envs.adapters import from_gymnasium
 from envs.base import spaces
+from envs.errors import UserValueError
 
 __all__ = ["Simulators"]
 
@@ -157,7 +158,7 @@ class Simulators:
         self.action_space.seed(0)
         actions = [self.action_space.sample() for _ in range(_TRIED_STEPS)]
         if _episode(simulator, actions) != _episode(simulator, actions):
-            raise ValueError(f"{self._name} {_NO_FUNCTION}")
+            raise UserValueError(f"{self._name} {_NO_FUNCTION}")
 
 
 def _close(simulators: list[Any]) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from envs.errors import MissingPackageError
+
 __all__ = ["Window"]
 
 
@@ -24,7 +26,7 @@ class Window:
         try:
             import pygame
         except ImportError:
-            raise ImportError(
+            raise MissingPackageError(
                 "render_mode='human' takes pygame, which is not installed: pip install \"jaxrl[gymnasium]\"."
             ) from None
         self._pygame: Any = pygame

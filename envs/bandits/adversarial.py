@@ -13,6 +13,7 @@ from flax import struct
 
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.checking import Unasked, agreed, check_number
+from envs.errors import UserValueError
 
 __all__ = [
     "Adversary",
@@ -81,9 +82,9 @@ class SequenceBandit(Adversary):
         try:
             table = np.asarray(self.table, np.float64)
         except (TypeError, ValueError) as error:
-            raise ValueError(wrong) from error
+            raise UserValueError(wrong) from error
         if table.ndim != 2 or not table.size or not np.all(np.isfinite(table)):
-            raise ValueError(wrong)
+            raise UserValueError(wrong)
         rows = tuple(map(tuple, table.tolist()))
         object.__setattr__(self, "table", rows)
         object.__setattr__(self, "num_arms", agreed("num_arms", self.num_arms, len(rows[0]), "each row of table"))
@@ -109,7 +110,7 @@ class SequenceBandit(Adversary):
         (low, high), table = self.reward_range, np.asarray(params.table)
         wrong = table[(table < np.float32(low)) | (table > np.float32(high))]
         if wrong.size:
-            raise ValueError(
+            raise UserValueError(
                 f"table must lie in [{low}, {high}], the range of the bandit's own table, got {wrong[0]}; "
                 "make the bandit with a table of the wider range"
             )
@@ -119,7 +120,7 @@ class SequenceBandit(Adversary):
         del key
         table = jnp.asarray(params.table, jnp.float32)
         if table.ndim != 2 or table.shape[1] != self.num_arms:
-            raise ValueError(f"table must have the shape (T, {self.num_arms}), got {table.shape}")
+            raise UserValueError(f"table must have the shape (T, {self.num_arms}), got {table.shape}")
         return BanditState(**fresh(table[0]))
 
     def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: SequenceParams) -> jax.Array:

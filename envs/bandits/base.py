@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs import base
+from envs.arguments import check_count
 from envs.bandits.checking import Unasked, agreed, given, numbers
 from envs.bandits.lanes import highest
 from envs.base import MetricRule, spaces
@@ -204,5 +205,4 @@ def best(values: jax.Array, mask: jax.Array | None) -> jax.Array:
 
 def check_num_arms(num_arms: int) -> None:
     """Refuse fewer than two arms."""
-    if isinstance(num_arms, bool) or not isinstance(num_arms, int) or num_arms < 2:
-        raise ValueError(f"num_arms must be a whole number of at least 2, got {num_arms!r}")
+    check_count("num_arms", num_arms, 2)

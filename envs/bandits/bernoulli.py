@@ -12,6 +12,7 @@ from flax import struct
 from envs.bandits.base import BanditParams, BanditState, MeansBandit
 from envs.bandits.checking import check_number, leaf, numbers
 from envs.bandits.variates import beta
+from envs.errors import UserValueError
 
 
 @struct.dataclass
@@ -47,7 +48,7 @@ class BernoulliBandit(MeansBandit):
 
     def __post_init__(self) -> None:
         if self.means is not None and not all(0 <= mean <= 1 for mean in numbers("means", self.means)):
-            raise ValueError(f"means must lie in [0, 1], got {self.means}")
+            raise UserValueError(f"means must lie in [0, 1], got {self.means}")
         super().__post_init__()
 
     @property

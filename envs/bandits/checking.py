@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.arguments import check_choice, check_number
+from envs.errors import UserValueError
+
 __all__ = ["Unasked", "agreed", "check_choice", "check_number", "check_probabilities", "given", "leaf", "numbers"]
 
 
 class Unasked(int):
     """A default number of something, in place of which a given instance may say another."""
-
-
-def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, closed: str = "()") -> None:
-    """Refuse a number, or an array with one, outside its range; let None, tracers and placeholders be.
-
-    Args:
-      name: of the argument.
-      value: concrete or traced, of any shape.
-      low, high: the ends of the range.
-      closed: which ends belong to it: "()", "[)", "(]" or "[]".
-
-    Raises:
-      ValueError: it lies outside, or is no number.
-    """
-    if isinstance(value, list | tuple):
-        raise ValueError(f"{name} takes a number or an array such as np.array({list(value)}), got {value!r}")
-    if isinstance(value, str | bool):
-        raise ValueError(f"{name} takes a number, got {value!r}")
-    if not isinstance(value, int | float | np.ndarray | np.generic) or np.asarray(value).dtype.kind not in "fiu":
-        return
-    array = np.asarray(value)
-    above = array >= low if closed[0] == "[" else array > low
-    below = array <= high if closed[1] == "]" else array < high
-    inside = above & below
-    if not np.all(inside):
-        wrong = array[~inside].ravel()[0]
-        raise ValueError(f"{name} must lie in {closed[0]}{low}, {high}{closed[1]}, got {wrong}")
-
-
-def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    """Refuse what is not one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 def check_probabilities(name: str, value: Any) -> None:
@@ -60,7 +28,7 @@ def check_probabilities(name: str, value: Any) -> None:
         sums = np.sum(value, axis=-1, dtype=np.float64)
         wrong = np.abs(sums - 1) > value.shape[-1] * np.finfo(np.float32).eps
         if np.any(wrong):
-            raise ValueError(f"{name} must sum to 1, got {np.atleast_1d(sums)[np.atleast_1d(wrong)][0]:.7g}")
+            raise UserValueError(f"{name} must sum to 1, got {np.atleast_1d(sums)[np.atleast_1d(wrong)][0]:.7g}")
 
 
 def numbers(name: str, values: Any) -> tuple[float, ...]:
@@ -71,7 +39,7 @@ def numbers(name: str, values: Any) -> tuple[float, ...]:
     """
     array = np.asarray(values)
     if array.ndim != 1 or array.dtype.kind not in "fiu" or not np.all(np.isfinite(array)):
-        raise ValueError(f"{name} must be a sequence of finite numbers, got {values!r}")
+        raise UserValueError(f"{name} must be a sequence of finite numbers, got {values!r}")
     return tuple(float(value) for value in array)
 
 
@@ -90,7 +58,7 @@ def agreed(name: str, asked: int, count: int, by: str) -> int:
     if isinstance(asked, Unasked):
         return Unasked(count)
     if asked != count:
-        raise ValueError(f"{name} is {asked!r}, but {by} has {count}; leave out {name}")
+        raise UserValueError(f"{name} is {asked!r}, but {by} has {count}; leave out {name}")
     return asked
 
 
@@ -107,5 +75,5 @@ def given(name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
     """
     array = jnp.asarray(value, jnp.float32)
     if array.shape != shape:
-        raise ValueError(f"{name} must have the shape {shape}, got {array.shape}")
+        raise UserValueError(f"{name} must have the shape {shape}, got {array.shape}")
     return array

@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from envs.arguments import check_count
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.checking import check_number, given, numbers
 from envs.bandits.draws import normal
 from envs.bandits.lanes import added, runs_last
+from envs.errors import UserValueError
 
 __all__ = ["ContextualState", "LinearBandit", "LinearParams", "LogisticBandit", "LogisticParams"]
 
@@ -93,10 +95,9 @@ class _Contextual(Bandit):
         if self.theta is not None:
             object.__setattr__(self, "theta", numbers("theta", self.theta))
             object.__setattr__(self, "num_features", len(self.theta))
-        if isinstance(self.num_features, bool) or not isinstance(self.num_features, int) or self.num_features < 1:
-            raise ValueError(f"num_features must be a whole number of at least 1, got {self.num_features!r}")
+        check_count("num_features", self.num_features)
         if not isinstance(self.redraw, bool):
-            raise ValueError(f"redraw must be True or False, got {self.redraw!r}")
+            raise UserValueError(f"redraw must be True or False, got {self.redraw!r}")
 
     @property
     def stationary(self) -> bool:

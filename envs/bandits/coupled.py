@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.arguments import check_count
 from envs.bandits.checking import Unasked, agreed
 from envs.bandits.declining import DecliningParams, declining_arms
-from envs.bandits.markov import Arms, MarkovBandit, check_whole
+from envs.bandits.markov import Arms, MarkovBandit
 from envs.bandits.restless import within_budget
+from envs.errors import UserValueError
 
 __all__ = ["CapacityBandit", "CoupledBandit", "InterventionBandit", "MatchingBandit", "PathBandit"]
 
@@ -70,13 +72,13 @@ class InterventionBandit(CoupledBandit):
             arms = agreed("num_arms", self.num_arms, len(self.reach[0]), "each row of reach")
             object.__setattr__(self, "num_arms", arms)
             if not all(map(any, self.reach)):
-                raise ValueError(f"reach must give an arm to every intervention, got {self.reach}")
+                raise UserValueError(f"reach must give an arm to every intervention, got {self.reach}")
         super().__post_init__()
-        check_whole("num_levels", self.num_levels, 1)
+        check_count("num_levels", self.num_levels, 1)
         if self.reach is None:
             eye = np.eye(self.num_arms, dtype=int)
             object.__setattr__(self, "reach", _rows(np.maximum(eye, np.roll(eye, 1, axis=1))))
-        check_whole("budget", self.budget, 1, len(self.branches), ", the number of interventions")
+        check_count("budget", self.budget, 1, len(self.branches), ", the number of interventions")
 
     @property
     def name(self) -> str:
@@ -114,7 +116,7 @@ class WorkerBandit(CoupledBandit):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("num_workers", self.num_workers, 1)
+        check_count("num_workers", self.num_workers, 1)
 
     @property
     def branches(self) -> tuple[int, ...]:
@@ -249,9 +251,9 @@ class PathBandit(CoupledBandit):
             self._take("neighbours", _table("neighbours", self.neighbours))
             table = np.asarray(self.neighbours)
             if table.shape[0] != table.shape[1] or np.any(table != table.T):
-                raise ValueError(f"neighbours must be symmetric, got {self.neighbours}")
+                raise UserValueError(f"neighbours must be symmetric, got {self.neighbours}")
         super().__post_init__()
-        check_whole("length", self.length, 1, self.num_arms, ", the number of arms")
+        check_count("length", self.length, 1, self.num_arms, ", the number of arms")
         if self.neighbours is None:
             eye = np.eye(self.num_arms, dtype=int)
             ring = np.maximum(np.roll(eye, 1, axis=0), np.roll(eye, 1, axis=1))
@@ -284,9 +286,9 @@ def _table(name: str, table: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], 
     try:
         array = np.asarray(table)
     except ValueError as error:
-        raise ValueError(wrong) from error
+        raise UserValueError(wrong) from error
     if array.ndim != 2 or not array.size or not np.all(np.isin(array, (0, 1))):
-        raise ValueError(wrong)
+        raise UserValueError(wrong)
     return _rows(array)
 
 
@@ -294,9 +296,9 @@ def _wholes(name: str, values: Sequence[int], low: int, why: str = "") -> tuple[
     """Whole numbers of at least `low`, as a tuple."""
     array = np.asarray(values)
     if array.ndim != 1 or not array.size:
-        raise ValueError(f"{name} must be a sequence of whole numbers, got {values!r}")
+        raise UserValueError(f"{name} must be a sequence of whole numbers, got {values!r}")
     for value in array.tolist():
-        check_whole(name, value, low, why=why)
+        check_count(name, value, low, why=why)
     return tuple(array.tolist())
 
 

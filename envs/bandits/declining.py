@@ -11,6 +11,7 @@ import numpy as np
 from flax import struct
 
 from envs.bandits.markov import Arms, MarkovParams, make_arms
+from envs.errors import UserValueError
 
 __all__ = ["DecliningParams", "declining_arms"]
 
@@ -66,4 +67,4 @@ def _check_finite(name: str, value: Any, low: float) -> None:
     if isinstance(value, int | float | np.ndarray | np.number):
         numbers = np.asarray(value)
         if not np.all(np.isfinite(numbers) & (numbers >= low)):
-            raise ValueError(f"{name} must be finite{' and at least 0' if low == 0 else ''}, got {value}")
+            raise UserValueError(f"{name} must be finite{' and at least 0' if low == 0 else ''}, got {value}")

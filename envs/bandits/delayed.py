@@ -12,6 +12,7 @@ from flax import struct
 
 from envs.bandits.checking import check_probabilities, numbers
 from envs.bandits.wrapping import Wrapped, WrappedParams, WrappedState
+from envs.errors import UserValueError
 
 __all__ = ["DelayedBandit", "DelayedParams", "DelayedState"]
 
@@ -74,7 +75,7 @@ class DelayedBandit(Wrapped):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.bandit, DelayedBandit):
-            raise ValueError(f"inner must be a bandit without delays, got {self.bandit!r}")
+            raise UserValueError(f"inner must be a bandit without delays, got {self.bandit!r}")
         object.__setattr__(self, "delays", numbers("delays", self.delays))
         _ = self.default_params
 
@@ -91,7 +92,7 @@ class DelayedBandit(Wrapped):
     def instance(self, key: jax.Array, params: DelayedParams) -> DelayedState:
         """A new instance of the bandit inside, and nothing on its way."""
         if jnp.shape(params.delays) != (len(self.delays),):
-            raise ValueError(f"delays must have the shape ({len(self.delays)},), got {jnp.shape(params.delays)}")
+            raise UserValueError(f"delays must have the shape ({len(self.delays)},), got {jnp.shape(params.delays)}")
         none = jnp.full(len(self.delays), -1, jnp.int32)
         return DelayedState(**self.within(key, params), actions=none, rewards=jnp.zeros(none.shape), due=none)
 

@@ -12,6 +12,7 @@ from flax import struct
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.checking import check_number, given, leaf, numbers
 from envs.base import spaces
+from envs.errors import UserValueError
 
 __all__ = ["DuelingBandit", "DuelingParams", "preference"]
 
@@ -145,7 +146,7 @@ class DuelingBandit(Bandit):
     def _pair(self, action: Any) -> jax.Array:
         action = jnp.stack(action) if isinstance(action, tuple) else action
         if action.shape != (2,):
-            raise ValueError(
+            raise UserValueError(
                 f"{self.name} takes two arms at a time, an action of the shape (2,), got one of the shape "
                 f"{action.shape}: a policy for it is double-thompson"
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,11 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from envs.arguments import check_count
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.checking import Unasked
 from envs.base import MetricRule, spaces
+from envs.errors import UserValueError
 
-__all__ = ["Arms", "MarkovBandit", "MarkovParams", "MarkovState", "check_whole", "make_arms"]
+__all__ = ["Arms", "MarkovBandit", "MarkovParams", "MarkovState", "make_arms"]
 
 ROUNDING = 1e-4  # by which given probabilities may miss a sum of 1
 
@@ -43,10 +44,10 @@ class Arms:
             if isinstance(value, np.ndarray) and value.dtype.kind == "f":
                 wrong = (np.abs(value.sum(-1) - 1) > ROUNDING) | np.any(value < 0, axis=-1) | np.isnan(value.sum(-1))
                 if np.any(wrong):
-                    raise ValueError(f"{name} must be probabilities that sum to 1, got the row {value[wrong][0]}")
+                    raise UserValueError(f"{name} must be probabilities that sum to 1, got the row {value[wrong][0]}")
         for name, value in (("rewards", self.rewards), ("arrivals", self.arrivals)):
             if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.all(np.isfinite(value)):
-                raise ValueError(f"{name} must be finite, got {value[~np.isfinite(value)][0]}")
+                raise UserValueError(f"{name} must be finite, got {value[~np.isfinite(value)][0]}")
 
     @property
     def expected(self) -> Any:
@@ -67,7 +68,9 @@ def make_arms(transitions: Any, rewards: Any = None, arrivals: Any = None, start
     """
     transitions = transitions if isinstance(transitions, jax.Array) else np.asarray(transitions, np.float32)
     if transitions.ndim != 4 or transitions.shape[-1] != transitions.shape[-2]:
-        raise ValueError(f"transitions must have the shape (arms, actions, states, states), got {transitions.shape}")
+        raise UserValueError(
+            f"transitions must have the shape (arms, actions, states, states), got {transitions.shape}"
+        )
     num_arms, num_actions, num_states, _ = transitions.shape
     per_action = (num_arms, num_actions, num_states)
     shapes = {"rewards": per_action, "arrivals": per_action, "start": (num_arms, num_states)}
@@ -78,7 +81,7 @@ def make_arms(transitions: Any, rewards: Any = None, arrivals: Any = None, start
         elif not isinstance(part, jax.Array):
             parts[name] = np.asarray(part, np.float32)
         if parts[name].shape != shapes[name]:
-            raise ValueError(f"{name} must have the shape {shapes[name]}, got {parts[name].shape}")
+            raise UserValueError(f"{name} must have the shape {shapes[name]}, got {parts[name].shape}")
     return Arms(transitions, **parts)
 
 
@@ -128,7 +131,7 @@ class MarkovBandit(Bandit):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("num_states", self.num_states, 2)
+        check_count("num_states", self.num_states, 2)
 
     @property
     def branches(self) -> tuple[int, ...]:
@@ -178,7 +181,7 @@ class MarkovBandit(Bandit):
         arms = self.draw(arms_key, params) if params.arms is None else params.arms
         wanted = (self.num_arms, self.num_arm_actions, self.num_states, self.num_states)
         if arms.transitions.shape != wanted:
-            raise ValueError(f"arms of {self.name} must have transitions {wanted}, got {arms.transitions.shape}")
+            raise UserValueError(f"arms of {self.name} must have transitions {wanted}, got {arms.transitions.shape}")
         arms = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), arms)
         states = _draw_states(state_key, arms.start)
         values = _of_arms(arms.expected[:, 1], states)
@@ -247,7 +250,7 @@ class MarkovBandit(Bandit):
     def _action(self, action: Any) -> jax.Array:
         action = jnp.stack(action) if isinstance(action, tuple) else action
         if action.shape != (len(self.branches),):
-            raise ValueError(
+            raise UserValueError(
                 f"{self.name} takes actions of {len(self.branches)} numbers, got one of the shape {action.shape}: "
                 "policies for it are whittle, myopic and exact-planning"
             )
@@ -259,13 +262,6 @@ class MarkovBandit(Bandit):
         states = _draw_states(key, _of_arms(_of_arms(arms.transitions, doing), state.states))
         paid = _of_arms(_of_arms(arms.rewards, doing), state.states) + _of_arms(_of_arms(arms.arrivals, doing), states)
         return states, jnp.sum(paid)
-
-
-def check_whole(name: str, value: Any, low: int, high: float = math.inf, why: str = "") -> None:
-    """Refuse what is not a whole number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        limits = f"of at least {low}" if high == math.inf else f"from {low} to {high}"
-        raise ValueError(f"{name} must be a whole number {limits}{why}, got {value!r}")
 
 
 def _of_arms(table: jax.Array, index: jax.Array) -> jax.Array:

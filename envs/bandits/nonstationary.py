@@ -13,6 +13,7 @@ from flax import struct
 
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.checking import check_choice, check_number, given, leaf, numbers
+from envs.errors import UserValueError
 
 __all__ = [
     "Changing",
@@ -46,7 +47,7 @@ class ChangingParams(BanditParams):
         check_number("sigma", self.sigma, 0.0, closed="[)")
         ends = [np.asarray(end) for end in (self.low, self.high) if isinstance(end, int | float | np.ndarray)]
         if len(ends) == 2 and all(end.dtype.kind in "fiu" for end in ends) and not np.all(ends[0] < ends[1]):
-            raise ValueError(f"low must be below high, got {self.low} and {self.high}")
+            raise UserValueError(f"low must be below high, got {self.low} and {self.high}")
 
 
 @struct.dataclass

@@ -14,6 +14,7 @@ from flax import struct
 from envs.bandits.base import BanditState, fresh
 from envs.bandits.checking import agreed, check_number, given, leaf, numbers
 from envs.bandits.nonstationary import Changing, ChangingParams
+from envs.errors import UserValueError
 
 __all__ = ["PiecewiseBandit", "PiecewiseParams"]
 
@@ -37,12 +38,12 @@ class PiecewiseParams(ChangingParams):
         check_number("change", self.change, 0.0, 1.0, "[]")
         check_number("means", self.means)
         if (self.means is None) != (self.starts is None):
-            raise ValueError("means and starts are given together, got one of them")
+            raise UserValueError("means and starts are given together, got one of them")
         starts = self.starts
         if isinstance(starts, np.ndarray) and starts.dtype.kind in "fiu":
             rising = np.all(starts[..., :1] == 0) and np.all(np.diff(starts, axis=-1) > 0)
             if not rising or starts.dtype.kind == "f":
-                raise ValueError(f"starts must be whole numbers that increase from 0, got {starts}")
+                raise UserValueError(f"starts must be whole numbers that increase from 0, got {starts}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,19 +71,19 @@ class PiecewiseBandit(Changing):
     def __post_init__(self) -> None:
         if self.means is not None:
             if not isinstance(self.means, Sequence | np.ndarray):
-                raise ValueError(f"means must have a row for every piece, got {self.means!r}")
+                raise UserValueError(f"means must have a row for every piece, got {self.means!r}")
             object.__setattr__(self, "means", tuple(numbers("means", piece) for piece in self.means))
             arms = len(self.means[0]) if self.means else 0
             object.__setattr__(self, "num_arms", agreed("num_arms", self.num_arms, arms, "each piece of means"))
         if self.starts is not None:
             if np.ndim(self.starts) != 1:
-                raise ValueError(f"starts must be whole numbers that increase from 0, got {self.starts!r}")
+                raise UserValueError(f"starts must be whole numbers that increase from 0, got {self.starts!r}")
             object.__setattr__(self, "starts", tuple(np.asarray(self.starts).tolist()))
         super().__post_init__()
         if self.means is not None and len({len(piece) for piece in self.means}) > 1:
-            raise ValueError(f"means must have a number for each arm in every piece, got {self.means}")
+            raise UserValueError(f"means must have a number for each arm in every piece, got {self.means}")
         if self.means is not None and self.starts is not None and len(self.means) != len(self.starts):
-            raise ValueError(
+            raise UserValueError(
                 f"starts must have one number for each piece of means, got {len(self.starts)} for {len(self.means)}"
             )
         _ = self.default_params

@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from envs.arguments import check_count, check_number
 from envs.bandits.checking import agreed, numbers
 from envs.bandits.declining import DecliningParams, declining_arms
-from envs.bandits.markov import Arms, MarkovBandit, MarkovParams, MarkovState, check_whole, make_arms
+from envs.bandits.markov import Arms, MarkovBandit, MarkovParams, MarkovState, make_arms
+from envs.errors import UserValueError
 
 __all__ = [
     "BudgetBandit",
@@ -41,7 +43,7 @@ class BudgetBandit(MarkovBandit):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("budget", self.budget, 1, self.num_arms, ", the number of arms")
+        check_count("budget", self.budget, 1, self.num_arms, ", the number of arms")
 
     @property
     def branches(self) -> tuple[int, ...]:
@@ -82,11 +84,13 @@ class RestlessBandit(BudgetBandit):
 
     def __post_init__(self) -> None:
         if (self.transitions is None) != (self.rewards is None):
-            raise ValueError("transitions and rewards must be given together")
+            raise UserValueError("transitions and rewards must be given together")
         if self.transitions is not None:
             transitions, rewards = _array("transitions", self.transitions, 4), _array("rewards", self.rewards, 3)
             if transitions.shape[1] != 2:
-                raise ValueError(f"transitions must have the shape (arms, 2, states, states), got {transitions.shape}")
+                raise UserValueError(
+                    f"transitions must have the shape (arms, 2, states, states), got {transitions.shape}"
+                )
             make_arms(transitions, rewards)
             self._take("transitions", _tuples(transitions))
             self._take("rewards", _tuples(rewards))
@@ -124,11 +128,11 @@ class GilbertElliottParams(MarkovParams):
     high: float = 0.9
 
     def __post_init__(self) -> None:
-        _check_chance("low", self.low)
-        _check_chance("high", self.high)
+        check_number("low", self.low, 0, 1)
+        check_number("high", self.high, 0, 1)
         both = isinstance(self.low, int | float) and isinstance(self.high, int | float)
         if both and self.low > self.high:
-            raise ValueError(f"low must be at most high, got {self.low} and {self.high}")
+            raise UserValueError(f"low must be at most high, got {self.low} and {self.high}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,15 +165,15 @@ class GilbertElliott(BudgetBandit):
     good_after_good: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_whole("memory", self.memory, 2)
+        check_count("memory", self.memory, 2)
         object.__setattr__(self, "num_states", 2 * self.memory)
         if (self.good_after_bad is None) != (self.good_after_good is None):
-            raise ValueError("good_after_bad and good_after_good must be given together")
+            raise UserValueError("good_after_bad and good_after_good must be given together")
         if self.good_after_bad is not None and self.good_after_good is not None:
             for name, given in (("good_after_bad", self.good_after_bad), ("good_after_good", self.good_after_good)):
                 chances = numbers(name, given)
                 if not all(0 < chance < 1 for chance in chances) or len(chances) != len(self.good_after_bad):
-                    raise ValueError(f"{name} must hold a number in (0, 1) for each channel, got {chances}")
+                    raise UserValueError(f"{name} must hold a number in (0, 1) for each channel, got {chances}")
                 self._take(name, chances)
         super().__post_init__()
 
@@ -246,19 +250,11 @@ def _array(name: str, value: Any, num_axes: int) -> np.ndarray:
     try:
         array = np.asarray(value, np.float32)
     except ValueError as error:
-        raise ValueError(f"{name} must be numbers, in rows of one length, got {value!r}") from error
+        raise UserValueError(f"{name} must be numbers, in rows of one length, got {value!r}") from error
     if array.ndim != num_axes:
-        raise ValueError(f"{name} must have {num_axes} axes, got the shape {array.shape}")
+        raise UserValueError(f"{name} must have {num_axes} axes, got the shape {array.shape}")
     return array
 
 
 def _tuples(array: np.ndarray) -> Any:
     return tuple(map(_tuples, array)) if array.ndim else float(array)
-
-
-def _check_chance(name: str, value: Any) -> None:
-    """Refuse a number that is known and lies outside (0, 1)."""
-    if isinstance(value, int | float | np.ndarray | np.number) and not np.all(
-        (np.asarray(value) > 0) & (np.asarray(value) < 1)
-    ):
-        raise ValueError(f"{name} must lie in (0, 1), got {value}")

@@ -14,6 +14,7 @@ from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.bernoulli import BernoulliBandit, BernoulliParams
 from envs.bandits.checking import agreed
 from envs.base import MetricRule
+from envs.errors import UserValueError
 
 __all__ = ["Wrapped", "WrappedParams", "WrappedState"]
 
@@ -57,7 +58,7 @@ class Wrapped(Bandit):
     def __post_init__(self) -> None:
         if self.inner is not None:
             if not isinstance(self.inner, Bandit) or type(self.inner).action_space is not Bandit.action_space:
-                raise ValueError(f"inner must be a bandit whose actions are single arms, got {self.inner!r}")
+                raise UserValueError(f"inner must be a bandit whose actions are single arms, got {self.inner!r}")
             arms = agreed("num_arms", self.num_arms, self.inner.num_arms, "inner")
             object.__setattr__(self, "num_arms", arms)
         super().__post_init__()

@@ -15,9 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from envs.arguments import check_count
 from envs.crowd import dynamics, pairs, shapes
 from envs.crowd.dynamics import Dynamics
 from envs.crowd.state import Obstacles, Traits, Walkers
+from envs.errors import UserValueError
 
 __all__ = ["ITERATIONS", "TOUCHING", "Contacts", "Neighbourhood", "Solver", "contacts_of", "move", "neighbourhood"]
 
@@ -70,10 +72,9 @@ class Solver:
     relaxation: float = 1.8
 
     def __post_init__(self) -> None:
-        if isinstance(self.iterations, bool) or not isinstance(self.iterations, int) or self.iterations < 1:
-            raise ValueError(f"iterations must be a whole number of at least 1, got {self.iterations!r}")
+        check_count("iterations", self.iterations)
         if not 0 < self.relaxation < 2:
-            raise ValueError(f"relaxation must be between 0 and 2, not {self.relaxation}.")
+            raise UserValueError(f"relaxation must be between 0 and 2, not {self.relaxation}.")
 
     @property
     def acceleration(self) -> np.ndarray:

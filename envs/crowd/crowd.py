@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.arguments import check_count
 from envs.base import Environment, MetricRule, spaces
 from envs.crowd import dynamics, energy, measures, neighbours, observations, presets, rays, rewards, scenarios
 from envs.crowd.dynamics import Dynamics
@@ -19,7 +20,8 @@ from envs.crowd.rewards import Outcome
 from envs.crowd.scenarios import Scenario
 from envs.crowd.simulation import Physics, Simulated, simulate
 from envs.crowd.state import CrowdState, Walkers
-from envs.spelling import near
+from envs.errors import UserValueError
+from envs.spelling import near_or_all
 
 __all__ = ["Crowd"]
 
@@ -111,14 +113,15 @@ class Crowd(Environment):
         _check_choice("energy_from", str(self.energy_from), ("commanded", "moved"))
         self._default("backwards", settings.backwards)
         self._default("extended", settings.extended)
-        _check_count("num_agents", self.num_agents)
+        check_count("num_agents", self.num_agents)
         others = max(self.num_agents - 1, 1)
         if self.perception == "rays":
             self._refuse("num_neighbours")
         else:
             self._default("num_neighbours", min(settings.num_neighbours, others))
-            if _check_count("num_neighbours", self.num_neighbours) > others:
-                raise ValueError(
+            check_count("num_neighbours", self.num_neighbours)
+            if (self.num_neighbours or 0) > others:
+                raise UserValueError(
                     f"num_neighbours must be at most the number of other agents, {others}, got {self.num_neighbours}"
                 )
         for name, usual in (("num_rays", 21), ("stack", 4)):
@@ -126,12 +129,12 @@ class Crowd(Environment):
                 self._refuse(name)
             else:
                 self._default(name, usual)
-                _check_count(name, getattr(self, name))
+                check_count(name, getattr(self, name))
         if self.tags and self.perception == "neighbours":
-            raise ValueError("tags has no effect with perception='neighbours'; leave it out")
+            raise UserValueError("tags has no effect with perception='neighbours'; leave it out")
         if isinstance(self.scenario, Scenario):
             if self.obstacles not in (None, self.scenario.obstacles):
-                raise ValueError(
+                raise UserValueError(
                     f"obstacles is {self.obstacles}, but {self.scenario.obstacles} in the scenario; leave it out"
                 )
             self._default("obstacles", self.scenario.obstacles)
@@ -139,7 +142,7 @@ class Crowd(Environment):
             self._default("obstacles", settings.circle_obstacles or self.scenario != "circle")
         for name in ("tags", "obstacles", "extended", "remove_globals", "backwards", "end_when_all_arrived"):
             if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+                raise UserValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         _ = self.physics
         radius = CrowdParams.radius * settings.size_mass[1] ** (1 / 3)
         self._scene.check(self.num_agents, radius)
@@ -150,7 +153,7 @@ class Crowd(Environment):
 
     def _refuse(self, name: str) -> None:
         if getattr(self, name) is not None:
-            raise ValueError(f"{name} has no effect with perception={self.perception!r}; leave it out")
+            raise UserValueError(f"{name} has no effect with perception={self.perception!r}; leave it out")
 
     @property
     def name(self) -> str:
@@ -215,7 +218,9 @@ class Crowd(Environment):
         present = np.atleast_1d(params.num_present)
         wrong = present[(present < 1) | (present > self.num_agents)]
         if len(wrong):
-            raise ValueError(f"env.num_present must lie between 1 and num_agents, {self.num_agents}, got {wrong[0]}")
+            raise UserValueError(
+                f"env.num_present must lie between 1 and num_agents, {self.num_agents}, got {wrong[0]}"
+            )
         widest = np.asarray(params.radius) * np.cbrt(params.size_mass.high)
         for count, radius in zip(*np.broadcast_arrays(present, widest), strict=True):
             self._scene.check(int(count), float(radius))
@@ -390,14 +395,7 @@ class Crowd(Environment):
 
 def _check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
-        hint = near(str(value), allowed) or f"; it takes {', '.join(allowed)}."
-        raise ValueError(f"{name} is {value!r}{hint}")
-
-
-def _check_count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return value
+        raise UserValueError(f"{name} is {value!r}{near_or_all(str(value), allowed)}")
 
 
 def _length(vector: jax.Array) -> jax.Array:

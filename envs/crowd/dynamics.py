@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.crowd.state import Traits, Walkers
+from envs.errors import UserValueError
 
 __all__ = ["DYNAMICS", "STILL", "Dynamics", "advance", "direction", "follow", "settle", "squash", "wrap"]
 
@@ -91,7 +92,7 @@ def advance(
         speed = walkers.speed + (traits.max_acceleration * control[:, 1] - drag * walkers.speed) * dt
         speed = speed if backwards else jnp.maximum(speed, 0.0)
     else:
-        raise ValueError(f"dynamics must be one of {', '.join(DYNAMICS)}, not {kind!r}.")
+        raise UserValueError(f"dynamics must be one of {', '.join(DYNAMICS)}, got {kind!r}")
     velocity = speed[:, None] * direction(heading)
     return dataclasses.replace(walkers, velocity=velocity, heading=heading, speed=speed)
 

@@ -21,6 +21,7 @@ from envs.crowd.pairs import Candidates
 from envs.crowd.params import CrowdParams
 from envs.crowd.state import CrowdState, Obstacles
 from envs.crowd.steering import preferred, steer
+from envs.errors import UserValueError
 
 __all__ = ["NEIGHBOURS", "HalfPlanes", "Orca", "avoid", "box_planes", "closest_velocity", "disc_planes"]
 
@@ -71,10 +72,10 @@ class Orca:
     def __post_init__(self) -> None:
         for name in ("horizon", "obstacle_horizon"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0 s, got {getattr(self, name)}")
+                raise UserValueError(f"{name} must be above 0 s, got {getattr(self, name)}")
         for name in ("margin", "noise"):
             if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+                raise UserValueError(f"{name} must be at least 0, got {getattr(self, name)}")
 
     def __call__(self, key: jax.Array, obs: object, state: CrowdState) -> jax.Array:
         """Actions `[N, 2]` of the environment's dynamics."""

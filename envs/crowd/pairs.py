@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from envs.arguments import check_choice
+
 __all__ = ["CELLS_FROM", "SEARCHES", "Candidates", "Search", "candidates", "resolve"]
 
 Search = Literal["auto", "all-pairs", "cells"]
@@ -40,11 +42,10 @@ class Candidates:
 
 def resolve(search: Search, num_agents: int) -> Literal["all-pairs", "cells"]:
     """The search that a crowd of this size gets: what was asked for, or the cheaper one for "auto"."""
+    check_choice("search", search, SEARCHES)
     if search == "auto":
         return "cells" if num_agents >= CELLS_FROM else "all-pairs"
-    if search in SEARCHES:
-        return search
-    raise ValueError(f"search must be one of {', '.join(SEARCHES)}, not {search!r}.")
+    return search
 
 
 def candidates(

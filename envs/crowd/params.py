@@ -13,6 +13,7 @@ from envs.crowd.presets import PRESETS
 from envs.crowd.rewards import Weights
 from envs.crowd.scenarios import CircleParams
 from envs.crowd.state import Traits
+from envs.errors import UserValueError
 
 __all__ = ["CrowdParams", "Range", "draw_traits"]
 
@@ -38,7 +39,7 @@ class Range:
 
     def __post_init__(self) -> None:
         if _is_number(self.low) and _is_number(self.high) and not np.all(np.asarray(self.low) <= self.high):
-            raise ValueError(f"low must not be above high, got {self.low} and {self.high}")
+            raise UserValueError(f"low must not be above high, got {self.low} and {self.high}")
 
     def draw(self, key: jax.Array, num_agents: int) -> jax.Array:
         """A number for each agent, `[N]`."""
@@ -93,11 +94,11 @@ class CrowdParams(EnvParams):
         for name in _POSITIVE:
             value = vars(self)[name]
             if _is_number(value) and not np.all(np.asarray(value) > 0):
-                raise ValueError(f"{name} must be above 0, got {value}")
+                raise UserValueError(f"{name} must be above 0, got {value}")
         for name in ("size_mass", "resting", "walking"):
             low = vars(self)[name]
             if isinstance(low, Range) and _is_number(low.low) and not np.all(np.asarray(low.low) > 0):
-                raise ValueError(f"{name}.low must be above 0, got {low.low}")
+                raise UserValueError(f"{name}.low must be above 0, got {low.low}")
 
 
 def draw_traits(key: jax.Array, params: CrowdParams, num_agents: int) -> Traits:

@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple
 
 from envs.crowd.energy import RESTING, WALKING
 from envs.crowd.rewards import Weights
-from envs.spelling import near
+from envs.errors import UserValueError
+from envs.spelling import near_or_all
 
 __all__ = ["PRESETS", "REWARDS", "Curriculum", "Preset", "preset", "reward_variant"]
 
@@ -179,7 +180,7 @@ def preset(name: str) -> Preset:
       ValueError: there is no such preset.
     """
     if name not in PRESETS:
-        raise ValueError(f"preset is {name!r}{near(str(name), PRESETS) or f'; it takes {_listed(PRESETS)}.'}")
+        raise UserValueError(f"preset is {name!r}{near_or_all(str(name), PRESETS)}")
     return PRESETS[name]
 
 
@@ -193,9 +194,5 @@ def reward_variant(name: str) -> Curriculum:
       ValueError: there is no such reward.
     """
     if name not in REWARDS:
-        raise ValueError(f"There is no reward {name!r}{near(str(name), REWARDS) or f'; there are {_listed(REWARDS)}.'}")
+        raise UserValueError(f"There is no reward {name!r}{near_or_all(str(name), REWARDS, 'there are')}")
     return REWARDS[name]
-
-
-def _listed(names: MappingProxyType) -> str:
-    return ", ".join(names)

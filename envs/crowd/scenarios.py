@@ -22,6 +22,7 @@ from flax import struct
 from envs.crowd import spawning
 from envs.crowd.shapes import boxes_overlap
 from envs.crowd.state import Goals, Obstacles, Scene, Traits
+from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 
 __all__ = [
@@ -134,7 +135,7 @@ class Scenario:
         """
         capacity = self.capacity(radius)
         if num_agents > capacity:
-            raise ValueError(
+            raise UserValueError(
                 f"num_agents must be at most {capacity} in {self.name} with a radius of up to {radius:.3g} m, "
                 f"got {num_agents}"
             )
@@ -184,7 +185,7 @@ class CircleBlock(Circle):
 
     def __post_init__(self) -> None:
         if not 0 < self.block < 2 * CircleParams.radius:
-            raise ValueError(f"block must lie between 0 and {2 * CircleParams.radius} m, got {self.block}")
+            raise UserValueError(f"block must lie between 0 and {2 * CircleParams.radius} m, got {self.block}")
 
     def boxes(self) -> tuple[Box, ...]:
         return ((0.0, 0.0, self.block / 2, self.block / 2),)
@@ -340,20 +341,20 @@ class Areas(Scenario):
             object.__setattr__(self, field, tuple(_area(field, area) for area in getattr(self, field)))
         object.__setattr__(self, "pillars", _rows("pillars", self.pillars, ("x", "z", "radius")))
         if not self.spawns:
-            raise ValueError("spawns must name at least one area where agents start, got none")
+            raise UserValueError("spawns must name at least one area where agents start, got none")
         if len(self.goals) not in (1, len(self.spawns)):
-            raise ValueError(
+            raise UserValueError(
                 f"goals must name one area for all or one for each of the {len(self.spawns)} spawns, "
                 f"got {len(self.goals) or 'none'}"
             )
         for pillar in self.pillars:
             if pillar[2] <= 0:
-                raise ValueError(f"pillars must be (x, z, radius) with a radius above 0, got {pillar}")
+                raise UserValueError(f"pillars must be (x, z, radius) with a radius above 0, got {pillar}")
         walls = jnp.asarray([_box(wall) for wall in self.walls], jnp.float32).reshape(-1, 4)
         overlap = np.argwhere(np.triu(np.asarray(boxes_overlap(walls[:, :2], walls[:, 2:]))))
         if len(overlap):
             first, second = overlap[0]
-            raise ValueError(f"walls must not overlap, but {self.walls[first]} and {self.walls[second]} do")
+            raise UserValueError(f"walls must not overlap, but {self.walls[first]} and {self.walls[second]} do")
 
     def capacity(self, radius: float) -> int:
         boxes = jnp.asarray([_box(area) for area in self.spawns], jnp.float32)
@@ -398,9 +399,9 @@ class Recorded(Scenario):
     def __post_init__(self) -> None:
         object.__setattr__(self, "table", _rows("table", self.table, ("start x", "start z", "goal x", "goal z")))
         if not self.table:
-            raise ValueError("table must have at least one row, got none")
+            raise UserValueError("table must have at least one row, got none")
         if not (np.isfinite(self.goal_half) and self.goal_half > 0):
-            raise ValueError(f"goal_half must be above 0 m, got {self.goal_half}")
+            raise UserValueError(f"goal_half must be above 0 m, got {self.goal_half}")
 
     def capacity(self, radius: float) -> int:
         del radius
@@ -430,17 +431,17 @@ def as_scenario(scenario: str | Scenario, obstacles: bool) -> Scenario:
     if isinstance(scenario, Scenario):
         return scenario
     if not isinstance(scenario, str):
-        raise TypeError(f"scenario must be a name or a Scenario, got {type(scenario).__name__}")
+        raise UserTypeError(f"scenario must be a name or a Scenario, got {type(scenario).__name__}")
     if scenario not in SCENARIOS:
         hint = near(scenario, SCENARIOS) or f"; known are {', '.join(SCENARIOS)}"
-        raise ValueError(f"there is no scenario {scenario!r}{hint}")
+        raise UserValueError(f"there is no scenario {scenario!r}{hint}")
     return SCENARIOS[scenario](obstacles=obstacles)
 
 
 def _area(field: str, area: Any) -> tuple[tuple[float, float], tuple[float, float]]:
     corners = _numbers(area)
     if corners.shape != (2, 2) or not np.all(np.isfinite(corners)) or not np.all(corners[0] < corners[1]):
-        raise ValueError(f"{field} must be areas ((low x, low z), (high x, high z)) of some size, got {area}")
+        raise UserValueError(f"{field} must be areas ((low x, low z), (high x, high z)) of some size, got {area}")
     return tuple(corners[0].tolist()), tuple(corners[1].tolist())
 
 
@@ -451,10 +452,10 @@ def _rows(field: str, rows: Any, columns: tuple[str, ...]) -> tuple[tuple[float,
         return ()
     if table.shape[1:] != (len(columns),):
         got = f"an array of shape {table.shape}" if table.ndim else "rows that differ or are no numbers"
-        raise ValueError(f"{field} must have rows of {len(columns)} numbers ({', '.join(columns)}), got {got}")
+        raise UserValueError(f"{field} must have rows of {len(columns)} numbers ({', '.join(columns)}), got {got}")
     if not np.all(np.isfinite(table)):
         wrong = int(np.argmin(np.all(np.isfinite(table), axis=1)))
-        raise ValueError(f"{field} must have finite numbers, but row {wrong} is {table[wrong].tolist()}")
+        raise UserValueError(f"{field} must have finite numbers, but row {wrong} is {table[wrong].tolist()}")
     return tuple(map(tuple, table.tolist()))
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from envs.arguments import check_choice, check_count
 from envs.crowd import contacts, dynamics, pairs, shapes
 from envs.crowd.dynamics import Dynamics
 from envs.crowd.state import Goals, Obstacles, Traits, Walkers
@@ -36,14 +37,10 @@ class Physics:
     rebuilds: int = 2
 
     def __post_init__(self) -> None:
-        if self.kind not in dynamics.DYNAMICS:
-            raise ValueError(f"dynamics must be one of {', '.join(dynamics.DYNAMICS)}, not {self.kind!r}.")
+        check_choice("dynamics", self.kind, dynamics.DYNAMICS)
         for name in ("substeps", "capacity", "rebuilds"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if self.search not in pairs.SEARCHES:
-            raise ValueError(f"search must be one of {', '.join(pairs.SEARCHES)}, not {self.search!r}.")
+            check_count(name, getattr(self, name))
+        check_choice("search", self.search, pairs.SEARCHES)
         _ = self.solver
 
     @property

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from envs.errors import UserValueError
+
 
 def at(curve: npt.ArrayLike, delays: Any) -> np.ndarray:
     """Gamma at some delays.
@@ -21,7 +23,7 @@ def at(curve: npt.ArrayLike, delays: Any) -> np.ndarray:
     """
     table, where = np.asarray(curve, np.float64), np.asarray(delays)
     if table.ndim != 1 or len(table) <= where.max():
-        raise ValueError(
+        raise UserValueError(
             f"curve has the shape {table.shape}; it takes at least {int(where.max()) + 1} entries, in a row."
         )
     return table[where]

@@ -12,6 +12,7 @@ from flax import struct
 from envs import base
 from envs.base import spaces
 from envs.decision import curves
+from envs.errors import UserValueError
 
 HAZARDS = ("uniform", "exponential", "constant")
 
@@ -55,9 +56,9 @@ class Pathworld(base.Environment):
 
     def __post_init__(self) -> None:
         if self.hazard not in HAZARDS:
-            raise ValueError(f"hazard is {self.hazard!r}; it takes {', '.join(HAZARDS)}.")
+            raise UserValueError(f"hazard is {self.hazard!r}; it takes {', '.join(HAZARDS)}.")
         if self.num_paths < 2:
-            raise ValueError(f"num_paths is {self.num_paths}; it takes a whole number of at least 2.")
+            raise UserValueError(f"num_paths is {self.num_paths}; it takes a whole number of at least 2.")
 
     @property
     def name(self) -> str:

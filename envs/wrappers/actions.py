@@ -11,6 +11,7 @@ from flax import struct
 
 from envs import base
 from envs.base import spaces
+from envs.errors import UserValueError
 from envs.wrappers.wrapper import (
     ParamsWrapper,
     Wrapper,
@@ -163,7 +164,7 @@ class DelayActions(Wrapper):
         super().__post_init__()
         whole_number(self.made_by, "steps", self.steps)
         if has_masks(self.inner):
-            raise ValueError(
+            raise UserValueError(
                 f"delay_actions takes an environment in which every action is allowed at every step; {self.inner.name} "
                 "has action masks."
             )
@@ -194,7 +195,7 @@ def _require_probability(value: Any) -> None:
     given = np.asarray(value)
     if given.dtype.kind not in "iuf" or not np.all((given >= 0) & (given <= 1)):
         wrong = value if given.dtype.kind not in "iuf" else given[~((given >= 0) & (given <= 1))].flat[0]
-        raise ValueError(f"probability of sticky_actions is {wrong}; it takes a number from 0 to 1.")
+        raise UserValueError(f"probability of sticky_actions is {wrong}; it takes a number from 0 to 1.")
 
 
 def _idle(env: base.Environment, params: Any) -> Any:

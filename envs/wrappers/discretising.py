@@ -10,6 +10,7 @@ import numpy as np
 
 from envs import base
 from envs.base import spaces
+from envs.errors import UserValueError
 from envs.wrappers.wrapper import Wrapper, whole_number
 
 __all__ = ["DiscretiseActions", "discretise_actions"]
@@ -51,13 +52,13 @@ class DiscretiseActions(Wrapper):
         super().__post_init__()
         space = self.inner.action_space(self.inner.default_params)
         if not isinstance(space, spaces.Box) or not np.all(np.isfinite([np.min(space.low), np.max(space.high)])):
-            raise ValueError(
+            raise UserValueError(
                 f"discretise_actions takes an environment whose action is a Box with finite bounds; that of "
                 f"{self.inner.name} is {space!r}."
             )
         numbers = int(np.prod(space.shape))
         if isinstance(self.bins, tuple) and len(self.bins) != numbers:
-            raise ValueError(
+            raise UserValueError(
                 f"bins of discretise_actions has {len(self.bins)} counts; an action of {self.inner.name} has {numbers} "
                 "numbers."
             )

@@ -11,6 +11,7 @@ from flax import struct
 
 from envs import base
 from envs.base import spaces
+from envs.errors import UserTypeError, UserValueError
 from envs.wrappers.wrapper import ParamsWrapper, Wrapper, WrapperParams, agents_of, map_space, number, observation_of
 
 __all__ = [
@@ -99,7 +100,7 @@ class TransformObservation(Wrapper):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not callable(self.function):
-            raise TypeError(f"transform_observation takes a function of an observation, not {self.function!r}.")
+            raise UserTypeError(f"transform_observation takes a function of an observation, not {self.function!r}.")
         self._space(jax.eval_shape(self.function, observation_of(self.inner)))
 
     def observation_space(self, params: Any) -> spaces.Space:
@@ -131,7 +132,7 @@ class TransformObservation(Wrapper):
         if isinstance(obs, tuple):
             return spaces.Tuple([self._space(part) for part in obs])
         if not hasattr(obs, "dtype"):
-            raise TypeError(
+            raise UserTypeError(
                 f"the function of transform_observation returns {obs!r} in place of an array; it returns an array, or "
                 "a dictionary or tuple of arrays."
             )
@@ -229,7 +230,7 @@ class ObservationNoise(ParamsWrapper):
         _require_scale(self.scale)
         if not any(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(observation_of(self.inner))):
             space = self.inner.observation_space(self.inner.default_params)
-            raise ValueError(
+            raise UserValueError(
                 f"observation_noise takes an environment that shows real numbers; {self.inner.name} shows {space!r}."
             )
 
@@ -281,4 +282,4 @@ def _require_scale(value: Any) -> None:
     given = np.asarray(value)
     if given.dtype.kind not in "iuf" or not np.all((given >= 0) & np.isfinite(given)):
         wrong = value if given.dtype.kind not in "iuf" else given[~((given >= 0) & np.isfinite(given))].flat[0]
-        raise ValueError(f"scale of observation_noise is {wrong}; it takes a finite number of at least 0.")
+        raise UserValueError(f"scale of observation_noise is {wrong}; it takes a finite number of at least 0.")

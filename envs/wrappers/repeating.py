@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs import base
+from envs.errors import UserValueError
 from envs.wrappers.wrapper import Wrapper, WrapperState, has_masks, limit, whole_number
 
 __all__ = ["ActionRepeat", "ActionRepeatParams", "action_repeat"]
@@ -64,7 +65,7 @@ class ActionRepeat(Wrapper):
         super().__post_init__()
         whole_number(self.made_by, "times", self.times)
         if has_masks(self.inner):
-            raise ValueError(
+            raise UserValueError(
                 f"action_repeat takes an environment in which every action is allowed at every step; {self.inner.name} "
                 "has action masks."
             )

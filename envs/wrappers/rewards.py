@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs import base
+from envs.errors import UserTypeError, UserValueError
 from envs.wrappers.wrapper import Wrapper, WrapperState, agents_of, whole_number
 
 __all__ = ["DelayRewards", "TransformReward", "delay_rewards", "transform_reward"]
@@ -66,10 +67,10 @@ class TransformReward(Wrapper):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not callable(self.function):
-            raise TypeError(f"transform_reward takes a function of a reward, not {self.function!r}.")
+            raise UserTypeError(f"transform_reward takes a function of a reward, not {self.function!r}.")
         got = jax.eval_shape(self.function, jax.ShapeDtypeStruct((), jnp.float32))
         if not hasattr(got, "shape") or got.shape != ():
-            raise ValueError(f"the function of transform_reward returns {got} for a number; it returns a number.")
+            raise UserValueError(f"the function of transform_reward returns {got} for a number; it returns a number.")
 
     def step_env(
         self, key: jax.Array, state: Any, action: Any, params: Any

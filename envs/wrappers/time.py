@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from envs import base
 from envs.abstract_checking import agent_axes
 from envs.base import spaces
+from envs.errors import UserValueError
 from envs.wrappers.wrapper import Wrapper, limit, whole_number
 
 REMAINING, REST = "remaining_time", "observation"
@@ -96,10 +97,12 @@ class TimeFeature(Wrapper):
         super().__post_init__()
         env = self.inner
         if isinstance(env, TimeFeature):
-            raise ValueError(f"time_feature takes an environment without the remaining time, got {env.name}.")
+            raise UserValueError(f"time_feature takes an environment without the remaining time, got {env.name}.")
         space = env.observation_space(env.default_params)
         if isinstance(space, spaces.Dict) and REMAINING in space.spaces:
-            raise ValueError(f"time_feature adds the key {REMAINING!r}, which observations of {env.name} have already.")
+            raise UserValueError(
+                f"time_feature adds the key {REMAINING!r}, which observations of {env.name} have already."
+            )
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
         """The inner environment's reset, with all of the time remaining."""

@@ -13,6 +13,7 @@ from flax import struct
 from envs import base
 from envs.abstract_checking import agent_axes
 from envs.base import spaces
+from envs.errors import UserTypeError, UserValueError
 
 __all__ = [
     "ParamsWrapper",
@@ -71,7 +72,9 @@ class Wrapper(base.Environment):
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, base.Environment):
-            raise TypeError(f"{self.made_by} takes an environment, such as envs.make('cartpole'), not {self.inner!r}.")
+            raise UserTypeError(
+                f"{self.made_by} takes an environment, such as envs.make('cartpole'), not {self.inner!r}."
+            )
 
     def inner_params(self, params: Any) -> Any:
         """The parameters of the environment inside; here all of them."""
@@ -158,7 +161,7 @@ class ParamsWrapper(Wrapper):
         usual = self.default_params.inner.max_steps_in_episode
         given = np.asarray(params.inner.max_steps_in_episode)
         if np.any(given != usual):
-            raise ValueError(
+            raise UserValueError(
                 f"inner.max_steps_in_episode of {self.name} is {given[given != usual].flat[0]}, which would change "
                 "nothing; its time limit is max_steps_in_episode."
             )
@@ -214,7 +217,7 @@ def map_space(change: Callable[[Any], spaces.Space], space: Any) -> spaces.Space
 def whole_number(made_by: str, name: str, value: Any, least: int = 1) -> int:
     """A whole number of at least `least`, or one sentence that says what it is instead."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} of {made_by} is {value!r}; it takes a whole number of at least {least}.")
+        raise UserValueError(f"{name} of {made_by} is {value!r}; it takes a whole number of at least {least}.")
     return int(value)
 
 
@@ -222,5 +225,5 @@ def number(made_by: str, name: str, value: Any) -> float:
     """A number as Python's own, which can be hashed, or one sentence that says what it is instead."""
     given = np.asarray(value)
     if given.ndim or given.dtype.kind not in "iuf" or np.isnan(given):
-        raise ValueError(f"{name} of {made_by} is {value!r}; it takes a number.")
+        raise UserValueError(f"{name} of {made_by} is {value!r}; it takes a number.")
     return float(given)

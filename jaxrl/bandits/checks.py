@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from envs.base import spaces
+from envs.errors import UserValueError
 from jaxrl.bandits.base import Task
 
 __all__ = ["check_arms", "check_features", "check_unit_rewards"]
@@ -18,7 +19,7 @@ def check_arms(name: str, task: Task) -> None:
     space = task.env.action_space(task.env.default_params)
     if not isinstance(space, spaces.Discrete) or int(space.n) != task.num_arms:
         actions = f"Tuple of {len(space.spaces)} numbers" if isinstance(space, spaces.Tuple) else repr(space)
-        raise ValueError(
+        raise UserValueError(
             f"{name} pulls one of {task.num_arms} arms at a time, which {task.env.name} does not take: "
             f"its actions are {actions}"
         )
@@ -29,11 +30,15 @@ def check_unit_rewards(name: str, task: Task) -> None:
     check_arms(name, task)
     limits = task.env.reward_range
     if limits is not None and not (limits[0] >= 0 and limits[1] <= 1):
-        raise ValueError(f"{name} takes rewards in [0, 1], those of {task.env.name} lie in [{limits[0]}, {limits[1]}]")
+        raise UserValueError(
+            f"{name} takes rewards in [0, 1], those of {task.env.name} lie in [{limits[0]}, {limits[1]}]"
+        )
 
 
 def check_features(name: str, task: Task) -> None:
     """Refuse actions that are not one arm, and arms without features."""
     check_arms(name, task)
     if task.num_features < 1:
-        raise ValueError(f"{name} needs features of every arm before each pull, which {task.env.name} does not show")
+        raise UserValueError(
+            f"{name} needs features of every arm before each pull, which {task.env.name} does not show"
+        )

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.bandits.markov import Arms, MarkovBandit
+from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.checks import Range, check_range
 
@@ -80,7 +81,7 @@ def plan(env: MarkovBandit, params: Any, gamma: Any) -> Plan:
     choices = joint_choices(env)
     num_states = joint_size(env)
     if num_states * len(choices.actions) > JOINT_PAIRS:
-        raise ValueError(
+        raise UserValueError(
             f"{env.name} has {num_states:,} joint states and {len(choices.actions):,} joint actions; exact planning "
             f"takes at most {JOINT_PAIRS:,} pairs of them, so make it smaller or take another policy"
         )
@@ -112,7 +113,9 @@ def policy_values(env: MarkovBandit, params: Any, actions: jax.Array, gamma: Any
     check_range("gamma", gamma, Range(0, 1, "[)"))
     arms, states = _arms(env, params), joint_states(env)
     if len(states) > JOINT_STATES:
-        raise ValueError(f"{env.name} has {len(states):,} joint states; an exact value takes at most {JOINT_STATES:,}")
+        raise UserValueError(
+            f"{env.name} has {len(states):,} joint states; an exact value takes at most {JOINT_STATES:,}"
+        )
     each = np.arange(env.num_arms)
 
     def moves(at: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -166,7 +169,9 @@ def joint_states(env: MarkovBandit) -> np.ndarray:
 
 def _arms(env: MarkovBandit, params: Any) -> Arms:
     if params.arms is None:
-        raise ValueError(f"params.arms is None; planning takes the instance, as env.known(state, params) of {env.name}")
+        raise UserValueError(
+            f"params.arms is None; planning takes the instance, as env.known(state, params) of {env.name}"
+        )
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params.arms)
 
 
@@ -175,7 +180,7 @@ def joint_choices(env: MarkovBandit) -> Choices:
     """Every way to touch the arms, and the first action that does it."""
     count = math.prod(env.branches)
     if count > JOINT_ACTIONS:
-        raise ValueError(f"{env.name} has {count:,} joint actions; at most {JOINT_ACTIONS:,} are enumerated")
+        raise UserValueError(f"{env.name} has {count:,} joint actions; at most {JOINT_ACTIONS:,} are enumerated")
     actions = np.indices(env.branches).reshape(len(env.branches), -1).T.astype(np.int32)
     with jax.ensure_compile_time_eval():
         touched = np.asarray(jax.vmap(env.touched)(jnp.asarray(actions)))

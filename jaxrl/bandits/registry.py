@@ -5,7 +5,7 @@ import importlib
 from envs.spelling import near
 from jaxrl.bandits.base import BanditAlgorithm
 
-# Name: module of jaxrl.bandits and builder.
+# Name: module of jaxrl.bandits.policies and builder.
 POLICIES: dict[str, tuple[str, str]] = {
     "ucb1": ("ucb", "ucb1"),
     "ucb-v": ("ucb", "ucb_v"),
@@ -59,4 +59,4 @@ def policy(name: str) -> BanditAlgorithm:
             f"There is no bandit policy {name!r}{near(name, POLICIES) or '; known are ' + ', '.join(POLICIES) + '.'}"
         )
     module, builder = POLICIES[name]
-    return vars(importlib.import_module(f"jaxrl.bandits.{module}"))[builder]()
+    return vars(importlib.import_module(f"jaxrl.bandits.policies.{module}"))[builder]()

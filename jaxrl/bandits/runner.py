@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +14,14 @@ from envs.bandits.base import Bandit
 from envs.bandits.lanes import runs_last
 from envs.threefry import unrolled
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
-from jaxrl.checks import check_choice, check_count
+from jaxrl.checks import check_count
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call
-from jaxrl.runtime.driver import CHECKPOINT_MINUTES, PRECISIONS, Options, Tracker
-from jaxrl.runtime.execution import Placement, run_call
+from jaxrl.runtime.checkpoints.store import begun_in
+from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.layout import LANES
 from jaxrl.runtime.loop import Loop
-from jaxrl.runtime.runs import Work
+from jaxrl.runtime.options import BanditOptions, checked
 from jaxrl.sweeps.batching import batched_env_params, batched_hparams, seed_list
 from jaxrl.sweeps.sweep import Sweep
 
@@ -81,18 +80,7 @@ def run_bandit(
     runs: int | Sequence[int] = 100,
     points: int | Sequence[int] = 50,
     env_params: Any = None,
-    block: int | None = None,
-    devices: Sequence[Any] | None = None,
-    memory: int | str | None = None,
-    shard: str | tuple[int, int] | None = None,
-    on_chunk: Callable[[int, Mapping[str, np.ndarray]], None] | None = None,
-    trackers: Sequence[Tracker] = (),
-    out: str | Path | None = None,
-    force: bool = False,
-    resume: bool = False,
-    checkpoint_minutes: float | None = CHECKPOINT_MINUTES,
-    progress: bool = True,
-    precision: str = "default",
+    **options: Unpack[BanditOptions],
 ) -> Result:
     """Runs a policy on a bandit, every setting in many independent runs, in one program on all devices.
 
@@ -107,9 +95,9 @@ def run_bandit(
       points: how many checkpoints, spaced evenly in the logarithm, the last at the end; or at
         which numbers of pulls. Memory grows with runs and checkpoints, not with steps.
       env_params: the bandit's parameters, its defaults if None.
-      block: runs of one vmap; None takes up to 1024, on a CPU fewer of more than 16 arms.
-      devices, memory, shard, on_chunk, trackers, out, force, resume, checkpoint_minutes, progress, precision: as in
-        `jaxrl.train`; a finished run is not made longer, for its policy may have known how long it was.
+      **options: Options that say where and how the call is carried out, see `jaxrl.runtime.options.BanditOptions`.
+        A `block` of None takes up to 1024 runs, on a CPU fewer of more than 16 arms, and with `resume` a finished
+        run is not made longer, for its policy may have known how long it was.
 
     Returns:
       A result whose metrics have the dims `(*sweep dims, "seed", "env_step")`, `seed` being the
@@ -127,19 +115,8 @@ def run_bandit(
         anything is compiled.
     """
     call = bandit_call(policy, env, hparams, steps=steps, runs=runs, points=points, env_params=env_params)
-    check_choice("precision", precision, PRECISIONS)
-    options = Options(
-        on_chunk=on_chunk,
-        trackers=trackers,
-        out=out,
-        force=force,
-        resume=resume,
-        checkpoint_minutes=checkpoint_minutes,
-        progress=progress,
-        precision=precision,
-    )
-    widest = max(min(CPU_BLOCK, ARMS_OF_BLOCK // env.num_arms) // LANES, 1) * LANES
-    return run_call(call, options, Placement(block, devices, shard, cpu_block=widest, memory=memory))
+    chosen = checked(run_bandit, BanditOptions, options)
+    return carry_out(call, chosen, begun=begun_in(chosen.out) if chosen.resume else None)
 
 
 def bandit_call(
@@ -166,16 +143,13 @@ def bandit_call(
     settings = batched_hparams(policy.hparams, hparams)
     env_settings = batched_env_params(env, env_params, sweep)
     policy.check(task_of(env))
-    work = Work(
-        make_bandit_loop(policy, env, steps),
-        (policy[2:], env, steps),
-        at,
+    return Call(
+        loop=make_bandit_loop(policy, env, steps),
+        identity=(policy[2:], env, steps),
+        points=at,
         env_steps_per_iteration=1,
         headline=_headline,
         reserved=frozenset({"seed", "env_step", "arm"} | set(() if sweep is None else sweep.coords)),
-    )
-    return Call(
-        work=work,
         prepared=settings,
         env_params=env_settings,
         seeds=run_list,
@@ -189,6 +163,7 @@ def bandit_call(
             "steps": steps,
         },
         last_dims={name: ("arm",) for name in ARM_METRICS},
+        cpu_block=max(min(CPU_BLOCK, ARMS_OF_BLOCK // env.num_arms) // LANES, 1) * LANES,
     )
 
 

@@ -19,7 +19,6 @@ from jaxrl.bandits.runner import bandit_call
 from jaxrl.checks import check_choice
 from jaxrl.cli.fields import (
     WholeNumber,
-    leaves,
     numbers_of,
     option,
     split,
@@ -27,14 +26,16 @@ from jaxrl.cli.fields import (
     values_class,
     xla_flags_option,
 )
+from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.cli.trackers import trackers_of, tracking_options
 from jaxrl.results.plotting.curves import regret_curves
 from jaxrl.results.plotting.style import require_few
 from jaxrl.results.result import Result
 from jaxrl.results.storage import claim_directory
-from jaxrl.runtime.driver import CHECKPOINT_MINUTES, PRECISIONS
 from jaxrl.runtime.layout import plan_layout
+from jaxrl.runtime.options import PRECISIONS, BanditOptions
+from jaxrl.sweeps.paths import numbers
 
 PREFIX = "bandit/"
 PICTURES = ("regret.png", "reward.png")  # by what the results are compared
@@ -60,6 +61,7 @@ def run_bandit_command(args: Sequence[str]) -> int:
     results: dict[str, Result] = {}
     for policy, sweep in zip(policies, sweeps, strict=True):
         print(f"{policy.name} on {env.name}", flush=True)
+        own = {"out": directories.get(policy.name), "trackers": trackers[policy.name]}
         results[policy.name] = jaxrl.run_bandit(
             policy,
             env,
@@ -67,15 +69,7 @@ def run_bandit_command(args: Sequence[str]) -> int:
             steps=options.steps,
             runs=_runs(options),
             points=options.points,
-            block=options.block,
-            memory=options.memory,
-            trackers=trackers[policy.name],
-            out=directories.get(policy.name),
-            force=options.force,
-            resume=options.resume,
-            checkpoint_minutes=options.checkpoint_minutes or None,
-            progress=not options.no_progress,
-            precision=options.precision,
+            **(run_options(BanditOptions, options) | own),
         )
         if results[policy.name].metrics.attrs["interrupted"]:
             break
@@ -160,7 +154,7 @@ def _options_class(env: Bandit, policies: Sequence[BanditAlgorithm]) -> type:
     hparams = [
         (_field(policy), kind, dataclasses.field(default_factory=kind))
         for policy in policies
-        if (kind := values_class(policy.hparams, leaves(policy.hparams)))
+        if (kind := values_class(policy.hparams, numbers(policy.hparams)))
     ]
     of_policies = dataclasses.make_dataclass("HParams", hparams, frozen=True)
     params = values_class(env.default_params, _env_numbers(env))
@@ -173,25 +167,18 @@ def _options_class(env: Bandit, policies: Sequence[BanditAlgorithm]) -> type:
         option("steps", WholeNumber, 10_000, "Pulls of each run."),
         option("runs", tuple[WholeNumber, ...], (1_000,), "How many runs (0, 1, ...), or, where several, which."),
         option("points", WholeNumber, 50, "Checkpoints, evenly spaced in the logarithm, the last at the end."),
-        option("block", int | None, None, "Runs that one device works on together; chosen where there is none."),
-        option(
-            "memory", str | None, None, "Memory to keep to, such as 8GiB; 80 % of what is free where there is none."
+        *run_flags(
+            BanditOptions,
+            texts={
+                "memory": "Memory to keep to, such as 8GiB; 80 % of what is free where there is none.",
+                "out": "Directory for a picture and a result directory of each policy.",
+                "force": "Overwrite results that are there already.",
+                "resume": "Go on where the same command into --out was stopped.",
+            },
+            kinds={"out": Path | None},
+            after={"memory": [xla_flags_option()], "trackers": tracking_options()},
+            without=("devices", "shard"),
         ),
-        xla_flags_option(),
-        option("precision", str, "default", "Of float32 matrix products: default, high or highest."),
-        option("out", Path | None, None, "Directory for a picture and a result directory of each policy."),
-        option("force", tyro.conf.FlagCreatePairsOff[bool], False, "Overwrite results that are there already."),
-        option(
-            "resume", tyro.conf.FlagCreatePairsOff[bool], False, "Go on where the same command into --out was stopped."
-        ),
-        option(
-            "checkpoint_minutes",
-            float,
-            CHECKPOINT_MINUTES,
-            "Between two checkpoints in --out, beside those at a signal and at the end; 0 for none.",
-        ),
-        *tracking_options(),
-        option("no_progress", tyro.conf.FlagCreatePairsOff[bool], False, "Show no progress."),
         ("hparams", of_policies, dataclasses.field(default_factory=of_policies)),
         ("env_params", Annotated[params, tyro.conf.arg(name="env")], dataclasses.field(default_factory=params)),
     ]
@@ -211,7 +198,7 @@ def _env_numbers(env: Bandit) -> dict[str, Any]:
 def _sweep(policy: BanditAlgorithm, env: Bandit, options: Any) -> jaxrl.Sweep | None:
     """Every parameter that the options change, of the policy and of the bandit, one value or several."""
     given = getattr(options.hparams, _field(policy))
-    fixed, swept = split(f"hparams.{policy.name}", given, leaves(policy.hparams))
+    fixed, swept = split(f"hparams.{policy.name}", given, numbers(policy.hparams))
     fixed_env, swept_env = split("env", options.env_params, _env_numbers(env))
     # One value is a sweep of length one, so that the result directory tells it.
     paths = {path: [value] for path, value in fixed.items()} | swept

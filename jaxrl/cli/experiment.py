@@ -1,13 +1,13 @@
 """`jaxrl experiment`: its options are the fields of an experiment's settings."""
 
 import dataclasses
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from envs.spelling import near_or_all
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.experiments import EXPERIMENTS, Experiment, run_experiment
 from jaxrl.experiments.study import default_directory
@@ -35,9 +35,7 @@ def run_experiment_command(args: Sequence[str]) -> int:
     if name.startswith("-"):
         raise CommandError("experiment takes a name first, such as: jaxrl experiment " + next(iter(EXPERIMENTS)))
     if name not in EXPERIMENTS:
-        near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(EXPERIMENTS)}"
-        raise CommandError(f"there is no experiment {name!r}; {hint}")
+        raise CommandError(f"there is no experiment {name!r}{near_or_all(name, EXPERIMENTS)}")
     options = parse_options(EXPERIMENTS[name], args[1:])
     study = run_experiment(
         EXPERIMENTS[name], options.settings, options.out, force=options.force, progress=not options.no_progress

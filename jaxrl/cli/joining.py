@@ -14,20 +14,13 @@ _NUMBERS = {"num_processes": int, "process_id": int, "join_timeout": float}
 
 
 def distributed_options() -> list[tuple[str, Any, Any]]:
-    """The options, as fields of an options class."""
+    """The options beside --shard-environments, as fields of an options class."""
     from jaxrl.cli.fields import option
 
-    flag = tyro.conf.FlagCreatePairsOff[bool]
     return [
         option(
-            "shard_environments",
-            flag,
-            False,
-            "Share the environments of one run between all devices: one setting, one seed.",
-        ),
-        option(
             "distributed",
-            flag,
+            tyro.conf.FlagCreatePairsOff[bool],
             False,
             "Do so between all processes of a SLURM, Open MPI or TPU allocation, or those that --coordinator joins.",
         ),

@@ -31,7 +31,7 @@ from jaxrl.runtime.devices.xla_flags import DETERMINISTIC, add_flags, asked_for
 
 __all__ = ["main"]
 
-_IDENTITY = "run.json"  # of a run directory; that of `jaxrl.runtime.checkpoints.store`, which starts JAX's backend
+_IDENTITY = "run.json"  # of a run directory; that of `jaxrl.runtime.checkpoints.identity`, which starts JAX's backend
 # What an argument may cause wherever it is used, and what jaxrl raises besides with a sentence of its own.
 _CAUSED = (ValueError, TypeError, LookupError, OSError, ImportError)
 _TOLD = (*_CAUSED, AssertionError, AttributeError)

@@ -41,7 +41,10 @@ def parse(command: type[T], args: Sequence[str], prog: str, description: str | N
 def _sentence(box: str) -> str:
     """What tyro's message says, and the options that it suggests.
 
-    The message is a frame, or plain text where the terminal has no frames: a title, then sections between rules.
+    The message is a frame, or plain text where the terminal has no frames: a title, then sections between rules. It is
+    all that tyro's public interface gives: `console_outputs=False` leaves the exit status alone,
+    `return_unknown_args=True` knows nothing of values and of what is missing, and the errors as objects are in a module
+    (`tyro._errors`) that is private and may change in any release.
     """
     framed = box.startswith("╭")
     lines = [line.strip("│ ") for line in box.splitlines() if not line.startswith(("╭", "╰"))]

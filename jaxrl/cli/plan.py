@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from jaxrl.cli.options import run_options
 from jaxrl.cli.parsing import CommandError
 from jaxrl.cli.shards import shard_and_directory
 from jaxrl.cli.train import asked
+from jaxrl.runtime.options import PlanOptions
 from jaxrl.runtime.planning import plan
 
 HEADING = "Say what training {} on {} would take: blocks, parts, memory, time. Nothing is trained or written."
@@ -36,6 +38,7 @@ def run_plan(args: Sequence[str]) -> int:
     algo, sweep, seeds, options = asked(args, "plan", HEADING)
     _refuse(options)
     shard, out = shard_and_directory(options.shard, options.out)
+    chosen: dict[str, Any] = run_options(PlanOptions, options) | {"shard": shard}
     planned = plan(
         algo,
         sweep,
@@ -43,12 +46,8 @@ def run_plan(args: Sequence[str]) -> int:
         env_steps=options.env_steps,
         evals=options.evals,
         eval_episodes=options.eval_episodes,
-        block=options.block,
-        devices=options.devices or None,
-        memory=options.memory,
-        shard=shard,
         checkpoints=out is not None and options.checkpoint_minutes > 0,
-        precision=options.precision,
+        **chosen,
     )
     print(planned)
     return 0

@@ -10,7 +10,7 @@ import tyro
 
 from jaxrl.cli.fields import WholeNumber
 from jaxrl.cli.parsing import CommandError
-from jaxrl.runtime.driver import CHECKPOINT_MINUTES
+from jaxrl.runtime.options import CHECKPOINT_MINUTES
 
 __all__ = ["Merge", "Resume", "shard_and_directory", "shard_of_allocation"]
 

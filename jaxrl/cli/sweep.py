@@ -12,9 +12,12 @@ import jaxrl
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import default_space
-from jaxrl.cli.fields import WholeNumber, leaves, option, placement_options, split, static_fields, values_class
+from jaxrl.cli.fields import WholeNumber, option, split, static_fields, values_class, xla_flags_option
+from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.presets import control as presets
+from jaxrl.runtime.options import SearchOptions
+from jaxrl.sweeps.paths import numbers
 from jaxrl.tuning.space import parse_space, spelled
 
 DEFAULT_ENV_STEPS = 100_000
@@ -81,12 +84,7 @@ def run_sweep(args: Sequence[str]) -> int:
         seed=options.seed,
         storage=options.storage,
         study=options.study,
-        block=options.block,
-        devices=options.devices or None,
-        memory=options.memory,
-        out=options.out,
-        progress=not options.no_progress,
-        precision=options.precision,
+        **run_options(SearchOptions, options),
     )
     print(result.report())
     if options.out is not None:
@@ -102,8 +100,8 @@ def run_sweep(args: Sequence[str]) -> int:
 
 
 def _hparams(algo: Algorithm) -> dict[str, Any]:
-    effective = {name: leaf for name, leaf in leaves(algo.hparams).items() if leaf is not None}
-    return leaves(type(algo.hparams)()) | effective
+    effective = {name: leaf for name, leaf in numbers(algo.hparams).items() if leaf is not None}
+    return numbers(type(algo.hparams)()) | effective
 
 
 def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) -> tuple[Any, Algorithm, bool]:
@@ -157,10 +155,11 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
             "none, where there is none.",
         ),
         option("study", str | None, None, "Its name in the storage; a study that is there goes on."),
-        *placement_options(),
-        option("precision", str, "default", "Of float32 matrix products: default, high or highest."),
-        option("out", str | None, None, "Directory for the trials, the incumbent and its runs on the test seeds."),
-        option("no_progress", Flag, False, "Show no progress."),
+        *run_flags(
+            SearchOptions,
+            texts={"out": "Directory for the trials, the incumbent and its runs on the test seeds."},
+            after={"memory": [xla_flags_option()]},
+        ),
         option("no_preset", Flag, False, "Start from defaults, not from the preset."),
         option(
             "static",

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.spelling import near
+from envs.spelling import near_or_all
 from jaxrl.cli.fields import option
 from jaxrl.cli.parsing import CommandError
 
@@ -61,8 +61,7 @@ def trackers_of(options: Any, out: str | Path | None) -> Sequence[Any]:
     names = list(choice.track)
     for name in names:
         if name not in KINDS:
-            hint = near(name, KINDS) or f"; it takes {', '.join(KINDS)}"
-            raise CommandError(f"there is no tracker {name!r} for --track{hint}")
+            raise CommandError(f"there is no tracker {name!r} for --track{near_or_all(name, KINDS)}")
     if len(set(names)) < len(names):
         raise CommandError(f"--track takes each of {', '.join(KINDS)} at most once, but got {' '.join(names)}")
     if not names:

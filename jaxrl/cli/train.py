@@ -15,22 +15,23 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli.fields import (
     WholeNumber,
-    leaves,
     numbers_of,
     option,
-    placement_options,
     split,
     static_fields,
     values_class,
+    xla_flags_option,
 )
 from jaxrl.cli.joining import distributed_options, is_asked_for
+from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.cli.shards import shard_and_directory
 from jaxrl.cli.trackers import trackers_of, tracking_options
 from jaxrl.presets import control as presets
 from jaxrl.presets.preset import Preset
-from jaxrl.runtime.driver import CHECKPOINT_MINUTES
+from jaxrl.runtime.options import RunOptions
 from jaxrl.runtime.training import STOPPED
+from jaxrl.sweeps.paths import numbers
 from jaxrl.sweeps.sweep import Sweep
 
 DEFAULT_ENV_STEPS = 500_000
@@ -52,6 +53,7 @@ def run_train(args: Sequence[str]) -> int:
     algo, sweep, seeds, options = asked(args, "train")
     shard, out = shard_and_directory(options.shard, options.out)
     warnings.filterwarnings("ignore", STOPPED)  # told below, with the command that goes on
+    shared = {"shard_environments": is_asked_for(options), "trackers": trackers_of(options, out)}
     result = jaxrl.train(
         algo,
         sweep,
@@ -59,18 +61,7 @@ def run_train(args: Sequence[str]) -> int:
         env_steps=options.env_steps,
         evals=options.evals,
         eval_episodes=options.eval_episodes,
-        block=options.block,
-        devices=options.devices or None,
-        memory=options.memory,
-        shard=shard,
-        shard_environments=is_asked_for(options),
-        trackers=trackers_of(options, out),
-        out=out,
-        force=options.force,
-        resume=options.resume,
-        checkpoint_minutes=options.checkpoint_minutes or None,
-        progress=not options.no_progress,
-        precision=options.precision,
+        **(run_options(RunOptions, options) | {"shard": shard, "out": out, **shared}),
     )
     attrs = result.metrics.attrs
     status = 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
@@ -146,8 +137,8 @@ class _Defaults:
     @property
     def hparams(self) -> dict[str, Any]:
         """Every hyper-parameter, those included that have no effect (None) until the configuration gives them one."""
-        effective = {name: leaf for name, leaf in leaves(self.algo.hparams).items() if leaf is not None}
-        return leaves(type(self.algo.hparams)()) | effective
+        effective = {name: leaf for name, leaf in numbers(self.algo.hparams).items() if leaf is not None}
+        return numbers(type(self.algo.hparams)()) | effective
 
     @property
     def env(self) -> dict[str, Any]:
@@ -182,7 +173,12 @@ def _options_class(defaults: _Defaults) -> type:
     algo = defaults.algo
     hparams = values_class(algo.hparams, defaults.hparams)
     env = values_class(algo.env.default_params, defaults.env)
-
+    deterministic = option(
+        "deterministic",
+        Flag,
+        False,
+        "On a GPU, add numbers up in the same order every time, which takes longer; a CPU always does.",
+    )
     fields = [
         option(
             "seeds",
@@ -193,33 +189,14 @@ def _options_class(defaults: _Defaults) -> type:
         option("env_steps", WholeNumber, defaults.env_steps, "Environment steps of each run."),
         option("evals", WholeNumber, 10, "Evaluations, evenly spaced, the last at the end."),
         option("eval_episodes", WholeNumber, 64, "Whole episodes of each evaluation, greedy and again sampled."),
-        *placement_options(),
-        option(
-            "deterministic",
-            Flag,
-            False,
-            "On a GPU, add numbers up in the same order every time, which takes longer; a CPU always does.",
+        *run_flags(
+            RunOptions,
+            after={
+                "memory": [xla_flags_option(), deterministic],
+                "shard_environments": distributed_options(),
+                "trackers": tracking_options(),
+            },
         ),
-        option("precision", str, "default", "Of float32 matrix products: default, high or highest."),
-        option("out", str | None, None, "Directory to write the result to."),
-        option("force", Flag, False, "Overwrite a result that is there already."),
-        option("resume", Flag, False, "Go on from the checkpoint in --out, bit for bit, where there is one."),
-        option(
-            "checkpoint_minutes",
-            float,
-            CHECKPOINT_MINUTES,
-            "Between two checkpoints in --out, beside those at a signal and at the end; 0 for none.",
-        ),
-        option(
-            "shard",
-            str | None,
-            None,
-            "Which part of the runs to train: I/N, or auto in a SLURM array or on a TPU pod. Written to OUT-I, for "
-            "`jaxrl merge`.",
-        ),
-        *distributed_options(),
-        *tracking_options(),
-        option("no_progress", Flag, False, "Show no progress."),
         option("no_preset", Flag, False, "Start from defaults, not from the preset."),
         option(
             "static",

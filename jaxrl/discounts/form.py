@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from envs.arguments import check_count
 from jaxrl.checks import is_concrete
 
 # Times sqrt(horizon): the quadrature is within 2^-24, float32's rounding of Gamma(0), for mu in [0.5, 0.999], eta <= 2
@@ -33,9 +34,9 @@ def to_float32(tree: Any) -> Any:
 
 def checked_horizon(horizon: Any, least: int) -> int:
     """`horizon`, if it is a whole number of at least `least`."""
-    if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < least:
-        raise ValueError(f"horizon must be a whole number of at least {least}, got {horizon!r}.")
-    return int(horizon)
+    horizon = int(horizon) if isinstance(horizon, np.integer) else horizon
+    check_count("horizon", horizon, least)
+    return horizon
 
 
 @struct.dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.spelling import near
 from jaxrl.checks import is_concrete
 from jaxrl.discounts.families import (
     FAMILIES,
@@ -178,10 +178,7 @@ def _parse(text: str) -> Discount:
     if not colon:
         raise _unparsed(text, "it is neither a number nor 'family:parameters'")
     if prefix not in _PREFIXES:
-        near = difflib.get_close_matches(prefix, _PREFIXES, n=1)
-        raise _unparsed(
-            text, f"the families are {', '.join(_PREFIXES)}" + (f"; did you mean {near[0]!r}" if near else "")
-        )
+        raise _unparsed(text, f"the families are {', '.join(_PREFIXES)}{near(prefix, _PREFIXES).rstrip('?')}")
     parts = _split(rest, text)
     if prefix == "table":
         return Tabulated([_parse_number(part, text) for part in parts])

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from envs.errors import UserValueError
+from jaxrl.checks import check_counts
 from jaxrl.experiments.study import Experiment, Study
 
 if TYPE_CHECKING:
@@ -34,9 +36,7 @@ class Settings:
             policy(name)
         for instance in self.instances:
             means_of(instance)
-        for name, least in (("steps", 100), ("runs", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)}")
+        check_counts(self, steps=100, runs=2)
 
 
 def means_of(instance: str) -> tuple[float, ...]:
@@ -50,7 +50,9 @@ def means_of(instance: str) -> tuple[float, ...]:
     except ValueError:
         means = ()
     if len(set(means)) < 2 or not all(0 <= mean <= 1 for mean in means):
-        raise ValueError(f"instances takes different means in [0, 1] with commas, such as 0.9,0.8, got {instance!r}")
+        raise UserValueError(
+            f"instances takes different means in [0, 1] with commas, such as 0.9,0.8, got {instance!r}"
+        )
     return means
 
 

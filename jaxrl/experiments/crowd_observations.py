@@ -12,6 +12,7 @@ import numpy as np
 from envs.crowd import REWARDS
 from envs.crowd.dynamics import DYNAMICS
 from envs.crowd.observations import FRAMES, PERCEPTIONS
+from jaxrl.checks import check_counts
 from jaxrl.experiments import crowds
 from jaxrl.experiments.crowds import KINDS, RATIO, Cell, Place
 from jaxrl.experiments.study import Experiment, Study
@@ -64,7 +65,7 @@ class Settings:
         crowds.check_choices("reward", (self.reward,), (OF_PAPER, *REWARDS))
         for name in self.scenarios:
             crowds.as_place(name)
-        crowds.check_counts(self, seeds=2, evals=1, eval_episodes=1, block=0)
+        check_counts(self, seeds=2, evals=1, eval_episodes=1, block=0)
         crowds.check_length(self)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import jaxrl
 from envs.crowd import Crowd, Orca, SocialForce, Straight, roll
 from envs.crowd.dynamics import DYNAMICS
+from jaxrl.checks import check_counts
 from jaxrl.experiments import crowds
 from jaxrl.experiments.crowds import RATIO, Cell, Place
 from jaxrl.experiments.study import Experiment, Study
@@ -54,7 +55,7 @@ class Settings:
         if self.planners:
             crowds.check_choices("planners", self.planners, tuple(PLANNERS))
         crowds.check_choices("dynamics", self.dynamics, DYNAMICS)
-        crowds.check_counts(self, seeds=0, env_steps=0, episodes=2, block=0)
+        check_counts(self, seeds=0, env_steps=0, episodes=2, block=0)
 
 
 def run(settings: Settings, study: Study) -> None:

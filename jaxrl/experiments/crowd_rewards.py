@@ -10,6 +10,8 @@ import numpy as np
 
 import jaxrl
 from envs.crowd import REWARDS, Crowd, CrowdParams
+from envs.errors import UserValueError
+from jaxrl.checks import check_counts
 from jaxrl.experiments import crowds
 from jaxrl.experiments.crowds import KINDS, RATIO, Cell, Place
 from jaxrl.experiments.study import Experiment, Study
@@ -72,8 +74,8 @@ class Settings:
         if self.test_agents:
             crowds.check_choices("test_agents", self.test_agents)
         if self.collision is not None and not math.isfinite(self.collision):
-            raise ValueError(f"collision must be finite, got {self.collision}")
-        crowds.check_counts(self, seeds=2, evals=1, eval_episodes=1, block=0)
+            raise UserValueError(f"collision must be finite, got {self.collision}")
+        check_counts(self, seeds=2, evals=1, eval_episodes=1, block=0)
         crowds.check_length(self)
 
 
@@ -181,7 +183,7 @@ def among_others(result: Result, numbers: tuple[int, ...], num_episodes: int) ->
 
     algo, params = result.algo, result.env_params
     if algo is None or params is None or not isinstance(algo.env, Crowd):
-        raise ValueError("result must hold its algorithm and its parameters of a crowd")
+        raise UserValueError("result must hold its algorithm and its parameters of a crowd")
     env = dataclasses.replace(algo.env, num_agents=max(algo.env.num_agents, *numbers))
     larger = jaxrl.ppo(env, dataclasses.replace(algo.config, num_minibatches=1))
     found: dict[str, list[np.ndarray]] = {measure: [] for measure in crowds.MEASURES}

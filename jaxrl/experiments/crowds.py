@@ -12,8 +12,10 @@ import numpy as np
 
 import jaxrl
 from envs.crowd import SCENARIOS, Crowd
-from envs.spelling import near
+from envs.errors import UserValueError
+from envs.spelling import near_or_all
 from jaxrl.algorithms.ppo import PPOConfig
+from jaxrl.checks import check_counts
 from jaxrl.experiments.frames import MISSING
 from jaxrl.presets.crowd import NUM_ITERATIONS, NUM_STEPS, minibatches
 from jaxrl.results.statistics import bootstrap_interval, iqm
@@ -38,7 +40,6 @@ __all__ = [
     "Place",
     "as_place",
     "check_choices",
-    "check_counts",
     "check_length",
     "dots",
     "estimate",
@@ -84,15 +85,15 @@ def as_place(name: str, **static: Any) -> Place:
     """
     match = re.fullmatch(r"([a-z-]+?)(\d+)", name)
     if match is None or match[1] not in SCENARIOS:
-        hint = near(match[1] if match else name, SCENARIOS) or f"; there are {', '.join(SCENARIOS)}"
-        raise ValueError(
+        hint = near_or_all(match[1] if match else name, SCENARIOS, "there are")
+        raise UserValueError(
             f"scenarios takes a scenario and a number of agents, such as circle12, got {name!r}{hint.rstrip('.')}"
         )
     place = Place(match[1], int(match[2]))
     try:
         Crowd(scenario=place.scenario, num_agents=place.num_agents, **static)
     except ValueError as error:
-        raise ValueError(f"scenarios has {name!r}, but {error}") from None
+        raise UserValueError(f"scenarios has {name!r}, but {error}") from None
     return place
 
 
@@ -108,18 +109,10 @@ def check_choices(name: str, values: Sequence[Any], known: Sequence[Any] | None 
       ValueError: which, and what it takes.
     """
     if not values or len(set(values)) < len(values):
-        raise ValueError(f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}")
+        raise UserValueError(f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}")
     for value in values:
         if known is not None and value not in known:
-            raise ValueError(f"{name} has {value!r}{near(value, known) or f'; it takes {_listed(known)}'}")
-
-
-def check_counts(settings: Any, **least: int) -> None:
-    """Refuse fields of settings that are below the least number, such as `seeds=2`."""
-    for name, bound in least.items():
-        value = vars(settings)[name]
-        if value < bound:
-            raise ValueError(f"{name} must be a whole number of at least {bound}, got {value}")
+            raise UserValueError(f"{name} has {value!r}{near_or_all(value, known)}")
 
 
 def library_settings(place: Place, num_envs: int, static: dict[str, Any]) -> Preset:
@@ -171,7 +164,7 @@ def check_length(settings: Any) -> None:
     """
     check_counts(settings, env_steps=0, agent_steps=0)
     if settings.env_steps and settings.agent_steps:
-        raise ValueError(
+        raise UserValueError(
             f"agent_steps is given beside env_steps, {settings.agent_steps} beside {settings.env_steps}: give one"
         )
 
@@ -268,7 +261,3 @@ def dots(
         handles, labels = axes[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, frameon=False, loc="outside upper right", ncols=len(colours))
     return figure
-
-
-def _listed(names: Iterable[Any]) -> str:
-    return ", ".join(map(str, names))

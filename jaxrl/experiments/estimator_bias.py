@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
+from envs.errors import UserValueError
+from jaxrl.checks import check_counts
 from jaxrl.discounts.mixtures import with_nodes
 from jaxrl.discounts.parsing import Discount, Prepared, prepare
 from jaxrl.experiments.study import Experiment, Study
@@ -54,21 +56,19 @@ class Settings:
     """Of trajectories and errors."""
 
     def __post_init__(self):
-        for name, least in (("heads", 1), ("states", 3), ("num_steps", 1), ("trajectories", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)}")
+        check_counts(self, heads=1, states=3, num_steps=1, trajectories=2)
         for name in ("discounts", "lam"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                raise ValueError(
+                raise UserValueError(
                     f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}"
                 )
         for discount in self.discounts:
             jaxrl.as_discount(discount)  # refuses what does not parse
         if not all(0.0 <= lam <= 1.0 for lam in self.lam):
-            raise ValueError(f"lam takes numbers in [0, 1], got {' '.join(map(str, self.lam))}")
+            raise UserValueError(f"lam takes numbers in [0, 1], got {' '.join(map(str, self.lam))}")
         if not 0.0 <= self.error < 1.0:
-            raise ValueError(f"error must lie in [0, 1), got {self.error}")
+            raise UserValueError(f"error must lie in [0, 1), got {self.error}")
 
 
 @dataclasses.dataclass(frozen=True)

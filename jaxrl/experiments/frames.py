@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxrl.results.printing import aligned, decimals_of, markdown_row, plain_lines
+
 if TYPE_CHECKING:
     import pandas
 
@@ -17,16 +19,16 @@ __all__ = ["MISSING", "markdown", "plain"]
 def plain(frame: pandas.DataFrame) -> str:
     """The columns of a frame, numbers to the right, floats to about four digits, nan as a dash."""
     cells, right = _cells(frame)
-    return "\n".join("  ".join(row).rstrip() for row in _padded(cells, right))
+    return "\n".join(plain_lines(aligned(cells, right, least=3)))
 
 
 def markdown(frame: pandas.DataFrame) -> str:
     """The same as a table of Markdown."""
     cells, right = _cells(frame)
     cells = [[cell.replace("|", "\\|") for cell in row] for row in cells]
-    head, *rows = _padded(cells, right)
+    head, *rows = aligned(cells, right, least=3)
     rule = ["-" * (len(cell) - 1) + (":" if to_right else "-") for cell, to_right in zip(head, right, strict=True)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+    return "\n".join(map(markdown_row, (head, rule, *rows)))
 
 
 def _cells(frame: pandas.DataFrame) -> tuple[list[list[str]], list[bool]]:
@@ -37,10 +39,9 @@ def _cells(frame: pandas.DataFrame) -> tuple[list[list[str]], list[bool]]:
 
 
 def _column(values: list[Any]) -> list[str]:
-    floats = [abs(value) for value in values if isinstance(value, float) and np.isfinite(value)]
-    largest = max(floats, default=0.0)
+    floats = [value for value in values if isinstance(value, float) and np.isfinite(value)]
     typed = all(float(f"{value:.4g}") == value for value in floats)  # as a setting is: nothing to round
-    decimals = 0 if largest == 0 else int(np.clip(3 - np.floor(np.log10(largest)), 1, 6))
+    decimals = decimals_of(floats)
 
     def text(value: Any) -> str:
         if not isinstance(value, float):
@@ -50,14 +51,3 @@ def _column(values: list[Any]) -> list[str]:
         return f"{value:g}" if typed else f"{value:.{decimals}f}"
 
     return [text(value) for value in values]
-
-
-def _padded(cells: list[list[str]], right: list[bool]) -> list[list[str]]:
-    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(right))]
-    return [
-        [
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(row, widths, right, strict=True)
-        ]
-        for row in cells
-    ]

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import jaxrl
+from envs.errors import UserValueError
 from envs.registry import near
+from jaxrl.checks import check_counts
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
 
@@ -44,20 +46,18 @@ class Settings:
         known = [environment for algorithm, environment in jaxrl.presets.names() if algorithm == "ppo"]
         for task in self.tasks:
             if task not in known:
-                raise ValueError(f"tasks has {task!r}{near(task, known)} ({', '.join(known)} have presets)")
+                raise UserValueError(f"tasks has {task!r}{near(task, known)} ({', '.join(known)} have presets)")
         for name in ("tasks", "discounts"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                raise ValueError(
+                raise UserValueError(
                     f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}"
                 )
         if not 0 <= self.lam <= 1:
-            raise ValueError(f"lam must lie in [0, 1], got {self.lam}")
+            raise UserValueError(f"lam must lie in [0, 1], got {self.lam}")
         for discount in self.discounts:
             jaxrl.as_discount(discount)
-        for name, least in (("heads", 1), ("seeds", 2), ("env_steps", 0), ("evals", 1), ("eval_episodes", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)}")
+        check_counts(self, heads=1, seeds=2, env_steps=0, evals=1, eval_episodes=1)
 
 
 def run(settings: Settings, study: Study) -> None:

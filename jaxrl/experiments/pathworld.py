@@ -11,6 +11,8 @@ import numpy as np
 
 import jaxrl
 from envs.decision.pathworld import HAZARDS, Pathworld
+from envs.errors import UserValueError
+from jaxrl.checks import check_counts
 from jaxrl.experiments.study import Experiment, Study
 
 if TYPE_CHECKING:
@@ -34,12 +36,10 @@ class Settings:
 
     def __post_init__(self):
         if not 0 < self.mean_hazard < 1:
-            raise ValueError(f"mean_hazard must lie in (0, 1), got {self.mean_hazard}")
-        for name, least in (("num_paths", 3), ("episodes", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)}")
+            raise UserValueError(f"mean_hazard must lie in (0, 1), got {self.mean_hazard}")
+        check_counts(self, num_paths=3, episodes=2)
         if len(set(self.gammas)) < len(self.gammas):
-            raise ValueError(f"gammas takes different values, got {' '.join(map(str, self.gammas))}")
+            raise UserValueError(f"gammas takes different values, got {' '.join(map(str, self.gammas))}")
         for gamma in self.gammas:
             jaxrl.Exponential(gamma)  # refuses what is out of range
 

@@ -17,6 +17,8 @@ import numpy as np
 import envs
 import jaxrl
 from envs.decision.preference_reversal import PlanValues, PreferenceReversal
+from envs.errors import UserValueError
+from jaxrl.checks import check_counts
 from jaxrl.experiments.frames import MISSING
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.results.statistics import Interval, bootstrap_interval, mean
@@ -67,19 +69,17 @@ class Settings:
         for name in ("discounts", "tax"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                raise ValueError(
+                raise UserValueError(
                     f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}"
                 )
         for discount in self.discounts:
             jaxrl.as_discount(discount)
         if not 0 < self.sooner_step < self.later_step:
-            raise ValueError(
+            raise UserValueError(
                 f"sooner_step and later_step must be above 0 and in this order, got {self.sooner_step} "
                 f"and {self.later_step}"
             )
-        for name, least in (("seeds", 2), ("env_steps", 1), ("evals", 1), ("eval_episodes", 1), ("num_envs", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)}")
+        check_counts(self, seeds=2, env_steps=1, evals=1, eval_episodes=1, num_envs=1)
 
 
 def run(settings: Settings, study: Study) -> None:

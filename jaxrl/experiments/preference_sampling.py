@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.bandits.dueling import DuelingBandit, DuelingParams
+from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm
 from jaxrl.bandits.policies.preferences import pilaf, pilaf_weighted, policy_pairs, uniform_pairs
 from jaxrl.bandits.runner import make_bandit_loop
+from jaxrl.checks import check_counts
 from jaxrl.experiments.study import Experiment, Study
 
 if TYPE_CHECKING:
@@ -56,23 +58,21 @@ class Settings:
     """Runs of every sampler and temperature; equal numbers share the rewards."""
 
     def __post_init__(self):
-        for name, minimum in (("arms", 2), ("comparisons", FIRST), ("runs", 2)):
-            if getattr(self, name) < minimum:
-                raise ValueError(f"{name} must be a whole number of at least {minimum}, got {getattr(self, name)}")
+        check_counts(self, arms=2, comparisons=FIRST, runs=2)
         if not 0 < self.scale < np.inf:
-            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
+            raise UserValueError(f"scale must be finite and above 0, got {self.scale}")
         for name in ("betas", "at"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                raise ValueError(
+                raise UserValueError(
                     f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}"
                 )
         for beta in self.betas:
             if not 0 < beta < np.inf:
-                raise ValueError(f"betas takes finite numbers above 0, got {beta}")
+                raise UserValueError(f"betas takes finite numbers above 0, got {beta}")
         for count in self.at:
             if not FIRST <= count <= self.comparisons:
-                raise ValueError(f"at takes numbers from {FIRST} to comparisons={self.comparisons}, got {count}")
+                raise UserValueError(f"at takes numbers from {FIRST} to comparisons={self.comparisons}, got {count}")
 
 
 def run(settings: Settings, study: Study) -> None:

@@ -14,9 +14,11 @@ from envs.crowd.params import CrowdParams
 from envs.crowd.presets import preset
 from envs.crowd.rewards import Weights
 from envs.crowd.scenarios import GOAL_HALF, CircleParams
+from envs.errors import UserValueError
 from envs.wrappers import time_feature
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.ppo import PPOConfig, ppo
+from jaxrl.checks import check_counts
 from jaxrl.experiments.frames import MISSING
 from jaxrl.experiments.least_effort import (
     DECISIONS,
@@ -109,28 +111,22 @@ class Settings:
         for name in ("shares", "discounts", "lessons"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                raise ValueError(
+                raise UserValueError(
                     f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}"
                 )
         for share in self.shares:
             if not 0 < share <= LONGEST_SHARE:
-                raise ValueError(f"shares takes numbers in (0, {LONGEST_SHARE:g}], which the arena holds, got {share}")
+                raise UserValueError(
+                    f"shares takes numbers in (0, {LONGEST_SHARE:g}], which the arena holds, got {share}"
+                )
         for discount in self.discounts:
             jaxrl.as_discount(discount)  # refuses what is none
         for lesson in self.lessons:
             if not 0 <= lesson <= 1:
-                raise ValueError(f"lessons takes numbers in [0, 1], got {lesson}")
+                raise UserValueError(f"lessons takes numbers in [0, 1], got {lesson}")
         if not 0 < self.lesson_share < 1:
-            raise ValueError(f"lesson_share must lie in (0, 1), got {self.lesson_share}")
-        for name, minimum in (
-            ("seeds", 2),
-            ("env_steps", 1),
-            ("guided_env_steps", 1),
-            ("evals", 1),
-            ("eval_episodes", 1),
-        ):
-            if getattr(self, name) < minimum:
-                raise ValueError(f"{name} must be a whole number of at least {minimum}, got {getattr(self, name)}")
+            raise UserValueError(f"lesson_share must lie in (0, 1), got {self.lesson_share}")
+        check_counts(self, seeds=2, env_steps=1, guided_env_steps=1, evals=1, eval_episodes=1)
 
 
 def run(settings: Settings, study: Study) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jaxrl
+from envs.errors import UserValueError
+from envs.files import replacing
 from jaxrl.experiments.frames import markdown, plain
 from jaxrl.results.description import attribute
-from jaxrl.results.plain import from_json, to_json, versions
-from jaxrl.results.storage import CONFIG, claim_directory, unfinished
+from jaxrl.results.plain import as_read, from_json, to_json, versions
+from jaxrl.results.storage import CONFIG, claim_directory
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -30,7 +31,7 @@ FORCE_HINT = "choose another directory, or start over with --force (force=True)"
 __all__ = ["Experiment", "Study", "StudyError", "default_directory", "run_experiment"]
 
 
-class StudyError(ValueError):
+class StudyError(UserValueError):
     """A directory does not hold the experiment that is to go on in it."""
 
 
@@ -75,7 +76,7 @@ class Study:
         self.progress = progress
         self._manifest: dict[str, Any] = {
             "experiment": name,
-            "settings": from_json(json.loads(json.dumps(to_json(dataclasses.asdict(settings))))),
+            "settings": as_read(dataclasses.asdict(settings)),
             "versions": {},
             "seconds": {},
         }
@@ -121,12 +122,8 @@ class Study:
             started = self._begin(part)
             dataset = function()
             dataset = dataset.assign_attrs({name: attribute(value) for name, value in dataset.attrs.items()})
-            temporary = unfinished(file)
-            try:
-                dataset.to_netcdf(temporary, engine="h5netcdf")
-                os.replace(temporary, file)
-            finally:
-                temporary.unlink(missing_ok=True)
+            with replacing(file, None) as whole:
+                dataset.to_netcdf(whole, engine="h5netcdf")
             self._finish(part, started)
         return xarray.load_dataset(file, engine="h5netcdf")
 
@@ -186,9 +183,9 @@ class Study:
 
     def _part(self, part: str) -> Path:
         if not part or part != Path(part).name or part.startswith("."):
-            raise ValueError(f"part must be a file's name, got {part!r}")
+            raise UserValueError(f"part must be a file's name, got {part!r}")
         if part in self._used:
-            raise ValueError(f"part must be a name of its own, but {part!r} is another part's already")
+            raise UserValueError(f"part must be a name of its own, but {part!r} is another part's already")
         self._used.add(part)
         return self.directory / part
 
@@ -217,9 +214,8 @@ class Study:
         self._say(f"Finished {part} in {self._manifest['seconds'][part]:.0f} s.")
 
     def _write_manifest(self) -> None:
-        temporary = unfinished(self.directory / MANIFEST)
-        temporary.write_text(json.dumps(to_json(self._manifest), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        os.replace(temporary, self.directory / MANIFEST)
+        with replacing(self.directory / MANIFEST, None) as part:
+            part.write_text(json.dumps(to_json(self._manifest), indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
     def _say(self, sentence: str) -> None:
         if self.progress:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import jaxrl
+from envs.errors import UserValueError
 from envs.spelling import near
+from jaxrl.checks import check_counts
 from jaxrl.experiments.frames import MISSING
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, probability_of_improvement
@@ -52,22 +54,20 @@ class Settings:
         known = [environment for algorithm, environment in jaxrl.presets.names() if algorithm == "ppo"]
         for task in self.tasks:
             if task not in known:
-                raise ValueError(f"tasks has {task!r}{near(task, known)} ({', '.join(known)} have presets)")
+                raise UserValueError(f"tasks has {task!r}{near(task, known)} ({', '.join(known)} have presets)")
         for name in ("tasks", "eta", "lam"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                raise ValueError(
+                raise UserValueError(
                     f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}"
                 )
         if 1.0 not in self.lam or len(self.lam) < 2:
-            raise ValueError(f"lam takes 1 and others to compare with it, got {' '.join(map(str, self.lam))}")
+            raise UserValueError(f"lam takes 1 and others to compare with it, got {' '.join(map(str, self.lam))}")
         if not all(0.0 <= lam <= 1.0 for lam in self.lam):
-            raise ValueError(f"lam takes numbers in [0, 1], got {' '.join(map(str, self.lam))}")
+            raise UserValueError(f"lam takes numbers in [0, 1], got {' '.join(map(str, self.lam))}")
         for eta in self.eta:
             jaxrl.BetaWeighted(self.mu, eta)  # refuses what is out of range
-        for name, least in (("seeds", 2), ("env_steps", 0), ("evals", 1), ("eval_episodes", 1), ("num_steps", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)}")
+        check_counts(self, seeds=2, env_steps=0, evals=1, eval_episodes=1, num_steps=0)
 
 
 def run(settings: Settings, study: Study) -> None:

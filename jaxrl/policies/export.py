@@ -13,7 +13,7 @@ import jax.extend.core
 import numpy as np
 
 from envs.checking import check_abstractly
-from envs.rendering_files import replacing
+from envs.files import replacing
 from envs.spelling import near
 from jaxrl.policies.export_program import Program, greedy_program, named_parameters, told
 from jaxrl.policies.load_exported import KEY, SUFFIXES, format_of, needs_extra, open_exported, spec_file

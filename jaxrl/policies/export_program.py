@@ -18,6 +18,7 @@ from jaxrl.learning.normalisation import FORMULA, RunningStatistics
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.plain import to_json, versions
 from jaxrl.results.policy import TrainedPolicy
+from jaxrl.sweeps.paths import leaves
 
 ACTION, MEMORY = "action", "memory"
 
@@ -90,9 +91,7 @@ def _symbolic_arguments(algo: Algorithm, start: Any) -> dict[str, Any]:
 
 def named(prefix: str, tree: Any) -> list[tuple[str, Any]]:
     """The leaves of a pytree by dotted paths below a name: `obs`, or `obs.own`, `obs.rays`."""
-    leaves = jax.tree.leaves_with_path(tree)
-    paths = [jax.tree_util.keystr(at, simple=True, separator=".") for at, _ in leaves]
-    return [(".".join(filter(None, (prefix, path))), leaf) for path, (_, leaf) in zip(paths, leaves, strict=True)]
+    return [(".".join(filter(None, (prefix, path))), leaf) for path, leaf in leaves(tree)]
 
 
 def named_parameters(params: Any) -> dict[str, np.ndarray]:
@@ -101,9 +100,9 @@ def named_parameters(params: Any) -> dict[str, np.ndarray]:
     Raises:
       ResultError: two have the same path.
     """
-    leaves = named("", params)
-    arrays = {name: np.asarray(leaf, order="C") for name, leaf in leaves}
-    if len(arrays) < len(leaves):
+    found = leaves(params)
+    arrays = {name: np.asarray(leaf, order="C") for name, leaf in found}
+    if len(arrays) < len(found):
         raise ResultError("The policy's parameters cannot be named by their paths: a name in them has a dot.")
     return arrays
 
@@ -135,7 +134,7 @@ def told(policy: TrainedPolicy, program: Program, file_format: str) -> dict[str,
             "setting": policy.setting,
             "seed": policy.seed,
             **origin,
-            "env_params": {name: np.asarray(leaf).tolist() for name, leaf in named("", env_params)},
+            "env_params": {name: np.asarray(leaf).tolist() for name, leaf in leaves(env_params)},
             "versions": versions(),
         }
     )
@@ -152,8 +151,7 @@ def _normalisation(params: Any) -> dict[str, str]:
     def is_statistics(node: Any) -> bool:
         return isinstance(node, RunningStatistics)
 
-    found = jax.tree.leaves_with_path(params, is_leaf=is_statistics)
-    return {jax.tree_util.keystr(at, simple=True, separator="."): FORMULA for at, node in found if is_statistics(node)}
+    return {path: FORMULA for path, node in leaves(params, is_statistics) if is_statistics(node)}
 
 
 def _space(space: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.base import Environment, spaces
 from envs.crowd.crowd import Crowd
-from envs.rendering_files import replacing
+from envs.files import replacing
 from jaxrl.learning.rollout import agents_ended
 from jaxrl.policies.crowds import params_in
 from jaxrl.policies.playing import Player, player_of

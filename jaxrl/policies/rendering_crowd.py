@@ -11,7 +11,7 @@ import jax
 from envs.crowd.crowd import Crowd
 from envs.crowd.params import CrowdParams
 from envs.crowd.trajectories import Trajectory, roll
-from envs.rendering_files import replacing
+from envs.files import replacing
 from jaxrl.policies.playing import Player
 
 __all__ = ["EPISODES", "random_actions", "write_episode"]

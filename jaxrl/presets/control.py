@@ -3,6 +3,7 @@
 from typing import Any
 
 from envs import registry
+from envs.errors import UserValueError
 from envs.spelling import near
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.presets.preset import Preset
@@ -174,5 +175,5 @@ def preset(algorithm: str, environment: str, *, tuned: str | None = None) -> Pre
     if found is None:
         known = [f"{algorithm} {environment}" for algorithm, environment in names()]
         wanted = f"{algorithm} {environment}"
-        raise ValueError(f"There is no preset for {wanted!r}{near(wanted, known)} ({', '.join(known)} exist)")
+        raise UserValueError(f"There is no preset for {wanted!r}{near(wanted, known)} ({', '.join(known)} exist)")
     return found

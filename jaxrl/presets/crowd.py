@@ -1,13 +1,13 @@
 """The tuned settings of 2022 for each way in which a crowd observes and moves, and those of the rewards of 2023."""
 
 import math
-from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 from envs.crowd.dynamics import DYNAMICS
 from envs.crowd.observations import FRAMES, PERCEPTIONS
 from envs.crowd.scenarios import SCENARIOS
-from envs.spelling import near
+from envs.errors import UserValueError
+from envs.spelling import near_or_all
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.presets.preset import Preset
 
@@ -116,7 +116,7 @@ def tuned(
         ("perception", perception, PERCEPTIONS),
     ):
         if value not in known:
-            raise ValueError(f"{name} is {value!r}{near(str(value), known) or f'; it takes {_listed(known)}.'}")
+            raise UserValueError(f"{name} is {value!r}{near_or_all(str(value), known)}")
     row = next(row for row in TUNED if (row.frame, row.dynamics) == (frame, dynamics))
     count = NUM_AGENTS[scenario] if num_agents is None else num_agents
     return _preset(
@@ -183,11 +183,11 @@ def named(algorithm: str, environment: str, name: str) -> Preset:
     """
     known = [f"{row.frame} {row.dynamics}" for row in TUNED]
     if algorithm != "ppo" or not environment.startswith("crowd/"):
-        raise ValueError(
+        raise UserValueError(
             f"tuned has settings of ppo on crowds (crowd/circle and the like), not {algorithm} on {environment}"
         )
     if name not in known:
-        raise ValueError(f"tuned is {name!r}{near(name, known) or f'; it takes {_listed(known)}.'}")
+        raise UserValueError(f"tuned is {name!r}{near_or_all(name, known)}")
     frame, dynamics = name.split()
     return tuned(frame, dynamics, environment.removeprefix("crowd/"))
 
@@ -196,10 +196,6 @@ def minibatches(num_rows: int, size: int) -> int:
     """The number of minibatches, dividing the rows evenly, whose size is the nearest to `size`."""
     divisors = [n for n in range(1, min(num_rows, math.ceil(num_rows / size) * 4) + 1) if num_rows % n == 0]
     return min(divisors, key=lambda n: abs(num_rows / n - size))
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)
 
 
 _TUNED_HPARAMS = ("lr", "discount", "lam", "clip_eps", "target_kl", "entropy_coef")

@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from envs.errors import UserValueError
 from envs.spelling import near
 from jaxrl.report.importance import importance
 from jaxrl.report.runs import Run
 from jaxrl.results.dataset import MAIN_METRICS, RUN_DIMS, ResultError
 from jaxrl.results.lines import mean_interval
+from jaxrl.results.printing import decimals_of
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile, probability_of_improvement
-from jaxrl.results.tables import Table, decimals_of
+from jaxrl.results.tables import Table
+from jaxrl.results.words import short
 
 HIGHER = ("return", "discounted_return", "reward", "optimal")
 LOWER = ("regret", "realised_regret", "simple_regret", "fixed_regret")
@@ -52,7 +55,7 @@ def lines_of(runs: Sequence[Run]) -> list[Line]:
         settings = run.result.settings
         told = [path for path in settings[0] if len({setting[path] for setting in settings}) > 1]
         for index, setting in enumerate(settings):
-            parts = [f"{path} {_short(setting[path])}" for path in told]
+            parts = [f"{path} {short(setting[path])}" for path in told]
             name = [run.name] if len(runs) > 1 or not parts else []
             found.append((": ".join([*name, ", ".join(parts)] if parts else name), position, index))
     counts: dict[str, int] = {}
@@ -90,7 +93,7 @@ def directions(
             _require(option, name, metrics)
     for name in lower:
         if name in higher:
-            raise ValueError(f"lower names {name!r}, and so does higher; a metric takes one of them.")
+            raise UserValueError(f"lower names {name!r}, and so does higher; a metric takes one of them.")
     known = {}
     for name in metrics:
         plain = name.removesuffix("_sampled")
@@ -211,7 +214,7 @@ def plain(number: float) -> float | None:
 def _require(argument: str, name: str, metrics: Sequence[str]) -> None:
     if name not in metrics:
         hint = near(name, metrics) or f"; the runs have {', '.join(metrics)}."
-        raise ValueError(f"{argument} is {name!r}, which is no metric of all the runs{hint}")
+        raise UserValueError(f"{argument} is {name!r}, which is no metric of all the runs{hint}")
 
 
 def _scalar_metrics(run: Run) -> list[str]:
@@ -227,10 +230,6 @@ def _discounts_differ(runs: Sequence[Run]) -> bool:
     ]
     swept = any(path.partition(".")[0] == "discount" for run in runs for path in run.result.settings[0])
     return swept or len({str(value) for value in told}) > 1 or any(isinstance(value, list) for value in told)
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _bad_metrics(run: Run, setting: int, seed: int) -> list[str]:

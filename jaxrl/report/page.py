@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from envs.rendering_files import replacing
+from envs.errors import UserValueError
+from envs.files import replacing
 from envs.spelling import near
 from jaxrl.report.data import (
     DISCOUNTED,
@@ -26,14 +27,14 @@ from jaxrl.report.data import (
     points_of,
 )
 from jaxrl.report.runs import Run, differences, facts, notes, plain_config, runs_of
-from jaxrl.report.text import counted
 from jaxrl.results.plotting.curves import UNITS
 from jaxrl.results.plotting.regret import NAMES
 from jaxrl.results.plotting.style import LINE_STYLES, MOST_LINES, style
 from jaxrl.results.result import Result
+from jaxrl.results.words import counted
 from jaxrl.version import REPOSITORY, __version__
 
-PAGE, SCRIPTS = "report_page.html", ("report_chart.js", "report_page.js")
+PAGE, SCRIPTS = "page.html", ("chart.js", "page.js")
 SHOWN = 12  # lines that are all shown at first; of more, the best
 SHOWN_OF_MANY = 8
 DASHES = dict(zip(LINE_STYLES, ("", "8 4", "8 3 2 3", "2 3"), strict=True))
@@ -80,9 +81,9 @@ def write_report(
     """
     file = Path(out)
     if file.suffix.lower() != ".html":
-        raise ValueError(f"out is {str(file)!r}; a report's name ends in .html.")
+        raise UserValueError(f"out is {str(file)!r}; a report's name ends in .html.")
     if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
+        raise UserValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
     given = runs_of(runs)
     names = [run.name for run in given]
     shown = ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
@@ -163,7 +164,7 @@ def _baseline(baseline: str | None, lines: list[Line], runs: list[Run]) -> Line:
     by_name = {runs[line.run].name: line for line in reversed(lines)} | {line.label: line for line in lines}
     if baseline not in by_name:
         hint = near(baseline, by_name) or f"; it takes a setting's label, such as {lines[0].label!r}."
-        raise ValueError(f"baseline is {baseline!r}{hint}")
+        raise UserValueError(f"baseline is {baseline!r}{hint}")
     return by_name[baseline]
 
 

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.report.search import Search, holds_search, read_search, search_facts, search_note
-from jaxrl.report.text import NOTHING, cell, counted, duration, ranges
+from jaxrl.report.text import NOTHING, cell, ranges
 from jaxrl.results.dataset import UNKNOWN
 from jaxrl.results.description import config_of
 from jaxrl.results.loading import load_metrics
 from jaxrl.results.plain import to_json
 from jaxrl.results.result import Result
+from jaxrl.results.words import counted, duration
 
 # Attributes of a call that are measured, or told elsewhere; every other one may differ between runs.
 MEASURED = (
@@ -102,16 +104,16 @@ def runs_of(given: Sequence[str | Path | Result] | Mapping[str, str | Path | Res
         given = [given]
     items = list(given.values()) if isinstance(given, Mapping) else list(given)
     if not items:
-        raise ValueError("runs is empty; it takes at least one run directory or result.")
+        raise UserValueError("runs is empty; it takes at least one run directory or result.")
     seen: dict[Any, str | Path | Result] = {}
     for item in items:
         if not isinstance(item, str | Path | Result):
-            raise TypeError(f"runs takes run directories and results, got {item!r}.")
+            raise UserTypeError(f"runs takes run directories and results, got {item!r}.")
         identity = id(item) if isinstance(item, Result) else Path(item).resolve()
         if identity in seen:
             again = "the same result" if isinstance(item, Result) else str(item)
             same = "" if isinstance(item, Result) or str(seen[identity]) == again else f", which is {seen[identity]}"
-            raise ValueError(f"runs has {again} twice{same}; a report compares different runs.")
+            raise UserValueError(f"runs has {again} twice{same}; a report compares different runs.")
         seen[identity] = item
     names = list(given) if isinstance(given, Mapping) else _names(items)
     runs = []
@@ -129,7 +131,7 @@ def runs_of(given: Sequence[str | Path | Result] | Mapping[str, str | Path | Res
 
 
 def _run(name: str, path: str | Path | None, result: Result, search: Search | None = None) -> Run:
-    config = config_of(result) | (result.loaded or {})
+    config = config_of(result.description()) | (result.loaded or {})
     return Run(name, None if path is None else str(path), result, config, search)
 
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.report.text import cell, counted, ranges
+from jaxrl.report.text import cell, ranges
 from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.loading import load_metrics
 from jaxrl.results.plain import from_json
 from jaxrl.results.result import Result
 from jaxrl.results.storage import SEARCH
+from jaxrl.results.words import counted
 from jaxrl.sweeps.sweep import Sweep
 from jaxrl.tuning.result import INCUMBENT, TRIALS
 

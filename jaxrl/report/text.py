@@ -9,12 +9,7 @@ import numpy as np
 
 NOTHING = "\N{EN DASH}"
 
-__all__ = ["NOTHING", "cell", "counted", "duration", "ranges"]
-
-
-def counted(count: int, what: str) -> str:
-    """A number and what there is so many of."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+__all__ = ["NOTHING", "cell", "ranges"]
 
 
 def cell(value: Any) -> str:
@@ -31,12 +26,3 @@ def ranges(seeds: Sequence[int]) -> str:
     """Seeds in a row by the first and the last, others one by one."""
     whole = list(seeds) == list(range(seeds[0], seeds[0] + len(seeds)))
     return f"{seeds[0]} to {seeds[-1]}" if whole and len(seeds) > 1 else cell(list(seeds))
-
-
-def duration(seconds: float) -> str:
-    """Seconds for a reader."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from envs.errors import UserValueError
+
 if TYPE_CHECKING:
     import xarray
 
@@ -21,7 +23,7 @@ MAIN_METRICS = ("return", "regret", "reward")
 UNKNOWN = "algorithm_unknown"  # the attribute that says why a loaded result has no algorithm
 
 
-class ResultError(ValueError):
+class ResultError(UserValueError):
     """A result is missing, damaged, or does not hold what is asked of it."""
 
 
@@ -66,7 +68,7 @@ def metrics_dataset(
         array = np.asarray(value)
         behind = tuple(last_dims.get(name, ()))
         if array.shape[:3] != wanted or array.ndim != 3 + len(behind):
-            raise ValueError(
+            raise UserValueError(
                 f"values[{name!r}] has shape {array.shape}; it takes (settings, seeds, points) = {wanted}."
             )
         variables[name] = ((*dims, *RUN_DIMS, *behind), array.reshape(*shape, *array.shape[1:]))

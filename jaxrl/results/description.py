@@ -1,12 +1,13 @@
-"""What `config.json` tells of a result, and what can be read back from it."""
+"""What a call is, before and after it ran: what `config.json` tells of it, and what can be read back from it."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import numpy as np
@@ -15,46 +16,113 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.discounts.families import Family
 from jaxrl.discounts.parsing import Discount, as_discount, stack
-from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
+from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.plain import versions
-from jaxrl.results.result import Result
+
+if TYPE_CHECKING:
+    import xarray
 
 OTHER_PARAMS = "unlike the environment's default ones in what is no number"
 
-__all__ = ["attribute", "config_of", "env_params", "hparams", "plain"]
+__all__ = ["Description", "Labelled", "attribute", "config_of", "env_params", "hparams", "plain"]
 
 
-def config_of(result: Result) -> dict[str, Any]:
-    """What `config.json` tells of a result; of a loaded one, what its own told."""
-    reason = result.metrics.attrs.get(UNKNOWN, "the result was made without one")
-    loaded = result.loaded or {}
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What a call is; equal for the call and for its result.
+
+    Attributes:
+      algo: the algorithm, None where it is unknown.
+      hparams: batched pytree `[num_settings]`; None stands for those of `algo`.
+      env_params: the environment's parameters, likewise; None stands for its defaults.
+      seeds: the seeds themselves.
+      dims: of the sweep, in order, with their sizes; empty for a single setting.
+      coords: `{path: (dims, values)}` of the sweep.
+      attrs: strings and numbers about the whole call, the names of algorithm and environment among them.
+      loaded: what the `config.json` says that it was read from, None where it was not read.
+    """
+
+    algo: Algorithm | None
+    hparams: Any
+    env_params: Any
+    seeds: Sequence[int]
+    dims: Mapping[str, int]
+    coords: Mapping[str, tuple[tuple[str, ...], np.ndarray]]
+    attrs: Mapping[str, Any]
+    loaded: Mapping[str, Any] | None = None
+
+    @property
+    def settings(self) -> list[dict[str, Any]]:
+        """The coordinates of every setting, `{path: value}`, row-major over `dims`."""
+        found = []
+        for index in np.ndindex(*self.dims.values()):
+            at = dict(zip(self.dims, index, strict=True))
+            setting = {}
+            for path, (on, values) in self.coords.items():
+                value = values[tuple(at[dim] for dim in on)]
+                setting[path] = value.item() if isinstance(value, np.generic) else value
+            found.append(setting)
+        return found
+
+
+class Labelled(Protocol):
+    """What tables, pictures and files read of a `jaxrl.Result`, which says what each is."""
+
+    @property
+    def metrics(self) -> xarray.Dataset: ...
+
+    @property
+    def policies(self) -> Any: ...
+
+    @property
+    def dims(self) -> tuple[str, ...]: ...
+
+    @property
+    def seeds(self) -> list[int]: ...
+
+    @property
+    def settings(self) -> list[dict[str, Any]]: ...
+
+    def values(self, metric: str) -> np.ndarray: ...
+
+    def failed_runs(self) -> np.ndarray: ...
+
+    def description(self) -> Description: ...
+
+
+def config_of(described: Description) -> dict[str, Any]:
+    """What `config.json` tells of a call; of a loaded one, what its own told."""
+    reason = described.attrs.get(UNKNOWN, "the result was made without one")
+    loaded = described.loaded or {}
     spec: dict[str, Any] = {"algorithm": None, UNKNOWN: reason}
-    if result.algo is not None:
-        spec = _description(result, result.algo)
-        spec["hparams"] = loaded["hparams"] if result.hparams is None and "hparams" in loaded else _hparams(result)
+    if described.algo is not None:
+        spec = _spec(described, described.algo)
+        own = described.hparams is None and "hparams" in loaded
+        spec["hparams"] = loaded["hparams"] if own else _hparams(described, described.algo)
     elif loaded:
         spec |= {name: loaded[name] for name in ("name", "hparams", "env_params") if name in loaded}
-    coords = {str(name): coord for name, coord in result.metrics.coords.items() if name not in RUN_DIMS}
     return spec | {
         "sweep": {
-            "dims": list(result.dims),
-            "coords": {name: {"dims": list(at.dims), "values": at.values.tolist()} for name, at in coords.items()},
+            "dims": list(described.dims),
+            "coords": {
+                path: {"dims": list(on), "values": values.tolist()} for path, (on, values) in described.coords.items()
+            },
         },
-        "seeds": result.seeds,
-        "attributes": {str(name): attribute(value) for name, value in result.metrics.attrs.items()},
+        "seeds": list(described.seeds),
+        "attributes": {str(name): attribute(value) for name, value in described.attrs.items()},
         "devices": loaded.get("devices", [f"{at.platform}:{at.id} {at.device_kind}" for at in jax.devices()]),
         "versions": loaded.get("versions", versions()),
     }
 
 
-def _description(result: Result, algo: Algorithm) -> dict[str, Any]:
+def _spec(described: Description, algo: Algorithm) -> dict[str, Any]:
     """The algorithm and the environment's parameters; an algorithm of None, and why, where they cannot be told."""
     spec: dict[str, Any] = {"env_params": None}
-    if result.env_params is not None and not _alike(result.env_params, algo.env.default_params):
+    if described.env_params is not None and not _alike(described.env_params, algo.env.default_params):
         spec["env_params"] = OTHER_PARAMS
         return {"algorithm": None, UNKNOWN: f"its env_params are {OTHER_PARAMS}", "name": algo.name} | spec
-    if result.env_params is not None:
-        spec["env_params"] = {name: np.asarray(leaf).tolist() for name, leaf in _named_leaves(result.env_params)}
+    if described.env_params is not None:
+        spec["env_params"] = {name: np.asarray(leaf).tolist() for name, leaf in _named_leaves(described.env_params)}
     try:
         return dict(algorithms.describe(algo)) | spec
     except (TypeError, ValueError) as error:
@@ -71,12 +139,11 @@ def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
     return [(jax.tree_util.keystr(at, simple=True, separator="."), leaf) for at, leaf in found]
 
 
-def _hparams(result: Result) -> dict[str, Any]:
+def _hparams(described: Description, algo: Algorithm) -> dict[str, Any]:
     """Every hyper-parameter as a number or a discount's string: one, or a list over the settings."""
-    settings = result.settings
-    assert result.algo is not None
-    batched = result.hparams is not None
-    hparams = result.hparams if batched else result.algo.hparams
+    settings = described.settings
+    batched = described.hparams is not None
+    hparams = described.hparams if batched else algo.hparams
     told = {}
     for field in dataclasses.fields(hparams) if dataclasses.is_dataclass(hparams) else ():
         value = getattr(hparams, field.name)

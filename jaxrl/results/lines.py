@@ -11,9 +11,10 @@ import numpy.typing as npt
 import scipy.stats
 
 from jaxrl.results.statistics import Interval
+from jaxrl.results.words import short
 
 if TYPE_CHECKING:
-    from jaxrl.results.result import Result
+    from jaxrl.results.description import Labelled
 
 __all__ = ["Line", "lines_of", "mean_interval"]
 
@@ -50,12 +51,12 @@ class Line:
     @property
     def label_with_failures(self) -> str:
         """The label, the setting and the number of runs left out."""
-        parts = [self.label, *(f"{path.rpartition('.')[2]} {_short(value)}" for path, value in self.setting.items())]
+        parts = [self.label, *(f"{path.rpartition('.')[2]} {short(value)}" for path, value in self.setting.items())]
         total = self.runs + self.failed
         return ", ".join(parts) + (f" ({self.failed} of {total} failed)" if self.failed else "")
 
 
-def lines_of(results: Mapping[str, Result], metric: str = "regret", confidence: float = 0.95) -> list[Line]:
+def lines_of(results: Mapping[str, Labelled], metric: str = "regret", confidence: float = 0.95) -> list[Line]:
     """The mean of a metric over runs, for every policy and setting.
 
     Args:
@@ -103,7 +104,3 @@ def mean_interval(runs: npt.ArrayLike, confidence: float = 0.95) -> Interval:
         return Interval(mean, nothing, nothing)
     half = scipy.stats.t.ppf(0.5 + confidence / 2, count - 1) * values.std(axis=0, ddof=1) / np.sqrt(count)
     return Interval(mean, mean - half, mean + half)
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,5 +1,6 @@
 """Plain values for files that are read without jaxrl, and the versions that a file records."""
 
+import json
 import math
 import platform
 from importlib import metadata
@@ -7,7 +8,7 @@ from typing import Any
 
 from jaxrl.version import __version__
 
-__all__ = ["from_json", "to_json", "versions"]
+__all__ = ["as_read", "from_json", "to_json", "versions"]
 
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "chex", "distrax", "gymnax", "numpy", "xarray")
@@ -35,3 +36,8 @@ def from_json(value: Any) -> Any:
     if isinstance(value, list):
         return [from_json(item) for item in value]
     return float(value) if value in ("inf", "-inf", "nan") else value
+
+
+def as_read(value: Any) -> Any:
+    """What a file of JSON gives back of a value: plain values, lists for tuples, text for what JSON lacks."""
+    return from_json(json.loads(json.dumps(to_json(value), default=str)))

@@ -12,6 +12,7 @@ import numpy as np
 from envs.spelling import near
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError, main_metric
+from jaxrl.results.description import Description
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.sweeps.choosing import choose_setting, listed
 
@@ -70,18 +71,18 @@ class Result:
     @property
     def settings(self) -> list[dict[str, Any]]:
         """The coordinates of every setting, `{path: value}`, row-major over `dims`."""
-        shape = tuple(self.metrics.sizes[dim] for dim in self.dims)
-        paths = [str(name) for name in self.metrics.coords if name not in RUN_DIMS]
-        found = []
-        for index in np.ndindex(*shape):
-            at = dict(zip(self.dims, index, strict=True))
-            setting = {}
-            for path in paths:
-                coord = self.metrics.coords[path]
-                value = coord.values[tuple(at[str(dim)] for dim in coord.dims)]
-                setting[path] = value.item() if isinstance(value, np.generic) else value
-            found.append(setting)
-        return found
+        return self.description().settings
+
+    def description(self) -> Description:
+        """What the call is, without what it computed."""
+        coords = {
+            str(path): (tuple(map(str, coord.dims)), coord.values)
+            for path, coord in self.metrics.coords.items()
+            if path not in RUN_DIMS
+        }
+        attrs = {str(name): value for name, value in self.metrics.attrs.items()}
+        dims = {dim: self.metrics.sizes[dim] for dim in self.dims}
+        return Description(self.algo, self.hparams, self.env_params, self.seeds, dims, coords, attrs, self.loaded)
 
     @property
     def failed(self) -> list[tuple[dict[str, Any], int]]:

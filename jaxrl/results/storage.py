@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import importlib.util
 import json
-import os
-import platform
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from filelock import FileLock, Timeout
 
+from envs.files import replacing, unfinished
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
-from jaxrl.results.description import attribute, config_of
+from jaxrl.results.description import Labelled, attribute, config_of
 from jaxrl.results.plain import to_json, versions
-from jaxrl.results.result import Result
 
 if TYPE_CHECKING:
-    pass
+    import pandas
 
 METRICS, TABLE, PARQUET, POLICIES, CONFIG = FILES = (
     "metrics.nc",
@@ -34,9 +31,12 @@ METRICS, TABLE, PARQUET, POLICIES, CONFIG = FILES = (
     "config.json",
 )
 
+CSV_NEWLINE = "\r\n"  # of RFC 4180
+
 SEARCH = "search.json"  # what a directory holds that is a search's
 LOCK = ".lock"
-_WITHOUT_LOCKS: set[int] = set()  # file systems that have been told of
+PATIENCE = 0.2  # seconds to try for a lock that another call may be just releasing
+_WITHOUT_LOCKS: set[int] = set()  # file systems that a warning has named
 
 __all__ = [
     "claim_directory",
@@ -80,8 +80,9 @@ def claim_directory(path: str | Path, force: bool = False) -> Path:
 def exclusive(directory: Path | None, force: bool = False) -> Iterator[None]:
     """Keeps every other training call out of a directory; a process that dies lets go of it.
 
-    Where the system or the file system has no locks, nobody is kept out; of the latter a warning tells. A
-    directory that is left empty is removed.
+    The lock is on a file of the directory, which other hosts see too where a directory's own lock would be this host's.
+    Where the file system has no locks, a warning says so and nobody is kept out. A directory that is left empty is
+    removed.
 
     Args:
       directory: as `claim_directory` returned it; None does nothing.
@@ -91,54 +92,47 @@ def exclusive(directory: Path | None, force: bool = False) -> Iterator[None]:
       FileExistsError: another call is training into it, or has saved a result there.
       ResultError: the directory cannot be written.
     """
-    if directory is None or sys.platform == "win32":
+    if directory is None:
         yield
         return
-    handle = _lock(directory)
+    lock = _lock(directory)
     try:
         _refuse_result(directory, force)
         yield
     finally:
         with contextlib.suppress(OSError):
-            (directory / LOCK).unlink()  # before it is let go of: who waits for it finds another file there
-        os.close(handle)
+            (directory / LOCK).unlink()  # before its release: filelock tries again where a locked file was deleted
+        lock.release()
         with contextlib.suppress(OSError):
             directory.rmdir()
 
 
-def _lock(directory: Path) -> int:
-    """Locks a file of the directory, which other hosts see too where a directory's own lock would be this host's."""
-    import fcntl
-
-    file = directory / LOCK
-    while True:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)  # another call may have left it empty, and removed it
-            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as error:
+def _lock(directory: Path) -> FileLock:
+    """The lock of a directory, held unless the file system has none."""
+    # No marker file in place of a lock: it would outlive a process that is killed.
+    lock = FileLock(
+        directory / LOCK, timeout=PATIENCE, poll_interval=PATIENCE / 10, thread_local=False, fallback_to_soft=False
+    )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)  # another call may have left it empty, and removed it
+        lock.acquire()
+    except Timeout:
+        raise FileExistsError(
+            f"{directory} is being written by another run that is still training: choose another directory."
+        ) from None
+    except OSError as error:
+        if error.filename is not None:  # errors of opening name the file, those of locking do not
             raise ResultError(f"{directory} cannot be written: {error.strerror or error}.") from None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            raise FileExistsError(
-                f"{directory} is being written by another run that is still training: choose another directory."
-            ) from None
-        except OSError as error:
-            file_system = os.fstat(handle).st_dev
-            if file_system not in _WITHOUT_LOCKS:
-                _WITHOUT_LOCKS.add(file_system)
-                warnings.warn(
-                    f"the file system of {directory} has no locks ({error.strerror or error}): nothing keeps another "
-                    f"call from training into the same directory",
-                    RuntimeWarning,
-                    stacklevel=5,
-                )
-            return handle
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(handle), os.stat(file)):
-                return handle
-        os.close(handle)  # another call has just ended, and deleted the file
+        file_system = directory.stat().st_dev
+        if file_system not in _WITHOUT_LOCKS:
+            _WITHOUT_LOCKS.add(file_system)
+            warnings.warn(
+                f"the file system of {directory} has no locks ({error.strerror or error}): nothing keeps another "
+                f"call from training into the same directory",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+    return lock
 
 
 def holds_result(directory: Path) -> bool:
@@ -169,19 +163,16 @@ def _refuse_result(directory: Path, force: bool) -> None:
         )
 
 
-def unfinished(file: Path) -> Path:
-    """Where a process writes a file until it is whole; containers share the numbers of processes."""
-    return file.with_name(f".{platform.node()}-{os.getpid()}-{file.name}")
-
-
-def save(result: Result, path: str | Path, force: bool = False) -> Path:
+def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
     """Writes a result; see `Result.save`. A file is complete or not there."""
     directory = claim_directory(path, force)
     dataset = result.metrics.assign_attrs({name: attribute(value) for name, value in result.metrics.attrs.items()})
     leaves = result.policies  # of an unknown algorithm they are still as they were read
     if UNKNOWN not in result.metrics.attrs:
         leaves = {jax.tree_util.keystr(at): np.asarray(leaf) for at, leaf in jax.tree.leaves_with_path(result.policies)}
-    config = json.dumps(to_json(config_of(result)), indent=2, default=str, allow_nan=False) + "\n"
+    config = json.dumps(to_json(config_of(result.description())), indent=2, default=str, allow_nan=False) + "\n"
+
+    table = _table(result)
 
     def write_policies(file: Path) -> None:
         with file.open("wb") as stream:
@@ -189,39 +180,32 @@ def save(result: Result, path: str | Path, force: bool = False) -> Path:
 
     writers: dict[str, Callable[[Path], Any]] = {
         METRICS: lambda file: dataset.to_netcdf(file, engine="h5netcdf"),
-        TABLE: lambda file: _write_csv(result, file),
-        PARQUET: lambda file: _write_parquet(result, file),
+        TABLE: lambda file: table.to_csv(file, index=False, na_rep="nan", lineterminator=CSV_NEWLINE),
+        PARQUET: lambda file: table.to_parquet(file, index=False, engine="pyarrow"),
         POLICIES: write_policies,
         CONFIG: lambda file: file.write_text(config, encoding="utf-8"),
     }
     if importlib.util.find_spec("pyarrow") is None:  # the extra "parquet": the same table, which is then there as CSV
         del writers[PARQUET]
         (directory / PARQUET).unlink(missing_ok=True)
-    written = []
     try:
-        for name, write in writers.items():
-            file = unfinished(directory / name)
-            written.append((file, directory / name))
-            write(file)
-        for file, final in written:
-            os.replace(file, final)
+        with contextlib.ExitStack() as files:  # which come into their places in the order of the writers
+            parts = {name: files.enter_context(replacing(directory / name, None)) for name in reversed(writers)}
+            for name, write in writers.items():
+                write(parts[name])
     except OSError as error:
         raise ResultError(f"{directory} cannot be written: {error.strerror or error}.") from None
-    finally:
-        for file, _ in written:
-            file.unlink(missing_ok=True)
     return directory
 
 
-def _numbers(result: Result) -> list[str]:
+def _numbers(result: Labelled) -> list[str]:
     """The metrics that are one number of a run."""
     return [str(name) for name, metric in result.metrics.items() if set(metric.dims) <= {*result.dims, *RUN_DIMS}]
 
 
-def _write_parquet(result: Result, file: Path) -> None:
-    """The table of `_write_csv`, with numbers as they were computed."""
-    import pyarrow
-    import pyarrow.parquet
+def _table(result: Labelled) -> pandas.DataFrame:
+    """A row for each setting, seed and evaluation, with the metrics as they were computed."""
+    import pandas
 
     settings, seeds, env_steps = result.settings, result.seeds, result.metrics["env_step"].values
     points = len(env_steps)
@@ -231,25 +215,4 @@ def _write_parquet(result: Result, file: Path) -> None:
     columns["seed"] = np.tile(np.repeat(seeds, points), len(settings))
     columns["env_step"] = np.tile(env_steps, len(settings) * len(seeds))
     columns |= {name: result.values(name).reshape(-1) for name in _numbers(result)}
-    table = pyarrow.table(
-        {
-            name: pyarrow.array(column.tolist() if column.dtype.kind == "U" else column)
-            for name, column in columns.items()
-        }
-    )
-    pyarrow.parquet.write_table(table, file)
-
-
-def _write_csv(result: Result, file: Path) -> None:
-    settings, seeds = result.settings, result.seeds
-    env_steps = [int(step) for step in result.metrics["env_step"].values]
-    names = _numbers(result)
-    columns = np.stack([result.values(name) for name in names], axis=-1)
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow([*settings[0], *RUN_DIMS, *names])
-        for setting, of_setting in zip(settings, columns, strict=True):
-            labels = list(setting.values())
-            for seed, of_seed in zip(seeds, of_setting, strict=True):
-                for env_step, numbers in zip(env_steps, of_seed, strict=True):
-                    writer.writerow([*labels, seed, env_step, *numbers])
+    return pandas.DataFrame(columns)

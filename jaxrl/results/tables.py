@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxrl.results.dataset import ResultError
+from jaxrl.results.printing import aligned, decimals_of, plain_lines
 from jaxrl.results.statistics import bootstrap_interval, iqm
 
 if TYPE_CHECKING:
     import pandas
 
-    from jaxrl.results.result import Result
+    from jaxrl.results.description import Labelled
 
 NO_INTERVAL = "\N{EN DASH}"
 
-__all__ = ["Table", "decimals_of", "estimate_table"]
+__all__ = ["Table", "estimate_table"]
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,14 @@ class Table:
             text = [_text(value, digits) for value, digits in zip(row, numbers, strict=True)]
             interval = f"[{text[low]}, {text[high]}]" if np.isfinite([row[low], row[high]]).all() else NO_INTERVAL
             lines.append([*text[:low], interval, *text[high + 1 :]])
-        left = [column < self.num_labels for column in range(len(header))]
-        widths = [max(len(line[column]) for line in [header, *lines]) for column in range(len(header))]
-        return "\n".join([self.title, "", *(_line(line, widths, left) for line in [header, *lines])])
+        right = [column >= self.num_labels for column in range(len(header))]
+        return "\n".join([self.title, "", *plain_lines(aligned([header, *lines], right))])
 
     def _repr_html_(self) -> str:
         return f"<p>{self.title}</p>{self.to_pandas().to_html(index=False)}"
 
 
-def estimate_table(result: Result, metric: str, confidence: float) -> Table:
+def estimate_table(result: Labelled, metric: str, confidence: float) -> Table:
     """A row per setting of a result; see `Result.table`."""
     values, failed = result.values(metric)[:, :, -1], result.failed_runs()
     if values.ndim > 2:
@@ -95,21 +94,7 @@ def estimate_table(result: Result, metric: str, confidence: float) -> Table:
     return Table(title, columns, tuple(rows), len(paths))
 
 
-def decimals_of(values: Sequence[Any]) -> int:
-    """Decimals that give the largest of the numbers about four digits."""
-    largest = max((abs(value) for value in values if isinstance(value, float) and np.isfinite(value)), default=0.0)
-    return 4 if largest == 0 else int(np.clip(3 - np.floor(np.log10(largest)), 1, 6))
-
-
 def _text(value: Any, decimals: int | None) -> str:
     if not isinstance(value, float):
         return str(value)
     return f"{value:g}" if decimals is None else f"{value:.{decimals}f}"
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
-    padded = [
-        cell.ljust(width) if to_left else cell.rjust(width)
-        for cell, width, to_left in zip(cells, widths, left, strict=True)
-    ]
-    return "  ".join(padded).rstrip()

@@ -1,25 +1,29 @@
-"""A call in parts: each a call of its own over some settings and seeds, whose results make the whole."""
+"""What is to run, and its parts: each a call of its own over some settings and seeds, whose results make the whole."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
 from jaxrl.results.dataset import ResultError, metrics_dataset
+from jaxrl.results.description import Description
 from jaxrl.results.result import Result
-from jaxrl.runtime.runs import Work
+from jaxrl.runtime.layout import CPU_BLOCK
+from jaxrl.runtime.loop import Loop
 from jaxrl.sweeps.batching import run_arguments
 
 if TYPE_CHECKING:
     from jaxrl.sweeps.sweep import Sweep
 
-__all__ = ["Call", "Part", "assembled", "merged", "split"]
+__all__ = ["Call", "Part", "assembled", "merged", "shard_of", "sharded", "split"]
 
 
 class Part(NamedTuple):
@@ -41,10 +45,15 @@ class Part(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """What was asked for: the settings and seeds to run, and how a result names them.
+    """What was asked for: what every run does, the settings and seeds to run, and how a result names them.
 
     Attributes:
-      work: of every run.
+      loop: of one run.
+      identity: of the loop; calls with equal ones share compiled programs.
+      points: int64, increasing, iterations after which to evaluate.
+      env_steps_per_iteration: of one run.
+      headline: `(metrics of a point) -> text`, for the progress bar.
+      reserved: names that no metric may have.
       prepared: hyper-parameters as the loop takes them, leaves `[num_settings, ...]`.
       env_params: the environment's parameters, likewise.
       seeds: the seeds themselves.
@@ -52,9 +61,15 @@ class Call:
       algo, hparams: as the result is to have them; hyper-parameters `[num_settings, ...]`.
       attrs: of the result, told of the whole call.
       last_dims: as in `metrics_dataset`.
+      cpu_block: the widest block on a CPU where no width is asked for.
     """
 
-    work: Work
+    loop: Loop
+    identity: Hashable
+    points: np.ndarray
+    env_steps_per_iteration: int
+    headline: Callable[[Mapping[str, np.ndarray]], str]
+    reserved: frozenset[str]
     prepared: Any
     env_params: Any
     seeds: list[int]
@@ -63,6 +78,7 @@ class Call:
     hparams: Any
     attrs: Mapping[str, Any]
     last_dims: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    cpu_block: int = CPU_BLOCK
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -74,12 +90,32 @@ class Call:
         """Settings times seeds."""
         return math.prod(self.shape)
 
+    @property
+    def env_steps(self) -> int:
+        """Environment steps of each run."""
+        return int(self.points[-1]) * self.env_steps_per_iteration
+
+    @property
+    def whole(self) -> Part:
+        """All of its runs."""
+        return Part(*map(np.arange, self.shape))
+
+    def description(self) -> Description:
+        """What the call is, without how it runs."""
+        sweep, dims, coords = self.sweep, {}, {}
+        if sweep is not None:
+            dims = dict(zip(sweep.dims, sweep.shape, strict=True))
+            coords = {path: (tuple(on), np.asarray(values)) for path, (on, values) in sweep.coords.items()}
+        return Description(self.algo, self.hparams, self.env_params, self.seeds, dims, coords, self.attrs)
+
     def arguments(self) -> tuple[Any, Any, Any]:
         """`(seed, hparams, env_params)` of every run, leaves `[num_runs, ...]`, settings before seeds."""
         return run_arguments(self.seeds, self.prepared, self.env_params)
 
     def part(self, part: Part) -> Call:
         """The call over a part of its runs, the settings along one axis where they are not all of them."""
+        if part.num_runs == self.num_runs:
+            return self
         chosen = part.settings
 
         def of_settings(tree: Any) -> Any:
@@ -199,3 +235,42 @@ def merged(call: Call, parts: Sequence[tuple[Part, Result]], attrs: Mapping[str,
     found = assembled(call.shape, parts)
     chosen = call.part(Part(np.arange(call.shape[0]), found.seeds))
     return chosen.result(found.metrics, found.policies, found.env_steps, attrs)
+
+
+def shard_of(shard: str | tuple[int, int]) -> tuple[int, int]:
+    """Which of how many: `"0/4"` or `(0, 4)`.
+
+    Raises:
+      ValueError: it is neither.
+    """
+    if isinstance(shard, str) and (match := re.fullmatch(r"(\d+)/(\d+)", shard)):
+        index, count = map(int, match.groups())
+    elif isinstance(shard, tuple) and len(shard) == 2 and all(type(number) is int for number in shard):
+        index, count = shard
+    else:
+        raise ValueError(f"shard must be i/n, such as 0/4 for the first of four, got {shard!r}")
+    if not 0 <= index < count:
+        raise ValueError(f"shard must be i/n with i from 0 to n - 1, got {index}/{count}")
+    return index, count
+
+
+def sharded(call: Call, index: int, count: int) -> Call:
+    """The runs of one shard, whose attributes tell `merge` what the whole is.
+
+    Raises:
+      ValueError: there are more shards than runs.
+    """
+    parts = split(*call.shape, count)
+    if count > len(parts):
+        raise ValueError(f"shard takes at most as many shards as there are runs, {len(parts)}, got {index}/{count}")
+    sweep = call.sweep
+    whole = {
+        "seeds": call.seeds,
+        "dims": [] if sweep is None else list(sweep.dims),
+        "shape": [] if sweep is None else list(sweep.shape),
+        "coords": {}
+        if sweep is None
+        else {path: [list(dims), np.asarray(values).tolist()] for path, (dims, values) in sweep.coords.items()},
+    }
+    mine = call.part(parts[index])
+    return dataclasses.replace(mine, attrs={**mine.attrs, "shard": f"{index}/{count}", "whole": json.dumps(whole)})

@@ -1,134 +1,315 @@
-"""From a call to its result: which runs are of this process, in how many parts, where."""
+"""From a call to its result: a plan that fits into memory, its parts driven one after another, and the whole."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import re
+import contextlib
+import signal
+import sys
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import tqdm.auto
 
+from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
-from jaxrl.runtime.call import Call, split
-from jaxrl.runtime.call_parts import run_within
-from jaxrl.runtime.checkpoints.store import ASKED, IDENTITY, PARTS, num_parts_begun, read_identity
-from jaxrl.runtime.driver import Options
-from jaxrl.runtime.layout import CPU_BLOCK, plan_layout
+from jaxrl.runtime.call import Call, Part, merged, shard_of, sharded, split
+from jaxrl.runtime.checkpoints.identity import ASKED, identity_of, precision_in_force
+from jaxrl.runtime.checkpoints.store import PARTS, Checkpoints, begun_in, num_parts_begun
+from jaxrl.runtime.driver import drive
+from jaxrl.runtime.exhaustion import Exhaustion
+from jaxrl.runtime.following import Watch, watched
+from jaxrl.runtime.layout import Layout, plan_layout
+from jaxrl.runtime.memory_plan import Plan, Planner, duration
+from jaxrl.runtime.options import Options
+from jaxrl.runtime.programs import forget
+from jaxrl.runtime.progress import StopRequest, stop_on_signals
+from jaxrl.runtime.runs import Runs
 from jaxrl.runtime.sharded_training import run_sharded
 
-__all__ = ["PARTS", "Placement", "run_call", "shard_of", "sharded"]
+__all__ = ["carry_out"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Placement:
-    """Where the runs of a call go.
+def carry_out(
+    call: Call,
+    options: Options,
+    *,
+    begun: Mapping[str, Any] | None = None,
+    layout: Layout | None = None,
+    stop: StopRequest | None = None,
+) -> Result:
+    """Carries out a call, or the shard of it that is this process's, in the memory that it may take.
 
-    Attributes:
-      block, devices, cpu_block: as `plan_layout` takes them; a call that goes on keeps its block, where
-        None or the width that it was begun with is asked for.
-      shard: `"i/n"` or `(i, n)`, the part of the runs that this process does; None for all.
-      memory: that the call may take, what it was begun with or a share of what is free if None; see
-        `run_within`.
-      shard_environments: whether all devices, of all processes, share the environments of one run.
-    """
-
-    block: int | None = None
-    devices: Sequence[Any] | None = None
-    shard: str | tuple[int, int] | None = None
-    cpu_block: int = CPU_BLOCK
-    shard_environments: bool = False
-    memory: int | str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("block", "shard", "memory"):
-            if self.shard_environments and (value := getattr(self, name)) is not None:
-                raise ValueError(f"{name} has no effect with shard_environments, got {value!r}; leave it out")
-
-
-def run_call(call: Call, options: Options, placement: Placement) -> Result:
-    """Carries out a call, or the shard of it that is this process's.
-
-    The block width is that of the whole call, whatever is done here, so that shards make what one
-    process would have made.
+    Args:
+      call: what to run.
+      options: how.
+      begun: what `run.json` in `options.out` says of the call to resume, None where it begins anew.
+      layout: of the runs, with memory enough; chosen by the options if None. It is that of the whole call,
+        whatever is done here, so that shards make what one process would have made.
+      stop: whether a signal asked to end, where that is heard already.
 
     Raises:
-      ValueError: the placement makes no sense, before anything is compiled.
+      ValueError: the options make no sense for this call, or not even a block of one run fits.
+      FileExistsError, ResultError: as `watched`.
+      KeyboardInterrupt: a signal came before the first evaluation.
     """
+    hearing = stop_on_signals(options.progress) if stop is None else contextlib.nullcontext(stop)
+    with _told_what_is_kept(options), hearing as stop:
+        if options.shard_environments:
+            return _told_of_failures(run_sharded(call, options, begun, stop))
+        memory, asked = options.memory, {}
+        if layout is None:
+            call, layout, asked = _placed(call, options, begun)
+            memory = asked["memory"]
+        keeps = options.out is not None and options.checkpoint_minutes is not None
+        planner = Planner.of(call, layout, memory, keeps)
+        identity = {} if options.out is None else identity_of(call, layout, options.precision, asked)
+        directory = None if options.out is None else Path(options.out)
+        checkpoints = Checkpoints(directory, identity, begun=begun, minutes=options.checkpoint_minutes)
+        with watched(call, options, checkpoints, stop) as watch:
+            watch.bar.phase("compiling")
+            started = time.perf_counter()
+            strict = begun is None or memory != begun.get(ASKED, {}).get("memory")
+            plan = _fitted(planner, options, None if begun is None else directory, strict)
+            _say(options, plan.summary)
+            with _Parts(planner, plan, options, checkpoints, watch, time.perf_counter() - started) as parts:
+                for part in parts:
+                    parts.drive(part)
+            result = parts.result()
+            watch.followers.finish(result)
+    return _told_of_failures(result)
+
+
+def _placed(call: Call, options: Options, begun: Mapping[str, Any] | None) -> tuple[Call, Layout, dict[str, Any]]:
+    """The call or the shard of it, where its runs go with memory enough, and what the call was begun with."""
+    begun = {} if begun is None else begun
+    asked = begun.get(ASKED, {})
+    # Blocks may have become narrower since, for want of memory.
+    resumed = "block" in begun and options.block in (None, asked.get("block"))
+    layout = plan_layout(call.num_runs, begun["block"] if resumed else options.block, options.devices, call.cpu_block)
+    memory = asked.get("memory") if options.memory is None else options.memory
+    asked = {"block": asked.get("block", layout.block), "memory": memory}
+    if options.shard is not None:
+        call = sharded(call, *shard_of(options.shard))
+        layout = plan_layout(call.num_runs, layout.block, options.devices)
+    return call, layout, asked
+
+
+def _fitted(planner: Planner, options: Options, resumed: Path | None, strict: bool) -> Plan:
+    """The plan of a call, its programs compiled.
+
+    Args:
+      planner: of the call.
+      options: how.
+      resumed: the directory of the call to resume, whose parts and blocks are what they were; None for none.
+      strict: whether such a call is refused where it takes more memory than it may; otherwise a warning tells.
+
+    Raises:
+      ValueError: it is refused, or not even blocks of one run fit.
+    """
+    num_parts = None if resumed is None else num_parts_begun(resumed)
+    if num_parts is None:
+        return planner.fit(options.precision)
+    layout = planner.layout_of(planner.runs_of_part(num_parts), num_parts, planner.layout.block)
+    _, _, plan = planner.compiled(planner.call, layout, num_parts, options.precision)
+    summary = plan.summary.splitlines()[0]
+    if not plan.fits and strict:
+        forget()
+        raise ValueError(
+            f"{resumed} goes on as it was begun, which takes {summary}; go on with more --memory (memory=), or start "
+            f"anew with --force (force=True)"
+        )
+    if not plan.fits:
+        warnings.warn(
+            f"{resumed} goes on as it was begun, although memory may be short: {summary}", RuntimeWarning, stacklevel=4
+        )
+    return plan
+
+
+class _Parts:
+    """The parts of a call, one after another: a context in which what some have done outlives what ends another.
+
+    Args:
+      planner: of the call.
+      plan: with memory enough.
+      options: how.
+      checkpoints: of the call's directory; each of several parts has one in `parts` for itself.
+      watch: who follows the call.
+      compile_seconds: that the plan took.
+    """
+
+    def __init__(
+        self,
+        planner: Planner,
+        plan: Plan,
+        options: Options,
+        checkpoints: Checkpoints,
+        watch: Watch,
+        compile_seconds: float,
+    ):
+        self._planner, self._options, self._watch, self._compile_seconds = planner, options, watch, compile_seconds
+        self._call, self._num_parts, self._block = planner.call, plan.num_parts, plan.block
+        self._checkpoints, self._resumes = checkpoints, checkpoints.begun is not None
+        self._compiled = plan.block  # the width that programs were compiled for last
+        self._parts = split(*self._call.shape, plan.num_parts)
+        self._done: list[tuple[Part, Result]] = []
+        self._cut: list[tuple[Part, Result]] = []  # the part that a signal ended, if any
+
+    def __enter__(self) -> _Parts:
+        self._checkpoints.identity["block"] = self._block
+        if self._num_parts > 1:
+            self._checkpoints.begin_parts()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
+        del kind, traceback
+        if error is None or self._num_parts == 1:
+            return False
+        if not self._done:
+            self._checkpoints.discard_if_empty()
+        elif isinstance(error, KeyboardInterrupt):
+            self._watch.stop.signal = self._watch.stop.signal or (error.args[0] if error.args else signal.SIGINT)
+            return True
+        return False
+
+    def __iter__(self) -> Iterator[Part]:
+        """The parts that are left; none after a signal."""
+        started = time.perf_counter()
+        for i, part in enumerate(self._parts):
+            if self._num_parts > 1:
+                if self._watch.stop:
+                    break
+                self._say_part(i, time.perf_counter() - started)
+            yield part
+        if not self._done and not self._cut:
+            raise KeyboardInterrupt(self._watch.stop.signal)
+
+    def drive(self, part: Part) -> None:
+        """Does one part, in the blocks that it was begun with; in narrower ones after a device had no memory left."""
+        options, call, before = self._options, self._call.part(part), self._watch.bar.done
+        checkpoints, block = self._checkpoints_of(part, call)
+        exhaustion = Exhaustion()
+        while True:
+            layout = self._planner.layout_of(call.num_runs, self._num_parts, block)
+            with exhaustion:
+                started = time.perf_counter()
+                self._compile(call, layout)
+                runs = Runs(call, call.arguments(), layout, precision=options.precision)
+                seconds = self._compile_seconds + time.perf_counter() - started
+                attrs = {"precision": precision_in_force(options.precision), "compile_seconds": seconds}
+                result = drive(call, part, runs, checkpoints, self._watch, attrs, before)
+                break
+            wider, block = block, exhaustion.narrower(block)
+            self._block = min(self._block, block)
+            resumes = checkpoints.narrow(block)
+            if self._num_parts > 1:
+                self._checkpoints.narrow(self._block)
+            exhaustion.warn(wider, block, "from the last checkpoint" if resumes else "from the start of this part")
+        self._compile_seconds = 0.0
+        interrupted = bool(result.metrics.attrs["interrupted"])
+        (self._cut if interrupted else self._done).append((part, result))
+
+    def result(self) -> Result:
+        """Of the parts that are done, or of the one that a signal ended where none is."""
+        if self._num_parts == 1:
+            return (self._done or self._cut)[0][1]
+        result = self._merged()
+        if self._checkpoints.directory is not None:
+            result.save(self._checkpoints.directory, force=True)
+        return result
+
+    def _compile(self, call: Call, layout: Layout) -> None:
+        """Compiles the programs of a part whose blocks are of another width than those of the plan."""
+        if layout.block != self._compiled:
+            _, _, plan = self._planner.compiled(call, layout, self._num_parts, self._options.precision)
+            self._compiled = plan.block
+            _say(self._options, plan.summary)
+
+    def _checkpoints_of(self, part: Part, call: Call) -> tuple[Checkpoints, int]:
+        """Those of a part, and its block width."""
+        whole = self._checkpoints
+        if self._num_parts == 1 or whole.directory is None:
+            return whole, self._block
+        position = next(i for i, other in enumerate(self._parts) if other is part)
+        where = whole.directory / PARTS / f"{position:04d}-of-{self._num_parts:04d}"
+        begun = begun_in(where) if self._resumes else None
+        block = self._block if begun is None else int(begun["block"])
+        layout = self._planner.layout._replace(block=block)
+        identity = identity_of(call, layout, self._options.precision, whole.identity[ASKED])
+        checkpoints = Checkpoints(where, identity, begun=begun, minutes=whole.minutes)
+        checkpoints.check()
+        return checkpoints, block
+
+    def _merged(self) -> Result:
+        stop, interrupted = self._watch.stop, len(self._done) < len(self._parts)
+        parts = self._done or self._cut
+        told = [result.metrics.attrs for _, result in parts]
+        seconds = sum(float(attrs["run_seconds"]) for attrs in told)
+        env_steps = sum(float(attrs["env_steps_per_second"]) * float(attrs["run_seconds"]) for attrs in told)
+        attrs = {name: value for name, value in told[0].items() if name not in self._call.attrs} | {
+            "block": min(int(attrs["block"]) for attrs in told),
+            "num_parts": self._num_parts,
+            "compile_seconds": sum(float(attrs["compile_seconds"]) for attrs in told),
+            "run_seconds": seconds,
+            "env_steps_per_second": env_steps / seconds,
+            "interrupted": int(interrupted),
+            "stopped_by_signal": stop.signal or 0,
+        }
+        try:
+            result = merged(self._call, parts, attrs)
+        except ResultError:
+            warnings.warn(self._left("no seed has been trained under every setting"), RuntimeWarning, stacklevel=5)
+            raise KeyboardInterrupt(stop.signal or signal.SIGINT) from None
+        if interrupted:
+            some = f"{len(result.seeds)} of {len(self._call.seeds)} seeds are in the result"
+            warnings.warn(self._left(some), RuntimeWarning, stacklevel=5)
+        return result
+
+    def _left(self, text: str) -> str:
+        directory = self._checkpoints.directory
+        kept = "" if directory is None else f"; what is done is kept in {directory / PARTS}"
+        return f"interrupted before the last of {self._num_parts} parts: {text}{kept}"
+
+    def _say_part(self, i: int, seconds: float) -> None:
+        left = sum(later.num_runs for later in self._parts[i:])
+        done = self._call.num_runs - left
+        expected = f", about {duration(seconds * left / done)} left for all" if done else ""
+        _say(self._options, f"part {i + 1} of {len(self._parts)}: {self._parts[i].num_runs:,} runs{expected}")
+
+
+def _say(options: Options, text: str) -> None:
+    if options.progress:
+        for line in text.splitlines():
+            tqdm.auto.tqdm.write(f"jaxrl: {line}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _told_what_is_kept(options: Options) -> Iterator[None]:
+    """Warns where a call is interrupted that can be resumed."""
     try:
-        if placement.shard_environments:
-            return run_sharded(call, options, placement.devices)
-        return _run_in_blocks(call, options, placement)
+        yield
     except KeyboardInterrupt:
         if options.out is not None and num_parts_begun(Path(options.out)):
             warnings.warn(
                 f"interrupted: what is done is kept in {options.out}, and the same call "
                 f"with --resume (resume=True) goes on with it",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=5,
             )
         raise
 
 
-def _run_in_blocks(call: Call, options: Options, placement: Placement) -> Result:
-    begun = _begun(options)
-    asked = begun.get(ASKED, {})
-    # Blocks may have become narrower since, for want of memory.
-    goes_on = "block" in begun and placement.block in (None, asked.get("block"))
-    block = begun["block"] if goes_on else placement.block
-    layout = plan_layout(call.num_runs, block, placement.devices, placement.cpu_block)
-    memory = asked.get("memory") if placement.memory is None else placement.memory
-    options = dataclasses.replace(options, asked={"block": asked.get("block", layout.block), "memory": memory})
-    if placement.shard is not None:
-        call = sharded(call, *shard_of(placement.shard))
-        layout = plan_layout(call.num_runs, layout.block, placement.devices)
-    return run_within(call, layout, options, memory, strict=memory != asked.get("memory"))
-
-
-def _begun(options: Options) -> Mapping[str, Any]:
-    """What a run directory tells of the call that is gone on with, nothing where it begins anew."""
-    if not options.resume or options.out is None or not (Path(options.out) / IDENTITY).is_file():
-        return {}
-    return read_identity(Path(options.out))
-
-
-def shard_of(shard: str | tuple[int, int]) -> tuple[int, int]:
-    """Which of how many: `"0/4"` or `(0, 4)`.
-
-    Raises:
-      ValueError: it is neither.
-    """
-    if isinstance(shard, str) and (match := re.fullmatch(r"(\d+)/(\d+)", shard)):
-        index, count = map(int, match.groups())
-    elif isinstance(shard, tuple) and len(shard) == 2 and all(type(number) is int for number in shard):
-        index, count = shard
-    else:
-        raise ValueError(f"shard must be i/n, such as 0/4 for the first of four, got {shard!r}")
-    if not 0 <= index < count:
-        raise ValueError(f"shard must be i/n with i from 0 to n - 1, got {index}/{count}")
-    return index, count
-
-
-def sharded(call: Call, index: int, count: int) -> Call:
-    """The runs of one shard, whose attributes tell `merge` what the whole is.
-
-    Raises:
-      ValueError: there are more shards than runs.
-    """
-    parts = split(*call.shape, count)
-    if count > len(parts):
-        raise ValueError(f"shard takes at most as many shards as there are runs, {len(parts)}, got {index}/{count}")
-    sweep = call.sweep
-    whole = {
-        "seeds": call.seeds,
-        "dims": [] if sweep is None else list(sweep.dims),
-        "shape": [] if sweep is None else list(sweep.shape),
-        "coords": {}
-        if sweep is None
-        else {path: [list(dims), np.asarray(values).tolist()] for path, (dims, values) in sweep.coords.items()},
-    }
-    mine = call.part(parts[index])
-    return dataclasses.replace(mine, attrs={**mine.attrs, "shard": f"{index}/{count}", "whole": json.dumps(whole)})
+def _told_of_failures(result: Result) -> Result:
+    """The result, after a warning of runs that failed."""
+    failed = result.failed
+    if failed:
+        named = "; ".join(f"seed {seed}" + (f" of {setting}" if setting else "") for setting, seed in failed[:10])
+        more = f" and {len(failed) - 10} more" if len(failed) > 10 else ""
+        warnings.warn(
+            f"{len(failed)} of {result.failed_runs().size} runs have metrics that are not finite: {named}{more}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return result

@@ -1,6 +1,7 @@
 """How runs are laid out: blocks of fixed width, one after another on every device."""
 
 import functools
+import operator
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -132,8 +133,10 @@ def over_blocks(program: Callable[..., Any], num_shared: int = 0) -> Callable[..
 
     def walk(*arguments: Any) -> list[Any]:
         split = len(arguments) - num_shared
-        blocks, shared = zip(*arguments[:split], strict=True), arguments[split:]
-        return [jax.block_until_ready(program(*block, *shared)) for block in blocks]
+        done = []
+        for block in zip(*arguments[:split], strict=True):
+            done.append(jax.block_until_ready(program(*block, *arguments[split:])))
+        return done
 
     return walk
 
@@ -197,13 +200,8 @@ def run_on_devices(executables: Sequence[Any], *arguments: Sequence[Any]) -> lis
     Returns:
       What each gave.
     """
-
-    def call(executable: Any, *each: Any) -> Any:
-        return jax.block_until_ready(executable(*each))
-
-    if len(executables) == 1:
-        return [call(executables[0], *(argument[0] for argument in arguments))]
-    return list(_threads(len(executables)).map(call, executables, *arguments))
+    each = map if len(executables) == 1 else _threads(len(executables)).map
+    return jax.block_until_ready(list(each(operator.call, executables, *arguments)))
 
 
 @functools.cache

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from jaxrl.runtime.call import Call
+from jaxrl.runtime.exhaustion import Exhaustion
 from jaxrl.runtime.layout import Layout
 from jaxrl.runtime.memory import MIB, available, compiling_within, give_back, parse_size, resident, size
 from jaxrl.runtime.programs import Programs, compilations, compiled_programs, forget
@@ -178,9 +179,8 @@ def programs_of(call: Call, layout: Layout, precision: str = "default") -> tuple
         return jax.ShapeDtypeStruct((layout.block, *np.shape(leaf)[1:]), dtype)
 
     arguments = jax.tree.map(of_block, call.arguments())
-    work = call.work
     with in_force(precision):
-        programs = compiled_programs(work.loop, work.identity, layout, arguments, work.reserved)
+        programs = compiled_programs(call.loop, call.identity, layout.block, layout.devices, arguments, call.reserved)
     return programs, _sizes(programs, arguments, layout.block)
 
 
@@ -189,7 +189,7 @@ def _sizes(programs: Programs, arguments: Any, block: int) -> Sizes:
         return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) // block
 
     def beside(name: str, of_one: int) -> int:
-        told = programs.executables[name][0].memory_analysis()
+        told = next(iter(programs.executables[name].values())).memory_analysis()
         total = told.argument_size_in_bytes + told.output_size_in_bytes + told.temp_size_in_bytes
         return max(total - told.alias_size_in_bytes - block * of_one, 0)
 
@@ -259,19 +259,19 @@ class Planner:
         advancing = here * sizes.advancing * wider
         evaluating = here * (sizes.evaluating * wider + num_blocks * sizes.evaluated_arrays)
         evaluating += slots * (sizes.metrics + sizes.kept)
-        points, every = len(self.call.work.points), self.call.num_runs if num_parts > 1 else 0
+        points, every = len(self.call.points), self.call.num_runs if num_parts > 1 else 0
         # The policies of this evaluation beside those of the last; the metrics of all, and stacked at the end.
         held = 2 * points * sizes.metrics * (runs + every) + sizes.kept * (runs + 2 * every)
         phases = [(advancing + room, held), (evaluating + room, held + runs * sizes.kept)]
         if self.checkpoints:
             phases.append((room, held + int(CHECKPOINT_COPIES * runs * sizes.state)))
         programs, results = max(phases, key=lambda phase: phase[0] + phase[1] if self.on_host else phase[0])
-        attrs, work = self.call.attrs, self.call.work
+        attrs = self.call.attrs
         return Plan(
             name=f"{attrs['algorithm']} on {attrs['environment']}",
             num_settings=self.call.shape[0],
             num_seeds=self.call.shape[1],
-            env_steps=int(work.points[-1]) * work.env_steps_per_iteration,
+            env_steps=self.call.env_steps,
             block=block,
             wanted_block=self.layout.block,
             num_blocks=num_blocks,
@@ -305,6 +305,35 @@ class Planner:
             give_back()
             planned = self.at(sizes, layout.block, num_parts, resident())
         return programs, sizes, planned
+
+    def fit(self, precision: str = "default") -> Plan:
+        """The widest blocks and the fewest parts that fit, their programs compiled.
+
+        Raises:
+          ValueError: not even blocks of one run fit.
+        """
+        layout, num_parts = self.layout, 1
+        while True:
+            with Exhaustion() as exhaustion:  # compilers try programs out on some devices
+                programs, sizes, compiled = self.compiled(self.call, layout, num_parts, precision)
+            if exhaustion.reason:
+                wider, block = layout.block, exhaustion.narrower(layout.block)
+                layout = self.layout_of(layout.num_runs, num_parts, block)
+                exhaustion.warn(wider, block, "from the start")
+                continue
+            if compiled.fits:
+                return compiled
+            del programs
+            forget()
+            planned = self.fitted(sizes, compiled.process, compiled)
+            num_parts = planned.num_parts
+            layout = self.layout_of(self.runs_of_part(num_parts), num_parts, planned.block)
+
+    def layout_of(self, num_runs: int, num_parts: int, block: int) -> Layout:
+        """Where the runs of one part go: on the devices of the largest, for which alone anything is compiled."""
+        most = max(self.runs_of_part(num_parts), num_runs)
+        devices = self.layout.devices[: -(-most // block)]
+        return Layout(num_runs, block, -(-num_runs // (block * len(devices))), devices)
 
     def fitted(self, sizes: Sizes, process: int, refused: Plan | None = None) -> Plan:
         """The plan of the fewest parts that fits, with the widest blocks that any has.

@@ -21,7 +21,7 @@ from jaxrl.results.plain import to_json
 from jaxrl.results.result import Result
 from jaxrl.results.storage import CONFIG, METRICS, POLICIES, claim_directory
 from jaxrl.runtime.call import Part, assembled, split
-from jaxrl.runtime.checkpoints.store import IDENTITY, SOFT, difference, read_identity
+from jaxrl.runtime.checkpoints.identity import IDENTITY, SOFT, difference, read_identity
 from jaxrl.sweeps.choosing import listed
 from jaxrl.sweeps.sweep import Sweep
 

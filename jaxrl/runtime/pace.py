@@ -1,8 +1,6 @@
 """How many iterations a compiled program does before its driver looks up."""
 
 import math
-import time
-from typing import Any
 
 MOST_SECONDS = 10.0  # what one who presses Ctrl-C, or a batch system that warns 30 s ahead, can wait
 CALL_SECONDS = 0.001  # to call the program of a block: .8 ms of processor time for PPO (bench/NOTES.md)
@@ -33,7 +31,7 @@ class Pace:
         self._trial: tuple[int, list[float], list[float]] | None = None  # iterations, seconds of them, of twice them
         self._settled = not seconds
 
-    def count(self, left: int) -> int:
+    def next(self, left: int) -> int:
         """Iterations of the next chunk, of `left` at most; the first chunk is one, to see how long one takes."""
         if self._trial is not None:
             count, shorter, longer = self._trial
@@ -42,14 +40,6 @@ class Pace:
             wanted = self._seconds if self._settled else self._seconds / 2
             self._asked = max(min(int(wanted / self._each), 2 * self._count), 1)
         return min(self._asked, left)
-
-    def advance(self, runs: Any, target: int) -> int:
-        """Brings runs one chunk nearer to an iteration; how many iterations that was."""
-        count = self.count(target - runs.iteration)
-        started = time.perf_counter()
-        runs.advance(count)
-        self.took(count, time.perf_counter() - started)
-        return count
 
     def took(self, count: int, seconds: float) -> None:
         """Tells how long the last chunk was."""

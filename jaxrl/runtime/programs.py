@@ -1,92 +1,121 @@
-"""The three compiled programs of a training call, kept for the next one."""
+"""Compiled programs, kept for the next call that needs the same: the three of a block of runs, and any others."""
 
 import contextlib
 import gc
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
-from jaxrl.runtime.layout import Layout, compile_programs, over_blocks, run_on_devices
+from jaxrl.runtime.layout import compile_programs
 from jaxrl.runtime.loop import Loop
 from jaxrl.runtime.memory import tight
 
+T = TypeVar("T")
+
+__all__ = ["Programs", "compilations", "compiled_programs", "forget", "kept", "refuse_clashes", "room_for"]
+
 
 class Programs(NamedTuple):
-    """Compiled for blocks of one width; runs and arguments are lists over devices, of lists of blocks of any number.
+    """Compiled for one block of runs.
 
     Attributes:
-      init: `(arguments) -> runs`.
-      advance: `(runs, arguments, count) -> runs`; the runs given are updated in place.
-      evaluate: `(runs, arguments) -> (runs, metrics, policies)`, likewise.
+      executables: `{name: {device: program}}`: `init(arguments) -> runs`, `advance(runs, arguments, count) -> runs`
+        and `evaluate(runs, arguments) -> (runs, metrics, policies)`, of which the latter two update the runs in place.
       metric_names: of an evaluation.
-      run_shapes: of the runs of one block.
-      evaluated_shapes: of the metrics and the policies of one block.
-      executables: `{name: [one for each device]}` of one block, to be asked for their memory and their text.
+      run_shapes: of the runs.
+      evaluated_shapes: of the metrics and the policies.
     """
 
-    init: Callable[[Any], Any]
-    advance: Callable[[Any, Any, int], Any]
-    evaluate: Callable[[Any, Any], tuple[Any, Any, Any]]
+    executables: Mapping[str, Mapping[Any, Any]]
     metric_names: tuple[str, ...]
     run_shapes: Any
     evaluated_shapes: tuple[Any, Any]
-    executables: Mapping[str, Sequence[Any]]
 
 
-# The programs of the last few calls, so that another one with other seeds or values compiles nothing.
-_COMPILED: OrderedDict[Any, Programs] = OrderedDict()
-_KEPT_PROGRAMS = 16
-_most = [_KEPT_PROGRAMS]
-_compiled = [0]
+class _Cache:
+    """The programs of the last few calls, so that another one with other seeds or values compiles nothing.
+
+    Attributes:
+      programs: by what they were compiled for, the one used last at the end.
+      most: of them that are kept.
+      compilations: of this process so far.
+    """
+
+    def __init__(self) -> None:
+        self.programs: OrderedDict[Hashable, Any] = OrderedDict()
+        self.most = 16
+        self.compilations = 0
+
+
+_CACHE = _Cache()
 
 
 def compilations() -> int:
     """How often this process has compiled the programs of a call."""
-    return _compiled[0]
+    return _CACHE.compilations
 
 
 @contextlib.contextmanager
 def room_for(count: int) -> Iterator[None]:
     """Keeps as many programs as a call needs that goes from one to the other and back."""
-    before = _most[0]
-    _most[0] = max(before, count)
+    before = _CACHE.most
+    _CACHE.most = max(before, count)
     try:
         yield
     finally:
-        _most[0] = before
+        _CACHE.most = before
+
+
+def kept(key: Hashable, arguments: Any, compile: Callable[[], T]) -> T:
+    """Programs compiled under the precision in force, or those of an earlier call.
+
+    Args:
+      key: of what the programs do and where.
+      arguments: a pytree with the shapes that they take.
+      compile: makes them.
+    """
+    leaves, structure = jax.tree.flatten(arguments)
+    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+    traced_under = [jax.config.values[f"jax_{name}"] for name in ("default_matmul_precision", "threefry_partitionable")]
+    whole = (key, *traced_under, structure, shapes)
+    if whole not in _CACHE.programs:
+        with contextlib.nullcontext() if tight() else _collection_paused():
+            _CACHE.programs[whole] = compile()
+        _CACHE.compilations += 1
+    _CACHE.programs.move_to_end(whole)
+    while len(_CACHE.programs) > _CACHE.most:
+        _CACHE.programs.popitem(last=False)
+    return _CACHE.programs[whole]
 
 
 def compiled_programs(
-    loop: Loop, identity: Hashable, layout: Layout, arguments: Any, reserved: Collection[str]
+    loop: Loop,
+    identity: Hashable,
+    block: int,
+    devices: Sequence[Any],
+    arguments: Any,
+    reserved: Collection[str],
 ) -> Programs:
-    """The programs of a training call, compiled under the precision in force, or found from an earlier call.
+    """The programs of a block of runs, compiled under the precision in force, or found from an earlier call.
 
     Args:
       loop: of one run.
       identity: of the loop; loops that do the same have equal ones.
-      layout: of the runs.
+      block: runs of one vmap.
+      devices: that are to run them; one that is there several times counts once.
       arguments: `(seed, hparams, env_params)` of one block, or their shapes.
       reserved: names that no metric may have.
 
     Raises:
       ValueError: a metric has a reserved name.
     """
-    leaves, structure = jax.tree.flatten(arguments)
-    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    traced_under = [jax.config.values[f"jax_{name}"] for name in ("default_matmul_precision", "threefry_partitionable")]
-    key = (identity, layout.block, layout.devices, *traced_under, structure, shapes)
-    if key not in _COMPILED:
-        with contextlib.nullcontext() if tight() else _collection_paused():
-            _COMPILED[key] = _compile(loop, layout, arguments, reserved)
-        _compiled[0] += 1
-    _COMPILED.move_to_end(key)
-    while len(_COMPILED) > _most[0]:
-        _COMPILED.popitem(last=False)
-    refuse_clashes(_COMPILED[key].metric_names, reserved)
-    return _COMPILED[key]
+    different = tuple(dict.fromkeys(devices))
+    programs = kept((identity, block, different), arguments, lambda: _compile(loop, different, arguments, reserved))
+    refuse_clashes(programs.metric_names, reserved)
+    return programs
 
 
 @contextlib.contextmanager
@@ -101,11 +130,11 @@ def _collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def forget(but: Programs | None = None) -> bool:
+def forget(but: Any = None) -> bool:
     """Lets go of the programs of earlier calls but one, for the memory that they take; whether there were any."""
-    others = [key for key, kept in _COMPILED.items() if kept is not but]
+    others = [key for key, programs in _CACHE.programs.items() if programs is not but]
     for key in others:
-        del _COMPILED[key]
+        del _CACHE.programs[key]
     if others:
         gc.collect()  # what was traced refers to itself
     return bool(others)
@@ -118,7 +147,7 @@ def refuse_clashes(metric_names: Collection[str], reserved: Collection[str]) -> 
         raise ValueError(f"metrics and swept paths must differ in name, got {', '.join(clashes)} for both")
 
 
-def _compile(loop: Loop, layout: Layout, arguments: Any, reserved: Collection[str]) -> Programs:
+def _compile(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Collection[str]) -> Programs:
     def init(arguments: Any) -> Any:
         seed, hparams, env_params = arguments
         return loop.init(jax.random.key(seed), hparams, env_params)
@@ -136,7 +165,7 @@ def _compile(loop: Loop, layout: Layout, arguments: Any, reserved: Collection[st
     jit_advance = jax.jit(jax.vmap(advance, in_axes=(0, 0, None)), donate_argnums=0)
     jit_evaluate = jax.jit(jax.vmap(evaluate), donate_argnums=0)
     shapes = jax.eval_shape(jit_init, arguments)
-    _, metrics, kept = jax.eval_shape(jit_evaluate, shapes, arguments)
+    _, metrics, policies = jax.eval_shape(jit_evaluate, shapes, arguments)
     refuse_clashes(metrics, reserved)
 
     def at(device: Any, tree: Any) -> Any:
@@ -153,23 +182,13 @@ def _compile(loop: Loop, layout: Layout, arguments: Any, reserved: Collection[st
         return jit_evaluate.lower(at(device, shapes), at(device, arguments))
 
     # First what takes longest: it is compiled while the others are lowered.
-    advances, inits, evaluates = compile_programs([lower_advance, lower_init, lower_evaluate], layout.devices)
-
-    def evaluate_all(runs: Any, arguments: Any) -> tuple[Any, Any, Any]:
-        each = run_on_devices([over_blocks(one) for one in evaluates], runs, arguments)
-        runs, metrics, policies = ([[block[i] for block in part] for part in each] for i in range(3))
-        return runs, metrics, policies
-
-    init_all = [over_blocks(one) for one in inits]
-    advance_all = [over_blocks(one, num_shared=1) for one in advances]
+    compiled = compile_programs([lower_advance, lower_init, lower_evaluate], devices)
     return Programs(
-        init=lambda arguments: run_on_devices(init_all, arguments),
-        advance=lambda runs, arguments, count: run_on_devices(
-            advance_all, runs, arguments, [np.int32(count)] * len(advance_all)
-        ),
-        evaluate=evaluate_all,
+        executables={
+            name: dict(zip(devices, each, strict=True))
+            for name, each in zip(("advance", "init", "evaluate"), compiled, strict=True)
+        },
         metric_names=tuple(metrics),
         run_shapes=shapes,
-        evaluated_shapes=(metrics, kept),
-        executables={"init": inits, "advance": advances, "evaluate": evaluates},
+        evaluated_shapes=(metrics, policies),
     )

@@ -17,12 +17,14 @@ from jaxrl.checks import check_count
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.description import env_params, hparams
 from jaxrl.results.result import Result
-from jaxrl.runtime.checkpoints.store import IDENTITY, read_identity
-from jaxrl.runtime.driver import CHECKPOINT_MINUTES, Options, Tracker
-from jaxrl.runtime.execution import Placement, run_call, shard_of, sharded
+from jaxrl.runtime.call import shard_of, sharded
+from jaxrl.runtime.checkpoints.identity import IDENTITY, read_identity
+from jaxrl.runtime.execution import carry_out
+from jaxrl.runtime.options import CHECKPOINT_MINUTES, RunOptions, checked
 from jaxrl.runtime.sharded_training import SHARDED
 from jaxrl.runtime.training import training_call
 from jaxrl.sweeps.sweep import Sweep, swept
+from jaxrl.tracking.tracker import Tracker
 
 __all__ = ["resume"]
 
@@ -51,8 +53,8 @@ def resume(
         where that ended.
       algo: the algorithm; needed where its network or environment is one's own, and otherwise built
         again from `run.json`.
-      devices, trackers, checkpoint_minutes, progress: as in `train`.
-      memory: as in `train`; what the run was begun with if None.
+      devices, trackers, checkpoint_minutes, progress: as in `jaxrl.runtime.options.RunOptions`.
+      memory: as there; what the run was begun with if None.
 
     Raises:
       ResultError: there is nothing to go on with, or it is damaged or of another algorithm; or a result
@@ -83,15 +85,18 @@ def resume(
     params = env_params(directory / IDENTITY, identity, algo, call.shape[0])
     if params is not None:
         call = dataclasses.replace(call, env_params=params)
-    options = Options(
-        trackers=trackers,
-        out=directory,
-        resume=True,
-        checkpoint_minutes=checkpoint_minutes,
-        progress=progress,
-        precision=identity["precision"],
-    )
-    return run_call(call, options, Placement(devices=devices, memory=memory, shard_environments=SHARDED in identity))
+    options: RunOptions = {
+        "devices": devices,
+        "memory": memory,
+        "precision": identity["precision"],
+        "out": directory,
+        "progress": progress,
+        "resume": True,
+        "checkpoint_minutes": checkpoint_minutes,
+        "trackers": trackers,
+        "shard_environments": SHARDED in identity,
+    }
+    return carry_out(call, checked(resume, RunOptions, options), begun=identity)
 
 
 def _algorithm(directory: Path, identity: dict[str, Any]) -> Algorithm:

@@ -4,38 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.runtime.layout import Layout
-from jaxrl.runtime.loop import Loop
+from jaxrl.runtime.call import Call
+from jaxrl.runtime.layout import Layout, over_blocks, run_on_devices
 from jaxrl.runtime.programs import compiled_programs
 
-__all__ = ["Runs", "Work", "in_force", "key_words", "like_shape"]
-
-
-class Work(NamedTuple):
-    """What every run of a call does.
-
-    Attributes:
-      loop: of one run.
-      identity: of the loop; calls with equal ones share compiled programs.
-      points: int64, increasing, iterations after which to evaluate.
-      env_steps_per_iteration: of one run.
-      headline: `(metrics of a point) -> text`, for the progress bar.
-      reserved: names that no metric may have.
-    """
-
-    loop: Loop
-    identity: Hashable
-    points: np.ndarray
-    env_steps_per_iteration: int
-    headline: Callable[[Mapping[str, np.ndarray]], str]
-    reserved: frozenset[str]
+__all__ = ["Runs", "in_force", "key_words", "like_shape"]
 
 
 class Runs:
@@ -45,7 +25,7 @@ class Runs:
     part of them may be taken out, others put in, and states may go to the host and come back.
 
     Args:
-      work: of one run; its programs are compiled here, or found from an earlier call.
+      call: what each run does; its programs are compiled here, or found from an earlier call.
       arguments: `(seed, hparams, env_params)`, leaves `[layout.num_runs, ...]`.
       layout: where each run goes.
       precision: of matrix products.
@@ -59,7 +39,7 @@ class Runs:
 
     def __init__(
         self,
-        work: Work,
+        call: Call,
         arguments: tuple[Any, ...],
         layout: Layout,
         *,
@@ -67,12 +47,20 @@ class Runs:
         states: Any = None,
         iteration: int = 0,
     ):
-        self.work, self.arguments, self.layout, self.precision = work, arguments, layout, precision
+        self.arguments, self.layout, self.precision = arguments, layout, precision
         self.iteration = iteration
         self._spread = layout.spread(arguments)
         started = time.perf_counter()
         with in_force(precision):
-            self._programs = compiled_programs(work.loop, work.identity, layout, self._spread[0][0], work.reserved)
+            self._programs = compiled_programs(
+                call.loop, call.identity, layout.block, layout.devices, self._spread[0][0], call.reserved
+            )
+        num_shared = {"advance": 1}  # the number of iterations
+        self._walks = {
+            name: [over_blocks(program, num_shared.get(name, 0)) for program in programs]
+            for name, programs in self.executables.items()
+        }
+        self._keep = call.loop.keep
         self.compile_seconds = time.perf_counter() - started
         self._given = states
         self._runs: Any = None
@@ -80,19 +68,22 @@ class Runs:
     def start(self) -> None:
         """Puts the runs on their devices, at their beginning or as they were given; the first advance does it too."""
         if self._runs is None:
-            runs = self._programs.init(self._spread) if self._given is None else self._placed(self._given)
-            self._runs, self._given = runs, None
+            begun = self._given is None
+            self._runs = run_on_devices(self._walks["init"], self._spread) if begun else self._placed(self._given)
+            self._given = None
 
     def advance(self, count: int) -> None:
         """Does some iterations of every run, and waits for them."""
         self.start()
-        self._runs = self._programs.advance(self._runs, self._spread, count)
+        counts = [np.int32(count)] * len(self.layout.devices)
+        self._runs = run_on_devices(self._walks["advance"], self._runs, self._spread, counts)
         self.iteration += count
 
     def evaluate(self) -> tuple[dict[str, np.ndarray], Any]:
         """The metrics since the evaluation before, and what a result keeps: leaves `[num_runs, ...]` on the host."""
         self.start()
-        self._runs, metrics, kept = self._programs.evaluate(self._runs, self._spread)
+        each = run_on_devices(self._walks["evaluate"], self._runs, self._spread)
+        self._runs, metrics, kept = ([[block[i] for block in part] for part in each] for i in range(3))
         return dict(self.layout.gather(metrics)), self.layout.gather(kept)
 
     def states(self) -> Any:
@@ -103,7 +94,7 @@ class Runs:
     def kept(self) -> Any:
         """What a result keeps of the runs as they are, leaves `[num_runs, ...]` on the host."""
         self.start()
-        keep = jax.jit(jax.vmap(self.work.loop.keep))  # compiled anew, but a run asks at most once
+        keep = jax.jit(jax.vmap(self._keep))  # compiled anew, but a run asks at most once
         parts = zip(self._runs, self._spread, strict=True)
         return self.layout.gather([[keep(run, at[1]) for run, at in zip(*part, strict=True)] for part in parts])
 
@@ -117,8 +108,11 @@ class Runs:
 
     @property
     def executables(self) -> Mapping[str, Sequence[Any]]:
-        """The programs of a block by name, one for each device, to be asked for their memory and their text."""
-        return self._programs.executables
+        """The programs of a block by name, one for each thread, to be asked for their memory and their text."""
+        return {
+            name: [of_device[device] for device in self.layout.devices]
+            for name, of_device in self._programs.executables.items()
+        }
 
     @property
     def state_structure(self) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from jaxrl.runtime.hosts.lost_processes import in_step
 from jaxrl.runtime.hosts.processes import broadcast_array
 from jaxrl.runtime.layout import compiler_options
 from jaxrl.runtime.loop import Run, make_loop
-from jaxrl.runtime.programs import refuse_clashes
+from jaxrl.runtime.programs import kept, refuse_clashes
 from jaxrl.runtime.runs import in_force, key_words, like_shape
 
 AXIS = "environments"
@@ -35,11 +34,6 @@ class _Programs(NamedTuple):
     keep: Callable[[Any, Any], Any]
     metric_names: tuple[str, ...]
     run_shapes: Any
-
-
-# The programs of the last few calls, so that one with another seed or other values compiles nothing.
-_COMPILED: OrderedDict[Any, _Programs] = OrderedDict()
-_KEPT_PROGRAMS = 4
 
 
 class ShardedRun:
@@ -65,18 +59,11 @@ class ShardedRun:
         self.iteration = 0
         self._mesh = Mesh(np.asarray(devices), (AXIS,))
         self._arguments = self._placed(jax.tree.map(lambda leaf: np.asarray(leaf)[0], call.arguments()))
-        leaves, structure = jax.tree.flatten(self._arguments)
-        shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
         with in_force(precision):
-            in_use = jax.config.values["jax_default_matmul_precision"]
-            key = (call.work.identity, tuple(devices), in_use, structure, shapes)
-            if key not in _COMPILED:
-                _COMPILED[key] = _compiled(call, self._mesh, self._arguments)
-            _COMPILED.move_to_end(key)
-        while len(_COMPILED) > _KEPT_PROGRAMS:
-            _COMPILED.popitem(last=False)
-        self._programs = _COMPILED[key]
-        refuse_clashes(self._programs.metric_names, call.work.reserved)
+            self._programs = kept(
+                (call.identity, self._mesh), self._arguments, lambda: _compiled(call, self._mesh, self._arguments)
+            )
+        refuse_clashes(self._programs.metric_names, call.reserved)
         self._run: Any = None
 
     @property

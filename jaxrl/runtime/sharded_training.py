@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,13 +15,15 @@ from jaxrl.learning.shards import EnvShards
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call
-from jaxrl.runtime.checkpoints.keeper import identity_of
-from jaxrl.runtime.checkpoints.store import difference
-from jaxrl.runtime.driver import Options, drive
+from jaxrl.runtime.checkpoints.identity import difference, identity_of, precision_in_force
+from jaxrl.runtime.checkpoints.store import Checkpoints
+from jaxrl.runtime.driver import drive
+from jaxrl.runtime.following import watched
 from jaxrl.runtime.hosts.lost_processes import abandon
 from jaxrl.runtime.hosts.processes import LostProcessError, broadcast, exchange
 from jaxrl.runtime.layout import Layout, local_device
-from jaxrl.runtime.progress import StopRequest, stop_on_signals
+from jaxrl.runtime.options import Options
+from jaxrl.runtime.progress import StopRequest
 from jaxrl.runtime.sharded_runs import AXIS, ShardedRun
 
 SHARDED = "sharded_environments"  # the attribute that tells such a run
@@ -42,7 +46,7 @@ class _Order(IntEnum):
 _ERRORS = (KeyboardInterrupt, FileExistsError, ResultError, TypeError, ValueError)
 
 
-def run_sharded(call: Call, options: Options, devices: Sequence[Any] | None = None) -> Result:
+def run_sharded(call: Call, options: Options, begun: Mapping[str, Any] | None, stop: StopRequest) -> Result:
     """Carries out a call of one run, whose environments all devices of all processes share.
 
     Process 0 alone writes, shows progress, and tells trackers; a signal to any process ends all of
@@ -50,8 +54,9 @@ def run_sharded(call: Call, options: Options, devices: Sequence[Any] | None = No
 
     Args:
       call: of one run.
-      options: how; the same in every process.
-      devices: all of them, of every process, if None; for one process alone, JAX's or their names.
+      options: how; the same in every process. `devices` is for one process alone.
+      begun: what `run.json` in `options.out` says of the call to resume, None where it begins anew.
+      stop: whether a signal asked this process to end.
 
     Returns:
       The result, in every process.
@@ -61,6 +66,7 @@ def run_sharded(call: Call, options: Options, devices: Sequence[Any] | None = No
         divide among the devices; before anything is compiled.
       LostProcessError: another process is gone.
     """
+    devices = options.devices
     if devices is not None and jax.process_count() > 1:
         raise ValueError("devices are all of every process where several share the environments; leave it out")
     devices = tuple(jax.devices() if devices is None else map(local_device, devices))
@@ -71,12 +77,20 @@ def run_sharded(call: Call, options: Options, devices: Sequence[Any] | None = No
     call.algo.sharded(EnvShards(AXIS, len(devices)))
     call = dataclasses.replace(call, attrs={**call.attrs, SHARDED: 1})
     layout = Layout(1, 1, 1, devices)
-    return _lead(call, layout, options) if jax.process_index() == 0 else _follow(call, layout, options)
-
-
-def _lead(call: Call, layout: Layout, options: Options) -> Result:
+    if jax.process_index() > 0:
+        return _follow(call, layout, options, stop)
     try:
-        result = drive(call, layout, options, _Leader)
+        identity = {} if options.out is None else identity_of(call, layout, options.precision)
+        directory = None if options.out is None else Path(options.out)
+        checkpoints = Checkpoints(directory, identity, begun=begun, minutes=options.checkpoint_minutes)
+        with watched(call, options, checkpoints, stop) as watch:
+            watch.bar.phase("compiling")
+            started = time.perf_counter()
+            runs = _Leader(call, layout, options.precision, stop)
+            seconds = time.perf_counter() - started
+            attrs = {"precision": precision_in_force(options.precision), "compile_seconds": seconds}
+            result = drive(call, call.whole, runs, checkpoints, watch, attrs)
+            watch.followers.finish(result)
         _give_order(_Order.END)
         broadcast((None, (result.metrics, result.policies)))
     except LostProcessError:
@@ -109,7 +123,7 @@ class _Leader:
     """A sharded run as `drive` takes runs: the other processes follow in what it does."""
 
     def __init__(self, call: Call, layout: Layout, precision: str, stop: StopRequest):
-        self._stop = stop
+        self._stop, self.layout = stop, layout
         self._order(_Order.BEGIN)
         broadcast(identity_of(call, layout, precision))
         self._run = ShardedRun(call, layout.devices, precision)
@@ -121,6 +135,9 @@ class _Leader:
     @property
     def state_structure(self) -> Any:
         return self._run.state_structure
+
+    def start(self) -> None:
+        """Begins with the first order that needs it, in all processes."""
 
     def advance(self, count: int) -> None:
         self._order(_Order.ADVANCE, count)
@@ -147,10 +164,9 @@ class _Leader:
             self._stop.signal = signal
 
 
-def _follow(call: Call, layout: Layout, options: Options) -> Result:
+def _follow(call: Call, layout: Layout, options: Options, stop: StopRequest) -> Result:
     try:
-        with stop_on_signals() as stop:
-            _obey(call, layout, options, stop)
+        _obey(call, layout, options, stop)
         kind, told = broadcast(None)
     except BaseException:
         abandon()  # the others need not wait for what this process cannot do

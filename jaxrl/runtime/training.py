@@ -2,23 +2,22 @@
 
 import signal
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.checks import check_choice, check_count
+from jaxrl.checks import check_count
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call
-from jaxrl.runtime.checkpoints.store import IDENTITY, read_identity
-from jaxrl.runtime.driver import CHECKPOINT_MINUTES, PRECISIONS, Options, Tracker
-from jaxrl.runtime.execution import Placement, run_call
+from jaxrl.runtime.checkpoints.store import begun_in
+from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.loop import evaluation_points, make_loop
-from jaxrl.runtime.runs import Work
+from jaxrl.runtime.options import RunOptions, checked
 from jaxrl.sweeps.batching import batched_env_params, batched_hparams, seed_list
 from jaxrl.sweeps.sweep import Sweep
 
@@ -88,19 +87,7 @@ def train(
     evals: int = 10,
     eval_episodes: int = 64,
     env_params: Any = None,
-    block: int | None = None,
-    devices: Sequence[Any] | None = None,
-    memory: int | str | None = None,
-    shard: str | tuple[int, int] | None = None,
-    shard_environments: bool = False,
-    on_chunk: Callable[[int, Mapping[str, np.ndarray]], None] | None = None,
-    trackers: Sequence[Tracker] = (),
-    out: str | Path | None = None,
-    force: bool = False,
-    resume: bool = False,
-    checkpoint_minutes: float | None = CHECKPOINT_MINUTES,
-    progress: bool = True,
-    precision: str = "default",
+    **options: Unpack[RunOptions],
 ) -> Result:
     """Trains every setting with every seed, in one program on all devices.
 
@@ -108,36 +95,14 @@ def train(
     and saved, and a warning. A run whose metrics cease to be finite is reported and leaves the others alone.
 
     Args:
-      algo: what to train.
-      hparams: one setting, or a `Sweep` from `grid` or `sample`; `algo.hparams` if None.
-      seeds: how many (0, 1, ...), or which. Equal seeds share keys across settings.
-      env_steps: environment steps of each run, rounded up to whole iterations.
-      evals: evaluations, evenly spaced, the last at the end; at most one per iteration.
-      eval_episodes: whole episodes of each evaluation, greedy and again sampled.
-      env_params: the environment's parameters, its defaults if None.
-      block: runs of one vmap; see `plan_layout`. At one width results are equal bit for bit
-        whatever the number of runs, their order, the devices and the chunks.
-      devices: all local ones if None; or some, as JAX's devices or by name, such as `"gpu:0"`.
-      memory: that the call may take, such as `"8GiB"` or a number of bytes: the whole process, or each
-        device where these have memory of their own; 80 % of what is free if None. Runs that do not fit
-        at the same time train in parts one after another, and where not even one block fits, blocks
-        become narrower; see `jaxrl.plan`. A run that goes on keeps its parts and blocks.
-      shard: `"i/n"` or `(i, n)`, the part of the runs to train here, for `merge` to assemble.
-      shard_environments: whether all devices, those of the other processes that `jaxrl.distributed.start`
-        joined among them, share the environments of one run: `num_envs` evenly, minibatches drawn on
-        each, gradients, moments and running statistics averaged over all. For one setting and seed.
-      on_chunk: called as `on_chunk(env_step, metrics)` after each evaluation, with arrays
-        `[num_settings, num_seeds]`; NaN for runs that are not in the part that trains.
-      trackers: likewise, and told of the beginning and the end; see `jaxrl.tracking`.
-      out: a directory to save the result in.
-      force: whether `out` may exist and be overwritten.
-      resume: whether to go on from the checkpoint in `out`, bit for bit, where there is one; with more
-        `env_steps` a finished run goes on, too. A run that was begun and has no checkpoint starts anew,
-        of which a warning tells.
-      checkpoint_minutes: between two checkpoints in `out`, beside those at a signal and at the end;
-        None for none.
-      progress: whether to show a progress bar (a line a minute without a terminal).
-      precision: of matrix products, as `jax.default_matmul_precision` names it.
+      algo: Algorithm to train.
+      hparams: Hyper-parameters of one setting, or a `Sweep` from `grid` or `sample`; `algo.hparams` if None.
+      seeds: Number of seeds (0, 1, ...), or the seeds themselves. Equal seeds share keys across settings.
+      env_steps: Number of environment steps of each run, rounded up to whole iterations.
+      evals: Number of evaluations, evenly spaced, the last at the end; at most one per iteration.
+      eval_episodes: Number of whole episodes of each evaluation, greedy and again sampled.
+      env_params: Parameters of the environment, its defaults if None.
+      **options: Options that say where and how the call is carried out, see `jaxrl.runtime.options.RunOptions`.
 
     Raises:
       ValueError, TypeError: bad arguments, before anything is compiled.
@@ -146,19 +111,8 @@ def train(
         without a checkpoint or without `run.json`, which tells whose it is.
     """
     points = points_of(algo, env_steps, evals, eval_episodes)
-    if out is not None and not isinstance(out, str | Path):
-        raise TypeError(f"out takes a directory, such as 'runs/x', got {out!r}")
-    check_choice("precision", precision, PRECISIONS)
-    options = Options(
-        on_chunk=on_chunk,
-        trackers=trackers,
-        out=out,
-        force=force,
-        resume=resume,
-        checkpoint_minutes=checkpoint_minutes,
-        progress=progress,
-        precision=precision,
-    )
+    chosen = checked(train, RunOptions, options)
+    begun = begun_in(chosen.out) if chosen.resume else None
     call = training_call(
         algo,
         hparams,
@@ -166,12 +120,10 @@ def train(
         points=points,
         eval_episodes=eval_episodes,
         env_params=env_params,
-        run_length=_length_at_first(options),
+        run_length=None if begun is None else begun.get("run_length"),  # schedules keep to the length of then
     )
-    result = run_call(
-        call, options, Placement(block, devices, shard, shard_environments=shard_environments, memory=memory)
-    )
-    _warn_of_a_stop(result, env_steps, out)
+    result = carry_out(call, chosen, begun=begun)
+    _warn_of_a_stop(result, env_steps, chosen.out)
     return result
 
 
@@ -203,16 +155,13 @@ def training_call(
     prepared = _prepare(algo, settings, num_settings, run_length)
     if env_steps > run_length:
         _warn_of_schedules(run_length, prepared, _prepare(algo, settings, num_settings, env_steps))
-    work = Work(
-        make_loop(algo, eval_episodes),
-        (algo.env, algo.functions, eval_episodes),
-        points,
-        algo.env_steps_per_iteration,
+    return Call(
+        loop=make_loop(algo, eval_episodes),
+        identity=(algo.env, algo.functions, eval_episodes),
+        points=points,
+        env_steps_per_iteration=algo.env_steps_per_iteration,
         headline=lambda metrics: _mean_return(metrics["return"]),
         reserved=frozenset({"seed", "env_step"} | set(() if sweep is None else sweep.coords)),
-    )
-    return Call(
-        work=work,
         prepared=prepared,
         env_params=env_settings,
         seeds=seeds,
@@ -251,13 +200,6 @@ def _warn_of_a_stop(result: Result, env_steps: int, out: str | Path | None) -> N
         done = f"{int(result.metrics['env_step'].values[-1]):,} of {env_steps:,} environment steps"
         further = "" if out is None else "; with resume=True the same call goes on"
         warnings.warn(f"{STOPPED} at {done} by {name}{further}", RuntimeWarning, stacklevel=3)
-
-
-def _length_at_first(options: Options) -> int | None:
-    """The length that a run had when it began, if this call goes on with one: schedules keep to it."""
-    if not options.resume or options.out is None or not (Path(options.out) / IDENTITY).is_file():
-        return None
-    return read_identity(Path(options.out)).get("run_length")
 
 
 def _mean_return(returns: np.ndarray) -> str:

@@ -8,8 +8,10 @@ import jax
 import numpy as np
 
 from envs.base import Environment
+from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.checks import check_count
+from jaxrl.sweeps.paths import leaves, place, replaced
 from jaxrl.sweeps.sweep import Sweep
 
 __all__ = ["batched_env_params", "batched_hparams", "run_arguments", "seed_list"]
@@ -30,7 +32,7 @@ def seed_list(seeds: int | Sequence[int], name: str = "seeds") -> list[int]:
     chosen = [int(seed) for seed in whole]
     wrong = len(chosen) < len(seeds) or len(set(chosen)) < len(chosen)
     if not chosen or wrong or min(chosen) < 0 or max(chosen) >= 2**32:
-        raise ValueError(f"{name} must be a number or different whole numbers in [0, 2**32), got {seeds!r}")
+        raise UserValueError(f"{name} must be a number or different whole numbers in [0, 2**32), got {seeds!r}")
     return chosen
 
 
@@ -40,12 +42,14 @@ def batched_hparams(default: Any, hparams: Any) -> Any:
     if isinstance(hparams, Sweep):
         single = hparams.hparams
     if not isinstance(single, type(default)):
-        raise TypeError(f"hparams must be a {type(default).__name__} or a Sweep of them, got {type(single).__name__}")
+        raise UserTypeError(
+            f"hparams must be a {type(default).__name__} or a Sweep of them, got {type(single).__name__}"
+        )
     if isinstance(hparams, Sweep):
         return single
     for field in single.__dataclass_fields__:
         if np.ndim(getattr(single, field)) > 0:
-            raise ValueError(f"{field} takes one number in hparams; several values make a sweep: use jaxrl.grid")
+            raise UserValueError(f"{field} takes one number in hparams; several values make a sweep: use jaxrl.grid")
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32)[None], single)
 
 
@@ -53,7 +57,7 @@ def batched_env_params(env: Environment, env_params: Any, sweep: Sweep | None) -
     """Environment parameters with leaves `[num_settings]`, on the host."""
     env_params = env.default_params if env_params is None else env_params
     if not isinstance(env_params, type(env.default_params)):
-        raise TypeError(
+        raise UserTypeError(
             f"env_params must be {type(env.default_params).__name__} of {env.name}, got {type(env_params).__name__}"
         )
     num_settings = 1 if sweep is None else len(sweep)
@@ -65,47 +69,39 @@ def batched_env_params(env: Environment, env_params: Any, sweep: Sweep | None) -
 
     batched = jax.tree.map(repeat, env_params)
     for path, values in ({} if sweep is None else sweep.env).items():
-        batched = _with_env_values(batched, path, np.asarray(values), path, env)
+        batched = _with_env_values(batched, path, np.asarray(values), env)
     limits = np.asarray(batched.max_steps_in_episode)
     if np.any(limits < 1):
-        raise ValueError(f"env.max_steps_in_episode must be at least 1, got {limits[limits < 1][0]}")
+        raise UserValueError(f"env.max_steps_in_episode must be at least 1, got {limits[limits < 1][0]}")
     env.check_params(batched)
     _check_action_space(env, batched, num_settings)
     return batched
 
 
-def _with_env_values(node: Any, rest: str, values: np.ndarray, path: str, env: Environment) -> Any:
+def _with_env_values(params: Any, path: str, values: np.ndarray, env: Environment) -> Any:
     """Environment parameters `[num_settings]` with those at a path replaced, such as `weights.goal`."""
-    name, _, rest = rest.partition(".")
-    known = tuple(node.__dataclass_fields__)
-    parent = path[: len(path) - len(name) - (len(rest) + 1 if rest else 0)]
-    if name not in known:
-        raise ValueError(
-            f"env.{path} is no parameter of {env.name}{_hint(env, path, [parent + each for each in known])}"
-        )
-    default = getattr(node, name)
-    if default is None:
-        raise ValueError(f"env.{path} is not set in {env.name}; give it a value in env_params before it is swept")
+    at = place(params, path)
+    if at.value is None:
+        raise UserValueError(f"env.{path} is not set in {env.name}; give it a value in env_params before it is swept")
+    if not at.there and at.inside and not at.known:
+        raise UserValueError(f"env.{path} is no parameter of {env.name}; env.{at.inside.rstrip('.')} has no parts.")
+    if not at.there:
+        raise UserValueError(f"env.{path} is no parameter of {env.name}{_hint(env, path, at.known)}")
+    default = at.value
     if dataclasses.is_dataclass(default):
-        if not rest:
-            parts = " or ".join(f"env.{path}.{field}" for field in default.__dataclass_fields__)
-            raise ValueError(f"env.{path} has parts of its own; sweep {parts or 'something else, it has none'}.")
-        return dataclasses.replace(node, **{name: _with_env_values(default, rest, values, path, env)})
-    if rest:
-        raise ValueError(f"env.{path} is no parameter of {env.name}; env.{parent}{name} has no parts.")
+        parts = " or ".join(f"env.{each}" for each in at.known)
+        raise UserValueError(f"env.{path} has parts of its own; sweep {parts or 'something else, it has none'}.")
     if values.shape != default.shape:
-        raise ValueError(f"env.{path} takes values of shape {default.shape[1:]}, got {values.shape[1:]}")
+        raise UserValueError(f"env.{path} takes values of shape {default.shape[1:]}, got {values.shape[1:]}")
     cast = values.astype(default.dtype)
     if np.issubdtype(default.dtype, np.integer) and np.any(cast != values):
-        raise ValueError(f"env.{path} takes whole numbers, got {values[cast != values][0]}")
-    return dataclasses.replace(node, **{name: cast})
+        raise UserValueError(f"env.{path} takes whole numbers, got {values[cast != values][0]}")
+    return replaced(params, {path: cast})
 
 
 def _hint(env: Environment, path: str, known: Sequence[str]) -> str:
     """What was meant in place of a path: the same name further inside, a similar one, or a static field."""
-    names = [
-        jax.tree_util.keystr(at, simple=True, separator=".") for at, _ in jax.tree.leaves_with_path(env.default_params)
-    ]
+    names = [name for name, _ in leaves(env.default_params)]
     inside = [name for name in names if name.endswith(f".{path}")]
     if inside:
         return f"; did you mean {' or '.join(repr(f'env.{name}') for name in inside)}?"
@@ -129,7 +125,7 @@ def _check_action_space(env: Environment, batched: Any, num_settings: int) -> No
         got = bounds(jax.tree.map(lambda leaf, i=i: leaf[i], batched))
         same = len(got) == len(wanted) and all(map(np.array_equal, map(np.float32, got), map(np.float32, wanted)))
         if not same:
-            raise ValueError(
+            raise UserValueError(
                 f"env_params change the action space of {env.name}, which policies are built for: it has the "
                 f"bounds {[bound.tolist() for bound in wanted]} by default, got {[bound.tolist() for bound in got]}"
             )

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from envs.errors import UserValueError
+
 __all__ = ["choose_setting", "listed", "values_of"]
 
 
@@ -26,19 +28,19 @@ def choose_setting(settings: Sequence[Mapping[str, Any]], coords: Mapping[str, A
     for path, wanted in coords.items():
         if path not in paths:
             has = "the coordinates " + ", ".join(paths) if paths else "no coordinates but the seed"
-            raise ValueError(f"{path} is not a coordinate; {whose} has {has}.")
+            raise UserValueError(f"{path} is not a coordinate; {whose} has {has}.")
         labels = values_of(settings, path)
         hits = _matching(labels, wanted)
         if not hits:
-            raise ValueError(f"{path} is {str(wanted)!r}; {whose} has {listed(labels)}.")
+            raise UserValueError(f"{path} is {str(wanted)!r}; {whose} has {listed(labels)}.")
         matching = [s for s in matching if settings[s][path] in hits]
     if not matching:
-        raise ValueError(f"No setting has {_named(coords)} together; see {whose}'s settings.")
+        raise UserValueError(f"No setting has {_named(coords)} together; see {whose}'s settings.")
     if len(matching) > 1:
         left = {path: values_of([settings[s] for s in matching], path) for path in paths}
         options = [f"{path} of {listed(values)}" for path, values in left.items() if len(values) > 1]
         which = "; ".join(options) or "among equal ones"
-        raise ValueError(f"{len(matching)} settings have {_named(coords)}; choose {which}.")
+        raise UserValueError(f"{len(matching)} settings have {_named(coords)}; choose {which}.")
     return matching[0]
 
 

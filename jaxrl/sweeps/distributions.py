@@ -10,7 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-__all__ = ["Choice", "Distribution", "LogUniform", "Uniform", "listed"]
+from envs.errors import UserTypeError, UserValueError
+
+__all__ = ["Choice", "Distribution", "LogUniform", "Uniform", "several_of"]
 
 
 @runtime_checkable
@@ -46,7 +48,7 @@ class LogUniform:
     def __post_init__(self) -> None:
         _check_range(self)
         if self.low <= 0:
-            raise ValueError(f"low must be above 0 for LogUniform, got {self.low}.")
+            raise UserValueError(f"low must be above 0 for LogUniform, got {self.low}.")
 
     def draw(self, generator: np.random.Generator, count: int) -> list[Any]:
         drawn = np.exp(generator.uniform(math.log(self.low), math.log(self.high), count))
@@ -60,19 +62,19 @@ class Choice:
     values: Sequence[Any]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", tuple(listed("Choice", self.values)))
+        object.__setattr__(self, "values", tuple(several_of("Choice", self.values)))
 
     def draw(self, generator: np.random.Generator, count: int) -> list[Any]:
         return [self.values[i] for i in generator.integers(len(self.values), size=count)]
 
 
-def listed(name: str, values: Any) -> list[Any]:
+def several_of(name: str, values: Any) -> list[Any]:
     """The values as a list, if they are several of anything."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence | np.ndarray | jax.Array):
-        raise TypeError(f"{name!r} takes a list of values, got {values!r}.")
+        raise UserTypeError(f"{name!r} takes a list of values, got {values!r}.")
     several = list(values)
     if not several:
-        raise ValueError(f"{name!r} has no values.")
+        raise UserValueError(f"{name!r} has no values.")
     return several
 
 
@@ -80,6 +82,6 @@ def _check_range(distribution: Uniform | LogUniform) -> None:
     name = type(distribution).__name__
     for end in (distribution.low, distribution.high):
         if isinstance(end, bool) or not isinstance(end, int | float) or not math.isfinite(end):
-            raise TypeError(f"{name} takes two finite numbers, got {end!r}.")
+            raise UserTypeError(f"{name} takes two finite numbers, got {end!r}.")
     if not distribution.low < distribution.high:
-        raise ValueError(f"{name} takes low < high, got {distribution.low} and {distribution.high}.")
+        raise UserValueError(f"{name} takes low < high, got {distribution.low} and {distribution.high}.")

@@ -11,10 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
+from jaxrl.checks import check_count
 from jaxrl.discounts.parsing import GAMMA_HINT, as_discount, stack
 from jaxrl.sweeps.choosing import choose_setting
-from jaxrl.sweeps.distributions import Choice, Distribution, LogUniform, Uniform, listed
+from jaxrl.sweeps.distributions import Choice, Distribution, LogUniform, Uniform, several_of
+from jaxrl.sweeps.paths import fields_of, place, replaced
 
 __all__ = ["Choice", "Distribution", "LogUniform", "Sweep", "Uniform", "grid", "sample"]
 
@@ -103,15 +106,15 @@ def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
         hyper-parameters, such as an algorithm.
     """
     if not values:
-        raise ValueError("grid takes at least one path, such as {'lr': [3e-4, 1e-3]}, got none.")
+        raise UserValueError("grid takes at least one path, such as {'lr': [3e-4, 1e-3]}, got none.")
     base = _checked_base(base, list(values))
     axes: dict[str, list[Any]] = {}
     for path, given in values.items():
-        axis = [_checked(path, value) for value in listed(path, given)]
+        axis = [_checked(path, value) for value in several_of(path, given)]
         labels = [_label(path, value) for value in axis]
         for i, label in enumerate(labels):
             if any(_same(label, earlier) for earlier in labels[:i]):
-                raise ValueError(f"{path!r} has the value {label!r} twice.")
+                raise UserValueError(f"{path!r} has the value {label!r} twice.")
         axes[path] = axis
     shape = tuple(len(axis) for axis in axes.values())
     places = np.indices(shape).reshape(len(shape), -1)
@@ -137,21 +140,20 @@ def sample(base: Any, n: int, distributions: Mapping[str, Distribution], seed: i
     Raises:
       ValueError, TypeError: as `grid`, though settings may repeat.
     """
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise ValueError(f"n must be a whole number of at least 1, got {n!r}.")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
+    n, seed = (int(number) if isinstance(number, np.integer) else number for number in (n, seed))
+    check_count("n", n)
+    check_count("seed", seed, 0)
     if not distributions:
-        raise ValueError("sample takes at least one path, such as {'lr': LogUniform(1e-4, 1e-2)}, got none.")
+        raise UserValueError("sample takes at least one path, such as {'lr': LogUniform(1e-4, 1e-2)}, got none.")
     base = _checked_base(base, list(distributions))
     columns = {}
     for path, distribution in distributions.items():
         if not isinstance(distribution, Distribution) or isinstance(distribution, type):
-            raise TypeError(f"{path!r} takes a distribution such as Uniform(0, 1), got {distribution!r}.")
-        generator = np.random.default_rng([int(seed), zlib.crc32(path.encode())])
-        columns[path] = [_checked(path, value) for value in distribution.draw(generator, int(n))]
+            raise UserTypeError(f"{path!r} takes a distribution such as Uniform(0, 1), got {distribution!r}.")
+        generator = np.random.default_rng([seed, zlib.crc32(path.encode())])
+        columns[path] = [_checked(path, value) for value in distribution.draw(generator, n)]
     coords = {path: (("setting",), _coordinate(path, column)) for path, column in columns.items()}
-    return _sweep(base, columns, ("setting",), (int(n),), coords)
+    return _sweep(base, columns, ("setting",), (n,), coords)
 
 
 def swept(base: Any, dims: Sequence[str], coords: Mapping[str, tuple[tuple[str, ...], np.ndarray]]) -> Sweep:
@@ -174,15 +176,15 @@ def swept(base: Any, dims: Sequence[str], coords: Mapping[str, tuple[tuple[str, 
 def _checked_base(base: Any, paths: Sequence[str]) -> Any:
     """The base, its discount as an object, once it is known to have these paths."""
     if not dataclasses.is_dataclass(base) or isinstance(base, type):
-        raise TypeError(f"base takes hyper-parameters, such as algo.hparams, got {type(base).__name__}.")
+        raise UserTypeError(f"base takes hyper-parameters, such as algo.hparams, got {type(base).__name__}.")
     if "discount" in paths and any(path.startswith("discount.") for path in paths):
-        raise ValueError("'discount' and a parameter of it ('discount. ...') cannot be swept together.")
+        raise UserValueError("'discount' and a parameter of it ('discount. ...') cannot be swept together.")
     discount = getattr(base, "discount", None)
     if isinstance(discount, int | float | str):
         base = dataclasses.replace(base, discount=as_discount(discount))
     for path in paths:
         if not path.startswith("env."):
-            _check_path(base, path, path)
+            _check_path(base, path)
     return base
 
 
@@ -200,9 +202,9 @@ def _sweep(
             env[path.removeprefix("env.")] = np.asarray(column)
         else:
             fields[path] = column
-    settings = [_with(base, {path: column[i] for path, column in fields.items()}) for i in range(count)]
+    settings = [replaced(base, {path: column[i] for path, column in fields.items()}) for i in range(count)]
     hparams = {}
-    for name in _fields(base):
+    for name in fields_of(base):
         members = [getattr(setting, name) for setting in settings]
         hparams[name] = stack(members) if name == "discount" else _batched(members)
     labels = [{path: _label(path, column[i]) for path, column in columns.items()} for i in range(count)]
@@ -213,47 +215,20 @@ def _batched(members: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), *members)
 
 
-def _with(base: Any, values: dict[str, Any]) -> Any:
-    """`base` with the fields at these paths replaced, a discount's parameters all at once."""
-    changes: dict[str, Any] = {}
-    nested: dict[str, dict[str, Any]] = {}
-    for path, value in values.items():
-        name, _, rest = path.partition(".")
-        if rest:
-            nested.setdefault(name, {})[rest] = value
-        else:
-            changes[name] = value
-    for name, inner in nested.items():
-        changes[name] = _with(getattr(base, name), inner)
-    return dataclasses.replace(base, **changes)
-
-
-def _fields(node: Any) -> list[str]:
-    """The fields of a dataclass that are leaves or hold leaves; none of anything else."""
-    if not dataclasses.is_dataclass(node):
-        return []
-    return [field.name for field in dataclasses.fields(node) if field.init and field.metadata.get("pytree_node", True)]
-
-
-def _check_path(node: Any, path: str, rest: str) -> None:
-    name, _, rest = rest.partition(".")
-    names = _fields(node)
-    if name in names and not rest:
-        if dataclasses.is_dataclass(getattr(node, name)) and name != "discount":
-            inner = _fields(getattr(node, name))
-            raise ValueError(f"{path!r} has parts of its own; sweep {' or '.join(f'{path}.{i}' for i in inner)}.")
+def _check_path(base: Any, path: str) -> None:
+    """Refuse a path that leads to no number and no discount of the base."""
+    at = place(base, path)
+    if at.there:
+        if at.known and path.rpartition(".")[2] != "discount":
+            raise UserValueError(f"{path!r} has parts of its own; sweep {' or '.join(at.known)}.")
         return
-    if name in names:
-        return _check_path(getattr(node, name), path, rest)
-    if path == "gamma" and "discount" in names:
-        raise ValueError(f"There is no hyper-parameter 'gamma'; {GAMMA_HINT}")
-    parent = path[: len(path) - len(name) - (len(rest) + 1 if rest else 0)]
-    if not names:
-        raise ValueError(f"There is no hyper-parameter {path!r}; {parent.rstrip('.')!r} has no parts.")
-    known = [parent + candidate for candidate in names]
-    static = "" if parent else "; a static setting of the algorithm's config takes an algorithm for each value"
-    hint = near(path, known) or f"; there are {', '.join(known)}{static}."
-    raise ValueError(f"There is no hyper-parameter {path!r}{hint}")
+    if path == "gamma" and "discount" in at.known:
+        raise UserValueError(f"There is no hyper-parameter 'gamma'; {GAMMA_HINT}")
+    if not at.known:
+        raise UserValueError(f"There is no hyper-parameter {path!r}; {at.inside.rstrip('.')!r} has no parts.")
+    static = "" if at.inside else "; a static setting of the algorithm's config takes an algorithm for each value"
+    hint = near(path, at.known) or f"; there are {', '.join(at.known)}{static}."
+    raise UserValueError(f"There is no hyper-parameter {path!r}{hint}")
 
 
 def _checked(path: str, value: Any) -> Any:
@@ -263,11 +238,11 @@ def _checked(path: str, value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray | jax.Array) and np.ndim(value) == 0:
         value = np.asarray(value).item()
     if isinstance(value, bool) and not path.startswith("env."):
-        raise TypeError(f"{path!r} takes numbers, got {value!r}.")
+        raise UserTypeError(f"{path!r} takes numbers, got {value!r}.")
     if not isinstance(value, int | float):
-        raise TypeError(f"{path!r} takes numbers, got {value!r}.")
+        raise UserTypeError(f"{path!r} takes numbers, got {value!r}.")
     if math.isnan(value):
-        raise ValueError(f"{path!r} has the value nan.")
+        raise UserValueError(f"{path!r} has the value nan.")
     return value
 
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from jaxrl.checks import check_choice
 from jaxrl.discounts.parsing import Discount
-from jaxrl.results.description import config_of, plain
+from jaxrl.results.description import Description, config_of, plain
 from jaxrl.results.plain import to_json
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, mean
-from jaxrl.runtime.call import Call
+from jaxrl.tracking.tracker import FollowedCall
 
 GROUPINGS = ("seed", "setting")
 STATISTICS = {"iqm": iqm, "mean": mean}
@@ -135,16 +135,16 @@ class RunTracker:
         self._sink, self._grouping = sink, grouping
         self._opened = False
 
-    def start(self, call: Call, resumed: int | None) -> None:
-        """See `jaxrl.runtime.driver.Tracker`."""
+    def start(self, call: FollowedCall, resumed: int | None) -> None:
+        """See `jaxrl.tracking.tracker.Tracker`."""
         self._waiting: dict[int, np.ndarray] = {}
-        self._seeds, self._end = call.seeds, int(call.work.points[-1]) * call.work.env_steps_per_iteration
+        self._seeds, self._end = list(call.seeds), call.env_steps
         self._failed = np.zeros(call.shape, bool)
-        self._last = self._sink.open(tracked(call, self._grouping.by), resumed is not None)
+        self._last = self._sink.open(tracked(call.description(), self._grouping.by), resumed is not None)
         self._opened = True
 
     def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
-        """See `jaxrl.runtime.driver.Tracker`; a run without a number among its metrics does not train now."""
+        """See `jaxrl.tracking.tracker.Tracker`; a run without a number among its metrics does not train now."""
         names, values = _scalars(metrics)
         there = np.asarray(~np.isnan(values).all(axis=-1))
         self._failed = np.where(there, ~np.isfinite(values).all(axis=-1), self._failed)
@@ -161,7 +161,7 @@ class RunTracker:
             self._waiting.pop(env_step, None)
 
     def finish(self, result: Result | None) -> None:
-        """See `jaxrl.runtime.driver.Tracker`."""
+        """See `jaxrl.tracking.tracker.Tracker`."""
         if not self._opened:
             return
         self._opened = False
@@ -213,14 +213,13 @@ class RunTracker:
         )
 
 
-def tracked(call: Call, by: str) -> Tracked:
+def tracked(described: Description, by: str) -> Tracked:
     """The runs of a call, with their names, hyper-parameters and configurations.
 
     Args:
-      call: what is to run.
+      described: the call.
       by: "seed" or "setting".
     """
-    described = call.result({"pending": np.zeros((*call.shape, 0))}, None, [], {})
     told = config_of(described)
     name = "-".join(str(told["attributes"][part]) for part in ("algorithm", "environment"))
     static = {
@@ -231,12 +230,12 @@ def tracked(call: Call, by: str) -> Tracked:
     }
     runs = []
     for s, (label, coordinates) in enumerate(zip(_labels(described.settings), described.settings, strict=True)):
-        hparams = _numbers("", call.hparams, s) | coordinates
-        config = static | _numbers("env.", call.env_params, s) | hparams
+        hparams = _numbers("", described.hparams, s) | coordinates
+        config = static | _numbers("env.", described.env_params, s) | hparams
         if by == "setting":
-            runs.append(Run(label or name, coordinates, None, hparams, config | {"seeds": len(call.seeds)}))
+            runs.append(Run(label or name, coordinates, None, hparams, config | {"seeds": len(described.seeds)}))
             continue
-        for seed in call.seeds:
+        for seed in described.seeds:
             of_run = {"seed": seed}
             parts = [part for part in (label, f"seed={seed}") if part]
             runs.append(Run("/".join(parts), coordinates, seed, hparams | of_run, config | of_run))

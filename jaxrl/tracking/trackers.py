@@ -10,7 +10,7 @@ each metric that is one number under its own name against environment steps, bet
 chunks. A run that ends with a metric that is not finite is marked as failed. Where a call goes on
 (`resume=True`), so do its runs, and no point is there twice.
 
-Anything with `start`, `__call__` and `finish` of `jaxrl.runtime.driver.Tracker` can be passed beside them.
+Anything with `start`, `__call__` and `finish` of `jaxrl.tracking.tracker.Tracker` can be passed beside them.
 An error in a tracker ends the call, once what was evaluated is saved.
 """
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.files import replacing
 from jaxrl.tracking.runs import Points, Tracked
 
 IDS = "jaxrl-wandb.json"
@@ -57,9 +58,8 @@ class WandB:
             numbers = dict(zip(points.names, values, strict=True))
             run.log(numbers | {"env_step": points.env_step}, step=points.env_step, commit=True)
             self._known[self._tracked.runs[i].name] = {"id": run.id, "env_step": points.env_step}
-        unfinished = self._directory / f".{IDS}"
-        unfinished.write_text(json.dumps(self._told, indent=1), encoding="utf-8")
-        unfinished.replace(self._directory / IDS)
+        with replacing(self._directory / IDS, None) as part:
+            part.write_text(json.dumps(self._told, indent=1), encoding="utf-8")
 
     def close(self, ends: list[str]) -> None:
         """See `Sink.close`."""

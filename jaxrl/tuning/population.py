@@ -7,21 +7,20 @@ import dataclasses
 import math
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import numpy as np
 
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.checks import check_choice, check_count
+from jaxrl.checks import check_count
 from jaxrl.results.result import Result
 from jaxrl.results.storage import claim_directory, exclusive, unfinished
-from jaxrl.runtime.driver import PRECISIONS
 from jaxrl.runtime.layout import plan_layout
 from jaxrl.runtime.loop import evaluation_points
-from jaxrl.runtime.memory import parse_size
+from jaxrl.runtime.options import PopulationOptions, checked
 from jaxrl.runtime.progress import Progress, stop_on_signals
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 from jaxrl.tuning.space import Setting, Space
@@ -87,13 +86,7 @@ def population_based_training(
     eval_episodes: int = 64,
     env_params: Any = None,
     seed: int = 0,
-    block: int | None = None,
-    devices: Sequence[Any] | None = None,
-    memory: int | str | None = None,
-    out: str | Path | None = None,
-    force: bool = False,
-    progress: bool = True,
-    precision: str = "default",
+    **options: Unpack[PopulationOptions],
 ) -> PopulationResult:
     """Trains a population in one program, whose worst members go on from copies of the best with changed settings.
 
@@ -106,8 +99,7 @@ def population_based_training(
     of these and no policies, and it cannot be gone on with.
 
     Args:
-      algo, env_params, eval_episodes, block, devices, memory, out, force, progress, precision: as in
-        `train`; `out` also gets `lineage.csv`, after each round.
+      algo, env_params, eval_episodes: as in `train`.
       space: `{path: Uniform | LogUniform | Choice}` of traced values; the first population is drawn from it.
       members: runs that train together, each with a seed of its own.
       env_steps: of each member.
@@ -117,6 +109,8 @@ def population_based_training(
       perturb: above 1.
       redraw: a probability.
       seed: of all that is drawn.
+      **options: Options that say where and how the call is carried out, see
+        `jaxrl.runtime.options.PopulationOptions`; `out` also gets `lineage.csv`, after each round.
 
     Raises:
       ValueError, TypeError: bad arguments, before anything is compiled.
@@ -127,30 +121,29 @@ def population_based_training(
     for name, value in {"members": members, "env_steps": env_steps, "rounds": rounds}.items():
         check_count(name, value)
     check_count("eval_episodes", eval_episodes)
-    check_choice("precision", precision, PRECISIONS)
+    chosen = checked(population_based_training, PopulationOptions, options)
     for name, value, low, high in (("replaced", replaced, 0.0, 0.5), ("redraw", redraw, 0.0, 1.0)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             raise ValueError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r}")
     if replaced and members < 2:
         raise ValueError("members must be at least 2, one to go on from the other, or replaced 0, got 1")
-    if memory is not None:
-        parse_size(memory)
     if isinstance(perturb, bool) or not isinstance(perturb, int | float) or not 1 < perturb < math.inf:
         raise ValueError(f"perturb must be a number above 1, such as 1.25, got {perturb!r}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
     if isinstance(space, Mapping) and (static := [path for path in space if str(path).startswith("config.")]):
         raise ValueError(f"{', '.join(static)} is static, and cannot change within a run: search it by jaxrl.search")
-    checked = Space(algo, space, env_params)
-    directory = None if out is None else claim_directory(out, force)
+    searched = Space(algo, space, env_params)
+    directory = None if chosen.out is None else claim_directory(chosen.out, chosen.force)
     points = evaluation_points(env_steps, rounds, algo.env_steps_per_iteration)
-    population = _Population(checked, members, points, replaced, perturb, redraw, eval_episodes, seed)
-    layout = plan_layout(members, block, devices)
+    population = _Population(searched, members, points, replaced, perturb, redraw, eval_episodes, seed)
+    layout = plan_layout(members, chosen.block, chosen.devices)
     total = int(points[-1]) * algo.env_steps_per_iteration * members
-    with exclusive(directory, force), Progress(total, progress) as bar, stop_on_signals(progress) as stop:
+    progress = chosen.progress
+    with exclusive(directory, chosen.force), Progress(total, progress) as bar, stop_on_signals(progress) as stop:
         bar.phase("compiling")
         started = time.perf_counter()
-        waves = Waves(population.call, layout, memory, precision, members, progress)
+        waves = Waves(population.call, layout, chosen.memory, chosen.precision, members, progress)
         compile_seconds, started = time.perf_counter() - started, time.perf_counter()
         bar.start()
         states, iteration = None, 0
@@ -174,7 +167,7 @@ def population_based_training(
         found = population.result(
             {
                 "block": waves.layout.block,
-                "precision": precision,
+                "precision": chosen.precision,
                 "compile_seconds": compile_seconds,
                 "run_seconds": time.perf_counter() - started,
                 "interrupted": int(len(population.metrics) < len(points)),
@@ -303,7 +296,7 @@ class _Population:
         part.replace(file)
 
     def _env_steps(self) -> np.ndarray:
-        return self._points[: len(self.metrics)] * self.call.work.env_steps_per_iteration
+        return self._points[: len(self.metrics)] * self.call.env_steps_per_iteration
 
     def _returns(self) -> np.ndarray:
         return np.stack([metrics["return"] for metrics in self.metrics])

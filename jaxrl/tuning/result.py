@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import importlib.util
 import json
@@ -12,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from envs.files import replacing
 from jaxrl.results.dataset import ResultError
-from jaxrl.results.plain import from_json, to_json
+from jaxrl.results.plain import as_read, from_json, to_json
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
-from jaxrl.results.storage import SEARCH, unfinished
+from jaxrl.results.storage import CSV_NEWLINE, SEARCH
 from jaxrl.results.tables import Table
 from jaxrl.tuning.space import Setting
 from jaxrl.tuning.study import Told
@@ -155,7 +155,7 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
     directory = Path(path)
     if path == "":
         raise ResultError("out, the directory to save in, is an empty string; it takes a name, such as runs/search.")
-    told = from_json(json.loads(json.dumps(to_json({"study": study, **identity}), default=str)))
+    told = as_read({"study": study, **identity})
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / SEARCH).is_file():
@@ -175,30 +175,25 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
 
 def write_trials(directory: Path, trials: Sequence[Told]) -> None:
     """A row per trial in `trials.csv`, and in `trials.parquet` where pyarrow is installed."""
-    columns, rows = _rows(trials)
-    part = unfinished(directory / TRIALS)
-    with part.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(columns)
-        writer.writerows(rows)
-    part.replace(directory / TRIALS)
-    if trials and importlib.util.find_spec("pyarrow") is not None:
-        import pandas
+    import pandas
 
+    columns, rows = _rows(trials)
+    typed = pandas.DataFrame([["" if cell is None else cell for cell in row] for row in rows], None, columns, object)
+    with replacing(directory / TRIALS, None) as part:
+        typed.to_csv(part, index=False, na_rep="nan", lineterminator=CSV_NEWLINE)
+    if trials and importlib.util.find_spec("pyarrow") is not None:
         frame = pandas.DataFrame(rows, columns=columns)
         for name in trials[0].setting:  # a column of Parquet has one type
             if len({type(value) for value in frame[name]}) > 1:
                 frame[name] = frame[name].map(str)
-        part = unfinished(directory / PARQUET)
-        frame.convert_dtypes().to_parquet(part, index=False)
-        part.replace(directory / PARQUET)
+        with replacing(directory / PARQUET, None) as part:
+            frame.convert_dtypes().to_parquet(part, index=False)
 
 
 def write_json(file: Path, value: Any) -> None:
     """A file that is whole or not there."""
-    part = unfinished(file)
-    part.write_text(json.dumps(to_json(value), indent=2, default=str, allow_nan=False) + "\n", encoding="utf-8")
-    part.replace(file)
+    with replacing(file, None) as part:
+        part.write_text(json.dumps(to_json(value), indent=2, default=str, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _rows(trials: Sequence[Told]) -> tuple[list[str], list[list[Any]]]:

@@ -6,9 +6,9 @@ import dataclasses
 import math
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import numpy as np
@@ -21,13 +21,12 @@ from jaxrl.results.loading import load_result
 from jaxrl.results.result import Result
 from jaxrl.results.storage import SEARCH, finished
 from jaxrl.runtime.call import Call
-from jaxrl.runtime.call_parts import run_within
-from jaxrl.runtime.checkpoints.keeper import identity_of
-from jaxrl.runtime.checkpoints.store import IDENTITY, SOFT, has_checkpoint, read_identity
-from jaxrl.runtime.driver import PRECISIONS, Options
+from jaxrl.runtime.checkpoints.identity import IDENTITY, SOFT, identity_of, read_identity
+from jaxrl.runtime.checkpoints.store import has_checkpoint
+from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.layout import Layout, default_devices
 from jaxrl.runtime.loop import evaluation_points
-from jaxrl.runtime.memory import parse_size
+from jaxrl.runtime.options import RunOptions, SearchOptions, checked
 from jaxrl.runtime.programs import room_for
 from jaxrl.runtime.progress import Progress, StopRequest, stop_on_signals
 from jaxrl.runtime.training import training_call
@@ -65,12 +64,7 @@ def search(
     storage: str | None = None,
     study: str | None = None,
     builder: Builder | None = None,
-    block: int | None = None,
-    devices: Sequence[Any] | None = None,
-    memory: int | str | None = None,
-    out: str | Path | None = None,
-    progress: bool = True,
-    precision: str = "default",
+    **options: Unpack[SearchOptions],
 ) -> SearchResult:
     """Searches a space for the setting with the best final return, and trains what it found anew on other seeds.
 
@@ -105,13 +99,10 @@ def search(
       storage: of the study, a URL such as `sqlite:///study.db`; None keeps it in `out`, or in memory.
       study: its name in the storage; None names it after the algorithm and the environment.
       builder: `(config) -> Algorithm`, to search the configuration of an algorithm that is not jaxrl's own.
-      block, devices: as in `train`; one width for all trials.
-      memory: that the call may take, as in `train`; trials that do not fit at the same time train one
-        after another, in narrower blocks where not even one block fits.
-      out: a directory for the trials' table, the incumbent, and what it and the default setting did on the
-        test seeds, each of which `load_result` reads.
-      progress: whether to show any.
-      precision: of matrix products.
+      **options: Options that say where and how the call is carried out, see `jaxrl.runtime.options.SearchOptions`.
+        There is one width of blocks for all trials, and trials that do not fit into memory at the same time
+        train one after another. `out` gets the trials' table, the incumbent, and what it and the default
+        setting did on the test seeds, each of which `load_result` reads.
 
     Raises:
       ValueError, TypeError: bad arguments, before anything is compiled.
@@ -123,7 +114,7 @@ def search(
 
     check_choice("search", search, SEARCHES)
     check_choice("aggregate", aggregate, tuple(AGGREGATES))
-    check_choice("precision", precision, PRECISIONS)
+    chosen = checked(_search, SearchOptions, options)
     counts = {"env_steps": env_steps, "seeds": seeds, "eval_episodes": eval_episodes}
     counts |= {name: value for name, value in {"trials": trials, "population": population}.items() if value is not None}
     for name, value in counts.items():
@@ -140,48 +131,46 @@ def search(
         raise ValueError(
             "halving does not go with cmaes, which learns from whole runs only: leave it out, or search by tpe"
         )
-    if memory is not None:
-        parse_size(memory)
-    checked = Space(algo, default_space(algo) if space is None else space, env_params, builder)
+    searched = Space(algo, default_space(algo) if space is None else space, env_params, builder)
     num_trials = DEFAULT_TRIALS if trials is None else trials
     if search == "grid":
-        every = len(checked.combinations())
+        every = len(searched.combinations())
         num_trials = every if trials is None else min(trials, every)
-    busy = -(-len(default_devices() if devices is None else devices) // seeds)
-    population = population_of(search, population, num_trials, len(checked.distributions), busy)
-    sampler = sampler_of(search, checked, seed, population)
+    busy = -(-len(default_devices() if chosen.devices is None else chosen.devices) // seeds)
+    population = population_of(search, population, num_trials, len(searched.distributions), busy)
+    sampler = sampler_of(search, searched, seed, population)
     tuning_seeds = list(range(seeds))
     together = min(population, num_trials)
-    per_group = -(-together * seeds // len(checked.groups))
+    per_group = -(-together * seeds // len(searched.groups))
     tuning = Tuning(
-        checked,
+        searched,
         env_steps,
         tuning_seeds,
         eval_episodes,
         aggregate,
         halving,
         together,
-        wave_layout(per_group, block, devices),
-        memory,
-        precision,
-        progress,
+        wave_layout(per_group, chosen.block, chosen.devices),
+        chosen.memory,
+        chosen.precision,
+        chosen.progress,
     )
-    check_rungs(tuning.rungs, checked)
+    check_rungs(tuning.rungs, searched)
     if halving is not None and together == 1:
         raise ValueError(
             "halving has no trial to stop in populations of one trial: raise trials or population, or leave it out"
         )
     identity = _identity(tuning, algo, env_params)
     name = f"{algo.name}-{algo.env.name}" if study is None else study
-    directory = None if out is None else claim(out, identity, name)
+    directory = None if chosen.out is None else claim(chosen.out, identity, name)
     if storage is None and directory is not None:
         storage = f"sqlite:///{directory / 'study.db'}"
     chosen_test_seeds = list(range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds))
 
-    with room_for(len(checked.groups) + 4), stop_on_signals() as stop:
+    with room_for(len(searched.groups) + 4), stop_on_signals(chosen.progress) as stop:
         with opened(storage, name, identity) as opened_study:
-            shared = TrialStudy(opened_study, checked, sampler, num_trials)
-            found = _run_trials(shared, tuning, population, directory, progress, stop)
+            shared = TrialStudy(opened_study, searched, sampler, num_trials)
+            found = _run_trials(shared, tuning, population, directory, chosen.progress, stop)
             told = sorted(shared.told(), key=lambda trial: trial.number)
             result = SearchResult(
                 identity=identity,
@@ -194,15 +183,18 @@ def search(
                 compilations=found.compilations,
                 test_seeds=chosen_test_seeds,
             )
-        _save(result, checked, directory)
+        _save(result, searched, directory)
         over = not stop and not result.num_running and len(told) >= num_trials
         if over and test_seeds and result.incumbent is not None:
             started = time.perf_counter()
             _train_on_test_seeds(result, tuning, directory, stop)
             result.test_seconds = time.perf_counter() - started
-            _save(result, checked, directory)
+            _save(result, searched, directory)
         result.stopped_by_signal = stop.signal or 0
     return result
+
+
+_search = search  # under a name that none of its arguments has
 
 
 class _Found:
@@ -273,22 +265,21 @@ def _train_on_test_seeds(result: SearchResult, tuning: Tuning, directory: Path |
         )
         layout = wave._replace(num_runs=call.num_runs, num_blocks=-(-call.num_runs // wave.num_runs))
         try:
-            results[name] = _trained(call, layout, None if directory is None else directory / name, tuning)
+            results[name] = _trained(call, layout, None if directory is None else directory / name, tuning, stop)
         except FileExistsError:  # another process of this study is just training it
             return
         except KeyboardInterrupt as interrupt:  # before there was anything to keep
             stop.signal = stop.signal or (interrupt.args[0] if interrupt.args else signal.SIGINT)
             return
-        attrs = results[name].metrics.attrs
-        stop.signal = stop.signal or int(attrs["stopped_by_signal"]) or None
-        if attrs["interrupted"] or stop:
+        if results[name].metrics.attrs["interrupted"] or stop:
             return
     result.test, result.default = results["incumbent"], results["default"]
 
 
-def _trained(call: Call, layout: Layout, out: Path | None, tuning: Tuning) -> Result:
+def _trained(call: Call, layout: Layout, out: Path | None, tuning: Tuning, stop: StopRequest) -> Result:
     """The result of a call in a directory of its own, which goes on with what an earlier process did of the same."""
-    options = Options(progress=tuning.progress, precision=tuning.precision)
+    options: RunOptions = {"memory": tuning.memory, "precision": tuning.precision, "progress": tuning.progress}
+    begun = None
     if out is not None:
         begun = read_identity(out) if (out / IDENTITY).is_file() else {}
         layout = layout._replace(block=begun.get("block", layout.block))
@@ -296,8 +287,9 @@ def _trained(call: Call, layout: Layout, out: Path | None, tuning: Tuning) -> Re
         same = _same(begun, identity_of(call, layout, tuning.precision))
         if same and finished(out) and not has_checkpoint(out):
             return load_result(out, call.algo)
-        options = dataclasses.replace(options, out=out, resume=same, force=not same)
-    return run_within(call, layout, options, tuning.memory)
+        begun = begun if same else None
+        options |= {"out": out, "resume": same, "force": not same}
+    return carry_out(call, checked(search, RunOptions, options), begun=begun, layout=layout, stop=stop)
 
 
 def _same(begun: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxrl.results.dataset import ResultError
-from jaxrl.results.plain import from_json, to_json
-from jaxrl.runtime.checkpoints.store import difference
+from jaxrl.results.plain import as_read, from_json, to_json
+from jaxrl.runtime.checkpoints.identity import difference
 from jaxrl.sweeps.distributions import Choice, LogUniform
 from jaxrl.tuning.space import Setting, Space
 
@@ -252,7 +252,7 @@ def opened(storage: str | None, name: str, identity: Mapping[str, Any]) -> Itera
         try:
             backend = None if storage is None else _storage(storage)
             study = optuna.create_study(storage=backend, study_name=name, direction="maximize", load_if_exists=True)
-            wanted = from_json(json.loads(json.dumps(to_json(dict(identity)), default=str)))
+            wanted = as_read(dict(identity))
             if IDENTITY not in study.user_attrs:
                 if study.get_trials(deepcopy=False):
                     raise ResultError(f"the study {name!r} is none of jaxrl's: choose another name for this one")

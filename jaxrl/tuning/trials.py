@@ -203,7 +203,7 @@ def do_trials(
         last = rung == len(rungs) - 1
         advanced = []
         for batch in batches:
-            per_iteration = batch.call.work.env_steps_per_iteration
+            per_iteration = batch.call.env_steps_per_iteration
             target = -(-env_steps // per_iteration)
             steps_each = target * per_iteration * num_seeds
             states = []

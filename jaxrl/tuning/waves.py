@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,12 +12,12 @@ import numpy as np
 import tqdm.auto
 
 from jaxrl.runtime.call import Call, Part
-from jaxrl.runtime.driver import SECONDS_PER_CHUNK
+from jaxrl.runtime.driver import SECONDS_PER_CHUNK, advance
+from jaxrl.runtime.exhaustion import Exhaustion
 from jaxrl.runtime.layout import Layout
 from jaxrl.runtime.memory import size
 from jaxrl.runtime.memory_plan import Plan, Planner
 from jaxrl.runtime.pace import Pace
-from jaxrl.runtime.planning import planned_call
 from jaxrl.runtime.progress import Progress, StopRequest
 from jaxrl.runtime.runs import Runs
 
@@ -63,7 +62,7 @@ class Waves:
     def __init__(
         self, call: Call, layout: Layout, memory: int | str | None, precision: str, held_runs: int, progress: bool
     ):
-        self._work, self._precision = call.work, precision
+        self._call, self._precision = call, precision
         planned = _planned(call, layout, memory, precision, held_runs)
         self.layout = planned.layout(planned.num_slots, layout.devices)
         if progress and (planned.num_parts > 1 or planned.block < layout.block):
@@ -90,15 +89,14 @@ class Waves:
         while begin < num_runs:
             end = min(begin + self.layout.num_runs, num_runs)
             some, theirs = jax.tree.map(lambda leaf, at=slice(begin, end): np.asarray(leaf)[at], (arguments, states))
-            try:
-                wave, reason = self._wave(some, theirs, iteration, target, bar, stop, keep), ""
-            except jax.errors.JaxRuntimeError as error:
-                if "RESOURCE_EXHAUSTED" not in str(error):
-                    raise
-                wave, reason = None, str(error).strip().splitlines()[0][:200]
-            # Here the error is gone, and with it what it held on the device.
-            if reason:
-                self._narrow(reason)
+            wave = None
+            with Exhaustion() as exhaustion:
+                wave = self._wave(some, theirs, iteration, target, bar, stop, keep)
+            if exhaustion.reason:
+                before, block = self.layout.block, exhaustion.narrower(self.layout.block)
+                num_runs_of_wave = self.layout.num_runs // before * block
+                self.layout = self.layout._replace(block=block, num_runs=num_runs_of_wave)
+                exhaustion.warn(before, block, "from the start of this wave")
             elif wave is None:
                 return
             else:
@@ -110,28 +108,14 @@ class Waves:
     ) -> Wave | None:
         """One wave, None where it was stopped on its way."""
         layout = self.layout._replace(num_runs=len(jax.tree.leaves(arguments)[0]))
-        runs = Runs(self._work, arguments, layout, precision=self._precision, states=states, iteration=iteration)
+        runs = Runs(self._call, arguments, layout, precision=self._precision, states=states, iteration=iteration)
         pace = Pace(SECONDS_PER_CHUNK, layout.num_blocks)
-        while runs.iteration < target:
-            if stop:
-                return None
-            bar.advance(pace.advance(runs, target) * self._work.env_steps_per_iteration * layout.num_runs)
+        for count in advance(runs, target, pace, stop):
+            bar.advance(count * self._call.env_steps_per_iteration * layout.num_runs)
+        if runs.iteration < target:
+            return None
         metrics, policies = runs.evaluate()
         return Wave(metrics, policies, runs.states() if keep else None)
-
-    def _narrow(self, reason: str) -> None:
-        """Lets the waves that follow have blocks of half as many runs."""
-        before = self.layout.block
-        if before == 1:
-            raise ValueError(f"there is no memory left for blocks of one run: {reason}")
-        block = before // 2
-        self.layout = self.layout._replace(block=block, num_runs=self.layout.num_runs // before * block)
-        warnings.warn(
-            f"a device had no memory left for blocks of {before} runs ({reason}); going on from the start of this wave "
-            f"with blocks of {block}, whose results are not equal bit for bit",
-            RuntimeWarning,
-            stacklevel=3,
-        )
 
 
 def _planned(call: Call, layout: Layout, memory: int | str | None, precision: str, held_runs: int) -> Plan:
@@ -147,4 +131,4 @@ def _planned(call: Call, layout: Layout, memory: int | str | None, precision: st
                 f"take {size(held)} beside the {size(compiled.process)} of the process"
             )
         planner = dataclasses.replace(planner, limit=planner.limit - held)
-    return planned_call(planner, precision, measure=False)
+    return planner.fit(precision)

@@ -240,8 +240,8 @@ def test_a_family_of_ones_own_has_what_its_curve_tells():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: properties.partial_sum(0.9, 0), "horizon must be a whole number of at least 1, got 0."),
-        (lambda: properties.one_step_rates(0.9, -1), "horizon must be a whole number of at least 1, got -1."),
+        (lambda: properties.partial_sum(0.9, 0), "horizon must be a whole number of at least 1, got 0"),
+        (lambda: properties.one_step_rates(0.9, -1), "horizon must be a whole number of at least 1, got -1"),
         (lambda: properties.future_weights(0.9, (10, 5)), "boundaries must be delays that grow from above 0"),
         (lambda: properties.future_shares(0.9, ()), "boundaries must be delays that grow from above 0, got ()."),
         (lambda: properties.rate_variance("fixed:9"), "mixtures of exponentials, and FixedHorizon is none"),

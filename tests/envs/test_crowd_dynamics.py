@@ -102,7 +102,7 @@ def test_polar_acceleration_backwards_goes_back_for_a_substep_and_then_starts_fo
 
 
 def test_an_unknown_dynamics_is_named():
-    with pytest.raises(ValueError, match=r"dynamics must be one of cartesian-velocity, .*, not 'hover'"):
+    with pytest.raises(ValueError, match=r"dynamics must be one of cartesian-velocity, .*, got 'hover'"):
         Physics("hover")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="substeps must be a whole number of at least 1, got 0"):
         Physics(substeps=0)

@@ -68,7 +68,7 @@ def test_the_search_is_chosen_by_size():
     assert pairs.resolve("auto", pairs.CELLS_FROM - 1) == "all-pairs"
     assert pairs.resolve("auto", pairs.CELLS_FROM) == "cells"
     assert pairs.resolve("all-pairs", 10_000) == "all-pairs"
-    with pytest.raises(ValueError, match="search must be one of auto, all-pairs, cells, not 'grid'"):
+    with pytest.raises(ValueError, match="search must be one of auto, all-pairs, cells, got 'grid'"):
         pairs.resolve("grid", 3)  # pyright: ignore[reportArgumentType]
 
 

@@ -15,6 +15,7 @@ import jaxrl
 from jaxrl.cli import experiment as command_experiment
 from jaxrl.cli import main as cli
 from jaxrl.experiments import EXPERIMENTS, Experiment, Study, StudyError, frames, run_experiment, ugae_vs_monte_carlo
+from jaxrl.results.dataset import ResultError
 
 ALGO = jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(num_envs=4, num_steps=16, hidden=(8,)))
 
@@ -172,7 +173,7 @@ def test_a_damaged_directory_is_told(toy: Experiment, work: Work, tmp_path: Path
 
 def test_a_directory_that_cannot_be_made_is_told(toy: Experiment, tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(jaxrl.results.ResultError, match="cannot be written"):
+    with pytest.raises(ResultError, match="cannot be written"):
         run_experiment(toy, out=tmp_path / "file" / "run")
 
 
@@ -261,7 +262,7 @@ def test_the_command_runs_an_experiment_with_flags_for_settings(
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        ("toi", "there is no experiment 'toi'; did you mean toy?"),
+        ("toi", "there is no experiment 'toi'; did you mean 'toy'?"),
         ("--seeds 3", "experiment takes a name first"),
         ("toy --sede 3", "unrecognized options: --sede, 3"),
         ("toy --seeds 0", "seeds must be at least 1, got 0"),

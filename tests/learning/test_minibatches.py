@@ -24,7 +24,7 @@ def test_sequences_stay_whole_and_in_order() -> None:
     assert parts.shape == (3, time, 2)
     np.testing.assert_array_equal(parts // 100, np.broadcast_to(np.arange(time)[:, None], (3, time, 2)))
     environments = parts % 100
-    np.testing.assert_array_equal(environments, environments[:, :1].repeat(time, 1))  # one environment from start to end
+    np.testing.assert_array_equal(environments, environments[:, :1].repeat(time, 1))
     assert sorted(environments[:, 0].ravel().tolist()) == list(range(num_envs))
 
 

@@ -151,7 +151,7 @@ def test_only_what_differs_is_listed(tmp_path):
     }
     facts = data["runs"][0]["facts"]
     assert facts["Algorithm"] == "ppo" and facts["Environment"] == "cartpole" and facts["JAX"] == "0.11.2"
-    assert facts["Time"] == "1 min 5 s, of which 3.2 s compiling" and facts["Devices"] == "1 x cpu"
+    assert facts["Time"] == "65 s, of which 3.2 s compiling" and facts["Devices"] == "1 x cpu"
     assert data["runs"][1]["config"]["hparams"]["lr"] == [1e-3, 3e-4]
 
 

@@ -1,5 +1,6 @@
 """Results: labels, tables, the choice of a run, and the run directory."""
 
+import csv
 import dataclasses
 import gc
 import json
@@ -256,6 +257,16 @@ def test_saved_files_open_without_us(tmp_path):
     config = json.loads((directory / "config.json").read_text())
     assert config["sweep"]["coords"]["lr"] == {"dims": ["lr"], "values": list(LRS)}
     assert config["seeds"] == list(SEEDS) and {"python", "jax", "flax", "jaxrl"} <= set(config["versions"])
+
+
+def test_the_table_has_every_digit_of_a_float32_and_no_more(tmp_path):
+    values = numbers().astype(np.float32)
+    values[0, :2] = [[0.1, 1e-7], [np.nan, np.inf]]
+    small_result(values=values).save(tmp_path)
+    with (tmp_path / "metrics.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["return"] for row in rows[:4]] == ["0.1", "1e-07", "nan", "inf"]
+    assert rows[0]["lr"] == repr(float(LRS[0])) and rows[0]["discount"] == DISCOUNTS[0]
 
 
 def test_the_table_is_there_as_parquet_too_where_pyarrow_is(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Statistics against closed forms, scipy, rliable and slow loops."""
+"""Statistics against closed forms, scipy and slow loops; `test_rliable.py` has another library."""
 
 import time
 
@@ -30,25 +30,6 @@ def test_closed_forms():
     assert statistics.optimality_gap([0.0, 0.5, 1.0, 7.0]) == 0.375
     assert statistics.optimality_gap([0.0, 4.0], target=2.0) == 1.0
     np.testing.assert_array_equal(statistics.iqm(values.reshape(4, 2), axis=0), statistics.iqm(values.reshape(4, 2).T))
-
-
-def test_aggregates_agree_with_rliable(scores):
-    metrics = pytest.importorskip("rliable.metrics")
-    runs = scores.T  # rliable holds [runs, tasks]
-    atol = scores.size * EPS
-    assert statistics.iqm(scores, axis=(-2, -1)) == pytest.approx(metrics.aggregate_iqm(runs), abs=atol)
-    assert statistics.mean(scores, axis=(-2, -1)) == pytest.approx(metrics.aggregate_mean(runs), abs=atol)
-    assert statistics.median(statistics.mean(scores)) == pytest.approx(metrics.aggregate_median(runs), abs=atol)
-    gap = statistics.optimality_gap(scores, axis=(-2, -1))
-    assert gap == pytest.approx(metrics.aggregate_optimality_gap(runs), abs=atol)
-
-
-def test_probability_of_improvement_agrees_with_rliable(scores):
-    metrics = pytest.importorskip("rliable.metrics")
-    other = np.round(scores[:, :11] + 0.3, 1)
-    ours = statistics.probability_of_improvement(np.round(scores, 1), other, num_resamples=10)
-    theirs = metrics.probability_of_improvement(np.round(scores, 1).T, other.T)
-    assert ours.value == pytest.approx(theirs, abs=scores.size * EPS)
 
 
 def test_probability_of_improvement_is_mann_whitney():

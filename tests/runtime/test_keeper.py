@@ -24,12 +24,11 @@ from jaxrl.discounts.parsing import Exponential
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
 from jaxrl.results.storage import FILES, LOCK, exclusive
-from jaxrl.runtime import call_parts as running_parts
+from jaxrl.runtime import execution, resuming
 from jaxrl.runtime import memory_plan as fitting
-from jaxrl.runtime import resuming
-from jaxrl.runtime.call import Call
-from jaxrl.runtime.checkpoints.store import CHECKPOINTS, IDENTITY, has_checkpoint
-from jaxrl.runtime.execution import sharded
+from jaxrl.runtime.call import Call, sharded
+from jaxrl.runtime.checkpoints.identity import IDENTITY
+from jaxrl.runtime.checkpoints.store import CHECKPOINTS, has_checkpoint
 from jaxrl.runtime.layout import plan_layout, run_on_devices
 from jaxrl.runtime.memory_plan import Planner, programs_of
 from jaxrl.runtime.training import points_of, training_call
@@ -186,7 +185,7 @@ def limits(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> dict[Any, int | 
     def of(_: Any, call: Call, layout: Any, memory: Any, keeps: bool) -> Planner:
         return Planner(call, layout, limits[memory], True)
 
-    monkeypatch.setattr(running_parts.Planner, "of", classmethod(of))
+    monkeypatch.setattr(execution.Planner, "of", classmethod(of))
     return limits
 
 
@@ -242,14 +241,14 @@ def test_a_kill_in_the_first_part_of_a_run_made_longer(
 def test_a_signal_between_two_parts_begins_no_other(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drive_part, seen = running_parts._Running._drive_part, []
+    drive, seen = execution.drive, []
 
-    def stopped(self: Any, part: Any, where: Any) -> Result:
-        result = drive_part(self, part, where)
+    def stopped(*arguments: Any) -> Result:
+        result = drive(*arguments)
         os.kill(os.getpid(), signal.SIGTERM)
         return result
 
-    monkeypatch.setattr(running_parts._Running, "_drive_part", stopped)
+    monkeypatch.setattr(execution, "drive", stopped)
     with pytest.warns(RuntimeWarning, match=r"interrupted before the last of 3 parts: 2 of 6 seeds"):
         cut = run(algo, memory="1GiB", out=tmp_path / "x", on_chunk=lambda env_step, _: seen.append(env_step))
     assert seen == [32, 64] and cut.metrics.attrs["stopped_by_signal"] == signal.SIGTERM
@@ -288,7 +287,7 @@ def test_the_same_call_goes_on_with_blocks_that_became_narrower(
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.")
         return run_on_devices(executables, *arguments)
 
-    monkeypatch.setattr("jaxrl.runtime.programs.run_on_devices", exhausted)
+    monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", exhausted)
     with pytest.warns(RuntimeWarning, match="had no memory left for blocks of 2 runs"):
         run(algo, out=out, on_chunk=stop)
     monkeypatch.undo()
@@ -312,12 +311,12 @@ def test_a_shard_of_settings_goes_on_in_the_program_of_the_whole(
     sweep = jaxrl.grid(HParams(discount=base), paths)
     calls: list[Call] = []
 
-    def kept(call: Call, *_: Any) -> Result:
+    def kept(call: Call, *options: Any, **begun: Any) -> Result:
         calls.append(call)
-        return run_call(call, *_)
+        return carry_out(call, *options, **begun)
 
-    run_call = resuming.run_call
-    monkeypatch.setattr(resuming, "run_call", kept)
+    carry_out = resuming.carry_out
+    monkeypatch.setattr(resuming, "carry_out", kept)
     options: Any = {"seeds": [3], "shard": "0/4", "out": tmp_path / "x"}
     run(algo, sweep, **options, on_chunk=stop)
     on = jaxrl.resume(tmp_path / "x", algo=algo, progress=False)

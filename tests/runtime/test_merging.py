@@ -19,8 +19,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli.shards import shard_and_directory, shard_of_allocation
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
-from jaxrl.runtime.call import assembled, split
-from jaxrl.runtime.execution import shard_of
+from jaxrl.runtime.call import assembled, shard_of, split
 from jaxrl.runtime.merging import _spans
 from jaxrl.runtime.runs import Runs
 

@@ -22,7 +22,7 @@ def chunks(
     left = total
     while left:
         to_evaluation = left if evaluated_every is None else evaluated_every - (total - left) % evaluated_every
-        count = pace.count(min(left, to_evaluation))
+        count = pace.next(min(left, to_evaluation))
         seconds = ends + each * count + (0 if done else first) + (stalls or {}).get(len(done), 0.0)
         pace.took(count, seconds)
         done.append((count, seconds))
@@ -95,7 +95,7 @@ def test_noise_seldom_makes_chunks_longer():
     for seed in range(100):
         generator, pace, seconds = random.Random(seed), Pace(0.25, 1), 0.0
         for _ in range(40):
-            count = pace.count(10**9)
+            count = pace.next(10**9)
             seconds = (0.001 + 0.011 * count) * (1 + abs(generator.gauss(0, 0.1)))
             pace.took(count, seconds)
         assert seconds < 1.2
@@ -122,16 +122,16 @@ def test_no_seconds_are_one_iteration_each():
 def test_a_slower_machine_is_followed():
     pace = Pace(1.0, 1)
     for _ in range(12):
-        count = pace.count(10_000)
+        count = pace.next(10_000)
         pace.took(count, 0.1 * count)
     for _ in range(2):
-        count = pace.count(10_000)
+        count = pace.next(10_000)
         pace.took(count, 0.5 * count)
-    assert pace.count(10_000) == 2
+    assert pace.next(10_000) == 2
 
 
 def test_what_is_left_bounds_a_chunk():
     pace = Pace(1.0, 1)
     for _ in range(3):
-        pace.took(pace.count(100), 0.001)
-    assert pace.count(2) == 2
+        pace.took(pace.next(100), 0.001)
+    assert pace.next(2) == 2

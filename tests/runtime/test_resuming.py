@@ -23,7 +23,8 @@ from envs.bandits import BernoulliBandit
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
-from jaxrl.runtime.checkpoints.store import CHECKPOINTS, Checkpoints, difference
+from jaxrl.runtime.checkpoints.identity import difference
+from jaxrl.runtime.checkpoints.store import CHECKPOINTS, Checkpoints
 from jaxrl.runtime.runs import Runs
 
 PER_ITERATION = 32
@@ -345,6 +346,6 @@ def test_a_checkpoint_that_cannot_be_written_is_told_and_the_run_goes_on(
     def full(self: Any, checkpoint: Any) -> None:
         raise ResultError("No checkpoint could be written to x: no space left on device; the one before is intact.")
 
-    monkeypatch.setattr(Checkpoints, "save", full)
+    monkeypatch.setattr(Checkpoints, "write", full)
     with pytest.warns(RuntimeWarning, match="no space left on device; the one before is intact"):
         assert_same_bits(jaxrl.train(algo, **RUN, out=tmp_path / "x"), whole)

@@ -211,7 +211,7 @@ def test_an_error_in_the_middle_of_a_chunk_loses_nothing(
             raise MemoryError("no room")
         return out
 
-    monkeypatch.setattr("jaxrl.runtime.programs.run_on_devices", fail_late)
+    monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", fail_late)
     with pytest.raises(MemoryError, match="no room"):
         run(algo, seeds=2, evals=7, out=tmp_path / "x")
     monkeypatch.undo()
@@ -226,7 +226,7 @@ def test_an_error_before_the_first_evaluation_leaves_no_directory(
     def fail(*_: Any) -> Any:
         raise MemoryError("no room")
 
-    monkeypatch.setattr("jaxrl.runtime.programs.run_on_devices", fail)
+    monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", fail)
     with pytest.raises(MemoryError):
         run(algo, out=tmp_path / "x")
     assert not (tmp_path / "x").exists()

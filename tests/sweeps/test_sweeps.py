@@ -211,8 +211,8 @@ def test_sample_is_reproducible_and_each_path_has_its_own_stream():
 @pytest.mark.parametrize(
     ("make", "error", "sentence"),
     [
-        (lambda: sample(HParams(), 0, DESIGN), ValueError, "n must be a whole number of at least 1, got 0."),
-        (lambda: sample(HParams(), 2.5, DESIGN), ValueError, "n must be a whole number of at least 1, got 2.5."),  # pyright: ignore
+        (lambda: sample(HParams(), 0, DESIGN), ValueError, "n must be a whole number of at least 1, got 0"),
+        (lambda: sample(HParams(), 2.5, DESIGN), ValueError, "n must be a whole number of at least 1, got 2.5"),  # pyright: ignore
         (lambda: sample(HParams(), 2, {}), ValueError, "sample takes at least one path"),
         (lambda: sample(HParams(), 2, DESIGN, seed=-1), ValueError, "seed must be a whole number of at least 0"),
         (lambda: sample(HParams(), 2, {"lr": [1, 2]}), TypeError, "'lr' takes a distribution such as Uniform(0, 1)"),  # pyright: ignore

@@ -96,7 +96,7 @@ NAMES = [
 
 
 def test_a_run_a_seed_has_its_name_its_hyper_parameters_and_its_configuration() -> None:
-    runs = tracked(a_call(), "seed").runs
+    runs = tracked(a_call().description(), "seed").runs
     assert [run.name for run in runs] == NAMES
     run = runs[5]
     assert run.seed == 5 and run.coordinates == {"discount": "beta:mu=0.98,eta=0.5"}
@@ -109,22 +109,24 @@ def test_a_run_a_seed_has_its_name_its_hyper_parameters_and_its_configuration() 
 def test_settings_alone_are_named_by_the_call_and_long_or_equal_names_by_their_number() -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), CONFIG)
     rest = {"seeds": [0], "points": np.array([2]), "eval_episodes": 3}
-    assert [run.name for run in tracked(training_call(algo, None, **rest), "setting").runs] == ["ppo-cartpole"]
-    assert [run.name for run in tracked(training_call(algo, None, **rest), "seed").runs] == ["seed=0"]
+    assert [run.name for run in tracked(training_call(algo, None, **rest).description(), "setting").runs] == [
+        "ppo-cartpole"
+    ]
+    assert [run.name for run in tracked(training_call(algo, None, **rest).description(), "seed").runs] == ["seed=0"]
     close = jaxrl.grid(algo.hparams, {"lr": [1e-3, 1e-3 * (1 + 1e-6 / 4)]})
-    found = [run.name for run in tracked(training_call(algo, close, **rest), "setting").runs]
+    found = [run.name for run in tracked(training_call(algo, close, **rest).description(), "setting").runs]
     assert found == ["setting=0,lr=0.001", "setting=1,lr=0.001"]
     curve = "table:" + ",".join(f"{0.9**t:.6f}" for t in range(40))
     long = jaxrl.grid(algo.hparams, {"discount": [0.9, curve]})
-    found = [run.name for run in tracked(training_call(algo, long, **rest), "setting").runs]
+    found = [run.name for run in tracked(training_call(algo, long, **rest).description(), "setting").runs]
     assert found == ["setting=0,discount=exp:gamma=0.9", "setting=1"]
 
 
 def test_calls_are_told_apart_and_a_resumed_one_is_known() -> None:
-    identity = tracked(a_call(), "seed").identity
-    assert tracked(a_call(points=np.array([2, 4, 6, 8]), run_length=192), "seed").identity == identity
-    assert tracked(a_call(seeds=[3, 4]), "seed").identity != identity
-    assert tracked(a_call(), "setting").identity != identity
+    identity = tracked(a_call().description(), "seed").identity
+    assert tracked(a_call(points=np.array([2, 4, 6, 8]), run_length=192).description(), "seed").identity == identity
+    assert tracked(a_call(seeds=[3, 4]).description(), "seed").identity != identity
+    assert tracked(a_call().description(), "setting").identity != identity
 
 
 def test_each_seed_gets_its_points_and_a_failed_one_is_marked() -> None:

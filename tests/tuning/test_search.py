@@ -59,7 +59,7 @@ def search(algo: Algorithm, **changes: Any) -> SearchResult:
 @pytest.fixture(scope="module")
 def first(algo: Algorithm, tmp_path_factory: pytest.TempPathFactory) -> tuple[SearchResult, Path]:
     """A whole search, while nothing had been compiled."""
-    programs._COMPILED.clear()
+    programs.forget()
     out = tmp_path_factory.mktemp("search") / "out"
     return search(algo, out=out, test_seeds=4), out
 

@@ -136,15 +136,15 @@ def test_members_that_do_not_fit_at_the_same_time_train_one_after_another_to_the
 @pytest.mark.slow
 def test_a_device_without_memory_left_gets_narrower_blocks(algo: Algorithm, monkeypatch: pytest.MonkeyPatch):
     narrow, members = search(algo, block=1), population(algo, block=1)
-    monkeypatch.setattr("jaxrl.runtime.programs.run_on_devices", exhausted_at(2))
+    monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", exhausted_at(2))
     with pytest.warns(RuntimeWarning, match=r"had no memory left for blocks of 2 runs .* from the start of this wave"):
         assert search(algo).trials == narrow.trials
-    monkeypatch.setattr("jaxrl.runtime.programs.run_on_devices", exhausted_at(2))
+    monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", exhausted_at(2))
     with pytest.warns(RuntimeWarning, match=r"had no memory left for blocks of 2 runs"):
         found = population(algo)
     np.testing.assert_array_equal(found.result.policies, members.result.policies)
     assert found.result.metrics.attrs["block"] == 1
-    monkeypatch.setattr("jaxrl.runtime.programs.run_on_devices", exhausted_at(1))
+    monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", exhausted_at(1))
     with pytest.raises(ValueError, match=r"^there is no memory left for blocks of one run: RESOURCE_EXHAUSTED"):
         population(algo, block=1)
 

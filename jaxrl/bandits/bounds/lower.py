@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import rel_entr
 
+from envs.errors import UserValueError
 from jaxrl.checks import check_choice
 
 __all__ = ["checked_steps", "gaps_of", "lai_robbins", "means_and_gaps", "minimax"]
@@ -56,9 +57,9 @@ def lai_robbins(means: Array, rewards: str = "bernoulli", sigma: float = 1.0) ->
     check_choice("rewards", rewards, tuple(_DIVERGENCES))
     means, best, gaps = means_and_gaps(means, unit=rewards == "bernoulli")
     if rewards in ("poisson", "exponential") and not np.all(means > 0):
-        raise ValueError(f"means of {rewards} rewards must be above 0, got {means.min()}")
+        raise UserValueError(f"means of {rewards} rewards must be above 0, got {means.min()}")
     if not sigma > 0:
-        raise ValueError(f"sigma must be above 0, got {sigma}")
+        raise UserValueError(f"sigma must be above 0, got {sigma}")
     divergence = _DIVERGENCES[rewards](means, np.broadcast_to(best, means.shape))
     if rewards == "gaussian":
         divergence = divergence / sigma**2
@@ -88,9 +89,9 @@ def means_and_gaps(means: Array, unit: bool = True) -> tuple[np.ndarray, np.ndar
     """Means in float64 `[*B, K]`, the best `[*B, 1]` and gaps `[*B, K]`; `unit` keeps means in [0, 1]."""
     array = np.asarray(means, np.float64)
     if array.ndim < 1 or array.shape[-1] < 2 or not np.all(np.isfinite(array)):
-        raise ValueError(f"means must be the finite means of two or more arms, got {means}")
+        raise UserValueError(f"means must be the finite means of two or more arms, got {means}")
     if unit and not (np.all(array >= 0) and np.all(array <= 1)):
-        raise ValueError(f"means must lie in [0, 1], got {array[(array < 0) | (array > 1)][0]}")
+        raise UserValueError(f"means must lie in [0, 1], got {array[(array < 0) | (array > 1)][0]}")
     best = array.max(axis=-1, keepdims=True)
     return array, best, best - array
 
@@ -99,5 +100,5 @@ def checked_steps(steps: Array) -> np.ndarray:
     """Numbers of steps in float64, each at least 1."""
     array = np.asarray(steps, np.float64)
     if not np.all(array >= 1):
-        raise ValueError(f"steps must be at least 1, got {steps}")
+        raise UserValueError(f"steps must be at least 1, got {steps}")
     return array

@@ -6,6 +6,8 @@ import numpy as np
 import scipy.integrate
 import scipy.special
 
+from envs.errors import UserValueError
+
 NEGLIGIBLE = 1e-20  # beside 1
 
 __all__ = ["lai"]
@@ -32,9 +34,9 @@ def lai(num_arms: int, alpha: float = 1.0, beta: float = 1.0) -> float:
     Source: Lai (1987), theorem 3.
     """
     if num_arms < 2:
-        raise ValueError(f"num_arms must be at least 2, got {num_arms}")
+        raise UserValueError(f"num_arms must be at least 2, got {num_arms}")
     if not (alpha > 0 and beta > 0):
-        raise ValueError(f"alpha and beta must be above 0, got {alpha} and {beta}")
+        raise UserValueError(f"alpha and beta must be above 0, got {alpha} and {beta}")
     log_beta = scipy.special.betaln(alpha, beta)
 
     def cost(share: float) -> float:

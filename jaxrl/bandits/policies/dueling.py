@@ -11,6 +11,7 @@ import numpy as np
 from flax import struct
 
 from envs.base import spaces
+from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
 from jaxrl.checks import Range, check_range
@@ -138,7 +139,9 @@ def check_pairs(name: str, task: Task) -> None:
     """Refuse a bandit whose actions are no pairs of arms, for the policy of this name."""
     space = task.env.action_space(task.env.default_params)
     if not (isinstance(space, spaces.Tuple) and len(space.spaces) == 2):
-        raise ValueError(f"{name} compares two arms at a time, as bandit/dueling takes them; {task.env.name} does not.")
+        raise UserValueError(
+            f"{name} compares two arms at a time, as bandit/dueling takes them; {task.env.name} does not."
+        )
 
 
 def _off_diagonal(flags: jax.Array) -> jax.Array:

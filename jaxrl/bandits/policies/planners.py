@@ -12,6 +12,7 @@ from flax import struct
 
 from envs.bandits.markov import MarkovBandit
 from envs.bandits.restless import BudgetBandit
+from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.bandits.planning import JOINT_PAIRS, joint_choices, joint_size, plan
 from jaxrl.bandits.policies.whittle_index import highest
@@ -59,7 +60,7 @@ def exact_planning() -> BanditAlgorithm:
         _check("exact-planning", task)
         size, count = joint_size(task.env), len(joint_choices(task.env).actions)
         if size * count > JOINT_PAIRS:
-            raise ValueError(
+            raise UserValueError(
                 f"exact-planning takes at most {JOINT_PAIRS:,} pairs of joint states and joint actions; "
                 f"{task.env.name} has {size:,} states and {count:,} actions"
             )
@@ -111,4 +112,4 @@ def _first_arm(state: Any, hparams: Any) -> jax.Array:
 
 def _check(name: str, task: Task) -> None:
     if not isinstance(task.env, MarkovBandit):
-        raise ValueError(f"{name} takes a bandit of Markov chains, such as bandit/restless, got {task.env.name}")
+        raise UserValueError(f"{name} takes a bandit of Markov chains, such as bandit/restless, got {task.env.name}")

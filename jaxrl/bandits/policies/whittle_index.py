@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 from envs.bandits.markov import Arms
 from envs.bandits.restless import BudgetBandit
+from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.checks import Range, check_range
 
@@ -86,7 +87,7 @@ def whittle_indices(transitions: ArrayLike, rewards: ArrayLike, gamma: ArrayLike
     laws, paid = jnp.asarray(transitions, jnp.float32), jnp.asarray(rewards, jnp.float32)
     num_states = laws.shape[-1]
     if laws.shape[-3:] != (2, num_states, num_states) or paid.shape != laws.shape[:-1]:
-        raise ValueError(
+        raise UserValueError(
             "transitions and rewards must have the shapes (..., 2, S, S) and (..., 2, S), got "
             f"{laws.shape} and {paid.shape}"
         )
@@ -110,7 +111,7 @@ def require_indexable(arms: Arms, gamma: float) -> None:
     indexable = np.asarray(whittle_indices(arms.transitions, arms.expected, gamma).indexable)
     if not indexable.all():
         which = ", ".join(map(str, np.flatnonzero(~indexable)))
-        raise ValueError(
+        raise UserValueError(
             f"arms must be indexable under gamma={gamma}, but of {indexable.size} arms these are not: {which}; "
             "exact-planning serves small bandits with any arms"
         )
@@ -148,7 +149,7 @@ def whittle() -> BanditAlgorithm:
 
     def check(task: Task) -> None:
         if not isinstance(task.env, BudgetBandit):
-            raise ValueError(
+            raise UserValueError(
                 f"whittle takes a restless bandit with a budget, bandit/restless or bandit/gilbert-elliott, "
                 f"got {task.env.name}"
             )

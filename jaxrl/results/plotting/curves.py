@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import matplotlib.axes
     import xarray
 
-    from jaxrl.results.result import Result
+    from jaxrl.results.description import Labelled
 
 RUN_DIMS = ("seed", "env_step")
 UNITS = {
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def learning_curves(
-    result: Result | xarray.Dataset,
+    result: Labelled | xarray.Dataset,
     metric: str | None = None,
     *,
     hue: str | None = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from envs.errors import UserValueError
 from jaxrl.results.plotting.style import COLOURS, axes, finish, require_few, require_picture, style
 
 if TYPE_CHECKING:
@@ -76,9 +77,9 @@ def discount_overview(
 
     named = _named(discounts)
     if not 1 <= len(named) <= MOST_SIDE_BY_SIDE:
-        raise ValueError(f"discounts takes 1 to {MOST_SIDE_BY_SIDE} discounts, got {len(named)}.")
+        raise UserValueError(f"discounts takes 1 to {MOST_SIDE_BY_SIDE} discounts, got {len(named)}.")
     if len(boundaries) != 3:
-        raise ValueError(f"boundaries takes three delays, got {boundaries!r}.")
+        raise UserValueError(f"boundaries takes three delays, got {boundaries!r}.")
     if path is not None:
         require_picture(path)
     if path is not None:  # only a file: no window, whatever the backend

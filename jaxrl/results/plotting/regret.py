@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
 
-    from jaxrl.results.result import Result
+    from jaxrl.results.description import Labelled
 
 Bound = Callable[[np.ndarray], np.ndarray]
 
@@ -35,7 +35,7 @@ __all__ = ["regret_curves"]
 
 
 def regret_curves(
-    results: Mapping[str, Result],
+    results: Mapping[str, Labelled],
     metric: str = "regret",
     *,
     bounds: Mapping[str, Bound] = MappingProxyType({}),

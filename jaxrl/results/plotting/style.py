@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envs.errors import UserValueError
+
 if TYPE_CHECKING:
     import matplotlib.axes
 
@@ -18,13 +20,13 @@ SUFFIXES = (".png", ".pdf", ".svg", ".jpg")
 def require_few(count: int, remedy: str) -> None:
     """Refuse more lines than can be told apart."""
     if count > MOST_LINES:
-        raise ValueError(f"{count} lines cannot be told apart, {MOST_LINES} can: {remedy}.")
+        raise UserValueError(f"{count} lines cannot be told apart, {MOST_LINES} can: {remedy}.")
 
 
 def require_picture(path: str | Path) -> None:
     """Refuse a file name that is no picture's."""
     if Path(path).suffix.lower() not in SUFFIXES:
-        raise ValueError(f"path is {str(path)!r}; a picture's name ends in {', '.join(SUFFIXES)}.")
+        raise UserValueError(f"path is {str(path)!r}; a picture's name ends in {', '.join(SUFFIXES)}.")
 
 
 def axes(ax: matplotlib.axes.Axes | None, path: str | Path | None) -> matplotlib.axes.Axes:

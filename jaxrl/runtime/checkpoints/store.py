@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Mapping
+import time
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,15 +15,13 @@ import jax
 import numpy as np
 
 from jaxrl.results.dataset import ResultError
-from jaxrl.results.plain import from_json, to_json
-from jaxrl.results.storage import FILES, METRICS, SEARCH, unfinished
+from jaxrl.results.plain import to_json
+from jaxrl.results.storage import FILES, finished, holds_result, unfinished
+from jaxrl.runtime.checkpoints.identity import IDENTITY, compare, read_identity
 
-CHECKPOINTS, PARTS, IDENTITY = "checkpoints", "parts", "run.json"
-# What may differ between the run and its resumption: results are then no longer equal bit for bit.
-SOFT = ("versions", "device_kind", "processor", "deterministic", "xla_flags")
-ASKED = "asked"  # what the call was begun with, and changes nothing
+CHECKPOINTS, PARTS = "checkpoints", "parts"
 
-__all__ = ["Checkpoint", "Checkpoints", "difference", "has_checkpoint", "num_parts_begun", "read_identity"]
+__all__ = ["Checkpoint", "Checkpoints", "begun_in", "has_checkpoint", "num_parts_begun"]
 
 
 class Checkpoint(NamedTuple):
@@ -41,52 +41,164 @@ class Checkpoint(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints of one run directory: the last one whole, whatever happens while the next is written.
+    """What a run directory keeps of a call: whose it is, and the last checkpoint whole, whatever happens to the next.
 
     Args:
-      directory: of the call.
+      directory: of the call, None where nothing is kept.
+      identity: of the call.
+      begun: what `run.json` says of the call to resume, None where it begins anew.
+      minutes: between two checkpoints; None writes none.
     """
 
-    def __init__(self, directory: Path):
-        self.directory = directory
+    def __init__(
+        self,
+        directory: Path | None,
+        identity: Mapping[str, Any] | None = None,
+        *,
+        begun: Mapping[str, Any] | None = None,
+        minutes: float | None = None,
+    ):
+        self.directory, self.identity, self.begun, self.minutes = directory, dict(identity or {}), begun, minutes
+        self._last = time.perf_counter()
+        self._began = False
         self._manager: Any = None
 
-    def begin_anew(self) -> None:
+    def check(self) -> None:
+        """Refuses, before anything is compiled, to resume what is another call's or cannot be resumed.
+
+        Raises:
+          ResultError: in a sentence.
+        """
+        if self.directory is None or self.begun is None:
+            return
+        # Where nothing is to be resumed, runs may be laid out in another way.
+        parts = num_parts_begun(self.directory)
+        compare(self.directory, self.begun, self.identity, () if parts else ("block",))
+        if parts:
+            return
+        if finished(self.directory):
+            raise ResultError(
+                f"{self.directory} holds a finished result and no checkpoint to go on from: choose another "
+                f"directory, or start anew with --force (force=True)."
+            )
+        warnings.warn(
+            f"{self.directory} was begun but holds no checkpoint to go on from: it starts from the beginning",
+            RuntimeWarning,
+            stacklevel=6,
+        )
+
+    def begin(self, structure: Any) -> Checkpoint | None:
+        """Says whose the directory is from now on; the checkpoint to resume from, None where the call begins anew.
+
+        Args:
+          structure: a pytree like the states of the runs.
+
+        Raises:
+          ResultError: the checkpoint is damaged, or the directory cannot be written.
+        """
+        if self.directory is None:
+            return None
+        checkpoint = None if self.begun is None else self.load(structure)
+        if checkpoint is None:
+            self._begin_anew()
+            self._began = True
+        self._write_identity()
+        return checkpoint
+
+    def begin_parts(self) -> None:
+        """`begin` of a call in several parts, whose checkpoints are in a directory for each.
+
+        Raises:
+          ResultError: the directory cannot be written.
+        """
+        if self.directory is not None:
+            if self.begun is None:
+                self._begin_anew()
+                self._began = True
+            self._write_identity()
+
+    def narrow(self, block: int) -> bool:
+        """Goes on with blocks of another width; whether from a checkpoint, or else from the beginning."""
+        self.identity["block"], self.begun = block, None
+        if self.directory is not None and (self.directory / IDENTITY).is_file():
+            self._write_identity()
+            self.begun = self.identity if has_checkpoint(self.directory) else None
+        return self.begun is not None
+
+    def save_if_due(self, checkpoint: Callable[[], Checkpoint]) -> None:
+        """Writes a checkpoint where the last one was long ago.
+
+        Args:
+          checkpoint: makes it.
+        """
+        if self.minutes is not None and time.perf_counter() - self._last >= 60 * self.minutes:
+            self.save(checkpoint)
+
+    def save(self, checkpoint: Callable[[], Checkpoint]) -> None:
+        """Writes a checkpoint now, if any are to be written; a failure to do so is a warning.
+
+        Args:
+          checkpoint: makes it.
+        """
+        if self.directory is None or self.minutes is None:
+            return
+        try:
+            self.write(checkpoint())
+        except ResultError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=6)
+        self._last = time.perf_counter()
+
+    def discard_if_empty(self) -> None:
+        """Takes back what `begin` wrote where nothing has followed."""
+        if self.directory is None or not self._began or num_parts_begun(self.directory):
+            return
+        shutil.rmtree(self.directory / CHECKPOINTS, ignore_errors=True)
+        (self.directory / IDENTITY).unlink(missing_ok=True)
+        for folder in (self.directory / PARTS, self.directory):
+            with contextlib.suppress(OSError):  # it is not there, or something else is in it
+                folder.rmdir()
+
+    @property
+    def _at(self) -> Path:
+        assert self.directory is not None
+        return self.directory
+
+    def _begin_anew(self) -> None:
         """Deletes what an earlier call has left: first what tells whose it is, then checkpoints, parts and result.
 
         Raises:
           ResultError: something cannot be deleted.
         """
         try:
-            (self.directory / IDENTITY).unlink(missing_ok=True)
-            for folder in (self.directory / CHECKPOINTS, self.directory / PARTS):
+            (self._at / IDENTITY).unlink(missing_ok=True)
+            for folder in (self._at / CHECKPOINTS, self._at / PARTS):
                 with contextlib.suppress(FileNotFoundError):
                     shutil.rmtree(folder)
             for name in FILES:
-                (self.directory / name).unlink(missing_ok=True)
+                (self._at / name).unlink(missing_ok=True)
         except OSError as error:
             raise ResultError(
-                f"{self.directory} holds an earlier run that cannot be deleted: {error.filename}: "
-                f"{error.strerror or error}."
+                f"{self._at} holds an earlier run that cannot be deleted: {error.filename}: {error.strerror or error}."
             ) from None
 
-    def write_identity(self, identity: Mapping[str, Any]) -> None:
+    def _write_identity(self) -> None:
         """Says whose the checkpoints are, before there are any.
 
         Raises:
           ResultError: the directory cannot be written.
         """
-        text = json.dumps(to_json(dict(identity)), indent=2, default=str, allow_nan=False) + "\n"
-        part = unfinished(self.directory / IDENTITY)
+        text = json.dumps(to_json(dict(self.identity)), indent=2, default=str, allow_nan=False) + "\n"
+        part = unfinished(self._at / IDENTITY)
         try:
+            self._at.mkdir(parents=True, exist_ok=True)
             part.write_text(text, encoding="utf-8")
-            part.replace(self.directory / IDENTITY)
+            part.replace(self._at / IDENTITY)
         except OSError as error:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
-            raise ResultError(f"{self.directory} cannot be written: {error.strerror or error}.") from None
+            raise ResultError(f"{self._at} cannot be written: {error.strerror or error}.") from None
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def write(self, checkpoint: Checkpoint) -> None:
         """Writes a checkpoint beside the last one, and then deletes that.
 
         Raises:
@@ -108,7 +220,7 @@ class Checkpoints:
             )
         except Exception as error:  # of whichever library beneath: the file system's is hidden in several kinds
             raise ResultError(
-                f"No checkpoint could be written to {self.directory}: {_reason(error)}; the one before is intact."
+                f"No checkpoint could be written to {self._at}: {_reason(error)}; the one before is intact."
             ) from error
 
     def load(self, structure: Any) -> Checkpoint | None:
@@ -122,13 +234,13 @@ class Checkpoints:
         """
         import orbax.checkpoint as ocp
 
-        if not (self.directory / CHECKPOINTS).is_dir():
+        if not (self._at / CHECKPOINTS).is_dir():
             return None
         manager = self._opened()
         step = manager.latest_step()
         if step is None:
             return None
-        where = self.directory / CHECKPOINTS / str(step)
+        where = self._at / CHECKPOINTS / str(step)
         items = [name for name in ("states", "evaluations") if (where / name).is_dir()]
         try:
             found = manager.restore(
@@ -149,16 +261,9 @@ class Checkpoints:
             )
         except Exception as error:  # as above; a file cut in half raises whatever its reader stumbles over
             raise ResultError(
-                f"The checkpoint {where} is damaged ({_reason(error)}): delete {self.directory / CHECKPOINTS} to start "
-                f"anew."
+                f"The checkpoint {where} is damaged ({_reason(error)}): delete {self._at / CHECKPOINTS} to start anew."
             ) from error
         return checkpoint
-
-    def discard_if_empty(self) -> None:
-        """Takes back what `write_identity` wrote where no checkpoint has followed."""
-        if not has_checkpoint(self.directory):
-            shutil.rmtree(self.directory / CHECKPOINTS, ignore_errors=True)
-            (self.directory / IDENTITY).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Lets go of the directory."""
@@ -184,7 +289,7 @@ class Checkpoints:
             options = ocp.CheckpointManagerOptions(
                 max_to_keep=1, enable_async_checkpointing=False, create=False, multiprocessing_options=alone
             )
-            folder = (self.directory / CHECKPOINTS).absolute()
+            folder = (self._at / CHECKPOINTS).absolute()
             folder.mkdir(parents=True, exist_ok=True)
             self._manager = Manager(folder, options=options)
         return self._manager
@@ -205,52 +310,23 @@ def num_parts_begun(directory: Path) -> int | None:
     return 1 if has_checkpoint(directory) else None
 
 
-def read_identity(directory: Path) -> dict[str, Any]:
-    """What a run directory says of the call whose checkpoints it holds.
+def begun_in(directory: str | Path | None) -> Mapping[str, Any] | None:
+    """What a run directory says of the call that is to be resumed in it, None where none was begun.
 
     Raises:
-      ResultError: it says nothing, or is damaged.
+      ResultError: it is damaged, or the directory holds runs that it does not tell of.
     """
-    if not directory.is_dir():
-        raise ResultError(f"{directory} is not a run directory: there is no such directory.")
-    file = directory / IDENTITY
-    if not file.is_file():
-        why = f"{IDENTITY} is missing"
-        if (directory / SEARCH).is_file():
-            why = "it holds a search, with which the same jaxrl sweep, or jaxrl.search, goes on"
-        elif (directory / METRICS).is_file():
-            why = f"{IDENTITY} is missing, as of a result that was merged (resume its shards) or saved by itself"
-        raise ResultError(f"{directory} holds no run that can be resumed: {why}.")
-    try:
-        identity = from_json(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise ResultError(f"{file} is damaged: {error}") from None
-    if not isinstance(identity, dict):
-        raise ResultError(f"{file} is damaged: it holds no names.")
-    return identity
-
-
-def difference(saved: Any, wanted: Any, at: str = "") -> str | None:
-    """Where two identities differ first, and how, such as `config.num_steps is 128 there and 64 here`."""
-    if isinstance(saved, Mapping) and isinstance(wanted, Mapping):
-        for name in [*wanted, *(name for name in saved if name not in wanted)]:
-            path = f"{at}.{name}" if at else str(name)
-            if name not in saved or name not in wanted:
-                return f"{path} is {'set there only' if name in saved else 'set here only'}"
-            if (found := difference(saved[name], wanted[name], path)) is not None:
-                return found
+    if directory is None:
         return None
-    if saved == wanted:
-        return None
-    there, here = _shortened(saved), _shortened(wanted)
-    if there == here and isinstance(saved, list) and isinstance(wanted, list) and len(saved) != len(wanted):
-        there, here = f"{there} ({len(saved):,} of them)", f"{len(wanted):,}"
-    return f"{at} is {there} there and {here} here"
-
-
-def _shortened(value: Any) -> str:
-    text = json.dumps(to_json(value), default=str)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    directory = Path(directory)
+    if (directory / IDENTITY).is_file():
+        return read_identity(directory)
+    if holds_result(directory) or num_parts_begun(directory):
+        raise ResultError(
+            f"{directory} holds a result, but no {IDENTITY} that tells how to go on with it: choose another "
+            f"directory, or start anew with --force (force=True)."
+        )
+    return None
 
 
 def _reason(error: BaseException) -> str:

@@ -3,6 +3,11 @@
 JAX's client of the coordination service aborts its process, from a thread of its own and with pages of text, when
 another process is gone; the main thread may or may not hear of it from a collective first. Here the signal of an
 abort is turned into one sentence and the exit status 1, and that text is held back.
+
+The client has a hook for the loss, `missed_heartbeat_callback`, which `jax.distributed.initialize` does not offer; and
+given to the client directly, a Python function is never reached: the status that it should get cannot be converted,
+and the process aborts with `std::bad_cast` (jaxlib 0.10.2). A handler of Python's `signal` does not serve either: it
+only notes the signal for the main thread, and the abort ends the process before that sees it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,59 @@
+"""Argument checks that environments and jaxrl share: one sentence with the argument, what it got and what it takes."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from envs.errors import UserValueError
+
+__all__ = ["check_choice", "check_count", "check_number"]
+
+
+def check_count(name: str, value: Any, least: int = 1, most: float = math.inf, why: str = "") -> None:
+    """Refuse what is not a whole number in a range.
+
+    Args:
+      name: Name of the argument.
+      value: What it got.
+      least, most: Ends of the range, both taken.
+      why: Clause that follows the range, such as ", the number of arms".
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        limits = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
+        raise UserValueError(f"{name} must be a whole number {limits}{why}, got {value!r}")
+
+
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+    """Refuse what is not one of the choices."""
+    choices = tuple(choices)
+    if value not in choices:
+        raise UserValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
+
+
+def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, closed: str = "()") -> None:
+    """Refuse a number, or an array with one, outside its range; let None, tracers and placeholders be.
+
+    Args:
+      name: of the argument.
+      value: concrete or traced, of any shape.
+      low, high: the ends of the range.
+      closed: which ends belong to it: "()", "[)", "(]" or "[]".
+
+    Raises:
+      ValueError: it lies outside, or is no number.
+    """
+    if isinstance(value, list | tuple):
+        raise UserValueError(f"{name} takes a number or an array such as np.array({list(value)}), got {value!r}")
+    if isinstance(value, str | bool):
+        raise UserValueError(f"{name} takes a number, got {value!r}")
+    if not isinstance(value, int | float | np.ndarray | np.generic) or np.asarray(value).dtype.kind not in "fiu":
+        return
+    array = np.asarray(value)
+    above = array >= low if closed[0] == "[" else array > low
+    below = array <= high if closed[1] == "]" else array < high
+    inside = above & below
+    if not np.all(inside):
+        wrong = array[~inside].ravel()[0]
+        raise UserValueError(f"{name} must lie in {closed[0]}{low}, {high}{closed[1]}, got {wrong}")

@@ -1,0 +1,76 @@
+"""Flags of commands for the options of a call, made from the list of `jaxrl.runtime.options`."""
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import tyro
+
+from jaxrl.cli.fields import option
+from jaxrl.runtime.options import CHECKPOINT_MINUTES, options_of
+
+__all__ = ["run_flags", "run_options"]
+
+Flag = tyro.conf.FlagCreatePairsOff[bool]
+# What an option is as a flag where that differs from Python: its type, and what stands for the default.
+_AS_FLAG: Mapping[str, tuple[Any, Any]] = {
+    "devices": (tuple[str, ...], ()),
+    "memory": (str | None, None),
+    "out": (str | None, None),
+    "shard": (str | None, None),
+    "force": (Flag, False),
+    "resume": (Flag, False),
+    "shard_environments": (Flag, False),
+    "checkpoint_minutes": (float, CHECKPOINT_MINUTES),
+}
+_LAST = ("shard", "shard_environments", "trackers", "progress")  # in the help
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+def run_flags(
+    takes: type,
+    texts: Mapping[str, str] = _NONE,
+    kinds: Mapping[str, Any] = _NONE,
+    after: Mapping[str, Sequence[Any]] = _NONE,
+    without: Collection[str] = (),
+) -> list[tuple[str, Any, Any]]:
+    """The fields of an options class.
+
+    Args:
+      takes: `jaxrl.runtime.options.RunOptions`, or a smaller one.
+      texts: Help of a flag where this command does something else with it.
+      kinds: Type of a flag, likewise.
+      after: Fields of the command's own behind those of an option.
+      without: Options that the command does not offer.
+    """
+    known = {name: found for name, found in options_of(takes).items() if name not in without}
+    fields = []
+    for name in sorted(known, key=lambda name: _LAST.index(name) if name in _LAST else -1):
+        kind, listed = known[name]
+        kind, default = _AS_FLAG.get(name, (kind, listed.default))
+        text = texts.get(name, listed.flag)
+        if name == "progress":
+            fields.append(option("no_progress", Flag, False, text))
+        elif text:
+            fields.append(option(name, kinds.get(name, kind), default, text))
+        fields += after.get(name, ())
+    return fields
+
+
+def run_options(takes: type, parsed: Any) -> dict[str, Any]:
+    """What the flags ask for, as the call takes it.
+
+    Args:
+      takes: as in `run_flags`.
+      parsed: the command's options.
+    """
+    known = options_of(takes)
+    options = {name: getattr(parsed, name) for name in known if hasattr(parsed, name)}
+    if "devices" in options:
+        options["devices"] = options["devices"] or None
+    if "checkpoint_minutes" in options:
+        options["checkpoint_minutes"] = options["checkpoint_minutes"] or None
+    if "progress" in known:
+        options["progress"] = not parsed.no_progress
+    return options

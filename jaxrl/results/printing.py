@@ -1,0 +1,42 @@
+"""Tables as text: numbers to about four digits, columns that line up, and rows of Markdown."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["aligned", "decimals_of", "markdown_row", "plain_lines"]
+
+
+def decimals_of(values: Iterable[Any]) -> int:
+    """Decimals that give the largest of the numbers about four digits."""
+    largest = max((abs(value) for value in values if isinstance(value, float) and np.isfinite(value)), default=0.0)
+    return 4 if largest == 0 else int(np.clip(3 - np.floor(np.log10(largest)), 1, 6))
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool], least: int = 1) -> list[list[str]]:
+    """Cells filled up with blanks to the widths of their columns.
+
+    Args:
+      rows: Text of every cell, the header among the rows.
+      right: Whether each column is aligned to the right.
+      least: Least width of a column.
+    """
+    widths = [max(least, *(len(row[column]) for row in rows)) for column in range(len(right))]
+    return [
+        [
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(row, widths, right, strict=True)
+        ]
+        for row in rows
+    ]
+
+
+def plain_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each row of aligned cells."""
+    return ["  ".join(row).rstrip() for row in rows]
+
+
+def markdown_row(cells: Iterable[str]) -> str:
+    """A row of a table of Markdown."""
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,22 @@
+"""Numbers and values as sentences, labels and pages have them."""
+
+from typing import Any
+
+__all__ = ["counted", "duration", "short"]
+
+
+def counted(count: int, what: str) -> str:
+    """A number and what it counts: `1 seed`, `2,000 seeds`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def duration(seconds: float) -> str:
+    """A time to two or three digits: `1.5 s`, `95 s`, `12 min`, `2.5 h`."""
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def short(value: Any) -> str:
+    """A coordinate in a label, floats to six digits."""
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,148 @@
+"""Whose a run directory is: what `run.json` says of the call that was begun there, and how two calls differ."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxrl.results.dataset import ResultError
+from jaxrl.results.description import config_of
+from jaxrl.results.plain import from_json, to_json
+from jaxrl.results.storage import METRICS, SEARCH
+from jaxrl.runtime.call import Call
+from jaxrl.runtime.devices.processors import processor
+from jaxrl.runtime.devices.xla_flags import DETERMINISTIC, flags_in_force
+from jaxrl.runtime.layout import Layout
+
+IDENTITY = "run.json"
+# What may differ between the run and its resumption: results are then no longer equal bit for bit.
+SOFT = ("versions", "device_kind", "processor", "deterministic", "xla_flags")
+ASKED = "asked"  # what the call was begun with, and changes nothing
+
+__all__ = ["ASKED", "IDENTITY", "SOFT", "compare", "difference", "identity_of", "precision_in_force", "read_identity"]
+
+
+def identity_of(call: Call, layout: Layout, precision: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What a checkpoint must agree with to be gone on from, as JSON gives it back.
+
+    Args:
+      call: the call.
+      layout: of its runs.
+      precision: of matrix products.
+      asked: what it was begun with that need not agree.
+    """
+    config = config_of(call.description())
+    told = {name: value for name, value in config.items() if name not in ("attributes", "devices")}
+    told |= {name: value for name, value in call.attrs.items() if name not in told}
+    on_cpu = layout.devices[0].platform == "cpu"
+    told |= {
+        "env_steps": call.env_steps,
+        "points": call.points.tolist(),
+        "block": layout.block,
+        "precision": precision_in_force(precision),
+        "device_kind": layout.devices[0].device_kind,
+        "processor": processor() if on_cpu else None,  # every CPU is of the kind "cpu"
+        "deterministic": _deterministic(),
+        "xla_flags": [flag for flag in flags_in_force() if DETERMINISTIC not in flag],
+        ASKED: dict(asked or {}),
+    }
+    return from_json(json.loads(json.dumps(to_json(told), default=str)))
+
+
+def precision_in_force(precision: str) -> str:
+    """The precision of matrix products by its name; that of JAX's own setting for the default."""
+    return jax.config.values["jax_default_matmul_precision"] or "default" if precision == "default" else precision
+
+
+def _deterministic() -> bool:
+    """Whether XLA is told to add numbers up in the same order every time."""
+    given = [flag.partition("=") for flag in flags_in_force()]
+    values = [value.lower() for name, _, value in given if name == f"--{DETERMINISTIC}"]
+    return bool(values) and values[-1] not in ("false", "0")
+
+
+def read_identity(directory: Path) -> dict[str, Any]:
+    """What a run directory says of the call whose checkpoints it holds.
+
+    Raises:
+      ResultError: it says nothing, or is damaged.
+    """
+    if not directory.is_dir():
+        raise ResultError(f"{directory} is not a run directory: there is no such directory.")
+    file = directory / IDENTITY
+    if not file.is_file():
+        why = f"{IDENTITY} is missing"
+        if (directory / SEARCH).is_file():
+            why = "it holds a search, with which the same jaxrl sweep, or jaxrl.search, goes on"
+        elif (directory / METRICS).is_file():
+            why = f"{IDENTITY} is missing, as of a result that was merged (resume its shards) or saved by itself"
+        raise ResultError(f"{directory} holds no run that can be resumed: {why}.")
+    try:
+        identity = from_json(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise ResultError(f"{file} is damaged: {error}") from None
+    if not isinstance(identity, dict):
+        raise ResultError(f"{file} is damaged: it holds no names.")
+    return identity
+
+
+def compare(directory: Path, saved: Mapping[str, Any], identity: Mapping[str, Any], free: Collection[str]) -> None:
+    """Refuses to resume another call; a run may become longer, and a warning says what may round otherwise.
+
+    Args:
+      directory: of the call.
+      saved: its `run.json`.
+      identity: of the call that is to resume it.
+      free: names that may differ beside the points.
+
+    Raises:
+      ResultError: the calls differ.
+    """
+    free = (*SOFT, *free, ASKED, "points", "env_steps")
+
+    def firm(told: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in told.items() if name not in free}
+
+    found = difference(firm(saved), firm(identity))
+    if found is None and saved["points"] != identity["points"] and identity["points"][-1] <= saved["points"][-1]:
+        found = difference({"points": saved["points"]}, {"points": identity["points"]})
+    if found is not None:
+        raise ResultError(
+            f"{directory} holds a checkpoint of another configuration: {found}; choose another directory, "
+            f"or start anew with --force (force=True)."
+        )
+    for name in (name for name in SOFT if name in saved):
+        if (found := difference(saved[name], identity[name], name)) is not None:
+            warnings.warn(
+                f"{directory} goes on elsewhere than it began, and may round otherwise: {found}",
+                RuntimeWarning,
+                stacklevel=7,
+            )
+
+
+def difference(saved: Any, wanted: Any, at: str = "") -> str | None:
+    """Where two identities differ first, and how, such as `config.num_steps is 128 there and 64 here`."""
+    if isinstance(saved, Mapping) and isinstance(wanted, Mapping):
+        for name in [*wanted, *(name for name in saved if name not in wanted)]:
+            path = f"{at}.{name}" if at else str(name)
+            if name not in saved or name not in wanted:
+                return f"{path} is {'set there only' if name in saved else 'set here only'}"
+            if (found := difference(saved[name], wanted[name], path)) is not None:
+                return found
+        return None
+    if saved == wanted:
+        return None
+    there, here = _shortened(saved), _shortened(wanted)
+    if there == here and isinstance(saved, list) and isinstance(wanted, list) and len(saved) != len(wanted):
+        there, here = f"{there} ({len(saved):,} of them)", f"{len(wanted):,}"
+    return f"{at} is {there} there and {here} here"
+
+
+def _shortened(value: Any) -> str:
+    text = json.dumps(to_json(value), default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
