@@ -105,12 +105,14 @@ def values_class(values: Any, defaults: Mapping[str, Any]) -> type:
 
 
 def _field_texts(documented: type) -> dict[str, str]:
-    """What the section "Attributes:" of a class's docstring says of each field."""
-    section = f"\n{inspect.cleandoc(documented.__doc__ or '')}".partition("\nAttributes:\n")[2]
-    indent = re.match(" *", section)[0]  # pyright: ignore[reportOptionalSubscript] -- it matches any text
+    """What the sections "Attributes:" of the docstrings of a class and its bases say of each field."""
     texts = {}
-    for names, text in re.findall(rf"^{indent}(\w[\w, ]*): (.*(?:\n{indent}  .*)*)", section, flags=re.MULTILINE):
-        texts |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    for base in reversed(documented.__mro__):
+        section = f"\n{inspect.cleandoc(base.__doc__ or '')}".partition("\nAttributes:\n")[2]
+        indent = re.match(" *", section)[0]  # pyright: ignore[reportOptionalSubscript] -- it matches any text
+        rows = rf"^{indent}(\w[\w, ]*): (.*(?:\n{indent}  .*)*)"
+        for names, text in re.findall(rows, section, flags=re.MULTILINE):
+            texts |= dict.fromkeys(names.split(", "), " ".join(text.split()))
     return texts
 
 

@@ -16,9 +16,11 @@ import pandas
 import pytest
 import xarray
 
+from envs.base import spaces
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.discounts.parsing import Exponential
+from jaxrl.learning.actor import memoryless
 from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.loading import load_result
 from jaxrl.results.policy import TrainedPolicy
@@ -48,11 +50,17 @@ class SmallEnv:
     def action_mask(self, state, params):
         return None
 
+    def observation_space(self, params):
+        return spaces.Box(-1.0, 1.0, (3,))
+
 
 def small_algorithm(width=3):
-    def act(key, policy, obs, greedy, mask=None):
-        logit = (obs - policy.normalisation["mean"]) @ policy.weight
-        return jnp.where(greedy, logit, logit + jax.random.normal(key))
+    def scores(policy, obs, mask):
+        return {"logit": (obs - policy.normalisation["mean"]) @ policy.weight}
+
+    def choose(noise, scores, greedy, mask):
+        action = scores["logit"] if greedy else scores["logit"] + noise
+        return action, action
 
     return Algorithm(
         name="small",
@@ -61,10 +69,9 @@ def small_algorithm(width=3):
         hparams=None,
         init=lambda key, hparams, env_params: jax.random.normal(key, (width,)),
         step=lambda key, state, hparams, env_params: (state, {}),
-        policy=lambda state: LinearPolicy(state, {"mean": jnp.zeros(3)}),
-        act=act,
+        policy=lambda state, hparams: LinearPolicy(state, {"mean": jnp.zeros(3)}),
+        actor=memoryless(scores, jax.random.normal, choose),
         env_steps_per_iteration=1,
-        prepare=lambda hparams: hparams,
     )
 
 
@@ -209,11 +216,12 @@ def test_policy_takes_batches_and_samples():
 
 
 def test_policy_asks_for_the_mask_of_an_environment_that_forbids_actions():
-    def first_allowed(key: Any, policy: Any, obs: Any, greedy: Any, mask: Any) -> Any:
-        return jnp.argmax(mask, -1)
+    def first_allowed(noise: Any, scores: Any, greedy: Any, mask: Any) -> Any:
+        return jnp.argmax(mask, -1), None
 
+    actor = memoryless(lambda policy, obs, mask: {}, jax.random.normal, first_allowed)
     env = agents.Crowd(2, masked=True)
-    policy = TrainedPolicy(small_algorithm()._replace(env=env, act=first_allowed), {})
+    policy = TrainedPolicy(small_algorithm()._replace(env=env, actor=actor), {})
     obs, state = env.reset_env(jax.random.key(0), env.default_params)
     with pytest.raises(ValueError, match=r"mask is None, but Crowd forbids actions; it takes what env\.action_mask"):
         policy(obs)
