@@ -200,6 +200,27 @@ def crowd_metrics(actor: Actor, masked: bool, limit: int) -> dict[str, Any]:
     return jax.device_get(run())
 
 
+def test_a_policy_remembers_for_every_agent_of_every_episode() -> None:
+    """Agent i acts for i + 2 steps, by 0, 1, 2, 2, ...: what it remembers of its steps."""
+
+    def scores(policy: Any, memory: jax.Array, obs: Any, mask: Any) -> tuple[dict[str, jax.Array], jax.Array]:
+        return {"steps": memory}, memory + 1
+
+    def choose(noise: Any, scores: Any, memory: jax.Array, greedy: Any, mask: Any) -> Any:
+        return jnp.minimum(scores["steps"], 2), None, memory
+
+    actor = Actor(lambda policy: jnp.zeros((), jnp.int32), scores, jax.random.normal, choose)
+    metrics = crowd_metrics(actor, masked=False, limit=100)
+    exact = sum(0.5 * (i + 1) * min(t, 2) / 3 for i in range(3) for t in range(i + 2))
+    for suffix in ("", "_sampled"):
+        assert_close(metrics[f"return{suffix}"], exact)
+
+
+def test_without_a_discount_there_is_no_discounted_return() -> None:
+    metrics = jax.jit(lambda: evaluate(Decaying(), Params(), ACTOR, None, jax.random.key(0), 2, None))()
+    assert "return" in metrics and not any(name.startswith("discounted_return") for name in metrics)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_crowds_returns_are_means_over_its_agents(masked: bool) -> None:
     def allowed(policy: Any, obs: jax.Array, mask: Any) -> dict[str, jax.Array]:

@@ -13,7 +13,7 @@ from flax import struct
 
 import envs
 from envs.base import Environment, EnvParams, EnvState, spaces
-from jaxrl.learning.actor import memoryless
+from jaxrl.learning.actor import Actor, memories, memoryless
 from jaxrl.learning.rollout import Carry, Transition, default_reset_pool, reset_all, rollout, step_once
 
 NUM_ENVS = 3
@@ -292,3 +292,42 @@ def test_agents_finish_at_their_own_times(crowd: Any) -> None:
             assert steps.terminated[t, n] == (time == 4)
             time %= 4
     assert steps.raw_action is None
+
+
+# --- memories ----------------------------------------------------------------------------
+
+
+def counting() -> Actor:
+    """Remembers the steps of an agent's episode, which are the raw action; always takes action 2."""
+
+    def scores(policy: Any, memory: jax.Array, obs: Any, mask: Any) -> tuple[dict[str, jax.Array], jax.Array]:
+        return {"steps": memory}, memory + 1
+
+    def choose(noise: Any, scores: Any, memory: jax.Array, greedy: Any, mask: Any) -> Any:
+        return jnp.full_like(scores["steps"], 2), scores["steps"], memory
+
+    return Actor(lambda policy: jnp.zeros((), jnp.int32), scores, unused_noise, choose)
+
+
+def test_an_agents_memory_is_that_of_the_start_where_its_own_episode_ended() -> None:
+    """Three agents of 2, 3 and 4 steps: who has finished begins anew at every step, and everybody with the episode."""
+    env, params, key = agents.Crowd(3), agents.CrowdParams(max_steps_in_episode=100), jax.random.key(0)
+    memory = memories(counting().start(None), (3,))
+
+    @jax.jit
+    def go(carry: Carry) -> Any:
+        return rollout(env, params, counting(), None, key, carry, jnp.zeros((5, 2)))
+
+    carry, first, _ = go(reset_all(env, key, params, 2, memory=memory))
+    _, second, _ = go(carry)  # goes on with what was remembered
+    counts = np.concatenate([first.raw_action, second.raw_action])
+    time = np.arange(10) % 4
+    exact = np.where(time[:, None] < np.arange(2, 5), time[:, None], 0)
+    np.testing.assert_array_equal(counts, np.broadcast_to(exact[:, None], (10, 2, 3)))
+
+
+def test_memories_start_anew_after_a_time_limit(start: Carry) -> None:
+    carry = start._replace(memory=memories(counting().start(None), (NUM_ENVS,)))
+    _, steps, _ = rollout(Mortal(), Params(), counting(), None, jax.random.key(2), carry, wishes(), NUM_STEPS)
+    assert np.any(steps.truncated)
+    np.testing.assert_array_equal(steps.raw_action, steps.obs["numbers"][..., 2])  # the time of the episode

@@ -210,6 +210,11 @@ def test_a_file_says_what_to_feed_and_where_it_is_from(file_format: str, elsewhe
     assert spec["versions"]["jax"] == jax.__version__
     pendulum = jaxrl.load_exported(elsewhere["folder"] / f"pendulum.{file_format}").spec
     assert pendulum["action_space"] == {"kind": "box", "shape": [1], "low": -2.0, "high": 2.0, "dtype": "float32"}
+    assert pendulum["outputs"] == [
+        {"name": "action", "shape": ["batch", 1], "dtype": "float32"},
+        {"name": "mean", "shape": ["batch", 1], "dtype": "float32"},
+        {"name": "std", "shape": ["batch", 1], "dtype": "float32"},
+    ]
     assert pendulum["normalisation"] == {}
 
 

@@ -100,7 +100,6 @@ def test_a_healthy_run_has_finite_metrics_although_a_bound_is_infinite() -> None
     assert metrics["length"] == 3
 
 
-@pytest.mark.parametrize(("weight", "loss"), [(np.nan, 0.0), (1.0, np.nan), (1.0, np.inf)])
 def test_without_a_discount_there_is_no_discounted_return() -> None:
     metrics = evaluated(algorithm()._replace(discount=None))
     assert set(metrics) == {name for name in EPISODE_METRICS if not name.startswith("discounted")} | {"loss"}
@@ -115,6 +114,7 @@ def test_metrics_are_reduced_by_their_rules() -> None:
     assert {name: metrics[name] for name in ("mean", "last", "sum")} == {"mean": 1.5, "last": 2.0, "sum": 3.0}
 
 
+@pytest.mark.parametrize(("weight", "loss"), [(np.nan, 0.0), (1.0, np.nan), (1.0, np.inf)])
 def test_a_failed_run_has_no_episode_metrics_although_it_acts(weight: float, loss: float) -> None:
     metrics = evaluated(algorithm(weight, loss))
     assert all(np.isnan(metrics[name]) for name in EPISODE_METRICS)
