@@ -139,7 +139,7 @@ def test_a_step_takes_the_clip_of_its_own_hyper_parameters() -> None:
     narrow = algo.hparams.replace(observation_clip=0.01)
     step = jax.jit(algo.step)
     state = step(key, algo.init(key, algo.hparams, params), algo.hparams, params)[0]
-    kept, changed = (step(key, state, hparams, params)[0].policy for hparams in (algo.hparams, narrow))
+    kept, changed = (algo.policy(step(key, state, hparams, params)[0], hparams) for hparams in (algo.hparams, narrow))
     assert (float(kept.observation_clip), changed.observation_clip) == (10.0, np.float32(0.01))
     assert np.any(kept.params["params"]["actor_0"]["kernel"] != changed.params["params"]["actor_0"]["kernel"])
 
