@@ -31,7 +31,7 @@ import jaxrl
 from bench.memory import resident_mebibytes
 from bench.report import Report, benchmark_parser, ratios
 from jaxrl.discounts.parsing import prepare
-from jaxrl.runtime.loop import make_loop, with_run_length
+from jaxrl.runtime.loop import make_loop
 
 DISCOUNT, GAMMA, LAM = "beta:mu=0.98,eta=0.5", 0.98, 0.95
 MOST_TIMES_GAE, LEAST_TIMES_BELOW_DENSE, MOST_ADDED_TO_PPO = 4.0, 10.0, 0.03
@@ -207,8 +207,8 @@ def compiled_iterations(algo: Any, discount: Any, keys: jax.Array, iterations: i
     """Iterations of PPO for these keys, compiled and begun; each call goes on and waits."""
     loop, env_params = make_loop(algo, 1), algo.env.default_params
     advance = jax.jit(jax.vmap(loop.advance, (0, 0, None, None, None)))
-    hparams = with_run_length(algo.hparams.replace(discount=jaxrl.as_discount(discount)), 500_000)
-    hparams = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), algo.prepare(hparams))
+    hparams = algo.prepare(algo.hparams.replace(discount=jaxrl.as_discount(discount)), run_length=500_000)
+    hparams = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), hparams)
     state = [jax.jit(jax.vmap(loop.init, (0, None, None)))(keys, hparams, env_params)]
 
     def run(count: int = iterations) -> None:

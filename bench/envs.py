@@ -36,6 +36,7 @@ import numpy as np
 import envs
 from bench.report import Report, benchmark_parser, ratios, spread
 from jaxrl.learning import rollout
+from jaxrl.learning.actor import memoryless
 
 TASKS = (
     ("cartpole", "CartPole-v1"),
@@ -80,20 +81,22 @@ def in_one_program(once: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any],
     return run
 
 
+def no_noise(key: jax.Array, shape: tuple[int, ...]) -> Any:
+    raise AssertionError("a rollout takes its noise from its caller")
+
+
 def ours(name: str, num_envs: int) -> tuple[Callable[[Any, Any], Any], Any]:
     """One rollout of 128 steps, and where it starts."""
     env = envs.make(name)
     params = env.default_params
     space = env.action_space(params)
 
-    def choose(obs: Any, mask: Any, words: jax.Array) -> tuple[jax.Array, None]:
-        del obs, mask
-        return action_of(space, words), None
+    actor = memoryless(lambda *_: {}, no_noise, lambda words, *_: (action_of(space, words), None))
 
     def once(key: jax.Array, carry: Any) -> Any:
         action_key, key = jax.random.split(envs.unrolled(key))
         words = random_words(space, action_key, num_envs)
-        return rollout.rollout(env, params, choose, key, carry, words)
+        return rollout.rollout(env, params, actor, None, key, carry, words)
 
     return once, rollout.reset_all(env, jax.random.key(0), params, num_envs)
 

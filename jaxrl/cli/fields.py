@@ -102,16 +102,18 @@ def values_class(values: Any, defaults: Mapping[str, Any]) -> type:
 
 
 def _field_texts(documented: type) -> dict[str, str]:
-    """What the section "Attributes:" of a class's docstring says of each field.
+    """What the sections "Attributes:" of the docstrings of a class and its bases say of each field.
 
     docstring_parser reads the same of most classes, but refuses a docstring that begins with the section, whose rows
     Python 3.13 hands over without indentation: 29 of 135 classes of options.
     """
-    section = f"\n{inspect.cleandoc(documented.__doc__ or '')}".partition("\nAttributes:\n")[2]
-    indent = re.match(" *", section)[0]  # pyright: ignore[reportOptionalSubscript] -- it matches any text
     texts = {}
-    for names, text in re.findall(rf"^{indent}(\w[\w, ]*): (.*(?:\n{indent}  .*)*)", section, flags=re.MULTILINE):
-        texts |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    for base in reversed(documented.__mro__):
+        section = f"\n{inspect.cleandoc(base.__doc__ or '')}".partition("\nAttributes:\n")[2]
+        indent = re.match(" *", section)[0]  # pyright: ignore[reportOptionalSubscript] -- it matches any text
+        rows = rf"^{indent}(\w[\w, ]*): (.*(?:\n{indent}  .*)*)"
+        for names, text in re.findall(rows, section, flags=re.MULTILINE):
+            texts |= dict.fromkeys(names.split(", "), " ".join(text.split()))
     return texts
 
 

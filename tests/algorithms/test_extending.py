@@ -112,7 +112,7 @@ def own_ppo(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A copy of PPO's file outside the package, with a smooth clip in place of the corner."""
     source = Path(jaxrl.algorithms.ppo.__file__).read_text()
     assert source.count(ORIGINAL_LOSS) == 1
-    edited = source.replace(ORIGINAL_LOSS, EDITED_LOSS).replace("    clipped_surrogate,\n", "")
+    edited = source.replace(ORIGINAL_LOSS, EDITED_LOSS).replace("clipped_surrogate, ", "")
     assert "clipped_surrogate" not in edited
     path = tmp_path_factory.mktemp("own") / "smooth_ppo.py"
     path.write_text(edited)
@@ -367,7 +367,7 @@ def test_inactive_transitions_do_not_change_the_update(where: Any, key: jax.Arra
         state = algo.init(key, algo.hparams, env_params)
         step = lambda state, key: algo.step(key, state, algo.hparams, env_params)  # noqa: E731
         state, metrics = jax.lax.scan(step, state, jax.random.split(key, 3))
-        return algo.policy(state), state.optimiser, metrics
+        return algo.policy(state, algo.hparams), state.optimiser, metrics
 
     def leaves(**env_params: Any) -> list[np.ndarray]:
         return [np.asarray(leaf) for leaf in jax.tree.leaves(three_iterations(NoisyParams(**env_params)))]

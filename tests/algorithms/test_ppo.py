@@ -14,8 +14,8 @@ from laws.test_environments import PythonReward, Unhashable
 import envs
 import jaxrl
 from envs import probes, spaces
-from jaxrl.algorithms.on_policy import kept_means
 from jaxrl.discounts.hazards import UniformHazard
+from jaxrl.learning.losses import kept_means
 
 TINY = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
 
@@ -139,7 +139,7 @@ def test_a_step_takes_the_clip_of_its_own_hyper_parameters() -> None:
     narrow = algo.hparams.replace(observation_clip=0.01)
     step = jax.jit(algo.step)
     state = step(key, algo.init(key, algo.hparams, params), algo.hparams, params)[0]
-    kept, changed = (step(key, state, hparams, params)[0].policy for hparams in (algo.hparams, narrow))
+    kept, changed = (algo.policy(step(key, state, hparams, params)[0], hparams) for hparams in (algo.hparams, narrow))
     assert (float(kept.observation_clip), changed.observation_clip) == (10.0, np.float32(0.01))
     assert np.any(kept.params["params"]["actor_0"]["kernel"] != changed.params["params"]["actor_0"]["kernel"])
 
@@ -160,7 +160,7 @@ def test_discarded_epochs_leave_no_trace_in_the_metrics() -> None:
     assert np.array_equal(jax.random.key_data(jax.random.split(key, 1)), keys[:1])
     for name, value in single.items():
         np.testing.assert_allclose(stopped[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
-    for mine, other in zip(jax.tree.leaves(one.policy), jax.tree.leaves(four.policy), strict=True):
+    for mine, other in zip(jax.tree.leaves(one.weights), jax.tree.leaves(four.weights), strict=True):
         np.testing.assert_allclose(mine, other, rtol=0, atol=1e-6)
 
 
@@ -173,7 +173,7 @@ def test_where_the_divergence_stops_learning_and_what_it_undoes() -> None:
         hparams = algo.hparams.replace(target_kl=1e-6, lr=lr)
         before = algo.init(key, hparams, env.default_params)
         after, metrics = jax.jit(algo.step)(key, before, hparams, env.default_params)
-        both = zip(*map(jax.tree.leaves, (before.policy.params, after.policy.params)), strict=True)
+        both = zip(*map(jax.tree.leaves, (before.weights[0], after.weights[0])), strict=True)
         moved[kl_stop] = max(float(np.abs(a - b).max()) for a, b in both)
         stopped[kl_stop] = float(metrics["stopped_early"])
     assert stopped == pytest.approx({"epoch": 2 / 3, "minibatch": 10 / 12, "rewind": 10 / 12})
@@ -191,7 +191,7 @@ def test_without_a_bound_on_the_divergence_it_does_not_matter_where_it_would_sto
         results.append(jax.jit(algo.step)(key, state, algo.hparams, env.default_params))
     (one, single), (other, guarded) = results
     for mine, yours in zip(
-        jax.tree.leaves((one.policy, single)), jax.tree.leaves((other.policy, guarded)), strict=True
+        jax.tree.leaves((one.weights, single)), jax.tree.leaves((other.weights, guarded)), strict=True
     ):
         np.testing.assert_allclose(mine, yours, rtol=1e-4, atol=1e-6)  # programs that round otherwise
 
@@ -251,7 +251,7 @@ def test_observations_with_neighbours_get_a_network_for_relations() -> None:
     config = jaxrl.PPOConfig(own_hidden=(5,), neighbour_hidden=(6, 7), hidden=(8,), pooling="max", neighbour_scale=0.1)
     algo = jaxrl.ppo(Neighbourly(), config)
     state = jax.eval_shape(algo.init, jax.random.key(0), algo.hparams, algo.env.default_params)
-    shapes = {name: leaf["kernel"].shape for name, leaf in state.policy.params["params"].items()}
+    shapes = {name: leaf["kernel"].shape for name, leaf in state.weights[0]["params"].items()}
     assert {name: shape for name, shape in shapes.items() if name.startswith("critic")} == {
         "critic_own_0": (1, 5),
         "critic_neighbour_0": (4, 6),
@@ -317,7 +317,7 @@ def test_the_entropy_bonus_decays() -> None:
         state = algo.init(key, values, algo.env.default_params)
         for i in range(2):
             state, _ = step(jax.random.fold_in(key, i), state, values, algo.env.default_params)
-        return np.asarray(state.policy.params["params"]["actor_out"]["kernel"])
+        return np.asarray(state.weights[0]["params"]["actor_out"]["kernel"])
 
     step = jax.jit(algo.step)
     # After the first 32 steps the bonus is a tenth of what it was: as if it had been that from the second step on.

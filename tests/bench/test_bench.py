@@ -18,11 +18,10 @@ from bench.launches import launches
 from envs import make
 from envs.crowd import Forces, pairs
 from envs.crowd.social_force import social_forces
-from jaxrl.algorithms.on_policy import apply_over
 from jaxrl.bandits.arms import _added
 from jaxrl.bandits.policies.ucb import _ucb1_index
 from jaxrl.discounts.parsing import prepare
-from jaxrl.learning.networks import MLPActorCritic
+from jaxrl.learning.networks import MLPActorCritic, apply_over
 from jaxrl.learning.rollout import step_once
 
 ROOT = Path(__file__).parents[2]
@@ -439,7 +438,8 @@ def test_bytes_of_a_rollout_are_those_of_its_arrays():
 def test_bytes_of_a_ppo_iteration_are_two_copies_of_parameters_and_moments():
     algo = jaxrl.preset("ppo", "cartpole").algo
     state = jax.eval_shape(algo.init, jax.random.key(0), algo.prepare(algo.hparams), algo.env.default_params)
-    total = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((state.policy, state.optimiser)))
+    kept = jax.tree.leaves((state.weights, state.observations, state.optimiser))
+    total = sum(leaf.size * leaf.dtype.itemsize for leaf in kept)
     assert work.ppo_iteration(algo.config).bytes == 2 * (total - 4)  # Adam counts its steps
 
 

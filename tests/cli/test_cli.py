@@ -304,8 +304,14 @@ def test_the_help_of_train_names_every_field(capsys: pytest.CaptureFixture[str])
     for prefix, values in (("config", PPOConfig), ("hparams", PPOHParams), ("env", params)):
         for field in fields(values):
             assert f"--{prefix}.{field.name.replace('_', '-')}" in shown
-    assert "norm to which gradients are clipped" in " ".join(shown.replace("│", " ").split())
-    assert "(default: exp:gamma=" in shown
+    text = " ".join(shown.replace("│", " ").split())
+    for said in (
+        "Half width of the trusted interval",
+        "norm to which gradients are clipped",
+        "Widths of the hidden layers",
+    ):
+        assert said in text  # of a field of PPO's own, and of those that it inherits
+    assert "(default: exp:gamma=" in text
 
 
 def test_a_preset_is_where_options_start(capsys: pytest.CaptureFixture[str]):

@@ -18,6 +18,7 @@ import jaxrl
 from envs.adapters import host, simulators
 from envs.base import spaces
 from jaxrl.algorithms.registry import build, describe
+from jaxrl.learning.actor import memoryless
 from jaxrl.learning.rollout import reset_all, rollout
 
 
@@ -217,11 +218,10 @@ def test_rollouts_with_resets_repeat_nothing_and_keep_few_simulators(key: jax.Ar
     def run(key: jax.Array) -> Any:
         carry = reset_all(env, key, params, 3)
 
-        def choose(obs: Any, mask: Any, draw: Any) -> Any:
-            return (draw > 0.5).astype(jnp.int32), draw
+        actor = memoryless(lambda *_: {}, jax.random.uniform, lambda draw, *_: ((draw > 0.5).astype(jnp.int32), draw))
 
         def once(carry: Any, key: jax.Array) -> Any:
-            carry, steps, _ = rollout(env, params, choose, key, carry, jax.random.uniform(key, (40, 3)))
+            carry, steps, _ = rollout(env, params, actor, None, key, carry, jax.random.uniform(key, (40, 3)))
             return carry, (steps.reward, steps.terminated, steps.truncated)
 
         return jax.lax.scan(once, carry, jax.random.split(key, 3))[1]
@@ -240,12 +240,12 @@ def test_blocks_of_runs_leave_each_other_their_simulators(limit: int, key: jax.A
     kept, params = host._simulators(env), envs.EnvParams(max_steps_in_episode=limit)
     before = kept.made
 
-    def choose(obs: Any, mask: Any, draw: Any) -> Any:
-        return draw, draw
+    actor = memoryless(lambda *_: {}, jax.random.uniform, lambda draw, *_: (draw, draw))
 
     @jax.jit
     def go_on(carry: Any, key: jax.Array) -> Any:
-        return rollout(env, params, choose, key, carry, jax.random.uniform(key, (40, 4, 1)), reset_pool=10)[0]
+        noise = jax.random.uniform(key, (40, 4, 1))
+        return rollout(env, params, actor, None, key, carry, noise, reset_pool=10)[0]
 
     blocks = [reset_all(env, each, params, 4) for each in jax.random.split(key, 6)]
     for _ in range(2):
@@ -419,12 +419,20 @@ def test_a_policy_is_evaluated():
 
     env = envs.make("gymnasium/CartPole-v1", time_limit=60)
 
-    def act(key: jax.Array, obs: jax.Array, greedy: Any, mask: Any) -> jax.Array:
-        return jnp.where(greedy, obs[2] + obs[3] > 0, jax.random.bernoulli(key)).astype(jnp.int32)
+    def choose(noise: jax.Array, scores: Any, greedy: Any, mask: Any) -> tuple[jax.Array, None]:
+        return jnp.where(greedy, scores["fall"] > 0, noise).astype(jnp.int32), None
 
-    metrics = jax.jit(lambda key: evaluate(env, env.default_params, act, key, 8, lambda t, weight: weight * 0.9))(
-        jax.random.key(1)
+    actor = memoryless(
+        lambda policy, obs, mask: {"fall": obs[..., 2] + obs[..., 3]},
+        lambda key, shape: jax.random.bernoulli(key, shape=shape),
+        choose,
     )
+
+    @jax.jit
+    def evaluated(key: jax.Array) -> Any:
+        return evaluate(env, env.default_params, actor, None, key, 8, lambda t, weight: weight * 0.9)
+
+    metrics = evaluated(jax.random.key(1))
     assert float(metrics["return"]) == float(metrics["length"]) == 60.0
     assert float(metrics["return_sampled"]) < 40.0
     assert float(metrics["discounted_return"]) == pytest.approx((1 - 0.9**60) / (1 - 0.9), rel=1e-4)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from pages import episode_in
 
 from envs.control.pendulum import Pendulum
 from envs.crowd.state import Goals, Obstacles, Traits
@@ -59,11 +60,6 @@ def some_episode() -> Trajectory:
     )
 
 
-def data_of(file) -> dict:
-    (text,) = re.findall(r'<script type="application/json" id="episode">(.*?)</script>', file.read_text())
-    return json.loads(text)
-
-
 def unpacked(packed, *shape):
     return np.frombuffer(base64.b64decode(packed["data"]), "<i2").reshape(*shape) * packed["unit"]
 
@@ -71,7 +67,7 @@ def unpacked(packed, *shape):
 def test_the_page_holds_the_episode_of_those_who_are_present(tmp_path):
     episode = some_episode()
     assert player(episode, path=tmp_path / "new" / "x.html") == tmp_path / "new" / "x.html"
-    data = data_of(tmp_path / "new" / "x.html")
+    data = episode_in(tmp_path / "new" / "x.html")
     here = [0, 1, 2, 4]
     assert (data["agents"], data["num_frames"]) == (here, NUM_FRAMES)
     assert data["walks"] == [ARRIVAL, NUM_FRAMES, NUM_FRAMES, NUM_FRAMES]
@@ -96,7 +92,7 @@ def test_the_page_holds_the_episode_of_those_who_are_present(tmp_path):
 def test_walls_that_stand_are_told_once(tmp_path):
     episode = some_episode()
     still = replace(episode, box_centre=jnp.tile(episode.box_centre[:1], (NUM_FRAMES, 1, 1)))
-    data = data_of(player(still, path=tmp_path / "x.html"))
+    data = episode_in(player(still, path=tmp_path / "x.html"))
     assert unpacked(data["box_centre"], -1, 2, 2).shape[0] == 1
 
 

@@ -144,9 +144,9 @@ def test_environments_and_algorithms_get_usual_keys(tmp_path):
     def step(key, state, hparams, params):
         return algo.step(jax.random.fold_in(key, jax.random.poisson(key, 9.0)), state, hparams, params)
 
-    def act(key, policy, obs, greedy, mask=None):
-        return algo.act(jax.random.fold_in(key, jax.random.poisson(key, 9.0)), policy, obs, greedy, mask)
+    def noise(key, shape):
+        return algo.actor.noise(jax.random.fold_in(key, jax.random.poisson(key, 9.0)), shape)
 
-    own = algo._replace(name="own", init=init, step=step, act=act)
+    own = algo._replace(name="own", init=init, step=step, actor=algo.actor._replace(noise=noise))
     result = jaxrl.train(own, seeds=1, env_steps=32, evals=1, eval_episodes=2, progress=False)
     assert np.isfinite(result.values("return")).all()

@@ -15,6 +15,7 @@ import jaxrl
 from envs import base, probes, rendering, wrappers
 from envs.base import spaces
 from envs.wrappers import time_feature
+from jaxrl.learning.actor import memoryless
 from jaxrl.learning.rollout import reset_all, rollout
 
 
@@ -154,11 +155,9 @@ def test_it_is_drawn_as_the_inner_environment() -> None:
 def test_a_rollout_restarts_the_time() -> None:
     env = time_feature(probes.OnlyTruncates(steps=4))
 
-    def choose(obs: Any, mask: Any, key: Any) -> tuple[Any, Any]:
-        return jnp.zeros(2, jnp.int32), None
-
+    actor = memoryless(lambda *_: {}, jax.random.uniform, lambda *_: (jnp.zeros(2, jnp.int32), None))
     start = reset_all(env, jax.random.key(0), env.default_params, 2)
-    _, steps, _ = rollout(env, env.default_params, choose, jax.random.key(0), start, jnp.arange(8))
+    _, steps, _ = rollout(env, env.default_params, actor, None, jax.random.key(0), start, jnp.arange(8))
     np.testing.assert_array_equal(steps.obs[:, 0, -1], [1, 0.75, 0.5, 0.25] * 2)
     np.testing.assert_array_equal(steps.next_obs[:, 0, -1], [0.75, 0.5, 0.25, 0] * 2)
 
@@ -166,7 +165,7 @@ def test_a_rollout_restarts_the_time() -> None:
 def test_ppo_reads_it() -> None:
     algo = jaxrl.ppo(time_feature(DictCrowd(2)))
     state = jax.eval_shape(algo.init, jax.random.key(0), algo.hparams, algo.env.default_params)
-    assert state.policy.params["params"]["actor_0"]["kernel"].shape == (2 + 1 + 1, 64)
+    assert state.weights[0]["params"]["actor_0"]["kernel"].shape == (2 + 1 + 1, 64)
     assert jaxrl.ppo(time_feature(DictCrowd(2))) is algo
 
 

@@ -30,6 +30,10 @@ def several() -> ActionHead:
     return action_head(spaces.Tuple([spaces.Discrete(size) for size in SIZES]))
 
 
+def logits(values: Any) -> dict[str, Any]:
+    return {"logits": jnp.asarray(values)}
+
+
 def log_softmax(logits: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
     logits = logits.astype(np.float64)
     return special.log_softmax(logits if mask is None else np.where(mask, logits, -np.inf), axis=-1)
@@ -57,11 +61,11 @@ def test_categorical_probabilities_and_entropies(mask: np.ndarray | None) -> Non
     head, exact = categorical(), log_softmax(LOGITS, mask)
     for action in range(4):
         raw = jnp.full(2, action)
-        got = np.asarray(head.log_prob(jnp.asarray(LOGITS), None, mask, raw))
+        got = np.asarray(head.log_prob(logits(LOGITS), mask, raw))
         allowed = np.isfinite(exact[:, action])
         assert_logs(got[allowed], exact[allowed, action])
         assert np.all(np.exp(got[~allowed]) == 0) and np.all(np.isfinite(got))
-    assert_logs(head.entropy(jnp.asarray(LOGITS), None, mask), stats.entropy(np.exp(exact), axis=-1))
+    assert_logs(head.entropy(logits(LOGITS), mask), stats.entropy(np.exp(exact), axis=-1))
 
 
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
@@ -69,32 +73,32 @@ def test_gumbel_samples_come_as_often_as_the_softmax_says(key: jax.Array, mask: 
     head = categorical()
     noise = head.noise(key, (NUM_SAMPLES, 2))
     assert noise.shape == (NUM_SAMPLES, 2, 4)
-    raw = np.asarray(head.sample(jnp.asarray(LOGITS), None, mask, noise))
+    raw = np.asarray(head.sample(logits(LOGITS), mask, noise))
     assert raw.dtype == np.int32 and raw.shape == (NUM_SAMPLES, 2)
     for row in range(2):
         assert_frequencies(np.bincount(raw[:, row], minlength=4), np.exp(log_softmax(LOGITS, mask))[row])
 
 
 def test_a_masked_action_is_never_taken_however_large_its_logit(key: jax.Array) -> None:
-    head, logits = categorical(), jnp.array([1e4, 0.0, 1.0, 1e4])
+    head, scores = categorical(), logits([1e4, 0.0, 1.0, 1e4])
     mask = jnp.array([False, True, True, False])
-    assert set(np.asarray(head.sample(logits, None, mask, head.noise(key, (1000,)))).tolist()) == {1, 2}
-    assert int(head.mode(logits, mask)) == 2
-    assert int(head.mode(logits, None)) == 0
+    assert set(np.asarray(head.sample(scores, mask, head.noise(key, (1000,)))).tolist()) == {1, 2}
+    assert int(head.mode(scores, mask)) == 2
+    assert int(head.mode(scores, None)) == 0
 
 
 def test_the_mode_is_the_most_probable_action() -> None:
     head = categorical()
-    assert head.mode(jnp.asarray(LOGITS), None).tolist() == [2, 0]
-    assert head.mode(jnp.asarray(LOGITS), MASK).tolist() == [0, 1]
-    assert head.mode(jnp.asarray(LOGITS), MASK).dtype == jnp.int32
+    assert head.mode(logits(LOGITS), None).tolist() == [2, 0]
+    assert head.mode(logits(LOGITS), MASK).tolist() == [0, 1]
+    assert head.mode(logits(LOGITS), MASK).dtype == jnp.int32
 
 
 def test_gradients_through_a_mask_are_finite_and_zero_where_masked() -> None:
     head, mask = categorical(), MASK[0]
 
-    def score(logits: jax.Array) -> jax.Array:
-        return head.log_prob(logits, None, mask, jnp.int32(1)) + 3 * head.entropy(logits, None, mask)
+    def score(values: jax.Array) -> jax.Array:
+        return head.log_prob(logits(values), mask, jnp.int32(1)) + 3 * head.entropy(logits(values), mask)
 
     gradient = np.asarray(jax.grad(score)(jnp.asarray(LOGITS[0])), np.float64)
     probability = np.exp(log_softmax(LOGITS[0], mask))
@@ -107,11 +111,11 @@ def test_gradients_through_a_mask_are_finite_and_zero_where_masked() -> None:
 
 def test_a_single_allowed_action_is_certain(key: jax.Array) -> None:
     head, mask = categorical(), jnp.array([False, False, False, True])
-    logits = jnp.asarray(LOGITS[0])
-    assert float(head.log_prob(logits, None, mask, jnp.int32(3))) == 0
-    assert float(head.entropy(logits, None, mask)) == 0
-    gradient = jax.grad(lambda x: head.entropy(x, None, mask) + head.log_prob(x, None, mask, jnp.int32(3)))(logits)
-    assert gradient.tolist() == [0, 0, 0, 0]
+    scores = logits(LOGITS[0])
+    assert float(head.log_prob(scores, mask, jnp.int32(3))) == 0
+    assert float(head.entropy(scores, mask)) == 0
+    gradient = jax.grad(lambda x: head.entropy(x, mask) + head.log_prob(x, mask, jnp.int32(3)))(scores)
+    assert gradient["logits"].tolist() == [0, 0, 0, 0]
 
 
 # --- several branches --------------------------------------------------------------------
@@ -119,22 +123,22 @@ def test_a_single_allowed_action_is_certain(key: jax.Array) -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_branches_are_independent(key: jax.Array, masked: bool) -> None:
-    head, outputs = several(), jnp.asarray(BRANCHES)
+    head, scores = several(), logits(BRANCHES)
     masks = (MASK, np.array([[True, False, True], [True, True, True]])) if masked else None
     first = log_softmax(BRANCHES[:, :4], None if masks is None else masks[0])
     second = log_softmax(BRANCHES[:, 4:], None if masks is None else masks[1])
     raw = jnp.array([[0, 2], [1, 0]])
-    assert_logs(head.log_prob(outputs, None, masks, raw), first[[0, 1], [0, 1]] + second[[0, 1], [2, 0]])
+    assert_logs(head.log_prob(scores, masks, raw), first[[0, 1], [0, 1]] + second[[0, 1], [2, 0]])
     exact = stats.entropy(np.exp(first), axis=-1) + stats.entropy(np.exp(second), axis=-1)
-    assert_logs(head.entropy(outputs, None, masks), exact)
+    assert_logs(head.entropy(scores, masks), exact)
     noise = head.noise(key, (NUM_SAMPLES, 2))
     assert noise.shape == (NUM_SAMPLES, 2, 7)
-    samples = np.asarray(head.sample(outputs, None, masks, noise))
+    samples = np.asarray(head.sample(scores, masks, noise))
     assert samples.shape == (NUM_SAMPLES, 2, 2) and samples.dtype == np.int32
     joint = np.exp(first[0][:, None] + second[0])
     assert_frequencies(np.bincount(3 * samples[:, 0, 0] + samples[:, 0, 1], minlength=12), joint.ravel())
     modes = np.stack([first.argmax(-1), second.argmax(-1)], -1)
-    assert head.mode(outputs, masks).tolist() == modes.tolist()
+    assert head.mode(scores, masks).tolist() == modes.tolist()
 
 
 def test_branches_become_a_tuple_for_the_environment() -> None:
@@ -155,22 +159,26 @@ def normal(low: Any = -1.0, high: Any = 1.0, shape: tuple[int, ...] = (3,)) -> A
     return action_head(spaces.Box(low, high, shape))
 
 
+def scores_of(head: ActionHead) -> dict[str, jax.Array]:
+    return head.scores(jnp.asarray(MEAN), jnp.asarray(LOG_STD))
+
+
 def test_normal_probabilities_and_entropies() -> None:
     head, raw = normal(), np.array([[0.0, -1.0, 4.0], [2.0, 1.0, -6.0]], np.float32)
     deviation = np.exp(LOG_STD.astype(np.float64))
     exact = stats.norm.logpdf(raw, MEAN, deviation).sum(axis=-1)
-    got = np.asarray(head.log_prob(jnp.asarray(MEAN), jnp.asarray(LOG_STD), None, jnp.asarray(raw)))
+    got = np.asarray(head.log_prob(scores_of(head), None, jnp.asarray(raw)))
     # Squares of up to 30 with a few roundings each.
     np.testing.assert_allclose(got, exact, rtol=0, atol=32 * 8 * EPS)
     entropy = stats.norm.entropy(MEAN, deviation).sum(axis=-1)
-    assert_logs(head.entropy(jnp.asarray(MEAN), jnp.asarray(LOG_STD), None), entropy)
+    assert_logs(head.entropy(scores_of(head), None), entropy)
 
 
 def test_normal_samples_follow_the_normal(key: jax.Array) -> None:
     head = normal()
     noise = head.noise(key, (NUM_SAMPLES, 2))
     assert noise.shape == (NUM_SAMPLES, 2, 3)
-    raw = np.asarray(head.sample(jnp.asarray(MEAN), jnp.asarray(LOG_STD), None, noise))
+    raw = np.asarray(head.sample(scores_of(head), None, noise))
     assert raw.shape == (NUM_SAMPLES, 2, 3) and raw.dtype == np.float32
     for row in range(2):
         for i in range(3):
@@ -178,13 +186,15 @@ def test_normal_samples_follow_the_normal(key: jax.Array) -> None:
             assert fit.pvalue > 1e-6
     correlations = np.corrcoef(raw.reshape(NUM_SAMPLES, 6), rowvar=False) - np.eye(6)
     assert np.abs(correlations).max() < 5 / np.sqrt(NUM_SAMPLES)
-    np.testing.assert_array_equal(head.mode(jnp.asarray(MEAN), None), MEAN)
+    np.testing.assert_array_equal(head.mode(scores_of(head), None), MEAN)
 
 
 def test_normal_gradients_reach_the_mean_and_the_deviation() -> None:
     head, raw = normal(), jnp.array([0.0, -1.0, 4.0])
     mean, log_std = jnp.asarray(MEAN[0]), jnp.asarray(LOG_STD)
-    to_mean, to_log_std = jax.grad(lambda m, s: head.log_prob(m, s, None, raw), argnums=(0, 1))(mean, log_std)
+    to_mean, to_log_std = jax.grad(lambda m, s: head.log_prob(head.scores(m, s), None, raw), argnums=(0, 1))(
+        mean, log_std
+    )
     variance = np.exp(2 * LOG_STD.astype(np.float64))
     error = np.asarray(raw, np.float64) - MEAN[0]
     np.testing.assert_allclose(to_mean, error / variance, rtol=8 * EPS)
@@ -223,6 +233,13 @@ def test_actions_have_the_shape_of_the_space() -> None:
     assert scalar.num_outputs == 1 and scalar.to_env(jnp.array([0.5])).shape == ()
 
 
+def test_scores_are_named_as_an_export_names_them() -> None:
+    scores = scores_of(normal())
+    assert set(scores) == {"mean", "std"} and set(categorical().scores(jnp.asarray(LOGITS), None)) == {"logits"}
+    np.testing.assert_array_equal(scores["mean"], MEAN)
+    np.testing.assert_allclose(scores["std"], np.broadcast_to(np.exp(LOG_STD), MEAN.shape), rtol=4 * EPS)
+
+
 # --- any space ---------------------------------------------------------------------------
 
 
@@ -250,10 +267,13 @@ def test_other_spaces_are_refused(space: spaces.Space) -> None:
 def test_axes_in_front_are_free(key: jax.Array, head: ActionHead) -> None:
     outputs = jax.random.normal(key, (5, 2, head.num_outputs))
     log_std = jnp.asarray(LOG_STD) if head.continuous else None
-    raw = head.sample(outputs, log_std, None, head.noise(key, (5, 2)))
-    log_prob = head.log_prob(outputs, log_std, None, raw)
-    entropy = head.entropy(outputs, log_std, None)
+    scores = head.scores(outputs, log_std)
+    assert {leaf.shape for leaf in scores.values()} == {(5, 2, head.num_outputs)}
+    raw = head.sample(scores, None, head.noise(key, (5, 2)))
+    log_prob = head.log_prob(scores, None, raw)
+    entropy = head.entropy(scores, None)
     assert log_prob.shape == entropy.shape == (5, 2)
-    one = head.log_prob(outputs[3, 1], log_std, None, raw[3, 1])
+    of_one = jax.tree.map(lambda leaf: leaf[3, 1], scores)
+    one = head.log_prob(of_one, None, raw[3, 1])
     np.testing.assert_allclose(log_prob[3, 1], one, rtol=8 * EPS)
-    np.testing.assert_allclose(entropy[3, 1], head.entropy(outputs[3, 1], log_std, None), rtol=8 * EPS)
+    np.testing.assert_allclose(entropy[3, 1], head.entropy(of_one, None), rtol=8 * EPS)

@@ -1,6 +1,6 @@
 """Evaluation against episodes that are added up by hand."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from jaxrl.discounts.parsing import (
     prepare,
     stack,
 )
+from jaxrl.learning.actor import Actor, memoryless
 from jaxrl.learning.evaluation import evaluate
 
 LIVES = 6
@@ -83,14 +84,21 @@ class Decaying(Environment):
         return spaces.Box(1.0, 1.0, (1,))
 
 
-def act(key: jax.Array, obs: jax.Array, greedy: jax.Array, mask: Any) -> jax.Array:
+def choose(noise: jax.Array, scores: Any, greedy: jax.Array, mask: Any) -> tuple[jax.Array, None]:
     """1 when greedy, 0 or 1 at random otherwise."""
-    return jnp.where(greedy, 1, jax.random.bernoulli(key).astype(jnp.int32))
+    return jnp.where(greedy, 1, noise), None
+
+
+ACTOR = memoryless(
+    lambda policy, obs, mask: {},
+    lambda key, shape: jax.random.bernoulli(key, shape=shape).astype(jnp.int32),
+    choose,
+)
 
 
 @partial(jax.jit, static_argnames="num_episodes")
 def evaluated(key: jax.Array, params: Params, prepared: Any, num_episodes: int) -> dict[str, jax.Array]:
-    return evaluate(Decaying(), params, act, key, num_episodes, prepared.next_weight)
+    return evaluate(Decaying(), params, ACTOR, None, key, num_episodes, prepared.next_weight)
 
 
 def shares_of_lives(metrics: Mapping[str, Any], suffix: str = "") -> np.ndarray:
@@ -185,20 +193,46 @@ def test_the_discounted_return_weighs_each_reward_by_the_discount() -> None:
 # --- several agents ----------------------------------------------------------------------
 
 
-def crowd_metrics(act: Callable[..., jax.Array], masked: bool, limit: int) -> dict[str, Any]:
+def crowd_metrics(actor: Actor, masked: bool, limit: int) -> dict[str, Any]:
     params = agents.CrowdParams(pay=jnp.float32(0.5), max_steps_in_episode=jnp.int32(limit))
-    run = jax.jit(lambda: evaluate(agents.Crowd(3, masked), params, act, jax.random.key(0), 2, lambda t, w: 0.5 * w))
+    env = agents.Crowd(3, masked)
+    run = jax.jit(lambda: evaluate(env, params, actor, None, jax.random.key(0), 2, lambda t, w: 0.5 * w))
     return jax.device_get(run())
+
+
+def test_a_policy_remembers_for_every_agent_of_every_episode() -> None:
+    """Agent i acts for i + 2 steps, by 0, 1, 2, 2, ...: what it remembers of its steps."""
+
+    def scores(policy: Any, memory: jax.Array, obs: Any, mask: Any) -> tuple[dict[str, jax.Array], jax.Array]:
+        return {"steps": memory}, memory + 1
+
+    def choose(noise: Any, scores: Any, memory: jax.Array, greedy: Any, mask: Any) -> Any:
+        return jnp.minimum(scores["steps"], 2), None, memory
+
+    actor = Actor(lambda policy: jnp.zeros((), jnp.int32), scores, jax.random.normal, choose)
+    metrics = crowd_metrics(actor, masked=False, limit=100)
+    exact = sum(0.5 * (i + 1) * min(t, 2) / 3 for i in range(3) for t in range(i + 2))
+    for suffix in ("", "_sampled"):
+        assert_close(metrics[f"return{suffix}"], exact)
+
+
+def test_without_a_discount_there_is_no_discounted_return() -> None:
+    metrics = jax.jit(lambda: evaluate(Decaying(), Params(), ACTOR, None, jax.random.key(0), 2, None))()
+    assert "return" in metrics and not any(name.startswith("discounted_return") for name in metrics)
 
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_crowds_returns_are_means_over_its_agents(masked: bool) -> None:
-    def largest_allowed(key: jax.Array, obs: jax.Array, greedy: jax.Array, mask: Any) -> jax.Array:
+    def allowed(policy: Any, obs: jax.Array, mask: Any) -> dict[str, jax.Array]:
         assert obs.shape == (3, 2) and (mask is None) == (not masked)
-        allowed = jnp.ones((3, 3), bool) if mask is None else mask
-        return jnp.max(jnp.where(allowed, jnp.arange(3), 0), axis=-1)
+        return {"allowed": jnp.ones((3, 3), bool) if mask is None else mask}
 
-    metrics = crowd_metrics(largest_allowed, masked, limit=3)
+    def largest(noise: jax.Array, scores: Any, greedy: jax.Array, mask: Any) -> tuple[jax.Array, None]:
+        assert noise.shape == (3,) and (mask is None) == (not masked)
+        return jnp.max(jnp.where(scores["allowed"], jnp.arange(3), 0), axis=-1), None
+
+    actor = memoryless(allowed, lambda key, shape: jax.random.uniform(key, shape), largest)
+    metrics = crowd_metrics(actor, masked, limit=3)
     total = discounted = acting = last = 0.0
     for t in range(3):
         for i in range(3):

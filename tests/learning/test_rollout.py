@@ -13,6 +13,7 @@ from flax import struct
 
 import envs
 from envs.base import Environment, EnvParams, EnvState, spaces
+from jaxrl.learning.actor import Actor, memories, memoryless
 from jaxrl.learning.rollout import Carry, Transition, default_reset_pool, reset_all, rollout, step_once
 
 NUM_ENVS = 3
@@ -69,15 +70,26 @@ class Mortal(Environment):
         return {"numbers": numbers, "noise": noise}
 
 
-def choose(obs: Any, mask: jax.Array, wish: jax.Array) -> tuple[jax.Array, Any]:
-    """The wish, shifted by the time that is observed; the extras are the wish and the mask."""
-    action = (wish + obs["numbers"][:, 2].astype(jnp.int32)) % 2
-    return action, {"wish": wish, "mask": mask}
+def unused_noise(key: jax.Array, shape: tuple[int, ...]) -> Any:
+    raise AssertionError("a rollout takes its noise from its caller")
+
+
+def the_time(policy: Any, obs: Any, mask: jax.Array) -> dict[str, jax.Array]:
+    return {"time": obs["numbers"][:, 2].astype(jnp.int32) + policy, "mask": mask}
+
+
+def choose(wish: jax.Array, scores: Any, greedy: Any, mask: jax.Array) -> tuple[jax.Array, Any]:
+    """The wish, shifted by the time that is observed; the raw action is the wish and both masks."""
+    assert greedy is False
+    return (wish + scores["time"]) % 2, {"wish": wish, "mask": mask, "scored_mask": scores["mask"]}
+
+
+WISHING = memoryless(the_time, unused_noise, choose)
 
 
 @partial(jax.jit, static_argnames="pool")
 def roll(key: jax.Array, carry: Carry, wishes: Any, params: Params, pool: int | None = None) -> Any:
-    return rollout(Mortal(), params, choose, key, carry, wishes, pool)
+    return rollout(Mortal(), params, WISHING, 0, key, carry, wishes, pool)
 
 
 def wishes(seed: int = 0) -> np.ndarray:
@@ -106,8 +118,8 @@ def stepped_by_hand(steps: Transition, wish: np.ndarray, limit: int) -> int:
             assert numbers.tolist() == [name, life, time, total]
             mask = [time % 2 == 0, total % 3 != 0]
             assert steps.mask[t, n].tolist() == mask
-            assert steps.extras["mask"][t, n].tolist() == mask
-            assert steps.extras["wish"][t, n] == wish[t, n]
+            assert steps.raw_action["mask"][t, n].tolist() == steps.raw_action["scored_mask"][t, n].tolist() == mask
+            assert steps.raw_action["wish"][t, n] == wish[t, n]
             action = (int(wish[t, n]) + time) % 2
             time, total = time + 1, total + action
             assert steps.next_obs["numbers"][t, n].tolist() == [name, life, time, total]
@@ -137,11 +149,9 @@ def test_a_pool_without_room_is_refused(reset_pool: int) -> None:
     env = envs.make("cartpole")
     carry = reset_all(env, jax.random.key(0), env.default_params, 2)
 
-    def choose(obs: Any, mask: Any, action: Any) -> tuple[Any, None]:
-        return action, None
-
+    actor = memoryless(lambda *_: {}, unused_noise, lambda action, *_: (action, None))
     with pytest.raises(ValueError, match=rf"^reset_pool must be at least 1, got {reset_pool}$"):
-        rollout(env, env.default_params, choose, jax.random.key(1), carry, jnp.zeros((3, 2), int), reset_pool)
+        rollout(env, env.default_params, actor, None, jax.random.key(1), carry, jnp.zeros((3, 2), int), reset_pool)
 
 
 def test_types_stay_what_the_environment_gives(rolled: Any) -> None:
@@ -205,7 +215,7 @@ def test_another_key_gives_other_fresh_states_and_noise(start: Carry, rolled: An
 
 
 def test_a_neighbours_resets_change_nothing(start: Carry, rolled: Any) -> None:
-    state, obs = start
+    state, obs, _ = start
     elder = state.replace(time=state.time.at[0].set(-1000))
     elder_obs = {**obs, "numbers": obs["numbers"].at[0, 2].set(-1000.0)}
     _, steps, _ = roll(jax.random.key(2), Carry(elder, elder_obs), wishes(), Params(), NUM_STEPS)
@@ -221,7 +231,7 @@ def test_the_time_limit_is_traced(start: Carry) -> None:
     @jax.jit
     def compiled(params: Params) -> Any:
         traced.append(1)
-        return rollout(Mortal(), params, choose, jax.random.key(2), start, wishes(), NUM_STEPS)
+        return rollout(Mortal(), params, WISHING, 0, jax.random.key(2), start, wishes(), NUM_STEPS)
 
     for limit in (2, 3):
         _, steps, _ = jax.tree.map(np.asarray, compiled(Params(max_steps_in_episode=jnp.int32(limit))))
@@ -231,7 +241,7 @@ def test_the_time_limit_is_traced(start: Carry) -> None:
 
 
 def test_the_pool_has_room_for_a_reset_every_eighth_step() -> None:
-    assert [default_reset_pool(steps) for steps in (1, 16, 17, 128)] == [2, 2, 3, 16]
+    assert [default_reset_pool(steps) for steps in (1, 2, 3, 16, 17, 128)] == [1, 1, 2, 2, 3, 16]
 
 
 def test_without_a_pool_size_the_default_is_used(start: Carry) -> None:
@@ -260,7 +270,8 @@ def crowd() -> Any:
         carry = reset_all(env, key, params, 2)
         ahead = carry.state.replace(time=jnp.arange(2, dtype=jnp.int32))
         action = jnp.full((2, 3), 2, jnp.int32)
-        return rollout(env, params, lambda obs, mask, _: (action, None), key, Carry(ahead, carry.obs), jnp.zeros(6))
+        actor = memoryless(lambda *_: {}, unused_noise, lambda *_: (action, None))
+        return rollout(env, params, actor, None, key, Carry(ahead, carry.obs), jnp.zeros(6))
 
     return jax.tree.map(np.asarray, jax.jit(go)(jax.random.key(0)))
 
@@ -280,4 +291,43 @@ def test_agents_finish_at_their_own_times(crowd: Any) -> None:
             time += 1
             assert steps.terminated[t, n] == (time == 4)
             time %= 4
-    assert steps.extras is None
+    assert steps.raw_action is None
+
+
+# --- memories ----------------------------------------------------------------------------
+
+
+def counting() -> Actor:
+    """Remembers the steps of an agent's episode, which are the raw action; always takes action 2."""
+
+    def scores(policy: Any, memory: jax.Array, obs: Any, mask: Any) -> tuple[dict[str, jax.Array], jax.Array]:
+        return {"steps": memory}, memory + 1
+
+    def choose(noise: Any, scores: Any, memory: jax.Array, greedy: Any, mask: Any) -> Any:
+        return jnp.full_like(scores["steps"], 2), scores["steps"], memory
+
+    return Actor(lambda policy: jnp.zeros((), jnp.int32), scores, unused_noise, choose)
+
+
+def test_an_agents_memory_is_that_of_the_start_where_its_own_episode_ended() -> None:
+    """Three agents of 2, 3 and 4 steps: who has finished begins anew at every step, and everybody with the episode."""
+    env, params, key = agents.Crowd(3), agents.CrowdParams(max_steps_in_episode=100), jax.random.key(0)
+    memory = memories(counting().start(None), (3,))
+
+    @jax.jit
+    def go(carry: Carry) -> Any:
+        return rollout(env, params, counting(), None, key, carry, jnp.zeros((5, 2)))
+
+    carry, first, _ = go(reset_all(env, key, params, 2, memory=memory))
+    _, second, _ = go(carry)  # goes on with what was remembered
+    counts = np.concatenate([first.raw_action, second.raw_action])
+    time = np.arange(10) % 4
+    exact = np.where(time[:, None] < np.arange(2, 5), time[:, None], 0)
+    np.testing.assert_array_equal(counts, np.broadcast_to(exact[:, None], (10, 2, 3)))
+
+
+def test_memories_start_anew_after_a_time_limit(start: Carry) -> None:
+    carry = start._replace(memory=memories(counting().start(None), (NUM_ENVS,)))
+    _, steps, _ = rollout(Mortal(), Params(), counting(), None, jax.random.key(2), carry, wishes(), NUM_STEPS)
+    assert np.any(steps.truncated)
+    np.testing.assert_array_equal(steps.raw_action, steps.obs["numbers"][..., 2])  # the time of the episode

@@ -61,10 +61,17 @@ def test_ppo_takes_the_axes_in_front_for_agents(env: agents.Crowd) -> None:
     params, key = env.default_params, jax.random.key(0)
     state = jax.eval_shape(algo.init, key, algo.hparams, params)
     assert state.rewards[1].shape == (2, 3)
-    assert state.policy.params["params"]["actor_0"]["kernel"].shape == (3 if isinstance(env, Unsorted) else 2, 64)
+    assert state.weights[0]["params"]["actor_0"]["kernel"].shape == (3 if isinstance(env, Unsorted) else 2, 64)
     after, metrics = jax.eval_shape(algo.step, key, state, algo.hparams, params)
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
     assert all(metric.shape == () for metric in metrics.values())
     obs, mask = env.reset_env(key, params)[0], env.action_mask(env.reset_env(key, params)[1], params)
-    action = jax.eval_shape(algo.act, key, algo.policy(state), obs, True, mask)
-    assert (action.shape, action.dtype) == ((3,), jnp.int32)
+    policy = jax.eval_shape(algo.policy, state, algo.hparams)
+
+    def act(policy: Any) -> Any:
+        scores, memory = algo.actor.scores(policy, algo.actor.start(policy), obs, mask)
+        return algo.actor.choose(algo.actor.noise(key, (3,)), scores, memory, False, mask)
+
+    action, raw, memory = jax.eval_shape(act, policy)
+    assert (action.shape, action.dtype) == (raw.shape, raw.dtype) == ((3,), jnp.int32)
+    assert memory == ()

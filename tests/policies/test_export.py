@@ -17,7 +17,9 @@ import pytest
 import envs
 import jaxrl
 from envs import EnvParams, EnvState, spaces
+from jaxrl.algorithms.contract import policy_shapes
 from jaxrl.cli import main as cli
+from jaxrl.policies import export
 from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
@@ -33,9 +35,6 @@ def filled(algo: jaxrl.Algorithm, seed: int, *axes: int) -> Any:
     """Parameters as training could have left them, which nothing has to be compiled for."""
     draws = np.random.default_rng(seed)
 
-    def policy(key: Any) -> Any:
-        return algo.policy(algo.init(key, algo.prepare(algo.hparams), algo.env.default_params))
-
     def fill(at: Any, leaf: Any) -> np.ndarray:
         name = jax.tree_util.keystr(at, simple=True, separator=".")
         if name == "observation_clip":
@@ -43,7 +42,12 @@ def filled(algo: jaxrl.Algorithm, seed: int, *axes: int) -> Any:
         drawn = draws.normal(size=(*axes, *leaf.shape)) * 0.3
         return np.asarray(np.exp(drawn) if name.startswith("observations.variance") else drawn, np.float32)
 
-    return jax.tree.map_with_path(fill, jax.eval_shape(policy, jax.random.key(0)))
+    return jax.tree.map_with_path(fill, policy_shapes(algo))
+
+
+def scores_of(policy: TrainedPolicy, obs: Any) -> dict[str, Any]:
+    """The numbers that the policy itself chooses an action by."""
+    return policy.algo.actor.scores(policy.params, (), obs, None)[0]
 
 
 def policy_of(env: envs.Environment, **config: Any) -> TrainedPolicy:
@@ -151,7 +155,7 @@ def test_a_process_without_jaxrl_gets_the_policys_answers(
 ):
     policy, obs = elsewhere["policies"][name], elsewhere["obs"][name].astype(np.float32)
     answers, tolerance = elsewhere["answers"], TOLERANCES[file_format]
-    wanted = np.stack([policy.algo.greedy(policy.params, row)[1][numbers] for row in obs])
+    wanted = np.stack([scores_of(policy, row)[numbers] for row in obs])
     actions = np.stack([policy(row) for row in obs])
     assert np.ptp(wanted) > 0.1  # the observations are told apart
     for count in (5,) if file_format == "safetensors" else (1, 5):
@@ -206,6 +210,11 @@ def test_a_file_says_what_to_feed_and_where_it_is_from(file_format: str, elsewhe
     assert spec["versions"]["jax"] == jax.__version__
     pendulum = jaxrl.load_exported(elsewhere["folder"] / f"pendulum.{file_format}").spec
     assert pendulum["action_space"] == {"kind": "box", "shape": [1], "low": -2.0, "high": 2.0, "dtype": "float32"}
+    assert pendulum["outputs"] == [
+        {"name": "action", "shape": ["batch", 1], "dtype": "float32"},
+        {"name": "mean", "shape": ["batch", 1], "dtype": "float32"},
+        {"name": "std", "shape": ["batch", 1], "dtype": "float32"},
+    ]
     assert pendulum["normalisation"] == {}
 
 
@@ -288,7 +297,7 @@ def test_the_command_writes_what_was_chosen(run: Path, cartpole: Result, capsys:
     obs = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
     loaded = jaxrl.load_exported(run / "policy.stablehlo")
     wanted = cartpole.policy(lr=1e-3, seed=5)
-    logits = jax.vmap(lambda row: wanted.algo.greedy(wanted.params, row)[1]["logits"])(obs)  # pyright: ignore[reportOptionalCall]
+    logits = jax.vmap(lambda row: scores_of(wanted, row)["logits"])(obs)
     np.testing.assert_allclose(loaded.respond(obs)["logits"], logits, rtol=0, atol=1e-6)
     assert json.loads((run / "policy.stablehlo.json").read_text())["platforms"] == ["cpu"]
 
@@ -338,20 +347,24 @@ def test_what_cannot_be_exported_gets_one_sentence(cartpole: Result, pendulum: T
         jaxrl.export_policy(cartpole, path, at={"lr": 1e-3})
     with pytest.raises(ValueError, match="choose the run of a Result"):
         jaxrl.export_policy(pendulum, path, seed=0)
-    without = TrainedPolicy(pendulum.algo._replace(greedy=None), pendulum.params)
-    with pytest.raises(ResultError, match="ppo cannot be exported: it has no greedy"):
-        jaxrl.export_policy(without, path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_would_differ_from_the_policy_is_not_kept(pendulum: TrainedPolicy, tmp_path: Path):
-    def other(policy: Any, obs: Any, mask: Any = None) -> Any:
-        action, numbers = pendulum.algo.greedy(policy, obs, mask)  # pyright: ignore[reportOptionalCall]
-        return action + 0.01, numbers
+def test_a_file_that_would_differ_from_the_policy_is_not_kept(
+    pendulum: TrainedPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    bytes_of = export._stablehlo
 
-    edited = TrainedPolicy(pendulum.algo._replace(greedy=other), pendulum.params)
+    def of_another(program: Any, platforms: Any) -> bytes:
+        def shifted(*arguments: Any) -> Any:
+            given = program.function(*arguments)
+            return {**given, "action": given["action"] + 0.01}
+
+        return bytes_of(program._replace(function=shifted), platforms)
+
+    monkeypatch.setattr(export, "_stablehlo", of_another)
     with pytest.raises(ResultError, match="cannot be exported as stablehlo: what was written differs from it by"):
-        jaxrl.export_policy(edited, tmp_path / "policy.stablehlo")
+        jaxrl.export_policy(pendulum, tmp_path / "policy.stablehlo")
     assert not list(tmp_path.iterdir())
 
 

@@ -6,12 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from pages import episode_in
 from PIL import Image
 
 import jaxrl
 from envs.control.pendulum import Pendulum
 from envs.crowd import Areas, Crowd
 from jaxrl import PPOConfig, ppo
+from jaxrl.algorithms.contract import policy_shapes
 from jaxrl.cli import main as cli
 from jaxrl.policies.crowds import crowd_like, for_any_number, params_in, walk
 from jaxrl.policies.rendering import _check_fit
@@ -30,7 +32,7 @@ def policy():
     env = Crowd("circle", num_agents=4, num_neighbours=2, obstacles=False)
     params = replace(env.default_params, max_steps_in_episode=6, num_present=3)
     algo = ppo(env, SIZES)
-    shapes = algo.policy(jax.eval_shape(algo.init, jax.random.key(0), algo.hparams, params))
+    shapes = policy_shapes(algo)
     generator = np.random.default_rng(0)
     weights = jax.tree.map(lambda leaf: jnp.asarray(generator.normal(size=leaf.shape), jnp.float32), shapes)
     return TrainedPolicy(algo, weights, env_params=params)
@@ -45,7 +47,9 @@ def test_everybody_acts_alone_however_many_there_are(policy, count):
         "neighbours_present": jax.random.bernoulli(keys[2], 0.5, (count, 2)).astype(jnp.float32),
     }
     alone = [policy(jax.tree.map(lambda leaf, i=i: jnp.stack([leaf[i]] * 4), obs))[0] for i in range(count)]
-    action = for_any_number(policy)(obs)
+    crowd = for_any_number(policy)
+    action, memory = crowd.act(obs, crowd.start(count))
+    assert memory == ()
     assert np.ptp(np.asarray(action), axis=0).min() > 0.01 or count == 1
     # The same four layers, each of at most 68 products of size 1, perhaps summed in another order.
     np.testing.assert_allclose(action, jnp.stack(alone), rtol=0, atol=4 * 68 * 2.0**-23)
@@ -130,15 +134,13 @@ def test_one_episode_is_no_longer_than_it_is(policy, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_is_played_in_another_crowd_from_the_command_line(tmp_path, capsys):
-    from test_player import data_of
-
     run, page, picture = tmp_path / "run", tmp_path / "x.html", tmp_path / "x.png"
     sizes = "--config.num-envs 1 --config.num-steps 4 --config.num-minibatches 1 --config.num-epochs 1 --evals 1"
     words = f"--static num_agents=4 num_neighbours=2 --no-preset --env-steps 8 --eval-episodes 1 {sizes} --no-progress"
     assert cli.main(f"train ppo crowd/circle {words} --env.max-steps-in-episode 4 --out {run}".split()) == 0
     for more, agents, boxes in (("--scenario corridor --agents 7", 7, 6), ("--agents 2", 2, 4)):
         assert cli.main(f"render {run} {more} --out {page}".split()) == 0
-        data = data_of(page)
+        data = episode_in(page)
         assert data["agents"] == list(range(agents)) and len(data["box_half"]) == boxes and data["num_frames"] == 5
     assert cli.main(f"render {run} --scenario car --agents 5 --out {picture}".split()) == 0
     with Image.open(picture) as seen:
@@ -148,4 +150,4 @@ def test_a_run_is_played_in_another_crowd_from_the_command_line(tmp_path, capsys
     assert cli.main(f"render {run} --scenario ring --out {page}".split()) == 2
     assert "jaxrl: there is no scenario 'ring'" in capsys.readouterr().err
     jaxrl.render(Crowd("circle", num_agents=3), None, page, num_steps=2)  # at random
-    assert data_of(page)["num_frames"] == 3
+    assert episode_in(page)["num_frames"] == 3

@@ -25,7 +25,8 @@ def untrained(hparams, sweep=None, env_params=None, algo=PPO, seeds=(0,)):
     settings = 1 if sweep is None else len(sweep)
     if sweep is None:
         hparams = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32)[None], hparams)
-    policy = algo.policy(algo.init(jax.random.key(0), algo.prepare(algo.hparams), algo.env.default_params))
+    prepared = algo.prepare(algo.hparams)
+    policy = algo.policy(algo.init(jax.random.key(0), prepared, algo.env.default_params), prepared)
     policies = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (settings, len(seeds), *leaf.shape)), policy)
     dataset = metrics_dataset({"return": np.zeros((settings, len(seeds), 1))}, seeds=seeds, env_steps=[16], sweep=sweep)
     return Result(dataset, policies, algo, hparams, env_params)

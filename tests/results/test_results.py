@@ -17,9 +17,11 @@ import pandas
 import pytest
 import xarray
 
+from envs.base import spaces
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.discounts.parsing import Exponential
+from jaxrl.learning.actor import Actor, memoryless
 from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.loading import load_result
 from jaxrl.results.policy import TrainedPolicy
@@ -49,11 +51,17 @@ class SmallEnv:
     def action_mask(self, state, params):
         return None
 
+    def observation_space(self, params):
+        return spaces.Box(-1.0, 1.0, (3,))
+
 
 def small_algorithm(width=3):
-    def act(key, policy, obs, greedy, mask=None):
-        logit = (obs - policy.normalisation["mean"]) @ policy.weight
-        return jnp.where(greedy, logit, logit + jax.random.normal(key))
+    def scores(policy, obs, mask):
+        return {"logit": (obs - policy.normalisation["mean"]) @ policy.weight}
+
+    def choose(noise, scores, greedy, mask):
+        action = scores["logit"] if greedy else scores["logit"] + noise
+        return action, action
 
     return Algorithm(
         name="small",
@@ -62,10 +70,9 @@ def small_algorithm(width=3):
         hparams=None,
         init=lambda key, hparams, env_params: jax.random.normal(key, (width,)),
         step=lambda key, state, hparams, env_params: (state, {}),
-        policy=lambda state: LinearPolicy(state, {"mean": jnp.zeros(3)}),
-        act=act,
+        policy=lambda state, hparams: LinearPolicy(state, {"mean": jnp.zeros(3)}),
+        actor=memoryless(scores, jax.random.normal, choose),
         env_steps_per_iteration=1,
-        prepare=lambda hparams: hparams,
     )
 
 
@@ -210,11 +217,12 @@ def test_policy_takes_batches_and_samples():
 
 
 def test_policy_asks_for_the_mask_of_an_environment_that_forbids_actions():
-    def first_allowed(key: Any, policy: Any, obs: Any, greedy: Any, mask: Any) -> Any:
-        return jnp.argmax(mask, -1)
+    def first_allowed(noise: Any, scores: Any, greedy: Any, mask: Any) -> Any:
+        return jnp.argmax(mask, -1), None
 
+    actor = memoryless(lambda policy, obs, mask: {}, jax.random.normal, first_allowed)
     env = agents.Crowd(2, masked=True)
-    policy = TrainedPolicy(small_algorithm()._replace(env=env, act=first_allowed), {})
+    policy = TrainedPolicy(small_algorithm()._replace(env=env, actor=actor), {})
     obs, state = env.reset_env(jax.random.key(0), env.default_params)
     with pytest.raises(ValueError, match=r"mask is None, but Crowd forbids actions; it takes what env\.action_mask"):
         policy(obs)
@@ -224,6 +232,45 @@ def test_policy_asks_for_the_mask_of_an_environment_that_forbids_actions():
     np.testing.assert_array_equal(policy(obs[None], mask=mask[None]), [[1, 0]])
     with pytest.raises(ValueError, match=r"mask has the shape \(1, 3\); it takes \(2, 3\)"):
         policy(obs, mask=mask[:1])
+
+
+def counting(env: Any) -> TrainedPolicy:
+    """Acts by the number of steps that each agent remembers."""
+
+    def scores(policy: Any, memory: Any, obs: Any, mask: Any) -> Any:
+        return {"steps": memory["steps"]}, {"steps": memory["steps"] + policy}
+
+    def choose(noise: Any, scores: Any, memory: Any, greedy: Any, mask: Any) -> Any:
+        return scores["steps"], None, memory
+
+    actor = Actor(lambda policy: {"steps": jnp.zeros((), jnp.int32)}, scores, jax.random.normal, choose)
+    return TrainedPolicy(small_algorithm()._replace(env=env, actor=actor), jnp.int32(1))
+
+
+@pytest.mark.parametrize("batch", [(), (4,), (2, 4)], ids=str)
+def test_a_policy_that_remembers_takes_and_returns_its_memory(batch: tuple[int, ...]):
+    policy = counting(agents.Crowd(2))
+    assert policy.remembers and not small_result().policy(lr=1e-3, discount=0.98, seed=12).remembers
+    obs, memory = np.zeros((*batch, 2, 2), np.float32), policy.start(*batch)
+    for step in range(3):
+        action, memory = policy(obs, memory=memory)
+        np.testing.assert_array_equal(action, np.full((*batch, 2), step))
+    ended = np.broadcast_to([True, False], (*batch, 2))
+    np.testing.assert_array_equal(policy.remembered(memory, ended)["steps"], np.where(ended, 0, 3))
+    over = np.zeros(batch, bool)
+    np.testing.assert_array_equal(policy.remembered(memory, over)["steps"], memory["steps"])
+    np.testing.assert_array_equal(policy.remembered(memory, ~over)["steps"], policy.start(*batch)["steps"])
+
+
+def test_a_missing_or_wrong_memory_gets_one_sentence():
+    policy, obs = counting(agents.Crowd(2)), np.zeros((4, 2, 2), np.float32)
+    with pytest.raises(ValueError, match=r"^memory is None, but this policy remembers; it takes policy\.start\(\)"):
+        policy(obs)
+    with pytest.raises(ValueError, match=r"^memory has the shapes \[\(2,\)\]; .* it takes \[\(4, 2\)\], as policy"):
+        policy(obs, memory=policy.start())
+    without = small_result().policy(lr=1e-3, discount=0.98, seed=12)
+    with pytest.raises(ValueError, match=r"^memory has no effect on a policy that remembers nothing; leave it out\.$"):
+        without(np.zeros(3, np.float32), memory={"steps": 0})
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from envs.base import MetricRule
-from jaxrl.algorithms.contract import Algorithm
-from jaxrl.discounts.parsing import Exponential, prepare
+from jaxrl.algorithms.contract import Algorithm, prepared_for
+from jaxrl.discounts.parsing import Exponential
+from jaxrl.learning.actor import memoryless
 from jaxrl.runtime.loop import Run, make_loop
 
 
@@ -53,8 +54,11 @@ def algorithm(weight: float = 1.0, loss: float = 0.0, env: Any = None, metric: s
     def init(key: jax.Array, hparams: Any, env_params: Any) -> jax.Array:
         return jnp.full(3, weight)
 
-    def act(key: jax.Array, policy: Policy, obs: jax.Array, greedy: Any, mask: Any = None) -> jax.Array:
-        return jnp.argmax(jnp.broadcast_to(policy.weight, (*obs.shape[:-1], 3)), axis=-1)
+    def scores(policy: Policy, obs: jax.Array, mask: Any) -> dict[str, jax.Array]:
+        return {"logits": jnp.broadcast_to(policy.weight, (*obs.shape[:-1], 3))}
+
+    def choose(noise: Any, scores: Any, greedy: Any, mask: Any) -> tuple[jax.Array, None]:
+        return jnp.argmax(scores["logits"], axis=-1), None
 
     return Algorithm(
         name="still",
@@ -63,10 +67,11 @@ def algorithm(weight: float = 1.0, loss: float = 0.0, env: Any = None, metric: s
         hparams=HParams(),
         init=init,
         step=lambda key, state, hparams, env_params: (state, {metric: jnp.float32(loss)}),
-        policy=lambda state: Policy(state, jnp.float32(jnp.inf), jnp.int32(3)),
-        act=act,
+        policy=lambda state, hparams: Policy(state, jnp.float32(jnp.inf), jnp.int32(3)),
+        actor=memoryless(scores, jax.random.uniform, choose),
         env_steps_per_iteration=1,
-        prepare=lambda hparams: hparams.replace(discount=prepare(hparams.discount, 8)),
+        prepare=prepared_for(8),
+        discount=lambda hparams: hparams.discount,
     )
 
 
@@ -93,6 +98,20 @@ def test_a_healthy_run_has_finite_metrics_although_a_bound_is_infinite() -> None
     assert set(metrics) == {*EPISODE_METRICS, "loss"}
     assert all(np.isfinite(value) for value in metrics.values())
     assert metrics["length"] == 3
+
+
+def test_without_a_discount_there_is_no_discounted_return() -> None:
+    metrics = evaluated(algorithm()._replace(discount=None))
+    assert set(metrics) == {name for name in EPISODE_METRICS if not name.startswith("discounted")} | {"loss"}
+
+
+def test_metrics_are_reduced_by_their_rules() -> None:
+    def step(key: Any, state: jax.Array, hparams: Any, env_params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+        return state + 1, dict.fromkeys(("mean", "last", "sum"), state[0])
+
+    algo = algorithm()._replace(step=step, metric_rules={"last": "last", "sum": "sum"})
+    metrics = evaluated(algo)
+    assert {name: metrics[name] for name in ("mean", "last", "sum")} == {"mean": 1.5, "last": 2.0, "sum": 3.0}
 
 
 @pytest.mark.parametrize(("weight", "loss"), [(np.nan, 0.0), (1.0, np.nan), (1.0, np.inf)])

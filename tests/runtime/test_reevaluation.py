@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.learning.actor import memoryless
 from jaxrl.results.dataset import metrics_dataset
 from jaxrl.results.result import Result
 from jaxrl.runtime.reevaluation import evaluate_result
@@ -19,11 +20,12 @@ ACTIONS = np.array([[0, 1, 2, 0, 1], [2, 1, 0, 2, 1]], np.float32)
 
 
 def algorithm() -> Algorithm:
-    def act(key: jax.Array, policy: Any, obs: jax.Array, greedy: Any, mask: Any = None) -> jax.Array:
-        sampled = jax.random.randint(key, (2,), 0, agents.NUM_ACTIONS)
+    def scores(policy: Any, obs: jax.Array, mask: Any) -> dict[str, jax.Array]:
         # A comparison with NaN is false: a failed policy acts too, always by the first action.
-        chosen = jnp.where(policy > 1.5, 2, jnp.where(policy > 0.5, 1, 0))
-        return jnp.where(greedy, chosen, sampled)
+        return {"chosen": jnp.where(policy > 1.5, 2, jnp.where(policy > 0.5, 1, 0))}
+
+    def choose(sampled: jax.Array, scores: Any, greedy: Any, mask: Any) -> tuple[jax.Array, None]:
+        return jnp.where(greedy, scores["chosen"], sampled), None
 
     return Algorithm(
         name="steady",
@@ -32,10 +34,9 @@ def algorithm() -> Algorithm:
         hparams=None,
         init=lambda key, hparams, env_params: jnp.zeros(()),
         step=lambda key, state, hparams, env_params: (state, {}),
-        policy=lambda state: state,
-        act=act,
+        policy=lambda state, hparams: state,
+        actor=memoryless(scores, lambda key, shape: jax.random.randint(key, shape, 0, agents.NUM_ACTIONS), choose),
         env_steps_per_iteration=1,
-        prepare=lambda hparams: hparams,
     )
 
 

@@ -157,7 +157,7 @@ def test_two_shards_do_the_iteration_that_one_device_does(
     tolerance = 4 * 16 * 4 * EPS
     for one, other in zip(jax.tree.leaves(parts.policy), jax.tree.leaves(whole.policy), strict=True):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
-    moved = jax.tree.map(lambda before, after: np.max(np.abs(before - after)), start.policy.params, whole.policy.params)
+    moved = jax.tree.map(lambda before, after: np.max(np.abs(before - after)), start.weights[0], whole.weights[0])
     assert max(jax.tree.leaves(moved)) > 100 * tolerance
     # The environments have gone the same way, and so have the statistics of what they paid.
     for one, other in zip(
@@ -205,7 +205,7 @@ def test_every_device_keeps_the_same_parameters(algo: Algorithm) -> None:
     call = training_call(algo, None, seeds=[0], points=np.array([4]), eval_episodes=RUN["eval_episodes"])
     run = ShardedRun(call, jax.devices()[:2])
     run.advance(4)
-    for leaf in jax.tree.leaves(run._run.state.policy):
+    for leaf in jax.tree.leaves(run._run.state.weights):
         first, second = [np.asarray(part.data) for part in leaf.addressable_shards]
         np.testing.assert_array_equal(first, second)
     assert run.states().state.carry.obs.shape == (1, 4, 4)

@@ -1,0 +1,12 @@
+"""What pages that jaxrl writes hold."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+
+def episode_in(file: Path) -> dict[str, Any]:
+    """The episode in a page of the player."""
+    (text,) = re.findall(r'<script type="application/json" id="episode">(.*?)</script>', file.read_text())
+    return json.loads(text)
