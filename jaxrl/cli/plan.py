@@ -38,6 +38,8 @@ def run_plan(args: Sequence[str]) -> int:
     algo, sweep, seeds, options = asked(args, "plan", HEADING)
     _refuse(options)
     shard, out = shard_and_directory(options.shard, options.out)
+    chosen = run_options(PlanOptions, options)
+    chosen["shard"] = shard
     planned = plan(
         algo,
         sweep,
@@ -46,7 +48,7 @@ def run_plan(args: Sequence[str]) -> int:
         evals=options.evals,
         eval_episodes=options.eval_episodes,
         checkpoints=out is not None and options.checkpoint_minutes > 0,
-        **(run_options(PlanOptions, options) | {"shard": shard}),
+        **chosen,
     )
     print(planned)
     return 0

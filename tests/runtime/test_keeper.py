@@ -32,6 +32,7 @@ from jaxrl.runtime.checkpoints.store import CHECKPOINTS, has_checkpoint
 from jaxrl.runtime.layout import plan_layout, run_on_devices
 from jaxrl.runtime.memory_plan import Planner, programs_of
 from jaxrl.runtime.training import points_of, training_call
+from jaxrl.tracking.tracker import FollowedCall
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,7 @@ class _Told:
     def __init__(self, seen: list[int]):
         self.seen = seen
 
-    def start(self, call: Call, resumed: int | None) -> None: ...
+    def start(self, call: FollowedCall, resumed: int | None) -> None: ...
 
     def __call__(self, env_step: int, metrics: Any) -> None:
         self.seen.append(env_step)
@@ -415,7 +416,7 @@ def test_a_refusal_shows_no_progress(algo: Algorithm, tmp_path: Path, capsys: py
 
 
 class _Stopping(_Told):
-    def start(self, call: Call, resumed: int | None) -> None:
+    def start(self, call: FollowedCall, resumed: int | None) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
