@@ -38,7 +38,8 @@ def run_plan(args: Sequence[str]) -> int:
     algo, sweep, seeds, options = asked(args, "plan", HEADING)
     _refuse(options)
     shard, out = shard_and_directory(options.shard, options.out)
-    chosen: dict[str, Any] = run_options(PlanOptions, options) | {"shard": shard}
+    chosen = run_options(PlanOptions, options)
+    chosen["shard"] = shard
     planned = plan(
         algo,
         sweep,

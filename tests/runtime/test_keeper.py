@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from exhausted import exhausted_at
 from wandering import PER_ITERATION, HParams, wandering
 
 import envs
@@ -32,6 +33,7 @@ from jaxrl.runtime.checkpoints.store import CHECKPOINTS, has_checkpoint
 from jaxrl.runtime.layout import plan_layout, run_on_devices
 from jaxrl.runtime.memory_plan import Planner, programs_of
 from jaxrl.runtime.training import points_of, training_call
+from jaxrl.tracking.tracker import FollowedCall
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +92,7 @@ class _Told:
     def __init__(self, seen: list[int]):
         self.seen = seen
 
-    def start(self, call: Call, resumed: int | None) -> None: ...
+    def start(self, call: FollowedCall, resumed: int | None) -> None: ...
 
     def __call__(self, env_step: int, metrics: Any) -> None:
         self.seen.append(env_step)
@@ -299,6 +301,28 @@ def test_the_same_call_goes_on_with_blocks_that_became_narrower(
         run(algo, out=out, resume=True, block=4)
 
 
+def test_parts_that_were_begun_go_on_though_blocks_of_another_became_narrower(
+    algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[Any, int | None]
+) -> None:
+    out, seen = tmp_path / "x", []
+    run(algo, memory="1GiB", out=out)
+    limits["1GiB"] = None  # the longer result is larger
+    monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", exhausted_at(1))
+    with pytest.warns(RuntimeWarning, match="going on from the last checkpoint with blocks of 1"):
+        longer = run(
+            algo,
+            memory="1GiB",
+            out=out,
+            resume=True,
+            env_steps=8 * PER_ITERATION,
+            evals=4,
+            on_chunk=lambda env_step, _: seen.append(env_step),
+        )
+    assert seen == [96, 128] * 3 and longer.metrics["env_step"].values.tolist() == [32, 64, 96, 128]
+    parts = [told(out / "parts" / f"{i:04d}-of-0003")["block"] for i in range(3)]
+    assert parts == [1, 2, 2] and told(out)["block"] == longer.metrics.attrs["block"] == 1
+
+
 # --- shards -------------------------------------------------------------------------------
 
 
@@ -415,7 +439,7 @@ def test_a_refusal_shows_no_progress(algo: Algorithm, tmp_path: Path, capsys: py
 
 
 class _Stopping(_Told):
-    def start(self, call: Call, resumed: int | None) -> None:
+    def start(self, call: FollowedCall, resumed: int | None) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -31,6 +31,7 @@ from jaxrl.runtime.memory_plan import Plan, Planner, Sizes, programs_of
 from jaxrl.runtime.planning import compile_groups
 from jaxrl.runtime.programs import compilations
 from jaxrl.runtime.training import points_of, training_call
+from jaxrl.tracking.tracker import FollowedCall
 
 CONFIG = jaxrl.PPOConfig(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(4,))
 SIZES = Sizes(
@@ -297,7 +298,7 @@ class Tracker:
     def __init__(self) -> None:
         self.told: list[Any] = []
 
-    def start(self, call: Call, resumed: int | None) -> None:
+    def start(self, call: FollowedCall, resumed: int | None) -> None:
         self.told.append(("start", call.shape, resumed))
 
     def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:

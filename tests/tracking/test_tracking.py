@@ -22,6 +22,7 @@ from jaxrl.runtime.call import Call
 from jaxrl.runtime.training import training_call
 from jaxrl.tracking import trackers as tracking
 from jaxrl.tracking.runs import RESAMPLES, Grouping, Points, RunTracker, Tracked, tracked
+from jaxrl.tracking.tracker import FollowedCall
 
 CONFIG = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
 STEPS = (64, 128, 192)
@@ -475,7 +476,7 @@ class Failing:
         if name == self.at:
             raise RuntimeError("no room left for points")
 
-    def start(self, call: Call, resumed: int | None) -> None:
+    def start(self, call: FollowedCall, resumed: int | None) -> None:
         self._do("start")
 
     def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
