@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 from envs.base import Environment
 from envs.checking import check_abstractly
+from envs.errors import UserTypeError, UserValueError
 from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded
 from jaxrl.checks import effective, is_concrete
@@ -182,7 +183,7 @@ def on_policy(
     try:
         hash(network)
     except TypeError:
-        raise TypeError("network must be hashable, which takes tuples in place of lists as its fields") from None
+        raise UserTypeError("network must be hashable, which takes tuples in place of lists as its fields") from None
     return _build(name, env, config, hparams, make_learn, network, builder, agents)
 
 
@@ -206,7 +207,7 @@ def _build(
     if own_network is None:
         network = config.actor_critic(obs_shape, head.num_outputs, critic.num_values)
         if config.normalise_observation and isinstance(obs_shape, dict) and "neighbours" in obs_shape:
-            raise ValueError(
+            raise UserValueError(
                 "normalise_observation would scale every slot of 'neighbours' by itself; "
                 "use own_scale and neighbour_scale in its place"
             )

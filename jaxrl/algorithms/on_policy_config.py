@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from flax import struct
 
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, check_choice, check_count, check_range
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
 from jaxrl.learning.network_config import NetworkConfig
@@ -50,7 +51,7 @@ class OnPolicyConfig(NetworkConfig):
 
     def __post_init__(self, gamma: None) -> None:
         if gamma is not None:
-            raise TypeError(f"{GAMMA_HINT}, among the hyper-parameters")
+            raise UserTypeError(f"{GAMMA_HINT}, among the hyper-parameters")
         super().__post_init__()
         for name in ("num_envs", "num_steps", "critic_heads"):
             check_count(name, getattr(self, name))
@@ -58,7 +59,9 @@ class OnPolicyConfig(NetworkConfig):
             check_count("reset_pool", self.reset_pool)
         check_choice("critic", self.critic, ("single", "mixture"))
         if self.critic == "single" and self.critic_heads != OnPolicyConfig.critic_heads:
-            raise ValueError(f"critic_heads has no effect with critic='single', got {self.critic_heads}; leave it out")
+            raise UserValueError(
+                f"critic_heads has no effect with critic='single', got {self.critic_heads}; leave it out"
+            )
         check_choice("time_limits", self.time_limits, ("bootstrap", "terminal"))
 
 
@@ -102,11 +105,13 @@ class OnPolicyHParams:
 
     def __post_init__(self, gamma: None) -> None:
         if gamma is not None:
-            raise TypeError(GAMMA_HINT)
+            raise UserTypeError(GAMMA_HINT)
         if isinstance(self.discount, int | float | str):
             object.__setattr__(self, "discount", as_discount(self.discount))
         if isinstance(self.discount, list | tuple):
-            raise TypeError(f"discount takes one discount, got {self.discount!r}; several make a sweep: use jaxrl.grid")
+            raise UserTypeError(
+                f"discount takes one discount, got {self.discount!r}; several make a sweep: use jaxrl.grid"
+            )
         for name, allowed in _RANGES.items():
             check_range(name, getattr(self, name), allowed)
 

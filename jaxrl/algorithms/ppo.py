@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs.base import Environment
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.contract import Algorithm, Metrics
 from jaxrl.algorithms.on_policy import Learn, Parts, Samples, on_policy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyConfig, OnPolicyHParams
@@ -83,7 +84,7 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: Module | Non
     Source: Schulman et al. (2017); advantages: Kwiatkowski et al. (2023), arXiv 2302.05740.
     """
     if config is not None and not isinstance(config, PPOConfig):
-        raise TypeError(f"config must be a PPOConfig, such as PPOConfig(num_envs=8), got {type(config).__name__}")
+        raise UserTypeError(f"config must be a PPOConfig, such as PPOConfig(num_envs=8), got {type(config).__name__}")
     config = PPOConfig() if config is None else config
     return on_policy("ppo", env, config, PPOHParams, make_learn, network=network, builder=f"{__name__}:ppo")
 
@@ -107,7 +108,7 @@ def make_learn(parts: Parts) -> Learn:
     """Learning from one rollout: epochs of minibatches, until the divergence is too large."""
     config, head, critic, shards = parts.config, parts.head, parts.critic, parts.shards
     if parts.num_rows % config.num_minibatches:
-        raise ValueError(
+        raise UserValueError(
             f"num_minibatches must divide the {parts.num_rows} samples of an iteration "
             f"(num_envs * num_steps * agents{'' if shards is None else ' / devices'}), got {config.num_minibatches}"
         )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import envs
 from envs import registry
 from envs.base import Environment
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.contract import Algorithm
 
 Builder = Callable[..., Algorithm]
@@ -57,7 +58,7 @@ def builder_of(name: str) -> Builder:
     if ":" in name:
         return _imported(name)
     hint = registry.near(name, ROWS) or f"; known are {', '.join(ROWS)}, and module:function for your own."
-    raise ValueError(f"There is no algorithm {name!r}{hint}")
+    raise UserValueError(f"There is no algorithm {name!r}{hint}")
 
 
 def row_of(algo: Algorithm) -> Row | None:
@@ -73,7 +74,7 @@ def rebuilt(algo: Algorithm, config: Any) -> Algorithm:
       ValueError: It cannot be built by name, or not under this configuration.
     """
     if algo.builder is None:
-        raise ValueError(f"the algorithm {algo.name!r} does not say how it is built (Algorithm.builder is None)")
+        raise UserValueError(f"the algorithm {algo.name!r} does not say how it is built (Algorithm.builder is None)")
     network = () if algo.network is None else (algo.network,)
     return _imported(algo.builder)(algo.env, config, *network)
 
@@ -86,7 +87,9 @@ def default_space(algo: Algorithm) -> dict[str, Any]:
     """
     row = row_of(algo)
     if row is None:
-        raise ValueError(f"space takes paths, such as {{'lr': LogUniform(1e-4, 1e-2)}}: {algo.name} has no default one")
+        raise UserValueError(
+            f"space takes paths, such as {{'lr': LogUniform(1e-4, 1e-2)}}: {algo.name} has no default one"
+        )
     return _imported(row.space)(algo)
 
 
@@ -102,9 +105,9 @@ def _imported(path: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
             raise  # a module that it imports is missing
-        raise ValueError(f"The algorithm {path!r} cannot be found: there is no module {module!r} here") from error
+        raise UserValueError(f"The algorithm {path!r} cannot be found: there is no module {module!r} here") from error
     if not callable(function):
-        raise ValueError(f"The algorithm {path!r} cannot be found: {module} has no function {name!r}")
+        raise UserValueError(f"The algorithm {path!r} cannot be found: {module} has no function {name!r}")
     return function
 
 
@@ -116,16 +119,16 @@ def describe(algo: Algorithm) -> dict[str, Any]:
         notebook, an edited copy of an algorithm.
     """
     if algo.builder is None or algo.builder.startswith("__main__:"):
-        raise ValueError(f"the algorithm {algo.name!r} cannot be imported by name")
+        raise UserValueError(f"the algorithm {algo.name!r} cannot be imported by name")
     if algo.network is not None:
-        raise ValueError(f"its network is the user's own {type(algo.network).__name__}")
+        raise UserValueError(f"its network is the user's own {type(algo.network).__name__}")
     named = algo.name if row_of(algo) is not None else algo.builder
     config = None
     if algo.config is not None:
         config = {field.name: getattr(algo.config, field.name) for field in dataclasses.fields(algo.config)}
         for field, value in config.items():
             if not _is_plain(value):
-                raise ValueError(f"its configuration's {field} is an object, {type(value).__name__}")
+                raise UserValueError(f"its configuration's {field} is an object, {type(value).__name__}")
     return {"algorithm": named, "environment": _describe_environment(algo.env), "config": config}
 
 
@@ -151,7 +154,9 @@ def _config_class(builder: Builder) -> Any:
     annotation = typing.get_type_hints(builder).get("config")
     choices = [kind for kind in (annotation, *typing.get_args(annotation)) if dataclasses.is_dataclass(kind)]
     if not choices:
-        raise TypeError(f"the argument config of {builder.__module__}:{builder.__name__} has no dataclass as its type")
+        raise UserTypeError(
+            f"the argument config of {builder.__module__}:{builder.__name__} has no dataclass as its type"
+        )
     return choices[0]
 
 
@@ -170,7 +175,7 @@ def _describe_environment(env: Any) -> dict[str, Any]:
         return {"name": other[0], "static": other[1]}
     kind = type(env)
     if kind.__module__ == "__main__" or vars(sys.modules[kind.__module__]).get(kind.__name__) is not kind:
-        raise ValueError(f"the environment {kind.__name__} cannot be imported by name")
+        raise UserValueError(f"the environment {kind.__name__} cannot be imported by name")
     fields = {field.name: getattr(env, field.name) for field in dataclasses.fields(env) if field.init}
     static = {
         name: _describe_environment(value) if isinstance(value, Environment) else value
@@ -178,7 +183,7 @@ def _describe_environment(env: Any) -> dict[str, Any]:
     }
     for field, value in static.items():
         if not _is_plain(value):
-            raise ValueError(f"its environment's {field} is an object, {type(value).__name__}")
+            raise UserValueError(f"its environment's {field} is an object, {type(value).__name__}")
     found = registry.row_of(kind, static)
     name, rest = (f"{kind.__module__}:{kind.__name__}", static) if found is None else found
     return {"name": name, "static": rest}

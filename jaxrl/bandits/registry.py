@@ -2,6 +2,7 @@
 
 import importlib
 
+from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.bandits.base import BanditAlgorithm
 
@@ -53,9 +54,9 @@ def policy(name: str) -> BanditAlgorithm:
       TypeError: the name is no text.
     """
     if not isinstance(name, str):
-        raise TypeError(f"name must be that of one policy, such as 'ucb1', got {name!r}")
+        raise UserTypeError(f"name must be that of one policy, such as 'ucb1', got {name!r}")
     if name not in POLICIES:
-        raise ValueError(
+        raise UserValueError(
             f"There is no bandit policy {name!r}{near(name, POLICIES) or '; known are ' + ', '.join(POLICIES) + '.'}"
         )
     module, builder = POLICIES[name]

@@ -12,6 +12,7 @@ import numpy as np
 
 from envs.bandits.base import Bandit
 from envs.bandits.lanes import runs_last
+from envs.errors import UserTypeError, UserValueError
 from envs.threefry import unrolled
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.checks import check_count
@@ -131,12 +132,12 @@ def bandit_call(
 ) -> Call:
     """What `run_bandit` is to do, checked; the arguments are its."""
     if not isinstance(policy, BanditAlgorithm):
-        raise TypeError(f"policy must be a BanditAlgorithm, such as jaxrl.bandits.ucb1(), got {policy!r}")
+        raise UserTypeError(f"policy must be a BanditAlgorithm, such as jaxrl.bandits.ucb1(), got {policy!r}")
     if not isinstance(env, Bandit):
-        raise TypeError(f"env must be a bandit, such as envs.make('bandit/bernoulli'), got {env!r}")
+        raise UserTypeError(f"env must be a bandit, such as envs.make('bandit/bernoulli'), got {env!r}")
     check_count("steps", steps)
     if steps > MOST_STEPS:
-        raise ValueError(f"steps must be at most {MOST_STEPS}, which an int32 counts, got {steps}")
+        raise UserValueError(f"steps must be at most {MOST_STEPS}, which an int32 counts, got {steps}")
     at = checkpoints(points, steps)
     run_list = seed_list(runs, "runs")
     sweep = hparams if isinstance(hparams, Sweep) else None
@@ -183,7 +184,9 @@ def checkpoints(points: int | Sequence[int], steps: int) -> np.ndarray:
     at = np.asarray(points)
     whole = at.ndim == 1 and at.size > 0 and at.dtype.kind in "iu"
     if not whole or at[0] < 1 or np.any(np.diff(at) <= 0) or at[-1] != steps:
-        raise ValueError(f"points must be a number, or increasing whole numbers from 1 to steps={steps}, got {points}")
+        raise UserValueError(
+            f"points must be a number, or increasing whole numbers from 1 to steps={steps}, got {points}"
+        )
     return at.astype(np.int64)
 
 

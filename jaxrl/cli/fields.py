@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
+from envs.errors import UserValueError
 from jaxrl.cli.parsing import CommandError
 from jaxrl.discounts.parsing import Discount, as_discount
 from jaxrl.sweeps.paths import numbers
@@ -36,7 +37,7 @@ def _whole_number(words: list[str]) -> int:
         number = float(words[0])
         if number.is_integer():
             return int(number)
-    raise ValueError(f"{words[0]!r} is no whole number")
+    raise UserValueError(f"{words[0]!r} is no whole number")
 
 
 # What an option that counts takes: 1000000, 1_000_000 or 1e6.

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import is_concrete
 from jaxrl.discounts.form import Form, checked_horizon, to_host
 
@@ -54,7 +55,7 @@ class Family:
         """
         form = _resolve(self)
         if form.horizon is not None or form.table is not None:
-            raise ValueError(f"{type(self).__name__} is no mixture of exponentials; use its curve(horizon).")
+            raise UserValueError(f"{type(self).__name__} is no mixture of exponentials; use its curve(horizon).")
         rates, weights = form.broadcast().mixture(checked_horizon(horizon, 0))
         return jnp.asarray(rates, jnp.float32), jnp.asarray(weights, jnp.float32)
 
@@ -201,7 +202,7 @@ class Truncated(Family):
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Family):
-            raise TypeError(f"inner takes a discount family such as Exponential(0.99), got {self.inner!r}.")
+            raise UserTypeError(f"inner takes a discount family such as Exponential(0.99), got {self.inner!r}.")
         _check(self, "horizon", "be a whole number of at least 1", _is_horizon)
 
     def form(self) -> Form:
@@ -230,7 +231,7 @@ class Tabulated(Family):
         if isinstance(curve, list | tuple):
             curve = np.asarray([_number("curve", value) for value in curve])
         if not isinstance(curve, np.ndarray | jax.Array) or curve.ndim == 0:
-            raise TypeError(f"curve takes a sequence of numbers such as [1, 0.9, 0.5], got {curve!r}.")
+            raise UserTypeError(f"curve takes a sequence of numbers such as [1, 0.9, 0.5], got {curve!r}.")
         if is_concrete(curve):
             check_curve(np.asarray(curve))
         object.__setattr__(self, "values", curve)
@@ -255,14 +256,14 @@ def check_curve(values: np.ndarray, name: str = "curve") -> None:
     """Refuse curves, `[*S, n]`, that do not start at 1, grow, or leave [0, 1]; `name` is what the error calls them."""
     chex.assert_shape(values, (..., None), custom_message="values")
     if values.shape[-1] == 0:
-        raise ValueError(f"{name} must start at 1, got no values.")
+        raise UserValueError(f"{name} must start at 1, got no values.")
     for start in values[..., 0][values[..., 0] != 1][:1]:
-        raise ValueError(f"{name} must start at 1, got {start:g}.")
+        raise UserValueError(f"{name} must start at 1, got {start:g}.")
     for position in np.argwhere(~((values >= 0) & (values <= 1)))[:1]:
-        raise ValueError(f"{name} must stay within [0, 1], got {values[tuple(position)]:g} at t = {position[-1]}.")
+        raise UserValueError(f"{name} must stay within [0, 1], got {values[tuple(position)]:g} at t = {position[-1]}.")
     for *row, t in np.argwhere(np.diff(values, axis=-1) > 0)[:1]:
         before, after = values[(*row, t)], values[(*row, t + 1)]
-        raise ValueError(f"{name} must never grow, got {before:g} at t = {t} and {after:g} after it.")
+        raise UserValueError(f"{name} must never grow, got {before:g} at t = {t} and {after:g} after it.")
 
 
 def format_number(value: Any) -> str:
@@ -284,20 +285,20 @@ def _is_horizon(value: np.ndarray) -> np.ndarray:
 def _number(name: str, value: Any) -> Any:
     """Python numbers as floats; arrays, tracers and abstract values as they are."""
     if isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} takes a number, got {value!r}.")
+        raise UserTypeError(f"{name} takes a number, got {value!r}.")
     if isinstance(value, numbers.Real) and not isinstance(value, np.generic):
         return float(value) + 0.0  # no negative zero, whose string would differ
     if isinstance(value, np.generic | np.ndarray | jax.Array) and value.dtype.kind in "fiuV":
         return value
     if isinstance(value, jax.ShapeDtypeStruct):
         return value
-    raise TypeError(f"{name} takes a number, got {value!r}.")
+    raise UserTypeError(f"{name} takes a number, got {value!r}.")
 
 
 def _check(discount: Family, name: str, rule: str, holds: Callable[[np.ndarray], np.ndarray]) -> None:
     value = _number(name, getattr(discount, name))
     if is_concrete(value) and not isinstance(value, jax.ShapeDtypeStruct) and not np.all(holds(np.asarray(value))):
-        raise ValueError(f"{name} must {rule}, got {value}.")
+        raise UserValueError(f"{name} must {rule}, got {value}.")
     object.__setattr__(discount, name, value)
 
 

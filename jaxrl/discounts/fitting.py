@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import is_concrete
 from jaxrl.discounts.families import BetaWeighted, Family, check_curve
 from jaxrl.discounts.form import checked_horizon, to_host
@@ -46,9 +47,9 @@ def fit(target: Any, horizon: int | None = None, *, weights: npt.ArrayLike | Non
     else:
         roots = np.asarray(weights, np.float64)
         if roots.shape != curve.shape:
-            raise ValueError(f"weights must have the curve's shape {curve.shape}, got {roots.shape}.")
+            raise UserValueError(f"weights must have the curve's shape {curve.shape}, got {roots.shape}.")
         if not np.all((roots >= 0) & np.isfinite(roots)) or np.count_nonzero(roots[1:]) < 2:
-            raise ValueError("weights must be finite, at least 0, and above 0 at two delays from 1 on.")
+            raise UserValueError("weights must be finite, at least 0, and above 0 at two delays from 1 on.")
         roots = np.sqrt(roots)
     if np.all(curve[roots > 0] == 1):
         return BetaWeighted(1.0, 0.0)
@@ -57,31 +58,35 @@ def fit(target: Any, horizon: int | None = None, *, weights: npt.ArrayLike | Non
 
 def _target_curve(target: Any, horizon: int | None) -> np.ndarray:
     if not is_concrete(target):
-        raise TypeError("fit takes known numbers and runs on the host: call it outside of jit, grad and vmap.")
+        raise UserTypeError("fit takes known numbers and runs on the host: call it outside of jit, grad and vmap.")
     if isinstance(target, list | tuple) or (isinstance(target, np.ndarray | jax.Array) and np.ndim(target) > 0):
         if horizon is not None:
-            raise TypeError("horizon goes with a discount or a prior; a curve says by its length how far it reaches.")
+            raise UserTypeError(
+                "horizon goes with a discount or a prior; a curve says by its length how far it reaches."
+            )
         curve = np.asarray(target, np.float64)
         if curve.ndim != 1:
-            raise ValueError(f"curve must be one-dimensional, got the shape {curve.shape}.")
+            raise UserValueError(f"curve must be one-dimensional, got the shape {curve.shape}.")
     else:
         discount = as_discount(target)
         if horizon is None:
-            raise TypeError(f"fit needs a horizon, such as fit({str(discount)!r}, horizon=500), unless given a curve.")
+            raise UserTypeError(
+                f"fit needs a horizon, such as fit({str(discount)!r}, horizon=500), unless given a curve."
+            )
         horizon = checked_horizon(horizon, 2)
         if isinstance(discount, Family):
             if not discount.is_single():
-                raise ValueError("fit takes one discount, got a stack; fit them one by one.")
+                raise UserValueError("fit takes one discount, got a stack; fit them one by one.")
             form = to_host(discount).form()
             end = np.inf if form.horizon is None else float(form.horizon)
             if horizon < end < np.inf:
-                raise ValueError(f"horizon must reach the end of {discount}, at {end:g}, got {horizon}.")
+                raise UserValueError(f"horizon must reach the end of {discount}, at {end:g}, got {horizon}.")
             curve = form.curve(horizon)
         else:
             curve = np.asarray(discount.curve(horizon), np.float64)
     check_curve(curve)
     if len(curve) < 3:
-        raise ValueError(f"curve must have at least 3 values to tell mu from eta, got {len(curve)}.")
+        raise UserValueError(f"curve must have at least 3 values to tell mu from eta, got {len(curve)}.")
     return curve
 
 

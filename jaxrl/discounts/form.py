@@ -15,6 +15,7 @@ import numpy as np
 from flax import struct
 
 from envs.arguments import check_count
+from envs.errors import UserValueError
 from jaxrl.checks import is_concrete
 
 # Times sqrt(horizon): the quadrature is within 2^-24, float32's rounding of Gamma(0), for mu in [0.5, 0.999], eta <= 2
@@ -257,7 +258,7 @@ class Prepared:
         if self.form is not None:
             return self.form.curve(checked_horizon(horizon, 0))
         if checked_horizon(horizon, 0) > self.horizon:
-            raise ValueError(f"horizon must be at most the {self.horizon} steps that were prepared, got {horizon}")
+            raise UserValueError(f"horizon must be at most the {self.horizon} steps that were prepared, got {horizon}")
         return self.lags[..., : horizon + 1]
 
     def next_weight(self, t: Any, weight: Any) -> Any:

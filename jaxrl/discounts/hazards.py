@@ -19,6 +19,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from envs.errors import UserValueError
 from jaxrl.discounts.form import checked_horizon
 
 __all__ = ["ConstantHazard", "ExponentialHazard", "GammaHazard", "SampledHazard", "UniformHazard"]
@@ -100,7 +101,7 @@ class UniformHazard(Hazard):
         _check("low", self.low)
         _check("high", self.high)
         if self.low > self.high:
-            raise ValueError(f"high must be at least low, got low {self.low} and high {self.high}.")
+            raise UserValueError(f"high must be at least low, got low {self.low} and high {self.high}.")
 
     def laplace(self, t: np.ndarray) -> np.ndarray:
         width = (self.high - self.low) * np.asarray(t, np.float64)
@@ -124,7 +125,7 @@ class GammaHazard(Hazard):
         _check("shape", self.shape)
         _check("scale", self.scale)
         if self.shape == 0:
-            raise ValueError("shape must be above 0, got 0.")
+            raise UserValueError("shape must be above 0, got 0.")
 
     def laplace(self, t: np.ndarray) -> np.ndarray:
         return np.exp(-self.shape * np.log1p(self.scale * t))
@@ -143,7 +144,7 @@ class SampledHazard(Hazard):
     def __post_init__(self) -> None:
         rates = np.asarray(self.rates, np.float64)
         if rates.ndim != 1 or rates.size == 0:
-            raise ValueError(f"rates must be a sequence of at least one rate, got the shape {rates.shape}.")
+            raise UserValueError(f"rates must be a sequence of at least one rate, got the shape {rates.shape}.")
         for rate in rates[~(np.isfinite(rates) & (rates >= 0))][:1]:
             _check("rates", rate)
         object.__setattr__(self, "rates", rates)
@@ -156,4 +157,4 @@ class SampledHazard(Hazard):
 
 def _check(name: str, value: float) -> None:
     if isinstance(value, bool | str) or np.ndim(value) != 0 or not np.isfinite(value) or value < 0:
-        raise ValueError(f"{name} must be a hazard rate, a number of at least 0 and finite, got {value}.")
+        raise UserValueError(f"{name} must be a hazard rate, a number of at least 0 and finite, got {value}.")

@@ -8,6 +8,7 @@ import chex
 import jax.numpy as jnp
 import numpy as np
 
+from envs.errors import UserValueError
 from jaxrl.checks import is_concrete
 from jaxrl.discounts.form import Prepared, to_host
 
@@ -70,11 +71,11 @@ def with_nodes(discount: Prepared, count: int, horizon: int, name: str = "the di
       ValueError: the discount is not a mixture of exponentials, or traced and of more nodes.
     """
     if discount.rates is None or (discount.lags is not None and not is_concrete(discount.lags)):
-        raise ValueError(_no_mixture(name))
+        raise UserValueError(_no_mixture(name))
     chex.assert_equal_shape([discount.rates, discount.weights], custom_message="discount.rates, discount.weights")
     if discount.lags is not None and np.any(discount.lags):
         settings = np.flatnonzero(np.any(np.reshape(discount.lags, (-1, discount.horizon + 1)), axis=-1))
-        raise ValueError(
+        raise UserValueError(
             _no_mixture(name if np.shape(discount.lags)[:-1] in ((), (1,)) else f"{name} of setting {settings[0]}")
         )
     given = np.shape(discount.rates)[-1]
@@ -86,7 +87,7 @@ def with_nodes(discount: Prepared, count: int, horizon: int, name: str = "the di
         padding = [(0, 0)] * (np.ndim(discount.rates) - 1) + [(0, count - given)]
         rates, weights = jnp.pad(discount.rates, padding), jnp.pad(discount.weights, padding)
     else:
-        raise ValueError(
+        raise UserValueError(
             f"a mixture critic of {count} heads takes a traced discount of at most {count} exponentials, got one of "
             f"{given}; prepare it before tracing, by algo.prepare(hparams), or take more critic_heads"
         )

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.checks import is_concrete
 from jaxrl.discounts.families import (
@@ -92,7 +93,7 @@ def as_discount(value: Any) -> Discount:
         return value
     if isinstance(value, int | float | np.generic | np.ndarray | jax.Array) and not isinstance(value, bool):
         return Exponential(value)
-    raise TypeError(f"A discount is a number, a string or a Discount, such as {EXAMPLES}, not {value!r}.")
+    raise UserTypeError(f"A discount is a number, a string or a Discount, such as {EXAMPLES}, not {value!r}.")
 
 
 def prepare(discount: Any, horizon: int, batch_size: int | None = None) -> Prepared:
@@ -146,7 +147,7 @@ def stack(discounts: Sequence[Any]) -> Any:
     """
     members = [as_discount(discount) for discount in discounts]
     if not members:
-        raise ValueError("stack takes at least one discount, got none.")
+        raise UserValueError("stack takes at least one discount, got none.")
     layouts = {(jax.tree.structure(d), tuple(np.shape(leaf) for leaf in jax.tree.leaves(d))) for d in members}
     if len(layouts) == 1:
         return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), *members)
@@ -154,7 +155,7 @@ def stack(discounts: Sequence[Any]) -> Any:
     for member in members:
         if not isinstance(member, Family):
             name = type(member).__name__
-            raise TypeError(f"{name} cannot share a sweep with other families; give it as Tabulated(its curve).")
+            raise UserTypeError(f"{name} cannot share a sweep with other families; give it as Tabulated(its curve).")
         forms.append(to_host(member).form())
     return stack_forms(forms)
 
@@ -163,7 +164,7 @@ def _checked_curve(discount: Discount, horizon: int) -> jax.Array:
     curve = jnp.asarray(discount.curve(horizon), jnp.float32)
     name = type(discount).__name__
     if curve.shape != (horizon + 1,):
-        raise ValueError(f"{name}.curve({horizon}) must have the shape ({horizon + 1},), got {curve.shape}.")
+        raise UserValueError(f"{name}.curve({horizon}) must have the shape ({horizon + 1},), got {curve.shape}.")
     if is_concrete(curve):
         check_curve(np.asarray(curve), f"{name}.curve")
     return curve
@@ -234,4 +235,4 @@ def _parse_number(text: str, whole: str) -> float:
 
 
 def _unparsed(text: str, reason: str) -> ValueError:
-    return ValueError(f"The discount {text!r} does not parse ({reason}): it takes {EXAMPLES}.")
+    return UserValueError(f"The discount {text!r} does not parse ({reason}): it takes {EXAMPLES}.")

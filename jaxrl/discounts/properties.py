@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import is_concrete
 from jaxrl.discounts.families import Family
 from jaxrl.discounts.form import Form, checked_horizon, to_host
@@ -124,7 +125,7 @@ def future_weights(discount: Any, boundaries: tuple[int, ...] = BOUNDARIES) -> j
       ValueError: for boundaries that do not grow.
     """
     if not boundaries or any(low >= high for low, high in zip((0, *boundaries), boundaries, strict=False)):
-        raise ValueError(f"boundaries must be delays that grow from above 0, got {boundaries!r}.")
+        raise UserValueError(f"boundaries must be delays that grow from above 0, got {boundaries!r}.")
     ends = [checked_horizon(end, 1) for end in boundaries]
     curve = _curve(discount, ends[-1] - 1)
     xp = np if is_concrete(curve) else jnp
@@ -201,7 +202,7 @@ def rate_variance(discount: Any) -> jax.Array:
     mixed = form.is_mixture()
     if not form.has_mixture or (xp is np and not np.all(mixed)):
         name = type(discount).__name__ if isinstance(discount, Family) else "a member of this stack"
-        raise ValueError(f"rate_variance takes mixtures of exponentials, and {name} is none: it implies no rate.")
+        raise UserValueError(f"rate_variance takes mixtures of exponentials, and {name} is none: it implies no rate.")
     variance = xp.zeros_like(form.mu)
     if form.eta is not None:
         variance = form.mu * form.step**2 * form.eta / (1.0 + form.eta * form.step)
@@ -229,7 +230,7 @@ def _form(discount: Any, function: str) -> Form:
     discount = as_discount(discount)
     if not isinstance(discount, Family | Form):
         name = type(discount).__name__
-        raise TypeError(f"{function} cannot tell how {name} goes on, which only has a curve; use partial_sum.")
+        raise UserTypeError(f"{function} cannot tell how {name} goes on, which only has a curve; use partial_sum.")
     resolved = to_host(discount) if is_concrete(discount) else jax.tree.map(_float32, discount)
     return (resolved if isinstance(resolved, Form) else resolved.form()).broadcast()
 
@@ -249,7 +250,7 @@ def _cut_curve(form: Form, function: str) -> Any:
             ends = np.where(form.tail > 0, ends, np.minimum(np.where(ends > 0, ends, longest), longest))
         length = int(max(1, ends.max()))
     else:
-        raise ValueError(
+        raise UserValueError(
             f"{function} of Beta weights cut at a horizon needs that horizon untraced; "
             "call it outside of jit and vmap (it takes stacks), or use partial_sum."
         )

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.base import spaces
+from envs.errors import UserTypeError
 
 Scores = dict[str, jax.Array]
 
@@ -63,7 +64,7 @@ def action_head(space: spaces.Space) -> ActionHead:
             return _several_categoricals(tuple(sizes))
     if isinstance(space, spaces.Box) and jnp.issubdtype(space.dtype, jnp.floating):
         return _normal(space)
-    raise TypeError(f"action_space must be Discrete, a Tuple of Discrete or a Box of floats, got {space!r}")
+    raise UserTypeError(f"action_space must be Discrete, a Tuple of Discrete or a Box of floats, got {space!r}")
 
 
 def _masked(logits: jax.Array, mask: jax.Array | None) -> jax.Array:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import is_concrete
 from jaxrl.discounts.families import Exponential
 from jaxrl.discounts.parsing import prepare
@@ -83,7 +84,7 @@ def mixture_ugae(
     reward = _checked_reward(reward)
     rates, weights = jnp.asarray(rates, jnp.float32), jnp.asarray(weights, jnp.float32)
     if rates.ndim != 1 or rates.shape != weights.shape:
-        raise ValueError(f"rates and weights must both be [K], got the shapes {rates.shape} and {weights.shape}.")
+        raise UserValueError(f"rates and weights must both be [K], got the shapes {rates.shape} and {weights.shape}.")
     heads = jnp.broadcast_to(reward[..., None], (*reward.shape, rates.shape[0]))
     value, next_value = _like_reward("value", value, heads), _like_reward("next_value", next_value, heads)
     terminated = _flag("terminated", terminated, reward)
@@ -157,9 +158,9 @@ def _targets(discount: Any, lam: Any, reward: jax.Array, next_value: Any, termin
     prepared = prepare(discount, num_steps)
     for part in (prepared.rates, prepared.lags):
         if part is not None and np.ndim(part) != 1:
-            raise ValueError(f"discount holds a stack of {np.shape(part)[0]} discounts; map over it with jax.vmap.")
+            raise UserValueError(f"discount holds a stack of {np.shape(part)[0]} discounts; map over it with jax.vmap.")
     if num_steps > prepared.horizon:
-        raise ValueError(f"discount was prepared for {prepared.horizon} steps, and reward has {num_steps}.")
+        raise UserValueError(f"discount was prepared for {prepared.horizon} steps, and reward has {num_steps}.")
     target = jnp.zeros_like(reward)
     if prepared.rates is not None:
         rates, weights = jnp.asarray(prepared.rates), jnp.asarray(prepared.weights)
@@ -261,31 +262,31 @@ _quadrature_targets.defjvp(_quadrature_jvp, symbolic_zeros=True)
 def _checked_reward(reward: Any) -> jax.Array:
     reward = jnp.asarray(reward, jnp.float32)
     if reward.ndim == 0 or reward.shape[0] == 0:
-        raise ValueError(f"reward must be time-major, [T, *B] with T at least 1, got the shape {reward.shape}.")
+        raise UserValueError(f"reward must be time-major, [T, *B] with T at least 1, got the shape {reward.shape}.")
     return reward
 
 
 def _like_reward(name: str, array: Any, reward: jax.Array) -> jax.Array:
     array = jnp.asarray(array, jnp.float32)
     if array.shape != reward.shape:
-        raise ValueError(f"{name} must have reward's shape {reward.shape}, got {array.shape}.")
+        raise UserValueError(f"{name} must have reward's shape {reward.shape}, got {array.shape}.")
     return array
 
 
 def _flag(name: str, flag: Any, reward: jax.Array) -> jax.Array:
     flag = jnp.asarray(flag)
     if flag.dtype != bool:
-        raise ValueError(f"{name} must be bool, got {flag.dtype}.")
+        raise UserValueError(f"{name} must be bool, got {flag.dtype}.")
     if flag.ndim == 0 or flag.shape != reward.shape[: flag.ndim]:
-        raise ValueError(f"{name} must have reward's shape {reward.shape} or its leading axes, got {flag.shape}.")
+        raise UserValueError(f"{name} must have reward's shape {reward.shape} or its leading axes, got {flag.shape}.")
     return jnp.broadcast_to(flag.reshape(flag.shape + (1,) * (reward.ndim - flag.ndim)), reward.shape)
 
 
 def _checked_lam(lam: Any) -> jax.Array:
     if isinstance(lam, bool | str) or lam is None:
-        raise TypeError(f"lam takes a number in [0, 1], got {lam!r}.")
+        raise UserTypeError(f"lam takes a number in [0, 1], got {lam!r}.")
     if np.ndim(lam) != 0:
-        raise ValueError(f"lam must be a scalar, got the shape {np.shape(lam)}; map over it with jax.vmap.")
+        raise UserValueError(f"lam must be a scalar, got the shape {np.shape(lam)}; map over it with jax.vmap.")
     if is_concrete(lam) and not 0 <= float(lam) <= 1:
-        raise ValueError(f"lam must lie in [0, 1], got {lam}.")
+        raise UserValueError(f"lam must lie in [0, 1], got {lam}.")
     return jnp.asarray(lam, jnp.float32)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from envs.abstract_checking import agent_axes
 from envs.base import Environment
+from envs.errors import UserValueError
 from envs.threefry import rolled, unrolled
 from jaxrl.learning.actor import Actor, Policy, memories
 from jaxrl.learning.rollout import Carry, agents_ended, remembered, reset_all, step_once
@@ -119,7 +120,7 @@ def _require_own_names(env: Environment, rules: Mapping[str, str]) -> None:
     taken = {*EPISODE_METRICS, *(f"{name}{SAMPLED}" for name in (*EPISODE_METRICS, *rules))}
     clashes = sorted(taken & set(rules))
     if clashes:
-        raise ValueError(
+        raise UserValueError(
             f"metric_rules of {type(env).__name__} has {', '.join(clashes)}, which evaluation itself names so; "
             f"it takes names other than {', '.join(EPISODE_METRICS)} and those with {SAMPLED} behind."
         )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, check_choice, check_count, check_range
 from jaxrl.learning.networks import (
     ACTIVATIONS,
@@ -63,14 +64,14 @@ class NetworkConfig:
         for name in ("hidden", "own_hidden", "neighbour_hidden", "channels", "strides"):
             value, what = getattr(self, name), "strides" if name == "strides" else "widths of layers"
             if not isinstance(value, Sequence) or isinstance(value, str):
-                raise TypeError(f"{name} takes the {what}, such as {_EXAMPLES.get(name, (64, 64))}, got {value!r}")
+                raise UserTypeError(f"{name} takes the {what}, such as {_EXAMPLES.get(name, (64, 64))}, got {value!r}")
             object.__setattr__(self, name, tuple(getattr(self, name)))
             for width in getattr(self, name):
                 check_count(name, width)
         if not self.channels:
-            raise ValueError("channels takes the channels of at least one convolution, such as (16,), got ()")
+            raise UserValueError("channels takes the channels of at least one convolution, such as (16,), got ()")
         if self.strides and len(self.strides) != len(self.channels):
-            raise ValueError(f"strides takes one for each of the {len(self.channels)} channels, got {self.strides}")
+            raise UserValueError(f"strides takes one for each of the {len(self.channels)} channels, got {self.strides}")
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
         check_choice("pooling", self.pooling, POOLINGS)
         for name in ("own_scale", "neighbour_scale"):
@@ -94,13 +95,13 @@ class NetworkConfig:
             return MLPActorCritic(num_outputs, self.hidden, self.activation, self.shared_trunk, num_values)
         if kind == "cnn":
             if len(getattr(obs, "shape", ())) != 3:
-                raise ValueError(f"network 'cnn' takes observations [height, width, channels], got {obs}")
+                raise UserValueError(f"network 'cnn' takes observations [height, width, channels], got {obs}")
             strides = self.strides or (1,) * len(self.channels)
             return CNNActorCritic(
                 num_outputs, self.channels, strides, self.hidden, self.activation, self.shared_trunk, num_values
             )
         if not relational:
-            raise ValueError(
+            raise UserValueError(
                 f"network 'relation' takes observations with 'neighbours' and 'neighbours_present', got {obs}"
             )
         return RelationActorCritic(
@@ -122,12 +123,12 @@ class NetworkConfig:
             if name in _OWN[kind] or getattr(self, name) == defaults[name]:
                 continue
             if name == "shared_trunk":
-                raise ValueError("shared_trunk has no effect on observations with 'neighbours'; leave it out")
+                raise UserValueError("shared_trunk has no effect on observations with 'neighbours'; leave it out")
             if name in _OWN["cnn"]:
-                raise ValueError(
+                raise UserValueError(
                     f"{name} has an effect with network='cnn' only, got {getattr(self, name)}; leave it out"
                 )
-            raise ValueError(
+            raise UserValueError(
                 f"{name} has no effect on observations without 'neighbours' and 'neighbours_present', "
                 f"got {getattr(self, name)!r}; leave it out"
             )

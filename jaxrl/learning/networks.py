@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.errors import UserTypeError, UserValueError
+
 # flax's module, under a name of our own: only this file imports flax.linen.
 Module = nn.Module
 
@@ -250,10 +252,12 @@ def check_network(network: nn.Module, obs: Any, num_outputs: int, num_values: in
     values = "value []" if num_values is None else f"values [{num_values}], one for each head of the mixture critic"
     wanted = f"(outputs [{num_outputs}], {values})"
     if not isinstance(network, nn.Module):
-        raise TypeError(f"network must be a flax.linen module, got {type(network).__name__}")
+        raise UserTypeError(f"network must be a flax.linen module, got {type(network).__name__}")
     got = jax.eval_shape(lambda key, x: network.init_with_output(key, x)[0], jax.random.key(0), obs)
     if not isinstance(got, tuple) or len(got) != 2:
-        raise TypeError(f"network must return {wanted} for one observation, got {jax.tree.map(jnp.shape, got)}")
+        raise UserTypeError(f"network must return {wanted} for one observation, got {jax.tree.map(jnp.shape, got)}")
     shapes = tuple(getattr(leaf, "shape", type(leaf).__name__) for leaf in got)
     if shapes != ((num_outputs,), () if num_values is None else (num_values,)):
-        raise ValueError(f"network must return {wanted} for one observation, got shapes {shapes[0]} and {shapes[1]}")
+        raise UserValueError(
+            f"network must return {wanted} for one observation, got shapes {shapes[0]} and {shapes[1]}"
+        )

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.base import Environment
+from envs.errors import UserValueError
 from envs.threefry import rolled, unrolled
 from jaxrl.learning.actor import Actor, Memory, Policy, memories
 from jaxrl.learning.shards import EnvShards, own
@@ -179,7 +180,7 @@ def rollout(
     chex.assert_tree_shape_prefix(noise, (num_steps, num_envs), custom_message="noise")
     pool_size = default_reset_pool(num_steps) if reset_pool is None else reset_pool
     if pool_size < 1:
-        raise ValueError(f"reset_pool must be at least 1, got {reset_pool}")
+        raise UserValueError(f"reset_pool must be at least 1, got {reset_pool}")
     reset_key, step_key = jax.random.split(unrolled(key))
     keys = own(jax.random.split(unrolled(reset_key), (num_in_all, pool_size)), shards)
     # The first states of all environments, then the second of all: environments that have begun about as often, as

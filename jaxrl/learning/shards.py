@@ -9,6 +9,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from envs.errors import UserValueError
+
 __all__ = ["EnvShards", "averaged", "own", "own_key", "summed"]
 
 
@@ -30,7 +32,7 @@ class EnvShards(NamedTuple):
           ValueError: the parts do not divide the environments evenly.
         """
         if num_envs % self.count:
-            raise ValueError(
+            raise UserValueError(
                 f"num_envs must be a multiple of the {self.count} devices that share the environments, got {num_envs}"
             )
         return num_envs // self.count

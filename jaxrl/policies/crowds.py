@@ -15,6 +15,8 @@ from envs.crowd.crowd import Crowd
 from envs.crowd.params import CrowdParams
 from envs.crowd.scenarios import Scenario
 from envs.crowd.trajectories import Trajectory, roll
+from envs.errors import UserValueError
+from jaxrl.checks import check_count
 from jaxrl.learning.actor import memories
 from jaxrl.results.policy import TrainedPolicy
 
@@ -75,11 +77,10 @@ def crowd_like(
     """
     env = policy.algo.env
     if not isinstance(env, Crowd):
-        raise ValueError(f"policy was trained on {env.name}; only that of a crowd can walk elsewhere.")
+        raise UserValueError(f"policy was trained on {env.name}; only that of a crowd can walk elsewhere.")
     trained = env.default_params if policy.env_params is None else policy.env_params
     count = int(trained.num_present) if num_agents is None else num_agents
-    if count < 1:
-        raise ValueError(f"num_agents must be a whole number of at least 1, got {count}.")
+    check_count("num_agents", count)
     places = env.num_agents if num_agents is None else max(count, (env.num_neighbours or 0) + 1)
     if scenario is None or scenario in (env.scenario, env.name.removeprefix("crowd/")):
         env = dataclasses.replace(env, num_agents=places)

@@ -13,6 +13,7 @@ import jax.extend.core
 import numpy as np
 
 from envs.checking import check_abstractly
+from envs.errors import ExistsError, UserTypeError, UserValueError
 from envs.files import replacing
 from envs.spelling import near
 from jaxrl.policies.export_program import Program, greedy_program, named_parameters, told
@@ -70,13 +71,13 @@ def export_policy(
     file_format = check_format(file, format)
     for platform in platforms:
         if platform not in PLATFORMS:
-            raise ValueError(f"platforms takes {', '.join(PLATFORMS)}, got {platform!r}")
+            raise UserValueError(f"platforms takes {', '.join(PLATFORMS)}, got {platform!r}")
     if not platforms:
-        raise ValueError(f"platforms takes one or several of {', '.join(PLATFORMS)}, got none")
+        raise UserValueError(f"platforms takes one or several of {', '.join(PLATFORMS)}, got none")
     chosen = _chosen(policy, seed, at)
     for existing in (file, spec_file(file)) if file_format == "stablehlo" else (file,):
         if existing.exists() and not force:
-            raise FileExistsError(f"{existing} is there already: choose another name, or --force (force=True).")
+            raise ExistsError(f"{existing} is there already: choose another name, or --force (force=True).")
     write = _writer(file_format, tuple(platforms))
     with jax.default_matmul_precision("highest"):
         program = greedy_program(chosen.algo, chosen.params)
@@ -115,10 +116,10 @@ def check_format(file: Path, named: str | None) -> str:
     """
     if named is not None and named not in FORMATS:
         hint = near(named, FORMATS) or f"; it takes {', '.join(FORMATS)}."
-        raise ValueError(f"format is {named!r}{hint}")
+        raise UserValueError(f"format is {named!r}{hint}")
     told_by_name = format_of(file)
     if named not in (None, told_by_name):
-        raise ValueError(f"format is {named!r}, but the name of {file} ends in {file.suffix}; they must agree.")
+        raise UserValueError(f"format is {named!r}, but the name of {file} ends in {file.suffix}; they must agree.")
     return told_by_name
 
 
@@ -127,9 +128,9 @@ def _chosen(policy: Any, seed: int | None, at: Mapping[str, Any] | None) -> Trai
         check_exportable(policy)
         return policy.policy(seed=seed, **dict(at or {}))
     if not isinstance(policy, TrainedPolicy):
-        raise TypeError(f"policy must be a Result or what Result.policy gives, got {type(policy).__name__}")
+        raise UserTypeError(f"policy must be a Result or what Result.policy gives, got {type(policy).__name__}")
     if seed is not None or at:
-        raise ValueError("seed and at choose the run of a Result; a policy is of one run already")
+        raise UserValueError("seed and at choose the run of a Result; a policy is of one run already")
     return policy
 
 

@@ -12,6 +12,7 @@ import jax
 import jax.export
 import numpy as np
 
+from envs.errors import MissingPackageError, UserValueError
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.policies.export_program import ACTION, MEMORY, greedy_program, named
@@ -88,7 +89,7 @@ class ExportedPolicy:
           ValueError: The observation, the mask or the memory is not as `spec["inputs"]` says.
         """
         if self.remembers and memory is None:
-            raise ValueError(
+            raise UserValueError(
                 "memory is None, but this policy remembers; it takes policy.start() at the start of an episode and "
                 "then what the last call returned: action, memory = policy(obs, memory=memory)."
             )
@@ -98,7 +99,7 @@ class ExportedPolicy:
         if [name for name, _ in given] != [port["name"] for port in wanted]:
             takes = ", ".join(port["name"] for port in wanted)
             what = "obs and mask give" if memory is None else "obs, mask and memory give"
-            raise ValueError(f"{what} {', '.join(name for name, _ in given)}; this policy takes {takes}.")
+            raise UserValueError(f"{what} {', '.join(name for name, _ in given)}; this policy takes {takes}.")
         axes = np.ndim(given[0][1]) - len(wanted[0]["shape"]) + 1
         front = np.shape(given[0][1])[: max(axes, 0)]
         leaves, free = [], {}
@@ -109,7 +110,9 @@ class ExportedPolicy:
             fits = array.shape[: len(front)] == front and len(shape) == len(takes)
             if not fits or any(free.setdefault(size, at) != at for size, at in zip(takes, shape, strict=True)):
                 whole = f"[{', '.join(map(str, takes))}]"
-                raise ValueError(f"{name} has the shape {array.shape}; it takes {whole}, or that behind further axes.")
+                raise UserValueError(
+                    f"{name} has the shape {array.shape}; it takes {whole}, or that behind further axes."
+                )
             leaves.append(array.astype(port["dtype"]).reshape(math.prod(front), *shape))
         outputs = [np.asarray(leaf) for leaf in self._run(leaves)]
         outputs = [leaf.reshape((*front, *leaf.shape[1:])) for leaf in outputs]
@@ -134,7 +137,7 @@ def format_of(path: Path) -> str:
       ValueError: it tells none.
     """
     if path.suffix not in SUFFIXES:
-        raise ValueError(f"path is {str(path)!r}; an exported policy's name ends in {', '.join(SUFFIXES)}.")
+        raise UserValueError(f"path is {str(path)!r}; an exported policy's name ends in {', '.join(SUFFIXES)}.")
     return SUFFIXES[path.suffix]
 
 
@@ -180,7 +183,7 @@ def open_exported(file: Path, spec: Mapping[str, Any], algo: Algorithm | None = 
 
 def needs_extra(file_format: str, error: ImportError) -> ImportError:
     """The error to raise where what a format needs is not installed."""
-    return ImportError(f"format {file_format!r} needs the extra: {EXTRA} ({error})")
+    return MissingPackageError(f"format {file_format!r} needs the extra: {EXTRA} ({error})")
 
 
 def _read_spec(file: Path, file_format: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from envs.base import Environment, spaces
 from envs.crowd.crowd import Crowd
+from envs.errors import MissingPackageError, UserTypeError, UserValueError
 from envs.files import replacing
 from jaxrl.learning.rollout import agents_ended
 from jaxrl.policies.crowds import params_in
@@ -66,16 +67,16 @@ def render(
     suffix = file.suffix.lower()
     films = {".mp4": _write_mp4, ".gif": _write_gif}
     if suffix not in (*films, *EPISODES):
-        raise ValueError(
+        raise UserValueError(
             f"path is {str(file)!r}; a film's name ends in {' or '.join(films)}, and of a crowd there is "
             f"{' or '.join(EPISODES)} as well."
         )
     for name, number in (("num_steps", 1 if num_steps is None else num_steps), ("fps", fps)):
         if number < 1:
-            raise ValueError(f"{name} is {number}; it takes a positive number.")
+            raise UserValueError(f"{name} is {number}; it takes a positive number.")
     _check_fit(env, policy)
     if suffix in EPISODES and not isinstance(env, Crowd):
-        raise ValueError(
+        raise UserValueError(
             f"path is {str(file)!r}, but {suffix} shows crowds only; a film of {env.name} ends in {' or '.join(films)}."
         )
     if env_params is None and isinstance(policy, TrainedPolicy):
@@ -83,7 +84,7 @@ def render(
     params = env.default_params if env_params is None else env_params
     if not isinstance(params, type(env.default_params)):
         kind = type(env.default_params).__name__
-        raise TypeError(f"env_params must be {kind} of {env.name}, got {type(params).__name__}.")
+        raise UserTypeError(f"env_params must be {kind} of {env.name}, got {type(params).__name__}.")
     env.check_params(params)
     player = None if policy is None else player_of(env, policy)
     if suffix in EPISODES:
@@ -113,20 +114,20 @@ def _write_film(
 def _check_fit(env: Any, policy: Any) -> None:
     """Refuse what cannot play, as far as it tells before it is called."""
     if not isinstance(env, Environment):
-        raise TypeError(f"env must be an environment, such as envs.make('cartpole'), got {type(env).__name__}.")
+        raise UserTypeError(f"env must be an environment, such as envs.make('cartpole'), got {type(env).__name__}.")
     if policy is not None and not callable(policy):
-        raise TypeError(
+        raise UserTypeError(
             f"policy must be a function of observations, such as result.policy(seed=0), or None, "
             f"got {type(policy).__name__}."
         )
     if not isinstance(policy, TrainedPolicy) or _interface(policy.algo.env) == _interface(env):
         return
     if isinstance(env, Crowd) and isinstance(policy.algo.env, Crowd):
-        raise ValueError(
+        raise UserValueError(
             f"policy was trained to observe other things than {env.name} shows: perception, preset, dynamics and number"
             " of neighbours must be its own, as in jaxrl.policies.crowds.crowd_like(policy, scenario, num_agents)."
         )
-    raise ValueError(
+    raise UserValueError(
         f"policy was trained on {policy.algo.env.name}, whose observations or actions are unlike those of "
         f"{env.name}; env takes the policy's own, policy.algo.env, or one like it."
     )
@@ -194,7 +195,7 @@ def _write_mp4(file: Path, frames: Iterable[np.ndarray], size: tuple[int, int], 
     try:
         from imageio_ffmpeg import get_ffmpeg_exe
     except ModuleNotFoundError:
-        raise ImportError(VIDEO_HINT) from None
+        raise MissingPackageError(VIDEO_HINT) from None
     height, width = size
     source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-"]
     target = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "20", "-f", "mp4", str(file)]

@@ -11,6 +11,7 @@ import jax
 from envs.crowd.crowd import Crowd
 from envs.crowd.params import CrowdParams
 from envs.crowd.trajectories import Trajectory, roll
+from envs.errors import UserValueError
 from envs.files import replacing
 from jaxrl.policies.playing import Player
 
@@ -49,7 +50,7 @@ def write_episode(
     """
     longest = int(params.max_steps_in_episode)
     if num_steps is not None and num_steps > longest:
-        raise ValueError(f"num_steps is {num_steps}; {file.suffix} shows one episode, of {longest} steps at most.")
+        raise UserValueError(f"num_steps is {num_steps}; {file.suffix} shows one episode, of {longest} steps at most.")
     draw = random_actions(env, params)
 
     def act(key: jax.Array, obs: Any, state: Any, memory: Any, ended: jax.Array) -> tuple[jax.Array, Any]:

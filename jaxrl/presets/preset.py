@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import envs
 from envs.base import Environment
+from envs.errors import UserTypeError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import builder_of
 
@@ -44,6 +45,8 @@ class Preset(NamedTuple):
         if env is None:
             env = envs.make(self.environment, **{**self.static, **static})
         elif static:
-            raise TypeError(f"on takes an environment or static fields, got both: {env.name} and {', '.join(static)}")
+            raise UserTypeError(
+                f"on takes an environment or static fields, got both: {env.name} and {', '.join(static)}"
+            )
         algo = builder_of(self.algorithm)(env, self.config)
         return algo._replace(hparams=dataclasses.replace(algo.hparams, **self.hparams))

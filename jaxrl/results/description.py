@@ -18,6 +18,7 @@ from jaxrl.discounts.families import Family
 from jaxrl.discounts.parsing import Discount, as_discount, stack
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.plain import versions
+from jaxrl.sweeps.paths import leaves
 
 if TYPE_CHECKING:
     import xarray
@@ -122,7 +123,7 @@ def _spec(described: Description, algo: Algorithm) -> dict[str, Any]:
         spec["env_params"] = OTHER_PARAMS
         return {"algorithm": None, UNKNOWN: f"its env_params are {OTHER_PARAMS}", "name": algo.name} | spec
     if described.env_params is not None:
-        spec["env_params"] = {name: np.asarray(leaf).tolist() for name, leaf in _named_leaves(described.env_params)}
+        spec["env_params"] = {name: np.asarray(leaf).tolist() for name, leaf in leaves(described.env_params)}
     try:
         return dict(algorithms.describe(algo)) | spec
     except (TypeError, ValueError) as error:
@@ -131,12 +132,6 @@ def _spec(described: Description, algo: Algorithm) -> dict[str, Any]:
 
 def _alike(one: Any, other: Any) -> bool:
     return jax.tree.structure(one) == jax.tree.structure(other)
-
-
-def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    """The leaves by their paths: `gravity`, `motor.torque`."""
-    found = jax.tree.leaves_with_path(tree)
-    return [(jax.tree_util.keystr(at, simple=True, separator="."), leaf) for at, leaf in found]
 
 
 def _hparams(described: Description, algo: Algorithm) -> dict[str, Any]:
@@ -183,13 +178,13 @@ def env_params(file: Path, config: dict[str, Any], algo: Algorithm, num_settings
     saved, params = config.get("env_params"), algo.env.default_params
     if saved is None:
         return None
-    leaves = dict(_named_leaves(params))
+    by_path = dict(leaves(params))
     where = f"{file} does not fit the environment {algo.env.name}:"
-    if not isinstance(saved, dict) or set(saved) != set(leaves):
+    if not isinstance(saved, dict) or set(saved) != set(by_path):
         has = f"the parameters {', '.join(saved)}" if isinstance(saved, dict) else f"env_params {saved!r}"
-        raise ResultError(f"{where} it has {has}, not {', '.join(leaves)}.")
+        raise ResultError(f"{where} it has {has}, not {', '.join(by_path)}.")
     arrays = []
-    for name, leaf in leaves.items():
+    for name, leaf in by_path.items():
         dtype = jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype)
         shape = (num_settings, *np.shape(leaf))
         try:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.stats
 
+from envs.errors import UserValueError
 from jaxrl.results.statistics import Interval
 from jaxrl.results.words import short
 
@@ -68,12 +69,12 @@ def lines_of(results: Mapping[str, Labelled], metric: str = "regret", confidence
       ValueError: no results, or a metric that a result has not.
     """
     if not results:
-        raise ValueError("results is empty; it takes at least one result of run_bandit with its label.")
+        raise UserValueError("results is empty; it takes at least one result of run_bandit with its label.")
     lines = []
     for label, result in results.items():
         if metric not in result.metrics or "arm" in result.metrics[metric].dims:
             known = ", ".join(str(name) for name, array in result.metrics.items() if "arm" not in array.dims)
-            raise ValueError(f"metric is {metric!r}; the result of {label} has {known}.")
+            raise UserValueError(f"metric is {metric!r}; the result of {label} has {known}.")
         steps = result.metrics["env_step"].values.astype(np.float64)
         for setting, runs, bad in zip(result.settings, result.values(metric), result.failed_runs(), strict=True):
             good = runs[~bad]
@@ -96,7 +97,7 @@ def mean_interval(runs: npt.ArrayLike, confidence: float = 0.95) -> Interval:
       ValueError: a confidence out of range.
     """
     if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
+        raise UserValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
     values = np.asarray(runs, np.float64)
     nothing, count = np.full(values.shape[1:], np.nan), values.shape[0]
     mean = values.mean(axis=0) if count else nothing

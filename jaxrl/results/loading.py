@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from envs.errors import UserValueError
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
@@ -111,7 +112,7 @@ def _read_dataset(file: Path) -> xarray.Dataset:
         list(stream.attrs.values())
     dataset = xarray.load_dataset(file, engine="h5netcdf")
     if not dataset.data_vars or any(dim not in dataset.dims for dim in RUN_DIMS):
-        raise ValueError("it has no metrics over seed and env_step")
+        raise UserValueError("it has no metrics over seed and env_step")
     return dataset
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.abstract_checking import agent_axes
+from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.actor import Actor, memories
 from jaxrl.learning.rollout import remembered
@@ -118,24 +119,24 @@ class TrainedPolicy:
           ValueError: The observation or the memory does not fit, or a key, a mask or the memory is missing.
         """
         if memory is None and self.remembers:
-            raise ValueError(
+            raise UserValueError(
                 "memory is None, but this policy remembers; it takes policy.start() at the start of an episode and "
                 "then what the last call returned: action, memory = policy(obs, memory=memory)."
             )
         if mask is None and self._mask_shape is not None:
-            raise ValueError(
+            raise UserValueError(
                 f"mask is None, but {type(self.algo.env).__name__} forbids actions; "
                 "it takes what env.action_mask(state, params) returns."
             )
         if key is None:
             if not greedy:
-                raise ValueError("key is None, but a sampled action (greedy=False) takes a random key.")
+                raise UserValueError("key is None, but a sampled action (greedy=False) takes a random key.")
             key = jax.random.key(0)
         batch = self._batch_shape(obs)
         memory = self._checked_memory(memory, batch)
         for given, leaf in zip(jax.tree.leaves(mask), jax.tree.leaves(self._mask_shape), strict=False):
             if np.shape(given) != (*batch, *leaf.shape):
-                raise ValueError(f"mask has the shape {np.shape(given)}; it takes {(*batch, *leaf.shape)}.")
+                raise UserValueError(f"mask has the shape {np.shape(given)}; it takes {(*batch, *leaf.shape)}.")
         static = (self.algo.actor, self._agents, bool(greedy))
         if not batch:
             action, memory = _act(*static, key, self.params, memory, obs, mask)
@@ -154,12 +155,12 @@ class TrainedPolicy:
         """The memory, `()` for a policy that remembers nothing, refused where it is of other shapes."""
         if not self.remembers:
             if jax.tree.leaves(memory):
-                raise ValueError("memory has no effect on a policy that remembers nothing; leave it out.")
+                raise UserValueError("memory has no effect on a policy that remembers nothing; leave it out.")
             return self.start(*batch)
         got, takes = jax.tree.structure(memory), jax.tree.structure(self._memory_shape)
         shapes = [(*batch, *self._agents, *leaf.shape) for leaf in jax.tree.leaves(self._memory_shape)]
         if got != takes or [np.shape(leaf) for leaf in jax.tree.leaves(memory)] != shapes:
-            raise ValueError(
+            raise UserValueError(
                 f"memory has the shapes {[np.shape(leaf) for leaf in jax.tree.leaves(memory)]}; with these "
                 f"observations it takes {shapes}, as policy.start({', '.join(map(str, batch))}) returns it."
             )
@@ -169,13 +170,13 @@ class TrainedPolicy:
         wanted, structure = jax.tree.flatten(self._obs_shape)
         got, got_structure = jax.tree.flatten(obs)
         if structure != got_structure:
-            raise ValueError(f"obs has the structure {got_structure}; the environment's is {structure}.")
+            raise UserValueError(f"obs has the structure {got_structure}; the environment's is {structure}.")
         shapes = [np.shape(leaf) for leaf in got]
         extra = len(shapes[0]) - len(wanted[0].shape)
         batch = shapes[0][: max(extra, 0)]
         for shape, leaf in zip(shapes, wanted, strict=True):
             if shape != (*batch, *leaf.shape):
-                raise ValueError(
+                raise UserValueError(
                     f"obs has the shape {shape}; the environment's is {leaf.shape}, or that behind further axes."
                 )
         return tuple(batch)

@@ -15,7 +15,8 @@ import jax
 import numpy as np
 from filelock import FileLock, Timeout
 
-from envs.files import replacing, unfinished
+from envs.errors import ExistsError
+from envs.files import replacing
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import Labelled, attribute, config_of
 from jaxrl.results.plain import to_json, versions
@@ -44,7 +45,6 @@ __all__ = [
     "finished",
     "holds_result",
     "save",
-    "unfinished",
     "versions",
 ]
 
@@ -117,7 +117,7 @@ def _lock(directory: Path) -> FileLock:
         directory.mkdir(parents=True, exist_ok=True)  # another call may have left it empty, and removed it
         lock.acquire()
     except Timeout:
-        raise FileExistsError(
+        raise ExistsError(
             f"{directory} is being written by another run that is still training: choose another directory."
         ) from None
     except OSError as error:
@@ -157,7 +157,7 @@ def _refuse_result(directory: Path, force: bool) -> None:
     if not force and holds_result(directory):
         stopped = _attributes(directory).get("interrupted")
         go_on = ", of a run that was stopped: go on with it by --resume (resume=True)," if stopped else ":"
-        raise FileExistsError(
+        raise ExistsError(
             f"{directory} holds a result already{go_on} choose another directory, or overwrite it with --force "
             "(force=True)."
         )

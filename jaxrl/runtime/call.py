@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
+from envs.errors import UserValueError
 from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.description import Description
 from jaxrl.results.result import Result
@@ -248,9 +249,9 @@ def shard_of(shard: str | tuple[int, int]) -> tuple[int, int]:
     elif isinstance(shard, tuple) and len(shard) == 2 and all(type(number) is int for number in shard):
         index, count = shard
     else:
-        raise ValueError(f"shard must be i/n, such as 0/4 for the first of four, got {shard!r}")
+        raise UserValueError(f"shard must be i/n, such as 0/4 for the first of four, got {shard!r}")
     if not 0 <= index < count:
-        raise ValueError(f"shard must be i/n with i from 0 to n - 1, got {index}/{count}")
+        raise UserValueError(f"shard must be i/n with i from 0 to n - 1, got {index}/{count}")
     return index, count
 
 
@@ -262,7 +263,7 @@ def sharded(call: Call, index: int, count: int) -> Call:
     """
     parts = split(*call.shape, count)
     if count > len(parts):
-        raise ValueError(f"shard takes at most as many shards as there are runs, {len(parts)}, got {index}/{count}")
+        raise UserValueError(f"shard takes at most as many shards as there are runs, {len(parts)}, got {index}/{count}")
     sweep = call.sweep
     whole = {
         "seeds": call.seeds,

@@ -8,6 +8,7 @@ import numpy as np
 
 from envs.abstract_checking import agent_axes
 from envs.checking import ContractError
+from envs.errors import UserTypeError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import EFFECTIVE_STEPS, row_of
 from jaxrl.learning.actor import memories
@@ -43,7 +44,9 @@ def check(algo: Algorithm, *, key: jax.Array | None = None, num_steps: int | Non
       TypeError: `algo` is no `Algorithm`.
     """
     if not isinstance(algo, Algorithm):
-        raise TypeError(f"algo must be an Algorithm, as a builder such as ppo(env) makes it, got {type(algo).__name__}")
+        raise UserTypeError(
+            f"algo must be an Algorithm, as a builder such as ppo(env) makes it, got {type(algo).__name__}"
+        )
     key = jax.random.key(0) if key is None else key
     env_params = jax.tree.map(jnp.asarray, algo.env.default_params)
     _check_types(algo, key, env_params)

@@ -13,8 +13,10 @@ from typing import Any
 
 import tqdm.auto
 
+from envs.errors import UserValueError
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
+from jaxrl.results.words import duration
 from jaxrl.runtime.call import Call, Part, merged, shard_of, sharded, split
 from jaxrl.runtime.checkpoints.identity import ASKED, identity_of, precision_in_force
 from jaxrl.runtime.checkpoints.store import PARTS, Checkpoints, begun_in, num_parts_begun
@@ -22,7 +24,7 @@ from jaxrl.runtime.driver import drive
 from jaxrl.runtime.exhaustion import Exhaustion
 from jaxrl.runtime.following import Watch, watched
 from jaxrl.runtime.layout import Layout, plan_layout
-from jaxrl.runtime.memory_plan import Plan, Planner, duration
+from jaxrl.runtime.memory_plan import Plan, Planner
 from jaxrl.runtime.options import Options
 from jaxrl.runtime.programs import forget
 from jaxrl.runtime.progress import StopRequest, stop_on_signals
@@ -117,7 +119,7 @@ def _fitted(planner: Planner, options: Options, resumed: Path | None, strict: bo
     summary = plan.summary.splitlines()[0]
     if not plan.fits and strict:
         forget()
-        raise ValueError(
+        raise UserValueError(
             f"{resumed} goes on as it was begun, which takes {summary}; go on with more --memory (memory=), or start "
             f"anew with --force (force=True)"
         )

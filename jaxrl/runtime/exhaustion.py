@@ -7,6 +7,8 @@ from types import TracebackType
 
 import jax
 
+from envs.errors import UserValueError
+
 __all__ = ["Exhaustion"]
 
 
@@ -47,7 +49,7 @@ class Exhaustion:
           ValueError: blocks are of one run already.
         """
         if block == 1:
-            raise ValueError(f"there is no memory left for blocks of one run: {self.reason}")
+            raise UserValueError(f"there is no memory left for blocks of one run: {self.reason}")
         return block // 2
 
     def warn(self, before: int, block: int, how: str) -> None:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from envs.errors import UserValueError
+from jaxrl.checks import check_count
 from jaxrl.runtime.devices.processors import understands
 from jaxrl.runtime.devices.xla_flags import flags_in_force
 from jaxrl.runtime.memory import give_back, tight
@@ -73,7 +75,7 @@ def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None,
     """
     devices = default_devices() if devices is None else tuple(map(local_device, devices))
     if not devices:
-        raise ValueError("devices must name at least one device, got none")
+        raise UserValueError("devices must name at least one device, got none")
     if block is None:
         on_cpu = devices[0].platform == "cpu"
         widest = cpu_block if on_cpu else ACCELERATOR_BLOCK
@@ -81,8 +83,8 @@ def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None,
         block = -(-per_device // -(-per_device // widest))
         if on_cpu and block > LANES:
             block = -(-block // LANES) * LANES
-    elif isinstance(block, bool) or not isinstance(block, int) or block < 1:
-        raise ValueError(f"block must be a whole number of at least 1, got {block!r}")
+    else:
+        check_count("block", block)
     total_blocks = -(-num_runs // block)
     devices = devices[:total_blocks]
     return Layout(num_runs, block, -(-total_blocks // len(devices)), devices)
@@ -100,7 +102,7 @@ def local_device(device: Any) -> Any:
     for platform in dict.fromkeys([jax.default_backend(), "cpu"]):
         here |= {f"{platform}:{i}": found for i, found in enumerate(jax.local_devices(backend=platform))}
     if device not in here:
-        raise ValueError(f"devices must be among {', '.join(here)}, got {device!r}")
+        raise UserValueError(f"devices must be among {', '.join(here)}, got {device!r}")
     return here[device]
 
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.errors import UserValueError
 from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.evaluation import evaluate, finite_only
@@ -100,7 +101,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         own = {name: total / count if rule(name) == "mean" else total for name, total in run.sums.items()}
         clashes = sorted(set(episodes) & set(own))
         if clashes:
-            raise ValueError(
+            raise UserValueError(
                 f"{', '.join(clashes)} is a metric of {algo.name} and of the evaluation of {type(algo.env).__name__} "
                 f"too; metric_rules and the algorithm's metrics take different names."
             )

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from envs.errors import UserValueError
+
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 _UNITS = {
     "": 1,
@@ -37,7 +39,7 @@ def parse_size(memory: int | str, name: str = "memory") -> int:
     elif isinstance(memory, int) and not isinstance(memory, bool):
         number = memory
     if number < 1:
-        raise ValueError(f"{name} must be a size such as 8GiB or 500MB, or a number of bytes, got {memory!r}")
+        raise UserValueError(f"{name} must be a size such as 8GiB or 500MB, or a number of bytes, got {memory!r}")
     return int(number)
 
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from envs.errors import UserValueError
+from jaxrl.results.words import counted, duration
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.exhaustion import Exhaustion
 from jaxrl.runtime.layout import Layout
@@ -28,7 +30,7 @@ BYTES_PER_ARRAY = 1152
 # Copies of the states on the host while a checkpoint is written: one, and what orbax and its store take of it.
 CHECKPOINT_COPIES = 2.0
 
-__all__ = ["Plan", "Planner", "Sizes", "duration", "programs_of"]
+__all__ = ["Plan", "Planner", "Sizes", "programs_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,13 +104,13 @@ class Plan:
     def summary(self) -> str:
         """The plan in a line or two."""
         parts = "" if self.num_parts == 1 else f" in {self.num_parts} parts one after another"
-        where = _counted(self.num_threads, "thread") if self.on_host else _counted(self.num_devices, "device")
+        where = counted(self.num_threads, "thread") if self.on_host else counted(self.num_devices, "device")
         text = f"{self.num_runs:,} runs{parts}, {self._blocks} in each of {where}; {self._memory_text()}"
         return f"{text}\n{self._narrowed}" if self._narrowed else text
 
     @property
     def _blocks(self) -> str:
-        return f"{_counted(self.num_blocks, 'block')} of {_counted(self.block, 'run')}"
+        return f"{counted(self.num_blocks, 'block')} of {counted(self.block, 'run')}"
 
     @property
     def _narrowed(self) -> str:
@@ -125,15 +127,15 @@ class Plan:
         return f"about {size(self.memory)}{limit} of memory{whose}"
 
     def __str__(self) -> str:
-        settings = _counted(self.num_settings, "setting")
+        settings = counted(self.num_settings, "setting")
         devices = f"{self.num_devices} x {self.device_kind}"
-        part = _counted(self.num_parts, "part") + (", one after another" if self.num_parts > 1 else "")
+        part = counted(self.num_parts, "part") + (", one after another" if self.num_parts > 1 else "")
         pieces = f"states {size(self.states)}, programs {size(self.programs)}"
         host = f"process {size(self.process)}, results {size(self.results)}"
         lines = {
-            "runs": f"{self.num_runs:,}: {settings} x {_counted(self.num_seeds, 'seed')} of {self.name}, "
+            "runs": f"{self.num_runs:,}: {settings} x {counted(self.num_seeds, 'seed')} of {self.name}, "
             f"{self.env_steps:,} env steps each",
-            "layout": f"{self._blocks} in each of {_counted(self.num_threads, 'thread')} on {devices}",
+            "layout": f"{self._blocks} in each of {counted(self.num_threads, 'thread')} on {devices}",
             "parts": part,
             "compilations": f"{self.compilations:,}",
             "memory": f"{self._memory_text()}: {f'{host}, {pieces}' if self.on_host else pieces}",
@@ -237,7 +239,7 @@ class Planner:
             return cls(call, layout, _device_limit(layout.devices, asked), checkpoints)
         has, free = resident(), available()
         if asked is not None and asked <= has:
-            raise ValueError(
+            raise UserValueError(
                 f"memory must be more than the {size(has)} that this process has before any run, got {memory}"
             )
         if free is None:
@@ -359,7 +361,7 @@ class Planner:
                     break
                 num_parts = max(num_parts + 1, num_parts * 17 // 16)
             if block == 1:
-                raise ValueError(
+                raise UserValueError(
                     f"memory is too little for blocks of one run: {size(self.limit or 0)} where these take about "
                     f"{size(planned.memory)} (process {size(process)}, programs {size(planned.programs)}, states "
                     f"{size(planned.states)}, results {size(planned.results)})"
@@ -384,14 +386,3 @@ def _device_limit(devices: Sequence[Any], asked: int | None) -> int | None:
     if not free:
         return asked
     return int(SHARE * min(free)) if asked is None else min(asked, min(free))
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds for a reader."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict, get_type_hints
 
+from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.checks import check_choice
 from jaxrl.runtime.memory import parse_size
@@ -173,20 +174,22 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
     for name in options:
         if name not in known:
             hint = near(name, [*known, *(parameter for parameter in inspect.signature(call).parameters)])
-            raise TypeError(f"{call.__name__} takes the options {', '.join(known)}, got {name}{hint}")
+            raise UserTypeError(f"{call.__name__} takes the options {', '.join(known)}, got {name}{hint}")
     every = Options(options)
     if every.out is not None and not isinstance(every.out, str | Path):
-        raise TypeError(f"out takes a directory, such as 'runs/x', got {every.out!r}")
+        raise UserTypeError(f"out takes a directory, such as 'runs/x', got {every.out!r}")
     check_choice("precision", every.precision, PRECISIONS)
     if every.memory is not None:
         parse_size(every.memory)
     minutes = every.checkpoint_minutes
     number = isinstance(minutes, int | float) and not isinstance(minutes, bool)
     if minutes is not None and not (number and minutes > 0):
-        raise ValueError(f"checkpoint_minutes must be a number above 0, or None for no checkpoints, got {minutes!r}")
+        raise UserValueError(
+            f"checkpoint_minutes must be a number above 0, or None for no checkpoints, got {minutes!r}"
+        )
     if every.resume and every.out is None:
-        raise ValueError("resume goes on from the checkpoint in the directory out, got resume=True without out")
+        raise UserValueError("resume goes on from the checkpoint in the directory out, got resume=True without out")
     for name in ("block", "shard", "memory"):
         if every.shard_environments and (value := getattr(every, name)) is not None:
-            raise ValueError(f"{name} has no effect with shard_environments, got {value!r}; leave it out")
+            raise UserValueError(f"{name} has no effect with shard_environments, got {value!r}; leave it out")
     return every

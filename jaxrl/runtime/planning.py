@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 import jax
 
+from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.runtime.call import Call, shard_of, sharded
 from jaxrl.runtime.layout import Layout, plan_layout
@@ -53,9 +54,9 @@ def plan(
     algos = [algo] if isinstance(algo, Algorithm) else list(algo)
     groups = compile_groups(algos)
     if not groups:
-        raise ValueError("algo must be an algorithm, or several, got none")
+        raise UserValueError("algo must be an algorithm, or several, got none")
     if chosen.shard is not None and len(algos) > 1:
-        raise ValueError(f"shard takes one algorithm, got {len(algos)}")
+        raise UserValueError(f"shard takes one algorithm, got {len(algos)}")
     plans = []
     for group in groups:
         first, numbers = algos[group[0]], seed_list(seeds)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
+from envs.errors import UserValueError
 from jaxrl.runtime.layout import compile_programs
 from jaxrl.runtime.loop import Loop
 from jaxrl.runtime.memory import tight
@@ -144,7 +145,7 @@ def refuse_clashes(metric_names: Collection[str], reserved: Collection[str]) -> 
     """Refuse metrics that have the name of something else in a result."""
     clashes = sorted(set(metric_names) & set(reserved))
     if clashes:
-        raise ValueError(f"metrics and swept paths must differ in name, got {', '.join(clashes)} for both")
+        raise UserValueError(f"metrics and swept paths must differ in name, got {', '.join(clashes)} for both")
 
 
 def _compile(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Collection[str]) -> Programs:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.errors import UserValueError
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_count
@@ -143,7 +144,7 @@ def _longer(points: np.ndarray, iterations: int, env_steps_per_iteration: int) -
     """The points and further ones up to more iterations, as far apart as they are."""
     last = int(points[-1])
     if iterations < last:
-        raise ValueError(
+        raise UserValueError(
             f"env_steps must be at least what the run was begun with, {last * env_steps_per_iteration:,}, got "
             f"{iterations * env_steps_per_iteration:,}"
         )

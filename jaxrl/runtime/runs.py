@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.errors import UserValueError
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.layout import Layout, over_blocks, run_on_devices
 from jaxrl.runtime.programs import compiled_programs
@@ -123,11 +124,13 @@ class Runs:
         shapes = self._programs.run_shapes
         wanted, got = jax.tree.structure(shapes), jax.tree.structure(states)
         if wanted != got:
-            raise ValueError(f"states must be those of the same algorithm: they have the structure {got}, not {wanted}")
+            raise UserValueError(
+                f"states must be those of the same algorithm: they have the structure {got}, not {wanted}"
+            )
         for (path, shape), state in zip(jax.tree.leaves_with_path(shapes), jax.tree.leaves(states), strict=True):
             takes = _as_words(shape)
             if np.shape(state)[1:] != takes.shape[1:] or np.asarray(state).dtype != takes.dtype:
-                raise ValueError(
+                raise UserValueError(
                     f"states{jax.tree_util.keystr(path)} must be {takes.dtype}{list(takes.shape[1:])} for each run, "
                     f"got {np.asarray(state).dtype}{list(np.shape(state)[1:])}"
                 )

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from envs.errors import UserValueError
 from jaxrl.learning.shards import EnvShards
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.hosts.lost_processes import in_step
@@ -126,7 +127,7 @@ class ShardedRun:
         got = [(leaf.shape, leaf.dtype) for leaf in leaves]
         wanted = [(word.shape, word.dtype) for word in words]
         if got != wanted:
-            raise ValueError(f"states must be those of the same algorithm: they are {got}, not {wanted}")
+            raise UserValueError(f"states must be those of the same algorithm: they are {got}, not {wanted}")
         return leaves
 
     def _started(self) -> Any:

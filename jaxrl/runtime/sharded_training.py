@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from envs.errors import UserValueError
 from jaxrl.learning.shards import EnvShards
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
@@ -68,12 +69,14 @@ def run_sharded(call: Call, options: Options, begun: Mapping[str, Any] | None, s
     """
     devices = options.devices
     if devices is not None and jax.process_count() > 1:
-        raise ValueError("devices are all of every process where several share the environments; leave it out")
+        raise UserValueError("devices are all of every process where several share the environments; leave it out")
     devices = tuple(jax.devices() if devices is None else map(local_device, devices))
     if call.num_runs > 1:
-        raise ValueError(f"shard_environments takes one setting and one seed at a time, got {call.num_runs} runs")
+        raise UserValueError(f"shard_environments takes one setting and one seed at a time, got {call.num_runs} runs")
     if call.algo.sharded is None:
-        raise ValueError(f"shard_environments takes an algorithm that has `sharded`, which {call.algo.name} has not")
+        raise UserValueError(
+            f"shard_environments takes an algorithm that has `sharded`, which {call.algo.name} has not"
+        )
     call.algo.sharded(EnvShards(AXIS, len(devices)))
     call = dataclasses.replace(call, attrs={**call.attrs, SHARDED: 1})
     layout = Layout(1, 1, 1, devices)
@@ -200,4 +203,4 @@ def _check_alike(first: Any, mine: Any) -> None:
     # Hosts of one call need not be alike, and flags hold paths of theirs.
     found = difference(first, mine | {name: first[name] for name in ("processor", "xla_flags")})
     if found is not None:
-        raise ValueError(f"process {jax.process_index()} was started with another call than process 0: {found}")
+        raise UserValueError(f"process {jax.process_index()} was started with another call than process 0: {found}")

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.errors import UserTypeError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_count
 from jaxrl.results.result import Result
@@ -210,7 +211,7 @@ def _mean_return(returns: np.ndarray) -> str:
 def points_of(algo: Algorithm, env_steps: int, evals: int, eval_episodes: int) -> np.ndarray:
     """Iterations after which `train` evaluates; the arguments are its, and are checked."""
     if not isinstance(algo, Algorithm):
-        raise TypeError(f"algo takes an algorithm, such as jaxrl.ppo(envs.make('cartpole')), got {algo!r}")
+        raise UserTypeError(f"algo takes an algorithm, such as jaxrl.ppo(envs.make('cartpole')), got {algo!r}")
     if isinstance(env_steps, float) and env_steps.is_integer():
         env_steps = int(env_steps)
     for name, value in (("env_steps", env_steps), ("evals", evals), ("eval_episodes", eval_episodes)):

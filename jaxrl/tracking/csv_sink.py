@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from envs.errors import ExistsError
 from jaxrl.tracking.runs import Points, Tracked
 
 __all__ = ["Table"]
@@ -32,7 +33,7 @@ class Table:
             return last
         if not going_on:
             if not self._force:
-                raise FileExistsError(
+                raise ExistsError(
                     f"{self._path} is there already: choose another file, or replace it with force=True (--force)."
                 )
             self._path.unlink()
@@ -41,7 +42,7 @@ class Table:
         whole, _, _ = self._path.read_text(encoding="utf-8").rpartition("\n")  # what was being written when it ended
         rows = list(csv.DictReader(whole.splitlines()))
         if any(row.get("run") not in places for row in rows):
-            raise FileExistsError(f"{self._path} is there already, with runs of another call: choose another file.")
+            raise ExistsError(f"{self._path} is there already, with runs of another call: choose another file.")
         for row in rows:
             i = places[row["run"]]
             last[i] = max(last[i], int(row["env_step"]))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from envs.errors import UserValueError
 from jaxrl.tracking.runs import Points, Tracked
 
 CALL, RUN = "jaxrl.call", "jaxrl.run"
@@ -45,7 +46,7 @@ class MLflow:
             found = self._client.get_experiment_by_name(self._experiment)
             made = self._client.create_experiment(self._experiment) if found is None else found.experiment_id
         except (MlflowException, OSError) as error:
-            raise ValueError(
+            raise UserValueError(
                 f"uri is {self._uri!r}, where MLflow keeps no runs: {str(error).splitlines()[0]}"
             ) from None
         self._experiment_id = made

@@ -13,12 +13,15 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
+from envs.errors import UserValueError
 from jaxrl.checks import check_choice
 from jaxrl.discounts.parsing import Discount
 from jaxrl.results.description import Description, config_of, plain
 from jaxrl.results.plain import to_json
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, mean
+from jaxrl.results.words import short
+from jaxrl.sweeps.paths import numbers
 from jaxrl.tracking.tracker import FollowedCall
 
 GROUPINGS = ("seed", "setting")
@@ -48,7 +51,7 @@ class Grouping:
         check_choice("statistic", self.statistic, tuple(STATISTICS))
         number = isinstance(self.confidence, int | float) and not isinstance(self.confidence, bool)
         if not number or not 0 < self.confidence < 1:
-            raise ValueError(f"confidence must be a number between 0 and 1, such as 0.95, got {self.confidence!r}")
+            raise UserValueError(f"confidence must be a number between 0 and 1, such as 0.95, got {self.confidence!r}")
 
 
 class Run(NamedTuple):
@@ -254,7 +257,7 @@ def _scalars(metrics: Mapping[str, np.ndarray]) -> tuple[tuple[str, ...], np.nda
 def _labels(settings: list[dict[str, Any]]) -> list[str]:
     """A short name of every setting, by the coordinates that vary; with its number where these are long or coincide."""
     varying = [path for path in settings[0] if any(setting[path] != settings[0][path] for setting in settings)]
-    labels = [",".join(f"{path}={_short(setting[path])}" for path in varying or setting) for setting in settings]
+    labels = [",".join(f"{path}={short(setting[path])}" for path in varying or setting) for setting in settings]
     if len(set(labels)) == len(labels) and max(map(len, labels)) <= LONGEST_NAME:
         return labels
     width = len(str(len(labels) - 1))
@@ -265,22 +268,15 @@ def _labels(settings: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _short(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
 def _numbers(prefix: str, params: Any, setting: int) -> dict[str, Any]:
     """What one setting has of hyper-parameters or parameters: single numbers by their paths, a discount by its name."""
     found = {}
-    for field in dataclasses.fields(params) if dataclasses.is_dataclass(params) else ():
-        value, path = getattr(params, field.name), prefix + field.name
+    for path, value in numbers(params).items():
         if isinstance(value, Discount):
             name = plain(jax.tree.map(itemgetter(setting), value))
-            found |= {} if name is None else {path: name}
-        elif dataclasses.is_dataclass(value):
-            found |= _numbers(f"{path}.", value, setting)
+            found |= {} if name is None else {prefix + path: name}
         elif np.ndim(value) == 1:
-            found[path] = plain(value[setting])
+            found[prefix + path] = plain(value[setting])
     return found
 
 

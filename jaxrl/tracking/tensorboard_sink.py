@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.errors import ExistsError
 from jaxrl.tracking.runs import Points, Run, Tracked
 
 SUFFIX = ".jaxrl"  # of our event files, which alone are ever replaced
@@ -45,7 +46,7 @@ class TensorBoard:
         for run in [] if going_on else tracked.runs:
             earlier = _event_files(self._path(run))
             if earlier and not self._force:
-                raise FileExistsError(
+                raise ExistsError(
                     f"{self._directory} holds {run.name} already: choose another directory, or replace it with "
                     f"force=True (--force)."
                 )

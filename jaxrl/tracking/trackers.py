@@ -21,6 +21,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from envs.errors import MissingPackageError, UserTypeError, UserValueError
 from jaxrl.checks import check_choice
 from jaxrl.tracking.runs import Grouping, RunTracker
 
@@ -90,7 +91,7 @@ def wandb(
     _name("project", project)
     check_choice("mode", mode, (None, *MODES))
     if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
-        raise TypeError(f"tags must be a sequence of strings, such as ['baseline'], got {tags!r}")
+        raise UserTypeError(f"tags must be a sequence of strings, such as ['baseline'], got {tags!r}")
     _require("wandb", "wandb")
     return RunTracker(WandB(_directory("directory", directory), project, entity, group, tags, mode), grouping)
 
@@ -154,7 +155,7 @@ def csv(
     grouping = Grouping(by, statistic, confidence)
     _name("path", path)
     if Path(path).is_dir():
-        raise ValueError(f"path must be a file, such as runs/progress.csv, got the directory {str(path)!r}")
+        raise UserValueError(f"path must be a file, such as runs/progress.csv, got the directory {str(path)!r}")
     return RunTracker(Table(Path(path), force), grouping)
 
 
@@ -162,12 +163,12 @@ def _require(module: str, extra: str) -> None:
     try:
         importlib.import_module(module)
     except ImportError:
-        raise ImportError(f"jaxrl.tracking.{extra} needs the extra: pip install 'jaxrl[{extra}]'") from None
+        raise MissingPackageError(f"jaxrl.tracking.{extra} needs the extra: pip install 'jaxrl[{extra}]'") from None
 
 
 def _name(argument: str, value: str | Path) -> None:
     if not isinstance(value, str | Path) or not str(value):
-        raise ValueError(f"{argument} must be a name, got {value!r}")
+        raise UserValueError(f"{argument} must be a name, got {value!r}")
 
 
 def _directory(argument: str, value: str | Path) -> Path:
@@ -175,5 +176,5 @@ def _directory(argument: str, value: str | Path) -> Path:
     path = Path(value)
     for place in (path, *path.parents):
         if place.exists() and not place.is_dir():
-            raise ValueError(f"{argument} must be a directory, got {str(value)!r}, where {place} is a file")
+            raise UserValueError(f"{argument} must be a directory, got {str(value)!r}, where {place} is a file")
     return path

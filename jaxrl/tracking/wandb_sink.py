@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.errors import UserValueError
 from envs.files import replacing
 from jaxrl.tracking.runs import Points, Tracked
 
@@ -90,5 +91,5 @@ class WandB:
                 settings=settings,
             )
         except wandb.Error as error:
-            raise ValueError(f"Weights & Biases begins no run in project {self._project!r}: {error}") from None
+            raise UserValueError(f"Weights & Biases begins no run in project {self._project!r}: {error}") from None
         return self._runs[i]

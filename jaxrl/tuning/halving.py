@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from envs.errors import UserValueError
 from jaxrl.checks import check_count
 
 __all__ = ["Halving", "survivors"]
@@ -36,7 +37,7 @@ class Halving:
     def __post_init__(self) -> None:
         number = isinstance(self.eta, int | float) and not isinstance(self.eta, bool)
         if not (number and math.isfinite(self.eta) and self.eta > 1):
-            raise ValueError(f"eta must be a number above 1, such as 3, got {self.eta!r}")
+            raise UserValueError(f"eta must be a number above 1, such as 3, got {self.eta!r}")
         if self.first_env_steps is not None:
             check_count("first_env_steps", self.first_env_steps)
 
@@ -48,7 +49,7 @@ class Halving:
         """
         first = env_steps / self.eta**2 if self.first_env_steps is None else self.first_env_steps
         if first >= env_steps:
-            raise ValueError(f"first_env_steps must be below the {env_steps} env_steps of a run, got {first:g}")
+            raise UserValueError(f"first_env_steps must be below the {env_steps} env_steps of a run, got {first:g}")
         found, length = [], float(first)
         while length < env_steps * (1 - 1e-9):
             found.append(max(1, math.ceil(length)))

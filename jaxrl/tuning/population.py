@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
 import time
@@ -14,10 +13,12 @@ from typing import Any, Unpack
 import jax
 import numpy as np
 
+from envs.errors import UserValueError
+from envs.files import replacing
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_count
 from jaxrl.results.result import Result
-from jaxrl.results.storage import claim_directory, exclusive, unfinished
+from jaxrl.results.storage import CSV_NEWLINE, claim_directory, exclusive
 from jaxrl.runtime.layout import plan_layout
 from jaxrl.runtime.loop import evaluation_points
 from jaxrl.runtime.options import PopulationOptions, checked
@@ -124,15 +125,16 @@ def population_based_training(
     chosen = checked(population_based_training, PopulationOptions, options)
     for name, value, low, high in (("replaced", replaced, 0.0, 0.5), ("redraw", redraw, 0.0, 1.0)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise ValueError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r}")
+            raise UserValueError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r}")
     if replaced and members < 2:
-        raise ValueError("members must be at least 2, one to go on from the other, or replaced 0, got 1")
+        raise UserValueError("members must be at least 2, one to go on from the other, or replaced 0, got 1")
     if isinstance(perturb, bool) or not isinstance(perturb, int | float) or not 1 < perturb < math.inf:
-        raise ValueError(f"perturb must be a number above 1, such as 1.25, got {perturb!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
+        raise UserValueError(f"perturb must be a number above 1, such as 1.25, got {perturb!r}")
+    check_count("seed", seed, 0)
     if isinstance(space, Mapping) and (static := [path for path in space if str(path).startswith("config.")]):
-        raise ValueError(f"{', '.join(static)} is static, and cannot change within a run: search it by jaxrl.search")
+        raise UserValueError(
+            f"{', '.join(static)} is static, and cannot change within a run: search it by jaxrl.search"
+        )
     searched = Space(algo, space, env_params)
     directory = None if chosen.out is None else claim_directory(chosen.out, chosen.force)
     points = evaluation_points(env_steps, rounds, algo.env_steps_per_iteration)
@@ -284,16 +286,19 @@ class _Population:
 
     def write_lineage(self, file: Path) -> None:
         """A row for each member and each round that is done."""
+        import pandas
+
         paths, env_steps, returns = list(self._settings[0][0]), self._env_steps(), self._returns()
-        part = unfinished(file)
-        with part.open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(["round", "env_steps", "member", MEMBER_SEED, "parent", *paths, "return"])
-            for i, of_round in enumerate(self._settings[: len(returns)]):
-                for member, setting in enumerate(of_round):
-                    told = [i, env_steps[i], member, self._seeds[member], self._parents[i][member]]
-                    writer.writerow([*told, *setting.values(), returns[i, member]])
-        part.replace(file)
+        rows = []
+        for i, of_round in enumerate(self._settings[: len(returns)]):
+            for member, setting in enumerate(of_round):
+                known = [i, env_steps[i], member, self._seeds[member], self._parents[i][member]]
+                rows.append([*known, *setting.values(), returns[i, member]])
+        columns = ["round", "env_steps", "member", MEMBER_SEED, "parent", *paths, "return"]
+        with replacing(file, None) as part:
+            pandas.DataFrame(rows, None, columns, object).to_csv(
+                part, index=False, na_rep="nan", lineterminator=CSV_NEWLINE
+            )
 
     def _env_steps(self) -> np.ndarray:
         return self._points[: len(self.metrics)] * self.call.env_steps_per_iteration

@@ -14,6 +14,7 @@ from optuna.samplers import BaseSampler, CmaEsSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
+from envs.errors import UserValueError
 from jaxrl.sweeps.distributions import Choice
 from jaxrl.tuning.space import Setting, Space
 
@@ -114,12 +115,12 @@ def sampler_of(name: str, space: Space, seed: int, population: int) -> BaseSampl
         return _OfEachTrial(tpe, seed)
     choices = [path for path, distribution in space.distributions.items() if isinstance(distribution, Choice)]
     if choices:
-        raise ValueError(
+        raise UserValueError(
             f"cmaes searches ranges only, of numbers that are traced; {', '.join(choices)} takes single values: fix "
             f"it, or search by tpe, random or grid"
         )
     if len(space.distributions) < 2:
-        raise ValueError(
+        raise UserValueError(
             f"cmaes searches two ranges or more, got {', '.join(space.distributions)} alone: search by tpe or random"
         )
 
@@ -160,7 +161,7 @@ def population_of(name: str, asked: int | None, num_trials: int, num_paths: int,
             f"which it chooses without results: take more trials"
         )
         if asked is not None:
-            raise ValueError(f"{told}, a smaller population, or a random search")
+            raise UserValueError(f"{told}, a smaller population, or a random search")
         told = f"{told}, or a random search"
         warnings.warn(told, RuntimeWarning, stacklevel=3)
     return population

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-import jax
 import numpy as np
 
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import default_space
 from jaxrl.checks import check_choice, check_count
@@ -31,6 +31,7 @@ from jaxrl.runtime.programs import room_for
 from jaxrl.runtime.progress import Progress, StopRequest, stop_on_signals
 from jaxrl.runtime.training import training_call
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
+from jaxrl.sweeps.paths import leaves
 from jaxrl.sweeps.sweep import grid
 from jaxrl.tuning.halving import Halving
 from jaxrl.tuning.result import INCUMBENT, SearchResult, claim, write_json, write_trials
@@ -120,15 +121,14 @@ def search(
     for name, value in counts.items():
         check_count(name, value)
     if seeds > FIRST_TEST_SEED:
-        raise ValueError(f"seeds must be at most {FIRST_TEST_SEED}, where the test seeds begin, got {seeds}")
+        raise UserValueError(f"seeds must be at most {FIRST_TEST_SEED}, where the test seeds begin, got {seeds}")
     if test_seeds != 0:
         check_count("test_seeds", test_seeds)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
+    check_count("seed", seed, 0)
     if halving is not None and not isinstance(halving, Halving):
-        raise TypeError(f"halving takes a Halving, such as jaxrl.Halving(eta=3), got {halving!r}")
+        raise UserTypeError(f"halving takes a Halving, such as jaxrl.Halving(eta=3), got {halving!r}")
     if halving is not None and search == "cmaes":
-        raise ValueError(
+        raise UserValueError(
             "halving does not go with cmaes, which learns from whole runs only: leave it out, or search by tpe"
         )
     searched = Space(algo, default_space(algo) if space is None else space, env_params, builder)
@@ -157,7 +157,7 @@ def search(
     )
     check_rungs(tuning.rungs, searched)
     if halving is not None and together == 1:
-        raise ValueError(
+        raise UserValueError(
             "halving has no trial to stop in populations of one trial: raise trials or population, or leave it out"
         )
     identity = _identity(tuning, algo, env_params)
@@ -334,9 +334,6 @@ def _save(result: SearchResult, space: Space, directory: Path | None) -> None:
 def _identity(tuning: Tuning, algo: Algorithm, env_params: Any) -> dict[str, Any]:
     """What two processes must agree on to work on one study."""
     params = algo.env.default_params if env_params is None else env_params
-    named = [
-        (jax.tree_util.keystr(at, simple=True, separator="."), leaf) for at, leaf in jax.tree.leaves_with_path(params)
-    ]
     hparams = {name: value for name, value in vars(algo.hparams).items() if value is not None}
     halving = tuning.halving
     return {
@@ -352,7 +349,7 @@ def _identity(tuning: Tuning, algo: Algorithm, env_params: Any) -> dict[str, Any
         "config": {name: str(value) for name, value in _fields(algo.config).items()},
         "network": None if algo.network is None else str(algo.network),
         "env": str(algo.env),
-        "env_params": {name: np.asarray(leaf).tolist() for name, leaf in named},
+        "env_params": {name: np.asarray(leaf).tolist() for name, leaf in leaves(params)},
     }
 
 

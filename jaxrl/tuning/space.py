@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
@@ -67,13 +68,15 @@ class Space:
         builder: Builder | None = None,
     ):
         if not isinstance(distributions, Mapping) or not distributions:
-            raise ValueError(
+            raise UserValueError(
                 f"space takes at least one path, such as {{'lr': LogUniform(1e-4, 1e-2)}}, got {distributions!r}"
             )
         self.algo, self.distributions, self.env_params = algo, dict(distributions), env_params
         for path, distribution in self.distributions.items():
             if not isinstance(distribution, Uniform | LogUniform | Choice):
-                raise TypeError(f"{path} takes Uniform, LogUniform or Choice in a search space, got {distribution!r}")
+                raise UserTypeError(
+                    f"{path} takes Uniform, LogUniform or Choice in a search space, got {distribution!r}"
+                )
         self.static = tuple(path for path in self.distributions if path.startswith(STATIC))
         self.traced = tuple(path for path in self.distributions if not path.startswith(STATIC))
         for path in self.static:
@@ -89,14 +92,14 @@ class Space:
             given = self.distributions[path]
             assert isinstance(given, Choice)
             if len(values) < len(given.values):
-                raise ValueError(f"{path} has a value twice: {spelled(given)}")
+                raise UserValueError(f"{path} has a value twice: {spelled(given)}")
         self.groups = self._build(builder)
         for labels, group in self.groups.items():
             for path in self.traced:
                 name = path.partition(".")[0]
                 if name != "env" and getattr(group.hparams, name) is None:
                     told = ", ".join(f"{at}={label}" for at, label in zip(self.static, labels, strict=True))
-                    raise ValueError(f"{path} has no effect under {told or 'this configuration'}; leave it out")
+                    raise UserValueError(f"{path} has no effect under {told or 'this configuration'}; leave it out")
 
     def labels(self, path: str) -> list[Any]:
         """What a Choice takes, as numbers, strings, True, False and None."""
@@ -118,7 +121,7 @@ class Space:
         """
         ranges = [path for path in self.distributions if path not in self._values]
         if ranges:
-            raise ValueError(
+            raise UserValueError(
                 f"a grid takes values for every path, such as {ranges[0]}=0.1,0.2 (Choice), got a range for "
                 f"{', '.join(ranges)}"
             )
@@ -157,9 +160,9 @@ class Space:
         fields = [field.name for field in dataclasses.fields(config) if field.init]
         if name not in fields:
             hint = near(name, fields) or f"; there are {', '.join(fields)}"
-            raise ValueError(f"{path} is no field of {type(config).__name__}{hint}")
+            raise UserValueError(f"{path} is no field of {type(config).__name__}{hint}")
         if not isinstance(distribution, Choice):
-            raise TypeError(
+            raise UserTypeError(
                 f"{path} is static, each value a program of its own: it takes a Choice, got {spelled(distribution)}"
             )
         default = getattr(config, name)
@@ -168,15 +171,15 @@ class Space:
         for value in distribution.values:
             kinds = (int, float) if isinstance(default, float) else (type(default),)
             if default is not None and type(value) not in kinds:
-                raise TypeError(f"{path} takes values such as {default!r}, got {value!r}")
+                raise UserTypeError(f"{path} takes values such as {default!r}, got {value!r}")
 
     def _check_traced(self, path: str) -> None:
         distribution, config = self.distributions[path], self.algo.config
         fields = [field.name for field in dataclasses.fields(config)] if dataclasses.is_dataclass(config) else []
         if path in fields and path not in self.algo.hparams.__dataclass_fields__:
-            raise ValueError(f"{path} is static: a search space takes it as {STATIC}{path}")
+            raise UserValueError(f"{path} is static: a search space takes it as {STATIC}{path}")
         if path == "discount" and not isinstance(distribution, Choice):
-            raise TypeError(
+            raise UserTypeError(
                 f"discount takes a Choice of discounts, got {spelled(distribution)}; a range is of a parameter, such "
                 f"as discount.gamma"
             )
@@ -192,14 +195,14 @@ class Space:
     def _build(self, builder: Builder | None) -> dict[tuple[Any, ...], Algorithm]:
         every = list(itertools.product(*(self.labels(path) for path in self.static)))
         if len(every) > MOST_CONFIGURATIONS:
-            raise ValueError(
+            raise UserValueError(
                 f"{', '.join(self.static)} make {len(every)} static configurations, each a program of its own; a "
                 f"search takes at most {MOST_CONFIGURATIONS}"
             )
         if not self.static:
             return {(): self.algo}
         if builder is None and self.algo.builder is None:
-            raise ValueError(
+            raise UserValueError(
                 f"{self.static[0]} takes builder=, a function from a config to an Algorithm: {self.algo.name!r} does "
                 f"not say how it is built"
             )
@@ -210,7 +213,7 @@ class Space:
             try:
                 groups[labels] = self._group(self.config_of(setting), builder)
             except (ValueError, TypeError) as error:
-                raise ValueError(f"space has {told}, which makes no algorithm: {error}") from None
+                raise UserValueError(f"space has {told}, which makes no algorithm: {error}") from None
         return groups
 
     def _group(self, config: Any, builder: Builder | None) -> Algorithm:
@@ -238,12 +241,12 @@ def parse_space(texts: Sequence[str], algo: Algorithm) -> dict[str, Uniform | Lo
     for text in texts:
         path, equals, values = text.partition("=")
         if not (path and equals and values):
-            raise ValueError(
+            raise UserValueError(
                 f"space takes PATH=LOW:HIGH, PATH=log:LOW:HIGH or PATH=VALUE,VALUE, such as lr=log:1e-4:1e-2, got "
                 f"{text!r}"
             )
         if path in space:
-            raise ValueError(f"space has {path} twice")
+            raise UserValueError(f"space has {path} twice")
         space[path] = _parsed(path, values)
     return space
 
@@ -268,7 +271,7 @@ def _parsed(path: str, text: str) -> Uniform | LogUniform | Choice:
             return Choice(text.split(","))
     numbers = _numbers(text.split(","))
     if numbers is None:
-        raise ValueError(f"{path} takes LOW:HIGH, log:LOW:HIGH or numbers with commas between, got {text!r}")
+        raise UserValueError(f"{path} takes LOW:HIGH, log:LOW:HIGH or numbers with commas between, got {text!r}")
     return Choice(numbers)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from envs.errors import MissingPackageError
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.plain import as_read, from_json, to_json
 from jaxrl.runtime.checkpoints.identity import difference
@@ -283,7 +284,7 @@ def import_optuna() -> Any:
         import cmaes
         import optuna
     except ImportError:
-        raise ImportError("a search needs the extra `search`: pip install 'jaxrl[search]'") from None
+        raise MissingPackageError("a search needs the extra `search`: pip install 'jaxrl[search]'") from None
     del cmaes
     return optuna
 
@@ -300,7 +301,7 @@ def _storage(url: str) -> Any:
             found = optuna.storages.RDBStorage(url, engine_kwargs=options)
             break
         except ImportError as error:
-            raise ImportError(
+            raise MissingPackageError(
                 f"the storage {_shown(url)} needs a package that is not installed: {error.__cause__ or error}"
             ) from None
         except (sqlalchemy.exc.OperationalError, sqlalchemy.exc.IntegrityError) as error:

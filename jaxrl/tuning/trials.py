@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from envs.errors import UserValueError
 from jaxrl.results.statistics import iqm
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.layout import Layout, plan_layout
@@ -92,13 +93,13 @@ def check_rungs(rungs: Sequence[int], space: Space) -> None:
         named = ", ".join(f"{path}={label}" for path, label in zip(space.static, labels, strict=True))
         where = f" with {named}" if named else ""
         if per_iteration > rungs[-1]:
-            raise ValueError(
+            raise UserValueError(
                 f"env_steps must be at least one iteration of every trial, which takes {per_iteration:,}{where}, "
                 f"got {rungs[-1]:,}"
             )
         iterations = [-(-env_steps // per_iteration) for env_steps in rungs]
         if len(set(iterations)) < len(iterations):
-            raise ValueError(
+            raise UserValueError(
                 f"halving judges after {_listed(rungs)} env steps, which are {_listed(iterations)} iterations of "
                 f"{per_iteration:,} each{where}, and takes different ones: raise env_steps "
                 f"or first_env_steps, or eta"

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import tqdm.auto
 
+from envs.errors import UserValueError
 from jaxrl.runtime.call import Call, Part
 from jaxrl.runtime.driver import SECONDS_PER_CHUNK, advance
 from jaxrl.runtime.exhaustion import Exhaustion
@@ -126,7 +127,7 @@ def _planned(call: Call, layout: Layout, memory: int | str | None, precision: st
         _, sizes, compiled = planner.compiled(planner.call, layout, 1, precision)
         held = HELD_COPIES * held_runs * sizes.state
         if held + compiled.process >= planner.limit:
-            raise ValueError(
+            raise UserValueError(
                 f"memory is too little for a population of {held_runs} runs: {size(planner.limit)}, where its states "
                 f"take {size(held)} beside the {size(compiled.process)} of the process"
             )

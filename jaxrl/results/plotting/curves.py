@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from envs.errors import UserValueError
 from jaxrl.results.dataset import main_metric
 from jaxrl.results.plotting.discounts import discount_curves, discount_overview
 from jaxrl.results.plotting.regret import regret_curves
@@ -81,10 +82,10 @@ def learning_curves(
     metric = main_metric(metrics) if metric is None else metric
     if metric not in metrics.data_vars:
         known = ", ".join(sorted(str(name) for name in metrics.data_vars))
-        raise ValueError(f"metric is {metric!r}; there are {known}.")
+        raise UserValueError(f"metric is {metric!r}; there are {known}.")
     behind = [str(dim) for dim in metrics[metric].dims[metrics[metric].dims.index("env_step") + 1 :]]
     if behind:
-        raise ValueError(
+        raise UserValueError(
             f"metric is {metric!r}, which has a number for each {behind[0]}; "
             f"choose one, such as result.metrics.isel({behind[0]}=0)"
         )
@@ -130,7 +131,7 @@ def performance_profiles(
       ValueError: no scores, a nan among them, or more lines than can be told apart.
     """
     if not scores:
-        raise ValueError("scores is empty; it takes at least one array of scores with its label.")
+        raise UserValueError("scores is empty; it takes at least one array of scores with its label.")
     require_few(len(scores), "draw fewer of them")
     if thresholds is None:
         everything = np.concatenate([np.asarray(value, dtype=np.float64).ravel() for value in scores.values()])
@@ -172,7 +173,7 @@ def _groups(array: xarray.DataArray, hue: str | None) -> tuple[dict[str, np.ndar
     names = _coordinates(array)
     if hue is not None and hue not in names:
         has = ", ".join(names) if names else "none but the seed"
-        raise ValueError(f"hue is {hue!r}; the coordinates are {has}.")
+        raise UserValueError(f"hue is {hue!r}; the coordinates are {has}.")
     dims = [str(dim) for dim in array.dims if dim not in RUN_DIMS]
     stacked = array.transpose(*dims, *RUN_DIMS)
     values = stacked.values.reshape(-1, *stacked.shape[-2:])

@@ -12,7 +12,7 @@ import jax
 
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.description import config_of
-from jaxrl.results.plain import from_json, to_json
+from jaxrl.results.plain import as_read, from_json, to_json
 from jaxrl.results.storage import METRICS, SEARCH
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.devices.processors import processor
@@ -51,7 +51,7 @@ def identity_of(call: Call, layout: Layout, precision: str, asked: Mapping[str, 
         "xla_flags": [flag for flag in flags_in_force() if DETERMINISTIC not in flag],
         ASKED: dict(asked or {}),
     }
-    return from_json(json.loads(json.dumps(to_json(told), default=str)))
+    return as_read(told)
 
 
 def precision_in_force(precision: str) -> str:

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from envs.files import replacing
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.plain import to_json
-from jaxrl.results.storage import FILES, finished, holds_result, unfinished
+from jaxrl.results.storage import FILES, finished, holds_result
 from jaxrl.runtime.checkpoints.identity import IDENTITY, compare, read_identity
 
 CHECKPOINTS, PARTS = "checkpoints", "parts"
@@ -188,14 +189,10 @@ class Checkpoints:
           ResultError: the directory cannot be written.
         """
         text = json.dumps(to_json(dict(self.identity)), indent=2, default=str, allow_nan=False) + "\n"
-        part = unfinished(self._at / IDENTITY)
         try:
-            self._at.mkdir(parents=True, exist_ok=True)
-            part.write_text(text, encoding="utf-8")
-            part.replace(self._at / IDENTITY)
+            with replacing(self._at / IDENTITY, None) as part:
+                part.write_text(text, encoding="utf-8")
         except OSError as error:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
             raise ResultError(f"{self._at} cannot be written: {error.strerror or error}.") from None
 
     def write(self, checkpoint: Checkpoint) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from envs.errors import UserValueError
 from jaxrl.runtime.devices.processors import processor
 
 __all__ = ["VARIABLE", "use_compilation_cache"]
@@ -36,7 +37,7 @@ def use_compilation_cache(directory: str | Path) -> Path:
         probe.touch()
         probe.unlink(missing_ok=True)
     except OSError as error:
-        raise ValueError(f"The compilation cache {mine} cannot be written: {error.strerror or error}.") from None
+        raise UserValueError(f"The compilation cache {mine} cannot be written: {error.strerror or error}.") from None
     jax.config.update("jax_compilation_cache_dir", str(mine))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)  # its default, 1, leaves some of ours out
     return mine

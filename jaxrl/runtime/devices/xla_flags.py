@@ -4,6 +4,8 @@ import os
 import re
 from collections.abc import Sequence
 
+from envs.errors import UserValueError
+
 VARIABLE, OPTION = "XLA_FLAGS", "--xla-flags"
 DETERMINISTIC = "xla_gpu_deterministic_ops"
 # Flags that change no number: how many devices a CPU is taken for, and what is written for whoever looks.
@@ -37,7 +39,7 @@ def asked_for(args: Sequence[str]) -> list[str]:
             words.append(arg)
     for word in words:
         if not re.fullmatch(r"(--)?xla_\w+(=\S*)?", word):
-            raise ValueError(f"{OPTION} takes words such as xla_cpu_prefer_vector_width=256, got {word!r}")
+            raise UserValueError(f"{OPTION} takes words such as xla_cpu_prefer_vector_width=256, got {word!r}")
     flags = [f"--{word.removeprefix('--')}" for word in words]
     return [f"--{DETERMINISTIC}=true", *flags] if "--deterministic" in args else flags
 
@@ -50,6 +52,8 @@ def add_flags(flags: Sequence[str]) -> None:
     """
     given = os.environ.get(VARIABLE, "").strip()
     if flags and given and not given.startswith("-"):
-        raise ValueError(f"{VARIABLE} must hold flags where {OPTION} or --deterministic adds some, got a file, {given}")
+        raise UserValueError(
+            f"{VARIABLE} must hold flags where {OPTION} or --deterministic adds some, got a file, {given}"
+        )
     if flags:
         os.environ[VARIABLE] = " ".join([given, *flags]).strip()

@@ -26,6 +26,8 @@ from typing import Any
 
 import jax
 
+from envs.errors import UserError
+
 __all__ = ["LostProcessError", "abandon", "connected", "in_step", "watch"]
 
 STATUS = 1  # of a process that ends for want of another
@@ -36,7 +38,7 @@ _OF_ANOTHER = re.compile(r"(?i)gloo|nccl|unavailable|coordination|heartbeat|conn
 _KEPT: list[Any] = []  # the handler, which must outlive the function that made it, and the C library
 
 
-class LostProcessError(ConnectionError):
+class LostProcessError(UserError, ConnectionError):
     """Another process of the run is gone, and with it this run."""
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from envs.errors import UserValueError
+from jaxrl.checks import check_count
 from jaxrl.runtime.hosts.lost_processes import LostProcessError, connected, in_step, watch
 
 TIMEOUT = 60.0
@@ -47,17 +49,18 @@ def start(
     """
     for name, seconds in (("timeout", timeout), ("heartbeat", heartbeat)):
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= 86_400:
-            raise ValueError(f"{name} must be a number of seconds from 1 to 86,400, got {seconds!r}")
+            raise UserValueError(f"{name} must be a number of seconds from 1 to 86,400, got {seconds!r}")
     given = {"coordinator": coordinator, "num_processes": num_processes, "process_id": process_id}
     missing = [name for name, value in given.items() if value is None]
     if 0 < len(missing) < len(given):
-        raise ValueError(f"coordinator, num_processes and process_id are given together, but {missing[0]} is missing")
+        raise UserValueError(
+            f"coordinator, num_processes and process_id are given together, but {missing[0]} is missing"
+        )
     started = time.monotonic()
     if coordinator is not None and num_processes is not None and process_id is not None:
-        if type(num_processes) is not int or num_processes < 1:
-            raise ValueError(f"num_processes must be a whole number of at least 1, got {num_processes!r}")
+        check_count("num_processes", num_processes)
         if type(process_id) is not int or not 0 <= process_id < num_processes:
-            raise ValueError(
+            raise UserValueError(
                 f"process_id must be a whole number from 0 to {num_processes - 1}, one less than num_processes, "
                 f"got {process_id!r}"
             )
@@ -89,7 +92,7 @@ def start(
             "start must come before an environment is made and before anything computes with JAX, but came after"
         ) from None
     except ValueError as error:
-        raise ValueError(
+        raise UserValueError(
             f"no cluster is found here ({str(error).rstrip('.')}): outside of SLURM, TPU pods and Open MPI, name "
             f"coordinator, num_processes and process_id"
         ) from None
@@ -141,7 +144,7 @@ def broadcast(value: Any) -> Any:
 def _check_address(coordinator: str, process_id: int, timeout: float) -> None:
     match = re.fullmatch(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:\s]+)):(?P<port>\d{1,5})", str(coordinator))
     if match is None or not 0 < int(match["port"]) < 65_536:
-        raise ValueError(f"coordinator must be host:port, such as node1:12345, got {coordinator!r}")
+        raise UserValueError(f"coordinator must be host:port, such as node1:12345, got {coordinator!r}")
     host, port = match["six"] or match["host"], int(match["port"])
     if process_id == 0:
         _check_free(coordinator, port)
@@ -153,7 +156,7 @@ def _check_address(coordinator: str, process_id: int, timeout: float) -> None:
             return
         except OSError as error:
             if time.monotonic() >= deadline:
-                raise ValueError(
+                raise UserValueError(
                     f"coordinator {coordinator} cannot be reached within {timeout:g} s "
                     f"({error.strerror or error}): process 0 must be started there"
                 ) from None
@@ -166,6 +169,6 @@ def _check_free(coordinator: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("", port))
     except OSError as error:
-        raise ValueError(
+        raise UserValueError(
             f"coordinator {coordinator} cannot listen on its port ({error.strerror or error}): name another one"
         ) from None
