@@ -4,18 +4,16 @@ The commands are `train`, `plan`, `sweep`, `resume`, `merge`, `bandit` and `expe
 wrote `report`, `plot`, `evaluate`, `render` and `export`; `envs` and `version` say what there is.
 
 Bad input gets one sentence on standard error and the exit status 2; with JAXRL_TRACEBACK=1 in
-the environment it gets Python's traceback instead. An error of the same kinds that jaxrl did not
-raise itself, such as one in an environment of one's own, gets a sentence that says so.
+the environment it gets Python's traceback instead. Bad input is what raises a class of `envs.errors`;
+another error that an argument may cause, such as one in an environment of one's own, gets a sentence that says so.
 JAXRL_COMPILATION_CACHE=DIRECTORY keeps compiled programs there for the next command.
 """
 
 import contextlib
 import json
-import linecache
 import os
 import signal
 import sys
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,15 +24,12 @@ import tyro
 
 import jaxrl
 from jaxrl.cli.parsing import CommandError, parse
-from jaxrl.runtime.devices.compilation_cache import VARIABLE, use_compilation_cache
-from jaxrl.runtime.devices.xla_flags import DETERMINISTIC, add_flags, asked_for
 
 __all__ = ["main"]
 
 _IDENTITY = "run.json"  # of a run directory; that of `jaxrl.runtime.checkpoints.identity`, which starts JAX's backend
-# What an argument may cause wherever it is used, and what jaxrl raises besides with a sentence of its own.
+# What an argument may cause wherever it is used; the classes of `envs.errors` are among them.
 _CAUSED = (ValueError, TypeError, LookupError, OSError, ImportError)
-_TOLD = (*_CAUSED, AssertionError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -256,12 +251,16 @@ def _dispatch(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(_usage())
         return 0
-    jaxrl.require_own_envs()
-    if argv[0] not in _COMMANDS:
-        from envs.spelling import near
+    try:
+        jaxrl.require_own_envs()
+    except ImportError as error:
+        raise CommandError(str(error)) from None
+    from jaxrl.runtime.devices.compilation_cache import VARIABLE, use_compilation_cache
 
-        hint = near(argv[0], _COMMANDS) or f"; it takes {', '.join(_COMMANDS)}"
-        raise CommandError(f"there is no command {argv[0]!r}{hint}")
+    if argv[0] not in _COMMANDS:
+        from envs.spelling import near_or_all
+
+        raise CommandError(f"there is no command {argv[0]!r}{near_or_all(argv[0], _COMMANDS)}")
     if folder := os.environ.get(VARIABLE):
         use_compilation_cache(folder)
     _set_flags(argv[0], argv[1:])
@@ -270,6 +269,8 @@ def _dispatch(argv: Sequence[str]) -> int:
 
 def _set_flags(command: str, args: Sequence[str]) -> None:
     """Has to come before anything starts JAX's backend, which reads the flags once: gymnax does."""
+    from jaxrl.runtime.devices.xla_flags import DETERMINISTIC, add_flags, asked_for
+
     again = command == "resume" and _began_deterministic(args)
     add_flags([f"--{DETERMINISTIC}=true"] * again + asked_for(args))
 
@@ -303,11 +304,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _dispatch(argv)
     except KeyboardInterrupt as stop:  # it carries the signal's number where training had nothing to keep yet
         return 128 + (stop.args[0] if stop.args else signal.SIGINT)
-    except _TOLD as error:
-        deliberate = _is_deliberate(error)
-        if os.environ.get("JAXRL_TRACEBACK") or not (deliberate or isinstance(error, _CAUSED)):
+    except _CAUSED as error:
+        if os.environ.get("JAXRL_TRACEBACK"):
             raise
-        print(f"jaxrl: {_sentence(error) if deliberate else _sentence_of_another(error)}", file=sys.stderr)
+        print(f"jaxrl: {_sentence(error) if _is_ours(error) else _sentence_of_another(error)}", file=sys.stderr)
         return 2
 
 
@@ -315,12 +315,13 @@ def _show_warning(message: Warning | str, *_: Any) -> None:
     print(f"jaxrl: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
-def _is_deliberate(error: Exception) -> bool:
-    """Whether a `raise` statement of jaxrl or envs made the exception, and not a bug or another's code."""
-    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
-    package = frame.f_globals.get("__package__") or ""
-    statement = linecache.getline(frame.f_code.co_filename, line).strip()
-    return package.partition(".")[0] in ("jaxrl", "envs") and statement.startswith("raise ")
+def _is_ours(error: Exception) -> bool:
+    """Whether jaxrl or envs refused something, and not another's code or a bug."""
+    if isinstance(error, CommandError):  # above all where another package hides `envs`
+        return True
+    from envs.errors import UserError
+
+    return isinstance(error, UserError)
 
 
 def _sentence(error: Exception) -> str:

@@ -186,12 +186,16 @@ def command(monkeypatch: pytest.MonkeyPatch, run: Callable[[], object]) -> None:
     monkeypatch.setitem(cli._COMMANDS, "version", lambda args: run() and 0)
 
 
-def test_what_jaxrl_raises_on_purpose_is_a_sentence_whatever_its_type(
+def raised(error: Exception) -> None:
+    raise error
+
+
+def test_what_jaxrl_refuses_is_a_sentence_whatever_its_kind(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     import envs
-    import jaxrl
     from envs import ContractError
+    from envs.errors import ExistsError, MissingPackageError, UserTypeError
 
     class Unequal(type(envs.make("cartpole"))):
         __hash__ = object.__hash__
@@ -200,8 +204,24 @@ def test_what_jaxrl_raises_on_purpose_is_a_sentence_whatever_its_type(
         envs.check(Unequal())
     command(monkeypatch, lambda: envs.check(Unequal()))
     failed(capsys, "version")
-    command(monkeypatch, lambda: jaxrl.Hyperbollic)
-    assert "did you mean Hyperbolic" in failed(capsys, "version")
+    for kind in (ExistsError, MissingPackageError, UserTypeError):
+        command(monkeypatch, lambda kind=kind: raised(kind("this is\nnot taken.")))
+        assert failed(capsys, "version") == "jaxrl: this is not taken.\n"
+
+
+def test_an_error_of_no_class_of_ours_is_not_taken_for_a_refusal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    command(monkeypatch, lambda: raised(ValueError("this is a bug.")))
+    assert failed(capsys, "version", whose="another").startswith("jaxrl: ValueError: this is a bug (JAXRL_")
+    command(monkeypatch, lambda: raised(AttributeError("so is this")))
+    with pytest.raises(AttributeError, match="so is this"):
+        cli.main(["version"])
+
+
+def test_another_envs_package_gets_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr("jaxrl.require_own_envs", lambda: raised(ImportError("another 'envs' hides ours; rename it")))
+    assert failed(capsys, "version") == "jaxrl: another 'envs' hides ours; rename it\n"
 
 
 def test_a_mistake_of_jaxrl_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

@@ -83,7 +83,7 @@ def alone(algo: Algorithm, setting: dict[str, Any], env_steps: int) -> np.ndarra
     sweep = jaxrl.grid(again.hparams, {"lr": [setting["lr"]]})
     points = np.asarray([env_steps // again.env_steps_per_iteration])
     call = training_call(again, sweep, seeds=[0, 1, 2], points=points, eval_episodes=4, run_length=ENV_STEPS)
-    runs = Runs(call.work, call.arguments(), wave_layout(8, 4, None)._replace(num_runs=3))
+    runs = Runs(call, call.arguments(), wave_layout(8, 4, None)._replace(num_runs=3))
     runs.advance(int(points[0]))
     return runs.evaluate()[0]["return"]
 
