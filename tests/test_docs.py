@@ -81,7 +81,7 @@ def test_the_reference_has_every_public_name() -> None:
         importlib.import_module(module)
     wanted = {f"jaxrl.{module}" for module in jaxrl._NAMES_OF_MODULE} | set(envs._HOME.values())
     wanted |= {row.module for row in registry.ROWS.values()}
-    wanted |= {f"jaxrl.bandits.{module}" for module, _ in POLICIES.values()}
+    wanted |= {f"jaxrl.bandits.policies.{module}" for module, _ in POLICIES.values()}
     wanted |= {vars(envs.wrappers)[name].__module__ for name in envs.wrappers.__all__ if name.islower()}
     adapters = {path.stem for path in (ROOT / "envs" / "adapters").glob("[!_]*.py")}
     assert adapters > INSIDE_ADAPTERS
