@@ -4,11 +4,13 @@ import ast
 import importlib
 import json
 import os
+import pkgutil
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,23 +41,33 @@ def test_public_names_are_listed_once_for_the_type_checker_and_once_for_python()
     tree = ast.parse(Path(jaxrl.__file__).read_text())
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     for_the_checker = {
-        alias.name: statement.module
+        alias.asname or alias.name: f"{statement.module}.{alias.name}"
         for statement in block.body
         if isinstance(statement, ast.ImportFrom)
         for alias in statement.names
     }
-    lazily = {name: f"jaxrl.{module}" for name, module in jaxrl._MODULE_OF_NAME.items()}
-    lazily |= dict.fromkeys(jaxrl._MODULES, "jaxrl")
+    lazily = {name: f"jaxrl.{module}.{name}" for module, names in jaxrl._NAMES_OF_MODULE.items() for name in names}
+    lazily |= {name: f"jaxrl.{module}" for name, module in jaxrl._MODULES.items()}
     assert for_the_checker == lazily
     assert set(jaxrl.__all__) == {*lazily, "REPOSITORY", "__version__"}
     assert set(jaxrl.__all__) <= set(dir(jaxrl))
 
 
-def test_functions_are_not_hidden_by_modules():
-    for module in ("training", "checking", "rendering", "algorithms.ppo"):
-        importlib.import_module(f"jaxrl.{module}")
-    for name in ("train", "check", "render", "ppo"):
-        assert callable(getattr(jaxrl, name))
+@pytest.mark.parametrize("package", [jaxrl, jaxrl.bandits], ids=lambda package: package.__name__)
+def test_functions_are_not_hidden_by_modules(package: Any):
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    public = {"bandits", "presets", "tracking"} if package is jaxrl else {"bounds"}
+    assert modules & set(package.__all__) == public
+    for name in modules:
+        importlib.import_module(f"{package.__name__}.{name}")
+    assert all(
+        callable(getattr(package, name)) for name in ("train", "ppo", "plan", "policy") if name in package.__all__
+    )
+
+
+@pytest.mark.parametrize("statement", ["plotting, hazards, discount_properties", "tracking, statistics, presets"])
+def test_documented_imports_of_modules_work(statement: str):
+    assert run_python(f"from jaxrl import {statement}; print(plotting if 'plotting' in '{statement}' else presets)")
 
 
 def test_an_unknown_name_gets_near_matches():

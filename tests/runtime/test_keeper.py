@@ -29,7 +29,7 @@ from jaxrl.runtime import execution, resuming
 from jaxrl.runtime import memory_plan as fitting
 from jaxrl.runtime.call import Call, sharded
 from jaxrl.runtime.checkpoints.identity import IDENTITY
-from jaxrl.runtime.checkpoints.store import CHECKPOINTS, has_checkpoint
+from jaxrl.runtime.checkpoints.store import CHECKPOINTS, Checkpoint, Checkpoints, has_checkpoint
 from jaxrl.runtime.layout import plan_layout, run_on_devices
 from jaxrl.runtime.memory_plan import Planner, programs_of
 from jaxrl.runtime.training import points_of, training_call
@@ -498,3 +498,16 @@ def test_a_file_system_without_locks_is_told_of_once(tmp_path: Path, monkeypatch
             with exclusive(tmp_path / str(i)):
                 entered.append(i)
     assert entered == [0, 1]
+
+
+def test_arrays_without_numbers_are_kept(tmp_path: Path) -> None:
+    states = {"boxes": np.zeros((3, 0, 2), np.float32), "weights": np.arange(6.0).reshape(3, 2)}
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.write(Checkpoint(4, states, [2], {"return": np.ones((3, 1))}))
+    back = checkpoints.load(states)
+    checkpoints.close()
+    assert back is not None
+    assert back.iteration == 4
+    for name, leaf in states.items():
+        assert (back.states[name].shape, back.states[name].dtype) == (leaf.shape, leaf.dtype)
+        np.testing.assert_array_equal(back.states[name], leaf)

@@ -205,8 +205,13 @@ class Checkpoints:
 
         manager = self._opened()
         leaves = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(checkpoint.states))}
+        empty = {name: [leaf.shape, str(leaf.dtype)] for name, leaf in leaves.items() if not leaf.size}
         done = {"iteration": checkpoint.iteration, "iterations": [int(at) for at in checkpoint.iterations]}
-        items = {"states": leaves, "evaluations": dict(checkpoint.metrics)}
+        done |= {"empty": empty}  # orbax refuses arrays without numbers, such as the boxes of a crowd without any
+        items = {
+            "states": {name: leaf for name, leaf in leaves.items() if leaf.size},
+            "evaluations": dict(checkpoint.metrics),
+        }
         try:
             manager.save(
                 (manager.latest_step() or 0) + 1,
@@ -246,7 +251,9 @@ class Checkpoints:
                     done=ocp.args.JsonRestore(), **{name: ocp.args.StandardRestore() for name in items}
                 ),
             )
-            done, states = found["done"], found["states"]
+            done = found["done"]
+            empty = {name: np.zeros(shape, dtype) for name, (shape, dtype) in done["empty"].items()}
+            states = {**(found["states"] if "states" in items else {}), **empty}
             leaves = [np.asarray(states[f"{i:04d}"]) for i in range(len(states))]
             evaluations = found["evaluations"] if "evaluations" in items else {}
             metrics = {name: np.asarray(leaf) for name, leaf in evaluations.items()}
