@@ -79,7 +79,7 @@ class ExportedPolicy:
         for name, first in self.start().items():
             leaf = np.asarray(memory[name])
             over = np.asarray(ended)
-            after[name] = np.where(over.reshape(*over.shape, *[1] * (leaf.ndim - over.ndim)), first, leaf)
+            after[name] = np.where(over.reshape((*over.shape, *[1] * (leaf.ndim - over.ndim))), first, leaf)
         return after
 
     def __call__(self, obs: Any, mask: Any = None, memory: Mapping[str, Any] | None = None) -> Any:
