@@ -16,7 +16,20 @@ import tyro
 from jaxrl.cli.parsing import CommandError
 from jaxrl.discounts.parsing import Discount, as_discount
 
-__all__ = ["WholeNumber", "leaves", "numbers_of", "option", "split", "static_fields", "values_class"]
+__all__ = [
+    "WholeNumber",
+    "config_option",
+    "hparam_leaves",
+    "leaves",
+    "numbers_of",
+    "option",
+    "placement_options",
+    "refuse_gamma",
+    "split",
+    "static_fields",
+    "values_class",
+    "xla_flags_option",
+]
 
 
 def _whole_number(words: list[str]) -> int:
@@ -73,6 +86,24 @@ def leaves(values: Any) -> dict[str, Any]:
         else:
             found[field.name] = value
     return found
+
+
+def hparam_leaves(hparams: Any) -> dict[str, Any]:
+    """Every hyper-parameter, with the default of its class where it has no effect (None)."""
+    effective = {name: leaf for name, leaf in leaves(hparams).items() if leaf is not None}
+    return effective if len(effective) == len(leaves(hparams)) else leaves(type(hparams)()) | effective
+
+
+def config_option(config: Any, text: str) -> list[tuple[str, Any, Any]]:
+    """The field for the configuration, none for an algorithm without one."""
+    return [] if config is None else [option("config", type(config), config, text)]
+
+
+def refuse_gamma(args: Sequence[str], hparams: Mapping[str, Any]) -> None:
+    """Refuse --hparams.gamma of an algorithm with a discount and no such field."""
+    named = any(arg.partition("=")[0] == "--hparams.gamma" for arg in args)
+    if named and "discount" in hparams and "gamma" not in hparams:
+        raise CommandError("gamma is not a field: use --hparams.discount, such as 0.98 or beta:0.98,0.5")
 
 
 def numbers_of(params: Any) -> dict[str, Any]:
