@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ import envs
 from envs import registry
 from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
+from envs.spelling import near
 from jaxrl.algorithms.contract import Algorithm
 
 Builder = Callable[..., Algorithm]
@@ -57,8 +59,29 @@ def builder_of(name: str) -> Builder:
         return _imported(ROWS[name].builder)
     if ":" in name:
         return _imported(name)
-    hint = registry.near(name, ROWS) or f"; known are {', '.join(ROWS)}, and module:function for your own."
+    hint = near(name, ROWS) or f"; known are {', '.join(ROWS)}, and module:function for your own."
     raise UserValueError(f"There is no algorithm {name!r}{hint}")
+
+
+def make(name: str, env: Environment, config: Any = None) -> Algorithm:
+    """An algorithm by name.
+
+    Args:
+      name: As in `builder_of`.
+      env: Environment.
+      config: Configuration; None for the default one, or for an algorithm that has none.
+
+    Raises:
+      ValueError: There is no such algorithm.
+      TypeError: What is named does not build algorithms.
+    """
+    builder = builder_of(name)
+    algo = builder(env) if config is None else builder(env, config)
+    if not isinstance(algo, Algorithm):
+        raise UserTypeError(
+            f"{name} must return an Algorithm, got {type(algo).__name__}; it is called with an environment"
+        )
+    return algo
 
 
 def row_of(algo: Algorithm) -> Row | None:
@@ -107,7 +130,9 @@ def _imported(path: str) -> Any:
             raise  # a module that it imports is missing
         raise UserValueError(f"The algorithm {path!r} cannot be found: there is no module {module!r} here") from error
     if not callable(function):
-        raise UserValueError(f"The algorithm {path!r} cannot be found: {module} has no function {name!r}")
+        functions = [word for word, value in vars(sys.modules[module]).items() if inspect.isfunction(value)]
+        hint = near(name, functions) or "."
+        raise UserValueError(f"The algorithm {path!r} cannot be found: {module} has no function {name!r}{hint}")
     return function
 
 
@@ -138,11 +163,11 @@ def build(spec: Mapping[str, Any]) -> Algorithm:
     Raises:
       ValueError, TypeError, ImportError: it cannot be built here.
     """
-    builder, env = builder_of(spec["algorithm"]), _build_environment(spec["environment"])
+    name, env = spec["algorithm"], _build_environment(spec["environment"])
     if spec["config"] is None:
-        return builder(env)
+        return make(name, env)
     config = {name: _hashable(value) for name, value in spec["config"].items()}
-    return builder(env, _config_class(builder)(**config))
+    return make(name, env, _config_class(builder_of(name))(**config))
 
 
 def _config_class(builder: Builder) -> Any:

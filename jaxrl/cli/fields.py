@@ -20,8 +20,11 @@ from jaxrl.sweeps.paths import numbers
 
 __all__ = [
     "WholeNumber",
+    "config_option",
+    "hparam_leaves",
     "numbers_of",
     "option",
+    "refuse_gamma",
     "split",
     "static_fields",
     "values_class",
@@ -71,6 +74,24 @@ def static_fields(args: Sequence[str]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             fields[name.replace("-", "_")] = text
     return fields
+
+
+def hparam_leaves(hparams: Any) -> dict[str, Any]:
+    """Every hyper-parameter, with the default of its class where it has no effect (None)."""
+    effective = {name: leaf for name, leaf in numbers(hparams).items() if leaf is not None}
+    return effective if len(effective) == len(numbers(hparams)) else numbers(type(hparams)()) | effective
+
+
+def config_option(config: Any, text: str) -> list[tuple[str, Any, Any]]:
+    """The field for the configuration, none for an algorithm without one."""
+    return [] if config is None else [option("config", type(config), config, text)]
+
+
+def refuse_gamma(args: Sequence[str], hparams: Mapping[str, Any]) -> None:
+    """Refuse --hparams.gamma of an algorithm with a discount and no such field."""
+    named = any(arg.partition("=")[0] == "--hparams.gamma" for arg in args)
+    if named and "discount" in hparams and "gamma" not in hparams:
+        raise CommandError("gamma is not a field: use --hparams.discount, such as 0.98 or beta:0.98,0.5")
 
 
 def numbers_of(params: Any) -> dict[str, Any]:

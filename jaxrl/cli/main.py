@@ -236,6 +236,8 @@ _USAGE = """usage: jaxrl COMMAND ...
   export RUN                    Write one policy as a StableHLO, safetensors or ONNX file for elsewhere.
 {commands}
 
+ALGORITHM is a name, or module:function for your own; ENVIRONMENT a name of `jaxrl envs`, or module:Class.
+
 `jaxrl COMMAND --help` tells more. A first run: jaxrl train ppo cartpole --seeds 8 --out runs/first"""
 
 
@@ -295,7 +297,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is None:
         argv = sys.argv[1:]
-    # Environments and runs may name modules of the current directory. It comes last: nothing in it hides a package.
+    # Algorithms, environments and runs may name modules of the current directory. It comes last: nothing in it hides
+    # a package.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:

@@ -12,12 +12,21 @@ import jaxrl
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import default_space
-from jaxrl.cli.fields import WholeNumber, option, split, static_fields, values_class, xla_flags_option
+from jaxrl.cli.fields import (
+    WholeNumber,
+    config_option,
+    hparam_leaves,
+    option,
+    refuse_gamma,
+    split,
+    static_fields,
+    values_class,
+    xla_flags_option,
+)
 from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.presets import control as presets
 from jaxrl.runtime.options import SearchOptions
-from jaxrl.sweeps.paths import numbers
 from jaxrl.tuning.space import parse_space, spelled
 
 DEFAULT_ENV_STEPS = 100_000
@@ -49,8 +58,8 @@ def run_sweep(args: Sequence[str]) -> int:
     name, environment = named
     options, base, is_preset = _parse_options(name, environment, args[2:], f"jaxrl sweep {name} {environment}")
 
-    algo = algorithms.builder_of(name)(base.env, options.config)
-    fixed, several = split("hparams", options.hparams, _hparams(base))
+    algo = algorithms.make(name, base.env, getattr(options, "config", None))
+    fixed, several = split("hparams", options.hparams, hparam_leaves(base.hparams))
     if several:
         path = next(iter(several))
         raise CommandError(f"--hparams.{path} takes one value here, the one that --space does not search")
@@ -99,25 +108,19 @@ def run_sweep(args: Sequence[str]) -> int:
     return 0
 
 
-def _hparams(algo: Algorithm) -> dict[str, Any]:
-    effective = {name: leaf for name, leaf in numbers(algo.hparams).items() if leaf is not None}
-    return numbers(type(algo.hparams)()) | effective
-
-
 def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) -> tuple[Any, Algorithm, bool]:
     """The options, the algorithm that they start from, and whether that is a preset's."""
-    if any(arg.partition("=")[0] == "--hparams.gamma" for arg in args):
-        raise CommandError("gamma is not a field: use --hparams.discount, such as 0.98 or beta:0.98,0.5")
     preset = None if {"--no-preset", "--no_preset"} & set(args) else presets.find(name, environment)
     static = static_fields(args)
-    algo = algorithms.builder_of(name)(envs.make(environment, **static)) if preset is None else preset.on(**static)
+    algo = algorithms.make(name, envs.make(environment, **static)) if preset is None else preset.on(**static)
+    refuse_gamma(args, hparam_leaves(algo.hparams))
     env_steps = DEFAULT_ENV_STEPS if preset is None else preset.env_steps
     description = f"Search for hyper-parameters of {name} on {environment}; the best are trained anew on other seeds."
     return parse(_options_class(algo, env_steps, static), args, prog, description), algo, preset is not None
 
 
 def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> type:
-    hparams = values_class(algo.hparams, _hparams(algo))
+    hparams = values_class(algo.hparams, hparam_leaves(algo.hparams))
     words = Annotated[tuple[str, ...], tyro.conf.arg(help=_SPACE, metavar="PATH=VALUES [PATH=VALUES ...]")]
     fields = [
         ("space", words, dataclasses.field(default=())),
@@ -167,7 +170,7 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
             tuple(f"{name}={value}" for name, value in static.items()),
             "Static fields of the environment, such as num_agents=30.",
         ),
-        option("config", type(algo.config), algo.config, "What is static, where the space says nothing."),
+        *config_option(algo.config, "What is static, where the space says nothing."),
         ("hparams", hparams, dataclasses.field(default_factory=hparams)),
     ]
     return dataclasses.make_dataclass("Sweep", fields, frozen=True)

@@ -15,8 +15,11 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli.fields import (
     WholeNumber,
+    config_option,
+    hparam_leaves,
     numbers_of,
     option,
+    refuse_gamma,
     split,
     static_fields,
     values_class,
@@ -31,7 +34,6 @@ from jaxrl.presets import control as presets
 from jaxrl.presets.preset import Preset
 from jaxrl.runtime.options import RunOptions
 from jaxrl.runtime.training import STOPPED
-from jaxrl.sweeps.paths import numbers
 from jaxrl.sweeps.sweep import Sweep
 
 DEFAULT_ENV_STEPS = 500_000
@@ -106,7 +108,7 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING) -> Asked:
     name, environment = named
     options, defaults = _parse_options(name, environment, args[2:], f"jaxrl {command} {name} {environment}", heading)
 
-    algo = algorithms.builder_of(name)(defaults.algo.env, options.config)
+    algo = algorithms.make(name, defaults.algo.env, getattr(options, "config", None))
     fixed, swept = split("hparams", options.hparams, defaults.hparams)
     for path in {**fixed, **swept}:
         if getattr(algo.hparams, path) is None:
@@ -137,8 +139,7 @@ class _Defaults:
     @property
     def hparams(self) -> dict[str, Any]:
         """Every hyper-parameter, those included that have no effect (None) until the configuration gives them one."""
-        effective = {name: leaf for name, leaf in numbers(self.algo.hparams).items() if leaf is not None}
-        return numbers(type(self.algo.hparams)()) | effective
+        return hparam_leaves(self.algo.hparams)
 
     @property
     def env(self) -> dict[str, Any]:
@@ -154,18 +155,17 @@ class _Defaults:
 def _parse_options(
     name: str, environment: str, args: Sequence[str], prog: str, heading: str = HEADING
 ) -> tuple[Any, _Defaults]:
-    if any(arg.partition("=")[0] == "--hparams.gamma" for arg in args):
-        raise CommandError("gamma is not a field: use --hparams.discount, such as 0.98 or beta:0.98,0.5")
     preset = None if {"--no-preset", "--no_preset"} & set(args) else presets.find(name, environment)
     static = static_fields(args)
     algo = _build(name, environment, static) if preset is None else preset.on(**static)
     defaults = _Defaults(algo, preset, static)
+    refuse_gamma(args, defaults.hparams)
     return parse(_options_class(defaults), args, prog, heading.format(name, environment)), defaults
 
 
 def _build(name: str, environment: str, static: Mapping[str, Any]) -> Algorithm:
     """The algorithm on the environment under its default configuration."""
-    return algorithms.builder_of(name)(envs.make(environment, **static))
+    return algorithms.make(name, envs.make(environment, **static))
 
 
 def _options_class(defaults: _Defaults) -> type:
@@ -204,7 +204,7 @@ def _options_class(defaults: _Defaults) -> type:
             tuple(f"{name}={value}" for name, value in defaults.static.items()),
             "Static fields of the environment, such as num_agents=30.",
         ),
-        option("config", type(algo.config), algo.config, "What is static: a value each."),
+        *config_option(algo.config, "What is static: a value each."),
         ("hparams", hparams, dataclasses.field(default_factory=hparams)),
         ("env", env, dataclasses.field(default_factory=env)),
     ]

@@ -10,13 +10,22 @@ from typing import Any
 import jax
 import jax.export
 import jax.extend.core
+import jax.numpy as jnp
 import numpy as np
 
 from envs.checking import check_abstractly
 from envs.errors import ExistsError, UserTypeError, UserValueError
 from envs.files import replacing
 from envs.spelling import near
-from jaxrl.policies.export_program import Program, greedy_program, named_parameters, told
+from jaxrl.policies.export_program import (
+    MEMORY,
+    NEXT_MEMORY,
+    Program,
+    greedy_program,
+    named,
+    named_parameters,
+    told,
+)
 from jaxrl.policies.load_exported import KEY, SUFFIXES, format_of, needs_extra, open_exported, spec_file
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.policy import TrainedPolicy
@@ -165,9 +174,19 @@ def _onnx(to_onnx: Callable[..., Any], program: Program, spec: str) -> bytes:
     # Traced here: the converter exchanges flax's layers for its own while it traces, and those have no vmap.
     closed = jax.make_jaxpr(program.function)(*program.arguments)
     flat = jax.extend.core.jaxpr_as_fun(closed)
+    # In ONNX, one value is not two outputs, nor an input and an output.
+    repeated, seen = [], {id(value) for value in closed.jaxpr.invars}
+    for value in closed.jaxpr.outvars:
+        repeated.append(id(value) in seen)
+        seen.add(id(value))
+
+    def distinct(*leaves: Any) -> list[Any]:
+        outputs = flat(*leaves)
+        return [jnp.copy(leaf) if again else leaf for leaf, again in zip(outputs, repeated, strict=True)]
+
     try:
         model = to_onnx(
-            lambda *leaves: flat(*leaves),
+            distinct,
             inputs=jax.tree.leaves(program.arguments),
             input_names=[port["name"] for port in ports["inputs"]],
             output_names=[port["name"] for port in ports["outputs"]],
@@ -198,12 +217,15 @@ def _compare(policy: TrainedPolicy, program: Program, file: Path, spec: Mapping[
     function, agents = jax.jit(program.function), check_abstractly(env)
     memory, expected_memory = exported.start(_NUM_CHECKED, *agents), policy.start(_NUM_CHECKED)
     for _ in range(2 if policy.remembers else 1):  # the second answer is by what the first one left
-        arguments = {"obs": obs, "mask": mask, "memory": expected_memory}
+        arguments = {"obs": obs, "mask": mask, MEMORY: dict(named("", expected_memory))}
         expected = function(*(arguments[name] for name in program.names))
         acted = policy(obs, mask=mask, memory=expected_memory)
         expected["action"], expected_memory = acted if policy.remembers else (acted, ())
         got = exported.respond(obs, mask, memory if policy.remembers else None)
-        memory = got.get("memory", {})
+        if policy.remembers:
+            memory = got[MEMORY]
+            del expected[NEXT_MEMORY]
+            expected[MEMORY] = dict(named(MEMORY, expected_memory))
         difference = max(map(_difference, jax.tree.leaves(got), jax.tree.leaves(expected)))
         if not difference <= TOLERANCES[spec["format"]]:
             raise ResultError(

@@ -21,18 +21,20 @@ from jaxrl.results.policy import TrainedPolicy
 from jaxrl.sweeps.paths import leaves
 
 ACTION, MEMORY = "action", "memory"
+NEXT_MEMORY = f"next_{MEMORY}"  # in ONNX, an output cannot have the name of an input
 
-__all__ = ["ACTION", "MEMORY", "Program", "greedy_program", "named", "named_parameters", "told"]
+__all__ = ["ACTION", "MEMORY", "NEXT_MEMORY", "Program", "greedy_program", "named", "named_parameters", "told"]
 
 
 class Program(NamedTuple):
     """The greedy policy on a batch, as a pure function.
 
     Attributes:
-      function: `(obs[, mask][, memory])` to `{"action": ..., "logits": ..., "memory": ...}`, all with a batch axis in
-        front; the memory is there for a policy that remembers.
+      function: `(obs[, mask][, memory])` to `{"action": ..., "logits": ..., "next_memory": ...}`, all with a batch axis
+        in front; the memory is there for a policy that remembers.
       names: Names of the arguments: "obs", and "mask" and "memory" where there are such.
-      arguments: Shapes of the arguments, with a symbolic batch and, for crowds, symbolic agents.
+      arguments: Shapes of the arguments, with a symbolic batch and, for crowds, symbolic agents; the memory is a
+        dictionary of its leaves by their paths.
       results: Shapes of the results.
       start: Memory of one agent at the start of an episode.
     """
@@ -58,9 +60,14 @@ def greedy_program(algo: Algorithm, params: Any) -> Program:
     def function(*arguments: Any) -> dict[str, Any]:
         by_name = dict(zip(shapes, arguments, strict=True))
         mask = by_name.get("mask")
-        scores, memory = actor.scores(params, by_name.get(MEMORY, ()), by_name["obs"], mask)
+        # By name, as another process need not know the classes that the memory is made of.
+        leaves = [by_name[MEMORY][name] for name, _ in named("", start)]
+        memory = jax.tree.unflatten(jax.tree.structure(start), leaves)
+        scores, memory = actor.scores(params, memory, by_name["obs"], mask)
         action, _, memory = actor.choose(None, scores, memory, True, mask)
-        return {ACTION: action, **scores, **({MEMORY: memory} if MEMORY in by_name else {})}
+        if MEMORY not in by_name:
+            return {ACTION: action, **scores}
+        return {ACTION: action, **scores, NEXT_MEMORY: dict(named("", memory))}
 
     arguments = tuple(shapes.values())
     return Program(function, tuple(shapes), arguments, jax.eval_shape(function, *arguments), start)
@@ -85,7 +92,9 @@ def _symbolic_arguments(algo: Algorithm, start: Any) -> dict[str, Any]:
     if mask is not None:
         shapes["mask"] = jax.tree.map(lambda leaf: batched(leaf, len(agents)), mask)
     if jax.tree.leaves(start):
-        shapes[MEMORY] = jax.tree.map(lambda leaf: batched(jnp.asarray(leaf), 0), start)
+        shapes[MEMORY] = {name: batched(jnp.asarray(leaf), 0) for name, leaf in named("", start)}
+        if len(shapes[MEMORY]) < len(jax.tree.leaves(start)):
+            raise ResultError("The policy's memory cannot be named by its paths: a name in it has a dot.")
     return shapes
 
 
@@ -112,7 +121,7 @@ def told(policy: TrainedPolicy, program: Program, file_format: str) -> dict[str,
 
     Inputs and outputs are in the order in which the artefact has them; a size that is a word is free, and
     where the word is the same, so is the size. `memory` has what a policy that remembers has at the start of an
-    episode, of one agent, by the name of its input, which is also that of the output to pass to the next call.
+    episode, of one agent, by the name of its input; the output to pass to the next call has `next_` in front.
     """
     algo = policy.algo
     try:

@@ -15,7 +15,7 @@ import numpy as np
 from envs.errors import MissingPackageError, UserValueError
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
-from jaxrl.policies.export_program import ACTION, MEMORY, greedy_program, named
+from jaxrl.policies.export_program import ACTION, MEMORY, NEXT_MEMORY, greedy_program, named
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.plain import from_json
 
@@ -44,6 +44,7 @@ class ExportedPolicy:
 
         memory = policy.start()
         action, memory = policy(obs, memory=memory)
+        memory = policy.remembered(memory, done)    # that of the start where an episode has ended
 
     Attributes:
       spec: What the file says of itself: inputs, outputs, spaces, normalisation, memory, origin.
@@ -67,6 +68,20 @@ class ExportedPolicy:
         dtypes = {port["name"]: port["dtype"] for port in self.spec["inputs"]}
         first = {name: np.asarray(value, dtypes[name]) for name, value in self.spec.get(MEMORY, {}).items()}
         return {name: np.broadcast_to(leaf, (*axes, *leaf.shape)) for name, leaf in first.items()}
+
+    def remembered(self, memory: Mapping[str, Any], ended: Any) -> dict[str, np.ndarray]:
+        """The memory to go on with: that of the start where an agent's episode has ended.
+
+        Args:
+          memory: Memory that the last call returned.
+          ended: Whether the episode has ended, bool with the axes in front of those of the memory, or fewer of them.
+        """
+        after = {}
+        for name, first in self.start().items():
+            leaf = np.asarray(memory[name])
+            over = np.asarray(ended)
+            after[name] = np.where(over.reshape((*over.shape, *[1] * (leaf.ndim - over.ndim))), first, leaf)
+        return after
 
     def __call__(self, obs: Any, mask: Any = None, memory: Mapping[str, Any] | None = None) -> Any:
         """The action for an observation or a batch of them, as `respond`; `(action, memory)` of one that remembers."""
@@ -118,8 +133,8 @@ class ExportedPolicy:
         outputs = [leaf.reshape((*front, *leaf.shape[1:])) for leaf in outputs]
         by_name = {port["name"]: leaf for port, leaf in zip(self.spec["outputs"], outputs, strict=True)}
         parts = tuple(leaf for name, leaf in by_name.items() if name.startswith(f"{ACTION}."))
-        numbers = {name: leaf for name, leaf in by_name.items() if name.partition(".")[0] not in (ACTION, MEMORY)}
-        after = {name: leaf for name, leaf in by_name.items() if name.partition(".")[0] == MEMORY}
+        numbers = {name: leaf for name, leaf in by_name.items() if name.partition(".")[0] not in (ACTION, NEXT_MEMORY)}
+        after = {name: by_name[f"next_{name}"] for name in self.spec.get(MEMORY, {})}
         return {ACTION: parts or by_name[ACTION], **numbers, **({MEMORY: after} if after else {})}
 
     def _order(self, name: str) -> int:

@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.abstract_checking import agent_axes
 from envs.checking import ContractError
 from envs.errors import UserTypeError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import EFFECTIVE_STEPS, row_of
-from jaxrl.learning.actor import memories
+from jaxrl.runtime.checking_actors import check_actor
 from jaxrl.runtime.loop import make_loop
 
 # One iteration at two block widths may differ by rounding: relative to the largest entry of an array.
@@ -31,7 +30,8 @@ def check(algo: Algorithm, *, key: jax.Array | None = None, num_steps: int | Non
     changes the result where it is active; a run among many starts as it does alone; chunks,
     with the state taken to the host and back, equal one piece bit for bit; acting gives an
     action of the environment's, the same one when greedy; a batch acts as each of it does alone, and a memory keeps
-    its shapes.
+    its shapes; each agent's part of a rollout, acted again from its own observations and noise alone, gives the same
+    actions and memory.
 
     Args:
       algo: Algorithm on its environment; a small configuration is quicker.
@@ -51,7 +51,7 @@ def check(algo: Algorithm, *, key: jax.Array | None = None, num_steps: int | Non
     env_params = jax.tree.map(jnp.asarray, algo.env.default_params)
     _check_types(algo, key, env_params)
     state = _check_running(algo, key, env_params)
-    _check_acting(algo, key, state)
+    check_actor(algo, key, algo.policy(state, _prepared(algo, algo.hparams)))
     row = row_of(algo)
     if num_steps is None:
         num_steps = EFFECTIVE_STEPS if row is None else row.effective_steps
@@ -127,67 +127,6 @@ def _compare_widths(alone: Any, among: Any) -> None:
                 f"a run must start among others as it does alone: {jax.tree_util.keystr(path)} differs by {error:.1e} "
                 f"after one iteration, more than {WIDTH_TOLERANCE} of {scale:.3g}"
             )
-
-
-def _check_acting(algo: Algorithm, key: jax.Array, state: Any) -> None:
-    params = algo.env.default_params
-    obs, env_state = algo.env.reset_env(key, params)
-    mask = algo.env.action_mask(env_state, params)
-    agents = agent_axes(algo.env.observation_space(params), obs)
-    actor, policy = algo.actor, algo.policy(state, _prepared(algo, algo.hparams))
-    start = memories(actor.start(policy), agents)
-
-    def one(key: jax.Array, greedy: Any) -> tuple[Any, Any]:
-        scores, memory = actor.scores(policy, start, obs, mask)
-        action, _, memory = actor.choose(actor.noise(key, agents), scores, memory, greedy, mask)
-        return action, memory
-
-    _check_memory(start, jax.eval_shape(one, key, False)[1])
-    act = jax.jit(jax.vmap(lambda key, greedy: one(key, greedy)[0], in_axes=(0, None)))
-    keys = jax.random.split(key, 16)
-    greedy = jax.tree.map(np.asarray, act(keys, True))
-    _check_batch(algo, policy, obs, mask, start, jax.tree.map(lambda leaf: leaf[0], greedy))
-    if any(np.any(leaf != leaf[:1]) for leaf in jax.tree.leaves(greedy)):
-        raise ContractError(f"a greedy action must not depend on the key, got {greedy} for different keys")
-    for actions in (greedy, act(keys, False)):
-        inside = jax.vmap(algo.env.action_space(params).contains)(actions)
-        if not np.all(inside):
-            raise ContractError(f"actor must choose an action of {algo.env.action_space(params)!r}, got {actions}")
-
-
-def _check_memory(start: Any, after: Any) -> None:
-    if jax.tree.structure(start) != jax.tree.structure(after):
-        raise ContractError(
-            f"actor must return a memory with the structure of its start: {jax.tree.structure(start)} became "
-            f"{jax.tree.structure(after)}"
-        )
-    for (path, old), new in zip(jax.tree.leaves_with_path(start), jax.tree.leaves(after), strict=True):
-        if (old.shape, old.dtype) != (new.shape, new.dtype):
-            raise ContractError(
-                f"actor must return a memory like its start: memory{jax.tree_util.keystr(path)} was "
-                f"{old.dtype}{list(old.shape)} and became {new.dtype}{list(new.shape)}"
-            )
-
-
-def _check_batch(algo: Algorithm, policy: Any, obs: Any, mask: Any, start: Any, alone: Any) -> None:
-    """Three of the same observation, in two axes, choose what one does."""
-    actor = algo.actor
-
-    def several(leaf: Any) -> jax.Array:
-        return jnp.broadcast_to(leaf, (1, 3, *jnp.shape(leaf)))
-
-    obs, mask, memory = jax.tree.map(several, (obs, mask, start))
-    try:
-        scores, memory = actor.scores(policy, memory, obs, mask)
-        actions = actor.choose(None, scores, memory, True, mask)[0]
-    except Exception as error:
-        raise ContractError(
-            f"actor must take any axes in front, greedily without noise: with [1, 3] there is a "
-            f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        ) from error
-    for leaf, one in zip(jax.tree.leaves(actions), jax.tree.leaves(alone), strict=True):
-        if leaf.shape != (1, 3, *one.shape) or not np.allclose(leaf, one, atol=1e-5, rtol=1e-5):
-            raise ContractError(f"actor must choose for each of a batch as for it alone, got {leaf} for {one}")
 
 
 def _check_leaves(algo: Algorithm, key: jax.Array, env_params: Any, num_steps: int) -> None:

@@ -1,0 +1,167 @@
+"""A memory in a file: a named input and output, and its value at the start, for programs that know nothing of jaxrl."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from remembering import Repeat, chain, echo, recall, with_actor
+
+import jaxrl
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.cli import main as cli
+from jaxrl.policies.export import FORMATS, export_policy
+from jaxrl.policies.load_exported import load_exported
+from jaxrl.results.policy import TrainedPolicy
+
+TASKS = {"chain": (lambda: recall(chain()), 1.0, 6), "repeat": (lambda: echo(Repeat()), 5.0, 5)}
+
+
+def policy_of(algo: Algorithm) -> TrainedPolicy:
+    return TrainedPolicy(algo, algo.policy(None, algo.hparams))
+
+
+@pytest.fixture(scope="module", params=[(task, name) for task in TASKS for name in FORMATS], ids="-".join)
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, float, int, Path]:
+    task, name = request.param
+    make, optimum, length = TASKS[task]
+    algo = make()
+    path = tmp_path_factory.mktemp("exported") / f"policy.{name}"
+    return algo, optimum, length, export_policy(policy_of(algo), path)
+
+
+def test_a_file_solves_the_task_one_by_one_and_many_at_a_time(exported: Any) -> None:
+    algo, optimum, length, path = exported
+    env, params, policy = algo.env, algo.env.default_params, load_exported(path)
+    assert policy.remembers
+    for front in ((), (3,), (2, 2)):
+        count = int(np.prod(front))
+        reset, step = jax.vmap(env.reset_env, (0, None)), jax.jit(jax.vmap(env.step_env, (0, 0, 0, None)))
+        obs, state = reset(jax.random.split(jax.random.key(count), count), params)
+        memory, total = policy.start(*front), np.zeros(count)
+        for t in range(length):
+            action, memory = policy(np.reshape(obs, (*front, -1)), memory=memory)
+            assert np.shape(action) == front
+            keys = jax.random.split(jax.random.key(t), count)
+            obs, state, reward, _, _ = step(keys, state, jnp.reshape(jnp.asarray(action), count), params)
+            total += np.asarray(reward)
+        np.testing.assert_array_equal(total, optimum)
+
+
+def test_an_end_clears_that_memory_alone(exported: Any) -> None:
+    policy = load_exported(exported[-1])
+    size = policy.spec["inputs"][0]["shape"][1]
+    obs = (np.arange(6 * size) % 2).reshape(3, 2, size).astype(np.float32)
+    _, memory = policy(obs, memory=policy.start(3, 2))
+    ended = np.array([[True, False], [False, False], [False, True]])
+    after = policy.remembered(memory, ended)
+    np.testing.assert_array_equal(after["memory.seen"], np.where(ended, 0, 1))
+    np.testing.assert_array_equal(after["memory.first"], np.where(ended[..., None], 0, obs))
+    assert {name: leaf.dtype for name, leaf in after.items()} == {name: leaf.dtype for name, leaf in memory.items()}
+    whole = policy.remembered(memory, np.array([True, False, False]))  # of environments, with all their agents
+    np.testing.assert_array_equal(whole["memory.seen"], [[0, 0], [1, 1], [1, 1]])
+
+
+def test_a_file_names_its_memory_and_has_its_start(exported: Any) -> None:
+    algo, _, _, path = exported
+    spec = load_exported(path).spec
+    size = algo.env.observation_space(algo.env.default_params).shape[0]
+    ports = [
+        {"name": "memory.first", "shape": ["batch", size], "dtype": "float32"},
+        {"name": "memory.seen", "shape": ["batch"], "dtype": "int32"},
+    ]
+    assert [port for port in spec["inputs"] if port["name"].startswith("memory")] == ports
+    after = [{**port, "name": f"next_{port['name']}"} for port in ports]
+    assert [port for port in spec["outputs"] if "memory" in port["name"]] == after
+    assert spec["memory"] == {"memory.first": [0.0] * size, "memory.seen": 0}
+
+
+def test_without_its_memory_a_file_is_refused(exported: Any) -> None:
+    algo, _, _, path = exported
+    policy = load_exported(path)
+    obs = np.zeros(algo.env.observation_space(algo.env.default_params).shape, np.float32)
+    with pytest.raises(ValueError, match=r"^memory is None, .*policy\.start\(\) at the start .* policy\(obs, memory"):
+        policy(obs)
+    with pytest.raises(ValueError, match=r"memory\.first has the shape"):
+        policy(np.stack([obs, obs]), memory=policy.start())
+    with pytest.raises(ValueError, match=r"obs, mask and memory give obs, memory\.seen; this policy takes obs, memory"):
+        policy(obs, memory={"memory.seen": np.int32(0)})
+
+
+ELSEWHERE = """
+import json, sys
+import numpy as np
+
+name, path = sys.argv[1:]
+if name == "onnx":
+    import onnxruntime
+    session = onnxruntime.InferenceSession(path)
+    spec = json.loads(session.get_modelmeta().custom_metadata_map["jaxrl"])
+    assert [port.name for port in session.get_inputs()] == [port["name"] for port in spec["inputs"]]
+    outputs = [port.name for port in session.get_outputs()]
+    run = lambda inputs: dict(zip(outputs, session.run(outputs, inputs)))
+    assert "jax" not in sys.modules
+else:
+    import jax
+    spec = json.loads(open(path + ".json").read())
+    exported = jax.export.deserialize(bytearray(open(path, "rb").read()))
+    def run(inputs):
+        arguments, _ = jax.tree.unflatten(exported.in_tree, [inputs[port["name"]] for port in spec["inputs"]])
+        leaves = jax.tree.leaves(exported.call(*arguments))
+        return dict(zip([port["name"] for port in spec["outputs"]], leaves))
+dtypes = {port["name"]: port["dtype"] for port in spec["inputs"]}
+memory = {name: np.asarray([value], dtypes[name]) for name, value in spec["memory"].items()}
+answers = []
+for symbol in (2, 0, 3, 1):
+    after = run({"obs": np.eye(4, dtype=np.float32)[[symbol]], **memory})
+    answers.append(int(np.asarray(after["action"])[0]))
+    memory = {name: np.asarray(after[f"next_{name}"]) for name in memory}
+assert not any(module == "jaxrl" or module.startswith("jaxrl.") for module in sys.modules)
+print(json.dumps({"answers": answers, "seen": int(memory["memory.seen"][0])}))
+"""
+
+
+@pytest.mark.parametrize("name", ["onnx", "stablehlo"])
+def test_a_program_without_jaxrl_reads_names_and_starts(name: str, tmp_path: Path) -> None:
+    path = export_policy(policy_of(echo(Repeat())), tmp_path / f"policy.{name}")
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, name, str(path)], capture_output=True, text=True, cwd=tmp_path, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {"answers": [2, 2, 2, 2], "seen": 4}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_memory_may_stay_as_it_is_or_be_a_score(name: str, tmp_path: Path) -> None:
+    # One output is an input then, and another one is two outputs.
+    algo = echo(Repeat())
+
+    def scores(policy: Any, memory: Any, obs: jax.Array, mask: Any) -> Any:
+        numbers, _ = algo.actor.scores(policy, {"first": memory["first"], "seen": memory["flag"] * 0}, obs, mask)
+        return numbers, {**memory, "first": numbers["logits"]}
+
+    def start(policy: Any) -> Any:
+        return {"first": jnp.zeros(4), "flag": jnp.int32(3)}
+
+    policy = policy_of(with_actor(algo, scores=scores, start=start))
+    exported = load_exported(export_policy(policy, tmp_path / f"policy.{name}"), policy.algo)
+    action, memory = exported(np.eye(4, dtype=np.float32)[2], memory=exported.start())
+    assert int(action) == 2 and int(memory["memory.flag"]) == 3
+    np.testing.assert_array_equal(memory["memory.first"], [0, 0, 1e4, 0])
+
+
+def test_the_command_line_exports_a_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    algo = echo(Repeat())
+    result = jaxrl.train(algo, env_steps=1, evals=1, eval_episodes=1, progress=False, out=tmp_path / "run")
+    assert result.values("return").item() == 5
+    assert cli.main(["export", str(tmp_path / "run"), "--format", "onnx"]) == 0
+    printed = capsys.readouterr().out
+    assert "takes obs float32[batch, 4]; memory.first float32[batch, 4]; memory.seen int32[batch]" in printed
+    policy = load_exported(tmp_path / "run" / "policy.onnx")
+    _, memory = policy(np.eye(4, dtype=np.float32)[1], memory=policy.start())
+    assert int(policy(np.eye(4, dtype=np.float32)[3], memory=memory)[0]) == 1
