@@ -66,10 +66,7 @@ def _check_replay(algo: Algorithm, key: jax.Array, policy: Any, agents: tuple[in
         start = actor.start(policy)
         first = reset_all(env, reset_key, params, REPLAYED_ENVS, memory=memories(start, agents))
         noise = actor.noise(noise_key, (REPLAYED_STEPS, REPLAYED_ENVS, *agents))
-        # The shape of the noise says how many steps there are: of an actor without noise there is none to see.
-        counted = (noise, jnp.zeros(REPLAYED_STEPS))
-        through = actor._replace(choose=lambda noise, *rest: actor.choose(noise[0], *rest))
-        carry, steps, _ = rollout(env, params, through, policy, env_key, first, counted)
+        carry, steps, _ = rollout(env, params, actor, policy, env_key, first, noise, num_steps=REPLAYED_STEPS)
 
         def again(memory: Any, inputs: Any) -> tuple[Any, Any]:
             obs, mask, noise, ended = inputs

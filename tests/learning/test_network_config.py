@@ -1,0 +1,117 @@
+"""Networks by name: the fields of every configuration, and what each kind takes."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+import jaxrl
+from jaxrl.learning.network_config import NetworkConfig
+from jaxrl.learning.networks import CNNActorCritic, MLPActorCritic, RelationActorCritic
+
+GRID = jax.ShapeDtypeStruct((10, 10, 4), jnp.float32)
+FLAT = jax.ShapeDtypeStruct((3,), jnp.float32)
+NEIGHBOURS = {
+    "own": FLAT,
+    "neighbours": jax.ShapeDtypeStruct((2, 5), jnp.float32),
+    "neighbours_present": jax.ShapeDtypeStruct((2,), jnp.float32),
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "obs", "kind"),
+    [
+        ({}, FLAT, MLPActorCritic),
+        ({}, GRID, MLPActorCritic),
+        ({}, NEIGHBOURS, RelationActorCritic),
+        ({"network": "mlp"}, NEIGHBOURS, MLPActorCritic),
+        ({"network": "relation", "pooling": "max"}, NEIGHBOURS, RelationActorCritic),
+        ({"network": "cnn", "channels": [8]}, GRID, CNNActorCritic),
+    ],
+)
+def test_a_name_gives_its_network(fields: dict[str, Any], obs: Any, kind: type) -> None:
+    assert type(NetworkConfig(**fields).actor_critic(obs, 2, None)) is kind
+
+
+@pytest.mark.parametrize(
+    ("fields", "obs", "sentence"),
+    [
+        ({"network": "cnn"}, FLAT, r"network 'cnn' takes observations \[height, width, channels\]"),
+        ({"network": "relation"}, FLAT, "network 'relation' takes observations with 'neighbours'"),
+        ({"network": "cnn", "pooling": "max"}, GRID, "pooling has no effect on observations without 'neighbours'"),
+        ({"channels": (8,)}, GRID, r"channels has an effect with network='cnn' only, got \(8,\)"),
+        ({"shared_trunk": True}, NEIGHBOURS, "shared_trunk has no effect on observations with 'neighbours'"),
+    ],
+)
+def test_fields_without_an_effect_are_refused(fields: dict[str, Any], obs: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        NetworkConfig(**fields).actor_critic(obs, 2, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"network": "transformer"}, "network must be one of auto, mlp, relation, cnn, got 'transformer'"),
+        ({"strides": (1,)}, r"strides takes one for each of the 2 channels, got \(1,\)"),
+        ({"channels": ()}, "channels takes the channels of at least one convolution"),
+        ({"channels": "16"}, r"channels takes the widths of layers, such as \(16, 32\), got '16'"),
+    ],
+)
+def test_bad_fields_get_a_sentence(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        jaxrl.PPOConfig(**fields)
+
+
+def convolved(image: np.ndarray, kernel: np.ndarray, bias: np.ndarray, stride: int) -> np.ndarray:
+    """A 3 x 3 convolution in float64 that pads as "SAME" does."""
+    height, width = (-(-size // stride) for size in image.shape[:2])
+    total = [max((out - 1) * stride + 3 - size, 0) for out, size in zip((height, width), image.shape, strict=False)]
+    padded = np.pad(image, [*((size // 2, size - size // 2) for size in total), (0, 0)])
+    result = np.zeros((height, width, kernel.shape[-1]))
+    for y in range(height):
+        for x in range(width):
+            patch = padded[y * stride : y * stride + 3, x * stride : x * stride + 3]
+            result[y, x] = np.tensordot(patch, kernel, 3) + bias
+    return result
+
+
+def test_the_convolutional_network_is_what_its_weights_say(key: jax.Array) -> None:
+    network = CNNActorCritic(2, channels=(3, 4), strides=(2, 1), hidden=(5,), num_values=2)
+    image = np.random.default_rng(0).normal(size=(6, 7, 2)).astype(np.float32)
+    params = network.init(key, jnp.asarray(image))
+    weights = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params["params"])
+
+    def head(name: str) -> np.ndarray:
+        features = image.astype(np.float64)
+        for i, stride in enumerate((2, 1)):
+            layer = weights[f"{name}_convolution_{i}"]
+            features = np.tanh(convolved(features, layer["kernel"], layer["bias"], stride))
+        layer, out = weights[f"{name}_0"], weights[f"{name}_out"]
+        return np.tanh(features.ravel() @ layer["kernel"] + layer["bias"]) @ out["kernel"] + out["bias"]
+
+    outputs, values = network.apply(params, jnp.asarray(image))
+    # Sums of at most 48 terms of size 1 in float32.
+    np.testing.assert_allclose(outputs, head("actor"), atol=1e-5)
+    np.testing.assert_allclose(values, head("critic"), atol=1e-5)
+
+
+def test_pixels_of_eight_bits_are_scaled(key: jax.Array) -> None:
+    network = CNNActorCritic(2, channels=(3,), strides=(1,), hidden=(5,))
+    pixels = jnp.arange(48, dtype=jnp.uint8).reshape(4, 4, 3)
+    params = network.init(key, pixels)
+    for ours, scaled in zip(network.apply(params, pixels), network.apply(params, pixels / 255.0), strict=True):
+        np.testing.assert_allclose(ours, scaled, rtol=1e-6)
+
+
+def test_a_grid_trains_with_convolutions() -> None:
+    config = jaxrl.PPOConfig(num_envs=2, num_steps=8, num_epochs=1, network="cnn", channels=(4,), hidden=(8,))
+    algo = jaxrl.ppo(envs.make("gymnax/Breakout-MinAtar"), config)
+    result = jaxrl.train(algo, seeds=2, env_steps=16, evals=1, eval_episodes=1, progress=False)
+    assert not result.failed
+    kernel = result.policies.params["params"]["actor_convolution_0"]["kernel"]
+    assert kernel.shape == (1, 2, 3, 3, 4, 4)
+    obs, _ = algo.env.reset_env(jax.random.key(0), algo.env.default_params)
+    assert result.policy(seed=1)(jnp.stack([obs] * 3)).shape == (3,)
