@@ -177,7 +177,7 @@ def rollout(
         num_steps = int(jax.tree.leaves(noise)[0].shape[0])
     chex.assert_rank(key, {0, 1}, custom_message="key")
     chex.assert_tree_shape_prefix(carry, (num_envs,), custom_message="carry")
-    chex.assert_tree_shape_prefix(noise, (num_steps, num_envs), custom_message="noise")
+    chex.assert_tree_shape_prefix(noise, (num_steps,), custom_message="noise")
     pool_size = default_reset_pool(num_steps) if reset_pool is None else reset_pool
     if pool_size < 1:
         raise UserValueError(f"reset_pool must be at least 1, got {reset_pool}")

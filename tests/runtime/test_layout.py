@@ -12,6 +12,7 @@ from jax.sharding import SingleDeviceSharding
 from jaxrl.runtime import layout as module
 from jaxrl.runtime.layout import Layout, compile_programs, over_blocks, plan_layout, run_on_devices
 
+pytestmark = pytest.mark.two_devices
 DEVICES = jax.local_devices()
 EPS = float(np.finfo(np.float32).eps)
 

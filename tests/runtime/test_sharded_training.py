@@ -155,7 +155,7 @@ def test_two_shards_do_the_iteration_that_one_device_does(
     # Adam moves a weight by at most lr / adam_eps = 1 times the gradient, a sum over 16 rows of terms below 4,
     # of which some 16 roundings differ; there are 4 updates. Weights themselves move by some 1e-2.
     tolerance = 4 * 16 * 4 * EPS
-    for one, other in zip(jax.tree.leaves(parts.policy), jax.tree.leaves(whole.policy), strict=True):
+    for one, other in zip(jax.tree.leaves(parts[:2]), jax.tree.leaves(whole[:2]), strict=True):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
     moved = jax.tree.map(lambda before, after: np.max(np.abs(before - after)), start.weights[0], whole.weights[0])
     assert max(jax.tree.leaves(moved)) > 100 * tolerance

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import os
 import platform
 import shutil
 from collections.abc import Callable, Sequence
@@ -280,13 +281,13 @@ def test_the_command_says_who_trains_the_incumbent(
 
 
 def test_processes_of_one_number_on_two_machines_write_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    names, replace = set(), Path.replace
+    names, replace = set(), os.replace
 
-    def noted(self: Path, target: Path) -> Path:
-        names.add(self.name)
-        return replace(self, target)
+    def noted(source: Path, target: Path) -> None:
+        names.add(source.name)
+        replace(source, target)
 
-    monkeypatch.setattr(Path, "replace", noted)
+    monkeypatch.setattr(os, "replace", noted)
     for host in ("one", "other"):
         monkeypatch.setattr(platform, "node", lambda host=host: host)
         write_json(tmp_path / "search.json", {})
