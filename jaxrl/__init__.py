@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from jaxrl.runtime.checking import check
     from jaxrl.runtime.hosts import processes as distributed
     from jaxrl.runtime.merging import merge
+    from jaxrl.runtime.options import RunOptions
     from jaxrl.runtime.planning import Plan, plan
     from jaxrl.runtime.resuming import resume
     from jaxrl.runtime.training import TrainOutput, make_train, train
@@ -66,6 +67,7 @@ __all__ = [
     "PopulationResult",
     "QuasiHyperbolic",
     "Result",
+    "RunOptions",
     "SearchResult",
     "Sweep",
     "Tabulated",
@@ -136,6 +138,7 @@ _NAMES_OF_MODULE = {
     "results.result": ("Result",),
     "runtime.checking": ("check",),
     "runtime.merging": ("merge",),
+    "runtime.options": ("RunOptions",),
     "runtime.planning": ("Plan", "plan"),
     "runtime.resuming": ("resume",),
     "runtime.training": ("TrainOutput", "make_train", "train"),
