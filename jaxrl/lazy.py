@@ -30,6 +30,7 @@ def attach(
         if name in modules:
             return importlib.import_module(f"{package}.{modules[name]}")
         if name not in module_of:
+            # Not by `envs.spelling`: the `envs` that is found may be another one, which `before` refuses.
             near = difflib.get_close_matches(name, namespace["__all__"], n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}", name=name)

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 
@@ -15,6 +15,7 @@ from jaxrl.learning.shards import EnvShards
 State = Any
 Metrics = dict[str, jax.Array]
 MetricRule = Literal["mean", "last", "sum"]
+METRIC_RULES: tuple[str, ...] = get_args(MetricRule)
 
 
 def _unprepared(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
@@ -88,7 +89,8 @@ class Algorithm(NamedTuple):
     @property
     def functions(self) -> tuple[Any, ...]:
         """What runs: algorithms whose environments and functions are equal share compiled programs."""
-        return self.init, self.step, self.policy, self.actor, self.discount, tuple(self.metric_rules.items())
+        rules = tuple(self.metric_rules.items())
+        return self.init, self.step, self.policy, self.actor, self.discount, rules, self.env_steps_per_iteration
 
 
 def policy_shapes(algo: Algorithm) -> Policy:

@@ -22,7 +22,7 @@ from jaxrl.learning.action_heads import ActionHead, action_head
 from jaxrl.learning.actor import Scores, head_actor
 from jaxrl.learning.critics import Critic, mixture_critic, single_critic
 from jaxrl.learning.losses import explained_variance
-from jaxrl.learning.networks import Module, apply_over, check_network
+from jaxrl.learning.networks import Module, RelationActorCritic, apply_over, check_network
 from jaxrl.learning.normalisation import (
     RewardScale,
     RunningStatistics,
@@ -206,7 +206,7 @@ def _build(
     obs_shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
     if own_network is None:
         network = config.actor_critic(obs_shape, head.num_outputs, critic.num_values)
-        if config.normalise_observation and isinstance(obs_shape, dict) and "neighbours" in obs_shape:
+        if config.normalise_observation and isinstance(network, RelationActorCritic):
             raise UserValueError(
                 "normalise_observation would scale every slot of 'neighbours' by itself; "
                 "use own_scale and neighbour_scale in its place"

@@ -98,6 +98,7 @@ def rebuilt(algo: Algorithm, config: Any) -> Algorithm:
     """
     if algo.builder is None:
         raise UserValueError(f"the algorithm {algo.name!r} does not say how it is built (Algorithm.builder is None)")
+    _refuse_edited(algo)
     network = () if algo.network is None else (algo.network,)
     return _imported(algo.builder)(algo.env, config, *network)
 
@@ -145,6 +146,7 @@ def describe(algo: Algorithm) -> dict[str, Any]:
     """
     if algo.builder is None or algo.builder.startswith("__main__:"):
         raise UserValueError(f"the algorithm {algo.name!r} cannot be imported by name")
+    _refuse_edited(algo)
     if algo.network is not None:
         raise UserValueError(f"its network is the user's own {type(algo.network).__name__}")
     named = algo.name if row_of(algo) is not None else algo.builder
@@ -155,6 +157,25 @@ def describe(algo: Algorithm) -> dict[str, Any]:
             if not _is_plain(value):
                 raise UserValueError(f"its configuration's {field} is an object, {type(value).__name__}")
     return {"algorithm": named, "environment": _describe_environment(algo.env), "config": config}
+
+
+def _refuse_edited(algo: Algorithm) -> None:
+    """Refuse an algorithm some of whose functions are not those of its builder, such as a copy with another actor.
+
+    Raises:
+      ValueError: It is such an algorithm.
+    """
+    assert algo.builder is not None
+    given = [part for part in (algo.config, algo.network) if part is not None]
+    if _codes(_imported(algo.builder)(algo.env, *given).functions) != _codes(algo.functions):
+        raise UserValueError(f"the algorithm {algo.name!r} is an edited copy of what {algo.builder} builds")
+
+
+def _codes(functions: Any) -> Any:
+    """What functions are compiled from: builders make new functions of the same code."""
+    if isinstance(functions, tuple):
+        return tuple(map(_codes, functions))
+    return getattr(functions, "__code__", functions)
 
 
 def build(spec: Mapping[str, Any]) -> Algorithm:

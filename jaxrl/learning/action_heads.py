@@ -178,6 +178,7 @@ def _normal(space: spaces.Box) -> ActionHead:
 
     def entropy(scores: Scores, mask: Any) -> jax.Array:
         del mask
+        chex.assert_shape(scores["mean"], (..., size), custom_message="mean")
         return jnp.asarray(distribution(scores).entropy())
 
     def sample(scores: Scores, mask: Any, noise: jax.Array) -> jax.Array:

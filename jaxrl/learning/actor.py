@@ -7,12 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from envs.threefry import unrolled
-from jaxrl.learning.action_heads import ActionHead
+from jaxrl.learning.action_heads import ActionHead, Scores
 
 Policy = Any
 Memory = Any
 Noise = Any
-Scores = dict[str, jax.Array]
 
 __all__ = ["Actor", "Memory", "Noise", "Policy", "Scores", "choose_by", "head_actor", "memories", "memoryless"]
 

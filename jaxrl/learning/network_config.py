@@ -128,7 +128,9 @@ class NetworkConfig:
                 raise UserValueError(
                     f"{name} has an effect with network='cnn' only, got {getattr(self, name)}; leave it out"
                 )
-            raise UserValueError(
-                f"{name} has no effect on observations without 'neighbours' and 'neighbours_present', "
-                f"got {getattr(self, name)!r}; leave it out"
+            where = (
+                "observations without 'neighbours' and 'neighbours_present'"
+                if self.network == "auto"
+                else f"network={kind!r}"
             )
+            raise UserValueError(f"{name} has no effect on {where}, got {getattr(self, name)!r}; leave it out")

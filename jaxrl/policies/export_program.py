@@ -100,7 +100,7 @@ def _symbolic_arguments(algo: Algorithm, start: Any) -> dict[str, Any]:
 
 def named(prefix: str, tree: Any) -> list[tuple[str, Any]]:
     """The leaves of a pytree by dotted paths below a name: `obs`, or `obs.own`, `obs.rays`."""
-    return [(".".join(filter(None, (prefix, path))), leaf) for path, leaf in leaves(tree)]
+    return [(".".join(filter(None, (prefix, path))).rstrip("."), leaf) for path, leaf in leaves(tree)]
 
 
 def named_parameters(params: Any) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ import jax
 import jax.export
 import numpy as np
 
-from envs.errors import MissingPackageError, UserValueError
+from envs.errors import MissingPackageError, UserError, UserValueError
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.policies.export_program import ACTION, MEMORY, NEXT_MEMORY, greedy_program, named
@@ -182,9 +182,11 @@ def load_exported(path: str | Path, algo: Algorithm | None = None) -> ExportedPo
         return open_exported(file, spec, algo)
     except (ImportError, ResultError):
         raise
+    except UserError as error:
+        raise ResultError(f"The algorithm of {file} cannot be built here: {str(error).rstrip('.')}.") from error
     except Exception as error:  # of whichever library reads the format
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise ResultError(f"{file} is damaged or no policy of jaxrl: {reason}.") from None
+        raise ResultError(f"{file} is damaged or not a policy of jaxrl: {reason}.") from error
 
 
 def open_exported(file: Path, spec: Mapping[str, Any], algo: Algorithm | None = None) -> ExportedPolicy:

@@ -15,7 +15,7 @@ from envs.base import Environment, spaces
 from envs.crowd.crowd import Crowd
 from envs.errors import MissingPackageError, UserTypeError, UserValueError
 from envs.files import replacing
-from jaxrl.learning.rollout import agents_ended
+from jaxrl.learning.rollout import agents_ended, step_once
 from jaxrl.policies.crowds import params_in
 from jaxrl.policies.playing import Player, player_of
 from jaxrl.policies.rendering_crowd import EPISODES, random_actions, write_episode
@@ -152,8 +152,8 @@ def _play(env: Any, player: Player | None, params: Any, num_steps: int | None, s
 
     @jax.jit
     def step(key: jax.Array, state: Any, action: Any) -> tuple[Any, Any, jax.Array, jax.Array]:
-        obs, state, reward, terminated, info = env.step_env(key, state, action, params)
-        done = terminated | env.is_truncated(state, params)
+        obs, state, reward, terminated, truncated, info = step_once(env, key, state, action, params)
+        done = terminated | truncated
         return obs, state, done, agents_ended(reward, done, info)
 
     key, reset_key = jax.random.split(jax.random.key(seed))

@@ -1,5 +1,6 @@
 """The laws of how a policy acts: batches, memory, and each agent by itself."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -58,7 +59,9 @@ def check_actor(algo: Algorithm, key: jax.Array, policy: Any) -> None:
 
 def _check_replay(algo: Algorithm, key: jax.Array, policy: Any, agents: tuple[int, ...]) -> None:
     """Acts a rollout again, one agent at a time: actions and memories are those of the rollout."""
-    actor, env, params = algo.actor, algo.env, algo.env.default_params
+    actor, env = algo.actor, algo.env
+    # Episodes so short that some end on the way.
+    params = dataclasses.replace(env.default_params, max_steps_in_episode=jnp.int32(REPLAYED_STEPS // 2))
     reset_key, noise_key, env_key = jax.random.split(key, 3)
 
     @jax.jit

@@ -9,7 +9,8 @@ import numpy as np
 
 from envs.errors import UserValueError
 from envs.threefry import rolled, unrolled
-from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.contract import METRIC_RULES, Algorithm
+from jaxrl.checks import check_choice
 from jaxrl.learning.evaluation import evaluate, finite_only
 
 Metrics = dict[str, jax.Array]
@@ -56,6 +57,9 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
     one of the evaluation.
     """
 
+    for name, used in algo.metric_rules.items():
+        check_choice(f"metric_rules[{name!r}]", used, METRIC_RULES)
+
     # Traced once, for its metrics and for its iterations; the trace goes with the loop, not with the algorithm.
     step = jax.jit(lambda *given: algo.step(*given))
 
@@ -71,6 +75,8 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
     def init(key: jax.Array, hparams: Any, env_params: Any) -> Run:
         state = algo.init(rolled(keys(key)[0]), hparams, params_at(env_params, jnp.int32(0)))
         metrics = jax.eval_shape(step, key, state, hparams, env_params)[1]
+        for name in algo.metric_rules:
+            check_choice("metric_rules", name, tuple(metrics))
         sums = {name: jnp.zeros(leaf.shape, jnp.float32) for name, leaf in metrics.items()}
         return Run(state, sums, jnp.zeros((), jnp.int32), jnp.zeros(()))
 

@@ -179,6 +179,16 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
     if every.out is not None and not isinstance(every.out, str | Path):
         raise UserTypeError(f"out takes a directory, such as 'runs/x', got {every.out!r}")
     check_choice("precision", every.precision, PRECISIONS)
+    for name in ("force", "resume", "progress", "shard_environments"):
+        if not isinstance(getattr(every, name), bool):
+            raise UserTypeError(f"{name} takes True or False, got {getattr(every, name)!r}")
+    if every.on_chunk is not None and not callable(every.on_chunk):
+        raise UserTypeError(f"on_chunk takes a function of (env_step, metrics), got {every.on_chunk!r}")
+    if not isinstance(every.trackers, Sequence) or isinstance(every.trackers, str):
+        raise UserTypeError(f"trackers takes a list, such as [jaxrl.tracking.csv('runs/csv')], got {every.trackers!r}")
+    for tracker in every.trackers:
+        if not all(callable(getattr(tracker, part, None)) for part in ("start", "__call__", "finish")):
+            raise UserTypeError(f"trackers takes what jaxrl.tracking makes, or the like, got {tracker!r}")
     if every.memory is not None:
         parse_size(every.memory)
     minutes = every.checkpoint_minutes

@@ -80,7 +80,8 @@ def kept(key: Hashable, arguments: Any, compile: Callable[[], T]) -> T:
     """
     leaves, structure = jax.tree.flatten(arguments)
     shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    traced_under = [jax.config.values[f"jax_{name}"] for name in ("default_matmul_precision", "threefry_partitionable")]
+    settings = ("default_matmul_precision", "threefry_partitionable", "default_prng_impl")
+    traced_under = [jax.config.values[f"jax_{name}"] for name in settings]
     whole = (key, *traced_under, structure, shapes)
     if whole not in _CACHE.programs:
         with contextlib.nullcontext() if tight() else _collection_paused():

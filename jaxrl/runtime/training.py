@@ -20,6 +20,7 @@ from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.loop import evaluation_points, make_loop
 from jaxrl.runtime.options import RunOptions, checked
 from jaxrl.sweeps.batching import batched_env_params, batched_hparams, seed_list
+from jaxrl.sweeps.paths import leaves
 from jaxrl.sweeps.sweep import Sweep
 
 STOPPED = "training stopped"  # how the warning of a signal begins
@@ -32,7 +33,7 @@ class TrainOutput(NamedTuple):
       state: the algorithm's final state.
       policy: what acting needs, for `algo.actor`.
       metrics: `{name: [points]}`: `return`, `discounted_return` and `length` of whole greedy
-        episodes, the same with the suffix `_sampled`, and the algorithm's own, averaged since
+        episodes, the same with the suffix `_sampled`, and the algorithm's own, reduced by its rules since
         the point before.
       env_steps: int32 `[points]`, environment steps at each point.
     """
@@ -180,10 +181,8 @@ def training_call(
 
 def _warn_of_schedules(run_length: int, prepared: Any, longer: Any) -> None:
     """Warns of what was scheduled over a run which then became longer: what preparing for the longer one changes."""
-    leaves = zip(jax.tree.leaves_with_path(prepared), jax.tree.leaves(longer), strict=True)
-    changed = [
-        jax.tree_util.keystr(at, simple=True, separator=".") for (at, one), other in leaves if np.any(one != other)
-    ]
+    pairs = zip(leaves(prepared), leaves(longer), strict=True)
+    changed = [path for (path, one), (_, other) in pairs if np.any(one != other)]
     if changed:
         warnings.warn(
             f"schedules of {', '.join(changed)} were annealed over the first {run_length:,} env steps and stay where "

@@ -41,7 +41,7 @@ def test_a_name_gives_its_network(fields: dict[str, Any], obs: Any, kind: type) 
     [
         ({"network": "cnn"}, FLAT, r"network 'cnn' takes observations \[height, width, channels\]"),
         ({"network": "relation"}, FLAT, "network 'relation' takes observations with 'neighbours'"),
-        ({"network": "cnn", "pooling": "max"}, GRID, "pooling has no effect on observations without 'neighbours'"),
+        ({"network": "cnn", "pooling": "max"}, GRID, "pooling has no effect on network='cnn', got 'max'"),
         ({"channels": (8,)}, GRID, r"channels has an effect with network='cnn' only, got \(8,\)"),
         ({"shared_trunk": True}, NEIGHBOURS, "shared_trunk has no effect on observations with 'neighbours'"),
     ],

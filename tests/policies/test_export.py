@@ -408,7 +408,7 @@ def test_damaged_and_missing_files_get_one_sentence(file_format: str, elsewhere:
         with pytest.raises(ResultError, match=r"pendulum.stablehlo.json is missing, which says what"):
             jaxrl.load_exported(file)
         (tmp_path / "pendulum.stablehlo.json").write_text(Path(f"{whole}.json").read_text())
-    with pytest.raises(ResultError, match="is damaged or no policy of jaxrl: "):
+    with pytest.raises(ResultError, match="is damaged or not a policy of jaxrl: "):
         jaxrl.load_exported(file)
     with pytest.raises(ValueError, match=r"path is '.*policy.txt'; an exported policy's name ends in"):
         jaxrl.load_exported(tmp_path / "policy.txt")
