@@ -64,8 +64,8 @@ def test_options_of_another_type_are_refused_before_anything_is_compiled(options
 @pytest.mark.parametrize(
     ("rules", "sentence"),
     [
-        ({"learning_rate": "max"}, r"metric_rules\['learning_rate'\] must be one of mean, last, sum, got max"),
-        ({"learning_rat": "last"}, "metric_rules must be one of .*learning_rate.*, got learning_rat"),
+        ({"learning_rate": "max"}, r"metric_rules\['learning_rate'\] must be one of mean, last, sum, got 'max'"),
+        ({"learning_rat": "last"}, "metric_rules must be one of .*learning_rate.*, got 'learning_rat'"),
     ],
 )
 def test_unknown_rules_of_metrics_are_refused(rules: Any, sentence: str) -> None:
