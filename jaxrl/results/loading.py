@@ -24,7 +24,7 @@ from jaxrl.results.storage import CONFIG, METRICS, POLICIES, SEARCH
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["load_metrics", "load_result"]
+__all__ = ["load_metrics", "load_policies", "load_result"]
 
 
 def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow = ()) -> Result:
@@ -80,6 +80,26 @@ def load_metrics(path: str | Path) -> Result:
     config, metrics = _described(Path(path), (METRICS, CONFIG))
     metrics.attrs.setdefault(UNKNOWN, "only its metrics were read")
     return Result(metrics, {}, loaded=config)
+
+
+def load_policies(source: str | Path | Result, algo: Algorithm) -> tuple[Result, Any]:
+    """The labels of a result, and its policies as those of an algorithm whose policies have the same shapes.
+
+    The algorithm and the environment that the result names are neither built nor imported.
+
+    Args:
+      source: the run directory, or a result, whose algorithm may be unknown.
+      algo: the algorithm that is to take the policies.
+
+    Raises:
+      ResultError: a file is missing or damaged, or the policies do not fit the algorithm.
+    """
+    if isinstance(source, Result) and source.algo is not None:
+        return source, source.policies
+    directory = Path("the result") if isinstance(source, Result) else Path(source)
+    result = source if isinstance(source, Result) else load_metrics(source)
+    leaves = result.policies if isinstance(source, Result) else _read(directory / POLICIES, _read_policies)
+    return result, _restore(directory / POLICIES, result, leaves, algo)
 
 
 def _described(directory: Path, names: Sequence[str]) -> tuple[dict[str, Any], xarray.Dataset]:

@@ -21,6 +21,7 @@ from jaxrl.results.description import env_params, hparams
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import shard_of, sharded
 from jaxrl.runtime.checkpoints.identity import IDENTITY, read_identity
+from jaxrl.runtime.checkpoints.store import num_parts_begun
 from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.options import CHECKPOINT_MINUTES, RunOptions, checked
 from jaxrl.runtime.sharded_training import SHARDED
@@ -71,6 +72,11 @@ def resume(
     if "run_length" not in identity:
         told = identity.get("algorithm") or identity.get(UNKNOWN)
         raise ResultError(f"{directory} holds no run of train ({told}): repeat its call with resume=True")
+    if "start" in identity and num_parts_begun(directory) != 1:
+        raise ResultError(
+            f"{directory} was begun with the policies of {identity['start']}, which it does not hold, and has runs "
+            "without a checkpoint: repeat its call with start= and resume=True (--start, --resume)"
+        )
     algo = _algorithm(directory, identity, allow) if algo is None else algo
     sweep, setting, seeds = _whole(directory, identity, algo)
     points = np.asarray(identity["points"], np.int64)
@@ -88,6 +94,8 @@ def resume(
     if "shard" in identity:
         call = sharded(call, *shard_of(identity["shard"]))
     params = env_params(directory / IDENTITY, identity, algo, call.shape[0])
+    if "start" in identity:
+        call = dataclasses.replace(call, attrs={**call.attrs, "start": identity["start"]})
     if params is not None:
         call = dataclasses.replace(call, env_params=params)
     options: RunOptions = {
