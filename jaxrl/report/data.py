@@ -123,7 +123,7 @@ def chosen_lines(lines: list[Line], runs: Sequence[Run], metric: str, direction:
         return lines
     ends = {}
     for line in lines:
-        scores = _good(runs[line.run], metric, line.index)
+        scores = _good(runs[line.run], metric, line.index).values
         end = float(iqm(scores)) if scores.size else np.nan
         ends[line] = np.inf if np.isnan(end) else -end if direction >= 0 else end
     best = set(sorted((line for line in lines if line != keep), key=ends.__getitem__)[: MOST_LINES - 1]) | {keep}
