@@ -143,7 +143,11 @@ def bootstrap_interval(
     """A bootstrap interval for a statistic of the runs.
 
     At few seeds percentiles of the bootstrap are too narrow: resamples have the divisor n in their variance, and lie
-    within the range of the scores. `bench/coverage.py` measures how often intervals hold the true value.
+    within the range of the scores. Of 500 to 1,000 samples each, intervals at 95 % hold the true IQM in 96 % (4 seeds),
+    97 % (8), 94 to 95 % (16) and 95 to 97 % (64) by `"student"`, and in 87 to 89 %, 92 to 93 %, 90 to 93 % and 95 to
+    97 % by `"percentile"`: of normal, exponential and lognormal scores. Of scores of two modes, 30 % of which fail,
+    `"student"` covers 90 % at 4 seeds and 94 % at 8 and 16. The mean of lognormal scores, which few of them determine,
+    it covers in 84, 85, 86 and 94 %, of normal ones in 93 to 96 %. `bench/coverage.py` measures these.
 
     Args:
       statistic: called as `statistic(array, axis)`; `mean`, `median`, `iqm`,
