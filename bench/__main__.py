@@ -60,6 +60,7 @@ BENCHMARKS = {
     "scale": Benchmark("--seeds 4 --env-steps 5120 --smaller 2 --share 1", usual="--minutes 2 --smaller 1000"),
     "devices": Benchmark("--seeds 2 --env-steps 1024 --repeats 1"),
     "tracking": Benchmark("--seeds 2 --env-steps 1024 --evals 1"),
+    "coverage": Benchmark("--samples 20 --resamples 50 --settings 10"),
     "search": Benchmark("--trials 8 --env-steps 4608 --seeds 1 --test-seeds 2"),
 }
 

@@ -49,4 +49,5 @@ def wandering() -> Algorithm:
         env_steps_per_iteration=PER_ITERATION,
         prepare=prepared_for(8),
         discount=lambda hparams: hparams.discount,
+        warm=lambda state, policy: policy,
     )

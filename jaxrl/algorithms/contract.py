@@ -66,6 +66,8 @@ class Algorithm(NamedTuple):
       network: The user's own network, None for one that the configuration names.
       builder: `"module:function"`, by which another process builds an equal algorithm as `function(env, config)`
         (`function(env)` where `config` is None); None where it cannot.
+      warm: `(State, Policy) -> State`, a state at the beginning of a run with what another policy of the same shapes
+        has learned, its normalisation included; None cannot begin with another policy.
       sharded: `(EnvShards) -> Sharded`, the algorithm on one part of a run's environments; None
         cannot share them between devices.
     """
@@ -84,6 +86,7 @@ class Algorithm(NamedTuple):
     metric_rules: Mapping[str, MetricRule] = MappingProxyType({})
     network: Any = None
     builder: str | None = None
+    warm: Callable[[State, Policy], State] | None = None
     sharded: Callable[[EnvShards], "Sharded"] | None = None
 
     @property

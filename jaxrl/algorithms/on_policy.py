@@ -313,6 +313,9 @@ def _build(
         env_steps = state.env_steps + config.num_envs * config.num_steps
         return OnPolicyState(weights, observations, optimiser, carry, rewards, env_steps), metrics
 
+    def warm(state: OnPolicyState, policy: OnPolicyPolicy) -> OnPolicyState:
+        return state._replace(weights=(policy.params, policy.log_std), observations=policy.observations)
+
     def sharded(shards: EnvShards) -> Sharded:
         of_each_env: Any = (False, False, False, True, (False, True) if config.normalise_reward else None, False)
         arguments = (name, env, config, hparams_type, make_learn, own_network, builder, agents)
@@ -332,6 +335,7 @@ def _build(
         discount=lambda hparams: hparams.discount,
         network=own_network,
         builder=builder,
+        warm=warm,
         sharded=sharded,
     )
 

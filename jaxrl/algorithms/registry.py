@@ -14,6 +14,7 @@ from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.permission import Allow, check_allowed
 
 Builder = Callable[..., Algorithm]
 
@@ -178,12 +179,18 @@ def _codes(functions: Any) -> Any:
     return getattr(functions, "__code__", functions)
 
 
-def build(spec: Mapping[str, Any]) -> Algorithm:
+def build(spec: Mapping[str, Any], allow: Allow = ()) -> Algorithm:
     """The algorithm that `describe` described.
 
+    Args:
+      spec: Description.
+      allow: Names of modules of the user's own that it may import; jaxrl's own need no permission.
+
     Raises:
+      NotAllowedError: It names a module that is not allowed; nothing is imported.
       ValueError, TypeError, ImportError: it cannot be built here.
     """
+    check_allowed(spec, {*ROWS, *(row.builder for row in ROWS.values())}, allow)
     name, env = spec["algorithm"], _build_environment(spec["environment"])
     if spec["config"] is None:
         return make(name, env)

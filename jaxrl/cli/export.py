@@ -32,6 +32,8 @@ class Export:
     """Which setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; needed where there are several."""
     platforms: tuple[str, ...] = PLATFORMS
     """That a StableHLO file runs on."""
+    allow: tuple[str, ...] = ()
+    """Modules of your own that may be imported where the run names them, such as my_algorithms."""
     force: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Overwrite a file that is there already."""
 
@@ -48,7 +50,7 @@ def run_export(args: Sequence[str]) -> int:
     options = parse(Export, args, "jaxrl export")
     out = options.out or options.run / f"policy.{options.format or 'stablehlo'}"
     check_format(out, options.format)
-    result = load_result(options.run)
+    result = load_result(options.run, allow=options.allow)
     check_exportable(result)
     policy = chosen_policy(options.run, result, options.at, options.seed)
     export_policy(policy, out, format=options.format, force=options.force, platforms=options.platforms)

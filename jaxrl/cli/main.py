@@ -48,8 +48,9 @@ class Plot:
     def run_command(self) -> None:
         """Write the picture and say where."""
         from jaxrl.results.dataset import main_metric
+        from jaxrl.results.loading import load_metrics
 
-        result = jaxrl.load_result(self.run)
+        result = load_metrics(self.run)
         metric = self.metric or main_metric(result.metrics)
         out = self.out or self.run / f"{metric}.png"
         result.plot(metric, hue=self.hue, path=out)
@@ -66,12 +67,14 @@ class Evaluate:
     """Episodes of every policy, greedy, and as many with sampled actions."""
     key: int = 0
     """Seed of the evaluation's own random numbers."""
+    allow: tuple[str, ...] = ()
+    """Modules of your own that may be imported where the run names them, such as my_algorithms."""
 
     def run_command(self) -> None:
         """Print a table per metric."""
         from jaxrl.runtime.reevaluation import evaluate_result
 
-        evaluated = evaluate_result(jaxrl.load_result(self.run), self.episodes, self.key)
+        evaluated = evaluate_result(jaxrl.load_result(self.run, allow=self.allow), self.episodes, self.key)
         print(f"{self.episodes} whole episodes with every final policy, greedy and sampled")
         for metric in ("return", "return_sampled", "length"):
             print(f"\n{evaluated.table(metric)}")
@@ -93,13 +96,15 @@ class Render:
     """Of a crowd: another scenario for the policy to walk in, such as corridor."""
     agents: int | None = None
     """Of a crowd: another number of people."""
+    allow: tuple[str, ...] = ()
+    """Modules of your own that may be imported where the run names them, such as my_algorithms."""
 
     def run_command(self) -> None:
         """Write the file and say where."""
         from jaxrl.cli.chosen_policy import chosen_policy, named_run
         from jaxrl.policies.crowds import crowd_like
 
-        policy = chosen_policy(self.run, jaxrl.load_result(self.run), self.at, self.seed)
+        policy = chosen_policy(self.run, jaxrl.load_result(self.run, allow=self.allow), self.at, self.seed)
         if self.scenario is None and self.agents is None:
             jaxrl.render(policy.algo.env, policy, self.out)
         else:
@@ -297,9 +302,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is None:
         argv = sys.argv[1:]
-    # Algorithms, environments and runs may name modules of the current directory. It comes last: nothing in it hides
-    # a package.
-    if os.getcwd() not in sys.path:
+    # Modules of the current directory are named by the user, as module:name or by --allow; nothing else is looked for
+    # there, such as a package that is not installed. It comes last: nothing in it hides a package.
+    if any(":" in arg or arg.partition("=")[0] == "--allow" for arg in argv) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
         with warnings.catch_warnings():

@@ -19,6 +19,7 @@ REFUSED = {
     "num_processes": None,
     "process_id": None,
     "resume": False,
+    "start": None,
 }
 
 

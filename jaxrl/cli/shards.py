@@ -45,6 +45,8 @@ class Resume:
     """Directory that `jaxrl train --out` began to write."""
     env_steps: WholeNumber | None = None
     """Environment steps of each run in all, to make it longer; as begun where there is none."""
+    allow: tuple[str, ...] = ()
+    """Modules of your own that may be imported where the run names them, such as my_algorithms."""
     devices: tuple[str, ...] = ()
     """Devices to use, such as gpu:0 gpu:1; all where there are none."""
     memory: str | None = None
@@ -64,6 +66,7 @@ class Resume:
         result = resume(
             self.run,
             env_steps=self.env_steps,
+            allow=self.allow,
             devices=self.devices or None,
             memory=self.memory,
             trackers=trackers_again(self.run),

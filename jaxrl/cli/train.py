@@ -63,6 +63,7 @@ def run_train(args: Sequence[str]) -> int:
         env_steps=options.env_steps,
         evals=options.evals,
         eval_episodes=options.eval_episodes,
+        start=options.start,
         **(run_options(RunOptions, options) | {"shard": shard, "out": out, **shared}),
     )
     attrs = result.metrics.attrs
@@ -189,6 +190,7 @@ def _options_class(defaults: _Defaults) -> type:
         option("env_steps", WholeNumber, defaults.env_steps, "Environment steps of each run."),
         option("evals", WholeNumber, 10, "Evaluations, evenly spaced, the last at the end."),
         option("eval_episodes", WholeNumber, 64, "Whole episodes of each evaluation, greedy and again sampled."),
+        option("start", str | None, None, "Run directory whose policies to begin with, by seed and setting."),
         *run_flags(
             RunOptions,
             after={

@@ -15,6 +15,7 @@ import numpy as np
 from envs.errors import MissingPackageError, UserError, UserValueError
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
+from jaxrl.algorithms.permission import Allow, NotAllowedError, modules_of
 from jaxrl.policies.export_program import ACTION, MEMORY, NEXT_MEMORY, greedy_program, named
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.plain import from_json
@@ -161,25 +162,26 @@ def spec_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-def load_exported(path: str | Path, algo: Algorithm | None = None) -> ExportedPolicy:
+def load_exported(path: str | Path, algo: Algorithm | None = None, *, allow: Allow = ()) -> ExportedPolicy:
     """Reads what `export_policy` or `jaxrl export` wrote.
 
     Args:
       path: the file, whose name ends in .stablehlo, .safetensors or .onnx.
       algo: the algorithm, for .safetensors whose network or environment is one's own.
+      allow: Names of modules of the user's own that .safetensors may import, as in `load_result`.
 
     Raises:
       ValueError: the name says no format.
       ResultError: the file is missing or damaged, or its algorithm cannot be built here.
       ImportError: the extra is missing.
     """
-    file = Path(path)
+    file, allow = Path(path), modules_of(allow)
     file_format = format_of(file)
     if not file.is_file():
         raise ResultError(f"{file} is not there; jaxrl export or export_policy writes one.")
     try:
         spec = _read_spec(file, file_format)
-        return open_exported(file, spec, algo)
+        return open_exported(file, spec, algo, allow)
     except (ImportError, ResultError):
         raise
     except UserError as error:
@@ -189,13 +191,15 @@ def load_exported(path: str | Path, algo: Algorithm | None = None) -> ExportedPo
         raise ResultError(f"{file} is damaged or not a policy of jaxrl: {reason}.") from error
 
 
-def open_exported(file: Path, spec: Mapping[str, Any], algo: Algorithm | None = None) -> ExportedPolicy:
+def open_exported(
+    file: Path, spec: Mapping[str, Any], algo: Algorithm | None = None, allow: Allow = ()
+) -> ExportedPolicy:
     """The policy of a file that is as `spec` says."""
     if spec["format"] == "stablehlo":
         return ExportedPolicy(spec, _stablehlo(file, spec))
     if spec["format"] == "onnx":
         return ExportedPolicy(spec, _onnx(file, spec))
-    return ExportedPolicy(spec, _safetensors(file, spec, algo))
+    return ExportedPolicy(spec, _safetensors(file, spec, algo, allow))
 
 
 def needs_extra(file_format: str, error: ImportError) -> ImportError:
@@ -266,13 +270,16 @@ def _safe_open(file: Path) -> Any:
     return safe_open(file, framework="numpy")
 
 
-def _safetensors(file: Path, spec: Mapping[str, Any], algo: Algorithm | None) -> Run:
+def _safetensors(file: Path, spec: Mapping[str, Any], algo: Algorithm | None, allow: Allow) -> Run:
     with _safe_open(file) as stream:
         arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 -- it is no dictionary
     if algo is None:
         if spec["algorithm"] is None:
             raise ResultError(f"{file} does not say how to build its algorithm ({spec[UNKNOWN]}): pass algo=.")
-        algo = algorithms.build(spec)
+        try:
+            algo = algorithms.build(spec, allow)
+        except NotAllowedError as error:
+            raise ResultError(f"{file} holds weights of an algorithm that is not imported: {error}") from None
     shapes = policy_shapes(algo)
     wanted = named("", shapes)
     shapes_of = [{name: (leaf.shape, leaf.dtype) for name, leaf in some} for some in (wanted, arrays.items())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -123,7 +123,7 @@ def chosen_lines(lines: list[Line], runs: Sequence[Run], metric: str, direction:
         return lines
     ends = {}
     for line in lines:
-        scores = _good(runs[line.run], metric, line.index)
+        scores = _good(runs[line.run], metric, line.index).values
         end = float(iqm(scores)) if scores.size else np.nan
         ends[line] = np.inf if np.isnan(end) else -end if direction >= 0 else end
     best = set(sorted((line for line in lines if line != keep), key=ends.__getitem__)[: MOST_LINES - 1]) | {keep}
@@ -144,11 +144,13 @@ def estimates(
 
     Returns:
       `curves`: `{"iqm" or "mean": [value, low, high] of each line}`; `numbers` and `cells`: of the table;
-      `better`: `{position of a baseline: [probability, low, high] of each line}`; `profile`; `importance`.
+      `better`: `{position of a baseline: [probability, low, high] of each line}`; `paired`: likewise, whether runs
+      of equal seeds were compared; `profile`; `importance`.
     """
     tables = [run.result.table(metric, confidence=confidence) for run in runs]
     curves = {"iqm": [], "mean": []}
-    numbers, scores = [], []
+    numbers: list[list[Any]] = []
+    scores: list[Scores] = []
     for line in lines:
         run = runs[line.run]
         values, finite = run.result.values(metric)[line.index].astype(np.float64), run.finite[line.index]
@@ -163,12 +165,13 @@ def estimates(
         for name, band in (("iqm", middle), ("mean", mean)):
             curves[name].append([rounded(part) for part in band])
         scores.append(_good(run, metric, line.index))
+    good = [each.values for each in scores]
     return {
         "curves": curves,
         "numbers": [[plain(number) for number in row] for row in numbers],
         "cells": _cells(tables, lines, numbers),
-        "better": _better(scores, direction, baseline, confidence) if direction and len(lines) > 1 else {},
-        "profile": _profile(scores, direction, confidence),
+        **_better(scores, direction, baseline, confidence, len(lines) > 1),
+        "profile": _profile(good, direction, confidence),
         "importance": [_importance(run, metric) for run in runs],
     }
 
@@ -240,9 +243,18 @@ def _bad_metrics(run: Run, setting: int, seed: int) -> list[str]:
     ]
 
 
-def _good(run: Run, metric: str, setting: int) -> np.ndarray:
-    """The final values of the runs that did not fail."""
-    return run.result.values(metric)[setting, run.finite[setting, :, -1], -1].astype(np.float64)
+class Scores(NamedTuple):
+    """The final values of a line's runs that did not fail, and their seeds; `trained` are those of all its runs."""
+
+    values: np.ndarray
+    seeds: np.ndarray
+    trained: frozenset[int]
+
+
+def _good(run: Run, metric: str, setting: int) -> Scores:
+    finite, seeds = run.finite[setting, :, -1], np.asarray(run.result.seeds)
+    values = run.result.values(metric)[setting, finite, -1].astype(np.float64)
+    return Scores(values, seeds[finite], frozenset(run.result.seeds))
 
 
 def _over_points(values: np.ndarray, finite: np.ndarray, estimate: Any) -> Interval:
@@ -289,28 +301,44 @@ def _interval(low: float, high: float, decimals: int) -> str:
     return f"[{_fixed(low, decimals)}, {_fixed(high, decimals)}]"
 
 
-def _better(scores: Sequence[np.ndarray], direction: int, baseline: int, confidence: float) -> dict[str, Any]:
-    """Of every baseline, the probability that a run of each line is better than one of its own, ties one half."""
-    count = len(scores)
+def _better(
+    scores: Sequence[Scores], direction: int, baseline: int, confidence: float, several: bool
+) -> dict[str, dict[str, Any]]:
+    """Of every baseline, the probability that a run of each line is better than one of its own, ties one half.
+
+    Lines that were trained on equal seeds are compared in pairs of runs of one seed, of which neither failed.
+    """
+    count = len(scores) if direction and several else 0
     every = count <= PAIRED_LINES
-    found: dict[int, list[list[float | None] | None]] = {
-        line: [None] * count for line in (range(count) if every else [baseline])
-    }
+    bases = range(count) if every else [baseline]
+    chances: dict[int, list[list[float | None] | None]] = {line: [None] * count for line in bases}
+    pairs: dict[int, list[bool | None]] = {line: [None] * count for line in bases}
     for one, other in itertools.combinations(range(count), 2):
-        if not (every or baseline in (one, other)) or not (scores[one].size and scores[other].size):
+        if not (every or baseline in (one, other)):
             continue
-        higher = probability_of_improvement(scores[other], scores[one], confidence=confidence)
-        certain = min(scores[one].size, scores[other].size) > 1
+        paired = scores[one].trained == scores[other].trained
+        first, second = scores[one].values, scores[other].values
+        if paired:
+            _, at_one, at_other = np.intersect1d(scores[one].seeds, scores[other].seeds, return_indices=True)
+            first, second = first[at_one], second[at_other]
+        if not (first.size and second.size):
+            continue
+        higher = probability_of_improvement(second, first, paired=paired, confidence=confidence)
+        certain = min(first.size, second.size) > 1
         other_wins = [float(part) for part in higher]
         one_wins = [1 - other_wins[0], 1 - other_wins[2], 1 - other_wins[1]]
         if direction < 0:
             other_wins, one_wins = one_wins, other_wins
         for place, line, wins in ((one, other, other_wins), (other, one, one_wins)):
-            if place in found:
-                found[place][line] = [
+            if place in chances:
+                pairs[place][line] = paired
+                chances[place][line] = [
                     float(f"{part:.4f}") if certain or i == 0 else None for i, part in enumerate(wins)
                 ]
-    return {str(place): row for place, row in found.items()}
+    return {
+        "better": {str(place): row for place, row in chances.items()},
+        "paired": {str(place): row for place, row in pairs.items()},
+    }
 
 
 def _profile(scores: Sequence[np.ndarray], direction: int, confidence: float) -> dict[str, Any]:

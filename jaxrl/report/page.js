@@ -99,7 +99,8 @@
         if (String(line) === element("baseline").value) return "baseline";
         if (!base[line]) return "–";
         const [chance, low, high] = base[line].map((value) => value === null ? null : value.toFixed(3));
-        return low === null ? chance : `${chance} [${low}, ${high}]`;
+        const how = metric().paired[element("baseline").value][line] ? "paired" : "unpaired";
+        return low === null ? `${chance} ${how}` : `${chance} [${low}, ${high}] ${how}`;
       } });
     }
     found.push({ name: "Seeds", value: (line) => numbers[line][6] });
@@ -146,7 +147,8 @@
     const base = lines[element("baseline").value].label, where = direction > 0 ? "higher" : "lower";
     const against = !direction || lines.length < 2 ? ""
       : ` P(better) is the probability that a run of the setting ends ${where} than a run of “${base}”, ties counting ` +
-        "one half; 0.5 is no difference.";
+        "one half; 0.5 is no difference. It is paired, run by run of equal seeds, where both were trained on the same " +
+        "seeds, and else of every run with every other.";
     element("table-help").textContent = `${text} after ${last} ${report.unit}. ` +
       `IQM is the interquartile mean of the seeds, with its ${percent} bootstrap interval; the mean has its Student t ` +
       "interval. Runs that failed are left out." +

@@ -152,8 +152,8 @@ def _report(
         "differences": differences(runs),
         "failures": {"listed": listed, "total": total, "runs": sum(run.finite[..., 0].size for run in runs)},
         "cite": _citation(),
-        "made": f"Made by jaxrl {__version__}. Intervals: percentile bootstrap over seeds (interquartile mean, "
-        "profile, probability of improvement) and Student t (mean).",
+        "made": f"Made by jaxrl {__version__}. Intervals: bootstrap to Student's width (interquartile mean), "
+        "percentile bootstrap (profile, probability of improvement) and Student t (mean).",
     }
 
 

@@ -101,6 +101,8 @@ def config_of(described: Description) -> dict[str, Any]:
         own = described.hparams is None and "hparams" in loaded
         spec["hparams"] = loaded["hparams"] if own else _hparams(described, described.algo)
     elif loaded:
+        whole = loaded.get("algorithm") is not None  # it was not allowed, or its module is elsewhere
+        spec = {name: loaded.get(name) for name in ("algorithm", "environment", "config")} if whole else spec
         spec |= {name: loaded[name] for name in ("name", "hparams", "env_params") if name in loaded}
     return spec | {
         "sweep": {

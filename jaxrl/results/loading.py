@@ -14,6 +14,7 @@ import numpy as np
 from envs.errors import UserValueError
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
+from jaxrl.algorithms.permission import Allow, NotAllowedError, modules_of
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import env_params, hparams
 from jaxrl.results.plain import from_json
@@ -23,31 +24,34 @@ from jaxrl.results.storage import CONFIG, METRICS, POLICIES, SEARCH
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["load_metrics", "load_result"]
+__all__ = ["load_metrics", "load_policies", "load_result"]
 
 
-def load_result(path: str | Path, algo: Algorithm | None = None) -> Result:
+def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow = ()) -> Result:
     """Reads what `Result.save` wrote.
 
     Args:
       path: the run directory.
       algo: the algorithm; needed for policies where its network or environment is one's own,
         and otherwise built again from `config.json`.
+      allow: Names of modules of the user's own that the result may import where it names them, such as
+        `"my_algorithms"`; nothing that is not jaxrl's or a known library's is imported otherwise.
 
     Returns:
-      The result; its `algo` is None where it is not given and cannot be built again. Its
+      The result; its `algo` is None where it is not given and cannot be built again, or is of a module
+      that is not allowed; the attribute `algorithm_unknown` says why. Its
       `hparams` are those that ran, and so are those of its `algo` where there is one setting;
       where `config.json` has none that the algorithm takes, `hparams` is None.
 
     Raises:
       ResultError: a file is missing or damaged, or the policies do not fit the algorithm.
     """
-    directory = Path(path)
+    directory, allow = Path(path), modules_of(allow)
     config, metrics = _described(directory, (METRICS, POLICIES, CONFIG))
     leaves = _read(directory / POLICIES, _read_policies)
     missing = None
     if algo is None and config["algorithm"] is not None:
-        algo, missing = _build(directory, config)
+        algo, missing = _build(directory, config, allow)
     if algo is None:
         metrics.attrs[UNKNOWN] = missing or str(config.get(UNKNOWN, "config.json does not describe it"))
         return Result(metrics, leaves, loaded=config)
@@ -76,6 +80,26 @@ def load_metrics(path: str | Path) -> Result:
     config, metrics = _described(Path(path), (METRICS, CONFIG))
     metrics.attrs.setdefault(UNKNOWN, "only its metrics were read")
     return Result(metrics, {}, loaded=config)
+
+
+def load_policies(source: str | Path | Result, algo: Algorithm) -> tuple[Result, Any]:
+    """The labels of a result, and its policies as those of an algorithm whose policies have the same shapes.
+
+    The algorithm and the environment that the result names are neither built nor imported.
+
+    Args:
+      source: the run directory, or a result, whose algorithm may be unknown.
+      algo: the algorithm that is to take the policies.
+
+    Raises:
+      ResultError: a file is missing or damaged, or the policies do not fit the algorithm.
+    """
+    if isinstance(source, Result) and source.algo is not None:
+        return source, source.policies
+    directory = Path("the result") if isinstance(source, Result) else Path(source)
+    result = source if isinstance(source, Result) else load_metrics(source)
+    leaves = result.policies if isinstance(source, Result) else _read(directory / POLICIES, _read_policies)
+    return result, _restore(directory / POLICIES, result, leaves, algo)
 
 
 def _described(directory: Path, names: Sequence[str]) -> tuple[dict[str, Any], xarray.Dataset]:
@@ -121,14 +145,16 @@ def _read_policies(file: Path) -> dict[str, np.ndarray]:
         return {name: archive[name] for name in archive.files}
 
 
-def _build(directory: Path, config: dict[str, Any]) -> tuple[Algorithm | None, str | None]:
-    """The algorithm, or why it is unknown: for a module that is not here, without which metrics can be read."""
+def _build(directory: Path, config: dict[str, Any], allow: Allow) -> tuple[Algorithm | None, str | None]:
+    """The algorithm, or why it is unknown: for a module that is not allowed or not here; metrics can be read."""
     spec = {name: config.get(name) for name in ("algorithm", "environment", "config")}
     try:
-        return algorithms.build(spec), None
+        return algorithms.build(spec, allow), None
+    except NotAllowedError as error:
+        return None, str(error).rstrip(".")
     except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
-            return None, f"{str(error).rstrip('.')}; go to the directory that holds it"
+            return None, f"{str(error).rstrip('.')}; set PYTHONPATH to the directory that holds it"
         raise ResultError(f"{directory / CONFIG} describes an algorithm that cannot be built: {error}") from None
 
 

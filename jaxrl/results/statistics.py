@@ -13,6 +13,7 @@ Array = npt.NDArray[Any]
 Axis = int | tuple[int, ...]
 Statistic = Callable[[Array, Axis], Array]
 NanPolicy = Literal["raise", "propagate"]
+Method = Literal["student", "percentile"]
 
 MAX_RESAMPLED = 4_000_000  # numbers resampled at once: the bound of the working memory, 32 MB
 
@@ -137,8 +138,16 @@ def bootstrap_interval(
     num_resamples: int = 2000,
     seed: int = 0,
     nan_policy: NanPolicy = "raise",
+    method: Method = "student",
 ) -> Interval:
-    """A percentile bootstrap interval for a statistic of the runs.
+    """A bootstrap interval for a statistic of the runs.
+
+    At few seeds percentiles of the bootstrap are too narrow: resamples have the divisor n in their variance, and lie
+    within the range of the scores. Of 500 to 1,000 samples each, intervals at 95 % hold the true IQM in 96 % (4 seeds),
+    97 % (8), 94 to 95 % (16) and 95 to 97 % (64) by `"student"`, and in 87 to 89 %, 92 to 93 %, 90 to 93 % and 95 to
+    97 % by `"percentile"`: of normal, exponential and lognormal scores. Of scores of two modes, 30 % of which fail,
+    `"student"` covers 90 % at 4 seeds and 94 % at 8 and 16. The mean of lognormal scores, which few of them determine,
+    it covers in 84, 85, 86 and 94 %, of normal ones in 93 to 96 %. `bench/coverage.py` measures these.
 
     Args:
       statistic: called as `statistic(array, axis)`; `mean`, `median`, `iqm`,
@@ -151,6 +160,9 @@ def bootstrap_interval(
       num_resamples: how many times the runs are drawn anew, with replacement.
       seed: of the draws; equal seeds give equal intervals.
       nan_policy: as for `mean`.
+      method: Way to the ends. `"percentile"` takes percentiles of the resampled statistic; `"student"` stretches their
+        distances from the estimate by the ratio of Student's quantile with n - 1 degrees of freedom to the normal one,
+        and by sqrt(n / (n - 1)) for the divisor of the resampled variance; with `tasks`, tasks * (n - 1) degrees.
 
     Returns:
       The statistic of the scores and the ends of its interval, of the leading shape.
@@ -158,9 +170,12 @@ def bootstrap_interval(
     Raises:
       ValueError: an argument out of range, no score, or a nan that the policy refuses.
 
-    Source: Agarwal et al. (2021), section 4.1.
+    Source: Agarwal et al. (2021), section 4.1; Hesterberg (2015), "What teachers should know about the bootstrap",
+    section 4.1, on the width at few samples.
     """
     values = _checked("scores", scores, nan_policy)
+    if method not in ("student", "percentile"):
+        raise UserValueError(f"method is {method!r}; it takes 'student' or 'percentile'.")
     if tasks and values.ndim < 2:
         raise UserValueError(f"scores has shape {values.shape}; with tasks=True it takes [..., tasks, seeds].")
     _check_draws(confidence, num_resamples)
@@ -185,7 +200,13 @@ def bootstrap_interval(
         rng=np.random.default_rng(seed),
     ).bootstrap_distribution
     low, high = _quantiles(resampled, confidence, axis=-1)
-    return Interval(value, low, high)
+    if method == "percentile":
+        return Interval(value, low, high)
+    count, strata = values.shape[-1], values.shape[-2] if tasks else 1
+    tail = 0.5 + confidence / 2
+    stretch = scipy.stats.t.ppf(tail, strata * (count - 1)) / scipy.stats.norm.ppf(tail) * np.sqrt(count / (count - 1))
+    below, above = (stretch * np.maximum(part, 0.0) for part in (value - low, high - value))
+    return Interval(value, value - below, value + above)
 
 
 def performance_profile(

@@ -63,6 +63,7 @@ class Call:
       attrs: of the result, told of the whole call.
       last_dims: as in `metrics_dataset`.
       cpu_block: the widest block on a CPU where no width is asked for.
+      start: policies that the runs begin with, leaves `[num_settings, num_seeds, ...]`; None where they begin anew.
     """
 
     loop: Loop
@@ -80,6 +81,7 @@ class Call:
     attrs: Mapping[str, Any]
     last_dims: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     cpu_block: int = CPU_BLOCK
+    start: Any = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -128,6 +130,7 @@ class Call:
             prepared=of_settings(self.prepared),
             env_params=of_settings(self.env_params),
             hparams=of_settings(self.hparams),
+            start=jax.tree.map(lambda leaf: leaf[np.ix_(chosen, part.seeds)], self.start),
             seeds=[self.seeds[i] for i in part.seeds],
             sweep=self.sweep if whole or self.sweep is None else self.sweep.subset(chosen),
         )

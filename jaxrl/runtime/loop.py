@@ -42,12 +42,14 @@ class Loop(NamedTuple):
         since the last evaluation, by their rules, and the evaluation itself, whose metrics are NaN where one of those
         is not finite or the policy holds a NaN.
       keep: `(Run, hparams) -> policies`, what a result keeps of a run.
+      warm: `(Run, policy) -> Run`, a run at its beginning with a policy from elsewhere; None has none.
     """
 
     init: Callable[[jax.Array, Any, Any], Any]
     advance: Callable[[Any, jax.Array, Any, Any, Any], Any]
     evaluate: Callable[[Any, jax.Array, Any, Any], tuple[Any, Metrics]]
     keep: Callable[[Any, Any], Any]
+    warm: Callable[[Any, Any], Any] | None = None
 
 
 def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
@@ -114,7 +116,11 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         started = run._replace(sums=jax.tree.map(jnp.zeros_like, run.sums), since=jnp.zeros(()))
         return started, finite_only(episodes, policy, own) | own
 
-    return Loop(init, advance, evaluate_run, lambda run, hparams: algo.policy(run.state, hparams))
+    def warm(run: Run, policy: Any) -> Run:
+        assert algo.warm is not None  # which `starting_policies` has refused
+        return run._replace(state=algo.warm(run.state, policy))
+
+    return Loop(init, advance, evaluate_run, lambda run, hparams: algo.policy(run.state, hparams), warm)
 
 
 def evaluation_points(env_steps: int, evals: int, env_steps_per_iteration: int) -> np.ndarray:

@@ -226,7 +226,10 @@ def _assembled(shards: Sequence[_Shard], interrupted: bool) -> Result:
         return every
 
     env_params = jax.tree.map(of_settings, *(result.env_params for result in results))
-    hparams = _hparams(shards, results)
+    saved = _saved(shards, results)
+    known = None if first.algo is None else saved_hparams(saved, first.algo, shards[0].shape[0])
+    hparams = None if known is None else known[0]
+    loaded = {**(first.loaded or {}), **saved} if first.algo is None else None
     attrs = {name: value for name, value in first.metrics.attrs.items() if name not in ("shard", "whole")}
     told = [result.metrics.attrs for result in results]
     attrs |= {
@@ -243,27 +246,31 @@ def _assembled(shards: Sequence[_Shard], interrupted: bool) -> Result:
         attrs=attrs,
         last_dims=_last_dims(first),
     )
-    return Result(
-        dataset, found.policies, first.algo, hparams, env_params, first.loaded if first.algo is None else None
-    )
+    return Result(dataset, found.policies, first.algo, hparams, env_params, loaded)
 
 
-def _hparams(shards: Sequence[_Shard], results: Sequence[Result]) -> Any:
-    """The hyper-parameters of all settings; shards may hold discounts of different families."""
-    algo, num_settings = results[0].algo, shards[0].shape[0]
-    if algo is None:
-        return None
-    told: dict[str, list[Any]] = {}
-    for shard, result in zip(shards, results, strict=True):
-        assert result.loaded is not None
-        for name, value in result.loaded["hparams"].items():
-            column = told.setdefault(name, [None] * num_settings)
-            values = value if isinstance(value, list) else [value] * len(shard.settings)
-            for setting, one in zip(shard.settings, values, strict=True):
-                column[setting] = one
-    same = {name: column[0] if all(one == column[0] for one in column) else column for name, column in told.items()}
-    found = saved_hparams({"hparams": same}, algo, num_settings)
-    return None if found is None else found[0]
+def _saved(shards: Sequence[_Shard], results: Sequence[Result]) -> dict[str, Any]:
+    """The hyper-parameters and environment parameters of all settings, as `config.json` has them.
+
+    Shards may hold discounts of different families.
+    """
+    whole: dict[str, Any] = {}
+    for part in ("hparams", "env_params"):
+        columns: dict[str, list[Any]] = {}
+        for shard, result in zip(shards, results, strict=True):
+            assert result.loaded is not None
+            saved = result.loaded.get(part)
+            for name, value in saved.items() if isinstance(saved, dict) else ():
+                column = columns.setdefault(name, [None] * shards[0].shape[0])
+                values = value if isinstance(value, list) else [value] * len(shard.settings)
+                for setting, one in zip(shard.settings, values, strict=True):
+                    column[setting] = one
+            if not isinstance(saved, dict):
+                whole[part] = saved
+        for name, column in columns.items():
+            same = part == "hparams" and all(one == column[0] for one in column)
+            whole.setdefault(part, {})[name] = column[0] if same else column
+    return {part: saved for part, saved in whole.items() if saved is not None or part == "env_params"}
 
 
 def _sweep(whole: dict[str, Any], hparams: Any) -> Sweep | None:

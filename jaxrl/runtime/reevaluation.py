@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxrl.checks import check_count
 from jaxrl.learning.evaluation import evaluate, finite_only
-from jaxrl.results.dataset import RUN_DIMS, ResultError
+from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.result import Result
 from jaxrl.runtime.layout import compile_programs, over_blocks, plan_layout, run_on_devices
 
@@ -35,7 +35,10 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
     check_count("num_episodes", num_episodes)
     algo = result.algo
     if algo is None:
-        raise ResultError("this result's algorithm is unknown, so its policies cannot act; pass algo= to load_result")
+        reason = result.metrics.attrs.get(UNKNOWN, "the result was made without one")
+        raise ResultError(
+            f"this result's algorithm is unknown ({reason}), so its policies cannot act; pass algo= to load_result"
+        )
     settings, seeds = result.settings, result.seeds
     runs = (len(settings), len(seeds))
     env_params = result.env_params

@@ -14,12 +14,14 @@ import numpy as np
 from envs.errors import UserValueError
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.permission import Allow, modules_of
 from jaxrl.checks import check_count
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.description import env_params, hparams
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import shard_of, sharded
 from jaxrl.runtime.checkpoints.identity import IDENTITY, read_identity
+from jaxrl.runtime.checkpoints.store import num_parts_begun
 from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.options import CHECKPOINT_MINUTES, RunOptions, checked
 from jaxrl.runtime.sharded_training import SHARDED
@@ -35,6 +37,7 @@ def resume(
     *,
     env_steps: int | None = None,
     algo: Algorithm | None = None,
+    allow: Allow = (),
     devices: Sequence[Any] | None = None,
     memory: int | str | None = None,
     trackers: Sequence[Tracker] = (),
@@ -54,6 +57,8 @@ def resume(
         where that ended.
       algo: the algorithm; needed where its network or environment is one's own, and otherwise built
         again from `run.json`.
+      allow: Names of modules of the user's own that `run.json` may import where it names them; others than
+        jaxrl's and known libraries' are not imported otherwise.
       devices, trackers, checkpoint_minutes, progress: as in `jaxrl.runtime.options.RunOptions`.
       memory: as there; what the run was begun with if None.
 
@@ -62,12 +67,17 @@ def resume(
         is finished and without the checkpoint that would make it longer.
       ValueError: `env_steps` is less than before.
     """
-    directory = Path(path)
+    directory, allow = Path(path), modules_of(allow)
     identity = read_identity(directory)
     if "run_length" not in identity:
         told = identity.get("algorithm") or identity.get(UNKNOWN)
         raise ResultError(f"{directory} holds no run of train ({told}): repeat its call with resume=True")
-    algo = _algorithm(directory, identity) if algo is None else algo
+    if "start" in identity and num_parts_begun(directory) != 1:
+        raise ResultError(
+            f"{directory} was begun with the policies of {identity['start']}, which it does not hold, and has runs "
+            "without a checkpoint: repeat its call with start= and resume=True (--start, --resume)"
+        )
+    algo = _algorithm(directory, identity, allow) if algo is None else algo
     sweep, setting, seeds = _whole(directory, identity, algo)
     points = np.asarray(identity["points"], np.int64)
     if env_steps is not None:
@@ -84,6 +94,8 @@ def resume(
     if "shard" in identity:
         call = sharded(call, *shard_of(identity["shard"]))
     params = env_params(directory / IDENTITY, identity, algo, call.shape[0])
+    if "start" in identity:
+        call = dataclasses.replace(call, attrs={**call.attrs, "start": identity["start"]})
     if params is not None:
         call = dataclasses.replace(call, env_params=params)
     options: RunOptions = {
@@ -100,14 +112,14 @@ def resume(
     return carry_out(call, checked(resume, RunOptions, options), begun=identity)
 
 
-def _algorithm(directory: Path, identity: dict[str, Any]) -> Algorithm:
+def _algorithm(directory: Path, identity: dict[str, Any], allow: Allow) -> Algorithm:
     if identity["algorithm"] is None:
         raise ResultError(
             f"{directory / IDENTITY} does not describe the algorithm ({identity[UNKNOWN]}): pass algo=, or repeat the "
             f"call with resume=True"
         )
     try:
-        return algorithms.build(identity)
+        return algorithms.build(identity, allow)
     except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
         raise ResultError(f"{directory / IDENTITY} describes an algorithm that cannot be built: {error}") from None
 

@@ -61,7 +61,8 @@ class Runs:
             name: [over_blocks(program, num_shared.get(name, 0)) for program in programs]
             for name, programs in self.executables.items()
         }
-        self._keep = call.loop.keep
+        self._keep, self._warm = call.loop.keep, call.loop.warm
+        self._start = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), call.start)
         self.compile_seconds = time.perf_counter() - started
         self._given = states
         self._runs: Any = None
@@ -71,7 +72,9 @@ class Runs:
         if self._runs is None:
             begun = self._given is None
             self._runs = run_on_devices(self._walks["init"], self._spread) if begun else self._placed(self._given)
-            self._given = None
+            if begun and self._start is not None:
+                self._runs = self._warmed(self._runs)
+            self._given = self._start = None
 
     def advance(self, count: int) -> None:
         """Does some iterations of every run, and waits for them."""
@@ -119,6 +122,12 @@ class Runs:
     def state_structure(self) -> Any:
         """A pytree like `states()`."""
         return self._programs.run_shapes
+
+    def _warmed(self, runs: Any) -> Any:
+        """The runs, at their beginning, with the policies that they start from."""
+        assert self._warm is not None
+        warm, policies = jax.jit(jax.vmap(self._warm)), self.layout.spread(self._start)
+        return [[warm(*each) for each in zip(*part, strict=True)] for part in zip(runs, policies, strict=True)]
 
     def _placed(self, states: Any) -> Any:
         shapes = self._programs.run_shapes

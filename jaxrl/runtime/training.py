@@ -1,5 +1,6 @@
 """Training: one compiled program for anyone to transform, and the driver of thousands of runs."""
 
+import dataclasses
 import signal
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,15 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.errors import UserTypeError
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_count
+from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.checkpoints.store import begun_in
 from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.loop import evaluation_points, make_loop
 from jaxrl.runtime.options import RunOptions, checked
+from jaxrl.runtime.starting import starting_policies
 from jaxrl.sweeps.batching import batched_env_params, batched_hparams, seed_list
 from jaxrl.sweeps.paths import leaves
 from jaxrl.sweeps.sweep import Sweep
@@ -89,6 +92,7 @@ def train(
     evals: int = 10,
     eval_episodes: int = 64,
     env_params: Any = None,
+    start: TrainedPolicy | Result | str | Path | None = None,
     **options: Unpack[RunOptions],
 ) -> Result:
     """Trains every setting with every seed, in one program on all devices.
@@ -104,6 +108,10 @@ def train(
       evals: Number of evaluations, evenly spaced, the last at the end; at most one per iteration.
       eval_episodes: Number of whole episodes of each evaluation, greedy and again sampled.
       env_params: Parameters of the environment, its defaults if None.
+      start: Policy to begin with, its normalisation included, as `result.policy()` returns it, for all runs; or a
+        result or its directory, whose runs of equal seeds and coordinates are begun with, and a single one by all.
+        Optimiser, schedules and environments begin anew. The result's attribute `start` records the origin. None
+        begins with random parameters.
       **options: Options that say where and how the call is carried out, see `jaxrl.runtime.options.RunOptions`.
 
     Raises:
@@ -124,6 +132,11 @@ def train(
         env_params=env_params,
         run_length=None if begun is None else begun.get("run_length"),  # schedules keep to the length of then
     )
+    if start is not None:
+        if chosen.shard_environments:
+            raise UserValueError("start does not go with shard_environments: leave one of them out")
+        policies, origin = starting_policies(algo, start, call.sweep, call.seeds)
+        call = dataclasses.replace(call, start=policies, attrs={**call.attrs, "start": origin})
     result = carry_out(call, chosen, begun=begun)
     _warn_of_a_stop(result, env_steps, chosen.out)
     return result

@@ -84,7 +84,7 @@ def test_a_result_says_how_it_is_built(run: Path, algo: Algorithm) -> None:
     config = json.loads((run / "config.json").read_text())
     assert config["algorithm"] == NAME
     assert config["config"] == {"warm_up": 32, "batch": 4, "hidden": [8]}
-    loaded = jaxrl.load_result(run)
+    loaded = jaxrl.load_result(run, allow="cloning")
     assert loaded.algo is not None and loaded.algo.config == SMALL and loaded.algo.builder == NAME
     again = evaluate_result(loaded, 2)
     assert np.isfinite(again.values("return")).all()
@@ -97,7 +97,7 @@ def elsewhere(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
 LOAD = """
 import json
 import jaxrl
-result = jaxrl.load_result("run")
+result = jaxrl.load_result("run", allow="cloning")
 builder = None if result.algo is None else result.algo.builder
 print(json.dumps({"algo": builder, "points": result.metrics.sizes["env_step"]}))
 """
@@ -107,7 +107,7 @@ def test_another_process_loads_it_where_its_module_is(run: Path, tmp_path: Path)
     shutil.copytree(run, tmp_path / "run")
     without = elsewhere(LOAD + "result.policy(seed=0, lr=0.1)", tmp_path)
     assert json.loads(without.stdout) == {"algo": None, "points": 4}  # its metrics need no algorithm
-    assert "there is no module 'cloning' here; go to the directory that holds it" in without.stderr
+    assert "there is no module 'cloning' here; set PYTHONPATH to the directory that holds it" in without.stderr
     shutil.copy(cloning_module.__file__, tmp_path)
     done = elsewhere(LOAD + "print(result.policy(seed=0, lr=0.1))", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -135,7 +135,7 @@ def test_it_is_searched_and_exported(algo: Algorithm, run: Path, tmp_path: Path)
     assert len(result.trials) == 4 and result.incumbent is not None
     with pytest.raises(ValueError, match="cloning has no default one"):
         jaxrl.search(algo, trials=2, env_steps=50, progress=False)
-    policy = jaxrl.load_result(run).policy(seed=0, lr=0.5)
+    policy = jaxrl.load_result(run, allow="cloning").policy(seed=0, lr=0.5)
     file = export_policy(policy, tmp_path / "policy.onnx")
     obs = np.asarray(jax.random.normal(jax.random.key(0), (5, 4)), np.float32)
     np.testing.assert_array_equal(load_exported(file)(obs), policy(obs))
@@ -152,13 +152,14 @@ def test_the_shell_trains_plans_evaluates_resumes_and_exports_it(
     changed = ["--config.batch", "4", "--hparams.lr", "0.1", "0.5", "--hparams.late-lr", "0.2", "--seeds", "2"]
     assert cli.main(["plan", *train, *changed]) == 0
     assert cli.main(["train", *train, *changed, "--out", out]) == 0
-    result = jaxrl.load_result(out)
+    assert jaxrl.load_result(out).algo is None
+    result = jaxrl.load_result(out, allow="cloning")
     assert result.algo is not None and result.algo.config == CloningConfig(batch=4)
     assert result.values("newest").shape == (2, 2, 2)
-    assert cli.main(["evaluate", out, "--episodes", "2"]) == 0
-    assert cli.main(["resume", out, "--env-steps", "200"]) == 0
+    assert cli.main(["evaluate", out, "--episodes", "2", "--allow", "cloning"]) == 0
+    assert cli.main(["resume", out, "--env-steps", "200", "--allow", "cloning"]) == 0
     assert jaxrl.load_result(out).metrics["env_step"].values[-1] == 200
-    assert cli.main(["export", out, "--at", "lr=0.5", "--format", "stablehlo"]) == 0
+    assert cli.main(["export", out, "--at", "lr=0.5", "--format", "stablehlo", "--allow", "cloning"]) == 0
     assert "gives action int32[batch]" in capsys.readouterr().out
     sweep = ["--space", "lr=log:1e-2:1", "config.batch=2,4", "--trials", "2", "--search", "random", "--seeds", "1"]
     few = ["--test-seeds", "1", "--env-steps", "50", "--eval-episodes", "1", "--no-progress"]
@@ -194,7 +195,7 @@ def test_an_algorithm_without_a_configuration_goes_by_its_name(tmp_path: Path) -
     out = str(tmp_path / "run")
     options = ["--env-steps", "40", "--evals", "1", "--eval-episodes", "2", "--no-progress", "--out", out]
     assert cli.main(["train", "remembering:echo", "remembering:Repeat", *options]) == 0
-    result = jaxrl.load_result(out)
+    result = jaxrl.load_result(out, allow="remembering")
     assert result.algo is not None and result.algo.config is None
     np.testing.assert_array_equal(result.values("return"), 5)
     options = ["--space", "strength=10,100", "--trials", "2", "--search", "grid", "--seeds", "1", "--test-seeds", "0"]

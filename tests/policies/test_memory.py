@@ -81,12 +81,12 @@ def test_results_load_and_are_evaluated_again(
 ) -> None:
     algo, optimum, length = task
     run = result.save(tmp_path / "run")
-    loaded = jaxrl.load_result(run)
+    loaded = jaxrl.load_result(run, allow="remembering")
     assert loaded.algo is not None and loaded.algo.env == algo.env
     again = evaluate_result(loaded, 8, key=3)
     for metric, value in (("return", optimum), ("return_sampled", optimum), ("length", length)):
         np.testing.assert_array_equal(again.values(metric), value)
-    assert cli.main(["evaluate", str(run), "--episodes", "5"]) == 0
+    assert cli.main(["evaluate", str(run), "--episodes", "5", "--allow", "remembering"]) == 0
     assert f"{optimum:g}" in capsys.readouterr().out
     assert loaded.policy(seed=1, strength=1e5).remembers
 

@@ -37,7 +37,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def test_a_file_solves_the_task_one_by_one_and_many_at_a_time(exported: Any) -> None:
     algo, optimum, length, path = exported
-    env, params, policy = algo.env, algo.env.default_params, load_exported(path)
+    env, params, policy = algo.env, algo.env.default_params, load_exported(path, allow="remembering")
     assert policy.remembers
     for front in ((), (3,), (2, 2)):
         count = int(np.prod(front))
@@ -54,7 +54,7 @@ def test_a_file_solves_the_task_one_by_one_and_many_at_a_time(exported: Any) -> 
 
 
 def test_an_end_clears_that_memory_alone(exported: Any) -> None:
-    policy = load_exported(exported[-1])
+    policy = load_exported(exported[-1], allow="remembering")
     size = policy.spec["inputs"][0]["shape"][1]
     obs = (np.arange(6 * size) % 2).reshape(3, 2, size).astype(np.float32)
     _, memory = policy(obs, memory=policy.start(3, 2))
@@ -69,7 +69,7 @@ def test_an_end_clears_that_memory_alone(exported: Any) -> None:
 
 def test_a_file_names_its_memory_and_has_its_start(exported: Any) -> None:
     algo, _, _, path = exported
-    spec = load_exported(path).spec
+    spec = load_exported(path, allow="remembering").spec
     size = algo.env.observation_space(algo.env.default_params).shape[0]
     ports = [
         {"name": "memory.first", "shape": ["batch", size], "dtype": "float32"},
@@ -83,7 +83,7 @@ def test_a_file_names_its_memory_and_has_its_start(exported: Any) -> None:
 
 def test_without_its_memory_a_file_is_refused(exported: Any) -> None:
     algo, _, _, path = exported
-    policy = load_exported(path)
+    policy = load_exported(path, allow="remembering")
     obs = np.zeros(algo.env.observation_space(algo.env.default_params).shape, np.float32)
     with pytest.raises(ValueError, match=r"^memory is None, .*policy\.start\(\) at the start .* policy\(obs, memory"):
         policy(obs)
@@ -159,7 +159,7 @@ def test_the_command_line_exports_a_memory(tmp_path: Path, capsys: pytest.Captur
     algo = echo(Repeat())
     result = jaxrl.train(algo, env_steps=1, evals=1, eval_episodes=1, progress=False, out=tmp_path / "run")
     assert result.values("return").item() == 5
-    assert cli.main(["export", str(tmp_path / "run"), "--format", "onnx"]) == 0
+    assert cli.main(["export", str(tmp_path / "run"), "--format", "onnx", "--allow", "remembering"]) == 0
     printed = capsys.readouterr().out
     assert "takes obs float32[batch, 4]; memory.first float32[batch, 4]; memory.seen int32[batch]" in printed
     policy = load_exported(tmp_path / "run" / "policy.onnx")

@@ -100,7 +100,8 @@ def test_estimates_are_those_of_the_table_and_of_the_statistics(tmp_path):
             np.testing.assert_allclose(curve[0], expected, rtol=5e-6)  # six digits
             np.testing.assert_allclose(curve[:, -1], [iqm, low, high], rtol=5e-6)
     x, y = (run.values("return")[0, :, -1] for run in runs.values())
-    better = statistics.probability_of_improvement(y, x)
+    better = statistics.probability_of_improvement(y, x, paired=True)
+    assert data["metrics"]["return"]["paired"] == {"0": [None, True], "1": [True, None]}
     assert data["metrics"]["return"]["better"]["0"][0] is None
     np.testing.assert_allclose(data["metrics"]["return"]["better"]["0"][1], [float(part) for part in better], atol=5e-5)
     against = [1 - float(part) for part in (better.value, better.high, better.low)]
@@ -659,3 +660,12 @@ def test_the_code_of_a_run_trains_it_again(tmp_path):
     scope: dict = {}
     exec(report_of(tmp_path, [tmp_path / "run"])["runs"][0]["code"], scope)
     xarray.testing.assert_equal(scope["again"].metrics, first.metrics)
+
+
+def test_runs_of_other_seeds_are_compared_each_with_each(tmp_path):
+    runs = {"a": result_of(seeds=6), "b": result_of(seeds=8, key=1)}
+    told = report_of(tmp_path, runs)["metrics"]["return"]
+    x, y = (run.values("return")[0, :, -1] for run in runs.values())
+    unpaired = statistics.probability_of_improvement(y, x)
+    assert told["paired"]["0"] == [None, False]
+    np.testing.assert_allclose(told["better"]["0"][1], [float(part) for part in unpaired], atol=5e-5)

@@ -371,7 +371,9 @@ def test_a_described_algorithm_is_built_again(tmp_path, monkeypatch):
     spec = {"algorithm": "small", "environment": {"name": "small", "static": {}}, "config": {"width": 3}}
     built = []
     monkeypatch.setattr(algorithms, "describe", lambda algo: spec)
-    monkeypatch.setattr(algorithms, "build", lambda given: built.append(given) or small_algorithm(), raising=False)
+    monkeypatch.setattr(
+        algorithms, "build", lambda given, allow: built.append(given) or small_algorithm(), raising=False
+    )
     small_result().save(tmp_path / "run")
     assert load_result(tmp_path / "run").policy(lr=1e-3, discount="exp:gamma=0.98", seed=10).algo.name == "small"
     assert built == [spec]

@@ -1,0 +1,137 @@
+"""Warm starts: runs that begin with policies that were trained before, and where these come from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from envs.errors import UserTypeError, UserValueError
+from jaxrl.algorithms.contract import Algorithm, policy_shapes
+from jaxrl.results.loading import load_policies
+from jaxrl.results.policy import TrainedPolicy
+from jaxrl.results.result import Result
+from jaxrl.sweeps.choosing import choose_setting, listed
+from jaxrl.sweeps.sweep import Sweep
+
+__all__ = ["Start", "starting_policies"]
+
+
+class Start(NamedTuple):
+    """What runs begin with.
+
+    Attributes:
+      policies: Pytree like the algorithm's policy, leaves `[num_settings, num_seeds, ...]`.
+      origin: Where they come from, with a digest of their numbers.
+    """
+
+    policies: Any
+    origin: str
+
+
+def starting_policies(
+    algo: Algorithm, start: TrainedPolicy | Result | str | Path, sweep: Sweep | None, seeds: Sequence[int]
+) -> Start:
+    """The policy that each run begins with.
+
+    A single policy, or the one run of a result, is that of all runs. Of a result with several seeds each run takes that
+    of its own seed, and of one with several settings that of the setting with its own coordinates.
+
+    Args:
+      algo: Algorithm to train.
+      start: Policy, result, or directory of a result, of which nothing but arrays and labels is read.
+      sweep: Settings of the call, None for a single one.
+      seeds: Seeds of the call.
+
+    Raises:
+      TypeError: `start` is something else.
+      ValueError: The algorithm cannot begin with another policy, the policy is of other shapes or not finite, or a run
+        has none.
+      ResultError: The directory holds no result, or one of other shapes.
+    """
+    if algo.warm is None:
+        raise UserValueError(f"start takes an algorithm that has `warm`, which {algo.name} has not")
+    if isinstance(start, TrainedPolicy):
+        whose = f"a policy of {start.algo.name}, seed {start.seed}"
+        policies, of_run = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], start.params), np.zeros((1, 1), int)
+        policies = _checked(algo, policies, "start")
+    elif isinstance(start, str | Path | Result):
+        whose = f"a result of {start.metrics.attrs.get('algorithm')}" if isinstance(start, Result) else str(start)
+        result, policies = load_policies(start, algo)
+        policies = _checked(algo, policies, whose)
+        of_run = _matching(result, sweep, seeds, whose)
+    else:
+        raise UserTypeError(
+            f"start takes a policy, a result or the directory of one, got {type(start).__name__}: {start!r}"
+        )
+    shape = (1 if sweep is None else len(sweep), len(seeds))
+    of_run = np.broadcast_to(of_run, shape)
+    flat = [np.asarray(leaf).reshape(-1, *np.shape(leaf)[2:]) for leaf in jax.tree.leaves(policies)]
+    chosen = [leaf[of_run] for leaf in flat]
+    digest = hashlib.sha256()
+    for leaf in chosen:
+        if not np.isfinite(leaf).all():
+            raise UserValueError(f"start takes finite policies, got numbers that are not finite in {whose}")
+        digest.update(leaf.tobytes())
+    structure = jax.tree.structure(policy_shapes(algo))
+    return Start(structure.unflatten(chosen), f"{whose} (sha256 {digest.hexdigest()[:16]})")
+
+
+def _checked(algo: Algorithm, policies: Any, whose: str) -> Any:
+    """The policies, refused where they are of other shapes than the algorithm's."""
+    takes = {jax.tree_util.keystr(at): leaf for at, leaf in jax.tree.leaves_with_path(policy_shapes(algo))}
+    got = {jax.tree_util.keystr(at): leaf for at, leaf in jax.tree.leaves_with_path(policies)}
+    for name in [*takes, *(name for name in got if name not in takes)]:
+        if name not in got or name not in takes:
+            has = "lacks" if name not in got else "has"
+            raise UserValueError(f"start does not fit {algo.name} on {algo.env.name}: {whose} {has} {name}")
+        there, here = got[name], takes[name]
+        if there.shape[2:] != here.shape or there.dtype != here.dtype:
+            raise UserValueError(
+                f"start does not fit {algo.name} on {algo.env.name}: {name} is {there.dtype}{list(there.shape[2:])} in "
+                f"{whose}, and {here.dtype}{list(here.shape)} here"
+            )
+    return policies
+
+
+def _matching(result: Result, sweep: Sweep | None, seeds: Sequence[int], whose: str) -> np.ndarray:
+    """The position of the run that each run begins with, int `[num_settings or 1, num_seeds or 1]`."""
+    columns = np.zeros(1, int)
+    if len(result.seeds) > 1:
+        missing = [seed for seed in seeds if seed not in result.seeds]
+        if missing:
+            raise UserValueError(
+                f"start takes a result of one seed, or of every seed of the call: {whose} has {listed(result.seeds)}, "
+                f"not {listed(missing)}"
+            )
+        columns = np.asarray([result.seeds.index(seed) for seed in seeds])
+    rows = np.zeros(1, int)
+    if len(result.settings) > 1:
+        own = [{}] if sweep is None else _settings(sweep)
+        paths = result.settings[0]
+        rows = np.asarray(
+            [
+                choose_setting(
+                    result.settings, {path: value for path, value in each.items() if path in paths}, f"start, {whose},"
+                )
+                for each in own
+            ]
+        )
+    return rows[:, None] * len(result.seeds) + columns[None, :]
+
+
+def _settings(sweep: Sweep) -> list[dict[str, Any]]:
+    settings = []
+    for index in np.ndindex(*sweep.shape):
+        at = dict(zip(sweep.dims, index, strict=True))
+        settings.append(
+            {
+                path: np.asarray(values)[tuple(at[dim] for dim in on)].item()
+                for path, (on, values) in sweep.coords.items()
+            }
+        )
+    return settings
