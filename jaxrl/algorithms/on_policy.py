@@ -16,7 +16,7 @@ from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserTypeError, UserValueError
 from envs.threefry import rolled, unrolled
-from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded
+from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, longest_episode
 from jaxrl.checks import effective, is_concrete
 from jaxrl.learning.action_heads import ActionHead, action_head
 from jaxrl.learning.actor import Scores, head_actor
@@ -215,6 +215,7 @@ def _build(
         network = own_network
     check_network(network, obs_shape, head.num_outputs, critic.num_values)
     apply = functools.partial(apply_over, network)
+    episode_length = longest_episode(env)
     num_envs = config.num_envs if shards is None else shards.part_of(config.num_envs)
     batch_axes = 1 + len(agents)
     parts = Parts(config, head, critic, apply, num_envs * config.num_steps * math.prod(agents), shards)
@@ -232,7 +233,7 @@ def _build(
         }
         if run_length is not None:
             changes["anneal_env_steps"] = _annealed_over(hparams, run_length)
-        discount = critic.prepare(hparams.discount, config.num_steps, num_settings)
+        discount = critic.prepare(hparams.discount, config.num_steps, num_settings, episode_length)
         return dataclasses.replace(hparams, discount=discount, **changes)
 
     def policy_of(state: OnPolicyState, hparams: Any) -> OnPolicyPolicy:

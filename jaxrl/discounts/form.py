@@ -269,12 +269,12 @@ class Prepared:
           weight: Gamma(t), float of the shape of `t`, traced; 0 stays 0. Gamma(0) is 1.
 
         Returns:
-          Gamma(t + 1), for every t; a family that only has a curve is 0 beyond `horizon`.
+          Gamma(t + 1), for every t; of a family that only has a curve NaN beyond `horizon`, where it is not known.
         """
         t = jnp.asarray(t)
         chex.assert_shape(weight, t.shape, custom_message="weight")
         if self.form is None:
-            return jnp.where(t < self.horizon, jnp.asarray(self.lags)[jnp.minimum(t + 1, self.horizon)], 0.0)
+            return jnp.where(t < self.horizon, jnp.asarray(self.lags)[jnp.minimum(t + 1, self.horizon)], jnp.nan)
         form = jax.tree.map(jnp.asarray, self.form)
         following = weight * form.ratio(t)
         if form.horizon is not None:

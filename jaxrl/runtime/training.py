@@ -10,9 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.errors import UserTypeError
+from envs.errors import UserTypeError, UserValueError
+from envs.wrappers.wrapper import limit
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_count
+from jaxrl.discounts.parsing import Prepared
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.checkpoints.store import begun_in
@@ -154,6 +156,7 @@ def training_call(
     run_length = env_steps if run_length is None else run_length
     num_settings = 1 if sweep is None else len(sweep)
     prepared = _prepare(algo, settings, num_settings, run_length)
+    _check_discount_is_known(algo, prepared, env_settings)
     if env_steps > run_length:
         _warn_of_schedules(run_length, prepared, _prepare(algo, settings, num_settings, env_steps))
     return Call(
@@ -176,6 +179,20 @@ def training_call(
             "run_length": run_length,
         },
     )
+
+
+def _check_discount_is_known(algo: Algorithm, prepared: Any, env_params: Any) -> None:
+    """Refuse episodes that are longer than the curve of a discount that only has one."""
+    discount = None if algo.discount is None else algo.discount(prepared)
+    if not isinstance(discount, Prepared) or discount.form is not None:
+        return
+    longest = int(np.max(limit(algo.env, env_params)))
+    if longest > discount.horizon:
+        raise UserValueError(
+            f"env.max_steps_in_episode must be at most {discount.horizon}, the steps for which the curve of discount "
+            f"is prepared, got {longest}; build {algo.name} on an environment of that limit, such as "
+            f"envs.wrappers.time_limit(env, {longest})"
+        )
 
 
 def _warn_of_schedules(run_length: int, prepared: Any, longer: Any) -> None:

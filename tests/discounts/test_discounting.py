@@ -376,7 +376,10 @@ def test_own_family_needs_only_a_curve():
     np.testing.assert_array_equal(prepared.lags, own.curve(20))
     assert prepared.rates is None
     assert float(prepared.next_weight(2, prepared.lags[2])) == pytest.approx(0.7)
-    assert float(prepared.next_weight(20, 0.5)) == 0
+    assert np.isnan(prepared.next_weight(20, 0.5)), "beyond what was prepared nothing is known"
+    longer = prepare(own, 20, episode_length=200)
+    np.testing.assert_array_equal(longer.lags, own.curve(200))
+    assert float(longer.next_weight(20, 0.5)) == 0 and longer.horizon == 200
     assert stack([Linear(0.1), Linear(0.2)]).slope.shape == (2,)
     with pytest.raises(TypeError, match=r"Linear cannot share a sweep .* Tabulated"):
         stack([own, 0.9])
