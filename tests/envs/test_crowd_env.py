@@ -503,3 +503,14 @@ def test_mistakes_get_one_sentence(make, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+def test_a_return_counts_people_and_not_places() -> None:
+    """What the terms of the reward add up to, a mean over who takes part, is the return."""
+    env = envs.make("crowd/circle", num_agents=12)
+    algo = ppo(env, PPOConfig(num_envs=2, num_steps=8, num_minibatches=1, hidden=(8,)))
+    params = env.default_params.replace(num_present=3, max_steps_in_episode=20)
+    result = jaxrl.train(algo, env_params=params, env_steps=16, eval_episodes=4, progress=False)
+    metrics = result.metrics.isel(env_step=-1, seed=0)
+    terms = sum(float(metrics[name]) for name in env.metric_rules if name.startswith("reward_"))
+    assert abs(float(metrics["return"]) - terms) <= 1e-4 * abs(terms) and abs(terms) > 0.1
