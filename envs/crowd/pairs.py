@@ -75,7 +75,6 @@ def candidates(
 
 
 def _from_cells(position: jax.Array, walking: jax.Array, reach: jax.Array, capacity: int) -> Candidates:
-    num_agents = position.shape[0]
     found, square, dropped = _around(position, walking, reach, max(4, int(capacity * _SLOTS_PER_CANDIDATE)))
     near = square < reach * reach
     rank = jnp.cumsum(near.astype(jnp.int32), axis=1)  # 1, 2, ... at the near ones

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import advantages as reference
 
+from jaxrl.discounts.hazards import ExponentialHazard
 from jaxrl.discounts.parsing import (
     BetaWeighted,
     Discount,
@@ -133,6 +134,15 @@ def test_what_is_no_discount_is_refused_in_one_sentence(value, error, part):
     ("make", "error", "sentence"),
     [
         (lambda: Exponential(-0.1), ValueError, "gamma must lie in [0, 1], got -0.1."),
+        (
+            lambda: as_discount("0.999999999"),
+            ValueError,
+            "gamma must lie in [0, 1] in float32 too, the precision in which it is used, got 0.999999999, which is 1",
+        ),
+        (lambda: as_discount("fixed:horizon=1e39"), ValueError, "got 1e+39, which is inf there."),
+        (lambda: as_discount("hyperbolic:k=1e39"), ValueError, "k must be at least 0 and finite in float32 too"),
+        (lambda: Exponential(np.array([0.9, 1e-50])), ValueError, "got 1e-50, which is 0 there."),
+        (lambda: ExponentialHazard(1e39), ValueError, "mean must be at least 0 and finite in float32 too"),
         (lambda: Exponential(None), TypeError, "gamma takes a number, got None."),
         (lambda: Exponential(True), TypeError, "gamma takes a number, got True."),
         (lambda: Exponential("0.9"), TypeError, "gamma takes a number, got '0.9'."),

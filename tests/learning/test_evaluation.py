@@ -254,7 +254,7 @@ def test_an_empty_place_changes_no_metric() -> None:
 
     class Padded(agents.Crowd):
         def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> Any:
-            obs, state, reward, terminated, info = super().step_env(key, state, action, params)
+            obs, state, reward, _, info = super().step_env(key, state, action, params)
             here = jnp.arange(self.num_agents) < 3
             acting = info["active"] & here
             metrics = {"acting": jnp.sum(acting), "share": jnp.sum(acting) / 3, "total": jnp.sum(state.total * here)}
