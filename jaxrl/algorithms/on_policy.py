@@ -71,7 +71,7 @@ class OnPolicyState(NamedTuple):
       carry: The environments.
       rewards: Running statistics of the exponentially discounted sum of rewards, and that sum
         `[num_envs, *A]`; None without normalisation.
-      env_steps: Environment steps taken so far, float32 `[]`.
+      iterations: Number of iterations so far, int32 `[]`, which gives the environment steps of schedules.
     """
 
     weights: tuple[Any, jax.Array | None]
@@ -79,7 +79,7 @@ class OnPolicyState(NamedTuple):
     optimiser: optax.OptState
     carry: Carry
     rewards: RewardScale | None
-    env_steps: jax.Array
+    iterations: jax.Array
 
 
 class Samples(NamedTuple):
@@ -266,7 +266,7 @@ def _build(
             optimiser=_optimiser(hparams, hparams.lr).init(weights),
             carry=carry,
             rewards=init_reward_scale((num_envs, *agents)) if config.normalise_reward else None,
-            env_steps=jnp.zeros(()),
+            iterations=jnp.zeros((), jnp.int32),
         )
 
     def collect(key: jax.Array, policy: OnPolicyPolicy, carry: Carry, env_params: Any) -> tuple[Carry, Any, jax.Array]:
@@ -299,8 +299,9 @@ def _build(
             done, clip = episode_ends(steps), hparams.reward_clip
             reward, rewards = scale_rewards(rewards, reward, done, steps.active, rate, clip, shards)
         samples = samples_of(policy, steps, reward, hparams)
-        lr = hparams.lr * linear_share(state.env_steps, hparams.lr_end, hparams.anneal_env_steps)
-        entropy_coef = hparams.entropy_coef * tenth_share(state.env_steps, hparams.entropy_decay_env_steps)
+        env_steps = jnp.float32(config.num_envs * config.num_steps) * state.iterations
+        lr = hparams.lr * linear_share(env_steps, hparams.lr_end, hparams.anneal_env_steps)
+        entropy_coef = hparams.entropy_coef * tenth_share(env_steps, hparams.entropy_decay_env_steps)
         hparams = dataclasses.replace(hparams, entropy_coef=entropy_coef)
         (weights, optimiser), metrics = learn(learn_key, (state.weights, state.optimiser), samples, hparams, lr)
         observations = state.observations
@@ -311,8 +312,7 @@ def _build(
         metrics["explained_variance"] = explained_variance(value, target, rows.weight, shards)
         metrics["learning_rate"] = lr
         metrics["reset_reuse"] = summed(reused, shards).astype(jnp.float32)
-        env_steps = state.env_steps + config.num_envs * config.num_steps
-        return OnPolicyState(weights, observations, optimiser, carry, rewards, env_steps), metrics
+        return OnPolicyState(weights, observations, optimiser, carry, rewards, state.iterations + 1), metrics
 
     def sharded(shards: EnvShards) -> Sharded:
         of_each_env: Any = (False, False, False, True, (False, True) if config.normalise_reward else None, False)

@@ -161,4 +161,6 @@ def _check(name: str, value: float) -> None:
     with np.errstate(over="ignore"):
         used = np.float32(value)
     if not np.isfinite(used) or (used == 0) != (value == 0):
-        raise UserValueError(f"{name} must be at least 0 and finite in float32 too, the precision in which it is used, got {value}.")
+        raise UserValueError(
+            f"{name} must be at least 0 and finite in float32 too, the precision in which it is used, got {value}."
+        )

@@ -22,7 +22,7 @@ class Run(NamedTuple):
       state: the algorithm's.
       sums: its metrics, reduced since the last evaluation: added up, or the last one.
       iteration: int32 `[]`, iterations done.
-      since: float32 `[]`, iterations since the last evaluation.
+      since: int32 `[]`, iterations since the last evaluation.
     """
 
     state: Any
@@ -72,7 +72,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         state = algo.init(rolled(keys(key)[0]), hparams, params_at(env_params, jnp.int32(0)))
         metrics = jax.eval_shape(step, key, state, hparams, env_params)[1]
         sums = {name: jnp.zeros(leaf.shape, jnp.float32) for name, leaf in metrics.items()}
-        return Run(state, sums, jnp.zeros((), jnp.int32), jnp.zeros(()))
+        return Run(state, sums, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
 
     def advance(run: Run, key: jax.Array, hparams: Any, env_params: Any, num_iterations: Any) -> Run:
         iterations_key = keys(key)[1]
@@ -97,7 +97,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
             eval_episodes,
             None if algo.discount is None else algo.discount(hparams).next_weight,
         )
-        count = jnp.maximum(run.since, 1.0)
+        count = jnp.maximum(run.since, 1).astype(jnp.float32)
         own = {name: total / count if rule(name) == "mean" else total for name, total in run.sums.items()}
         clashes = sorted(set(episodes) & set(own))
         if clashes:
@@ -105,7 +105,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
                 f"{', '.join(clashes)} is a metric of {algo.name} and of the evaluation of {type(algo.env).__name__} "
                 f"too; metric_rules and the algorithm's metrics take different names."
             )
-        started = run._replace(sums=jax.tree.map(jnp.zeros_like, run.sums), since=jnp.zeros(()))
+        started = run._replace(sums=jax.tree.map(jnp.zeros_like, run.sums), since=jnp.zeros((), jnp.int32))
         return started, finite_only(episodes, policy, own) | own
 
     return Loop(init, advance, evaluate_run, lambda run, hparams: algo.policy(run.state, hparams))

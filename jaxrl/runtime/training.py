@@ -36,7 +36,7 @@ class TrainOutput(NamedTuple):
       metrics: `{name: [points]}`: `return`, `discounted_return` and `length` of whole greedy
         episodes, the same with the suffix `_sampled`, and the algorithm's own, averaged since
         the point before.
-      env_steps: int32 `[points]`, environment steps at each point.
+      env_steps: Environment steps at each point, int32 `[points]`; float32, rounded, where they do not fit into it.
     """
 
     state: Any
@@ -75,7 +75,8 @@ def make_train(
 
         chunks = jnp.asarray(np.diff(points, prepend=0), jnp.int32)
         last, metrics = jax.lax.scan(until, loop.init(key, hparams, env_params), chunks)
-        env_steps = jnp.asarray(points * per_iteration, jnp.int32)
+        at = points * per_iteration
+        env_steps = jnp.asarray(at, jnp.int32 if at[-1] <= jnp.iinfo(jnp.int32).max else jnp.float32)
         return TrainOutput(last.state, algo.policy(last.state, hparams), metrics, env_steps)
 
     return run

@@ -91,6 +91,22 @@ def test_a_curve_alone_is_refused_where_its_end_is_not_known() -> None:
         jaxrl.train(jaxrl.ppo(endless, TINY), hparams, env_steps=32)
 
 
+def test_schedules_go_on_beyond_what_a_float32_counts() -> None:
+    """Counted in float32 by 32 at a time, environment steps would stop at 2^29."""
+    algo = jaxrl.ppo(envs.make("cartpole"), TINY)
+    hparams = algo.prepare(algo.hparams.replace(lr_end=0.0, anneal_env_steps=2.0**31))
+    params = algo.env.default_params
+    state = algo.init(jax.random.key(0), hparams, params)
+    rates = []
+    step = jax.jit(algo.step)
+    for iterations in (2**25, 2**27):  # of 2^26 in all
+        started = state._replace(iterations=jnp.int32(iterations))
+        state, metrics = step(jax.random.key(1), started, hparams, params)
+        rates.append(float(metrics["learning_rate"]) / 2.5e-4)
+        assert int(state.iterations) == iterations + 1
+    np.testing.assert_allclose(rates, [0.5, 0.0], atol=1e-6)
+
+
 # --- what it is built from ---------------------------------------------------------------
 
 
