@@ -93,6 +93,17 @@ class Environment(gymnax_environment.Environment):
         del env_steps
         return params
 
+    def pays_beyond_limit(self, params: Any) -> bool:
+        """Whether the reward at the time limit already pays for what would follow; here it does not.
+
+        An algorithm that bootstraps from the value of the last observation counts the rest twice where it does.
+
+        Args:
+          params: concrete; every leaf may have an axis of settings in front.
+        """
+        del params
+        return False
+
     def check_params(self, params: Any) -> None:
         """Refuse parameters that this environment cannot have, before anything is compiled; here none.
 

@@ -153,6 +153,7 @@ def training_call(
     sweep = hparams if isinstance(hparams, Sweep) else None
     settings = batched_hparams(algo.hparams, hparams)
     env_settings = batched_env_params(algo.env, env_params, sweep)
+    _warn_of_a_rest_counted_twice(algo, env_settings)
     env_steps = int(points[-1]) * algo.env_steps_per_iteration
     run_length = env_steps if run_length is None else run_length
     num_settings = 1 if sweep is None else len(sweep)
@@ -180,6 +181,17 @@ def training_call(
             "run_length": run_length,
         },
     )
+
+
+def _warn_of_a_rest_counted_twice(algo: Algorithm, env_params: Any) -> None:
+    """Warns where a reward pays for what follows the time limit and the algorithm bootstraps from its value too."""
+    if getattr(algo.config, "time_limits", None) == "bootstrap" and algo.env.pays_beyond_limit(env_params):
+        warnings.warn(
+            f"time_limits is 'bootstrap', and {algo.env.name} already pays at the time limit for what would follow, "
+            f"which is then counted twice; {type(algo.config).__name__}(time_limits='terminal') counts it once",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def _check_discount_is_known(algo: Algorithm, prepared: Any, env_params: Any) -> None:
