@@ -38,7 +38,9 @@ def check_abstractly(env: base.Environment, params: Any = None) -> tuple[int, ..
         raise UserTypeError(f"env is {env!r}; it is an instance of a subclass of envs.Environment.")
     _check_methods(env)
     _check_hash(env)
-    return _check_shapes(env, jax.tree.map(jnp.asarray, env.default_params if params is None else params))
+    params = env.default_params if params is None else params
+    _check_limit_is_given(params)
+    return _check_shapes(env, jax.tree.map(jnp.asarray, params))
 
 
 def fail(sentence: str) -> NoReturn:
@@ -61,6 +63,19 @@ def _check_hash(env: base.Environment) -> None:
         raise ContractError(f"hash law: {env!r} cannot be hashed ({error}); make it a frozen dataclass.") from error
     if not equal:
         fail(f"hash law: {env!r} differs from its copy, so each copy compiles anew; make it a frozen dataclass.")
+
+
+def _check_limit_is_given(params: Any) -> None:
+    """Refuse gymnax's limit of one step where no class of one's own declares the field."""
+    while hasattr(params, "inner"):
+        params = params.inner
+    own = [kind for kind in type(params).__mro__ if kind not in (base.EnvParams, object)]
+    given = any("max_steps_in_episode" in vars(kind).get("__annotations__", {}) for kind in own)
+    if not given and np.all(np.asarray(params.max_steps_in_episode) == 1):
+        fail(
+            "time law: max_steps_in_episode is 1, so every episode ends after its first step; give default_params a "
+            "limit, such as a field `max_steps_in_episode: int = 100` of their class."
+        )
 
 
 def _check_space(what: str, space: Any) -> None:
@@ -104,6 +119,7 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
         _check_space(f"observation_space of {type(env).__name__}", env.observation_space(params))
         reset = jax.eval_shape(reset_pair, key, params)
         agents = agent_axes(env.observation_space(params), reset[0])
+        _require_like_space("a reset's observation", env.observation_space(params), reset[0], agents)
         action = jax.eval_shape(lambda key: sample(env.action_space(params), key, agents), key)
         stepped = jax.eval_shape(step, key, reset[1], action, params)
         cut = jax.eval_shape(env.is_truncated, reset[1], params)
@@ -158,6 +174,28 @@ def agent_axes(space: spaces.Space, obs: Any) -> tuple[int, ...]:
     one = jax.tree.leaves(jax.eval_shape(space.sample, jax.random.key(0)))
     axes = sum(len(leaf.shape) for leaf in leaves) - sum(len(leaf.shape) for leaf in one)
     return leaves[0].shape[: max(axes // len(leaves), 0)]
+
+
+def _require_like_space(what: str, space: spaces.Space, obs: Any, agents: tuple[int, ...]) -> None:
+    """Refuse an observation whose shape or type is not that of its space, with the agents' axes in front."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(obs, dict) or set(obs) != set(space.spaces):
+            fail(f"observation law: {what} is no dictionary with the keys {sorted(space.spaces)} of its space.")
+        for name, part in space.spaces.items():
+            _require_like_space(f"{what} at {name!r}", part, obs[name], agents)
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(obs, tuple) or len(obs) != len(space.spaces):
+            fail(f"observation law: {what} is no tuple of the {len(space.spaces)} parts of its space.")
+        for index, part in enumerate(space.spaces):
+            _require_like_space(f"{what} at {index}", part, obs[index], agents)
+    else:
+        shape = (*agents, *space.shape)
+        if obs.shape != shape or obs.dtype != space.dtype:
+            several = " for each agent, whose axes come first" if agents else ""
+            fail(
+                f"observation law: {what} is {obs.dtype.name}{list(obs.shape)}; it is "
+                f"{jnp.dtype(space.dtype).name}{list(space.shape)} as in its space{several}."
+            )
 
 
 def sample(space: spaces.Space, key: jax.Array, shape: tuple[int, ...]) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from envs.errors import UserValueError
 
-__all__ = ["check_choice", "check_count", "check_number"]
+__all__ = ["check_choice", "check_count", "check_number", "check_positive"]
 
 
 def check_count(name: str, value: Any, least: int = 1, most: float = math.inf, why: str = "") -> None:
@@ -30,6 +30,14 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
     choices = tuple(choices)
     if value not in choices:
         raise UserValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
+
+
+def check_positive(params: Any, *names: str) -> None:
+    """Refuse parameters of an environment that are not above 0 and finite; each may have an axis of settings."""
+    for name in names:
+        values = np.atleast_1d(np.asarray(getattr(params, name)))
+        for wrong in values[~((values > 0) & (values < math.inf))][:1]:
+            raise UserValueError(f"env.{name} must be above 0 and finite, got {wrong}")
 
 
 def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, closed: str = "()") -> None:

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
+import numpy as np
 from gymnax.environments import environment as gymnax_environment
 from gymnax.environments import spaces
 
-from envs.errors import UserTypeError
+from envs.errors import UserTypeError, UserValueError
 
 EnvParams = gymnax_environment.EnvParams
 EnvState = gymnax_environment.EnvState
@@ -16,6 +17,24 @@ EnvState = gymnax_environment.EnvState
 MetricRule = Literal["sum", "mean", "last"]
 
 __all__ = ["EnvParams", "EnvState", "Environment", "MetricRule", "spaces"]
+
+
+def check_action(space: spaces.Space, action: Any, name: str = "action") -> None:
+    """Refuse an action outside its space; agents may have axes in front."""
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        pairs = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for index, part in pairs:
+            check_action(part, action[index], f"{name}[{index!r}]")
+    elif isinstance(space, spaces.Discrete | spaces.Box):
+        array = np.asarray(action)
+        fits = array.ndim >= len(space.shape) and array.shape[array.ndim - len(space.shape) :] == space.shape
+        if isinstance(space, spaces.Discrete):
+            inside = (array >= 0) & (array < space.n) & (array == np.floor(array))
+        else:
+            used = array.astype(space.dtype)
+            inside = (used >= np.asarray(space.low)) & (used <= np.asarray(space.high))
+        if not fits or not np.all(inside):
+            raise UserValueError(f"{name} must lie in the action space, {space!r}, got {action}")
 
 
 class Environment(gymnax_environment.Environment):
@@ -74,6 +93,17 @@ class Environment(gymnax_environment.Environment):
         del env_steps
         return params
 
+    def pays_beyond_limit(self, params: Any) -> bool:
+        """Whether the reward at the time limit already pays for what would follow; here it does not.
+
+        An algorithm that bootstraps from the value of the last observation counts the rest twice where it does.
+
+        Args:
+          params: concrete; every leaf may have an axis of settings in front.
+        """
+        del params
+        return False
+
     def check_params(self, params: Any) -> None:
         """Refuse parameters that this environment cannot have, before anything is compiled; here none.
 
@@ -84,6 +114,18 @@ class Environment(gymnax_environment.Environment):
           ValueError: which parameter, what it takes and what it got.
         """
         del params
+
+    def step(
+        self, key: jax.Array, state: Any, action: Any, params: Any = None
+    ) -> tuple[Any, Any, jax.Array, jax.Array, jax.Array, dict[Any, Any]]:
+        """One transition, limited in time and reset automatically.
+
+        Raises:
+          ValueError: An action that is not traced lies outside the action space.
+        """
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((action, params))):
+            check_action(self.action_space(self.default_params if params is None else params), action)
+        return super().step(key, state, action, params)
 
     @property
     def num_actions(self) -> int:

@@ -60,7 +60,6 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> 
       TypeError: `env` is no `envs.Environment`.
     """
     agents = check_abstractly(env, params)
-    _check_limit_is_given(env.default_params if params is None else params)
     params = jax.tree.map(jnp.asarray, env.default_params if params is None else params)
     key = jax.random.key(0)
     space = env.action_space(params)
@@ -87,19 +86,6 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> 
         _check_finite(extreme_run, "the highest" if high else "the lowest")
     _check_finite(run, "random")
     _check_time_limit(env, params, key, actions, run, agents)
-
-
-def _check_limit_is_given(params: Any) -> None:
-    """Refuse gymnax's limit of one step where no class of one's own declares the field."""
-    while hasattr(params, "inner"):
-        params = params.inner
-    own = [kind for kind in type(params).__mro__ if kind not in (base.EnvParams, object)]
-    given = any("max_steps_in_episode" in vars(kind).get("__annotations__", {}) for kind in own)
-    if not given and np.all(np.asarray(params.max_steps_in_episode) == 1):
-        fail(
-            "time law: max_steps_in_episode is 1, so every episode ends after its first step; give default_params a "
-            "limit, such as a field `max_steps_in_episode: int = 100` of their class."
-        )
 
 
 def _check_inside(what: str, space: spaces.Space, value: Any, agents: tuple[int, ...]) -> None:

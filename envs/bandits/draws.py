@@ -37,7 +37,10 @@ def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         variates = jax.lax.optimization_barrier(np.float32(np.sqrt(2)) * jax.lax.erf_inv(uniform))
         return variates.reshape(*shape, *left.shape)
 
-    return runs_last(draw)(*seed_words(key))
+    words = seed_words(key)
+    if not jax.config.values["jax_threefry_partitionable"]:  # then jax.random counts in another order
+        return jax.random.normal(jax.random.wrap_key_data(jnp.stack(words), impl="threefry2x32"), shape)
+    return runs_last(draw)(*words)
 
 
 def seed_words(key: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs import base
+from envs.arguments import check_positive
 from envs.base import spaces
 from envs.control.trigonometry import sin_cos
 from envs.threefry import unrolled
@@ -71,6 +72,12 @@ class Acrobot(base.Environment):
     def default_params(self) -> AcrobotParams:
         """The constants of Acrobot-v1."""
         return AcrobotParams()
+
+    def check_params(self, params: AcrobotParams) -> None:
+        """Refuse masses, lengths, times and limits that are not above 0."""
+        check_positive(
+            params, "link_length_1", "link_mass_1", "link_mass_2", "link_moi", "max_velocity_1", "max_velocity_2", "dt"
+        )
 
     def reset_env(self, key: jax.Array, params: AcrobotParams) -> tuple[jax.Array, AcrobotState]:
         """The first observation `[6]` and state: each coordinate uniform in [-0.1, 0.1]."""

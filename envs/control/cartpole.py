@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs import base
+from envs.arguments import check_positive
 from envs.base import spaces
 from envs.control.trigonometry import sin_cos
 from envs.threefry import unrolled
@@ -57,6 +58,10 @@ class CartPole(base.Environment):
     def default_params(self) -> CartPoleParams:
         """The constants of CartPole-v1."""
         return CartPoleParams()
+
+    def check_params(self, params: CartPoleParams) -> None:
+        """Refuse masses, lengths, times and limits that are not above 0."""
+        check_positive(params, "masscart", "masspole", "length", "tau", "theta_threshold_radians", "x_threshold")
 
     def reset_env(self, key: jax.Array, params: CartPoleParams) -> tuple[jax.Array, CartPoleState]:
         """The first observation `[4]` and state: each coordinate uniform in [-0.05, 0.05]."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs import base
+from envs.arguments import check_positive
 from envs.base import spaces
 from envs.control.trigonometry import sin_cos
 from envs.threefry import unrolled
@@ -52,6 +53,10 @@ class MountainCar(base.Environment):
     def default_params(self) -> MountainCarParams:
         """The constants of MountainCar-v0."""
         return MountainCarParams()
+
+    def check_params(self, params: MountainCarParams) -> None:
+        """Refuse a limit of speed that is not above 0."""
+        check_positive(params, "max_speed")
 
     def reset_env(self, key: jax.Array, params: MountainCarParams) -> tuple[jax.Array, MountainCarState]:
         """The first observation `[2]` and state: at rest, position uniform in [-0.6, -0.4]."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs import base
+from envs.arguments import check_positive
 from envs.base import spaces
 from envs.control.trigonometry import sin_cos
 from envs.threefry import unrolled
@@ -54,6 +55,10 @@ class MountainCarContinuous(base.Environment):
     def default_params(self) -> MountainCarContinuousParams:
         """The constants of MountainCarContinuous-v0."""
         return MountainCarContinuousParams()
+
+    def check_params(self, params: MountainCarContinuousParams) -> None:
+        """Refuse a limit of speed that is not above 0."""
+        check_positive(params, "max_speed")
 
     def reset_env(
         self, key: jax.Array, params: MountainCarContinuousParams

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs import base
+from envs.arguments import check_positive
 from envs.base import spaces
 from envs.control.trigonometry import sin_cos
 from envs.threefry import unrolled
@@ -52,6 +53,10 @@ class Pendulum(base.Environment):
     def default_params(self) -> PendulumParams:
         """The constants of Pendulum-v1."""
         return PendulumParams()
+
+    def check_params(self, params: PendulumParams) -> None:
+        """Refuse masses, lengths, times and limits that are not above 0."""
+        check_positive(params, "mass", "length", "dt", "max_speed", "max_torque")
 
     def reset_env(self, key: jax.Array, params: PendulumParams) -> tuple[jax.Array, PendulumState]:
         """The first observation `[3]` and state: angle uniform in [-pi, pi], rate in [-1, 1]."""

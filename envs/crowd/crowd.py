@@ -213,6 +213,11 @@ class Crowd(Environment):
         """The parameters after so many environment steps of training: from `switch_env_steps` on, the later weights."""
         return switched(params, env_steps)
 
+    def pays_beyond_limit(self, params: CrowdParams) -> bool:
+        """Whether `final` or `avg_final` has a weight, which pay for the rest of the way at the time limit."""
+        stages = (params.weights, params.later_weights)
+        return any(np.any(np.asarray(each) != 0) for stage in stages for each in (stage.final, stage.avg_final))
+
     def check_params(self, params: CrowdParams) -> None:
         """Refuse more people than there are agents, or than there is room for where they start."""
         present = np.atleast_1d(params.num_present)

@@ -22,11 +22,12 @@ __all__ = [
     "update_totals",
 ]
 
-# What `minimum_distance` says where no two agents ever came nearer, in m: where all pairs are looked at, and where
-# lists of who is near are.
+# What `minimum_distance` says where no two agents ever came nearer, in m.
 APART = 100.0
-_LISTED = 1.0
-_LIST_CAPACITY = 32
+# Lists of who is near look so far, in m, and twice as far as long as they are empty. Where nobody is within half of a
+# reach, a row of three cells has at most 27 of them, for which these lists have room.
+_FIRST_REACH = 0.5
+_SLOTS = 28
 
 RULES: dict[str, MetricRule] = {
     "success": "last",
@@ -51,20 +52,31 @@ def nearest(position: jax.Array, walking: jax.Array, search: pairs.Search = "aut
     Args:
       position: `[N, 2]` m.
       walking: bool `[N]`.
-      search: static; large crowds look at lists of who is within 1 m.
+      search: static; both give the same distance, unless 28 people are within a rectangle of 0.5 by 1.5 m.
 
     Returns:
-      `[]` m; 100 with fewer than two agents, and in large crowds 1 where nobody is nearer.
+      `[]` m; 100 with fewer than two agents, and where nobody is nearer.
     """
     if pairs.resolve(search, position.shape[0]) == "cells":
-        near = pairs.candidates(position, walking, jnp.float32(_LISTED), "cells", _LIST_CAPACITY)
-        apart = position[:, None] - position[near.index]
-        square = jnp.where(near.valid, jnp.sum(apart * apart, axis=-1), _LISTED**2)
-    else:
-        apart = position[:, None] - position[None]
-        both = walking[:, None] & walking[None] & ~jnp.eye(position.shape[0], dtype=bool)
-        square = jnp.where(both, jnp.sum(apart * apart, axis=-1), APART**2)
+        return _nearest_of_lists(jax.lax.stop_gradient(position), walking)
+    apart = position[:, None] - position[None]
+    both = walking[:, None] & walking[None] & ~jnp.eye(position.shape[0], dtype=bool)
+    square = jnp.where(both, jnp.sum(apart * apart, axis=-1), APART**2)
     return jnp.sqrt(jnp.min(square))
+
+
+def _nearest_of_lists(position: jax.Array, walking: jax.Array) -> jax.Array:
+    def look(reach: jax.Array) -> jax.Array:
+        return jnp.sqrt(jnp.minimum(pairs.closest(position, walking, reach, _SLOTS), APART**2))
+
+    def farther(loop: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        reach = 2 * loop[0]
+        return reach, look(reach)
+
+    first = jnp.float32(_FIRST_REACH)
+    seen = jnp.sum(walking) > 1
+    start = (first, look(first))
+    return jax.lax.while_loop(lambda loop: seen & (loop[1] > loop[0]) & (loop[0] < APART), farther, start)[1]
 
 
 def start_totals(state: CrowdState, search: pairs.Search = "auto") -> dict[str, jax.Array]:

@@ -8,7 +8,7 @@ from flax import struct
 
 from envs.arguments import check_choice
 
-__all__ = ["CELLS_FROM", "SEARCHES", "Candidates", "Search", "candidates", "resolve"]
+__all__ = ["CELLS_FROM", "SEARCHES", "Candidates", "Search", "candidates", "closest", "resolve"]
 
 Search = Literal["auto", "all-pairs", "cells"]
 
@@ -75,9 +75,39 @@ def candidates(
 
 
 def _from_cells(position: jax.Array, walking: jax.Array, reach: jax.Array, capacity: int) -> Candidates:
-    """Sort the agents by cell; the three cells of a row around an agent are then one run of the sorted list."""
+    found, square, dropped = _around(position, walking, reach, max(4, int(capacity * _SLOTS_PER_CANDIDATE)))
+    near = square < reach * reach
+    rank = jnp.cumsum(near.astype(jnp.int32), axis=1)  # 1, 2, ... at the near ones
+    wanted = jnp.arange(1, capacity + 1, dtype=jnp.int32)
+    chosen = near[:, None] & (rank[:, None] == wanted[:, None])  # [N, C, 3 S]
+    index = jnp.sum(jnp.where(chosen, found[:, None], 0), axis=-1)
+    count = rank[:, -1]
+    dropped = jnp.sum(jnp.maximum(count - capacity, 0)) + jnp.sum(dropped)
+    return Candidates(index=index, valid=wanted <= count[:, None], overflow=dropped.astype(jnp.int32))
+
+
+def closest(position: jax.Array, walking: jax.Array, reach: jax.Array, slots: int) -> jax.Array:
+    """The smallest squared distance between two walking agents, `[]` m^2, infinite where none is below `reach`.
+
+    Args:
+      position, walking, reach: As in `candidates`.
+      slots: Number of agents, static, that are looked at in each row of three cells as wide as the reach.
+    """
+    _, square, _ = _around(position, walking, reach, slots)
+    return jnp.min(jnp.where(square < reach * reach, square, jnp.inf))
+
+
+def _around(
+    position: jax.Array, walking: jax.Array, reach: jax.Array, slots: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Sort the agents by cell; the three cells of a row around an agent are then one run of the sorted list.
+
+    Returns:
+      Who is in the rows, `[N, 3 S]`, their squared distance, infinite where nobody is, and how many of each row found
+      no place, `[N, 3]`.
+    """
     num_agents = position.shape[0]
-    slots = min(num_agents, max(4, int(capacity * _SLOTS_PER_CANDIDATE)))
+    slots = min(num_agents, slots)
     cell = jnp.clip(jnp.floor(position / reach), -_FARTHEST, _FARTHEST).astype(jnp.int32)
     key = _key(cell[:, 0], cell[:, 1])
     sorted_key, order = jax.lax.sort_key_val(
@@ -92,16 +122,10 @@ def _from_cells(position: jax.Array, walking: jax.Array, reach: jax.Array, capac
     found = order[jnp.minimum(place, num_agents - 1)].reshape(num_agents, -1).astype(jnp.int32)
     x, z = position[:, 0], position[:, 1]
     dx, dz = x[:, None] - x[found], z[:, None] - z[found]
-    near = inside.reshape(num_agents, -1) & (dx * dx + dz * dz < reach * reach) & walking[:, None]
-    near &= found != jnp.arange(num_agents, dtype=jnp.int32)[:, None]
-    rank = jnp.cumsum(near.astype(jnp.int32), axis=1)  # 1, 2, ... at the near ones
-    wanted = jnp.arange(1, capacity + 1, dtype=jnp.int32)
-    chosen = near[:, None] & (rank[:, None] == wanted[:, None])  # [N, C, 3 S]
-    index = jnp.sum(jnp.where(chosen, found[:, None], 0), axis=-1)
-    count = rank[:, -1]
+    other = inside.reshape(num_agents, -1) & walking[:, None]
+    other &= found != jnp.arange(num_agents, dtype=jnp.int32)[:, None]
     crowded = jnp.maximum(end - start - slots, 0) * walking[:, None]
-    dropped = jnp.sum(jnp.maximum(count - capacity, 0)) + jnp.sum(crowded)
-    return Candidates(index=index, valid=wanted <= count[:, None], overflow=dropped.astype(jnp.int32))
+    return found, jnp.where(other, dx * dx + dz * dz, jnp.inf), crowded
 
 
 def _key(column: jax.Array, row: jax.Array) -> jax.Array:

@@ -112,6 +112,10 @@ class Wrapper(base.Environment):
         """The inner environment's."""
         self.inner.check_params(self.inner_params(params))
 
+    def pays_beyond_limit(self, params: Any) -> bool:
+        """The inner environment's."""
+        return self.inner.pays_beyond_limit(self.inner_params(params))
+
     def action_mask(self, state: Any, params: Any) -> Any:
         """The inner environment's."""
         return self.inner.action_mask(self.inner_state(state), self.inner_params(params))

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import jax
 
 from envs.base import Environment
+from envs.wrappers.wrapper import limit
 from jaxrl.discounts.parsing import prepare
 from jaxrl.learning.actor import Actor, Policy
 from jaxrl.learning.shards import EnvShards
@@ -23,16 +24,25 @@ def _unprepared(hparams: Any, num_settings: int | None = None, run_length: int |
     return hparams
 
 
-def prepared_for(horizon: int) -> Callable[..., Any]:
+def longest_episode(env: Environment) -> int:
+    """The time limit of an environment's default parameters, in steps."""
+    with jax.ensure_compile_time_eval():
+        return int(limit(env, env.default_params))
+
+
+def prepared_for(horizon: int, env: Environment | None = None) -> Callable[..., Any]:
     """The function `Algorithm.prepare` of an algorithm which has a discount and no schedules.
 
     Args:
       horizon: Number of steps for which the discount is resolved, as in `discounts.parsing.prepare`.
+      env: Environment of the algorithm, to whose time limit a discount that only has a curve is resolved for
+        evaluation; None for none.
     """
+    episode_length = None if env is None else longest_episode(env)
 
     def prepared(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
         del run_length
-        return dataclasses.replace(hparams, discount=prepare(hparams.discount, horizon, num_settings))
+        return dataclasses.replace(hparams, discount=prepare(hparams.discount, horizon, num_settings, episode_length))
 
     return prepared
 

@@ -16,7 +16,7 @@ from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserTypeError, UserValueError
 from envs.threefry import rolled, unrolled
-from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded
+from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, longest_episode
 from jaxrl.checks import effective, is_concrete
 from jaxrl.learning.action_heads import ActionHead, action_head
 from jaxrl.learning.actor import Scores, head_actor
@@ -71,7 +71,7 @@ class OnPolicyState(NamedTuple):
       carry: The environments.
       rewards: Running statistics of the exponentially discounted sum of rewards, and that sum
         `[num_envs, *A]`; None without normalisation.
-      env_steps: Environment steps taken so far, float32 `[]`.
+      iterations: Number of iterations so far, int32 `[]`, which gives the environment steps of schedules.
     """
 
     weights: tuple[Any, jax.Array | None]
@@ -79,7 +79,7 @@ class OnPolicyState(NamedTuple):
     optimiser: optax.OptState
     carry: Carry
     rewards: RewardScale | None
-    env_steps: jax.Array
+    iterations: jax.Array
 
 
 class Samples(NamedTuple):
@@ -215,6 +215,7 @@ def _build(
         network = own_network
     check_network(network, obs_shape, head.num_outputs, critic.num_values)
     apply = functools.partial(apply_over, network)
+    episode_length = longest_episode(env)
     num_envs = config.num_envs if shards is None else shards.part_of(config.num_envs)
     batch_axes = 1 + len(agents)
     parts = Parts(config, head, critic, apply, num_envs * config.num_steps * math.prod(agents), shards)
@@ -232,7 +233,7 @@ def _build(
         }
         if run_length is not None:
             changes["anneal_env_steps"] = _annealed_over(hparams, run_length)
-        discount = critic.prepare(hparams.discount, config.num_steps, num_settings)
+        discount = critic.prepare(hparams.discount, config.num_steps, num_settings, episode_length)
         return dataclasses.replace(hparams, discount=discount, **changes)
 
     def policy_of(state: OnPolicyState, hparams: Any) -> OnPolicyPolicy:
@@ -265,7 +266,7 @@ def _build(
             optimiser=_optimiser(hparams, hparams.lr).init(weights),
             carry=carry,
             rewards=init_reward_scale((num_envs, *agents)) if config.normalise_reward else None,
-            env_steps=jnp.zeros(()),
+            iterations=jnp.zeros((), jnp.int32),
         )
 
     def collect(key: jax.Array, policy: OnPolicyPolicy, carry: Carry, env_params: Any) -> tuple[Carry, Any, jax.Array]:
@@ -298,8 +299,9 @@ def _build(
             done, clip = episode_ends(steps), hparams.reward_clip
             reward, rewards = scale_rewards(rewards, reward, done, steps.active, rate, clip, shards)
         samples = samples_of(policy, steps, reward, hparams)
-        lr = hparams.lr * linear_share(state.env_steps, hparams.lr_end, hparams.anneal_env_steps)
-        entropy_coef = hparams.entropy_coef * tenth_share(state.env_steps, hparams.entropy_decay_env_steps)
+        env_steps = jnp.float32(config.num_envs * config.num_steps) * state.iterations
+        lr = hparams.lr * linear_share(env_steps, hparams.lr_end, hparams.anneal_env_steps)
+        entropy_coef = hparams.entropy_coef * tenth_share(env_steps, hparams.entropy_decay_env_steps)
         hparams = dataclasses.replace(hparams, entropy_coef=entropy_coef)
         (weights, optimiser), metrics = learn(learn_key, (state.weights, state.optimiser), samples, hparams, lr)
         observations = state.observations
@@ -310,8 +312,7 @@ def _build(
         metrics["explained_variance"] = explained_variance(value, target, rows.weight, shards)
         metrics["learning_rate"] = lr
         metrics["reset_reuse"] = summed(reused, shards).astype(jnp.float32)
-        env_steps = state.env_steps + config.num_envs * config.num_steps
-        return OnPolicyState(weights, observations, optimiser, carry, rewards, env_steps), metrics
+        return OnPolicyState(weights, observations, optimiser, carry, rewards, state.iterations + 1), metrics
 
     def warm(state: OnPolicyState, policy: OnPolicyPolicy) -> OnPolicyState:
         return state._replace(weights=(policy.params, policy.log_std), observations=policy.observations)

@@ -12,12 +12,15 @@ from jaxrl.bandits.base import Task, View, argmax
 from jaxrl.checks import Range
 
 POSITIVE = Range(0, float("inf"), "()")
+MOVED_FROM = 2.0**20
 NOT_NEGATIVE = Range(0, float("inf"), "[)")
 
 __all__ = [
     "NOT_NEGATIVE",
     "POSITIVE",
     "ArmSums",
+    "ArmWeights",
+    "Tally",
     "add",
     "best_mean",
     "log_time",
@@ -29,8 +32,36 @@ __all__ = [
 ]
 
 
-class ArmSums(NamedTuple):
-    """What was received of each arm.
+class Tally(NamedTuple):
+    """A float32 sum of terms of about 1 that does not stop at 2^24, where a float32 is too coarse for one more.
+
+    Attributes:
+      low: Sum since it was last moved to `high`, which it is from a size of `MOVED_FROM` on.
+      high: Sum of what was moved.
+    """
+
+    low: jax.Array
+    high: jax.Array
+
+    @classmethod
+    def zeros(cls, *shape: int) -> Tally:
+        """Sums of no terms."""
+        return cls(jnp.zeros(shape), jnp.zeros(shape))
+
+    @property
+    def value(self) -> jax.Array:
+        """The sum: that of one float32, to the bit, as long as nothing was moved."""
+        return self.low + self.high
+
+    def add(self, term: jax.Array) -> Tally:
+        """The tally with one more term."""
+        low = self.low + term
+        moved = jnp.where(jnp.abs(low) >= MOVED_FROM, low, 0.0)
+        return Tally(low - moved, self.high + moved)
+
+
+class ArmWeights(NamedTuple):
+    """What was received of each arm, where old rewards are forgotten.
 
     Attributes:
       pulls: float32 `[K]`.
@@ -41,23 +72,46 @@ class ArmSums(NamedTuple):
     sums: jax.Array
 
 
+class ArmSums(NamedTuple):
+    """What was received of each arm.
+
+    Attributes:
+      counted: Of `[K]`, pulls.
+      received: Of `[K]`, rewards.
+    """
+
+    counted: Tally
+    received: Tally
+
+    @property
+    def pulls(self) -> jax.Array:
+        """The number of pulls of each arm, float32 `[K]`."""
+        return self.counted.value
+
+    @property
+    def sums(self) -> jax.Array:
+        """The sum of rewards of each arm, float32 `[K]`."""
+        return self.received.value
+
+
 def no_sums(key: jax.Array, task: Task, params: Any, hparams: Any) -> ArmSums:
     """Before the first pull, a policy's `init`."""
     del key, params, hparams
-    return ArmSums(jnp.zeros(task.num_arms), jnp.zeros(task.num_arms))
+    return ArmSums(Tally.zeros(task.num_arms), Tally.zeros(task.num_arms))
 
 
 def add(state: ArmSums, view: View, action: jax.Array, reward: jax.Array, hparams: Any) -> ArmSums:
     """One more reward, a policy's `update`."""
     del view, hparams
-    return ArmSums(*_added(state.pulls, state.sums, action, reward))
+    return _added(state, action, reward)
 
 
 @runs_last
-def _added(pulls: jax.Array, sums: jax.Array, action: jax.Array, reward: jax.Array) -> tuple[jax.Array, jax.Array]:
-    arms = jnp.arange(pulls.shape[0]).reshape(-1, *[1] * (pulls.ndim - 1))
+def _added(state: ArmSums, action: jax.Array, reward: jax.Array) -> ArmSums:
+    counts = state.counted.low
+    arms = jnp.arange(counts.shape[0]).reshape(-1, *[1] * (counts.ndim - 1))
     pulled = (arms == action).astype(jnp.float32)
-    return pulls + pulled, sums + pulled * reward
+    return ArmSums(state.counted.add(pulled), state.received.add(pulled * reward))
 
 
 def one_hot(like: jax.Array, action: jax.Array) -> jax.Array:
@@ -65,12 +119,12 @@ def one_hot(like: jax.Array, action: jax.Array) -> jax.Array:
     return (jnp.arange(like.shape[0]) == action).astype(jnp.float32)
 
 
-def means(state: ArmSums) -> jax.Array:
+def means(state: ArmSums | ArmWeights) -> jax.Array:
     """The mean reward of each arm, `[K]`; 0 of one that was not pulled."""
     return state.sums / jnp.maximum(state.pulls, 1.0)
 
 
-def untried_first(state: ArmSums, index: jax.Array, view: View) -> jax.Array:
+def untried_first(state: ArmSums | ArmWeights, index: jax.Array, view: View) -> jax.Array:
     """The first arm that was not pulled, or else the first of the highest index, int32 `[]`."""
     return argmax(jnp.where(state.pulls > 0, index, jnp.inf), view.mask)
 
@@ -80,7 +134,7 @@ def log_time(view: View) -> jax.Array:
     return jnp.log(jnp.maximum(view.time, 1).astype(jnp.float32))
 
 
-def most_pulled(state: ArmSums, hparams: Any) -> jax.Array:
+def most_pulled(state: ArmSums | ArmWeights, hparams: Any) -> jax.Array:
     """The arm that was pulled most, a policy's `recommend`."""
     del hparams
     return argmax(state.pulls)

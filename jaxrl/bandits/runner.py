@@ -14,6 +14,7 @@ from envs.bandits.base import Bandit
 from envs.bandits.lanes import runs_last
 from envs.errors import UserTypeError, UserValueError
 from envs.threefry import unrolled
+from jaxrl.bandits.arms import Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.checks import check_count
 from jaxrl.results.result import Result
@@ -43,7 +44,7 @@ class BanditRun(NamedTuple):
       totals: `[n]`, of rewards; where there is a regret, of it, of the realised one and of pulls of a best arm;
         where values change, of those of the arms that were pulled.
       values: where they change, `[K]`, of every arm's; else None.
-      pulls: float32 `[K]`, of each arm.
+      pulls: Of `[K]`, of each arm.
     """
 
     env: Any
@@ -51,7 +52,7 @@ class BanditRun(NamedTuple):
     time: jax.Array
     totals: Total
     values: Total | None
-    pulls: jax.Array
+    pulls: Tally
 
 
 class Total(NamedTuple):
@@ -216,7 +217,8 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         policy_state = policy.init(policy_key, task, env.known(env_state, params), hparams)
         totals = Total.zeros(num_totals)
         values = Total.zeros(env.num_arms) if changing else None
-        return BanditRun(env_state, policy_state, jnp.zeros((), jnp.int32), totals, values, jnp.zeros(env.num_arms))
+        pulls = Tally.zeros(env.num_arms)
+        return BanditRun(env_state, policy_state, jnp.zeros((), jnp.int32), totals, values, pulls)
 
     def pull(run: BanditRun, env_key: jax.Array, policy_key: jax.Array, hparams: Any, params: Any) -> BanditRun:
         before = run.env
@@ -247,7 +249,7 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         del key
         done = run.time.astype(jnp.float32)
         totals = run.totals.sum
-        metrics = {"reward": totals[0] / done, "pulls": run.pulls} | policy.measure(run.policy)
+        metrics = {"reward": totals[0] / done, "pulls": run.pulls.value} | policy.measure(run.policy)
         if not env.has_regret:
             return run, metrics
         arm = policy.recommend(run.policy, hparams)
@@ -270,7 +272,7 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
 
 @runs_last
 def _plus(total: Any, term: jax.Array) -> Any:
-    return total.add(term) if isinstance(total, Total) else total + term
+    return total.add(term)
 
 
 @runs_last

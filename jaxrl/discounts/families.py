@@ -297,8 +297,19 @@ def _number(name: str, value: Any) -> Any:
 
 def _check(discount: Family, name: str, rule: str, holds: Callable[[np.ndarray], np.ndarray]) -> None:
     value = _number(name, getattr(discount, name))
-    if is_concrete(value) and not isinstance(value, jax.ShapeDtypeStruct) and not np.all(holds(np.asarray(value))):
-        raise UserValueError(f"{name} must {rule}, got {value}.")
+    if is_concrete(value) and not isinstance(value, jax.ShapeDtypeStruct):
+        exact = np.asarray(value)
+        if not np.all(holds(exact)):
+            raise UserValueError(f"{name} must {rule}, got {value}.")
+        with np.errstate(over="ignore"):
+            used = exact.astype(np.float32)
+            # At the end of its range a parameter makes another discount, such as one that never falls.
+            at_end = ~holds(used) | ~holds(np.nextafter(used, -np.inf)) | ~holds(np.nextafter(used, np.inf))
+        for position in np.argwhere((used != exact) & at_end)[:1]:
+            raise UserValueError(
+                f"{name} must {rule} in float32 too, the precision in which it is used, got "
+                f"{exact[tuple(position)]}, which is {used[tuple(position)]:.9g} there."
+            )
     object.__setattr__(discount, name, value)
 
 

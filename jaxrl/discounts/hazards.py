@@ -158,3 +158,9 @@ class SampledHazard(Hazard):
 def _check(name: str, value: float) -> None:
     if isinstance(value, bool | str) or np.ndim(value) != 0 or not np.isfinite(value) or value < 0:
         raise UserValueError(f"{name} must be a hazard rate, a number of at least 0 and finite, got {value}.")
+    with np.errstate(over="ignore"):
+        used = np.float32(value)
+    if not np.isfinite(used) or (used == 0) != (value == 0):
+        raise UserValueError(
+            f"{name} must be at least 0 and finite in float32 too, the precision in which it is used, got {value}."
+        )

@@ -48,6 +48,8 @@ EXAMPLES = (
     "0.98, 'exp:gamma=0.98', 'beta:mu=0.98,eta=0.5', 'beta:0.98,0.5', 'hyperbolic:k=0.02', "
     "'quasi:beta=0.9,gamma=0.99', 'fixed:horizon=100' or 'table:1,0.9,0.5'"
 )
+# Of a family that only has a curve: values kept for each run, of which more would fill the memory.
+LONGEST_EPISODE = 2**17
 GAMMA_HINT = "gamma is not a field: use discount=0.99 or another discount, such as 'beta:0.98,0.5'"
 _PREFIXES = {family.prefix: family for family in FAMILIES}
 _PARAMETERS = {
@@ -96,12 +98,13 @@ def as_discount(value: Any) -> Discount:
     raise UserTypeError(f"A discount is a number, a string or a Discount, such as {EXAMPLES}, not {value!r}.")
 
 
-def prepare(discount: Any, horizon: int, batch_size: int | None = None) -> Prepared:
+def prepare(discount: Any, horizon: int, batch_size: int | None = None, episode_length: int | None = None) -> Prepared:
     """Resolve a discount, once, for rollouts of at most `horizon` steps.
 
-    Concrete parameters are resolved on the host in float64, traced ones by an eigenvalue decomposition in float32; so
-    call this outside the training loop. The number of exponentials Q is static: 1 for `Exponential`, 2 for
-    `QuasiHyperbolic`, ceil(1.9 sqrt(horizon)) otherwise, and one more where beta is present too.
+    Concrete parameters are resolved on the host in float64, traced ones by an eigenvalue decomposition in float32,
+    whose rates are within 6.3e-6 of those; so call this outside the training loop. The number of exponentials Q is
+    static: 1 for `Exponential`, 2 for `QuasiHyperbolic`, ceil(1.9 sqrt(horizon)) otherwise, and one more where beta is
+    present too.
 
     Args:
       discount: Number, string or discount, as in `as_discount`; stack of discounts (every leaf of the result then has
@@ -109,12 +112,15 @@ def prepare(discount: Any, horizon: int, batch_size: int | None = None) -> Prepa
       horizon: Number of steps, at least 1, static.
       batch_size: Size S of a stack whose family is the user's own, with leaves `[S, ...]`; None for a single discount.
         The families of this package ignore it.
+      episode_length: Time limit of episodes, in steps, up to which a family that only has a curve is resolved where
+        it is beyond the horizon; `next_weight` of the other families knows every delay.
 
     Returns:
       The prepared discount, float32.
 
     Raises:
-      ValueError: for a curve of the user's own that has another shape, does not start at 1, grows, or is not finite.
+      ValueError: for a curve of the user's own that has another shape, does not start at 1, grows, or is not finite,
+        and for one where episodes have no time limit.
     """
     if isinstance(discount, Prepared):
         return discount
@@ -123,13 +129,14 @@ def prepare(discount: Any, horizon: int, batch_size: int | None = None) -> Prepa
     if isinstance(discount, Family | Form):
         resolved = to_host(discount) if is_concrete(discount) else discount
         return prepare_form(resolved if isinstance(resolved, Form) else resolved.form(), horizon)
+    reach = _reach(discount, horizon, episode_length)
     if batch_size is None:
-        return Prepared(None, None, None, _checked_curve(discount, horizon), None, horizon)
+        return Prepared(None, None, None, _checked_curve(discount, horizon, reach), None, reach)
     chex.assert_tree_shape_prefix(discount, (batch_size,), custom_message="discount, batch_size")
     # One by one, not by vmap: a curve may be written in NumPy, and may look at its parameters.
     members = [jax.tree.map(lambda leaf, i=i: leaf[i], discount) for i in range(batch_size)]
-    lags = jnp.stack([_checked_curve(member, horizon) for member in members])
-    return Prepared(None, None, None, lags, None, horizon)
+    lags = jnp.stack([_checked_curve(member, horizon, reach) for member in members])
+    return Prepared(None, None, None, lags, None, reach)
 
 
 def stack(discounts: Sequence[Any]) -> Any:
@@ -160,7 +167,26 @@ def stack(discounts: Sequence[Any]) -> Any:
     return stack_forms(forms)
 
 
-def _checked_curve(discount: Discount, horizon: int) -> jax.Array:
+def _reach(discount: Discount, horizon: int, episode_length: int | None) -> int:
+    """Number of steps up to which a discount that only has a curve is resolved."""
+    if episode_length is None:
+        return horizon
+    if episode_length > LONGEST_EPISODE:
+        raise UserValueError(
+            f"{type(discount).__name__} has a curve alone, which evaluation takes up to the time limit of episodes: "
+            f"max_steps_in_episode must be at most {LONGEST_EPISODE}, got {episode_length}; set a limit with "
+            f"envs.wrappers.time_limit, or use the family nearest to the curve, as jaxrl.fit gives it."
+        )
+    return max(horizon, episode_length)
+
+
+def _checked_curve(discount: Discount, horizon: int, reach: int) -> jax.Array:
+    """The curve up to `horizon`, bit for bit, and on to `reach`."""
+    known = _curve(discount, horizon)
+    return known if reach == horizon else jnp.concatenate([known, _curve(discount, reach)[horizon + 1 :]])
+
+
+def _curve(discount: Discount, horizon: int) -> jax.Array:
     curve = jnp.asarray(discount.curve(horizon), jnp.float32)
     name = type(discount).__name__
     if curve.shape != (horizon + 1,):

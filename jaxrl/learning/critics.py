@@ -21,14 +21,14 @@ class Critic(NamedTuple):
 
     Attributes:
       num_values: Number of values that the network gives; None for one, without an axis.
-      prepare: `(discount, horizon, batch_size) -> Prepared`, as `jaxrl.discounts.parsing.prepare`.
+      prepare: `(discount, horizon, batch_size, episode_length) -> Prepared`, as `jaxrl.discounts.parsing.prepare`.
       estimate: `(discount, lam, reward, V, next V, terminated, done) -> (advantage [T, *B], target like V)`.
       loss: `(discount, V, old V, target, weight, clip) -> []`, the clipped value loss.
       whole: `(discount, V or target) -> [*B]`, the value under the discount.
     """
 
     num_values: int | None
-    prepare: Callable[[Any, int, int | None], Prepared]
+    prepare: Callable[..., Prepared]
     estimate: Callable[..., tuple[jax.Array, jax.Array]]
     loss: Callable[..., jax.Array]
     whole: Callable[[Prepared, jax.Array], jax.Array]
@@ -61,8 +61,10 @@ def mixture_critic(num_heads: int) -> Critic:
     last, comes some 5 times closer to 1, with which CartPole was learned worse.
     """
 
-    def prepare_heads(discount: Any, horizon: int, batch_size: int | None) -> Prepared:
-        prepared = prepare(discount, horizon, batch_size)
+    def prepare_heads(
+        discount: Any, horizon: int, batch_size: int | None, episode_length: int | None = None
+    ) -> Prepared:
+        prepared = prepare(discount, horizon, batch_size, episode_length)
         return with_nodes(prepared, num_heads, horizon, _name(discount))
 
     def estimate(

@@ -1,5 +1,6 @@
 """Evaluation over whole episodes, greedy and sampled side by side."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -41,7 +42,8 @@ def evaluate(
     Returns:
       Scalars: `return`, `discounted_return`, `length` and every entry of the environment's
       `info["metrics"]` for greedy actions, and the same with the suffix `_sampled`. Returns
-      are the mean over agents where there are several.
+      are the mean over agents where there are several: over those that take part in the episode, where
+      `info["active"]` says who does, each paid from its first active step on. An empty place counts nowhere.
 
     Raises:
       ValueError: a metric of the environment has the name of another one; when traced.
@@ -58,7 +60,7 @@ def evaluate(
     twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), first)
     greedy = jnp.arange(2 * num_episodes) < num_episodes
 
-    def one_step(key: jax.Array, carry: Carry, greedy: jax.Array) -> Any:
+    def one_step(key: jax.Array, carry: Carry, greedy: jax.Array, alive: jax.Array, present: jax.Array) -> Any:
         act_key, env_key = jax.random.split(key)
         mask = env.action_mask(carry.state, params)
         scores, memory = actor.scores(policy, carry.memory, carry.obs, mask)
@@ -67,12 +69,17 @@ def evaluate(
         done = terminated | truncated
         memory = remembered(memory, start_memory, agents_ended(reward, done, info))
         metrics = {name: jnp.asarray(info["metrics"][name], jnp.float32) for name in rules}
-        return Carry(state, obs, memory), jnp.mean(reward), done, metrics
+        if "active" in info:
+            present = present | (alive & info["active"])
+            reward = jnp.where(present, reward, 0.0)
+        else:
+            present = jnp.ones_like(present)
+        return Carry(state, obs, memory), jnp.mean(reward), done, present, metrics
 
     def body(loop: Any) -> Any:
-        t, weight, alive, carry, totals = loop
+        t, weight, alive, carry, present, totals = loop
         keys = jax.random.split(jax.random.fold_in(step_key, t), 2 * num_episodes)
-        carry, reward, done, metrics = jax.vmap(one_step)(keys, carry, greedy)
+        carry, reward, done, present, metrics = jax.vmap(one_step)(keys, carry, greedy, alive, present)
         gain = jnp.where(alive, reward, 0.0)
         updated = {"return": totals["return"] + gain, "length": totals["length"] + alive}
         if next_weight is not None:
@@ -80,13 +87,19 @@ def evaluate(
             weight = next_weight(t, weight)
         for name, rule in rules.items():
             updated[name] = _reduce(rule, totals[name], metrics[name], alive)
-        return t + 1, weight, alive & ~done, carry, updated
+        return t + 1, weight, alive & ~done, carry, present, updated
 
     zeros = jnp.zeros(2 * num_episodes)
     named = [name for name in EPISODE_METRICS if next_weight is not None or name != "discounted_return"]
     totals = {name: zeros for name in (*named, *rules)}
-    start = (jnp.zeros((), jnp.int32), jnp.ones(()), jnp.ones(2 * num_episodes, bool), twice, totals)
-    *_, totals = jax.lax.while_loop(lambda loop: jnp.any(loop[2]), body, start)
+    present = jnp.zeros((2 * num_episodes, *agents), bool)
+    start = (jnp.zeros((), jnp.int32), jnp.ones(()), jnp.ones(2 * num_episodes, bool), twice, present, totals)
+    *_, present, totals = jax.lax.while_loop(lambda loop: jnp.any(loop[2]), body, start)
+    # The means so far are over all places; where everybody takes part the factor is 1, and changes no bit.
+    people = jnp.sum(present.reshape(2 * num_episodes, -1), axis=1)
+    of_people = math.prod(agents) / jnp.maximum(people, 1)
+    for name in set(named) - {"length"}:
+        totals[name] = totals[name] * of_people
     for name, rule in rules.items():
         if rule == "mean":
             totals[name] = totals[name] / totals["length"]

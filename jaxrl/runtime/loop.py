@@ -23,7 +23,7 @@ class Run(NamedTuple):
       state: the algorithm's.
       sums: its metrics, reduced since the last evaluation: added up, or the last one.
       iteration: int32 `[]`, iterations done.
-      since: float32 `[]`, iterations since the last evaluation.
+      since: int32 `[]`, iterations since the last evaluation.
     """
 
     state: Any
@@ -80,7 +80,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         for name in algo.metric_rules:
             check_choice("metric_rules", name, tuple(metrics))
         sums = {name: jnp.zeros(leaf.shape, jnp.float32) for name, leaf in metrics.items()}
-        return Run(state, sums, jnp.zeros((), jnp.int32), jnp.zeros(()))
+        return Run(state, sums, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
 
     def advance(run: Run, key: jax.Array, hparams: Any, env_params: Any, num_iterations: Any) -> Run:
         iterations_key = keys(key)[1]
@@ -105,7 +105,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
             eval_episodes,
             None if algo.discount is None else algo.discount(hparams).next_weight,
         )
-        count = jnp.maximum(run.since, 1.0)
+        count = jnp.maximum(run.since, 1).astype(jnp.float32)
         own = {name: total / count if rule(name) == "mean" else total for name, total in run.sums.items()}
         clashes = sorted(set(episodes) & set(own))
         if clashes:
@@ -113,7 +113,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
                 f"{', '.join(clashes)} is a metric of {algo.name} and of the evaluation of {type(algo.env).__name__} "
                 f"too; metric_rules and the algorithm's metrics take different names."
             )
-        started = run._replace(sums=jax.tree.map(jnp.zeros_like, run.sums), since=jnp.zeros(()))
+        started = run._replace(sums=jax.tree.map(jnp.zeros_like, run.sums), since=jnp.zeros((), jnp.int32))
         return started, finite_only(episodes, policy, own) | own
 
     def warm(run: Run, policy: Any) -> Run:

@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
+from envs.wrappers.wrapper import limit
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_count
+from jaxrl.discounts.parsing import Prepared
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call
@@ -38,7 +40,7 @@ class TrainOutput(NamedTuple):
       metrics: `{name: [points]}`: `return`, `discounted_return` and `length` of whole greedy
         episodes, the same with the suffix `_sampled`, and the algorithm's own, reduced by its rules since
         the point before.
-      env_steps: int32 `[points]`, environment steps at each point.
+      env_steps: Environment steps at each point, int32 `[points]`; float32, rounded, where they do not fit into it.
     """
 
     state: Any
@@ -77,7 +79,8 @@ def make_train(
 
         chunks = jnp.asarray(np.diff(points, prepend=0), jnp.int32)
         last, metrics = jax.lax.scan(until, loop.init(key, hparams, env_params), chunks)
-        env_steps = jnp.asarray(points * per_iteration, jnp.int32)
+        at = points * per_iteration
+        env_steps = jnp.asarray(at, jnp.int32 if at[-1] <= jnp.iinfo(jnp.int32).max else jnp.float32)
         return TrainOutput(last.state, algo.policy(last.state, hparams), metrics, env_steps)
 
     return run
@@ -164,10 +167,12 @@ def training_call(
     sweep = hparams if isinstance(hparams, Sweep) else None
     settings = batched_hparams(algo.hparams, hparams)
     env_settings = batched_env_params(algo.env, env_params, sweep)
+    _warn_of_a_rest_counted_twice(algo, env_settings)
     env_steps = int(points[-1]) * algo.env_steps_per_iteration
     run_length = env_steps if run_length is None else run_length
     num_settings = 1 if sweep is None else len(sweep)
     prepared = _prepare(algo, settings, num_settings, run_length)
+    _check_discount_is_known(algo, prepared, env_settings)
     if env_steps > run_length:
         _warn_of_schedules(run_length, prepared, _prepare(algo, settings, num_settings, env_steps))
     return Call(
@@ -190,6 +195,31 @@ def training_call(
             "run_length": run_length,
         },
     )
+
+
+def _warn_of_a_rest_counted_twice(algo: Algorithm, env_params: Any) -> None:
+    """Warns where a reward pays for what follows the time limit and the algorithm bootstraps from its value too."""
+    if getattr(algo.config, "time_limits", None) == "bootstrap" and algo.env.pays_beyond_limit(env_params):
+        warnings.warn(
+            f"time_limits is 'bootstrap', and {algo.env.name} already pays at the time limit for what would follow, "
+            f"which is then counted twice; {type(algo.config).__name__}(time_limits='terminal') counts it once",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+def _check_discount_is_known(algo: Algorithm, prepared: Any, env_params: Any) -> None:
+    """Refuse episodes that are longer than the curve of a discount that only has one."""
+    discount = None if algo.discount is None else algo.discount(prepared)
+    if not isinstance(discount, Prepared) or discount.form is not None:
+        return
+    longest = int(np.max(limit(algo.env, env_params)))
+    if longest > discount.horizon:
+        raise UserValueError(
+            f"env.max_steps_in_episode must be at most {discount.horizon}, the steps for which the curve of discount "
+            f"is prepared, got {longest}; build {algo.name} on an environment of that limit, such as "
+            f"envs.wrappers.time_limit(env, {longest})"
+        )
 
 
 def _warn_of_schedules(run_length: int, prepared: Any, longer: Any) -> None:

@@ -14,7 +14,7 @@ from laws.test_environments import PythonReward, Unhashable
 import envs
 import jaxrl
 from envs import probes, spaces
-from jaxrl.discounts.hazards import UniformHazard
+from jaxrl.discounts.hazards import ExponentialHazard, UniformHazard
 from jaxrl.learning.losses import kept_means
 
 TINY = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
@@ -68,6 +68,43 @@ def test_a_discount_of_ones_own_is_swept_by_its_parameter() -> None:
     alone = trained(algo, base.replace(discount=Sloped(0.25)))
     for many, one in zip(jax.tree.leaves(result.policies), jax.tree.leaves(alone.policies), strict=True):
         np.testing.assert_allclose(many[1], one[0], rtol=0, atol=1e-5)
+
+
+def test_the_discounted_return_of_a_curve_alone_is_that_of_whole_episodes() -> None:
+    """Episodes of 200 steps, rollouts of 16: 1 / (1 + t / 50) is worth the same as a family and as a belief."""
+    algo = jaxrl.ppo(envs.make("pendulum"), TINY)
+    belief, family = (
+        trained(algo, algo.hparams.replace(lr=0.0, discount=discount)).values("discounted_return")
+        for discount in (ExponentialHazard(0.02), jaxrl.Hyperbolic(0.02))
+    )
+    # The same rewards: a running product of 200 factors beside the curve itself.
+    np.testing.assert_allclose(belief, family, rtol=200 * 2.0**-22)
+
+
+def test_a_curve_alone_is_refused_where_its_end_is_not_known() -> None:
+    hparams = jaxrl.ppo(envs.make("pendulum"), TINY).hparams.replace(discount=Halved())
+    with pytest.raises(ValueError, match=r"env.max_steps_in_episode must be at most 200, .* got 300; build ppo on"):
+        longer = envs.make("pendulum").default_params.replace(max_steps_in_episode=300)
+        jaxrl.train(jaxrl.ppo(envs.make("pendulum"), TINY), hparams, env_steps=32, env_params=longer)
+    endless = envs.wrappers.time_limit(envs.make("pendulum"), 10**9)
+    with pytest.raises(ValueError, match=r"^Halved has a curve alone.*max_steps_in_episode must be at most 131072"):
+        jaxrl.train(jaxrl.ppo(endless, TINY), hparams, env_steps=32)
+
+
+def test_schedules_go_on_beyond_what_a_float32_counts() -> None:
+    """Counted in float32 by 32 at a time, environment steps would stop at 2^29."""
+    algo = jaxrl.ppo(envs.make("cartpole"), TINY)
+    hparams = algo.prepare(algo.hparams.replace(lr_end=0.0, anneal_env_steps=2.0**31))
+    params = algo.env.default_params
+    state = algo.init(jax.random.key(0), hparams, params)
+    rates = []
+    step = jax.jit(algo.step)
+    for iterations in (2**25, 2**27):  # of 2^26 in all
+        started = state._replace(iterations=jnp.int32(iterations))
+        state, metrics = step(jax.random.key(1), started, hparams, params)
+        rates.append(float(metrics["learning_rate"]) / 2.5e-4)
+        assert int(state.iterations) == iterations + 1
+    np.testing.assert_allclose(rates, [0.5, 0.0], atol=1e-6)
 
 
 # --- what it is built from ---------------------------------------------------------------

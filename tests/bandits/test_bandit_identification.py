@@ -10,6 +10,7 @@ from scipy import stats
 
 import jaxrl
 from envs.bandits.bernoulli import BernoulliBandit
+from jaxrl.bandits.arms import Tally
 from jaxrl.bandits.base import View
 from jaxrl.bandits.bounds import sequential_halving_bound
 from jaxrl.bandits.policies.identification import (
@@ -59,7 +60,7 @@ def test_top_two_policies_pull_arms_as_often_as_the_slow_version(policy, resampl
     draws, slow_draws, share = 20_000, 20_000, 0.6
     rng = np.random.default_rng(4)
     chances = reference.top_two(alpha, beta, resamples, slow_draws, rng, leader_share=share)
-    state = Posterior(jnp.asarray(alpha, jnp.float32), jnp.asarray(beta, jnp.float32))
+    state = Posterior(*(Tally(jnp.asarray(each, jnp.float32), jnp.zeros(len(each))) for each in (alpha, beta)))
     view = View(jnp.int32(9), jnp.int32(10), None, None, None)
     keys = jax.random.split(jax.random.key(5), draws)
     choose = jax.jit(jax.vmap(lambda key: policy.choose(key, state, view, TopTwoHParams(leader=share))))

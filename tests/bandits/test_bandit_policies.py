@@ -8,6 +8,7 @@ from reference import bandits as reference
 from scipy import stats
 
 import envs
+from jaxrl.bandits.arms import Tally
 from jaxrl.bandits.base import Task, View
 from jaxrl.bandits.policies.boltzmann import GradientHParams, SoftmaxHParams
 from jaxrl.bandits.policies.divergence import KLUCBHParams, kl_ucb, kl_upper
@@ -198,3 +199,26 @@ def test_rewards_outside_0_and_1_are_refused(policy):
     env = envs.make("bandit/gaussian")
     with pytest.raises(ValueError, match=f"{policy.name} takes rewards in \\[0, 1\\], those of bandit/gaussian lie in"):
         policy.check(Task(10, 0, env))
+
+
+# --- counts --------------------------------------------------------------------------------
+
+
+def test_counts_and_sums_go_on_beyond_what_a_float32_counts() -> None:
+    """2^24 + 1 is no float32: counted in one, an arm that was pulled so often is counted no further."""
+    tally = Tally.zeros(2).add(jnp.float32([2.0**24, 3.0]))
+    for _ in range(5):
+        tally = tally.add(jnp.float32([1.0, 0.25]))
+    np.testing.assert_array_equal(np.float64(tally.low) + np.float64(tally.high), [2.0**24 + 5, 4.25])
+    np.testing.assert_array_equal(tally.value, np.float32([2.0**24 + 5, 4.25]))
+
+
+def test_an_arm_is_counted_beyond_what_a_float32_counts() -> None:
+    """Rewards of 2^22 bring the sum there quickly; ones are then added to it as to any other."""
+    env = envs.make("bandit/bernoulli", num_arms=2)
+    policy, view = ucb1(), View(jnp.int32(0), jnp.int32(9), None, None, None)
+    state = policy.init(jax.random.key(0), Task(2, 0, env), None, policy.hparams)
+    for reward in [2.0**22] * 4 + [1.0] * 8:
+        state = policy.update(state, view, jnp.int32(1), jnp.float32(reward), policy.hparams)
+    np.testing.assert_array_equal(state.sums, [0, 2.0**24 + 8])
+    np.testing.assert_array_equal(state.pulls, [0, 12])

@@ -14,6 +14,7 @@ from scipy import stats
 import jaxrl
 from envs.bandits.bernoulli import BernoulliBandit
 from envs.bandits.dueling import DuelingBandit, DuelingParams
+from jaxrl.bandits.arms import Tally
 from jaxrl.bandits.base import BanditAlgorithm, View
 from jaxrl.bandits.checks import check_arms
 from jaxrl.bandits.policies import dueling, preferences
@@ -146,11 +147,15 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(build, sentence: str) -> N
 # --- double Thompson sampling -----------------------------------------------------------------
 
 
+def tally(wins: Any) -> Tally:
+    return Tally.zeros(*np.shape(wins)).add(jnp.float32(wins))
+
+
 @pytest.mark.parametrize("exploration", [0.1, 0.6])
 def test_double_thompson_draws_the_pairs_of_the_slow_version(exploration: float) -> None:
     wins = np.array([[0, 9, 2, 4], [3, 0, 1, 2], [5, 8, 0, 6], [3, 6, 4, 0]], float)
     hparams = dueling.DoubleThompsonHParams(exploration=exploration)
-    ours = counts(draws(dueling.double_thompson(), dueling.Comparisons(jnp.float32(wins)), hparams, 4), 4)
+    ours = counts(draws(dueling.double_thompson(), dueling.Comparisons(tally(wins)), hparams, 4), 4)
     generator = np.random.default_rng(5)
     slow = counts(np.array([reference.double_thompson(generator, wins, 61, exploration) for _ in range(DRAWS)]), 4)
     drawn = (ours + slow) > 0
@@ -165,7 +170,7 @@ def test_what_was_compared_is_recorded_for_the_arm_that_won() -> None:
         wins = dueling.record(wins, jnp.array(pair), jnp.float32(answer))
     np.testing.assert_array_equal(wins, [[0, 0, 2], [0, 0, 0], [1, 2, 0]])
     # Arms 0 and 2 beat one other each, in the posterior's means; 0.4 + 0.75 is above 0.6 + 0.5.
-    assert int(dueling.double_thompson().recommend(dueling.Comparisons(wins), None)) == 2
+    assert int(dueling.double_thompson().recommend(dueling.Comparisons(tally(wins)), None)) == 2
 
 
 # --- the reward model -----------------------------------------------------------------------------
@@ -202,7 +207,7 @@ def test_one_step_after_each_answer_follows_the_fit(scale: float) -> None:
         return env_state.values, jax.lax.scan(compare, first, jax.random.split(key, 200))[0]
 
     _, state = jax.vmap(play)(jax.random.split(jax.random.key(7), 8))
-    for wins, rewards in zip(np.asarray(state.wins, float), np.asarray(state.rewards), strict=True):
+    for wins, rewards in zip(np.asarray(state.wins.value, float), np.asarray(state.rewards), strict=True):
         assert wins.sum() == 200
         best = reference.fit(wins, scale)
         # Within a hundredth of what the answers leave open.

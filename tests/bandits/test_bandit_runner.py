@@ -126,7 +126,8 @@ def test_a_block_that_shares_its_hyper_parameters_does_as_each_run_alone() -> No
     block = jax.jit(jax.vmap(loop.advance, (0, 0, None, None, None)))(runs, keys, policy.hparams, params, 9)
     for i in (0, 3):
         alone = jax.jit(loop.advance)(jax.tree.map(lambda leaf, i=i: leaf[i], runs), keys[i], policy.hparams, params, 9)
-        assert np.array_equal(alone.pulls, block.pulls[i]) and float(jnp.sum(alone.pulls)) == 9
+        pulls = alone.pulls.value
+        assert np.array_equal(pulls, block.pulls.value[i]) and float(jnp.sum(pulls)) == 9
         assert np.allclose(alone.totals.sum, block.totals.sum[i], atol=1e-5)
 
 

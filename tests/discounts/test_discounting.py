@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import advantages as reference
 
+from jaxrl.discounts.hazards import ExponentialHazard
 from jaxrl.discounts.parsing import (
     BetaWeighted,
     Discount,
@@ -133,6 +134,15 @@ def test_what_is_no_discount_is_refused_in_one_sentence(value, error, part):
     ("make", "error", "sentence"),
     [
         (lambda: Exponential(-0.1), ValueError, "gamma must lie in [0, 1], got -0.1."),
+        (
+            lambda: as_discount("0.999999999"),
+            ValueError,
+            "gamma must lie in [0, 1] in float32 too, the precision in which it is used, got 0.999999999, which is 1",
+        ),
+        (lambda: as_discount("fixed:horizon=1e39"), ValueError, "got 1e+39, which is inf there."),
+        (lambda: as_discount("hyperbolic:k=1e39"), ValueError, "k must be at least 0 and finite in float32 too"),
+        (lambda: Exponential(np.array([0.9, 1e-50])), ValueError, "got 1e-50, which is 0 there."),
+        (lambda: ExponentialHazard(1e39), ValueError, "mean must be at least 0 and finite in float32 too"),
         (lambda: Exponential(None), TypeError, "gamma takes a number, got None."),
         (lambda: Exponential(True), TypeError, "gamma takes a number, got True."),
         (lambda: Exponential("0.9"), TypeError, "gamma takes a number, got '0.9'."),
@@ -376,7 +386,10 @@ def test_own_family_needs_only_a_curve():
     np.testing.assert_array_equal(prepared.lags, own.curve(20))
     assert prepared.rates is None
     assert float(prepared.next_weight(2, prepared.lags[2])) == pytest.approx(0.7)
-    assert float(prepared.next_weight(20, 0.5)) == 0
+    assert np.isnan(prepared.next_weight(20, 0.5)), "beyond what was prepared nothing is known"
+    longer = prepare(own, 20, episode_length=200)
+    np.testing.assert_array_equal(longer.lags, own.curve(200))
+    assert float(longer.next_weight(20, 0.5)) == 0 and longer.horizon == 200
     assert stack([Linear(0.1), Linear(0.2)]).slope.shape == (2,)
     with pytest.raises(TypeError, match=r"Linear cannot share a sweep .* Tabulated"):
         stack([own, 0.9])

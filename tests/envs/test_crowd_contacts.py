@@ -172,6 +172,29 @@ def test_nobody_meets_who_does_not_walk():
     np.testing.assert_array_equal(result.duration[1], 0)
 
 
+@pytest.mark.parametrize("number", [2, 5])
+def test_bodies_in_exactly_one_place_part(number):
+    now = jams.walkers(np.full((number, 2), 3.0), velocity=np.zeros((number, 2)))
+    solver, who, walking = contacts.Solver(40), jams.traits(number), jnp.ones(number, bool)
+    near = contacts.neighbourhood(who, walking, None)
+    for _ in range(60):
+        following = dynamics.follow(now)
+        now, _, touching = _move(
+            "cartesian-velocity", now, following, who, walking, Obstacles.none(), near, jnp.float32(DT), solver=solver
+        )
+    assert float(touching.overlap) <= 0.01
+    np.testing.assert_allclose(np.mean(now.position, axis=0), 3.0, atol=1e-2)
+
+
+def test_who_stands_in_the_very_centre_of_a_pillar_gets_out():
+    pillar = dataclasses.replace(
+        Obstacles.none(), pillar_centre=jnp.float32([[2.0, 1.0]]), pillar_radius=jnp.float32([0.5])
+    )
+    after = _one_substep([[2.0, 1.0]], [[0.0, 0.0]], pillar)[0]
+    # As far as a substep takes anybody, twice the limit of 2 m/s at most.
+    assert float(jnp.linalg.norm(after.position[0] - pillar.pillar_centre[0])) > 0.03
+
+
 def test_inside_a_box_the_way_out_is_the_nearest_face():
     point = jnp.array([[0.9, 0.1], [0.1, -0.4], [2.0, 1.5]])
     gap, normal = shapes.box_gap(point, jnp.zeros(2), jnp.array([1.0, 0.5]))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 from typing import Any
 
 import jax
@@ -11,10 +12,12 @@ import pytest
 
 import envs
 import jaxrl
+from envs import wrappers
 from envs.crowd import Areas, Crowd, CrowdParams, Range, Recorded, Weights, reward_variant, roll
 from envs.crowd.scenarios import SCENARIOS
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.ppo import PPOConfig, ppo
+from jaxrl.runtime.training import training_call
 
 EPS = float(np.finfo(np.float32).eps)
 AHEAD = Areas(spawns=[((-0.5, -0.5), (0.5, 0.5))], goals=[((8.0, -1.0), (9.0, 1.0))])
@@ -503,3 +506,27 @@ def test_mistakes_get_one_sentence(make, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+def test_a_return_counts_people_and_not_places() -> None:
+    """What the terms of the reward add up to, a mean over who takes part, is the return."""
+    env = envs.make("crowd/circle", num_agents=12)
+    algo = ppo(env, PPOConfig(num_envs=2, num_steps=8, num_minibatches=1, hidden=(8,)))
+    params = env.default_params.replace(num_present=3, max_steps_in_episode=20)
+    result = jaxrl.train(algo, env_params=params, env_steps=16, eval_episodes=4, progress=False)
+    metrics = result.metrics.isel(env_step=-1, seed=0)
+    terms = sum(float(metrics[name]) for name in env.metric_rules if name.startswith("reward_"))
+    assert abs(float(metrics["return"]) - terms) <= 1e-4 * abs(terms) and abs(terms) > 0.1
+
+
+@pytest.mark.parametrize(("reward", "time_limits", "twice"), [
+    ("base", "bootstrap", True), ("base", "terminal", False), ("base-no-final", "bootstrap", False)
+])  # fmt: skip
+def test_the_rest_of_the_way_is_counted_once(reward: str, time_limits: Any, twice: bool) -> None:
+    env = wrappers.time_limit(envs.make("crowd/circle", num_agents=3, preset="2023", reward=reward), 50)
+    algo = ppo(env, PPOConfig(num_envs=2, num_steps=8, num_minibatches=1, hidden=(8,), time_limits=time_limits))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        training_call(algo, None, seeds=[0], points=np.array([1]), eval_episodes=1)
+    sentences = [str(each.message) for each in caught if "counted twice" in str(each.message)]
+    assert bool(sentences) == twice and all("PPOConfig(time_limits='terminal')" in each for each in sentences)

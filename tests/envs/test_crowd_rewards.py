@@ -379,8 +379,19 @@ def test_local_density_and_the_nearest_two() -> None:
     around = np.where(walking, ((gaps <= 1) & both).sum(1), 0) / np.pi
     np.testing.assert_allclose(measures.local_density(jnp.asarray(position), jnp.asarray(walking)), around, rtol=1e-6)
     np.fill_diagonal(both, False)
+    alone = jnp.arange(40) == 3
     for search in ("all-pairs", "cells"):
         found = measures.nearest(jnp.asarray(position), jnp.asarray(walking), search)
         np.testing.assert_allclose(found, gaps[both].min(), rtol=1e-4)
-    alone = jnp.arange(40) == 3
-    assert float(measures.nearest(jnp.asarray(position), alone, "all-pairs")) == measures.APART
+        assert float(measures.nearest(jnp.asarray(position), alone, search)) == measures.APART
+
+
+@pytest.mark.parametrize("scale", [1.0, 80.0, 2000.0])
+def test_empty_places_bring_nobody_nearer(scale: float) -> None:
+    """From 200 places on lists are looked at, in which people are as far apart as they are."""
+    position = jnp.asarray(np.random.default_rng(0).uniform(-scale, scale, (40, 2)), jnp.float32)
+    places = jnp.concatenate([position, jnp.zeros((260, 2))])
+    exact = measures.nearest(position, jnp.ones(40, bool))
+    found = measures.nearest(places, jnp.arange(300) < 40)
+    np.testing.assert_allclose(found, exact, rtol=1e-6)
+    assert (float(exact) > 1) == (scale > 1) and exact <= measures.APART

@@ -12,6 +12,7 @@ from flax import struct
 import envs
 import jaxrl
 from envs import Environment, EnvParams, EnvState, spaces
+from envs.bandits import draws
 from envs.threefry import rolled, threefry, unrolled
 from jaxrl.learning import rollout
 
@@ -67,6 +68,14 @@ def test_where_jax_draws_other_numbers_keys_stay_as_they_are():
     with jax.threefry_partitionable(False):
         assert unrolled(key).dtype == key.dtype
     assert unrolled(key).dtype != key.dtype
+
+
+@pytest.mark.parametrize("partitionable", [True, False])
+def test_normal_variates_of_bandits_are_those_of_jax(partitionable):
+    keys = jax.random.split(jax.random.key(0), 3)
+    with jax.threefry_partitionable(partitionable):
+        exact = jax.vmap(lambda key: jax.random.normal(key, (7,)))(keys)
+        np.testing.assert_array_equal(jax.jit(jax.vmap(lambda key: draws.normal(key, (7,))))(keys), exact)
 
 
 def test_a_word_is_drawn_by_one_pass_without_a_loop():

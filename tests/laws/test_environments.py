@@ -597,3 +597,63 @@ def test_fields_are_static() -> None:
     for name in OURS:
         env = envs.make(name)
         assert dataclasses.is_dataclass(env) and hash(env) == hash(envs.make(name))
+
+
+# --- at the door of an algorithm -----------------------------------------------------------
+
+
+class ExtraAxis(Walk):
+    def observation_space(self, params: Any) -> spaces.Box:
+        return spaces.Box(-5.0, 5.0, (6, 6))
+
+    def reset_env(self, key: Any, params: Any) -> Any:
+        _, state = super().reset_env(key, params)
+        return jnp.zeros((6, 6, 3)), state
+
+    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        _, *rest = super().step_env(key, state, action, params)
+        return jnp.zeros((6, 6, 3)), *rest
+
+
+class OtherLength(Walk):
+    def observation_space(self, params: Any) -> spaces.Box:
+        return spaces.Box(-5.0, 5.0, (2,))
+
+
+class OtherType(Walk):
+    def observation_space(self, params: Any) -> spaces.Box:
+        return spaces.Box(0, 5, (1,), jnp.int32)
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        (LimitNotGiven(), r"^time law: max_steps_in_episode is 1, .*; give default_params a limit"),
+        (ExtraAxis(), r"^observation law: a reset's observation is float32\[6, 6, 3\]; it is float32\[6, 6\] as in"),
+        (OtherLength(), r"^observation law: a reset's observation is float32\[1\]; it is float32\[2\] as in its space"),
+        (OtherType(), r"^observation law: a reset's observation is float32\[1\]; it is int32\[1\] as in its space"),
+    ],
+)
+def test_an_environment_that_lies_is_refused_before_it_is_run(env: Any, sentence: str) -> None:
+    with pytest.raises(envs.ContractError, match=sentence):
+        envs.checking.check_abstractly(env)
+
+
+@pytest.mark.parametrize(
+    ("env", "action"), [("cartpole", 2), ("cartpole", -1), ("cartpole", 0.5), ("pendulum", [2.5]), ("pendulum", 0.5)]
+)
+def test_an_action_outside_its_space_is_refused(env: str, action: Any) -> None:
+    made = envs.make(env)
+    key = jax.random.key(0)
+    _, state = made.reset(key)
+    with pytest.raises(ValueError, match=r"^action must lie in the action space, .*, got"):
+        made.step(key, state, jnp.asarray(action))
+    assert made.step(key, state, made.action_space(made.default_params).sample(key))[2].shape == ()
+
+
+def test_a_negative_length_is_refused() -> None:
+    for env, params in (("cartpole", {"length": -1.0}), ("pendulum", {"mass": 0.0}), ("acrobot", {"dt": np.nan})):
+        made = envs.make(env)
+        name, value = next(iter(params.items()))
+        with pytest.raises(ValueError, match=rf"^env\.{name} must be above 0 and finite, got {value}"):
+            made.check_params(made.default_params.replace(**params))

@@ -247,3 +247,29 @@ def test_a_crowds_returns_are_means_over_its_agents(masked: bool) -> None:
     for name, value in exact.items():
         assert_close(metrics[name], value)
         assert_close(metrics[f"{name}_sampled"], value)
+
+
+def test_an_empty_place_changes_no_metric() -> None:
+    """Three people in three places and in eight: who is never active counts nowhere, whatever a place pays."""
+
+    class Padded(agents.Crowd):
+        def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> Any:
+            obs, state, reward, _, info = super().step_env(key, state, action, params)
+            here = jnp.arange(self.num_agents) < 3
+            acting = info["active"] & here
+            metrics = {"acting": jnp.sum(acting), "share": jnp.sum(acting) / 3, "total": jnp.sum(state.total * here)}
+            over = jnp.all(info["agent_terminated"] | ~here)
+            return obs, state, jnp.where(here, reward, 7.0), over, info | {"active": acting, "metrics": metrics}
+
+    actor = memoryless(lambda policy, obs, mask: {}, jax.random.normal, lambda n, s, g, m: (jnp.full(n.shape, 2), None))
+    runs = [
+        jax.jit(
+            lambda places=places: evaluate(
+                Padded(places), agents.CrowdParams(), actor, None, jax.random.key(0), 2, lambda t, w: 0.5 * w
+            )
+        )()
+        for places in (3, 8)
+    ]
+    for name, value in runs[0].items():
+        assert_close(runs[1][name], float(value))
+    assert_close(runs[0]["return"], sum(2 * (i + 1) * (i + 2) for i in range(3)) / 3)

@@ -383,3 +383,10 @@ def test_precision_is_recorded(algo: Algorithm) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert run(algo, precision="highest").metrics.attrs["precision"] == "highest"
+
+
+def test_env_steps_of_a_long_run_do_not_wrap(algo: Algorithm) -> None:
+    program = jaxrl.make_train(algo, env_steps=2**33, evals=2, eval_episodes=2)
+    assert jax.eval_shape(program, jax.random.key(0)).env_steps.dtype == jnp.float32
+    short = jaxrl.make_train(algo, env_steps=PER_ITERATION, evals=1, eval_episodes=2)
+    assert jax.eval_shape(short, jax.random.key(0)).env_steps.dtype == jnp.int32

@@ -23,7 +23,8 @@ class Preferences(NamedTuple):
 
     Attributes:
       preference: float32 `[K]`, 0 before the first pull.
-      pulls, mean: float32 `[]`, how many rewards there were, and their mean.
+      pulls: int32 `[]`, number of rewards.
+      mean: float32 `[]`, their mean.
     """
 
     preference: jax.Array
@@ -89,7 +90,7 @@ def gradient() -> BanditAlgorithm:
 
     def init(key: jax.Array, task: Task, params: Any, hparams: GradientHParams) -> Preferences:
         del key, params, hparams
-        return Preferences(jnp.zeros(task.num_arms), jnp.zeros(()), jnp.zeros(()))
+        return Preferences(jnp.zeros(task.num_arms), jnp.zeros((), jnp.int32), jnp.zeros(()))
 
     def choose(key: jax.Array, state: Preferences, view: View, hparams: GradientHParams) -> jax.Array:
         del hparams

@@ -12,6 +12,7 @@ from flax import struct
 
 from envs.base import spaces
 from envs.errors import UserValueError
+from jaxrl.bandits.arms import Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
 from jaxrl.checks import Range, check_range
@@ -23,10 +24,15 @@ class Comparisons(NamedTuple):
     """What was compared.
 
     Attributes:
-      wins: float32 `[K, K]`, how often the arm of the row was preferred to that of the column.
+      tally: Of `[K, K]`, how often the arm of the row was preferred to that of the column.
     """
 
-    wins: jax.Array
+    tally: Tally
+
+    @property
+    def wins(self) -> jax.Array:
+        """The number of wins of the arm of the row, float32 `[K, K]`."""
+        return self.tally.value
 
 
 @struct.dataclass
@@ -57,7 +63,7 @@ def double_thompson() -> BanditAlgorithm:
 
     def init(key: jax.Array, task: Task, params: Any, hparams: DoubleThompsonHParams) -> Comparisons:
         del key, params, hparams
-        return Comparisons(jnp.zeros((task.num_arms, task.num_arms)))
+        return Comparisons(Tally.zeros(task.num_arms, task.num_arms))
 
     def choose(key: jax.Array, state: Comparisons, view: View, hparams: DoubleThompsonHParams) -> jax.Array:
         wins, (first_key, second_key) = state.wins, jax.random.split(key)
@@ -76,7 +82,7 @@ def double_thompson() -> BanditAlgorithm:
         state: Comparisons, view: View, action: jax.Array, reward: jax.Array, hparams: DoubleThompsonHParams
     ) -> Comparisons:
         del view, hparams
-        return Comparisons(record(state.wins, action, reward))
+        return Comparisons(state.tally.add(record(jnp.zeros_like(state.tally.low), action, reward)))
 
     def recommend(state: Comparisons, hparams: DoubleThompsonHParams) -> jax.Array:
         del hparams

@@ -86,7 +86,7 @@ def explore_then_commit() -> BanditAlgorithm:
     ) -> ArmSums:
         del view
         counted = one_hot(state.pulls, action) * (state.pulls < hparams.pulls_per_arm)
-        return ArmSums(state.pulls + counted, state.sums + counted * reward)
+        return ArmSums(state.counted.add(counted), state.received.add(counted * reward))
 
     check = functools.partial(check_arms, "explore-then-commit")
     return BanditAlgorithm("explore-then-commit", ExploreThenCommitHParams(), no_sums, choose, update, best_mean, check)

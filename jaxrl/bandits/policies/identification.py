@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax.scipy.special import xlogy
 
-from jaxrl.bandits.arms import POSITIVE, one_hot
+from jaxrl.bandits.arms import POSITIVE, Tally, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
 from jaxrl.bandits.checks import check_arms, check_unit_rewards
@@ -34,22 +34,39 @@ class Contest(NamedTuple):
 
     Attributes:
       running: bool `[K]`.
-      pulls: float32 `[K]`, that count.
-      sums: float32 `[K]`, of rewards of those pulls.
+      counted: Of `[K]`, pulls that count.
+      received: Of `[K]`, rewards of those pulls.
     """
 
     running: jax.Array
-    pulls: jax.Array
-    sums: jax.Array
+    counted: Tally
+    received: Tally
+
+    @property
+    def pulls(self) -> jax.Array:
+        """The number of pulls that count, float32 `[K]`."""
+        return self.counted.value
 
 
 class Posterior(NamedTuple):
-    """Attributes:
-    alpha, beta: float32 `[K]`, of the Beta posterior of each arm's mean.
+    """The Beta posterior of each arm's mean.
+
+    Attributes:
+      won, lost: Of `[K]`, parameters of the posterior: 1 more than the rewards, and than what they lack to 1.
     """
 
-    alpha: jax.Array
-    beta: jax.Array
+    won: Tally
+    lost: Tally
+
+    @property
+    def alpha(self) -> jax.Array:
+        """The first parameter, float32 `[K]`."""
+        return self.won.value
+
+    @property
+    def beta(self) -> jax.Array:
+        """The second parameter, float32 `[K]`."""
+        return self.lost.value
 
 
 @struct.dataclass
@@ -140,7 +157,8 @@ def sequential_halving() -> BanditAlgorithm:
             return running & (jnp.arange(running.shape[0]) != worst)
 
         running = jax.lax.while_loop(lambda running: jnp.sum(running) > target, drop, state.running)
-        return Contest(running, jnp.where(over, 0.0, state.pulls), jnp.where(over, 0.0, state.sums))
+        counts = jax.tree.map(lambda leaf: jnp.where(over, 0.0, leaf), (state.counted, state.received))
+        return Contest(running, *counts)
 
     name = "sequential-halving"
     check = functools.partial(check_arms, name)
@@ -179,7 +197,8 @@ def top_two_transportation() -> BanditAlgorithm:
 def _top_two(name: str, resamples: int) -> BanditAlgorithm:
     def init(key: jax.Array, task: Task, params: Any, hparams: TopTwoHParams) -> Posterior:
         del key, params, hparams
-        return Posterior(jnp.ones(task.num_arms), jnp.ones(task.num_arms))
+        none = Tally.zeros(task.num_arms)
+        return Posterior(none.add(jnp.ones(task.num_arms)), none.add(jnp.ones(task.num_arms)))
 
     def choose(key: jax.Array, state: Posterior, view: View, hparams: TopTwoHParams) -> jax.Array:
         draws_key, coin_key = jax.random.split(key)
@@ -195,8 +214,8 @@ def _top_two(name: str, resamples: int) -> BanditAlgorithm:
 
     def update(state: Posterior, view: View, action: jax.Array, reward: jax.Array, hparams: TopTwoHParams) -> Posterior:
         del view, hparams
-        pulled = one_hot(state.alpha, action)
-        return Posterior(state.alpha + pulled * reward, state.beta + pulled * (1 - reward))
+        pulled = one_hot(state.won.low, action)
+        return Posterior(state.won.add(pulled * reward), state.lost.add(pulled * (1 - reward)))
 
     def recommend(state: Posterior, hparams: TopTwoHParams) -> jax.Array:
         del hparams
@@ -224,7 +243,7 @@ def _divergence(mean: jax.Array, other: jax.Array) -> jax.Array:
 
 def _all_running(key: jax.Array, task: Task, params: Any, hparams: Any) -> Contest:
     del key, params, hparams
-    return Contest(jnp.ones(task.num_arms, bool), jnp.zeros(task.num_arms), jnp.zeros(task.num_arms))
+    return Contest(jnp.ones(task.num_arms, bool), Tally.zeros(task.num_arms), Tally.zeros(task.num_arms))
 
 
 def _in_turn(key: jax.Array, state: Contest, view: View, hparams: Any) -> jax.Array:
@@ -236,14 +255,14 @@ def _in_turn(key: jax.Array, state: Contest, view: View, hparams: Any) -> jax.Ar
 
 
 def _received(state: Contest, action: jax.Array, reward: jax.Array) -> Contest:
-    pulled = one_hot(state.pulls, action)
-    return state._replace(pulls=state.pulls + pulled, sums=state.sums + pulled * reward)
+    pulled = one_hot(state.running, action)
+    return state._replace(counted=state.counted.add(pulled), received=state.received.add(pulled * reward))
 
 
 def _means(state: Contest) -> jax.Array:
     """Of rewards, -inf for arms that are out or were not pulled."""
     seen = state.running & (state.pulls > 0)
-    return jnp.where(seen, state.sums / jnp.maximum(state.pulls, 1.0), -jnp.inf)
+    return jnp.where(seen, state.received.value / jnp.maximum(state.pulls, 1.0), -jnp.inf)
 
 
 def _best_running(state: Contest, hparams: Any) -> jax.Array:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jaxrl.bandits.arms import Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.policies.dueling import check_pairs, record
 from jaxrl.checks import Range, check_range
@@ -31,11 +32,11 @@ class Preferences(NamedTuple):
     """What was compared, and the reward model.
 
     Attributes:
-      wins: float32 `[K, K]`, how often the arm of the row was preferred to that of the column.
+      wins: Of `[K, K]`, how often the arm of the row was preferred to that of the column.
       rewards: float32 `[K]`, the most probable rewards given the wins, up to the last rounding.
     """
 
-    wins: jax.Array
+    wins: Tally
     rewards: jax.Array
 
 
@@ -199,7 +200,7 @@ def _sampler(name: str, draw: Callable[[jax.Array, jax.Array, jax.Array], jax.Ar
 
     def init(key: jax.Array, task: Task, params: Any, hparams: PreferencesHParams) -> Preferences:
         del key, params, hparams
-        return Preferences(jnp.zeros((task.num_arms, task.num_arms)), jnp.zeros(task.num_arms))
+        return Preferences(Tally.zeros(task.num_arms, task.num_arms), jnp.zeros(task.num_arms))
 
     def choose(key: jax.Array, state: Preferences, view: View, hparams: PreferencesHParams) -> jax.Array:
         del view
@@ -209,8 +210,8 @@ def _sampler(name: str, draw: Callable[[jax.Array, jax.Array, jax.Array], jax.Ar
         state: Preferences, view: View, action: jax.Array, reward: jax.Array, hparams: PreferencesHParams
     ) -> Preferences:
         del view
-        wins = record(state.wins, action, reward)
-        return Preferences(wins, fit_rewards(wins, hparams.scale, state.rewards, num_steps=1))
+        wins = state.wins.add(record(jnp.zeros_like(state.wins.low), action, reward))
+        return Preferences(wins, fit_rewards(wins.value, hparams.scale, state.rewards, num_steps=1))
 
     def recommend(state: Preferences, hparams: PreferencesHParams) -> jax.Array:
         del hparams

@@ -75,7 +75,8 @@ def beta_upper_quantile(tail: jax.Array, alpha: jax.Array, beta: jax.Array) -> j
         a Bayesian index; beyond that the fraction is cut short, at up to 1e-3 standard deviations.
 
     Returns:
-      `[*S]`, within 1e-6 of the quantile; within 2e-5 where alpha or beta is below 1.
+      `[*S]`, within 7e-5 of the quantile where alpha or beta is below 1, otherwise mostly within 1e-6: the largest
+      error measured is 6.8e-5.
 
     Source: Barndorff-Nielsen (1991) for the root; Abramowitz and Stegun (1964), 26.5.8, for the fraction.
     """

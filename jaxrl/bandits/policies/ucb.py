@@ -14,6 +14,7 @@ from jaxrl.bandits.arms import (
     NOT_NEGATIVE,
     POSITIVE,
     ArmSums,
+    Tally,
     add,
     log_time,
     means,
@@ -33,13 +34,12 @@ class ArmSquares(NamedTuple):
     """What was received of each arm.
 
     Attributes:
-      pulls: float32 `[K]`.
-      sums, squares: float32 `[K]`, of rewards and of their squares.
+      arms: Pulls and sums of rewards.
+      squares: Of `[K]`, the rewards' squares.
     """
 
-    pulls: jax.Array
-    sums: jax.Array
-    squares: jax.Array
+    arms: ArmSums
+    squares: Tally
 
 
 @struct.dataclass
@@ -112,27 +112,23 @@ def ucb_v() -> BanditAlgorithm:
     """
 
     def init(key: jax.Array, task: Task, params: Any, hparams: UCBVHParams) -> ArmSquares:
-        del key, params, hparams
-        return ArmSquares(*(jnp.zeros(task.num_arms) for _ in range(3)))
+        return ArmSquares(no_sums(key, task, params, hparams), Tally.zeros(task.num_arms))
 
     def choose(key: jax.Array, state: ArmSquares, view: View, hparams: UCBVHParams) -> jax.Array:
         del key
-        inverse = 1 / jnp.maximum(state.pulls, 1.0)
-        mean = state.sums * inverse
-        variance = jnp.maximum(state.squares * inverse - mean * mean, 0.0)
+        inverse = 1 / jnp.maximum(state.arms.pulls, 1.0)
+        mean = state.arms.sums * inverse
+        variance = jnp.maximum(state.squares.value * inverse - mean * mean, 0.0)
         level = hparams.exploration * log_time(view) * inverse
         index = mean + jnp.sqrt(2 * variance * level) + 3 * hparams.range * hparams.correction * level
-        return argmax(jnp.where(state.pulls > 0, index, jnp.inf), view.mask)
+        return untried_first(state.arms, index, view)
 
     def update(state: ArmSquares, view: View, action: jax.Array, reward: jax.Array, hparams: UCBVHParams) -> ArmSquares:
-        del view, hparams
-        pulled = one_hot(state.pulls, action)
-        sums, squares = state.sums + pulled * reward, state.squares + pulled * reward * reward
-        return ArmSquares(state.pulls + pulled, sums, squares)
+        pulled = one_hot(state.squares.low, action)
+        return ArmSquares(add(state.arms, view, action, reward, hparams), state.squares.add(pulled * reward * reward))
 
     def recommend(state: ArmSquares, hparams: UCBVHParams) -> jax.Array:
-        del hparams
-        return argmax(state.pulls)
+        return most_pulled(state.arms, hparams)
 
     check = functools.partial(check_arms, "ucb-v")
     return BanditAlgorithm("ucb-v", UCBVHParams(), init, choose, update, recommend, check)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, ArmSums, means, most_pulled, no_sums, one_hot, untried_first
+from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, ArmWeights, means, most_pulled, one_hot, untried_first
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.bandits.checks import check_arms, check_unit_rewards
 from jaxrl.bandits.policies.thompson_sampling import ThompsonHParams, thompson
@@ -48,9 +48,9 @@ class Window(NamedTuple):
     pulls: jax.Array
     sums: Total
 
-    def arms(self) -> ArmSums:
+    def arms(self) -> ArmWeights:
         """What was received of each arm within the window."""
-        return ArmSums(self.pulls, self.sums.sum)
+        return ArmWeights(self.pulls, self.sums.sum)
 
 
 @struct.dataclass
@@ -159,14 +159,14 @@ def discounted_ucb() -> BanditAlgorithm:
     Source: Garivier and Moulines (2011), section 3.
     """
 
-    def choose(key: jax.Array, state: ArmSums, view: View, hparams: DiscountedUCBHParams) -> jax.Array:
+    def choose(key: jax.Array, state: ArmWeights, view: View, hparams: DiscountedUCBHParams) -> jax.Array:
         del key
         pulls = jnp.maximum(state.pulls, jnp.finfo(jnp.float32).tiny)
         log = jnp.log(jnp.maximum(jnp.sum(state.pulls), 1.0))
         return untried_first(state, state.sums / pulls + jnp.sqrt(hparams.exploration * log / pulls), view)
 
     check = functools.partial(check_arms, "discounted-ucb")
-    return BanditAlgorithm("discounted-ucb", DiscountedUCBHParams(), no_sums, choose, _discount, most_pulled, check)
+    return BanditAlgorithm("discounted-ucb", DiscountedUCBHParams(), _no_weights, choose, _discount, most_pulled, check)
 
 
 @functools.cache
@@ -179,17 +179,22 @@ def discounted_thompson() -> BanditAlgorithm:
     """
     check = functools.partial(check_unit_rewards, "discounted-thompson")
     return BanditAlgorithm(
-        "discounted-thompson", DiscountedThompsonHParams(), no_sums, _thompson, _discount, most_pulled, check
+        "discounted-thompson", DiscountedThompsonHParams(), _no_weights, _thompson, _discount, most_pulled, check
     )
 
 
-def _discount(state: ArmSums, view: View, action: jax.Array, reward: jax.Array, hparams: Any) -> ArmSums:
+def _no_weights(key: jax.Array, task: Task, params: Any, hparams: Any) -> ArmWeights:
+    del key, params, hparams
+    return ArmWeights(jnp.zeros(task.num_arms), jnp.zeros(task.num_arms))
+
+
+def _discount(state: ArmWeights, view: View, action: jax.Array, reward: jax.Array, hparams: Any) -> ArmWeights:
     del view
     pulled = one_hot(state.pulls, action)
-    return ArmSums(hparams.discount * state.pulls + pulled, hparams.discount * state.sums + pulled * reward)
+    return ArmWeights(hparams.discount * state.pulls + pulled, hparams.discount * state.sums + pulled * reward)
 
 
-def _thompson(key: jax.Array, state: ArmSums, view: View, hparams: Any) -> jax.Array:
+def _thompson(key: jax.Array, state: ArmWeights, view: View, hparams: Any) -> jax.Array:
     """The choice of `thompson`; what left the window may have left a sum a rounding below 0."""
     return thompson().choose(key, state._replace(sums=jnp.maximum(state.sums, 0.0)), view, hparams)
 
