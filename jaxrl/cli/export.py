@@ -34,6 +34,8 @@ class Export:
     """That a StableHLO file runs on."""
     force: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Overwrite a file that is there already."""
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Go on with files that do not have their checksums."""
 
 
 def run_export(args: Sequence[str]) -> int:
@@ -48,7 +50,7 @@ def run_export(args: Sequence[str]) -> int:
     options = parse(Export, args, "jaxrl export")
     out = options.out or options.run / f"policy.{options.format or 'stablehlo'}"
     check_format(out, options.format)
-    result = load_result(options.run)
+    result = load_result(options.run, trust=options.trust)
     check_exportable(result)
     policy = chosen_policy(options.run, result, options.at, options.seed)
     export_policy(policy, out, format=options.format, force=options.force, platforms=options.platforms)

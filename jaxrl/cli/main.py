@@ -44,12 +44,14 @@ class Plot:
     """Which swept name the colours tell apart; all of them where there is none."""
     out: Path | None = None
     """Picture to write (.png, .pdf, .svg); METRIC.png in the run directory where there is none."""
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Go on with files that do not have their checksums."""
 
     def run_command(self) -> None:
         """Write the picture and say where."""
         from jaxrl.results.dataset import main_metric
 
-        result = jaxrl.load_result(self.run)
+        result = jaxrl.load_result(self.run, trust=self.trust)
         metric = self.metric or main_metric(result.metrics)
         out = self.out or self.run / f"{metric}.png"
         result.plot(metric, hue=self.hue, path=out)
@@ -66,12 +68,14 @@ class Evaluate:
     """Episodes of every policy, greedy, and as many with sampled actions."""
     key: int = 0
     """Seed of the evaluation's own random numbers."""
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Go on with files that do not have their checksums."""
 
     def run_command(self) -> None:
         """Print a table per metric."""
         from jaxrl.runtime.reevaluation import evaluate_result
 
-        evaluated = evaluate_result(jaxrl.load_result(self.run), self.episodes, self.key)
+        evaluated = evaluate_result(jaxrl.load_result(self.run, trust=self.trust), self.episodes, self.key)
         print(f"{self.episodes} whole episodes with every final policy, greedy and sampled")
         for metric in ("return", "return_sampled", "length"):
             print(f"\n{evaluated.table(metric)}")
@@ -93,13 +97,15 @@ class Render:
     """Of a crowd: another scenario for the policy to walk in, such as corridor."""
     agents: int | None = None
     """Of a crowd: another number of people."""
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Go on with files that do not have their checksums."""
 
     def run_command(self) -> None:
         """Write the file and say where."""
         from jaxrl.cli.chosen_policy import chosen_policy, named_run
         from jaxrl.policies.crowds import crowd_like
 
-        policy = chosen_policy(self.run, jaxrl.load_result(self.run), self.at, self.seed)
+        policy = chosen_policy(self.run, jaxrl.load_result(self.run, trust=self.trust), self.at, self.seed)
         if self.scenario is None and self.agents is None:
             jaxrl.render(policy.algo.env, policy, self.out)
         else:
@@ -271,10 +277,12 @@ def _dispatch(argv: Sequence[str]) -> int:
 
 def _set_flags(command: str, args: Sequence[str]) -> None:
     """Has to come before anything starts JAX's backend, which reads the flags once: gymnax does."""
-    from jaxrl.runtime.devices.xla_flags import DETERMINISTIC, add_flags, asked_for
+    from jaxrl.runtime.devices.xla_flags import DETERMINISTIC, add_flags, asked_for, refuse_unknown_flags
 
     again = command == "resume" and _began_deterministic(args)
     add_flags([f"--{DETERMINISTIC}=true"] * again + asked_for(args))
+    if command not in ("envs", "version", "merge", "report", "plot"):  # which compute nothing
+        refuse_unknown_flags()
 
 
 def _began_deterministic(args: Sequence[str]) -> bool:
@@ -301,10 +309,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     # a package.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
+    from jaxrl.runtime.interrupts import hearing_interrupts
+
     try:
-        with warnings.catch_warnings():
+        with hearing_interrupts(), warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            return _dispatch(argv)
+            status = _dispatch(argv)
+            sys.stdout.flush()
+            return status
+    except BrokenPipeError:  # whoever read what was printed has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 128 + 13  # of SIGPIPE
     except KeyboardInterrupt as stop:  # it carries the signal's number where training had nothing to keep yet
         return 128 + (stop.args[0] if stop.args else signal.SIGINT)
     except _CAUSED as error:
