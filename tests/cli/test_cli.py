@@ -294,7 +294,7 @@ def test_a_film_of_a_sweep_asks_which_setting(monkeypatch: pytest.MonkeyPatch, c
     seen: list[dict[str, object]] = []
     settings = [{"lr": lr, "lam": 0.9} for lr in (1e-3, 2e-3)]
     result = SimpleNamespace(settings=settings, seeds=[3, 4], policy=policy)
-    monkeypatch.setattr(jaxrl, "load_result", lambda run: result)
+    monkeypatch.setattr(jaxrl, "load_result", lambda run, trust: result)
     monkeypatch.setattr(jaxrl, "render", lambda env, policy, path: path)
     message = failed(capsys, "render", "runs/x", "--seed", "4")
     assert "runs/x has 2 settings: choose one by --at NAME=VALUE, lr of 0.001, 0.002; lam of 0.9" in message
