@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import logging
+import os
 import re
 import shutil
+import tempfile
 import time
 import uuid
 import warnings
@@ -237,6 +240,9 @@ class Checkpoints:
             "evaluations": metrics,
         }
         try:
+            _require_room(
+                self._at / CHECKPOINTS, sum(array.nbytes for tree in items.values() for array in tree.values())
+            )
             with _quiet():
                 manager.save(
                     (manager.latest_step() or 0) + 1,
@@ -435,6 +441,26 @@ def _checksum_of(done: Mapping[str, Any]) -> str:
     """The checksum of what a checkpoint tells of itself."""
     told = {name: value for name, value in done.items() if name != CHECKSUM}
     return checksum(json.dumps(told, sort_keys=True).encode())
+
+
+def _require_room(directory: Path, num_bytes: int) -> None:
+    """Refuses before anything is written what has no room: threads of the store beneath would tell of it by themselves.
+
+    Args:
+      directory: to write to.
+      num_bytes: without compression.
+
+    Raises:
+      OSError: there is less room.
+    """
+    if not hasattr(os, "posix_fallocate"):
+        return
+    with tempfile.TemporaryFile(dir=directory) as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, max(num_bytes, 1))
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+                raise
 
 
 def _remove_left_overs(directory: Path) -> None:
