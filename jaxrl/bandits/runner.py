@@ -118,7 +118,7 @@ def run_bandit(
     """
     call = bandit_call(policy, env, hparams, steps=steps, runs=runs, points=points, env_params=env_params)
     chosen = checked(run_bandit, BanditOptions, options)
-    return carry_out(call, chosen, begun=begun_in(chosen.out) if chosen.resume else None)
+    return carry_out(call, chosen, begun=begun_in(chosen.out, trust=chosen.trust) if chosen.resume else None)
 
 
 def bandit_call(

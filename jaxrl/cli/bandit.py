@@ -75,6 +75,8 @@ def run_bandit_command(args: Sequence[str]) -> int:
             break
     attrs = next(reversed(results.values())).metrics.attrs
     print(f"\n{regret_table(results)}")
+    if any(result.unsaved for result in results.values()):
+        return 2
     if options.out is not None:
         metric = headline(results)
         picture = options.out / f"{metric}.png"

@@ -36,6 +36,8 @@ class Export:
     """Modules of your own that may be imported where the run names them, such as my_algorithms."""
     force: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Overwrite a file that is there already."""
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Go on with files that do not have their checksums."""
 
 
 def run_export(args: Sequence[str]) -> int:
@@ -50,7 +52,7 @@ def run_export(args: Sequence[str]) -> int:
     options = parse(Export, args, "jaxrl export")
     out = options.out or options.run / f"policy.{options.format or 'stablehlo'}"
     check_format(out, options.format)
-    result = load_result(options.run, allow=options.allow)
+    result = load_result(options.run, allow=options.allow, trust=options.trust)
     check_exportable(result)
     policy = chosen_policy(options.run, result, options.at, options.seed)
     export_policy(policy, out, format=options.format, force=options.force, platforms=options.platforms)

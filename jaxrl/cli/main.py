@@ -44,13 +44,15 @@ class Plot:
     """Which swept name the colours tell apart; all of them where there is none."""
     out: Path | None = None
     """Picture to write (.png, .pdf, .svg); METRIC.png in the run directory where there is none."""
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Go on with files that do not have their checksums."""
 
     def run_command(self) -> None:
         """Write the picture and say where."""
         from jaxrl.results.dataset import main_metric
         from jaxrl.results.loading import load_metrics
 
-        result = load_metrics(self.run)
+        result = load_metrics(self.run, trust=self.trust)
         metric = self.metric or main_metric(result.metrics)
         out = self.out or self.run / f"{metric}.png"
         result.plot(metric, hue=self.hue, path=out)
@@ -69,12 +71,16 @@ class Evaluate:
     """Seed of the evaluation's own random numbers."""
     allow: tuple[str, ...] = ()
     """Modules of your own that may be imported where the run names them, such as my_algorithms."""
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Go on with files that do not have their checksums."""
 
     def run_command(self) -> None:
         """Print a table per metric."""
         from jaxrl.runtime.reevaluation import evaluate_result
 
-        evaluated = evaluate_result(jaxrl.load_result(self.run, allow=self.allow), self.episodes, self.key)
+        evaluated = evaluate_result(
+            jaxrl.load_result(self.run, allow=self.allow, trust=self.trust), self.episodes, self.key
+        )
         print(f"{self.episodes} whole episodes with every final policy, greedy and sampled")
         for metric in ("return", "return_sampled", "length"):
             print(f"\n{evaluated.table(metric)}")
@@ -98,13 +104,16 @@ class Render:
     """Of a crowd: another number of people."""
     allow: tuple[str, ...] = ()
     """Modules of your own that may be imported where the run names them, such as my_algorithms."""
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Go on with files that do not have their checksums."""
 
     def run_command(self) -> None:
         """Write the file and say where."""
         from jaxrl.cli.chosen_policy import chosen_policy, named_run
         from jaxrl.policies.crowds import crowd_like
 
-        policy = chosen_policy(self.run, jaxrl.load_result(self.run, allow=self.allow), self.at, self.seed)
+        result = jaxrl.load_result(self.run, allow=self.allow, trust=self.trust)
+        policy = chosen_policy(self.run, result, self.at, self.seed)
         if self.scenario is None and self.agents is None:
             jaxrl.render(policy.algo.env, policy, self.out)
         else:
@@ -276,10 +285,12 @@ def _dispatch(argv: Sequence[str]) -> int:
 
 def _set_flags(command: str, args: Sequence[str]) -> None:
     """Has to come before anything starts JAX's backend, which reads the flags once: gymnax does."""
-    from jaxrl.runtime.devices.xla_flags import DETERMINISTIC, add_flags, asked_for
+    from jaxrl.runtime.devices.xla_flags import DETERMINISTIC, add_flags, asked_for, refuse_unknown_flags
 
     again = command == "resume" and _began_deterministic(args)
     add_flags([f"--{DETERMINISTIC}=true"] * again + asked_for(args))
+    if command not in ("envs", "version", "merge", "report", "plot"):  # which compute nothing
+        refuse_unknown_flags()
 
 
 def _began_deterministic(args: Sequence[str]) -> bool:
@@ -306,10 +317,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     # there, such as a package that is not installed. It comes last: nothing in it hides a package.
     if any(":" in arg or arg.partition("=")[0] == "--allow" for arg in argv) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
+    from jaxrl.runtime.interrupts import hearing_interrupts
+
     try:
-        with warnings.catch_warnings():
+        with hearing_interrupts(), warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            return _dispatch(argv)
+            status = _dispatch(argv)
+            sys.stdout.flush()
+            return status
+    except BrokenPipeError:  # whoever read what was printed has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 128 + 13  # of SIGPIPE
     except KeyboardInterrupt as stop:  # it carries the signal's number where training had nothing to keep yet
         return 128 + (stop.args[0] if stop.args else signal.SIGINT)
     except _CAUSED as error:

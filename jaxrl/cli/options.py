@@ -20,6 +20,7 @@ _AS_FLAG: Mapping[str, tuple[Any, Any]] = {
     "shard": (str | None, None),
     "force": (Flag, False),
     "resume": (Flag, False),
+    "trust": (Flag, False),
     "shard_environments": (Flag, False),
     "checkpoint_minutes": (float, CHECKPOINT_MINUTES),
 }

@@ -31,6 +31,8 @@ class Report:
     """Of every interval."""
     title: str | None = None
     """Of the page."""
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Go on with files that do not have their checksums."""
 
     def run_command(self) -> None:
         """Write the page and say where."""
@@ -43,6 +45,7 @@ class Report:
             lower=self.lower,
             confidence=self.confidence,
             title=self.title,
+            trust=self.trust,
         )
         size = file.stat().st_size
         print(f"Wrote {file} ({size / 1000:,.0f} kB): it opens in any browser, without a network.")

@@ -25,13 +25,15 @@ class Merge:
     """Directory to write the whole result to."""
     force: tyro.conf.FlagCreatePairsOff[bool] = False
     """Overwrite a result that is there already."""
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Go on with files that do not have their checksums."""
 
     def run_command(self) -> int:
         """Print the table of the whole and say where it is."""
         from jaxrl.runtime.merging import merge
 
         # runs/x-* takes in a directory runs/x-whole that a merge before wrote
-        result = merge([path for path in self.shards if path != self.out], self.out, force=self.force)
+        result = merge([path for path in self.shards if path != self.out], self.out, force=self.force, trust=self.trust)
         print(result.table())
         print(f"Wrote {self.out} (next: jaxrl plot {self.out})")
         return 0
@@ -55,6 +57,10 @@ class Resume:
     """Flags for XLA beside those of XLA_FLAGS in the environment: those that the run was begun with, to go on alike."""
     checkpoint_minutes: float = CHECKPOINT_MINUTES
     """Between two checkpoints, beside those at a signal and at the end; 0 for none."""
+    schedules: str = "keep"
+    """What is annealed over the whole run where --env-steps makes it longer: keep its end, or stretch."""
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Go on with files that do not have their checksums, which are damaged or were changed."""
     no_progress: tyro.conf.FlagCreatePairsOff[bool] = False
     """Show no progress."""
 
@@ -72,11 +78,15 @@ class Resume:
             trackers=trackers_again(self.run),
             checkpoint_minutes=self.checkpoint_minutes or None,
             progress=not self.no_progress,
+            schedules=self.schedules,
+            trust=self.trust,
         )
         print(result.table())
         attrs = result.metrics.attrs
         if attrs["interrupted"]:
             print(f"Stopped at {result.metrics['env_step'].values[-1]:,} environment steps; the same command goes on.")
+        if result.unsaved:
+            return 2
         print(f"Wrote {self.run} (next: jaxrl plot {self.run})")
         return 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
 

@@ -74,6 +74,8 @@ def run_train(args: Sequence[str]) -> int:
     if attrs["interrupted"]:
         told = f"Stopped at {result.metrics['env_step'].values[-1]:,} of {options.env_steps:,} environment steps"
         print(f"{told}." if out is None else f"{told}; it goes on with: jaxrl resume {out}")
+    if result.unsaved:
+        return 2
     if out is not None and shard is None:
         print(f"Wrote {out} (next: jaxrl plot {out})")
     elif out is not None:

@@ -26,7 +26,8 @@ from jaxrl.policies.export_program import (
     named_parameters,
     told,
 )
-from jaxrl.policies.load_exported import KEY, SUFFIXES, format_of, needs_extra, open_exported, spec_file
+from jaxrl.policies.load_exported import KEY, PROGRAM, SUFFIXES, format_of, needs_extra, open_exported, spec_file
+from jaxrl.results.checksums import CHECKSUM, UNSEALED, checksum_of_file, sealed, sealed_json
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
@@ -94,11 +95,15 @@ def export_policy(
         if file_format == "stablehlo":
             spec["platforms"] = list(platforms)
         with replacing(file) as part:
-            part.write_bytes(write(chosen, program, json.dumps(spec)))
+            if file_format == "stablehlo":
+                part.write_bytes(write(chosen, program, ""))
+                spec[PROGRAM] = checksum_of_file(part)
+            else:
+                part.write_bytes(sealed(write(chosen, program, json.dumps(spec | {CHECKSUM: UNSEALED}))))
             _compare(chosen, program, part, spec)
             if file_format == "stablehlo":
                 with replacing(spec_file(file)) as beside:
-                    beside.write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")
+                    beside.write_bytes(sealed_json(spec))
     return file
 
 

@@ -17,17 +17,20 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.algorithms.permission import Allow, NotAllowedError, modules_of
 from jaxrl.policies.export_program import ACTION, MEMORY, NEXT_MEMORY, greedy_program, named
+from jaxrl.results.checksums import CHECKSUM, check_seal, checksum_of_file, read_sealed
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.plain import from_json
 
 EXTRA = "pip install 'jaxrl[export]'"
 SUFFIXES = {".stablehlo": "stablehlo", ".safetensors": "safetensors", ".onnx": "onnx"}
+PROGRAM = "program"  # the checksum of a StableHLO file in the one beside it
 KEY = "jaxrl"  # of what an artefact says of itself, in its metadata
 
 Run = Callable[[list[np.ndarray]], list[Any]]
 
 __all__ = [
     "KEY",
+    "PROGRAM",
     "SUFFIXES",
     "ExportedPolicy",
     "format_of",
@@ -162,13 +165,16 @@ def spec_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-def load_exported(path: str | Path, algo: Algorithm | None = None, *, allow: Allow = ()) -> ExportedPolicy:
+def load_exported(
+    path: str | Path, algo: Algorithm | None = None, *, allow: Allow = (), trust: bool = False
+) -> ExportedPolicy:
     """Reads what `export_policy` or `jaxrl export` wrote.
 
     Args:
       path: the file, whose name ends in .stablehlo, .safetensors or .onnx.
       algo: the algorithm, for .safetensors whose network or environment is one's own.
       allow: Names of modules of the user's own that .safetensors may import, as in `load_result`.
+      trust: Whether to read a file that does not have its checksum; older files have none.
 
     Raises:
       ValueError: the name says no format.
@@ -180,7 +186,7 @@ def load_exported(path: str | Path, algo: Algorithm | None = None, *, allow: All
     if not file.is_file():
         raise ResultError(f"{file} is not there; jaxrl export or export_policy writes one.")
     try:
-        spec = _read_spec(file, file_format)
+        spec = _read_spec(file, file_format, trust)
         return open_exported(file, spec, algo, allow)
     except (ImportError, ResultError):
         raise
@@ -207,20 +213,29 @@ def needs_extra(file_format: str, error: ImportError) -> ImportError:
     return MissingPackageError(f"format {file_format!r} needs the extra: {EXTRA} ({error})")
 
 
-def _read_spec(file: Path, file_format: str) -> dict[str, Any]:
+def _read_spec(file: Path, file_format: str, trust: bool) -> dict[str, Any]:
     if file_format == "stablehlo":
         beside = spec_file(file)
         if not beside.is_file():
             raise ResultError(
                 f"{beside} is missing, which says what {file.name} takes; jax.export.deserialize reads it without."
             )
-        text = beside.read_text(encoding="utf-8")
-    elif file_format == "onnx":
+        spec = read_sealed(beside, trust=trust)
+        if not trust and PROGRAM in spec and spec[PROGRAM] != checksum_of_file(file):
+            raise ResultError(
+                f"{file} is damaged, or of another policy than {beside}: it does not have the checksum that stands "
+                f"there; trust=True goes on regardless."
+            )
+        return {name: value for name, value in spec.items() if name != PROGRAM}
+    check_seal(file, file.read_bytes(), trust=trust)
+    if file_format == "onnx":
         text = _session(file).get_modelmeta().custom_metadata_map[KEY]
     else:
         with _safe_open(file) as stream:
             text = stream.metadata()[KEY]
-    return from_json(json.loads(text))
+    spec = from_json(json.loads(text))
+    spec.pop(CHECKSUM, None)
+    return spec
 
 
 def _stablehlo(file: Path, spec: Mapping[str, Any]) -> Run:

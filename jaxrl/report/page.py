@@ -53,6 +53,7 @@ def write_report(
     lower: Sequence[str] = (),
     confidence: float = 0.95,
     title: str | None = None,
+    trust: bool = False,
 ) -> Path:
     """Writes a page that compares runs: it opens in any browser, without a network, and refers to nothing outside.
 
@@ -71,6 +72,7 @@ def write_report(
         optimal pulls higher ones are, of regrets lower ones. Others get no probability of improvement.
       confidence: of every interval.
       title: of the page.
+      trust: whether to read files that do not have their checksums.
 
     Returns:
       The file.
@@ -84,7 +86,7 @@ def write_report(
         raise UserValueError(f"out is {str(file)!r}; a report's name ends in .html.")
     if not 0.0 < confidence < 1.0:
         raise UserValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
-    given = runs_of(runs)
+    given = runs_of(runs, trust=trust)
     names = [run.name for run in given]
     shown = ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
     heading = title or (f"Comparison of {shown}" if len(names) > 1 else f"Report on {shown}")

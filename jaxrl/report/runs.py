@@ -88,13 +88,16 @@ class Run:
         return int(self.result.metrics["env_step"].values[-1])
 
 
-def runs_of(given: Sequence[str | Path | Result] | Mapping[str, str | Path | Result]) -> list[Run]:
+def runs_of(
+    given: Sequence[str | Path | Result] | Mapping[str, str | Path | Result], *, trust: bool = False
+) -> list[Run]:
     """The runs, each under a name of its own.
 
     Args:
       given: run directories, directories of searches or results; a mapping gives them names, otherwise a directory
         is named after itself and a result after its algorithm. Of a search come the default setting and the
         incumbent on its test seeds, or its complete trials where these were not trained there.
+      trust: as in `load_metrics`.
 
     Raises:
       ValueError: there are none, one is of another type, or a directory or a result comes twice.
@@ -119,9 +122,9 @@ def runs_of(given: Sequence[str | Path | Result] | Mapping[str, str | Path | Res
     runs = []
     for name, item in zip(names, items, strict=True):
         if not isinstance(item, Result) and holds_search(item):
-            runs += _of_search(name, Path(item), read_search(item))
+            runs += _of_search(name, Path(item), read_search(item, trust=trust))
         else:
-            result = item if isinstance(item, Result) else load_metrics(item)
+            result = item if isinstance(item, Result) else load_metrics(item, trust=trust)
             runs.append(_run(name, None if isinstance(item, Result) else item, result))
             if runs[-1].attributes.get("interrupted"):
                 warnings.warn(

@@ -51,8 +51,12 @@ def holds_search(path: str | Path) -> bool:
     return (Path(path) / SEARCH).is_file()
 
 
-def read_search(path: str | Path) -> Search:
+def read_search(path: str | Path, *, trust: bool = False) -> Search:
     """What a search has written so far.
+
+    Args:
+      path: its directory.
+      trust: as in `load_metrics`.
 
     Raises:
       ResultError: no trial is complete yet, or a file is missing or damaged.
@@ -73,7 +77,7 @@ def read_search(path: str | Path) -> Search:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ResultError(f"{directory} holds a search that is damaged: {reason}") from None
     ended = Counter(row["state"] for row in rows)
-    tests = {name: load_metrics(directory / name) for name in TESTED} if tested else {}
+    tests = {name: load_metrics(directory / name, trust=trust) for name in TESTED} if tested else {}
     return Search(told, best, ended, trials, tests)
 
 

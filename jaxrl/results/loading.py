@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,11 +14,11 @@ from envs.errors import UserValueError
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.algorithms.permission import Allow, NotAllowedError, modules_of
+from jaxrl.results.checksums import checksum_of_file, read_sealed
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import env_params, hparams
-from jaxrl.results.plain import from_json
 from jaxrl.results.result import Result
-from jaxrl.results.storage import CONFIG, METRICS, POLICIES, SEARCH
+from jaxrl.results.storage import CHECKSUMS, CONFIG, METRICS, POLICIES, SEARCH
 
 if TYPE_CHECKING:
     import xarray
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["load_metrics", "load_policies", "load_result"]
 
 
-def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow = ()) -> Result:
+def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow = (), trust: bool = False) -> Result:
     """Reads what `Result.save` wrote.
 
     Args:
@@ -36,6 +35,7 @@ def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow
         and otherwise built again from `config.json`.
       allow: Names of modules of the user's own that the result may import where it names them, such as
         `"my_algorithms"`; nothing that is not jaxrl's or a known library's is imported otherwise.
+      trust: Whether to read files that do not have their checksums; older results have none.
 
     Returns:
       The result; its `algo` is None where it is not given and cannot be built again, or is of a module
@@ -47,7 +47,7 @@ def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow
       ResultError: a file is missing or damaged, or the policies do not fit the algorithm.
     """
     directory, allow = Path(path), modules_of(allow)
-    config, metrics = _described(directory, (METRICS, POLICIES, CONFIG))
+    config, metrics = _described(directory, (METRICS, POLICIES, CONFIG), trust)
     leaves = _read(directory / POLICIES, _read_policies)
     missing = None
     if algo is None and config["algorithm"] is not None:
@@ -68,16 +68,17 @@ def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow
     return result
 
 
-def load_metrics(path: str | Path) -> Result:
+def load_metrics(path: str | Path, *, trust: bool = False) -> Result:
     """Reads the metrics and the description of a result, which takes neither its policies nor its algorithm.
 
     Args:
       path: the run directory.
+      trust: as in `load_result`.
 
     Raises:
       ResultError: a file is missing or damaged.
     """
-    config, metrics = _described(Path(path), (METRICS, CONFIG))
+    config, metrics = _described(Path(path), (METRICS, CONFIG), trust)
     metrics.attrs.setdefault(UNKNOWN, "only its metrics were read")
     return Result(metrics, {}, loaded=config)
 
@@ -102,7 +103,7 @@ def load_policies(source: str | Path | Result, algo: Algorithm) -> tuple[Result,
     return result, _restore(directory / POLICIES, result, leaves, algo)
 
 
-def _described(directory: Path, names: Sequence[str]) -> tuple[dict[str, Any], xarray.Dataset]:
+def _described(directory: Path, names: Sequence[str], trust: bool) -> tuple[dict[str, Any], xarray.Dataset]:
     """What `config.json` says and the metrics, of a directory that must hold these files."""
     if not directory.is_dir():
         raise ResultError(f"{directory} is not a run directory: there is no such directory.")
@@ -113,16 +114,25 @@ def _described(directory: Path, names: Sequence[str]) -> tuple[dict[str, Any], x
                 f"{directory} holds a search: its best setting, trained anew, is {directory / 'incumbent'}."
             )
         raise ResultError(f"{directory} holds no whole result: {', '.join(missing)} is missing.")
-    config = _read(directory / CONFIG, lambda file: from_json(json.loads(file.read_text(encoding="utf-8"))))
-    metrics = _read(directory / METRICS, _read_dataset)
+    config = _read(directory / CONFIG, lambda file: read_sealed(file, trust=trust))
     if not isinstance(config, dict) or "algorithm" not in config:
         raise ResultError(f"{directory / CONFIG} is damaged: it names no algorithm.")
+    checksums = config.pop(CHECKSUMS, {})
+    for file in (directory / name for name in names if not trust and name in checksums):
+        if _read(file, checksum_of_file) != checksums[file.name]:
+            raise ResultError(
+                f"{file} is damaged, or of another result than {directory / CONFIG}: it does not have the checksum "
+                f"that stands there; --trust (trust=True) goes on regardless."
+            )
+    metrics = _read(directory / METRICS, _read_dataset)
     return config, metrics
 
 
 def _read(file: Path, reader: Callable[[Path], Any]) -> Any:
     try:
         return reader(file)
+    except ResultError:
+        raise
     except (OSError, ValueError, KeyError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ResultError(f"{file} is damaged or no result of jaxrl: {reason}") from None

@@ -41,6 +41,7 @@ class Result:
         its defaults, and for an unknown environment.
       loaded: of a loaded result, what its `config.json` says; saving it again keeps what jaxrl
         cannot tell anew, such as the versions that it was made with.
+      unsaved: whether the call that made it could not save it, such as on a full disk.
     """
 
     metrics: xarray.Dataset
@@ -49,6 +50,7 @@ class Result:
     hparams: Any = None
     env_params: Any = None
     loaded: dict[str, Any] | None = field(default=None, repr=False)
+    unsaved: bool = field(default=False, repr=False)
 
     def __repr__(self) -> str:
         runs = f"{len(self.settings)} settings x {len(self.seeds)} seeds"

@@ -17,9 +17,10 @@ from filelock import FileLock, Timeout
 
 from envs.errors import ExistsError
 from envs.files import replacing
+from jaxrl.results.checksums import checksum_of_file, sealed_json
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import Labelled, attribute, config_of
-from jaxrl.results.plain import to_json, versions
+from jaxrl.results.plain import versions
 
 if TYPE_CHECKING:
     import pandas
@@ -31,6 +32,9 @@ METRICS, TABLE, PARQUET, POLICIES, CONFIG = FILES = (
     "policies.npz",
     "config.json",
 )
+
+VERIFIED = (METRICS, POLICIES)  # files by whose checksums in `config.json` a result is known to be of one piece
+CHECKSUMS = "files"  # the name of those in `config.json`
 
 CSV_NEWLINE = "\r\n"  # of RFC 4180
 
@@ -170,20 +174,23 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
     leaves = result.policies  # of an unknown algorithm they are still as they were read
     if UNKNOWN not in result.metrics.attrs:
         leaves = {jax.tree_util.keystr(at): np.asarray(leaf) for at, leaf in jax.tree.leaves_with_path(result.policies)}
-    config = json.dumps(to_json(config_of(result.description())), indent=2, default=str, allow_nan=False) + "\n"
-
-    table = _table(result)
+    config, table = config_of(result.description()), _table(result)
 
     def write_policies(file: Path) -> None:
         with file.open("wb") as stream:
             np.savez(stream, allow_pickle=False, **leaves)
 
+    def write_config(file: Path) -> None:
+        checksums = {name: checksum_of_file(parts[name]) for name in VERIFIED}
+        file.write_bytes(sealed_json(config | {CHECKSUMS: checksums}))
+
     writers: dict[str, Callable[[Path], Any]] = {
-        METRICS: lambda file: dataset.to_netcdf(file, engine="h5netcdf"),
+        # By way of memory: the library leaves files open where there is no room left for them.
+        METRICS: lambda file: file.write_bytes(dataset.to_netcdf(None, engine="h5netcdf")),
         TABLE: lambda file: table.to_csv(file, index=False, na_rep="nan", lineterminator=CSV_NEWLINE),
         PARQUET: lambda file: table.to_parquet(file, index=False, engine="pyarrow"),
         POLICIES: write_policies,
-        CONFIG: lambda file: file.write_text(config, encoding="utf-8"),
+        CONFIG: write_config,
     }
     if importlib.util.find_spec("pyarrow") is None:  # the extra "parquet": the same table, which is then there as CSV
         del writers[PARQUET]

@@ -14,6 +14,7 @@ from jaxrl.results.plain import versions
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call, Part
 from jaxrl.runtime.checkpoints.store import Checkpoint, Checkpoints
+from jaxrl.runtime.finished import holds_finished, save_result
 from jaxrl.runtime.following import Watch
 from jaxrl.runtime.layout import Layout
 from jaxrl.runtime.pace import Pace
@@ -177,15 +178,16 @@ def drive(
         if history.policies is None:
             history.policies = runs.kept()
         result = finished()
+        if resumed == points[-1] and (at := checkpoints.directory) is not None and holds_finished(call, at):
+            return result  # of a run that was finished before
         if not stop:  # before the result, whose files may fail to be written
             checkpoints.save(checkpoint)
-        if checkpoints.directory is not None:
-            result.save(checkpoints.directory, force=True)
+        save_result(result, checkpoints.directory)
         return result
     except BaseException:
         # Nothing already computed is lost: what was evaluated is saved before the error goes on.
         if checkpoints.directory is not None and history.policies is not None and result is None:
-            finished().save(checkpoints.directory, force=True)
+            save_result(finished(), checkpoints.directory)
         else:
             checkpoints.discard_if_empty()
         raise

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tqdm.auto
 
 from envs.errors import UserValueError
@@ -20,8 +21,10 @@ from jaxrl.results.words import duration
 from jaxrl.runtime.call import Call, Part, merged, shard_of, sharded, split
 from jaxrl.runtime.checkpoints.identity import ASKED, identity_of, precision_in_force
 from jaxrl.runtime.checkpoints.store import PARTS, Checkpoints, begun_in, num_parts_begun
+from jaxrl.runtime.divergence import PARAMETER_LIMIT, diverged_runs
 from jaxrl.runtime.driver import drive
 from jaxrl.runtime.exhaustion import Exhaustion
+from jaxrl.runtime.finished import finished_result, save_result
 from jaxrl.runtime.following import Watch, watched
 from jaxrl.runtime.layout import Layout, plan_layout
 from jaxrl.runtime.memory_plan import Plan, Planner
@@ -69,8 +72,12 @@ def carry_out(
         planner = Planner.of(call, layout, memory, keeps)
         identity = {} if options.out is None else identity_of(call, layout, options.precision, asked)
         directory = None if options.out is None else Path(options.out)
-        checkpoints = Checkpoints(directory, identity, begun=begun, minutes=options.checkpoint_minutes)
+        checkpoints = Checkpoints(
+            directory, identity, begun=begun, minutes=options.checkpoint_minutes, trust=options.trust
+        )
         with watched(call, options, checkpoints, stop) as watch:
+            if (result := finished_result(call, directory, begun, trust=options.trust)) is not None:
+                return _told_of_failures(result)
             watch.bar.phase("compiling")
             started = time.perf_counter()
             strict = begun is None or memory != begun.get(ASKED, {}).get("memory")
@@ -218,8 +225,7 @@ class _Parts:
         if self._num_parts == 1:
             return (self._done or self._cut)[0][1]
         result = self._merged()
-        if self._checkpoints.directory is not None:
-            result.save(self._checkpoints.directory, force=True)
+        save_result(result, self._checkpoints.directory)
         return result
 
     def _compile(self, call: Call, layout: Layout) -> None:
@@ -236,11 +242,11 @@ class _Parts:
             return whole, self._block
         position = next(i for i, other in enumerate(self._parts) if other is part)
         where = whole.directory / PARTS / f"{position:04d}-of-{self._num_parts:04d}"
-        begun = begun_in(where) if self._resumes else None
+        begun = begun_in(where, trust=whole.trust) if self._resumes else None
         block = self._block if begun is None else int(begun["block"])
         layout = self._planner.layout._replace(block=block)
         identity = identity_of(call, layout, self._options.precision, whole.identity[ASKED])
-        checkpoints = Checkpoints(where, identity, begun=begun, minutes=whole.minutes)
+        checkpoints = Checkpoints(where, identity, begun=begun, minutes=whole.minutes, trust=whole.trust)
         checkpoints.check()
         return checkpoints, block
 
@@ -311,6 +317,13 @@ def _told_of_failures(result: Result) -> Result:
         more = f" and {len(failed) - 10} more" if len(failed) > 10 else ""
         warnings.warn(
             f"{len(failed)} of {result.failed_runs().size} runs have metrics that are not finite: {named}{more}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    if diverged := int(np.sum(diverged_runs(result.policies) & ~result.failed_runs())):
+        warnings.warn(
+            f"{diverged} of {result.failed_runs().size} runs have diverged, although their metrics are finite: "
+            f"policies have parameters of {PARAMETER_LIMIT:,} and more, between which float32 has no fractions",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -21,12 +21,12 @@ from jaxrl.results.plain import to_json
 from jaxrl.results.result import Result
 from jaxrl.results.storage import CONFIG, METRICS, POLICIES, claim_directory
 from jaxrl.runtime.call import Part, assembled, split
-from jaxrl.runtime.checkpoints.identity import IDENTITY, SOFT, difference, read_identity
+from jaxrl.runtime.checkpoints.identity import ASKED, GENERATION, IDENTITY, SOFT, difference, read_identity
 from jaxrl.sweeps.choosing import listed
 from jaxrl.sweeps.sweep import Sweep
 
 # What differs between shards without a doubt that they belong together, and what only makes bits differ.
-OWN = ("sweep", "seeds", "shard", "whole", "hparams", "env_params", "asked")
+OWN = ("sweep", "seeds", "shard", "whole", "hparams", "env_params", ASKED, GENERATION)
 ROUNDING = (*SOFT, "block")
 
 __all__ = ["merge"]
@@ -67,7 +67,9 @@ class _Shard(NamedTuple):
         return split(*self.shape, self.count)[self.index].settings
 
 
-def merge(paths: Sequence[str | Path], out: str | Path | None = None, *, force: bool = False) -> Result:
+def merge(
+    paths: Sequence[str | Path], out: str | Path | None = None, *, force: bool = False, trust: bool = False
+) -> Result:
     """Assembles what `train(..., shard="i/n", out=...)` wrote for every i.
 
     A shard that is missing, or has no result yet, costs the seeds that it should have held, and one that
@@ -79,6 +81,7 @@ def merge(paths: Sequence[str | Path], out: str | Path | None = None, *, force: 
       paths: the shards' directories, in any order.
       out: a directory to save the result in.
       force: whether `out` may exist and be overwritten.
+      trust: whether to read files that do not have their checksums.
 
     Returns:
       What one process would have returned; bit for bit so where the shards ran at one block width
@@ -93,7 +96,7 @@ def merge(paths: Sequence[str | Path], out: str | Path | None = None, *, force: 
         raise ResultError(f"paths takes the directories of shards, such as ['runs/x-0', 'runs/x-1'], got {paths!r}")
     if out is not None:
         claim_directory(out, force)
-    shards = sorted((_read(Path(path)) for path in paths), key=lambda shard: shard.index)
+    shards = sorted((_read(Path(path), trust) for path in paths), key=lambda shard: shard.index)
     first = shards[0]
     for shard in shards[1:]:
         _check_same_call(first, shard)
@@ -119,16 +122,16 @@ def merge(paths: Sequence[str | Path], out: str | Path | None = None, *, force: 
     return result
 
 
-def _read(directory: Path) -> _Shard:
+def _read(directory: Path, trust: bool) -> _Shard:
     if directory.is_dir() and not (directory / IDENTITY).is_file():
         raise ResultError(f"{directory} holds no shard: {IDENTITY} is missing")
-    identity = to_json(read_identity(directory))  # no number of which is unlike itself
+    identity = to_json(read_identity(directory, trust=trust))  # no number of which is unlike itself
     if "shard" not in identity:
         raise ResultError(f"{directory} holds no shard: it was made without shard=i/n")
     index, count = map(int, str(identity["shard"]).split("/"))
     result, lacks = None, EMPTY
     if all((directory / name).is_file() for name in (METRICS, POLICIES, CONFIG)):
-        result = load_result(directory)
+        result = load_result(directory, trust=trust)
         lacks = _lacks(result, identity)
     return _Shard(
         directory, index, count, json.loads(identity["whole"]), identity, None if lacks == EARLIER else result, lacks

@@ -14,11 +14,13 @@ from jaxrl.runtime.memory import parse_size
 from jaxrl.tracking.tracker import OnChunk, Tracker
 
 PRECISIONS = ("default", "high", "highest", "bfloat16", "tensorfloat32", "float32")
+SCHEDULES = ("keep", "stretch")
 CHECKPOINT_MINUTES = 10.0
 
 __all__ = [
     "CHECKPOINT_MINUTES",
     "PRECISIONS",
+    "SCHEDULES",
     "BanditOptions",
     "Option",
     "Options",
@@ -94,6 +96,9 @@ class BanditOptions(PopulationOptions, PlanOptions, total=False):
             CHECKPOINT_MINUTES, "Between two checkpoints in --out, beside those at a signal and at the end; 0 for none."
         ),
     ]
+    trust: Annotated[
+        bool, Option(False, "Go on with files that do not have their checksums, which are damaged or were changed.")
+    ]
     on_chunk: Annotated[OnChunk | None, Option(None)]
     trackers: Annotated[Sequence[Tracker], Option(())]
 
@@ -116,10 +121,14 @@ class RunOptions(BanditOptions, total=False):
       progress: Flag to show a progress bar (a line a minute without a terminal).
       force: Flag to accept that `out` exists, and to overwrite it.
       resume: Flag to resume from the checkpoint in `out`, bit for bit, where there is one; with more `env_steps` a
-        finished run of `jaxrl.train` is continued, too. A run that was begun and has no checkpoint starts anew,
-        of which a warning tells.
+        finished run of `jaxrl.train` is continued, too, and without more of them nothing is changed. A run that was
+        begun and has no checkpoint starts anew, of which a warning tells.
       checkpoint_minutes: Number of minutes between two checkpoints in `out`, beside those at a signal and at the
         end; None for none.
+      trust: Flag to resume from files that do not have their checksums, which are damaged or were changed by hand.
+      schedules: Rule for what is annealed over the whole run where `resume` makes the run longer: "keep" leaves it
+        where it ended, and "stretch" anneals it over the longer run from here on, so that a step size rises
+        to its share of then. A run whose step size has ended at 0 is not made longer by "keep".
       on_chunk: Function that is called as `on_chunk(env_step, metrics)` after each evaluation, with arrays
         `[num_settings, num_seeds]`; NaN for runs that are not in the part that trains.
       trackers: Sequence of trackers, which hear of the beginning, of each evaluation and of the end; see
@@ -130,6 +139,10 @@ class RunOptions(BanditOptions, total=False):
         `block`, `memory` and `shard`.
     """
 
+    schedules: Annotated[
+        str,
+        Option("keep", "What is annealed over the whole run where --resume makes it longer: keep its end, or stretch."),
+    ]
     shard_environments: Annotated[
         bool, Option(False, "Share the environments of one run between all devices: one setting, one seed.")
     ]
@@ -189,6 +202,7 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
     for tracker in every.trackers:
         if not all(callable(getattr(tracker, part, None)) for part in ("start", "__call__", "finish")):
             raise UserTypeError(f"trackers takes what jaxrl.tracking makes, or the like, got {tracker!r}")
+    check_choice("schedules", every.schedules, SCHEDULES)
     if every.memory is not None:
         parse_size(every.memory)
     minutes = every.checkpoint_minutes

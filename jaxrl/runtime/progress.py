@@ -11,6 +11,8 @@ from types import FrameType
 
 import tqdm.auto
 
+from jaxrl.runtime.interrupts import raise_if_interrupted
+
 SECONDS_BETWEEN_LINES = 60.0
 # Batch systems send SIGTERM, or SIGUSR1 where they are asked to warn a while before the time limit.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
@@ -127,6 +129,7 @@ def stop_on_signals(say: bool = False) -> Iterator[StopRequest]:
 
     previous = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
+        raise_if_interrupted()
         yield stop
     finally:
         for number, handler in previous.items():

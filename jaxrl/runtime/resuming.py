@@ -15,7 +15,7 @@ from envs.errors import UserValueError
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.permission import Allow, modules_of
-from jaxrl.checks import check_count
+from jaxrl.checks import check_choice, check_count
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.description import env_params, hparams
 from jaxrl.results.result import Result
@@ -23,7 +23,7 @@ from jaxrl.runtime.call import shard_of, sharded
 from jaxrl.runtime.checkpoints.identity import IDENTITY, read_identity
 from jaxrl.runtime.checkpoints.store import num_parts_begun
 from jaxrl.runtime.execution import carry_out
-from jaxrl.runtime.options import CHECKPOINT_MINUTES, RunOptions, checked
+from jaxrl.runtime.options import CHECKPOINT_MINUTES, SCHEDULES, RunOptions, checked
 from jaxrl.runtime.sharded_training import SHARDED
 from jaxrl.runtime.training import training_call
 from jaxrl.sweeps.sweep import Sweep, swept
@@ -43,32 +43,34 @@ def resume(
     trackers: Sequence[Tracker] = (),
     checkpoint_minutes: float | None = CHECKPOINT_MINUTES,
     progress: bool = True,
+    schedules: str = "keep",
+    trust: bool = False,
 ) -> Result:
     """Goes on with what `train(..., out=path)` began, to what it would have become, bit for bit.
 
     That holds at the block width of then, which is kept, on a device of the same kind with the same
     versions; otherwise a warning says what differs. A run that was begun and has no checkpoint yet starts
-    from its beginning, of which a warning tells.
+    from its beginning, of which a warning tells. A run that is finished, and not to become longer, is read, and nothing
+    of it is changed.
 
     Args:
       path: the run directory.
       env_steps: environment steps of each run in all, where a run is to become longer than was asked
-        for; evaluations go on as often as before, and what was annealed over the whole run stays
-        where that ended.
+        for; evaluations go on as often as before.
       algo: the algorithm; needed where its network or environment is one's own, and otherwise built
         again from `run.json`.
       allow: Names of modules of the user's own that `run.json` may import where it names them; others than
         jaxrl's and known libraries' are not imported otherwise.
-      devices, trackers, checkpoint_minutes, progress: as in `jaxrl.runtime.options.RunOptions`.
+      devices, trackers, checkpoint_minutes, progress, schedules, trust: as in `jaxrl.runtime.options.RunOptions`.
       memory: as there; what the run was begun with if None.
 
     Raises:
       ResultError: there is nothing to go on with, or it is damaged or of another algorithm; or a result
         is finished and without the checkpoint that would make it longer.
-      ValueError: `env_steps` is less than before.
+      ValueError: `env_steps` is less than before, or more where the run would learn nothing further.
     """
     directory, allow = Path(path), modules_of(allow)
-    identity = read_identity(directory)
+    identity = read_identity(directory, trust=trust)
     if "run_length" not in identity:
         told = identity.get("algorithm") or identity.get(UNKNOWN)
         raise ResultError(f"{directory} holds no run of train ({told}): repeat its call with resume=True")
@@ -77,9 +79,18 @@ def resume(
             f"{directory} was begun with the policies of {identity['start']}, which it does not hold, and has runs "
             "without a checkpoint: repeat its call with start= and resume=True (--start, --resume)"
         )
+    check_choice("schedules", schedules, SCHEDULES)
     algo = _algorithm(directory, identity, allow) if algo is None else algo
-    sweep, setting, seeds = _whole(directory, identity, algo)
-    points = np.asarray(identity["points"], np.int64)
+    try:
+        sweep, setting, seeds = _whole(directory, identity, algo)
+        points, eval_episodes = np.asarray(identity["points"], np.int64), identity["eval_episodes"]
+        if int(points[-1]) * algo.env_steps_per_iteration != identity["env_steps"]:
+            raise ResultError(
+                f"{directory / IDENTITY} is damaged: {points[-1]:,} iterations of {algo.env_steps_per_iteration:,} "
+                f"env steps are not the {identity['env_steps']:,} that it tells."
+            )
+    except (KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
+        raise ResultError(f"{directory / IDENTITY} is damaged: {type(error).__name__}: {error}.") from None
     if env_steps is not None:
         check_count("env_steps", env_steps)
         points = _longer(points, -(-env_steps // algo.env_steps_per_iteration), algo.env_steps_per_iteration)
@@ -88,8 +99,9 @@ def resume(
         setting if sweep is None else sweep,
         seeds=seeds,
         points=points,
-        eval_episodes=identity["eval_episodes"],
-        run_length=identity["run_length"],
+        eval_episodes=eval_episodes,
+        begun=identity,
+        schedules=schedules,
     )
     if "shard" in identity:
         call = sharded(call, *shard_of(identity["shard"]))
@@ -107,6 +119,8 @@ def resume(
         "resume": True,
         "checkpoint_minutes": checkpoint_minutes,
         "trackers": trackers,
+        "schedules": schedules,
+        "trust": trust,
         "shard_environments": SHARDED in identity,
     }
     return carry_out(call, checked(resume, RunOptions, options), begun=identity)
@@ -115,8 +129,8 @@ def resume(
 def _algorithm(directory: Path, identity: dict[str, Any], allow: Allow) -> Algorithm:
     if identity["algorithm"] is None:
         raise ResultError(
-            f"{directory / IDENTITY} does not describe the algorithm ({identity[UNKNOWN]}): pass algo=, or repeat the "
-            f"call with resume=True"
+            f"{directory / IDENTITY} does not describe the algorithm ({identity.get(UNKNOWN)}): pass algo=, or repeat "
+            f"the call with resume=True"
         )
     try:
         return algorithms.build(identity, allow)

@@ -85,7 +85,9 @@ def run_sharded(call: Call, options: Options, begun: Mapping[str, Any] | None, s
     try:
         identity = {} if options.out is None else identity_of(call, layout, options.precision)
         directory = None if options.out is None else Path(options.out)
-        checkpoints = Checkpoints(directory, identity, begun=begun, minutes=options.checkpoint_minutes)
+        checkpoints = Checkpoints(
+            directory, identity, begun=begun, minutes=options.checkpoint_minutes, trust=options.trust
+        )
         with watched(call, options, checkpoints, stop) as watch:
             watch.bar.phase("compiling")
             started = time.perf_counter()

@@ -3,7 +3,7 @@
 import dataclasses
 import signal
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
@@ -125,7 +125,7 @@ def train(
     """
     points = points_of(algo, env_steps, evals, eval_episodes)
     chosen = checked(train, RunOptions, options)
-    begun = begun_in(chosen.out) if chosen.resume else None
+    begun = begun_in(chosen.out, trust=chosen.trust) if chosen.resume else None
     call = training_call(
         algo,
         hparams,
@@ -133,7 +133,8 @@ def train(
         points=points,
         eval_episodes=eval_episodes,
         env_params=env_params,
-        run_length=None if begun is None else begun.get("run_length"),  # schedules keep to the length of then
+        begun=begun,
+        schedules=chosen.schedules,
     )
     if start is not None:
         if chosen.shard_environments:
@@ -153,7 +154,8 @@ def training_call(
     points: np.ndarray,
     eval_episodes: int,
     env_params: Any = None,
-    run_length: int | None = None,
+    begun: Mapping[str, Any] | None = None,
+    schedules: str = "keep",
 ) -> Call:
     """What `train` is to do, checked.
 
@@ -161,18 +163,27 @@ def training_call(
       algo, hparams, eval_episodes, env_params: as in `train`.
       seeds: the seeds themselves.
       points: iterations after which to evaluate.
-      run_length: environment steps over which what is annealed over the whole run is annealed; up to
-        the last point if None. Where that is longer a warning says what stays as it was.
+      begun: what `run.json` says of the run to resume, None where it begins anew.
+      schedules: "keep" anneals what is annealed over the whole run over that of then, and a warning says what stays
+        as it was where the run becomes longer; "stretch" anneals it over the longer run.
+
+    Raises:
+      ValueError: the run becomes longer, and would learn nothing further.
     """
     sweep = hparams if isinstance(hparams, Sweep) else None
     settings = batched_hparams(algo.hparams, hparams)
     env_settings = batched_env_params(algo.env, env_params, sweep)
     _warn_of_a_rest_counted_twice(algo, env_settings)
     env_steps = int(points[-1]) * algo.env_steps_per_iteration
-    run_length = env_steps if run_length is None else run_length
+    before = 0 if begun is None else int(begun["env_steps"])
+    run_length = env_steps if begun is None else int(begun.get("run_length", env_steps))
+    if schedules == "stretch" and env_steps > before:
+        run_length = env_steps
     num_settings = 1 if sweep is None else len(sweep)
     prepared = _prepare(algo, settings, num_settings, run_length)
     _check_discount_is_known(algo, prepared, env_settings)
+    if 0 < before < env_steps:
+        _refuse_to_learn_nothing(prepared, before)
     if env_steps > run_length:
         _warn_of_schedules(run_length, prepared, _prepare(algo, settings, num_settings, env_steps))
     return Call(
@@ -219,6 +230,27 @@ def _check_discount_is_known(algo: Algorithm, prepared: Any, env_params: Any) ->
             f"env.max_steps_in_episode must be at most {discount.horizon}, the steps for which the curve of discount "
             f"is prepared, got {longest}; build {algo.name} on an environment of that limit, such as "
             f"envs.wrappers.time_limit(env, {longest})"
+        )
+
+
+def _refuse_to_learn_nothing(prepared: Any, env_steps: int) -> None:
+    """Refuses to make a run longer whose step size has fallen to 0.
+
+    Args:
+      prepared: hyper-parameters, with `lr_end` and `anneal_env_steps` where a step size may fall.
+      env_steps: that it was begun for.
+
+    Raises:
+      ValueError: under some setting it has.
+    """
+    if not (hasattr(prepared, "lr_end") and hasattr(prepared, "anneal_env_steps")):
+        return
+    ended = (np.asarray(prepared.lr_end) == 0) & (np.asarray(prepared.anneal_env_steps) <= env_steps)
+    if ended.any():
+        raise UserValueError(
+            f"env_steps makes a run longer that learns nothing further, for its step size fell to 0 within "
+            f"{int(np.asarray(prepared.anneal_env_steps)[ended].max()):,} env steps (lr_end=0); schedules='stretch' "
+            f"(--schedules stretch) anneals over the longer run what was annealed over the whole one"
         )
 
 

@@ -203,12 +203,12 @@ class TrialStudy:
         worker = trial.user_attrs.get(WORKER)
         if worker == self._worker:
             return False
-        if worker is None:  # died, or is just about to sign
+        if worker is None:  # died before it signed, or is just about to sign, which a process does that is alive
+            others = [name.removeprefix(BEAT) for name in attrs if name.startswith(BEAT)]
+            if all(other == self._worker or _is_dead(other, attrs) for other in others):
+                return True
             return trial.datetime_start is not None and _age(trial.datetime_start) > SECONDS_TO_LIVE
-        host, pid, _ = worker.rsplit(":", 2)
-        if host == _host() and not _runs(int(pid)):
-            return True
-        return time.time() - attrs.get(BEAT + worker, 0.0) > SECONDS_TO_LIVE
+        return _is_dead(worker, attrs)
 
     def _drop(self, number: int) -> None:
         from optuna.trial import TrialState
@@ -356,6 +356,14 @@ def _places(trials: Sequence[Any]) -> dict[int, int]:
         else:
             places[trial.number], fresh = fresh, fresh + 1
     return places
+
+
+def _is_dead(worker: str, attrs: Mapping[str, Any]) -> bool:
+    """Whether a process is gone: it is not among those of this machine, or has long told nothing."""
+    host, pid, _ = worker.rsplit(":", 2)
+    if host == _host() and not _runs(int(pid)):
+        return True
+    return time.time() - attrs.get(BEAT + worker, 0.0) > SECONDS_TO_LIVE
 
 
 def _age(moment: Any) -> float:

@@ -261,7 +261,9 @@ def test_the_exit_status_tells_the_signal_that_ended_training(
     import jaxrl
 
     metrics = xarray.Dataset(coords={"env_step": [512, 1024]}, attrs=attrs)
-    monkeypatch.setattr(jaxrl, "train", lambda *args, **kwargs: SimpleNamespace(table=lambda: "", metrics=metrics))
+    monkeypatch.setattr(
+        jaxrl, "train", lambda *args, **kwargs: SimpleNamespace(table=lambda: "", metrics=metrics, unsaved=False)
+    )
     assert cli.main(["train", "ppo", "cartpole", "--env-steps", "4096"]) == status
     stopped = "Stopped at 1,024 of 4,096 environment steps."
     assert (stopped in capsys.readouterr().out) == bool(attrs["interrupted"])
@@ -273,7 +275,7 @@ def test_whole_numbers_may_be_typed_as_others_count(typed: str, number: int, mon
 
     def train(*args: object, env_steps: int, **kwargs: object) -> SimpleNamespace:
         seen.append(env_steps)
-        return SimpleNamespace(table=lambda: "", metrics=SimpleNamespace(attrs={"interrupted": 0}))
+        return SimpleNamespace(table=lambda: "", unsaved=False, metrics=SimpleNamespace(attrs={"interrupted": 0}))
 
     seen: list[int] = []
     monkeypatch.setattr(jaxrl, "train", train)
@@ -292,7 +294,7 @@ def test_a_film_of_a_sweep_asks_which_setting(monkeypatch: pytest.MonkeyPatch, c
     seen: list[dict[str, object]] = []
     settings = [{"lr": lr, "lam": 0.9} for lr in (1e-3, 2e-3)]
     result = SimpleNamespace(settings=settings, seeds=[3, 4], policy=policy)
-    monkeypatch.setattr(jaxrl, "load_result", lambda run, allow: result)
+    monkeypatch.setattr(jaxrl, "load_result", lambda run, allow, trust: result)
     monkeypatch.setattr(jaxrl, "render", lambda env, policy, path: path)
     message = failed(capsys, "render", "runs/x", "--seed", "4")
     assert "runs/x has 2 settings: choose one by --at NAME=VALUE, lr of 0.001, 0.002; lam of 0.9" in message
@@ -453,13 +455,14 @@ def test_static_fields_and_parts_of_parameters_are_options(tmp_path: Path, capsy
     ],
 )
 def test_flags_of_xla_are_set_before_the_backend_starts(tmp_path: Path, args: list[str]) -> None:
-    """XLA ends the process where it reads a flag that it does not know: so the flag was read."""
+    """XLA would end the process where it reads a flag that it does not know: so the flag was in force."""
     begun = {"run_length": 1, "algorithm": "ppo", "config": {}, "environment": {"name": "cartpole", "static": {}}}
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "run.json").write_text(json.dumps(begun))
     run = [sys.executable, "-m", "jaxrl.cli.main", *args]
     process = subprocess.run(run, capture_output=True, text=True, timeout=300, cwd=tmp_path)
-    assert process.returncode != 0 and "Unknown flag in XLA_FLAGS: --xla_no_such_flag=1" in process.stderr
+    sentence = "jaxrl: --xla-flags and XLA_FLAGS take flags that XLA knows, got --xla_no_such_flag=1\n"
+    assert (process.returncode, process.stderr) == (2, sentence)
 
 
 @pytest.mark.parametrize("command", ["train", "plan"])
@@ -478,3 +481,13 @@ def test_what_is_no_flag_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert "XLA_FLAGS must hold flags where --xla-flags or --deterministic adds some, got a file, flags.txt" in (
         capsys.readouterr().err
     )
+
+
+def test_a_pipe_that_is_closed_ends_a_command_quietly(tmp_path: Path) -> None:
+    command = [sys.executable, "-u", "-m", "jaxrl.cli.main", "envs"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()  # before anything is printed
+    error = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(timeout=120), error) == (141, b"")

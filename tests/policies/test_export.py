@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -408,10 +409,27 @@ def test_damaged_and_missing_files_get_one_sentence(file_format: str, elsewhere:
         with pytest.raises(ResultError, match=r"pendulum.stablehlo.json is missing, which says what"):
             jaxrl.load_exported(file)
         (tmp_path / "pendulum.stablehlo.json").write_text(Path(f"{whole}.json").read_text())
-    with pytest.raises(ResultError, match="is damaged or not a policy of jaxrl: "):
+    with pytest.raises(ResultError, match="is damaged"):
         jaxrl.load_exported(file)
     with pytest.raises(ValueError, match=r"path is '.*policy.txt'; an exported policy's name ends in"):
         jaxrl.load_exported(tmp_path / "policy.txt")
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_every_byte_of_a_file_is_guarded(file_format: str, elsewhere: dict[str, Any], tmp_path: Path):
+    whole = elsewhere["folder"] / f"pendulum.{file_format}"
+    names = [whole.name, f"{whole.name}.json"] if file_format == "stablehlo" else [whole.name]
+    for name in names:
+        shutil.copy(whole.with_name(name), tmp_path)
+    for name in names:
+        file = tmp_path / name
+        content = file.read_bytes()
+        for at in range(0, len(content), len(content) // 24):
+            file.write_bytes(content[:at] + bytes([content[at] ^ 0x01]) + content[at + 1 :])
+            with pytest.raises(ResultError, match=r"damaged|cannot be read"):
+                jaxrl.load_exported(tmp_path / whole.name)
+        file.write_bytes(content)
+    assert jaxrl.load_exported(tmp_path / whole.name).spec["format"] == file_format
 
 
 def test_a_program_of_a_newer_jax_gets_one_sentence(elsewhere: dict[str, Any], monkeypatch: pytest.MonkeyPatch):

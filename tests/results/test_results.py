@@ -16,6 +16,7 @@ import numpy as np
 import pandas
 import pytest
 import xarray
+from older import write_json
 
 from envs.base import spaces
 from jaxrl.algorithms import registry as algorithms
@@ -394,7 +395,7 @@ def test_who_begins_where_a_run_was_stopped_is_told_how_to_go_on(tmp_path, inter
     small_result().save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config["attributes"]["interrupted"] = interrupted
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    write_json(tmp_path / "config.json", config)
     with pytest.raises(FileExistsError) as refused:
         claim_directory(tmp_path)
     assert ("was stopped: go on with it by --resume (resume=True)" in str(refused.value)) is bool(interrupted)

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from older import write_json
 
 import envs
 import jaxrl
@@ -134,7 +135,7 @@ def test_parts_that_share_no_point_make_nothing(algo: Algorithm, shards: list[Pa
 def told_to(directory: Path, **changes: Any) -> None:
     """Changes what the run.json of a shard says."""
     told = json.loads((directory / "run.json").read_text())
-    (directory / "run.json").write_text(json.dumps(told | changes))
+    write_json(directory / "run.json", told | changes)
 
 
 def test_a_shard_that_was_killed_before_it_had_a_result_is_left_out(shards: list[Path], tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from older import write_json
 
 import envs
 import jaxrl
@@ -197,7 +198,7 @@ def test_other_versions_are_told_and_go_on(algo: Algorithm, whole: Result, begun
     shutil.copytree(begun, tmp_path / "x")
     told = json.loads((tmp_path / "x" / "run.json").read_text())
     told["versions"]["jax"] = "0.0.1"
-    (tmp_path / "x" / "run.json").write_text(json.dumps(told))
+    write_json(tmp_path / "x" / "run.json", told)
     with pytest.warns(RuntimeWarning, match=r"may round otherwise: versions.jax is \"0.0.1\" there"):
         assert_same_bits(jaxrl.resume(tmp_path / "x", progress=False), whole)
 
@@ -222,7 +223,8 @@ def test_bad_input(algo: Algorithm, tmp_path: Path) -> None:
 
 def test_a_checkpoint_cut_in_half_is_told(begun: Path, tmp_path: Path) -> None:
     shutil.copytree(begun, tmp_path / "x")
-    files = [file for file in (tmp_path / "x" / CHECKPOINTS).rglob("*") if file.is_file() and "/d/" in str(file)]
+    files = [file for file in (tmp_path / "x" / CHECKPOINTS).rglob("*") if file.is_file() and "/states/" in str(file)]
+    assert files
     for file in files:
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     with pytest.raises(ResultError, match=r"The checkpoint .* is damaged"):
@@ -334,8 +336,8 @@ def test_a_full_disk_ends_no_run_and_leaves_the_last_checkpoint(algo: Algorithm,
     )
     run = [sys.executable, "-c", code, str(tmp_path / "x")]
     process = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=300)
-    assert process.returncode != 0
-    assert "cannot be written" in process.stderr.splitlines()[-1]
+    assert process.returncode == 0 and "Traceback" not in process.stderr
+    assert "RuntimeWarning: the result is not saved" in process.stderr and "cannot be written" in process.stderr
     assert sorted(name for name in os.listdir(tmp_path / "x" / CHECKPOINTS) if name.isdigit()) == before
     assert_same_bits(jaxrl.resume(tmp_path / "x", progress=False), jaxrl.train(algo, **RUN))
 

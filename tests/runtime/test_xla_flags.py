@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from jaxrl.runtime.devices.xla_flags import add_flags, asked_for, flags_in_force
+from jaxrl.runtime.devices.xla_flags import add_flags, asked_for, flags_in_force, refuse_unknown_flags
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,18 @@ def test_nothing_is_added_to_the_name_of_a_file(monkeypatch: pytest.MonkeyPatch)
     add_flags([])
     with pytest.raises(ValueError, match=r"^XLA_FLAGS must hold flags where .* got a file, flags\.txt$"):
         add_flags(["--xla_a=1"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "unknown"),
+    [("--xla_no_such_flag=1", "--xla_no_such_flag=1"), ("--xla_cpu_enable_fast_math=false", None), ("", None)],
+)
+def test_flags_that_xla_does_not_know_are_refused(
+    monkeypatch: pytest.MonkeyPatch, flags: str, unknown: str | None
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    if unknown is None:
+        refuse_unknown_flags()
+        return
+    with pytest.raises(ValueError, match=rf"^--xla-flags and XLA_FLAGS take flags that XLA knows, got {unknown}$"):
+        refuse_unknown_flags()

@@ -82,7 +82,14 @@ def alone(algo: Algorithm, setting: dict[str, Any], env_steps: int) -> np.ndarra
     again = jaxrl.ppo(algo.env, config)._replace(hparams=algo.hparams)
     sweep = jaxrl.grid(again.hparams, {"lr": [setting["lr"]]})
     points = np.asarray([env_steps // again.env_steps_per_iteration])
-    call = training_call(again, sweep, seeds=[0, 1, 2], points=points, eval_episodes=4, run_length=ENV_STEPS)
+    call = training_call(
+        again,
+        sweep,
+        seeds=[0, 1, 2],
+        points=points,
+        eval_episodes=4,
+        begun={"env_steps": ENV_STEPS, "run_length": ENV_STEPS},
+    )
     runs = Runs(call, call.arguments(), wave_layout(8, 4, None)._replace(num_runs=3))
     runs.advance(int(points[0]))
     return runs.evaluate()[0]["return"]

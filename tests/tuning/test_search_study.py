@@ -236,3 +236,24 @@ def test_a_missing_extra_is_named(space: Space, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImportError, match=r"a search needs the extra `search`: pip install 'jaxrl\[search\]'"):
         jaxrl.search(space.algo, env_steps=10)
+
+
+def test_a_trial_of_a_process_that_died_before_it_signed_is_done_anew(space: Space, tmp_path: Path):
+    """Killed between the two, it leaves a trial that is nobody's, which another process alive may be about to sign."""
+    with opened(f"sqlite:///{tmp_path / 'study.db'}", "shared", {"space": space.described()}) as study:
+        study.ask()
+        mine = shared(study, space, 4)
+        mine._beat()
+        asked = mine.ask(5)
+        assert len(asked) == 4 and not mine.num_free()
+        for trial in asked:
+            mine.tell(complete(trial))
+        assert len(mine.told()) == 4 and not mine.num_running()
+
+
+def test_a_trial_that_another_process_is_about_to_sign_is_left_to_it(space: Space, tmp_path: Path):
+    with opened(f"sqlite:///{tmp_path / 'study.db'}", "shared", {"space": space.described()}) as study:
+        mine, other = shared(study, space, 4), shared(study, space, 4)
+        other._beat()
+        study.ask()
+        assert len(mine.ask(5)) == 3

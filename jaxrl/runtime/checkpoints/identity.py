@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from operator import lt
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
+from jaxrl.results.checksums import read_sealed
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.description import config_of
-from jaxrl.results.plain import as_read, from_json, to_json
+from jaxrl.results.plain import as_read, to_json
 from jaxrl.results.storage import METRICS, SEARCH
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.devices.processors import processor
@@ -22,9 +26,20 @@ from jaxrl.runtime.layout import Layout
 IDENTITY = "run.json"
 # What may differ between the run and its resumption: results are then no longer equal bit for bit.
 SOFT = ("versions", "device_kind", "processor", "deterministic", "xla_flags")
+GENERATION = "generation"  # that checkpoints and `run.json` have in common, and no other run
 ASKED = "asked"  # what the call was begun with, and changes nothing
 
-__all__ = ["ASKED", "IDENTITY", "SOFT", "compare", "difference", "identity_of", "precision_in_force", "read_identity"]
+__all__ = [
+    "ASKED",
+    "GENERATION",
+    "IDENTITY",
+    "SOFT",
+    "compare",
+    "difference",
+    "identity_of",
+    "precision_in_force",
+    "read_identity",
+]
 
 
 def identity_of(call: Call, layout: Layout, precision: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -66,8 +81,12 @@ def _deterministic() -> bool:
     return bool(values) and values[-1] not in ("false", "0")
 
 
-def read_identity(directory: Path) -> dict[str, Any]:
+def read_identity(directory: Path, *, trust: bool = False) -> dict[str, Any]:
     """What a run directory says of the call whose checkpoints it holds.
+
+    Args:
+      directory: of the run.
+      trust: whether to go on with a file that does not have the checksum that it tells.
 
     Raises:
       ResultError: it says nothing, or is damaged.
@@ -83,12 +102,82 @@ def read_identity(directory: Path) -> dict[str, Any]:
             why = f"{IDENTITY} is missing, as of a result that was merged (resume its shards) or saved by itself"
         raise ResultError(f"{directory} holds no run that can be resumed: {why}.")
     try:
-        identity = from_json(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+        identity = read_sealed(file, trust=trust)
+    except ResultError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
         raise ResultError(f"{file} is damaged: {error}") from None
     if not isinstance(identity, dict):
         raise ResultError(f"{file} is damaged: it holds no names.")
+    for name, (right, takes) in _FIELDS.items():
+        if name in identity and not right(identity[name]):
+            raise ResultError(f"{file} is damaged: {name} is {_shortened(identity[name])}, and takes {takes}.")
+    if missing := [name for name in _REQUIRED if name not in identity]:
+        raise ResultError(f"{file} is damaged: it does not tell {', '.join(missing)}.")
     return identity
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63
+
+
+def _is_increasing(values: Any) -> bool:
+    return bool(
+        isinstance(values, list) and values and all(map(_is_count, values)) and all(map(lt, values, values[1:]))
+    )
+
+
+def _is_sweep(value: Any) -> bool:
+    """Whether these are dims, and coordinates over them whose sizes agree."""
+    if not isinstance(value, dict) or not isinstance(value.get("dims"), list):
+        return False
+    dims, coords = value["dims"], value.get("coords")
+    if not isinstance(coords, dict) or not all(isinstance(dim, str) for dim in dims):
+        return False
+    sizes: dict[str, int] = {}
+    for coord in coords.values():
+        on = coord.get("dims") if isinstance(coord, dict) else None
+        if not isinstance(on, list) or not all(dim in dims for dim in on) or "values" not in coord:
+            return False
+        try:
+            shape = np.asarray(coord["values"]).shape
+        except ValueError:  # lists of different lengths
+            return False
+        if len(shape) != len(on) or any(sizes.setdefault(d, n) != n for d, n in zip(on, shape, strict=True)):
+            return False
+    return len(set(dims)) == len(dims) and set(sizes) == set(dims) and 0 not in sizes.values()
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether this is what `sharded` tells of the whole call."""
+    try:
+        whole = json.loads(value)
+        coords = {path: {"dims": on, "values": values} for path, (on, values) in whole["coords"].items()}
+        return _is_sweep({"dims": whole["dims"], "coords": coords}) and _is_seeds(whole["seeds"])
+    except (TypeError, ValueError, LookupError, AttributeError):
+        return False
+
+
+def _is_seeds(value: Any) -> bool:
+    return bool(
+        isinstance(value, list) and value and all(isinstance(seed, int) and 0 <= seed < 2**32 for seed in value)
+    )
+
+
+_COUNT = (_is_count, "a whole number above 0")
+_NAMES = (lambda value: isinstance(value, dict), "names with their values")
+_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("block", "env_steps", "eval_episodes", "run_length"), _COUNT),
+    **dict.fromkeys(("versions", ASKED), _NAMES),
+    "points": (_is_increasing, "increasing whole numbers above 0"),
+    "seeds": (_is_seeds, "whole numbers from 0"),
+    "sweep": (_is_sweep, "dims and coords"),
+    "whole": (_is_whole, "the seeds, dims and coords of all shards"),
+    "shard": (lambda value: isinstance(value, str) and bool(re.fullmatch(r"\d+/\d+", value)), "i/n"),
+    "precision": (lambda value: isinstance(value, str), "a name"),
+    "algorithm": (lambda value: value is None or isinstance(value, str), "a name"),
+}
+_REQUIRED = ("algorithm", "block", "env_steps", "points", "precision", "seeds", "sweep")
 
 
 def compare(directory: Path, saved: Mapping[str, Any], identity: Mapping[str, Any], free: Collection[str]) -> None:
@@ -103,7 +192,9 @@ def compare(directory: Path, saved: Mapping[str, Any], identity: Mapping[str, An
     Raises:
       ResultError: the calls differ.
     """
-    free = (*SOFT, *free, ASKED, "points", "env_steps")
+    free = (*SOFT, *free, ASKED, GENERATION, "points", "env_steps")
+    if identity["env_steps"] > saved["env_steps"]:
+        free = (*free, "run_length")  # schedules may be stretched
 
     def firm(told: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in told.items() if name not in free}

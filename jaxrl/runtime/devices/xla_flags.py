@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 
 from envs.errors import UserValueError
@@ -11,7 +13,7 @@ DETERMINISTIC = "xla_gpu_deterministic_ops"
 # Flags that change no number: how many devices a CPU is taken for, and what is written for whoever looks.
 _HARMLESS = ("--xla_force_host_platform_device_count", "--xla_dump")
 
-__all__ = ["DETERMINISTIC", "add_flags", "asked_for", "flags_in_force"]
+__all__ = ["DETERMINISTIC", "add_flags", "asked_for", "flags_in_force", "refuse_unknown_flags"]
 
 
 def flags_in_force() -> list[str]:
@@ -57,3 +59,18 @@ def add_flags(flags: Sequence[str]) -> None:
         )
     if flags:
         os.environ[VARIABLE] = " ".join([given, *flags]).strip()
+
+
+def refuse_unknown_flags() -> None:
+    """Refuses flags that XLA would end this process for, which another process tries first: there is no list of them.
+
+    Raises:
+      ValueError: XLA does not know a flag in the environment.
+    """
+    if not flags_in_force():
+        return
+    trial = [sys.executable, "-c", "from jaxlib import xla_client; xla_client.make_cpu_client()"]
+    process = subprocess.run(trial, capture_output=True, text=True, errors="replace", check=False)
+    unknown = re.search(rf"Unknown flags? in {VARIABLE}: (.*)", process.stderr)
+    if process.returncode and unknown is not None:
+        raise UserValueError(f"{OPTION} and {VARIABLE} take flags that XLA knows, got {unknown[1].strip()}")

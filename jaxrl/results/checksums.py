@@ -1,0 +1,100 @@
+"""Checksums (CRC-32) by which damage to files is found: one for what a file holds, and one within the file itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxrl.results.dataset import ResultError
+from jaxrl.results.plain import from_json, to_json
+
+CHECKSUM = "checksum"  # the name under which a file tells its own
+UNSEALED = "crc32-of-this-file:00000000"
+_SEAL = re.compile(rb"crc32-of-this-file:[0-9a-f]{8}")
+
+__all__ = ["CHECKSUM", "UNSEALED", "check_seal", "checksum", "checksum_of_file", "read_sealed", "sealed", "sealed_json"]
+
+
+def checksum(content: Any) -> str:
+    """The checksum of bytes, or of an array.
+
+    Args:
+      content: Bytes, or an array in C order.
+    """
+    return f"{zlib.crc32(content):08x}"
+
+
+def checksum_of_file(file: Path) -> str:
+    """The checksum of a file; of an archive (.npz) that of its directory.
+
+    The directory of an archive has a checksum for each of its members, which is verified where they are read.
+
+    Raises:
+      OSError: The file cannot be read.
+      zipfile.BadZipFile: The archive has no directory.
+    """
+    if file.suffix == ".npz":
+        with zipfile.ZipFile(file) as archive:
+            return checksum(repr([(at.filename, at.file_size, at.CRC) for at in archive.infolist()]).encode())
+    total, buffer = 0, memoryview(bytearray(1 << 20))
+    with file.open("rb", buffering=0) as stream:
+        while count := stream.readinto(buffer):
+            total = zlib.crc32(buffer[:count], total)
+    return f"{total:08x}"
+
+
+def sealed(content: bytes) -> bytes:
+    """The content of a file with its own checksum in place of `UNSEALED`, which has to be in it once."""
+    if len(_SEAL.findall(content)) != 1:
+        raise AssertionError(f"a file takes its checksum in one place, and has {len(_SEAL.findall(content))}")
+    return _SEAL.sub(UNSEALED[:-8].encode() + checksum(_SEAL.sub(UNSEALED.encode(), content)).encode(), content)
+
+
+def check_seal(file: Path, content: bytes, *, trust: bool = False) -> None:
+    """Refuses a file whose content does not have the checksum that it tells; one that tells none is older.
+
+    Args:
+      file: File, for what is said of it.
+      content: Content of the file.
+      trust: Whether to let it be.
+
+    Raises:
+      ResultError: The file is damaged.
+    """
+    seals = _SEAL.findall(content)
+    if trust or (not seals and CHECKSUM.encode() not in content):
+        return
+    plain = _SEAL.sub(UNSEALED.encode(), content)
+    if len(seals) != 1 or seals[0][-8:].decode() != checksum(plain):
+        raise ResultError(
+            f"{file} is damaged, or was changed by hand: its content does not have the checksum that it tells; "
+            f"--trust (trust=True) goes on regardless."
+        )
+
+
+def sealed_json(values: Mapping[str, Any]) -> bytes:
+    """Values as the content of a file of JSON, which tells its own checksum."""
+    text = json.dumps(
+        to_json({**values, CHECKSUM: UNSEALED}), indent=2, default=str, allow_nan=False, ensure_ascii=True
+    )
+    return sealed(f"{text}\n".encode())
+
+
+def read_sealed(file: Path, *, trust: bool = False) -> Any:
+    """What a file of JSON holds, without its checksum, which is verified.
+
+    Raises:
+      OSError, ValueError: The file cannot be read.
+      ResultError: The file is damaged.
+    """
+    content = file.read_bytes()
+    check_seal(file, content, trust=trust)
+    values = from_json(json.loads(content.decode("utf-8")))
+    if isinstance(values, dict):
+        values.pop(CHECKSUM, None)
+    return values

@@ -1,0 +1,69 @@
+"""The law that a checkpoint gives back every bit, over every environment and algorithm that ships."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import envs
+from envs.registry import ROWS
+from jaxrl.algorithms import registry as algorithms
+from jaxrl.runtime.checkpoints.store import Checkpoint, Checkpoints
+from jaxrl.runtime.loop import make_loop
+from jaxrl.runtime.runs import key_words, like_shape
+
+NUM_RUNS = 3
+# What their state is made of is that of the ones beside them, and they take long to trace.
+SLOW = {name for name in ROWS if name.startswith("crowd/") and name != "crowd/circle"}
+
+
+def drawn(shape: Any, rng: np.random.Generator) -> np.ndarray:
+    """Bits of every kind in the place of an array, those of numbers that are none among them."""
+    if shape.dtype == np.bool_:
+        return rng.integers(0, 2, shape.shape).astype(bool)
+    return np.frombuffer(rng.bytes(int(np.prod(shape.shape)) * shape.dtype.itemsize), shape.dtype).reshape(shape.shape)
+
+
+def states_of(algo: Any) -> tuple[list[Any], list[np.ndarray]]:
+    """The arrays in the states of some runs: their shapes, and such arrays on the host, as the driver keeps them."""
+    hparams, params = algo.prepare(algo.hparams), algo.env.default_params
+    init = jax.vmap(lambda seed: make_loop(algo, 1).init(jax.random.key(seed), hparams, params))
+    shapes = jax.tree.leaves(jax.eval_shape(init, jax.ShapeDtypeStruct((NUM_RUNS,), np.uint32)))
+    words = jax.eval_shape(lambda leaves: list(map(key_words, leaves)), shapes)
+    rng = np.random.default_rng(0)
+    return shapes, [drawn(leaf, rng) for leaf in words]
+
+
+def assert_given_back(directory: Path, algo: Any) -> None:
+    shapes, states = states_of(algo)
+    identity = {"points": [1, 2]}
+    metrics = {"return": np.full((NUM_RUNS, 1), np.nan, np.float32)}
+    writer = Checkpoints(directory, identity)
+    writer.write(Checkpoint(1, states, [1], metrics))
+    writer.close()
+    reader = Checkpoints(directory, identity, begun=writer.identity)
+    back = reader.load(shapes)
+    reader.close()
+    assert back is not None and (back.iteration, back.iterations) == (1, [1])
+    for leaf, wanted, shape in zip(back.states, states, shapes, strict=True):
+        assert (leaf.shape, leaf.dtype) == (wanted.shape, wanted.dtype)
+        assert leaf.tobytes() == wanted.tobytes()
+        placed = like_shape(leaf, shape)  # by the driver, in a fresh state
+        assert (placed.shape, placed.dtype) == (shape.shape, shape.dtype)
+    np.testing.assert_array_equal(back.metrics["return"], metrics["return"])
+
+
+def learner(algorithm: str, env: Any) -> Any:
+    config = algorithms.make(algorithm, env).config
+    return algorithms.make(algorithm, env, dataclasses.replace(config, **algorithms.ROWS[algorithm].small))
+
+
+@pytest.mark.parametrize("algorithm", sorted(algorithms.ROWS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in sorted(ROWS)]
+)
+def test_every_environment_and_algorithm_is_given_back(tmp_path: Path, name: str, algorithm: str) -> None:
+    assert_given_back(tmp_path, learner(algorithm, envs.make(name)))
