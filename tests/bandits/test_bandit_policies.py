@@ -210,7 +210,7 @@ def test_counts_and_sums_go_on_beyond_what_a_float32_counts() -> None:
     for _ in range(5):
         tally = tally.add(jnp.float32([1.0, 0.25]))
     np.testing.assert_array_equal(np.float64(tally.low) + np.float64(tally.high), [2.0**24 + 5, 4.25])
-    np.testing.assert_array_equal(tally.value, np.float32([2.0**24 + 5, 4.25]))
+    np.testing.assert_array_equal(tally.value, np.array([2.0**24 + 5, 4.25], np.float32))
 
 
 def test_an_arm_is_counted_beyond_what_a_float32_counts() -> None:
