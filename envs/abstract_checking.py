@@ -188,7 +188,7 @@ def _require_like_space(what: str, space: spaces.Space, obs: Any, agents: tuple[
             fail(f"observation law: {what} is no tuple of the {len(space.spaces)} parts of its space.")
         for index, part in enumerate(space.spaces):
             _require_like_space(f"{what} at {index}", part, obs[index], agents)
-    else:
+    elif isinstance(space, spaces.Discrete | spaces.Box):
         shape = (*agents, *space.shape)
         if obs.shape != shape or obs.dtype != space.dtype:
             several = " for each agent, whose axes come first" if agents else ""

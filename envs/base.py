@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from gymnax.environments import environment as gymnax_environment
 from gymnax.environments import spaces
+from jax.core import Tracer
 
 from envs.errors import UserTypeError, UserValueError
 
@@ -123,7 +124,7 @@ class Environment(gymnax_environment.Environment):
         Raises:
           ValueError: An action that is not traced lies outside the action space.
         """
-        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((action, params))):
+        if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((action, params))):
             check_action(self.action_space(self.default_params if params is None else params), action)
         return super().step(key, state, action, params)
 

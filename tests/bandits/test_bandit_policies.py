@@ -210,7 +210,7 @@ def test_counts_and_sums_go_on_beyond_what_a_float32_counts() -> None:
     for _ in range(5):
         tally = tally.add(jnp.float32([1.0, 0.25]))
     np.testing.assert_array_equal(np.float64(tally.low) + np.float64(tally.high), [2.0**24 + 5, 4.25])
-    np.testing.assert_array_equal(tally.value, np.float32([2.0**24 + 5, 4.25]))
+    np.testing.assert_array_equal(tally.value, np.array([2.0**24 + 5, 4.25], np.float32))
 
 
 def test_an_arm_is_counted_beyond_what_a_float32_counts() -> None:
@@ -218,7 +218,7 @@ def test_an_arm_is_counted_beyond_what_a_float32_counts() -> None:
     env = envs.make("bandit/bernoulli", num_arms=2)
     policy, view = ucb1(), View(jnp.int32(0), jnp.int32(9), None, None, None)
     state = policy.init(jax.random.key(0), Task(2, 0, env), None, policy.hparams)
-    for reward in [2.0**22] * 4 + [1.0] * 8:
+    for reward in (*[2.0**22] * 4, *[1.0] * 8):
         state = policy.update(state, view, jnp.int32(1), jnp.float32(reward), policy.hparams)
     np.testing.assert_array_equal(state.sums, [0, 2.0**24 + 8])
     np.testing.assert_array_equal(state.pulls, [0, 12])
