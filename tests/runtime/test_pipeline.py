@@ -132,13 +132,13 @@ def test_and_that_of_bandits(stacks: Any):
 
 def test_run_json_is_read_once(algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     run(algo, out=tmp_path / "x")
-    reads, read_text = [], Path.read_text
+    reads, read_bytes = [], Path.read_bytes
 
-    def counted(self: Path, *arguments: Any, **options: Any) -> str:
+    def counted(self: Path, *arguments: Any, **options: Any) -> bytes:
         reads.append(self.name)
-        return read_text(self, *arguments, **options)
+        return read_bytes(self, *arguments, **options)
 
-    monkeypatch.setattr(Path, "read_text", counted)
+    monkeypatch.setattr(Path, "read_bytes", counted)
     for resume in (
         lambda: run(algo, out=tmp_path / "x", resume=True),
         lambda: jaxrl.resume(tmp_path / "x", algo=algo, progress=False),

@@ -125,7 +125,8 @@ def test_settings_alone_are_named_by_the_call_and_long_or_equal_names_by_their_n
 
 def test_calls_are_told_apart_and_a_resumed_one_is_known() -> None:
     identity = tracked(a_call().description(), "seed").identity
-    assert tracked(a_call(points=np.array([2, 4, 6, 8]), run_length=192).description(), "seed").identity == identity
+    longer = a_call(points=np.array([2, 4, 6, 8]), begun={"env_steps": 192, "run_length": 192})
+    assert tracked(longer.description(), "seed").identity == identity
     assert tracked(a_call(seeds=[3, 4]).description(), "seed").identity != identity
     assert tracked(a_call().description(), "setting").identity != identity
 
