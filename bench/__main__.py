@@ -7,9 +7,9 @@
 
 Each runs in a process of its own and leaves NAME.json, with every number, and NAME.md in bench/results; a name ends in
 -gpu or -tpu if that is what it ran on. One that fails leaves the rows it had in the folder `unfinished` beside them.
-Then the table of docs/results/benchmarks.md is written from all the files there, and the targets that were missed are listed; the exit status
-is 1 if there are any, or if a benchmark failed, and 130 after Ctrl-C. A benchmark that compares asks for an interpreter
-in which the peer is installed; `make bench` makes these and calls this.
+Then the table of docs/results/benchmarks.md is written from all the files there, and the targets that were missed are
+listed; the exit status is 1 if there are any, or if a benchmark failed, and 130 after Ctrl-C. A benchmark that compares
+asks for an interpreter in which the peer is installed; `make bench` makes these and calls this.
 """
 
 import argparse
@@ -156,7 +156,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog=f"benchmarks: {', '.join(BENCHMARKS)}. `python bench/NAME.py --help` says what each measures.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="which to run, all if none is named")
-    parser.add_argument("--table", action="store_true", help="run nothing, write the table of docs/results/benchmarks.md from what is stored")
+    parser.add_argument(
+        "--table", action="store_true", help=f"run nothing, write the table of {PAGE.name} from what is stored"
+    )
     for peer, (_, has) in PEERS.items():
         parser.add_argument(f"--{peer}", metavar="PYTHON", help=f"interpreter that has {has}")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="in place of bench/results")
@@ -173,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--smallest needs --out: what it finds is no measurement to keep")
     if arguments.table:
         if arguments.names or arguments.out is not None or extra:
-            parser.error("--table runs nothing and writes the table of docs/results/benchmarks.md, without NAME or --out")
+            parser.error("--table runs nothing and takes neither NAME nor --out")
         write_table()
         return 0
     if extra and arguments.out is None:

@@ -1,5 +1,4 @@
-"""The documentation does what it says: its Python runs, its commands parse, its tables agree with the code, and the reference has every
-public name.
+"""The documentation does what it says: its Python runs, its commands parse, its tables and names are those of the code.
 
 That its links lead somewhere is what `make docs` tests.
 """

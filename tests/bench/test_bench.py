@@ -1,4 +1,4 @@
-"""The benchmarks run, keep what they measure, and the page of results says what they kept; what the roofline counts is right."""
+"""The benchmarks run and keep what they measure, the page of results has it, and what the roofline counts is right."""
 
 import argparse
 import json
@@ -104,7 +104,7 @@ def test_the_table_lists_what_is_stored_machine_by_machine(tmp_path: Path):
 
 @pytest.mark.parametrize("text", ["", suite.BEGIN, suite.END + suite.BEGIN, suite.BEGIN + suite.BEGIN + suite.END])
 def test_a_page_without_its_marks_is_refused(text: str):
-    with pytest.raises(ValueError, match="benchmarks.md must have <!-- benchmarks:begin -->"):
+    with pytest.raises(ValueError, match=r"benchmarks\.md must have <!-- benchmarks:begin -->"):
         suite.with_table(text, [])
 
 
