@@ -19,6 +19,16 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 BIN := $(VENV)/bin
 comma := ,
 stamp = $(VENV)/.installed-$(1)$(if $(EXTRA),$(comma)$(EXTRA))
+# Installs $(2) with the interpreter $(1): a line every three seconds in place of pip's own, which go to a log, whose end
+# is shown where pip fails.
+define pip
+log=$(VENV)/install.log; SECONDS=0; $(1) -m pip install --disable-pip-version-check --no-input --progress-bar off $(2) >$$log 2>&1 & \
+	job=$$!; trap 'kill $$job' INT TERM; \
+	while sleep 3; kill -0 $$job 2>/dev/null; do \
+		printf '%5d s  %s\n' $$SECONDS "$$(grep -E '^ *(Collecting|Downloading|Building|Preparing|Installing) ' $$log | tail -n 1 | sed 's/^ *//' | cut -c -64 | grep . || echo starting pip)"; \
+	done; \
+	wait $$job || { grep -v '^WARNING: Location' $$log | tail -n 20 >&2; echo "pip failed; all that it said is in $$log." >&2; exit 1; }
+endef
 
 .PHONY: help demo test test-all test-rliable test-sb3 bench lint format notebook docs clean
 
@@ -26,10 +36,17 @@ help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(call stamp,video)  ## PPO on CartPole under three discounts, 64 seeds each, in one call; a picture, a film
-	$(BIN)/jaxrl train ppo cartpole --seeds 64 --evals 20 --out runs/demo --force \
+	@$(BIN)/jaxrl train ppo cartpole --seeds 64 --env-steps 250000 --evals 10 --eval-episodes 16 --out runs/demo --force \
 		--hparams.discount exp:gamma=0.98 beta:mu=0.98,eta=0.5 hyperbolic:k=0.020408163
-	$(BIN)/jaxrl plot runs/demo
-	$(BIN)/jaxrl render runs/demo --at discount=beta:mu=0.98,eta=0.5 --out runs/demo/cartpole.mp4
+	@$(BIN)/jaxrl plot runs/demo
+	@$(BIN)/jaxrl render runs/demo --at discount=beta:mu=0.98,eta=0.5 --out runs/demo/cartpole.mp4
+	@printf '%s\n' '' 'The table is above; the rest is in runs/demo:' \
+		'  return.png    learning curves with 95 % intervals' \
+		'  cartpole.mp4  an episode of one trained policy' \
+		'  metrics.csv   every number' '' 'Next:' \
+		'  $(BIN)/jaxrl report runs/demo --out runs/demo/report.html' \
+		'  $(BIN)/jaxrl train ppo pendulum --seeds 8 --out runs/pendulum' \
+		'  $(BIN)/jaxrl envs'
 
 test: $(call stamp,test)  ## the fast tests
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadscope
@@ -49,7 +66,7 @@ asked = $(if $(NAMES),$(filter $(1),$(NAMES)),all)
 rivals = $(if $(call asked,train compile_time),$(REJAX)) $(if $(call asked,train),$(VENV)-sb3/.installed) \
 	$(if $(call asked,crowd bandits),$(VENV)-peers/.installed)
 
-bench: $(call stamp,test) $(rivals)  ## all benchmarks beside their peers, then README's table
+bench: $(call stamp,test) $(rivals)  ## all benchmarks beside their peers, then the table of docs/results
 	$(BIN)/python -m bench $(NAMES) --rejax $(VENV)-rejax/bin/python --sb3 $(VENV)-sb3/bin/python \
 		--peers $(VENV)-peers/bin/python
 
@@ -76,40 +93,40 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || { \
 		echo "jaxrl takes Python 3.11, 3.12 or 3.13, but $(PYTHON) is $$($(PYTHON) --version 2>&1);" \
 			"name another one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+	@echo 'Creating $(VENV) ...'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 # rejax needs a gymnax that jaxrl cannot have, so it lives apart, on the same JAX and the same devices.
 $(REJAX): $(call stamp,test)
 	$(PYTHON) -m venv $(VENV)-rejax
-	@$(VENV)-rejax/bin/python -m pip install --quiet rejax==0.1.3 gymnax==0.0.9 six \
-		"jax$(if $(EXTRA),[$(EXTRA)])==$$($(BIN)/python -c 'import jax; print(jax.__version__)')"
+	@$(call pip,$(VENV)-rejax/bin/python,rejax==0.1.3 gymnax==0.0.9 six \
+		"jax$(if $(EXTRA),[$(EXTRA)])==$$($(BIN)/python -c 'import jax; print(jax.__version__)')")
 	@touch '$@'
 
 # rliable's own dependencies (statsmodels) fail to import with the pandas that jaxrl has.
 $(VENV)-rliable/.installed: $(call stamp,test)
 	$(PYTHON) -m venv $(VENV)-rliable
-	@$(VENV)-rliable/bin/python -m pip install --quiet rliable==1.2.0 'pandas<3'
+	@$(call pip,$(VENV)-rliable/bin/python,rliable==1.2.0 'pandas<3')
 	@touch '$@'
 
 # Stable-Baselines3 brings torch, which nothing else here needs.
 $(VENV)-sb3/.installed: $(call stamp,test)
 	$(PYTHON) -m venv $(VENV)-sb3
-	@$(VENV)-sb3/bin/python -m pip install --quiet stable-baselines3==2.9.2
+	@$(call pip,$(VENV)-sb3/bin/python,stable-baselines3==2.9.2)
 	@touch '$@'
 
 $(VENV)-sb3/.installed-test: $(VENV)-sb3/.installed
-	@$(VENV)-sb3/bin/python -m pip install --quiet --editable '.[gymnasium]' hypothesis pytest
+	@$(call pip,$(VENV)-sb3/bin/python,--editable '.[gymnasium]' hypothesis pytest)
 	@touch '$@'
 
 $(VENV)-peers/.installed: $(call stamp,test)
 	$(PYTHON) -m venv $(VENV)-peers
-	@$(VENV)-peers/bin/python -m pip install --quiet jupedsim==1.4.2 pysocialforce==1.1.2 \
-		mabwiser==2.7.4
-	@$(VENV)-peers/bin/python -m pip install --quiet --no-deps SMPyBandits==0.9.7
+	@$(call pip,$(VENV)-peers/bin/python,jupedsim==1.4.2 pysocialforce==1.1.2 mabwiser==2.7.4)
+	@$(call pip,$(VENV)-peers/bin/python,--no-deps SMPyBandits==0.9.7)
 	@touch '$@'
 
 # The stem is the list of extras; the stamp makes the second time fast.
 $(VENV)/.installed-%: pyproject.toml | $(BIN)/python
 	@echo "Installing jaxrl[$*] into $(VENV); the first time this is about 1.3 GB ..."
-	@$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	@$(call pip,$(BIN)/python,--editable '.[$*]')
 	@touch '$@'

@@ -3,13 +3,13 @@
     python -m bench                                  all of them
     python -m bench train envs                       these
     python -m bench train -- --seeds 1024 4096       these, with options of their own, stored only where --out says
-    python -m bench --table                          only README's table, from what is stored
+    python -m bench --table                          only the table of docs/results/benchmarks.md, from what is stored
 
 Each runs in a process of its own and leaves NAME.json, with every number, and NAME.md in bench/results; a name ends in
 -gpu or -tpu if that is what it ran on. One that fails leaves the rows it had in the folder `unfinished` beside them.
-Then README's table is written from all the files there, and the targets that were missed are listed; the exit status
-is 1 if there are any, or if a benchmark failed, and 130 after Ctrl-C. A benchmark that compares asks for an interpreter
-in which the peer is installed; `make bench` makes these and calls this.
+Then the table of docs/results/benchmarks.md is written from all the files there, and the targets that were missed are
+listed; the exit status is 1 if there are any, or if a benchmark failed, and 130 after Ctrl-C. A benchmark that compares
+asks for an interpreter in which the peer is installed; `make bench` makes these and calls this.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from bench.report import header_lines, markdown
 from bench.sides import PEERS, find_peer
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, README = ROOT / "bench/results", ROOT / "README.md"
+RESULTS, PAGE = ROOT / "bench/results", ROOT / "docs/results/benchmarks.md"
 BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 
 
@@ -75,7 +75,7 @@ def stored(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def machine_of(document: dict[str, Any]) -> str:
-    """What a report was measured on, as README says it, but for the number of cores, of which some use fewer."""
+    """What a report was measured on, without the number of cores, of which some benchmarks use fewer."""
     measured = document["header"]
     if measured["platform"] == "cpu":
         return f"{measured['processor']}, jax {measured['jax']}"
@@ -88,7 +88,7 @@ def cores_of(document: dict[str, Any]) -> int:
 
 
 def table(documents: Sequence[dict[str, Any]]) -> str:
-    """README's tables, one for every machine."""
+    """The tables of the page of results, one for every machine."""
     machines: dict[str, list[dict[str, Any]]] = {}
     for document in documents:
         machines.setdefault(machine_of(document), []).append(document)
@@ -102,7 +102,7 @@ def table(documents: Sequence[dict[str, Any]]) -> str:
 
 
 def with_table(text: str, documents: Sequence[dict[str, Any]]) -> str:
-    """README's text with the tables between its two marks.
+    """The text of the page of results with the tables between its two marks.
 
     Raises:
       ValueError: the marks are not there, once each and in order.
@@ -110,14 +110,14 @@ def with_table(text: str, documents: Sequence[dict[str, Any]]) -> str:
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end) or BEGIN in rest or END in after:
-        raise ValueError(f"README must have {BEGIN} and, below, {END}, once each")
+        raise ValueError(f"{PAGE.name} must have {BEGIN} and, below, {END}, once each")
     inside = f"\n{table(documents)}\n" if documents else "\n"
     return f"{before}{begin}{inside}{end}{after}"
 
 
 def write_table() -> None:
-    """README's table, from what is stored."""
-    README.write_text(with_table(README.read_text(), list(stored(RESULTS))))
+    """Write the tables of the page of results, from what is stored."""
+    PAGE.write_text(with_table(PAGE.read_text(), list(stored(RESULTS))))
 
 
 def run(name: str, options: Sequence[str], out: Path | None) -> list[str]:
@@ -157,7 +157,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog=f"benchmarks: {', '.join(BENCHMARKS)}. `python bench/NAME.py --help` says what each measures.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="which to run, all if none is named")
-    parser.add_argument("--table", action="store_true", help="run nothing, write README's table from what is stored")
+    parser.add_argument(
+        "--table", action="store_true", help=f"run nothing, write the table of {PAGE.name} from what is stored"
+    )
     for peer, (_, has) in PEERS.items():
         parser.add_argument(f"--{peer}", metavar="PYTHON", help=f"interpreter that has {has}")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="in place of bench/results")
@@ -174,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--smallest needs --out: what it finds is no measurement to keep")
     if arguments.table:
         if arguments.names or arguments.out is not None or extra:
-            parser.error("--table runs nothing and writes README's table from bench/results, without NAME or --out")
+            parser.error("--table runs nothing and takes neither NAME nor --out")
         write_table()
         return 0
     if extra and arguments.out is None:

@@ -1,4 +1,4 @@
-"""What a benchmark gives: tables with every number, the targets it missed, and a sentence for README's table.
+"""What a benchmark gives: tables with every number, the targets it missed, and a sentence for the table of results.
 
 A script makes a parser with `benchmark_parser`, a `Report` from what was parsed, adds rows to tables, which are
 printed as they come, and ends with `Report.finish`. All is written to the file that `--json` names after every row,
@@ -95,7 +95,7 @@ class Report:
 
     Args:
       parser, arguments: of the command line; what was not left at its default stands in the command.
-      what: what is measured, for README's table.
+      what: what is measured, for the table of results.
     """
 
     def __init__(self, parser: argparse.ArgumentParser, arguments: argparse.Namespace, what: str):
@@ -139,7 +139,7 @@ class Report:
         """Writes the file, if any; the exit status is 1 where a target was missed.
 
         Args:
-          result: one short sentence in markdown for README's table.
+          result: one short sentence in markdown for the table of results.
         """
         print(f"\n{self.what}: {result}")
         self._write(result)

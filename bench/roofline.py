@@ -62,7 +62,7 @@ class Workload(NamedTuple):
       launches: one after another on the device, or thread, that has most of them.
       dispatches: calls of a program, likewise.
       seconds: measured.
-      short: its name in README's table.
+      short: its name in the table of results.
       footprint: bytes of its work on which it works at a time.
     """
 

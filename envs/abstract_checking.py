@@ -189,12 +189,13 @@ def _require_like_space(what: str, space: spaces.Space, obs: Any, agents: tuple[
         for index, part in enumerate(space.spaces):
             _require_like_space(f"{what} at {index}", part, obs[index], agents)
     elif isinstance(space, spaces.Discrete | spaces.Box):
-        shape = (*agents, *space.shape)
-        if obs.shape != shape or obs.dtype != space.dtype:
+        box: Any = space
+        shape = (*agents, *box.shape)
+        if obs.shape != shape or obs.dtype != box.dtype:
             several = " for each agent, whose axes come first" if agents else ""
             fail(
                 f"observation law: {what} is {obs.dtype.name}{list(obs.shape)}; it is "
-                f"{jnp.dtype(space.dtype).name}{list(space.shape)} as in its space{several}."
+                f"{jnp.dtype(box.dtype).name}{list(box.shape)} as in its space{several}."
             )
 
 

@@ -1,4 +1,4 @@
-"""The documentation does what it says: its Python runs, its commands parse, and the reference has every public name.
+"""The documentation does what it says: its Python runs, its commands parse, its tables and names are those of the code.
 
 That its links lead somewhere is what `make docs` tests.
 """
@@ -14,6 +14,8 @@ import envs
 import jaxrl
 from envs import registry
 from jaxrl.bandits import POLICIES
+from jaxrl.experiments import EXPERIMENTS
+from jaxrl.presets import control as presets
 
 DOCS = ROOT / "docs"
 PAGES = {str(page.relative_to(DOCS)): page.read_text() for page in sorted(DOCS.rglob("*.md"))}
@@ -25,6 +27,8 @@ TOGETHER = (
     ("index.md", "how-to/compare.md", "tutorials/discounting.md", "tutorials/sweeps.md"),
     ("how-to/films.md", "how-to/results.md", "how-to/tracking.md", "tutorials/first-run.md", "tutorials/scaling.md"),
 )
+# Experiments without results, which the index of the results names.
+NOT_RUN = ("crowd-rewards",)
 SLOW = ("how-to/repeat.md", "how-to/search.md")  # `make test-all` runs them
 ALONE = [(name,) for name in WITH_PYTHON if name not in {*SLOW, *(name for group in TOGETHER for name in group)}]
 GROUPS = [*TOGETHER, *ALONE, *(pytest.param((name,), marks=pytest.mark.slow) for name in SLOW)]
@@ -50,16 +54,64 @@ def test_commands_parse(command: str) -> None:
     parse_command(command)
 
 
-def test_every_include_is_there() -> None:
-    found = [found for text in PAGES.values() for found in re.findall(r"<!-- include ([\w.]+)(?:: (.+?))? -->", text)]
-    assert ("CHANGELOG.md", "") in found
-    for file, section in found:
-        assert not section or f"\n## {section}\n" in (ROOT / file).read_text()
+def test_every_preset_has_a_row_with_the_steps_that_it_takes() -> None:
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in PAGES["results/presets.md"].splitlines()
+        if "`jaxrl train ppo" in line and "--env-steps" not in line  # which takes other steps than the preset
+    ]
+    steps = {cells[-1].strip("`").split()[3]: int(cells[1].replace(",", "")) for cells in rows if len(cells) in (6, 7)}
+    rounded = {}
+    for algorithm, environment in presets.names():
+        preset = presets.preset(algorithm, environment)
+        iteration = preset.algo.env_steps_per_iteration
+        rounded[environment] = -(-preset.env_steps // iteration) * iteration
+    assert steps == rounded
+
+
+def test_every_discount_of_the_table_is_the_class_beside_it() -> None:
+    table = PAGES["reference/discounts.md"]
+    rows = re.findall(r"^\| (`[^|]*`) \| `(\w+)\(([^)]*)\)` \|", table, flags=re.MULTILINE)
+    assert len(rows) == 7
+    for strings, name, parameters in rows:
+        for string in re.findall(r"`([^`]+)`", strings):
+            discount = jaxrl.as_discount(float(string) if re.fullmatch(r"[\d.]+", string) else string)
+            assert type(discount) is getattr(jaxrl, name)
+            assert string in (str(discount), "0.98")
+            if name != "Tabulated":
+                assert tuple(vars(discount)) == tuple(parameters.split(", "))
+
+
+def test_every_experiment_has_a_page_of_results_that_begins_with_its_command() -> None:
+    for name in EXPERIMENTS:
+        if name in NOT_RUN:
+            assert f"`jaxrl experiment {name}`" in PAGES["results/index.md"]
+        else:
+            first = commands(PAGES[f"results/{name}.md"])[0].split()
+            assert first[:3] == ["jaxrl", "experiment", name]
+            assert f"]({name}.md)" in PAGES["results/index.md"]
+
+
+def test_the_picture_of_the_packages_has_all_of_them() -> None:
+    packages = {path.parent.name for path in (ROOT / "jaxrl").glob("*/__init__.py")}
+    picture = (DOCS / "pictures/packages.svg").read_text()
+    assert set(re.findall(r">jaxrl/(\w+)<", picture)) == packages
+
+
+def test_every_path_of_the_repository_exists() -> None:
+    listed = {
+        path
+        for text in PAGES.values()
+        for path in re.findall(r"`((?:envs|jaxrl|notebooks|tests|bench|docs)/(?:[\w.-]+/)*(?:[\w-]+\.\w+)?)`", text)
+    }
+    assert "jaxrl/discounts/" in listed
+    for path in listed:
+        assert (ROOT / path).exists(), path
 
 
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE))
-    assert listed == set(PAGES)
+    assert {page for page in listed if not page.startswith("https://")} == set(PAGES)
 
 
 # Modules of `envs.adapters` that no user calls, and whose objects no user is handed.

@@ -1,4 +1,4 @@
-"""The README does what it says: its Python runs, its commands parse, its files, presets and figures are there."""
+"""The README does what it says: its Python runs, its commands parse, its files are there, and it is short."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,6 @@ import pytest
 from documents import ROOT, blocks, commands, parse_command, run_blocks
 
 import jaxrl
-from jaxrl.presets import control as presets
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = blocks(README, "python")
@@ -37,34 +36,30 @@ def test_commands_parse(command: str):
 
 def test_every_path_exists():
     linked = re.findall(r"\]\(([^)#:]+)[)#]", README)
-    listed = re.findall(r"`((?:envs|jaxrl|notebooks|tests|bench)/[\w/.]*)`", README)
-    assert "notebooks/pictures/learning-curves.png" in linked
+    listed = re.findall(r"`((?:envs|jaxrl|notebooks|tests|bench|docs)/[\w/.]*)`", README)
+    assert "docs/pictures/learning-curves.png" in linked
     for path in {*linked, *listed}:
         assert (ROOT / path).exists(), path
 
 
-def test_every_preset_has_a_row_with_the_steps_that_it_takes():
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in README.splitlines()
-        if "`jaxrl train ppo" in line and "--env-steps" not in line  # which takes other steps than the preset
-    ]
-    steps = {cells[-1].strip("`").split()[3]: int(cells[1].replace(",", "")) for cells in rows if len(cells) == 7}
-    rounded = {}
-    for algorithm, environment in presets.names():
-        preset = presets.preset(algorithm, environment)
-        iteration = preset.algo.env_steps_per_iteration
-        rounded[environment] = -(-preset.env_steps // iteration) * iteration
-    assert steps == rounded
+def test_it_is_short():
+    assert len(README.splitlines()) <= 200
+    assert len(README.encode()) <= 12_288
 
 
-def test_every_discount_of_the_table_is_the_class_beside_it():
-    rows = re.findall(r"^\| (`[^|]*`) \| `(\w+)\(([^)]*)\)` \|", README, flags=re.MULTILINE)
-    assert len(rows) == 7
-    for strings, name, parameters in rows:
-        for string in re.findall(r"`([^`]+)`", strings):
-            discount = jaxrl.as_discount(float(string) if re.fullmatch(r"[\d.]+", string) else string)
-            assert type(discount) is getattr(jaxrl, name)
-            assert string in (str(discount), "0.98")
-            if name != "Tabulated":
-                assert tuple(vars(discount)) == tuple(parameters.split(", "))
+def test_at_most_three_blocks_train():
+    assert len([block for block in BLOCKS if re.search(r"\b(train|search|run_bandit)\(", block)]) <= 3
+
+
+def test_the_call_site_is_the_demo():
+    (demo,) = re.findall(r"jaxrl (train ppo cartpole .*?)\n\t@", (ROOT / "Makefile").read_text(), flags=re.DOTALL)
+    flags = dict(re.findall(r"--([\w-]+) (\d+)", demo))
+    (block,) = (block for block in BLOCKS if "jaxrl.grid(" in block)
+    for flag, value in flags.items():
+        assert re.search(rf"\b{flag.replace('-', '_')}={value}\b", block.replace("_000", "000")), flag
+
+
+def test_the_citation_names_this_version_and_repository():
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {jaxrl.__version__}\n" in citation
+    assert f"\nrepository-code: {jaxrl.REPOSITORY}\n" in citation

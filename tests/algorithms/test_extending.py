@@ -74,8 +74,8 @@ def test_an_environment_takes_at_most_30_lines() -> None:
     assert len(lines) <= MOST_LINES
 
 
-def test_the_readme_shows_the_notebooks_environment() -> None:
-    assert cell_of_the_notebook("environment").strip() in (ROOT / "README.md").read_text()
+def test_the_docs_show_the_notebooks_environment() -> None:
+    assert cell_of_the_notebook("environment").strip() in (ROOT / "docs/tutorials/discounting.md").read_text()
 
 
 def test_an_environment_of_ones_own_keeps_the_laws(orchard: Any) -> None:

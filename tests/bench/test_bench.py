@@ -1,4 +1,4 @@
-"""The benchmarks run, keep what they measure, and README says what they kept; what the roofline counts is right."""
+"""The benchmarks run and keep what they measure, the page of results has it, and what the roofline counts is right."""
 
 import argparse
 import json
@@ -62,8 +62,8 @@ def test_every_script_is_a_benchmark_that_the_suite_knows():
     assert {file.stem for file in (ROOT / "bench").glob("*.py")} == parts | set(suite.BENCHMARKS)
 
 
-def test_readme_has_the_table_of_the_stored_results():
-    assert suite.with_table(suite.README.read_text(), list(suite.stored(suite.RESULTS))) == suite.README.read_text()
+def test_the_page_has_the_table_of_the_stored_results():
+    assert suite.with_table(suite.PAGE.read_text(), list(suite.stored(suite.RESULTS))) == suite.PAGE.read_text()
 
 
 def test_stored_pages_are_those_of_the_stored_numbers():
@@ -103,8 +103,8 @@ def test_the_table_lists_what_is_stored_machine_by_machine(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["", suite.BEGIN, suite.END + suite.BEGIN, suite.BEGIN + suite.BEGIN + suite.END])
-def test_a_readme_without_its_marks_is_refused(text: str):
-    with pytest.raises(ValueError, match="README must have <!-- benchmarks:begin -->"):
+def test_a_page_without_its_marks_is_refused(text: str):
+    with pytest.raises(ValueError, match=r"benchmarks\.md must have <!-- benchmarks:begin -->"):
         suite.with_table(text, [])
 
 
