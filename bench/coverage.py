@@ -42,9 +42,11 @@ def quantile_of_two_modes(share: float) -> float:
     """The inverse of the distribution of `two_modes`."""
 
     def excess(x: float) -> float:
-        return FAILED * scipy.stats.norm.cdf(x / WIDTH) + (1 - FAILED) * scipy.stats.norm.cdf((x - 1) / WIDTH) - share
+        below = FAILED * scipy.stats.norm.cdf(x / WIDTH) + (1 - FAILED) * scipy.stats.norm.cdf((x - 1) / WIDTH)
+        return float(below - share)
 
-    return float(scipy.optimize.brentq(excess, -5, 6))
+    root: Any = scipy.optimize.brentq(excess, -5, 6)
+    return float(root)
 
 
 DISTRIBUTIONS: dict[str, tuple[Sampler, Callable[[Any], Any], float]] = {

@@ -28,7 +28,7 @@ SAMPLERS = [preferences.pilaf, preferences.pilaf_weighted, preferences.policy_pa
 
 
 def state_with(rewards: tuple[float, ...]) -> preferences.Preferences:
-    return preferences.Preferences(jnp.zeros((len(rewards),) * 2), jnp.float32(rewards))
+    return preferences.Preferences(Tally.zeros(len(rewards), len(rewards)), jnp.float32(rewards))
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -78,6 +78,10 @@ def convolved(image: np.ndarray, kernel: np.ndarray, bias: np.ndarray, stride: i
     return result
 
 
+def apply(network: CNNActorCritic, params: Any, obs: jax.Array) -> Any:
+    return network.apply(params, obs)
+
+
 def test_the_convolutional_network_is_what_its_weights_say(key: jax.Array) -> None:
     network = CNNActorCritic(2, channels=(3, 4), strides=(2, 1), hidden=(5,), num_values=2)
     image = np.random.default_rng(0).normal(size=(6, 7, 2)).astype(np.float32)
@@ -92,7 +96,7 @@ def test_the_convolutional_network_is_what_its_weights_say(key: jax.Array) -> No
         layer, out = weights[f"{name}_0"], weights[f"{name}_out"]
         return np.tanh(features.ravel() @ layer["kernel"] + layer["bias"]) @ out["kernel"] + out["bias"]
 
-    outputs, values = network.apply(params, jnp.asarray(image))
+    outputs, values = apply(network, params, jnp.asarray(image))
     # Sums of at most 48 terms of size 1 in float32.
     np.testing.assert_allclose(outputs, head("actor"), atol=1e-5)
     np.testing.assert_allclose(values, head("critic"), atol=1e-5)
@@ -102,7 +106,7 @@ def test_pixels_of_eight_bits_are_scaled(key: jax.Array) -> None:
     network = CNNActorCritic(2, channels=(3,), strides=(1,), hidden=(5,))
     pixels = jnp.arange(48, dtype=jnp.uint8).reshape(4, 4, 3)
     params = network.init(key, pixels)
-    for ours, scaled in zip(network.apply(params, pixels), network.apply(params, pixels / 255.0), strict=True):
+    for ours, scaled in zip(apply(network, params, pixels), apply(network, params, pixels / 255.0), strict=True):
         np.testing.assert_allclose(ours, scaled, rtol=1e-6)
 
 
