@@ -71,6 +71,8 @@ class Algorithm(NamedTuple):
         environment steps of the run, None where it is not known.
       discount: `(hparams) -> Prepared`, the discount under which evaluation reports `discounted_return`, from
         prepared hyper-parameters; None reports no such metric.
+      stopped: `(hparams, env_steps) -> reason`, why some setting of prepared hyper-parameters `[num_settings]`
+        learns nothing after so many environment steps, None where all learn; such a run is not made longer.
       metric_rules: `{name: rule}`, how a metric of `step` is reduced over the iterations since the last evaluation:
         "mean" (the rule of every metric that is not named), "last" or "sum".
       network: The user's own network, None for one that the configuration names.
@@ -93,6 +95,7 @@ class Algorithm(NamedTuple):
     env_steps_per_iteration: int
     prepare: Callable[..., Any] = _unprepared
     discount: Callable[[Any], Any] | None = None
+    stopped: Callable[[Any, int], str | None] | None = None
     metric_rules: Mapping[str, MetricRule] = MappingProxyType({})
     network: Any = None
     builder: str | None = None

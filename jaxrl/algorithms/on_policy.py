@@ -334,11 +334,19 @@ def _build(
         env_steps_per_iteration=config.num_envs * config.num_steps,
         prepare=prepare,
         discount=lambda hparams: hparams.discount,
+        stopped=_stopped,
         network=own_network,
         builder=builder,
         warm=warm,
         sharded=sharded,
     )
+
+
+def _stopped(hparams: Any, env_steps: int) -> str | None:
+    """Why some setting learns nothing after `env_steps`: its step size has fallen to 0."""
+    anneal, end = np.asarray(hparams.anneal_env_steps), np.asarray(hparams.lr_end)
+    ended = (end == 0) & (anneal <= env_steps)
+    return f"its step size fell to 0 within {int(anneal[ended].max()):,} env steps (lr_end=0)" if ended.any() else None
 
 
 def _annealed_over(hparams: Any, run_length: int) -> Any:

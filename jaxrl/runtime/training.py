@@ -183,7 +183,7 @@ def training_call(
     prepared = _prepare(algo, settings, num_settings, run_length)
     _check_discount_is_known(algo, prepared, env_settings)
     if 0 < before < env_steps:
-        _refuse_to_learn_nothing(prepared, before)
+        _refuse_to_learn_nothing(algo, prepared, before)
     if env_steps > run_length:
         _warn_of_schedules(run_length, prepared, _prepare(algo, settings, num_settings, env_steps))
     return Call(
@@ -233,23 +233,21 @@ def _check_discount_is_known(algo: Algorithm, prepared: Any, env_params: Any) ->
         )
 
 
-def _refuse_to_learn_nothing(prepared: Any, env_steps: int) -> None:
-    """Refuses to make a run longer whose step size has fallen to 0.
+def _refuse_to_learn_nothing(algo: Algorithm, prepared: Any, env_steps: int) -> None:
+    """Refuses to make a run longer that has stopped to learn, such as by a step size of 0.
 
     Args:
-      prepared: hyper-parameters, with `lr_end` and `anneal_env_steps` where a step size may fall.
-      env_steps: that it was begun for.
+      algo: Algorithm.
+      prepared: Hyper-parameters, leaves `[num_settings]`.
+      env_steps: Number of environment steps that the run was begun for.
 
     Raises:
-      ValueError: under some setting it has.
+      ValueError: Under some setting it has.
     """
-    if not (hasattr(prepared, "lr_end") and hasattr(prepared, "anneal_env_steps")):
-        return
-    ended = (np.asarray(prepared.lr_end) == 0) & (np.asarray(prepared.anneal_env_steps) <= env_steps)
-    if ended.any():
+    reason = None if algo.stopped is None else algo.stopped(prepared, env_steps)
+    if reason is not None:
         raise UserValueError(
-            f"env_steps makes a run longer that learns nothing further, for its step size fell to 0 within "
-            f"{int(np.asarray(prepared.anneal_env_steps)[ended].max()):,} env steps (lr_end=0); schedules='stretch' "
+            f"env_steps makes a run longer that learns nothing further, for {reason}; schedules='stretch' "
             f"(--schedules stretch) anneals over the longer run what was annealed over the whole one"
         )
 
