@@ -18,7 +18,7 @@ from bench.launches import launches
 from envs import make
 from envs.crowd import Forces, pairs
 from envs.crowd.social_force import social_forces
-from jaxrl.bandits.arms import _added
+from jaxrl.bandits.arms import ArmSums, Tally, _added
 from jaxrl.bandits.policies.ucb import _ucb1_index
 from jaxrl.discounts.parsing import prepare
 from jaxrl.learning.networks import MLPActorCritic, apply_over
@@ -404,7 +404,8 @@ def of_crowd() -> tuple[Any, work.Work]:
 def of_ucb() -> tuple[Any, work.Work]:
     def pull(pulls: jax.Array, sums: jax.Array, time: jax.Array) -> Any:
         index = _ucb1_index(pulls, sums, 2 * jnp.log(time))
-        return _added(pulls, sums, jnp.argmax(index), jnp.float32(1))
+        tallies = [Tally(low, jnp.zeros_like(low)) for low in (pulls, sums)]
+        return _added(ArmSums(*tallies), jnp.argmax(index), jnp.float32(1))
 
     return cost(pull, jnp.ones(10), jnp.ones(10), jnp.float32(3)), work.bandit_pull("ucb1", 10)
 

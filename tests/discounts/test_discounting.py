@@ -27,8 +27,8 @@ from jaxrl.discounts.parsing import (
 
 ULP = 2.0**-24  # the relative rounding of float32
 
-unit = st.floats(0, 1)
-positive = st.floats(0, 1e6)
+unit = st.floats(0, 1, width=32)
+positive = st.floats(0, 1e6, width=32)
 whole = st.integers(1, 10**6)
 simple = st.one_of(
     st.builds(Exponential, unit),

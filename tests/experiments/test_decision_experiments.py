@@ -73,8 +73,8 @@ def test_behaviour_counts_what_happened() -> None:
     )
     row: Any = behaviour(metrics, settings).iloc[0]
     assert (row["most reversals"], row["at step"]) == (0.75, 200)
-    assert row["reversals at the end"].startswith("0.38 [0.00, 0.75]")  # 0.375, between the two seeds
-    assert row["commits at the end"].startswith("0.50 [0.00, 1.00]")
+    assert row["reversals at the end"].startswith("0.38 [-3.06, 3.81]")  # 0.375, between the two seeds
+    assert row["commits at the end"].startswith("0.50 [-4.08, 5.08]")
     assert row["switches if committed"] == 0.75 and row["seeds still reversing"] == "1 of 2"
     assert row["naive"] == "reverses" and row["foreseeing"] == "sooner"
     failed = metrics.copy(deep=True)

@@ -266,7 +266,8 @@ class Branches(envs.Environment):
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_several_actions_from_a_dictionary(file_format: str, tmp_path: Path):
     policy = policy_of(Branches(), normalise_observation=True)
-    loaded = jaxrl.load_exported(jaxrl.export_policy(policy, tmp_path / f"policy.{file_format}"))
+    file = jaxrl.export_policy(policy, tmp_path / f"policy.{file_format}")
+    loaded = jaxrl.load_exported(file, allow=Branches.__module__)
     draws = np.random.default_rng(0)
     obs = {"far": draws.normal(size=(6, 2)).astype(np.float32), "near": draws.normal(size=(6, 1)).astype(np.float32)}
     got, wanted = loaded(obs), policy(obs)

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import older
 import pytest
 from wandering import PER_ITERATION, wandering
 
@@ -177,7 +178,7 @@ def test_the_shell_starts_from_a_directory_of_another_environment(tmp_path: Path
     assert cli.main(["train", "ppo", "cartpole", *small, "--out", first]) == 0
     config = json.loads((tmp_path / "a" / "config.json").read_text())
     config["environment"]["name"] = "not_here:Thing"
-    (tmp_path / "a" / "config.json").write_text(json.dumps(config))
+    older.write_json(tmp_path / "a" / "config.json", config)
     assert cli.main(["train", "ppo", "cartpole", *small, "--start", first, "--out", second]) == 0
     assert jaxrl.load_result(second).metrics.attrs["start"].startswith(f"{first} (sha256 ")
     assert cli.main(["plan", "ppo", "cartpole", *small, "--start", first]) == 2

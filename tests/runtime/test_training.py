@@ -323,7 +323,7 @@ def test_what_was_measured_is_read_where_the_environment_is_not(tmp_path: Any, m
     monkeypatch.delitem(sys.modules, "of_mine", raising=False)
     result = jaxrl.load_result(tmp_path / "x")
     assert str(result.table()) == str(trained.table())
-    with pytest.raises(ResultError, match=r"no module 'of_mine' .* go to the directory that holds it"):
+    with pytest.raises(ResultError, match=r"only where you allow it: pass allow='of_mine' \(--allow of_mine\)"):
         result.policy(seed=0)
 
 
