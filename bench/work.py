@@ -128,7 +128,8 @@ def bandit_pull(policy: str, num_arms: int) -> Work:
 
     Of an arm UCB1 takes 8 operations and a root, Thompson sampling a Beta variate, which is made of two gamma variates
     of 20 operations, 4 transcendentals and 2 words each (none of them rejected); both count pulls and rewards
-    in 14, as tallies of two numbers. One word a pull is the arm's reward. Bytes: none, what a block of runs knows of its arms stays in a cache.
+    in 14, as tallies of two numbers. One word a pull is the arm's reward. Bytes: none, what a block of runs knows of
+    its arms stays in a cache.
     """
     if policy == "ucb1":
         return Work((UCB_OPERATIONS + UPDATE_OPERATIONS) * num_arms, 0, 1, num_arms + 1)
