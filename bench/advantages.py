@@ -206,13 +206,13 @@ def training(report: Report, all_seeds: Sequence[int], iterations: int, rounds: 
 def compiled_iterations(algo: Any, discount: Any, keys: jax.Array, iterations: int) -> Callable[[], Any]:
     """Iterations of PPO for these keys, compiled and begun; each call goes on and waits."""
     loop, env_params = make_loop(algo, 1), algo.env.default_params
-    advance = jax.jit(jax.vmap(loop.advance, (0, 0, None, None, None)))
+    advance = jax.jit(jax.vmap(loop.advance, (0, 0, None, None, None, None)))
     hparams = algo.prepare(algo.hparams.replace(discount=jaxrl.as_discount(discount)), run_length=500_000)
     hparams = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), hparams)
     state = [jax.jit(jax.vmap(loop.init, (0, None, None)))(keys, hparams, env_params)]
 
     def run(count: int = iterations) -> None:
-        state[0] = jax.block_until_ready(advance(state[0], keys, hparams, env_params, count))
+        state[0] = jax.block_until_ready(advance(state[0], keys, hparams, env_params, 0, count))
 
     run(1)
     return run

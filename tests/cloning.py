@@ -58,13 +58,11 @@ class CloningState(NamedTuple):
       weights: Parameters of the network, and log standard deviations or None.
       obs: Observations of the warm-up, `[warm_up, ...]`.
       action: What the one to be cloned would do there, int32 `[warm_up]`.
-      iteration: Number of iterations done, int32 `[]`.
     """
 
     weights: tuple[Any, Any]
     obs: jax.Array
     action: jax.Array
-    iteration: jax.Array
 
 
 def expert(obs: jax.Array) -> jax.Array:
@@ -103,9 +101,11 @@ def cloning(env: Environment, config: CloningConfig | None = None) -> Algorithm:
         first, keys = env.reset_env(reset_key, env_params), jax.random.split(warm_key, config.warm_up)
         _, seen = jax.lax.scan(one_step, first, keys)
         weights = base.init(network_key, base.hparams, env_params).weights
-        return CloningState(weights, seen, expert(seen), jnp.int32(0))
+        return CloningState(weights, seen, expert(seen))
 
-    def step(key: jax.Array, state: CloningState, hparams: CloningHParams, env_params: Any) -> Any:
+    def step(
+        key: jax.Array, iteration: jax.Array, state: CloningState, hparams: CloningHParams, env_params: Any
+    ) -> Any:
         del env_params
         rows = jax.random.randint(key, (config.batch,), 0, config.warm_up)
         obs, action = state.obs[rows], state.action[rows]
@@ -115,11 +115,11 @@ def cloning(env: Environment, config: CloningConfig | None = None) -> Algorithm:
             return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(scores["logits"], action))
 
         value, gradient = jax.value_and_grad(loss)(state.weights)
-        lr = jnp.where(state.iteration < LATE, hparams.lr, hparams.late_lr)
+        lr = jnp.where(iteration < LATE, hparams.lr, hparams.late_lr)
         weights = jax.tree.map(lambda weight, slope: weight - lr * slope, state.weights, gradient)
-        count = state.iteration.astype(jnp.float32)
+        count = iteration.astype(jnp.float32)
         metrics = {"loss": value, "newest": count, "total": count, "average": count}
-        return state._replace(weights=weights, iteration=state.iteration + 1), metrics
+        return state._replace(weights=weights), metrics
 
     return Algorithm(
         name="cloning",

@@ -156,7 +156,9 @@ def by_hand(env: Environment, actor: Actor, builder: str | None = None) -> Algor
         del state
         return Policy(jnp.asarray(hparams.strength, jnp.float32))
 
-    def step(key: jax.Array, state: State, hparams: Any, env_params: Any) -> tuple[State, dict[str, jax.Array]]:
+    def step(
+        key: jax.Array, iteration: jax.Array, state: State, hparams: Any, env_params: Any
+    ) -> tuple[State, dict[str, jax.Array]]:
         carry, steps = played(env, actor, policy(state, hparams), key, state.carry, env_params)
         answers = {"right": jnp.sum(steps.reward > 0), "wrong": jnp.sum(steps.reward < 0)}
         return State(carry), jax.tree.map(jnp.float32, answers)
@@ -246,7 +248,7 @@ def stop_after(env: Crowd, decisions: int = 3) -> Algorithm:
         choose,
     )
     algo = by_hand(env, actor)
-    idle = lambda key, state, hparams, env_params: (state, {"idle": jnp.float32(0)})  # noqa: E731
+    idle = lambda key, iteration, state, hparams, env_params: (state, {"idle": jnp.float32(0)})  # noqa: E731
     init = lambda key, hparams, env_params: jnp.zeros(())  # noqa: E731
     return algo._replace(step=idle, init=init, metric_rules={}, env_steps_per_iteration=1)
 

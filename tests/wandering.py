@@ -25,7 +25,9 @@ class HParams:
 def wandering() -> Algorithm:
     """Weights that wander chaotically, so that a difference in one bit would be seen, and act by their sum."""
 
-    def step(key: jax.Array, state: jax.Array, hparams: Any, env_params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def step(
+        key: jax.Array, iteration: jax.Array, state: jax.Array, hparams: Any, env_params: Any
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
         state = jnp.sin(3 * state) + hparams.lr * jax.random.normal(key, state.shape)
         return state, {"norm": jnp.sum(state**2)}
 

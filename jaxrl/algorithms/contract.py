@@ -60,8 +60,9 @@ class Algorithm(NamedTuple):
       hparams: Default hyper-parameters, a `flax.struct` dataclass whose leaves are scalars (and discounts); a leaf
         that has no effect on this environment and configuration is None.
       init: `(key, hparams, env_params) -> State`.
-      step: `(key, State, hparams, env_params) -> (State, metrics)`, one collect-and-learn
-        iteration; `metrics` is a flat dictionary of float32 scalars.
+      step: `(key, iteration, State, hparams, env_params) -> (State, metrics)`, one collect-and-learn
+        iteration; `iteration`, int32 `[]`, counts from 0, is shared by the runs of a block and never batched; `metrics`
+        is a flat dictionary of float32 scalars.
       policy: `(State, hparams) -> Policy`, what acting needs: parameters, normalisation, clips.
       actor: How the policy acts; see `jaxrl.learning.actor.Actor`.
       env_steps_per_iteration: Number of environment steps that one `step` takes.
@@ -89,7 +90,7 @@ class Algorithm(NamedTuple):
     config: Any
     hparams: Any
     init: Callable[[jax.Array, Any, Any], State]
-    step: Callable[[jax.Array, State, Any, Any], tuple[State, Metrics]]
+    step: Callable[[jax.Array, jax.Array, State, Any, Any], tuple[State, Metrics]]
     policy: Callable[[State, Any], Policy]
     actor: Actor
     env_steps_per_iteration: int

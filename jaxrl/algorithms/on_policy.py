@@ -22,6 +22,7 @@ from jaxrl.learning.action_heads import ActionHead, action_head
 from jaxrl.learning.actor import Scores, head_actor
 from jaxrl.learning.critics import Critic, mixture_critic, single_critic
 from jaxrl.learning.losses import explained_variance
+from jaxrl.learning.minibatches import row_minibatches
 from jaxrl.learning.networks import Module, RelationActorCritic, apply_over, check_network
 from jaxrl.learning.normalisation import (
     RewardScale,
@@ -71,7 +72,6 @@ class OnPolicyState(NamedTuple):
       carry: The environments.
       rewards: Running statistics of the exponentially discounted sum of rewards, and that sum
         `[num_envs, *A]`; None without normalisation.
-      iterations: Number of iterations so far, int32 `[]`, which gives the environment steps of schedules.
     """
 
     weights: tuple[Any, jax.Array | None]
@@ -79,7 +79,6 @@ class OnPolicyState(NamedTuple):
     optimiser: optax.OptState
     carry: Carry
     rewards: RewardScale | None
-    iterations: jax.Array
 
 
 class Samples(NamedTuple):
@@ -116,6 +115,22 @@ class Parts(NamedTuple):
     apply: Callable[[Any, Any, int], tuple[jax.Array, jax.Array]]
     num_rows: int
     shards: EnvShards | None
+
+    def forward(self, params: Any, batch: Samples) -> tuple[jax.Array, jax.Array]:
+        """The network's outputs and values of samples, with the axes of `batch.weight` in front."""
+        return self.apply(params, batch.obs, batch.weight.ndim)
+
+    def check_minibatches(self, num_minibatches: int) -> None:
+        """Refuse a number of minibatches that does not divide the samples of an iteration."""
+        if self.num_rows % num_minibatches:
+            raise UserValueError(
+                f"num_minibatches must divide the {self.num_rows} samples of an iteration "
+                f"(num_envs * num_steps * agents{'' if self.shards is None else ' / devices'}), got {num_minibatches}"
+            )
+
+    def minibatches(self, key: jax.Array, samples: Samples, num_minibatches: int) -> Samples:
+        """Every sample once, in random order; leaves `[num_minibatches, ...]`."""
+        return row_minibatches(key, self.rows(samples), num_minibatches)
 
     def rows(self, samples: Samples) -> Samples:
         """The samples in one axis, `[num_rows, ...]`."""
@@ -266,7 +281,6 @@ def _build(
             optimiser=_optimiser(hparams, hparams.lr).init(weights),
             carry=carry,
             rewards=init_reward_scale((num_envs, *agents)) if config.normalise_reward else None,
-            iterations=jnp.zeros((), jnp.int32),
         )
 
     def collect(key: jax.Array, policy: OnPolicyPolicy, carry: Carry, env_params: Any) -> tuple[Carry, Any, jax.Array]:
@@ -288,7 +302,9 @@ def _build(
         weight = steps.active.astype(jnp.float32)
         return Samples(obs, steps.raw_action, steps.mask, log_prob, value, advantage, target, weight)
 
-    def step(key: jax.Array, state: OnPolicyState, hparams: Any, env_params: Any) -> tuple[OnPolicyState, Metrics]:
+    def step(
+        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: Any, env_params: Any
+    ) -> tuple[OnPolicyState, Metrics]:
         hparams = prepare(hparams)
         policy = policy_of(state, hparams)
         collect_key, learn_key = jax.random.split(unrolled(key))
@@ -299,7 +315,7 @@ def _build(
             done, clip = episode_ends(steps), hparams.reward_clip
             reward, rewards = scale_rewards(rewards, reward, done, steps.active, rate, clip, shards)
         samples = samples_of(policy, steps, reward, hparams)
-        env_steps = jnp.float32(config.num_envs * config.num_steps) * state.iterations
+        env_steps = jnp.float32(config.num_envs * config.num_steps) * iteration
         lr = hparams.lr * linear_share(env_steps, hparams.lr_end, hparams.anneal_env_steps)
         entropy_coef = hparams.entropy_coef * tenth_share(env_steps, hparams.entropy_decay_env_steps)
         hparams = dataclasses.replace(hparams, entropy_coef=entropy_coef)
@@ -312,13 +328,13 @@ def _build(
         metrics["explained_variance"] = explained_variance(value, target, rows.weight, shards)
         metrics["learning_rate"] = lr
         metrics["reset_reuse"] = summed(reused, shards).astype(jnp.float32)
-        return OnPolicyState(weights, observations, optimiser, carry, rewards, state.iterations + 1), metrics
+        return OnPolicyState(weights, observations, optimiser, carry, rewards), metrics
 
     def warm(state: OnPolicyState, policy: OnPolicyPolicy) -> OnPolicyState:
         return state._replace(weights=(policy.params, policy.log_std), observations=policy.observations)
 
     def sharded(shards: EnvShards) -> Sharded:
-        of_each_env: Any = (False, False, False, True, (False, True) if config.normalise_reward else None, False)
+        of_each_env: Any = (False, False, False, True, (False, True) if config.normalise_reward else None)
         arguments = (name, env, config, hparams_type, make_learn, own_network, builder, agents)
         return Sharded(_build(*arguments, shards), OnPolicyState(*of_each_env))
 

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs.base import Environment
-from envs.errors import UserTypeError, UserValueError
+from envs.errors import UserTypeError
 from jaxrl.algorithms.contract import Algorithm, Metrics
 from jaxrl.algorithms.on_policy import Learn, Parts, Samples, on_policy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyConfig, OnPolicyHParams
 from jaxrl.checks import Range, check_choice, check_count, check_range
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, standardise, weighted_mean
-from jaxrl.learning.minibatches import over_epochs, row_minibatches
+from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.networks import Module
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 
@@ -107,15 +107,11 @@ def search_space(algo: Algorithm) -> dict[str, Uniform | LogUniform | Choice]:
 def make_learn(parts: Parts) -> Learn:
     """Learning from one rollout: epochs of minibatches, until the divergence is too large."""
     config, head, critic, shards = parts.config, parts.head, parts.critic, parts.shards
-    if parts.num_rows % config.num_minibatches:
-        raise UserValueError(
-            f"num_minibatches must divide the {parts.num_rows} samples of an iteration "
-            f"(num_envs * num_steps * agents{'' if shards is None else ' / devices'}), got {config.num_minibatches}"
-        )
+    parts.check_minibatches(config.num_minibatches)
 
     def loss(weights: Any, rows: Samples, hparams: PPOHParams) -> tuple[jax.Array, Metrics]:
         params, log_std = weights
-        outputs, value = parts.apply(params, rows.obs, 1)
+        outputs, value = parts.forward(params, rows)
         # The scores twice: gradients of a standard deviation that both uses share would be added up in another order.
         scores, scores_of_entropy = head.scores(outputs, log_std), head.scores(outputs, log_std)
         advantage = rows.advantage
@@ -141,7 +137,6 @@ def make_learn(parts: Parts) -> Learn:
     ) -> tuple[Any, Metrics]:
         if config.normalise_advantage == "batch":
             samples = samples._replace(advantage=standardise(samples.advantage, samples.weight, shards))
-        rows = parts.rows(samples)
         one_minibatch = parts.descent(loss, hparams, lr)
 
         def one_guarded_minibatch(carry: Any, rows: Samples) -> tuple[Any, tuple[Metrics, jax.Array]]:
@@ -164,7 +159,7 @@ def make_learn(parts: Parts) -> Learn:
         (learner, _, _), (metrics, stopped) = over_epochs(
             key,
             config.num_epochs,
-            lambda key: row_minibatches(key, rows, config.num_minibatches),
+            lambda key: parts.minibatches(key, samples, config.num_minibatches),
             one_epoch,
             start,
             shards,

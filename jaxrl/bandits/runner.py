@@ -237,7 +237,8 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         totals = _plus_each(run.totals, *terms)
         return BanditRun(after, state, run.time + 1, totals, values, _plus(run.pulls, env.pulls(action)))
 
-    def advance(run: BanditRun, key: jax.Array, hparams: Any, params: Any, num_pulls: Any) -> BanditRun:
+    def advance(run: BanditRun, key: jax.Array, hparams: Any, params: Any, iteration: Any, num_pulls: Any) -> BanditRun:
+        del iteration  # `run.time`
         given, structure = jax.tree.flatten((hparams, params))
 
         def one_pull(run: BanditRun, keys: Any, given: list[Any]) -> BanditRun:
@@ -245,8 +246,10 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
 
         return _many_pulls(one_pull, num_pulls, run, tuple(jax.random.split(unrolled(key), 3)[1:]), given)
 
-    def evaluate(run: BanditRun, key: jax.Array, hparams: Any, params: Any) -> tuple[BanditRun, dict[str, jax.Array]]:
-        del key
+    def evaluate(
+        run: BanditRun, key: jax.Array, hparams: Any, params: Any, iteration: Any
+    ) -> tuple[BanditRun, dict[str, jax.Array]]:
+        del key, iteration
         done = run.time.astype(jnp.float32)
         totals = run.totals.sum
         metrics = {"reward": totals[0] / done, "pulls": run.pulls.value} | policy.measure(run.policy)

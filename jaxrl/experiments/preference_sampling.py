@@ -99,15 +99,17 @@ def measure(sampler: BanditAlgorithm, settings: Settings) -> xarray.Dataset:
     at = points(settings.comparisons)
     loop = make_bandit_loop(sampler, DuelingBandit(num_arms=settings.arms), settings.comparisons)
     params = DuelingParams(scale=settings.scale)
+    chunks = jnp.stack([jnp.append(0, at[:-1]), at], axis=1)
 
     def one_run(key: jax.Array, beta: jax.Array) -> dict[str, jax.Array]:
         hparams = dataclasses.replace(sampler.hparams, beta=beta, scale=settings.scale)
 
-        def go_on(run: Any, count: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
-            run = loop.advance(run, key, hparams, params, count)
+        def go_on(run: Any, chunk: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+            start, end = chunk
+            run = loop.advance(run, key, hparams, params, start, end - start)
             return run, errors(run.policy.rewards, run.env.values, beta)
 
-        return jax.lax.scan(go_on, loop.init(key, hparams, params), jnp.diff(at, prepend=0))[1]
+        return jax.lax.scan(go_on, loop.init(key, hparams, params), chunks)[1]
 
     keys = jax.vmap(jax.random.key)(np.arange(settings.runs))
     betas = np.asarray(settings.betas, np.float32)

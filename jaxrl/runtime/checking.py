@@ -65,7 +65,7 @@ def _prepared(algo: Algorithm, hparams: Any, num_settings: int | None = None) ->
 def _check_types(algo: Algorithm, key: jax.Array, env_params: Any) -> None:
     hparams = _prepared(algo, algo.hparams)
     before = jax.eval_shape(algo.init, key, hparams, env_params)
-    after, metrics = jax.eval_shape(algo.step, key, before, hparams, env_params)
+    after, metrics = jax.eval_shape(algo.step, key, jnp.int32(0), before, hparams, env_params)
     if jax.tree.structure(before) != jax.tree.structure(after):
         raise ContractError(
             f"step must return a state with the structure that it got: {jax.tree.structure(before)} "
@@ -94,25 +94,26 @@ def _check_running(algo: Algorithm, key: jax.Array, env_params: Any) -> Any:
     traces = []
 
     @jax.jit
-    def advance(run: Any, key: jax.Array, hparams: Any, count: Any) -> Any:
+    def advance(run: Any, key: jax.Array, hparams: Any, iteration: Any, count: Any) -> Any:
         traces.append(None)
-        return loop.advance(run, key, hparams, env_params, count)
+        return loop.advance(run, key, hparams, env_params, iteration, count)
 
     keys = jax.random.split(key, 3)
     start = jax.jit(jax.vmap(loop.init, in_axes=(0, None, None)))(keys, hparams, env_params)
-    alone = advance(_row(start, 1), keys[1], hparams, np.int32(1))
-    advance(_row(start, 1), keys[1], jax.tree.map(lambda leaf: leaf * jnp.float32(0.99), hparams), np.int32(1))
+    first = np.int32(0)
+    alone = advance(_row(start, 1), keys[1], hparams, first, np.int32(1))
+    advance(_row(start, 1), keys[1], jax.tree.map(lambda leaf: leaf * jnp.float32(0.99), hparams), first, np.int32(1))
     if len(traces) > 1:
         raise ContractError("other values of hyper-parameters must not trace anew, but they did")
     for name, value in alone.sums.items():
         if not np.isfinite(value):
             raise ContractError(f"metrics must be finite, {name!r} is {value} in the first iteration")
-    whole = advance(_row(start, 1), keys[1], hparams, np.int32(3))
-    chunked = advance(jax.tree.map(_host_and_back, alone), keys[1], hparams, np.int32(2))
+    whole = advance(_row(start, 1), keys[1], hparams, first, np.int32(3))
+    chunked = advance(jax.tree.map(_host_and_back, alone), keys[1], hparams, np.int32(1), np.int32(2))
     if not _equal(whole, chunked):
         raise ContractError("three iterations must equal one and then two bit for bit, but they do not")
-    together = jax.jit(jax.vmap(loop.advance, in_axes=(0, 0, None, None, None)))
-    _compare_widths(alone, _row(together(start, keys, hparams, env_params, np.int32(1)), 1))
+    together = jax.jit(jax.vmap(loop.advance, in_axes=(0, 0, None, None, None, None)))
+    _compare_widths(alone, _row(together(start, keys, hparams, env_params, first, np.int32(1)), 1))
     return alone.state
 
 
@@ -149,7 +150,10 @@ def _check_leaves(algo: Algorithm, key: jax.Array, env_params: Any, num_steps: i
     def some_steps(hparams: Any) -> tuple[Any, Any, Any]:
         state = algo.init(key, hparams, env_params)
         keys = jax.random.split(key, num_steps)
-        state, metrics = jax.lax.scan(lambda state, key: algo.step(key, state, hparams, env_params), state, keys)
+        iterations = jnp.arange(num_steps, dtype=jnp.int32)
+        state, metrics = jax.lax.scan(
+            lambda state, at: algo.step(*at, state, hparams, env_params), state, (keys, iterations)
+        )
         return state, metrics, algo.policy(state, hparams)
 
     # One after the other in one program: equal rows are then equal bit for bit.

@@ -22,32 +22,32 @@ class Run(NamedTuple):
     Attributes:
       state: the algorithm's.
       sums: its metrics, reduced since the last evaluation: added up, or the last one.
-      iteration: int32 `[]`, iterations done.
       since: int32 `[]`, iterations since the last evaluation.
     """
 
     state: Any
     sums: Metrics
-    iteration: jax.Array
     since: jax.Array
 
 
 class Loop(NamedTuple):
     """The functions of one run, for prepared hyper-parameters; pure, to be vmapped and compiled.
 
+    The number of iterations done, `iteration`, is an argument: the runs of a block share it, so it is not batched.
+
     Attributes:
       init: `(key, hparams, env_params) -> Run`.
-      advance: `(Run, key, hparams, env_params, num_iterations) -> Run`; the number is traced.
-      evaluate: `(Run, key, hparams, env_params) -> (Run, metrics)`: the algorithm's metrics over the iterations
-        since the last evaluation, by their rules, and the evaluation itself, whose metrics are NaN where one of those
-        is not finite or the policy holds a NaN.
+      advance: `(Run, key, hparams, env_params, iteration, num_iterations) -> Run`; both numbers are traced.
+      evaluate: `(Run, key, hparams, env_params, iteration) -> (Run, metrics)`: the algorithm's metrics over the
+        iterations since the last evaluation, by their rules, and the evaluation itself, whose metrics are NaN where one
+        of those is not finite or the policy holds a NaN.
       keep: `(Run, hparams) -> policies`, what a result keeps of a run.
       warm: `(Run, policy) -> Run`, a run at its beginning with a policy from elsewhere; None has none.
     """
 
     init: Callable[[jax.Array, Any, Any], Any]
-    advance: Callable[[Any, jax.Array, Any, Any, Any], Any]
-    evaluate: Callable[[Any, jax.Array, Any, Any], tuple[Any, Metrics]]
+    advance: Callable[[Any, jax.Array, Any, Any, Any, Any], Any]
+    evaluate: Callable[[Any, jax.Array, Any, Any, Any], tuple[Any, Metrics]]
     keep: Callable[[Any, Any], Any]
     warm: Callable[[Any, Any], Any] | None = None
 
@@ -63,7 +63,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         check_choice(f"metric_rules[{name!r}]", used, METRIC_RULES)
 
     # Traced once, for its metrics and for its iterations; the trace goes with the loop, not with the algorithm.
-    step = jax.jit(lambda *given: algo.step(*given))
+    step = jax.jit(lambda *arguments: algo.step(*arguments))
 
     def rule(name: str) -> str:
         return algo.metric_rules.get(name, "mean")
@@ -76,32 +76,32 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
 
     def init(key: jax.Array, hparams: Any, env_params: Any) -> Run:
         state = algo.init(rolled(keys(key)[0]), hparams, params_at(env_params, jnp.int32(0)))
-        metrics = jax.eval_shape(step, key, state, hparams, env_params)[1]
+        metrics = jax.eval_shape(step, key, jnp.int32(0), state, hparams, env_params)[1]
         for name in algo.metric_rules:
             check_choice("metric_rules", name, tuple(metrics))
         sums = {name: jnp.zeros(leaf.shape, jnp.float32) for name, leaf in metrics.items()}
-        return Run(state, sums, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+        return Run(state, sums, jnp.zeros((), jnp.int32))
 
-    def advance(run: Run, key: jax.Array, hparams: Any, env_params: Any, num_iterations: Any) -> Run:
-        iterations_key = keys(key)[1]
+    def advance(run: Run, key: jax.Array, hparams: Any, env_params: Any, iteration: Any, num_iterations: Any) -> Run:
+        iterations_key, first = keys(key)[1], jnp.asarray(iteration, jnp.int32)
 
-        def body(_: Any, run: Run) -> Run:
-            params = params_at(env_params, run.iteration)
-            step_key = rolled(jax.random.fold_in(iterations_key, run.iteration))
-            state, metrics = step(step_key, run.state, hparams, params)
+        def body(iteration: jax.Array, run: Run) -> Run:
+            params = params_at(env_params, iteration)
+            step_key = rolled(jax.random.fold_in(iterations_key, iteration))
+            state, metrics = step(step_key, iteration, run.state, hparams, params)
             sums = {name: metrics[name] if rule(name) == "last" else run.sums[name] + metrics[name] for name in metrics}
-            return Run(state, sums, run.iteration + 1, run.since + 1)
+            return Run(state, sums, run.since + 1)
 
-        return jax.lax.fori_loop(0, num_iterations, body, run)
+        return jax.lax.fori_loop(first, first + num_iterations, body, run)
 
-    def evaluate_run(run: Run, key: jax.Array, hparams: Any, env_params: Any) -> tuple[Run, Metrics]:
+    def evaluate_run(run: Run, key: jax.Array, hparams: Any, env_params: Any, iteration: Any) -> tuple[Run, Metrics]:
         policy = algo.policy(run.state, hparams)
         episodes = evaluate(
             algo.env,
-            params_at(env_params, run.iteration),
+            params_at(env_params, iteration),
             algo.actor,
             policy,
-            jax.random.fold_in(keys(key)[2], run.iteration),
+            jax.random.fold_in(keys(key)[2], iteration),
             eval_episodes,
             None if algo.discount is None else algo.discount(hparams).next_weight,
         )

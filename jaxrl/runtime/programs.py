@@ -23,11 +23,12 @@ class Programs(NamedTuple):
     """Compiled for one block of runs.
 
     Attributes:
-      executables: `{name: {device: program}}`: `init(arguments) -> runs`, `advance(runs, arguments, count) -> runs`
-        and `evaluate(runs, arguments) -> (runs, metrics, policies)`, of which the latter two update the runs in place.
-      metric_names: of an evaluation.
-      run_shapes: of the runs.
-      evaluated_shapes: of the metrics and the policies.
+      executables: `{name: {device: program}}`: `init(arguments) -> runs`,
+        `advance(runs, arguments, iteration, count) -> runs` and
+        `evaluate(runs, arguments, iteration) -> (runs, metrics, policies)`; the latter two update the runs in place.
+      metric_names: Names of the metrics of an evaluation.
+      run_shapes: Shapes of the runs.
+      evaluated_shapes: Shapes of the metrics and of the policies.
     """
 
     executables: Mapping[str, Mapping[Any, Any]]
@@ -154,20 +155,20 @@ def _compile(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Colle
         seed, hparams, env_params = arguments
         return loop.init(jax.random.key(seed), hparams, env_params)
 
-    def advance(run: Any, arguments: Any, count: jax.Array) -> Any:
+    def advance(run: Any, arguments: Any, iteration: jax.Array, count: jax.Array) -> Any:
         seed, hparams, env_params = arguments
-        return loop.advance(run, jax.random.key(seed), hparams, env_params, count)
+        return loop.advance(run, jax.random.key(seed), hparams, env_params, iteration, count)
 
-    def evaluate(run: Any, arguments: Any) -> Any:
+    def evaluate(run: Any, arguments: Any, iteration: jax.Array) -> Any:
         seed, hparams, env_params = arguments
-        run, metrics = loop.evaluate(run, jax.random.key(seed), hparams, env_params)
+        run, metrics = loop.evaluate(run, jax.random.key(seed), hparams, env_params, iteration)
         return run, metrics, loop.keep(run, hparams)
 
     jit_init = jax.jit(jax.vmap(init))
-    jit_advance = jax.jit(jax.vmap(advance, in_axes=(0, 0, None)), donate_argnums=0)
-    jit_evaluate = jax.jit(jax.vmap(evaluate), donate_argnums=0)
+    jit_advance = jax.jit(jax.vmap(advance, in_axes=(0, 0, None, None)), donate_argnums=0)
+    jit_evaluate = jax.jit(jax.vmap(evaluate, in_axes=(0, 0, None)), donate_argnums=0)
     shapes = jax.eval_shape(jit_init, arguments)
-    _, metrics, policies = jax.eval_shape(jit_evaluate, shapes, arguments)
+    _, metrics, policies = jax.eval_shape(jit_evaluate, shapes, arguments, np.int32(0))
     refuse_clashes(metrics, reserved)
 
     def at(device: Any, tree: Any) -> Any:
@@ -178,10 +179,10 @@ def _compile(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Colle
         return jit_init.lower(at(device, arguments))
 
     def lower_advance(device: Any) -> Any:
-        return jit_advance.lower(at(device, shapes), at(device, arguments), np.int32(1))
+        return jit_advance.lower(at(device, shapes), at(device, arguments), np.int32(0), np.int32(1))
 
     def lower_evaluate(device: Any) -> Any:
-        return jit_evaluate.lower(at(device, shapes), at(device, arguments))
+        return jit_evaluate.lower(at(device, shapes), at(device, arguments), np.int32(0))
 
     # First what takes longest: it is compiled while the others are lowered.
     compiled = compile_programs([lower_advance, lower_init, lower_evaluate], devices)

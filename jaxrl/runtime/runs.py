@@ -56,9 +56,9 @@ class Runs:
             self._programs = compiled_programs(
                 call.loop, call.identity, layout.block, layout.devices, self._spread[0][0], call.reserved
             )
-        num_shared = {"advance": 1}  # the number of iterations
+        num_shared = {"init": 0, "advance": 2, "evaluate": 1}  # what is the same for all blocks: iterations
         self._walks = {
-            name: [over_blocks(program, num_shared.get(name, 0)) for program in programs]
+            name: [over_blocks(program, num_shared[name]) for program in programs]
             for name, programs in self.executables.items()
         }
         self._keep, self._warm = call.loop.keep, call.loop.warm
@@ -79,14 +79,14 @@ class Runs:
     def advance(self, count: int) -> None:
         """Does some iterations of every run, and waits for them."""
         self.start()
-        counts = [np.int32(count)] * len(self.layout.devices)
-        self._runs = run_on_devices(self._walks["advance"], self._runs, self._spread, counts)
+        each = self._on_each(self.iteration), self._on_each(count)
+        self._runs = run_on_devices(self._walks["advance"], self._runs, self._spread, *each)
         self.iteration += count
 
     def evaluate(self) -> tuple[dict[str, np.ndarray], Any]:
         """The metrics since the evaluation before, and what a result keeps: leaves `[num_runs, ...]` on the host."""
         self.start()
-        each = run_on_devices(self._walks["evaluate"], self._runs, self._spread)
+        each = run_on_devices(self._walks["evaluate"], self._runs, self._spread, self._on_each(self.iteration))
         self._runs, metrics, kept = ([[block[i] for block in part] for part in each] for i in range(3))
         return dict(self.layout.gather(metrics)), self.layout.gather(kept)
 
@@ -122,6 +122,10 @@ class Runs:
     def state_structure(self) -> Any:
         """A pytree like `states()`."""
         return self._programs.run_shapes
+
+    def _on_each(self, number: int) -> list[np.int32]:
+        """A number for every device."""
+        return [np.int32(number)] * len(self.layout.devices)
 
     def _warmed(self, runs: Any) -> Any:
         """The runs, at their beginning, with the policies that they start from."""

@@ -76,14 +76,18 @@ class ShardedRun:
         """Does some iterations, and waits for them."""
         with in_step():
             self._run = jax.block_until_ready(
-                self._programs.advance(self._started(), self._arguments, self._placed(count))
+                self._programs.advance(
+                    self._started(), self._arguments, self._placed(self.iteration), self._placed(count)
+                )
             )
         self.iteration += count
 
     def evaluate(self) -> tuple[dict[str, np.ndarray], Any]:
         """The metrics since the evaluation before, and what a result keeps: leaves `[1, ...]` on the host."""
         with in_step():
-            self._run, metrics, kept = self._programs.evaluate(self._started(), self._arguments)
+            self._run, metrics, kept = self._programs.evaluate(
+                self._started(), self._arguments, self._placed(self.iteration)
+            )
             return jax.tree.map(_one_of_one, (metrics, kept))
 
     def states(self) -> Any:
@@ -150,36 +154,37 @@ def _compiled(call: Call, mesh: Mesh, arguments: Any) -> _Programs:
         seed, hparams, env_params = arguments
         return loop.init(jax.random.key(seed), hparams, env_params)
 
-    def advance(run: Run, arguments: Any, count: jax.Array) -> Run:
+    def advance(run: Run, arguments: Any, iteration: jax.Array, count: jax.Array) -> Run:
         seed, hparams, env_params = arguments
-        return loop.advance(run, jax.random.key(seed), hparams, env_params, count)
+        return loop.advance(run, jax.random.key(seed), hparams, env_params, iteration, count)
 
-    def evaluate(run: Run, arguments: Any) -> tuple[Run, Any, Any]:
+    def evaluate(run: Run, arguments: Any, iteration: jax.Array) -> tuple[Run, Any, Any]:
         seed, hparams, env_params = arguments
-        run, metrics = loop.evaluate(run, jax.random.key(seed), hparams, env_params)
+        run, metrics = loop.evaluate(run, jax.random.key(seed), hparams, env_params, iteration)
         return run, metrics, loop.keep(run, hparams)
 
-    flags: tuple[Any, ...] = (sharded.of_each_env, False, False, False)
+    flags: tuple[Any, ...] = (sharded.of_each_env, False, False)
     of_each_env = Run(*flags)
     run, rest = jax.tree.map(_spec, of_each_env), PartitionSpec()
     # Without the check of varying axes, which environments' scans do not pass.
     shard = functools.partial(jax.shard_map, mesh=mesh, check_vma=False)
     jit_init = jax.jit(shard(init, in_specs=rest, out_specs=run))
-    jit_advance = jax.jit(shard(advance, in_specs=(run, rest, rest), out_specs=run), donate_argnums=0)
-    jit_evaluate = jax.jit(shard(evaluate, in_specs=(run, rest), out_specs=(run, rest, rest)), donate_argnums=0)
+    jit_advance = jax.jit(shard(advance, in_specs=(run, rest, rest, rest), out_specs=run), donate_argnums=0)
+    jit_evaluate = jax.jit(shard(evaluate, in_specs=(run, rest, rest), out_specs=(run, rest, rest)), donate_argnums=0)
 
     def on_mesh(of_each_env: bool, leaf: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, _spec(of_each_env)))
 
+    number = on_mesh(False, np.zeros((), np.int32))  # of iterations
     shapes = jax.eval_shape(jit_init, arguments)
     shapes = jax.tree.map(on_mesh, jax.tree.broadcast(of_each_env, shapes), shapes)
     options = compiler_options(mesh.devices.flat[0].platform)
     return _Programs(
         init=jit_init.lower(arguments).compile(options),
-        advance=jit_advance.lower(shapes, arguments, on_mesh(False, np.zeros((), np.int32))).compile(options),
-        evaluate=jit_evaluate.lower(shapes, arguments).compile(options),
+        advance=jit_advance.lower(shapes, arguments, number, number).compile(options),
+        evaluate=jit_evaluate.lower(shapes, arguments, number).compile(options),
         keep=loop.keep,
-        metric_names=tuple(jax.eval_shape(jit_evaluate, shapes, arguments)[1]),
+        metric_names=tuple(jax.eval_shape(jit_evaluate, shapes, arguments, number)[1]),
         run_shapes=shapes,
     )
 

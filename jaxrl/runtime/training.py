@@ -74,10 +74,12 @@ def make_train(
         hparams = _float32(algo.prepare(hparams, run_length=int(points[-1]) * per_iteration))
         env_params = jax.tree.map(_strong, env_params)
 
-        def until(run: Any, num_iterations: jax.Array) -> Any:
-            return loop.evaluate(loop.advance(run, key, hparams, env_params, num_iterations), key, hparams, env_params)
+        def until(run: Any, chunk: jax.Array) -> Any:
+            start, end = chunk
+            run = loop.advance(run, key, hparams, env_params, start, end - start)
+            return loop.evaluate(run, key, hparams, env_params, end)
 
-        chunks = jnp.asarray(np.diff(points, prepend=0), jnp.int32)
+        chunks = jnp.asarray(np.stack([np.append(0, points[:-1]), points], axis=1), jnp.int32)
         last, metrics = jax.lax.scan(until, loop.init(key, hparams, env_params), chunks)
         at = points * per_iteration
         env_steps = jnp.asarray(at, jnp.int32 if at[-1] <= jnp.iinfo(jnp.int32).max else jnp.float32)

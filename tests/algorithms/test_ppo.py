@@ -99,11 +99,9 @@ def test_schedules_go_on_beyond_what_a_float32_counts() -> None:
     state = algo.init(jax.random.key(0), hparams, params)
     rates = []
     step = jax.jit(algo.step)
-    for iterations in (2**25, 2**27):  # of 2^26 in all
-        started = state._replace(iterations=jnp.int32(iterations))
-        state, metrics = step(jax.random.key(1), started, hparams, params)
+    for iteration in (2**25, 2**27):  # of 2^26 in all
+        state, metrics = step(jax.random.key(1), jnp.int32(iteration), state, hparams, params)
         rates.append(float(metrics["learning_rate"]) / 2.5e-4)
-        assert int(state.iterations) == iterations + 1
     np.testing.assert_allclose(rates, [0.5, 0.0], atol=1e-6)
 
 
@@ -175,8 +173,10 @@ def test_a_step_takes_the_clip_of_its_own_hyper_parameters() -> None:
     params, key = algo.env.default_params, jax.random.key(0)
     narrow = algo.hparams.replace(observation_clip=0.01)
     step = jax.jit(algo.step)
-    state = step(key, algo.init(key, algo.hparams, params), algo.hparams, params)[0]
-    kept, changed = (algo.policy(step(key, state, hparams, params)[0], hparams) for hparams in (algo.hparams, narrow))
+    state = step(key, jnp.int32(0), algo.init(key, algo.hparams, params), algo.hparams, params)[0]
+    kept, changed = (
+        algo.policy(step(key, jnp.int32(1), state, hparams, params)[0], hparams) for hparams in (algo.hparams, narrow)
+    )
     assert (float(kept.observation_clip), changed.observation_clip) == (10.0, np.float32(0.01))
     assert np.any(kept.params["params"]["actor_0"]["kernel"] != changed.params["params"]["actor_0"]["kernel"])
 
@@ -189,7 +189,7 @@ def test_discarded_epochs_leave_no_trace_in_the_metrics() -> None:
         algo = jaxrl.ppo(env, dataclasses.replace(TINY, num_epochs=num_epochs))
         hparams = algo.hparams.replace(target_kl=0.0, lr=1e-2)
         state = algo.init(key, hparams, env.default_params)
-        results.append(jax.jit(algo.step)(key, state, hparams, env.default_params))
+        results.append(jax.jit(algo.step)(key, jnp.int32(0), state, hparams, env.default_params))
     (one, single), (four, stopped) = results
     assert (single.pop("stopped_early"), stopped.pop("stopped_early")) == (0.0, 0.75)
     # The first epoch's key is the first of any number of keys that are split off in this way.
@@ -209,7 +209,7 @@ def test_where_the_divergence_stops_learning_and_what_it_undoes() -> None:
         algo = jaxrl.ppo(env, dataclasses.replace(TINY, num_epochs=3, num_minibatches=4, kl_stop=kl_stop))
         hparams = algo.hparams.replace(target_kl=1e-6, lr=lr)
         before = algo.init(key, hparams, env.default_params)
-        after, metrics = jax.jit(algo.step)(key, before, hparams, env.default_params)
+        after, metrics = jax.jit(algo.step)(key, jnp.int32(0), before, hparams, env.default_params)
         both = zip(*map(jax.tree.leaves, (before.weights[0], after.weights[0])), strict=True)
         moved[kl_stop] = max(float(np.abs(a - b).max()) for a, b in both)
         stopped[kl_stop] = float(metrics["stopped_early"])
@@ -225,7 +225,7 @@ def test_without_a_bound_on_the_divergence_it_does_not_matter_where_it_would_sto
     for config in (TINY, dataclasses.replace(TINY, kl_stop=kl_stop)):
         algo = jaxrl.ppo(env, config)
         state = algo.init(key, algo.hparams, env.default_params)
-        results.append(jax.jit(algo.step)(key, state, algo.hparams, env.default_params))
+        results.append(jax.jit(algo.step)(key, jnp.int32(0), state, algo.hparams, env.default_params))
     (one, single), (other, guarded) = results
     for mine, yours in zip(
         jax.tree.leaves((one.weights, single)), jax.tree.leaves((other.weights, guarded)), strict=True
@@ -353,7 +353,7 @@ def test_the_entropy_bonus_decays() -> None:
         key, values = jax.random.key(0), algo.hparams.replace(lr=1e-2, **hparams)
         state = algo.init(key, values, algo.env.default_params)
         for i in range(2):
-            state, _ = step(jax.random.fold_in(key, i), state, values, algo.env.default_params)
+            state, _ = step(jax.random.fold_in(key, i), jnp.int32(i), state, values, algo.env.default_params)
         return np.asarray(state.weights[0]["params"]["actor_out"]["kernel"])
 
     step = jax.jit(algo.step)

@@ -123,9 +123,11 @@ def test_a_block_that_shares_its_hyper_parameters_does_as_each_run_alone() -> No
     policy, params = jaxrl.bandits.ucb1(), ENV.default_params
     loop, keys = make_bandit_loop(policy, ENV, STEPS), jax.random.split(jax.random.key(3), 4)
     runs = jax.vmap(loop.init, (0, None, None))(keys, policy.hparams, params)
-    block = jax.jit(jax.vmap(loop.advance, (0, 0, None, None, None)))(runs, keys, policy.hparams, params, 9)
+    block = jax.jit(jax.vmap(loop.advance, (0, 0, None, None, None, None)))(runs, keys, policy.hparams, params, 0, 9)
     for i in (0, 3):
-        alone = jax.jit(loop.advance)(jax.tree.map(lambda leaf, i=i: leaf[i], runs), keys[i], policy.hparams, params, 9)
+        alone = jax.jit(loop.advance)(
+            jax.tree.map(lambda leaf, i=i: leaf[i], runs), keys[i], policy.hparams, params, 0, 9
+        )
         pulls = alone.pulls.value
         assert np.array_equal(pulls, block.pulls.value[i]) and float(jnp.sum(pulls)) == 9
         assert np.allclose(alone.totals.sum, block.totals.sum[i], atol=1e-5)

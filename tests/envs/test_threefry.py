@@ -150,8 +150,8 @@ def test_environments_and_algorithms_get_usual_keys(tmp_path):
     def init(key, hparams, params):
         return algo.init(jax.random.fold_in(key, jax.random.poisson(key, 9.0)), hparams, params)
 
-    def step(key, state, hparams, params):
-        return algo.step(jax.random.fold_in(key, jax.random.poisson(key, 9.0)), state, hparams, params)
+    def step(key, iteration, state, hparams, params):
+        return algo.step(jax.random.fold_in(key, jax.random.poisson(key, 9.0)), iteration, state, hparams, params)
 
     def noise(key, shape):
         return algo.actor.noise(jax.random.fold_in(key, jax.random.poisson(key, 9.0)), shape)

@@ -39,10 +39,10 @@ def test_the_laws_hold(name: str) -> None:
 def _broken(change: str) -> Any:
     algo = ALGORITHMS["ppo, discrete"]()
 
-    def step(key: Any, state: Any, hparams: Any, env_params: Any) -> Any:
+    def step(key: Any, iteration: Any, state: Any, hparams: Any, env_params: Any) -> Any:
         if change == "ignores lam":
             hparams = dataclasses.replace(hparams, lam=jnp.float32(0.5))
-        state, metrics = algo.step(key, state, hparams, env_params)
+        state, metrics = algo.step(key, iteration, state, hparams, env_params)
         if change == "vector metric":
             metrics["returns"] = jnp.zeros(3)
         if change == "grows state":
@@ -109,7 +109,7 @@ def test_ppo_reaches_the_value_of_each_probe(name: str, static: dict[str, int], 
     @jax.jit
     @jax.vmap
     def train(key: Any, hparams: Any) -> Any:
-        return loop.advance(loop.init(key, hparams, env_params), key, hparams, env_params, iterations).state.weights
+        return loop.advance(loop.init(key, hparams, env_params), key, hparams, env_params, 0, iterations).state.weights
 
     keys = jax.vmap(jax.random.key)(jnp.tile(jnp.arange(num_seeds), len(DISCOUNTS)))
     policies = train(keys, hparams)

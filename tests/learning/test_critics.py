@@ -157,7 +157,7 @@ def values_of(env: Any, config: Any, discounts: list[str], lam: float, iteration
     @jax.vmap
     def run(hparams: Any) -> Any:
         key = jax.random.key(0)
-        last = loop.advance(loop.init(key, hparams, env_params), key, hparams, env_params, iterations)
+        last = loop.advance(loop.init(key, hparams, env_params), key, hparams, env_params, 0, iterations)
         params = last.state.weights[0]
         values = jax.vmap(apply, in_axes=(None, 0))(params, jnp.asarray(env.observations()))[1]
         return critic.whole(hparams.discount, values)

@@ -62,7 +62,7 @@ def test_ppo_takes_the_axes_in_front_for_agents(env: agents.Crowd) -> None:
     state = jax.eval_shape(algo.init, key, algo.hparams, params)
     assert state.rewards[1].shape == (2, 3)
     assert state.weights[0]["params"]["actor_0"]["kernel"].shape == (3 if isinstance(env, Unsorted) else 2, 64)
-    after, metrics = jax.eval_shape(algo.step, key, state, algo.hparams, params)
+    after, metrics = jax.eval_shape(algo.step, key, jnp.int32(0), state, algo.hparams, params)
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
     assert all(metric.shape == () for metric in metrics.values())
     obs, mask = env.reset_env(key, params)[0], env.action_mask(env.reset_env(key, params)[1], params)

@@ -40,7 +40,7 @@ def idle(env: envs.Environment, actor: Actor) -> Algorithm:
     """An algorithm that does nothing between its evaluations."""
     return by_hand(env, actor)._replace(
         init=lambda key, hparams, env_params: jnp.zeros(()),
-        step=lambda key, state, hparams, env_params: (state, {"idle": jnp.float32(0)}),
+        step=lambda key, iteration, state, hparams, env_params: (state, {"idle": jnp.float32(0)}),
         env_steps_per_iteration=1,
         metric_rules={},
     )

@@ -66,7 +66,7 @@ def algorithm(weight: float = 1.0, loss: float = 0.0, env: Any = None, metric: s
         config=None,
         hparams=HParams(),
         init=init,
-        step=lambda key, state, hparams, env_params: (state, {metric: jnp.float32(loss)}),
+        step=lambda key, iteration, state, hparams, env_params: (state, {metric: jnp.float32(loss)}),
         policy=lambda state, hparams: Policy(state, jnp.float32(jnp.inf), jnp.int32(3)),
         actor=memoryless(scores, jax.random.uniform, choose),
         env_steps_per_iteration=1,
@@ -81,7 +81,7 @@ def evaluated(algo: Algorithm) -> dict[str, Any]:
 
     def run() -> tuple[Run, dict[str, jax.Array]]:
         begun = loop.init(key, *given)
-        return loop.evaluate(loop.advance(begun, key, *given, 2), key, *given)
+        return loop.evaluate(loop.advance(begun, key, *given, 0, 2), key, *given, 2)
 
     return jax.device_get(jax.jit(run)()[1])
 
@@ -106,7 +106,9 @@ def test_without_a_discount_there_is_no_discounted_return() -> None:
 
 
 def test_metrics_are_reduced_by_their_rules() -> None:
-    def step(key: Any, state: jax.Array, hparams: Any, env_params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def step(
+        key: Any, iteration: Any, state: jax.Array, hparams: Any, env_params: Any
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
         return state + 1, dict.fromkeys(("mean", "last", "sum"), state[0])
 
     algo = algorithm()._replace(step=step, metric_rules={"last": "last", "sum": "sum"})

@@ -33,7 +33,7 @@ def algorithm() -> Algorithm:
         config=None,
         hparams=None,
         init=lambda key, hparams, env_params: jnp.zeros(()),
-        step=lambda key, state, hparams, env_params: (state, {}),
+        step=lambda key, iteration, state, hparams, env_params: (state, {}),
         policy=lambda state, hparams: state,
         actor=memoryless(scores, lambda key, shape: jax.random.randint(key, shape, 0, agents.NUM_ACTIONS), choose),
         env_steps_per_iteration=1,

@@ -144,7 +144,7 @@ def test_two_shards_do_the_iteration_that_one_device_does(
     keys = jax.random.split(jax.random.key(0))
 
     def iterate(algo: Algorithm, key: jax.Array, state: Any) -> Any:
-        return algo.step(key, state, hparams, params)
+        return algo.step(key, jnp.int32(0), state, hparams, params)
 
     start = jax.jit(algo.init)(keys[0], hparams, params)
     begun = on_shards(lambda key: sharded.init(key, hparams, params), ALL, specs)(keys[0])
@@ -167,7 +167,6 @@ def test_two_shards_do_the_iteration_that_one_device_does(
     assert part_metrics.keys() == metrics.keys()
     for name, value in metrics.items():
         np.testing.assert_allclose(part_metrics[name], value, rtol=1e-4, atol=tolerance, err_msg=name)
-    assert int(parts.iterations) == 1
 
 
 # --- whole runs ----------------------------------------------------------------------------

@@ -191,9 +191,9 @@ def test_any_number_of_blocks_is_the_same_program() -> None:
 def test_a_step_is_traced_once(algo: Algorithm) -> None:
     traced = []
 
-    def step(*given: Any) -> Any:
+    def step(*arguments: Any) -> Any:
         traced.append(None)
-        return algo.step(*given)
+        return algo.step(*arguments)
 
     run(algo._replace(step=step), seeds=2)
     assert len(traced) == 1
