@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from envs.errors import UserValueError
+from envs.spelling import near
 
-__all__ = ["check_choice", "check_count", "check_number", "check_positive"]
+__all__ = ["check_choice", "check_count", "check_number", "check_positive", "in_interval"]
 
 
 def check_count(name: str, value: Any, least: int = 1, most: float = math.inf, why: str = "") -> None:
@@ -26,10 +27,11 @@ def check_count(name: str, value: Any, least: int = 1, most: float = math.inf, w
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
-    """Refuse what is not one of the choices."""
+    """Refuse what is not one of the choices, and say which is meant where one is close."""
     choices = tuple(choices)
     if value not in choices:
-        raise UserValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
+        hint = near(value, map(str, choices)) if isinstance(value, str) else ""
+        raise UserValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}{hint}")
 
 
 def check_positive(params: Any, *names: str) -> None:
@@ -40,17 +42,24 @@ def check_positive(params: Any, *names: str) -> None:
             raise UserValueError(f"env.{name} must be above 0 and finite, got {wrong}")
 
 
+def in_interval(values: np.ndarray, low: float, high: float, closed: str) -> np.ndarray:
+    """Whether each number lies between two ends, of which those that `closed` has a square bracket for belong to it."""
+    above = values >= low if closed[0] == "[" else values > low
+    below = values <= high if closed[1] == "]" else values < high
+    return above & below
+
+
 def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, closed: str = "()") -> None:
     """Refuse a number, or an array with one, outside its range; let None, tracers and placeholders be.
 
     Args:
-      name: of the argument.
-      value: concrete or traced, of any shape.
-      low, high: the ends of the range.
-      closed: which ends belong to it: "()", "[)", "(]" or "[]".
+      name: Name of the argument.
+      value: Number or array, concrete or traced, of any shape.
+      low, high: Ends of the range.
+      closed: Ends that belong to it: "()", "[)", "(]" or "[]".
 
     Raises:
-      ValueError: it lies outside, or is no number.
+      ValueError: It lies outside, or is not a number.
     """
     if isinstance(value, list | tuple):
         raise UserValueError(f"{name} takes a number or an array such as np.array({list(value)}), got {value!r}")
@@ -59,9 +68,7 @@ def check_number(name: str, value: Any, low: float = -math.inf, high: float = ma
     if not isinstance(value, int | float | np.ndarray | np.generic) or np.asarray(value).dtype.kind not in "fiu":
         return
     array = np.asarray(value)
-    above = array >= low if closed[0] == "[" else array > low
-    below = array <= high if closed[1] == "]" else array < high
-    inside = above & below
+    inside = in_interval(array, low, high, closed)
     if not np.all(inside):
         wrong = array[~inside].ravel()[0]
         raise UserValueError(f"{name} must lie in {closed[0]}{low}, {high}{closed[1]}, got {wrong}")

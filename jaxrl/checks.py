@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from envs.arguments import check_choice, check_count
+from envs.arguments import check_choice, check_count, in_interval
 from envs.errors import UserTypeError, UserValueError
 
 __all__ = [
@@ -35,8 +35,8 @@ class Range(NamedTuple):
     """The numbers from `low` to `high`, each end among them or not; an infinite end that is not leaves finite numbers.
 
     Attributes:
-      low, high: the ends.
-      closed: which ends belong to it: "[]", "[)" or "()".
+      low, high: Ends.
+      closed: Ends that belong to it: "[]", "[)" or "()".
     """
 
     low: float
@@ -62,9 +62,7 @@ def check_range(name: str, value: Any, allowed: Range) -> None:
         return
     with np.errstate(over="ignore"):
         numbers = np.asarray(value).astype(np.float32)
-    above = numbers >= allowed.low if allowed.closed[0] == "[" else numbers > allowed.low
-    below = numbers <= allowed.high if allowed.closed[1] == "]" else numbers < allowed.high
-    if not np.all(above & below):
+    if not np.all(in_interval(numbers, *allowed)):
         raise UserValueError(f"{name} must lie in {allowed}, got {value}")
 
 
@@ -72,9 +70,9 @@ def effective(name: str, value: Any, default: float, active: bool) -> Any:
     """The value of a hyper-parameter that has an effect, None for one without.
 
     Args:
-      name, value: of the hyper-parameter; None stands for its default.
-      default: what it is if left out.
-      active: whether it has an effect on this environment and configuration.
+      name, value: Name and value of the hyper-parameter; None stands for its default.
+      default: Value where it is left out.
+      active: Whether it has an effect on this environment and configuration.
 
     Raises:
       ValueError: it has none, and was changed.

@@ -2,14 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.arguments import check_count
+from envs.arguments import check_choice, check_count
 from envs.base import Environment, MetricRule, spaces
 from envs.crowd import dynamics, energy, measures, neighbours, observations, presets, rays, rewards, scenarios
 from envs.crowd.dynamics import Dynamics
@@ -21,7 +21,6 @@ from envs.crowd.scenarios import Scenario
 from envs.crowd.simulation import Physics, Simulated, simulate
 from envs.crowd.state import CrowdState, Walkers
 from envs.errors import UserValueError
-from envs.spelling import near_or_all
 
 __all__ = ["Crowd"]
 
@@ -104,13 +103,13 @@ class Crowd(Environment):
         if isinstance(self.preset, int):
             object.__setattr__(self, "preset", str(self.preset))
         settings = presets.preset(self.preset)
-        _check_choice("perception", self.perception, observations.PERCEPTIONS)
-        _check_choice("frame", self.frame, observations.FRAMES)
-        _check_choice("dynamics", self.dynamics, dynamics.DYNAMICS)
+        check_choice("perception", self.perception, observations.PERCEPTIONS)
+        check_choice("frame", self.frame, observations.FRAMES)
+        check_choice("dynamics", self.dynamics, dynamics.DYNAMICS)
         self._default("energy_from", settings.energy_from)
         if self.reward is not None:
             presets.reward_variant(self.reward)
-        _check_choice("energy_from", str(self.energy_from), ("commanded", "moved"))
+        check_choice("energy_from", str(self.energy_from), ("commanded", "moved"))
         self._default("backwards", settings.backwards)
         self._default("extended", settings.extended)
         check_count("num_agents", self.num_agents)
@@ -396,11 +395,6 @@ class Crowd(Environment):
             state = dataclasses.replace(state, frames=frames)
             obs["rays"] = frames.reshape(self.num_agents, -1)
         return obs, state
-
-
-def _check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise UserValueError(f"{name} is {value!r}{near_or_all(str(value), allowed)}")
 
 
 def _length(vector: jax.Array) -> jax.Array:

@@ -206,14 +206,16 @@ def _sweep(args: Sequence[str]) -> int:
     return run_sweep(args)
 
 
-def _of_shards(kind: str) -> Callable[[Sequence[str]], int]:
-    def run(args: Sequence[str]) -> int:
-        from jaxrl.cli import shards as command_shards
+def _merge(args: Sequence[str]) -> int:
+    from jaxrl.cli.shards import Merge
 
-        command = {"merge": command_shards.Merge, "resume": command_shards.Resume}[kind]
-        return parse(command, args, f"jaxrl {kind}").run_command()
+    return parse(Merge, args, "jaxrl merge").run_command()
 
-    return run
+
+def _resume(args: Sequence[str]) -> int:
+    from jaxrl.cli.shards import run_resume
+
+    return run_resume(args)
 
 
 def _simple(name: str) -> Callable[[Sequence[str]], int]:
@@ -232,8 +234,8 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "export": _export,
     "report": _report,
     "sweep": _sweep,
-    "resume": _of_shards("resume"),
-    "merge": _of_shards("merge"),
+    "resume": _resume,
+    "merge": _merge,
 }
 _COMMANDS |= {name: _simple(name) for name in _SIMPLE}
 

@@ -1,18 +1,21 @@
 """`jaxrl merge`, `jaxrl resume`, and which shard of a run a process of an allocation is to do."""
 
+import dataclasses
+import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from jaxrl.cli.fields import WholeNumber
-from jaxrl.cli.parsing import CommandError
-from jaxrl.runtime.options import CHECKPOINT_MINUTES
+from jaxrl.cli.fields import WholeNumber, option, xla_flags_option
+from jaxrl.cli.options import run_flags, run_options
+from jaxrl.cli.parsing import CommandError, parse
+from jaxrl.runtime.options import ResumeOptions
 
-__all__ = ["Merge", "Resume", "shard_and_directory", "shard_of_allocation"]
+__all__ = ["Merge", "resume_options", "run_resume", "shard_and_directory", "shard_of_allocation"]
 
 
 @dataclass(frozen=True)
@@ -39,56 +42,52 @@ class Merge:
         return 0
 
 
-@dataclass(frozen=True)
-class Resume:
-    """Go on with a run that was stopped or killed, or make one longer."""
+@functools.cache
+def resume_options() -> type:
+    """The options of `jaxrl resume`, as a dataclass."""
+    run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help="Directory that `--out` named.")]
+    env_steps = "Environment steps of each run in all, to make it longer; as begun where there is none."
+    allow = "Modules of your own that may be imported where the run names them, such as my_algorithms."
+    fields = [
+        ("run", run),
+        option("env_steps", WholeNumber | None, None, env_steps),
+        option("allow", tuple[str, ...], (), allow),
+        *run_flags(
+            ResumeOptions,
+            texts={
+                "memory": "Memory to keep to, such as 8GiB; as begun where there is none.",
+                "schedules": "What is annealed over the whole run where --env-steps makes it longer: keep or stretch.",
+            },
+            after={"memory": [xla_flags_option()]},
+        ),
+    ]
+    made = dataclasses.make_dataclass("Resume", fields, frozen=True)
+    made.__doc__ = "Resume a run that was stopped or killed, or make one longer."
+    return made
 
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Directory that `jaxrl train --out` began to write."""
-    env_steps: WholeNumber | None = None
-    """Environment steps of each run in all, to make it longer; as begun where there is none."""
-    allow: tuple[str, ...] = ()
-    """Modules of your own that may be imported where the run names them, such as my_algorithms."""
-    devices: tuple[str, ...] = ()
-    """Devices to use, such as gpu:0 gpu:1; all where there are none."""
-    memory: str | None = None
-    """Memory to keep to, such as 8GiB; as begun where there is none."""
-    xla_flags: tuple[str, ...] = ()
-    """Flags for XLA beside those of XLA_FLAGS in the environment: those that the run was begun with, to go on alike."""
-    checkpoint_minutes: float = CHECKPOINT_MINUTES
-    """Between two checkpoints, beside those at a signal and at the end; 0 for none."""
-    schedules: str = "keep"
-    """What is annealed over the whole run where --env-steps makes it longer: keep its end, or stretch."""
-    trust: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Go on with files that do not have their checksums, which are damaged or were changed."""
-    no_progress: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Show no progress."""
 
-    def run_command(self) -> int:
-        """Print the table of the result; the exit status is that of `jaxrl train`."""
-        from jaxrl.cli.trackers import trackers_again
-        from jaxrl.runtime.resuming import resume
+def run_resume(args: Sequence[str]) -> int:
+    """Print the table of the result; the exit status is that of `jaxrl train`.
 
-        result = resume(
-            self.run,
-            env_steps=self.env_steps,
-            allow=self.allow,
-            devices=self.devices or None,
-            memory=self.memory,
-            trackers=trackers_again(self.run),
-            checkpoint_minutes=self.checkpoint_minutes or None,
-            progress=not self.no_progress,
-            schedules=self.schedules,
-            trust=self.trust,
-        )
-        print(result.table())
-        attrs = result.metrics.attrs
-        if attrs["interrupted"]:
-            print(f"Stopped at {result.metrics['env_step'].values[-1]:,} environment steps; the same command goes on.")
-        if result.unsaved:
-            return 2
-        print(f"Wrote {self.run} (next: jaxrl plot {self.run})")
-        return 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
+    Args:
+      args: Arguments that follow `jaxrl resume`.
+    """
+    from jaxrl.cli.trackers import trackers_again
+    from jaxrl.runtime.resuming import resume
+
+    parsed: Any = parse(resume_options(), args, "jaxrl resume")
+    options: dict[str, Any] = run_options(ResumeOptions, parsed)
+    options["trackers"] = trackers_again(parsed.run)
+    result = resume(parsed.run, env_steps=parsed.env_steps, allow=parsed.allow, **options)
+    print(result.table())
+    attrs = result.metrics.attrs
+    if attrs["interrupted"]:
+        steps = result.metrics["env_step"].values[-1]
+        print(f"Stopped at {steps:,} environment steps; the same command resumes the run.")
+    if result.unsaved:
+        return 2
+    print(f"Wrote {parsed.run} (next: jaxrl plot {parsed.run})")
+    return 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
 
 
 def shard_and_directory(shard: str | None, out: str | None) -> tuple[str | None, str | None]:

@@ -27,6 +27,7 @@ __all__ = [
     "PlacementOptions",
     "PlanOptions",
     "PopulationOptions",
+    "ResumeOptions",
     "RunOptions",
     "SearchOptions",
     "checked",
@@ -38,25 +39,43 @@ class Option(NamedTuple):
     """What is known of an option beside its type.
 
     Attributes:
-      default: the value where it is left out.
-      flag: the help of its flag on the command line, empty where it has none of its own.
+      default: Value where it is left out.
+      flag: Help of its flag on the command line, empty where it has none of its own.
     """
 
     default: Any
     flag: str = ""
 
 
+# Options of more than one call that do not follow from one another.
+_Devices = Annotated[
+    Sequence[Any] | None, Option(None, "Devices to use, such as gpu:0 gpu:1; all where there are none.")
+]
+_Memory = Annotated[
+    int | str | None,
+    Option(None, "Memory to keep to, such as 8GiB: of the process, or of each GPU; 80 % of what is free if none."),
+]
+_Progress = Annotated[bool, Option(True, "Show no progress.")]
+_CheckpointMinutes = Annotated[
+    float | None,
+    Option(CHECKPOINT_MINUTES, "Minutes between two checkpoints, beside those at a signal and at the end; 0 for none."),
+]
+_Trust = Annotated[
+    bool, Option(False, "Resume from files that do not have their checksums, which are damaged or were changed.")
+]
+_Trackers = Annotated[Sequence[Tracker], Option(())]
+_Schedules = Annotated[
+    str,
+    Option("keep", "What is annealed over the whole run where the run is made longer: keep its end, or stretch."),
+]
+
+
 class PlacementOptions(TypedDict, total=False):
     """Where runs go; `RunOptions` says what each is."""
 
     block: Annotated[int | None, Option(None, "Runs that one device works on together; chosen where there is none.")]
-    devices: Annotated[
-        Sequence[Any] | None, Option(None, "Devices to use, such as gpu:0 gpu:1; all where there are none.")
-    ]
-    memory: Annotated[
-        int | str | None,
-        Option(None, "Memory to keep to, such as 8GiB: of the process, or of each GPU; 80 % of what is free if none."),
-    ]
+    devices: _Devices
+    memory: _Memory
     precision: Annotated[str, Option("default", "Of float32 matrix products: default, high or highest.")]
 
 
@@ -77,7 +96,7 @@ class SearchOptions(PlacementOptions, total=False):
     """What `jaxrl.search` takes; `RunOptions` says what each is."""
 
     out: Annotated[str | Path | None, Option(None, "Directory to write the result to.")]
-    progress: Annotated[bool, Option(True, "Show no progress.")]
+    progress: _Progress
 
 
 class PopulationOptions(SearchOptions, total=False):
@@ -90,17 +109,22 @@ class BanditOptions(PopulationOptions, PlanOptions, total=False):
     """What `jaxrl.run_bandit` takes; `RunOptions` says what each is."""
 
     resume: Annotated[bool, Option(False, "Go on from the checkpoint in --out, bit for bit, where there is one.")]
-    checkpoint_minutes: Annotated[
-        float | None,
-        Option(
-            CHECKPOINT_MINUTES, "Between two checkpoints in --out, beside those at a signal and at the end; 0 for none."
-        ),
-    ]
-    trust: Annotated[
-        bool, Option(False, "Go on with files that do not have their checksums, which are damaged or were changed.")
-    ]
+    checkpoint_minutes: _CheckpointMinutes
+    trust: _Trust
     on_chunk: Annotated[OnChunk | None, Option(None)]
-    trackers: Annotated[Sequence[Tracker], Option(())]
+    trackers: _Trackers
+
+
+class ResumeOptions(TypedDict, total=False):
+    """What `jaxrl.resume` takes; `RunOptions` says what each is. The rest is as in the call that is resumed."""
+
+    devices: _Devices
+    memory: _Memory
+    progress: _Progress
+    checkpoint_minutes: _CheckpointMinutes
+    trust: _Trust
+    trackers: _Trackers
+    schedules: _Schedules
 
 
 class RunOptions(BanditOptions, total=False):
@@ -139,10 +163,7 @@ class RunOptions(BanditOptions, total=False):
         `block`, `memory` and `shard`.
     """
 
-    schedules: Annotated[
-        str,
-        Option("keep", "What is annealed over the whole run where --resume makes it longer: keep its end, or stretch."),
-    ]
+    schedules: _Schedules
     shard_environments: Annotated[
         bool, Option(False, "Share the environments of one run between all devices: one setting, one seed.")
     ]
@@ -175,9 +196,9 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
     """The options of a call with the defaults of those that are left out.
 
     Args:
-      call: the function that takes them, for what is said of a wrong one.
+      call: Function that takes them, for the message about a wrong one.
       takes: `RunOptions` or one of the smaller ones.
-      options: the options by name.
+      options: Options by name.
 
     Raises:
       TypeError: one is unknown or has no effect on this call, or is of another type.

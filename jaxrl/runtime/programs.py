@@ -16,7 +16,7 @@ from jaxrl.runtime.memory import tight
 
 T = TypeVar("T")
 
-__all__ = ["Programs", "compilations", "compiled_programs", "forget", "kept", "refuse_clashes", "room_for"]
+__all__ = ["Programs", "cached", "compilations", "compiled_programs", "forget", "refuse_clashes", "room_for"]
 
 
 class Programs(NamedTuple):
@@ -71,13 +71,13 @@ def room_for(count: int) -> Iterator[None]:
         _CACHE.most = before
 
 
-def kept(key: Hashable, arguments: Any, compile: Callable[[], T]) -> T:
+def cached(key: Hashable, arguments: Any, compile: Callable[[], T]) -> T:
     """Programs compiled under the precision in force, or those of an earlier call.
 
     Args:
-      key: of what the programs do and where.
-      arguments: a pytree with the shapes that they take.
-      compile: makes them.
+      key: Identity of what the programs do and where.
+      arguments: Pytree with the shapes that they take.
+      compile: Function that compiles them.
     """
     leaves, structure = jax.tree.flatten(arguments)
     shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
@@ -116,7 +116,7 @@ def compiled_programs(
       ValueError: a metric has a reserved name.
     """
     different = tuple(dict.fromkeys(devices))
-    programs = kept((identity, block, different), arguments, lambda: _compile(loop, different, arguments, reserved))
+    programs = cached((identity, block, different), arguments, lambda: _compile(loop, different, arguments, reserved))
     refuse_clashes(programs.metric_names, reserved)
     return programs
 

@@ -11,6 +11,7 @@ from jaxrl.learning.evaluation import evaluate, finite_only
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.result import Result
 from jaxrl.runtime.layout import compile_programs, over_blocks, plan_layout, run_on_devices
+from jaxrl.runtime.programs import cached
 
 EPISODES_AT_ONCE = 2**17
 
@@ -19,9 +20,9 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
     """Runs whole episodes with every final policy of a result, on all devices.
 
     Args:
-      result: trained here or loaded; each policy meets the environment that it was trained in.
-      num_episodes: of every policy, greedy, and as many with sampled actions.
-      key: seed of the random numbers; equal seeds of the result share them, so that settings
+      result: Result, trained here or loaded; each policy acts in the environment that it was trained in.
+      num_episodes: Number of greedy episodes of every policy, and of episodes with sampled actions.
+      key: Seed of the random numbers; equal seeds of the result share them, so that settings
         are compared on the same episodes.
 
     Returns:
@@ -30,7 +31,7 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
 
     Raises:
       ResultError: the result's algorithm is unknown.
-      ValueError: `num_episodes` is no whole number of at least 1.
+      ValueError: `num_episodes` is not a whole number of at least 1.
     """
     check_count("num_episodes", num_episodes)
     algo = result.algo
@@ -69,7 +70,8 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
         )
         return program.lower(shapes)
 
-    (executables,) = compile_programs([lower], layout.devices)
+    identity = ("reevaluation", algo.env, algo.functions, num_episodes, key, layout.block, layout.devices)
+    executables = cached(identity, arguments[0][0], lambda: compile_programs([lower], layout.devices)[0])
     metrics = layout.gather(run_on_devices([over_blocks(program) for program in executables], arguments))
 
     last = result.metrics.isel(env_step=[-1])

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from envs.errors import UserValueError
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.permission import Allow, modules_of
-from jaxrl.checks import check_choice, check_count
+from jaxrl.checks import check_count
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.description import env_params, hparams
 from jaxrl.results.result import Result
@@ -23,11 +23,10 @@ from jaxrl.runtime.call import shard_of, sharded
 from jaxrl.runtime.checkpoints.identity import IDENTITY, read_identity
 from jaxrl.runtime.checkpoints.store import num_parts_begun
 from jaxrl.runtime.execution import carry_out
-from jaxrl.runtime.options import CHECKPOINT_MINUTES, SCHEDULES, RunOptions, checked
+from jaxrl.runtime.options import ResumeOptions, RunOptions, checked
 from jaxrl.runtime.sharded_training import SHARDED
 from jaxrl.runtime.training import training_call
 from jaxrl.sweeps.sweep import Sweep, swept
-from jaxrl.tracking.tracker import Tracker
 
 __all__ = ["resume"]
 
@@ -38,13 +37,7 @@ def resume(
     env_steps: int | None = None,
     algo: Algorithm | None = None,
     allow: Allow = (),
-    devices: Sequence[Any] | None = None,
-    memory: int | str | None = None,
-    trackers: Sequence[Tracker] = (),
-    checkpoint_minutes: float | None = CHECKPOINT_MINUTES,
-    progress: bool = True,
-    schedules: str = "keep",
-    trust: bool = False,
+    **options: Unpack[ResumeOptions],
 ) -> Result:
     """Goes on with what `train(..., out=path)` began, to what it would have become, bit for bit.
 
@@ -54,15 +47,15 @@ def resume(
     of it is changed.
 
     Args:
-      path: the run directory.
-      env_steps: environment steps of each run in all, where a run is to become longer than was asked
+      path: Run directory.
+      env_steps: Number of environment steps of each run in all, where a run is to become longer than was asked
         for; evaluations go on as often as before.
-      algo: the algorithm; needed where its network or environment is one's own, and otherwise built
+      algo: Algorithm; needed where its network or environment is the user's own, and otherwise built
         again from `run.json`.
       allow: Names of modules of the user's own that `run.json` may import where it names them; others than
         jaxrl's and known libraries' are not imported otherwise.
-      devices, trackers, checkpoint_minutes, progress, schedules, trust: as in `jaxrl.runtime.options.RunOptions`.
-      memory: as there; what the run was begun with if None.
+      **options: Options of `jaxrl.runtime.options.ResumeOptions`, as `RunOptions` describes them; `memory` is what the
+        run was begun with if None.
 
     Raises:
       ResultError: there is nothing to go on with, or it is damaged or of another algorithm; or a result
@@ -70,7 +63,8 @@ def resume(
       ValueError: `env_steps` is less than before, or more where the run would learn nothing further.
     """
     directory, allow = Path(path), modules_of(allow)
-    identity = read_identity(directory, trust=trust)
+    checked(resume, ResumeOptions, options)
+    identity = read_identity(directory, trust=options.get("trust", False))
     if "run_length" not in identity:
         told = identity.get("algorithm") or identity.get(UNKNOWN)
         raise ResultError(f"{directory} holds no run of train ({told}): repeat its call with resume=True")
@@ -79,7 +73,6 @@ def resume(
             f"{directory} was begun with the policies of {identity['start']}, which it does not hold, and has runs "
             "without a checkpoint: repeat its call with start= and resume=True (--start, --resume)"
         )
-    check_choice("schedules", schedules, SCHEDULES)
     algo = _algorithm(directory, identity, allow) if algo is None else algo
     try:
         sweep, setting, seeds = _whole(directory, identity, algo)
@@ -101,7 +94,7 @@ def resume(
         points=points,
         eval_episodes=eval_episodes,
         begun=identity,
-        schedules=schedules,
+        schedules=options.get("schedules", "keep"),
     )
     if "shard" in identity:
         call = sharded(call, *shard_of(identity["shard"]))
@@ -110,20 +103,14 @@ def resume(
         call = dataclasses.replace(call, attrs={**call.attrs, "start": identity["start"]})
     if params is not None:
         call = dataclasses.replace(call, env_params=params)
-    options: RunOptions = {
-        "devices": devices,
-        "memory": memory,
+    whole: RunOptions = {
+        **options,
         "precision": identity["precision"],
         "out": directory,
-        "progress": progress,
         "resume": True,
-        "checkpoint_minutes": checkpoint_minutes,
-        "trackers": trackers,
-        "schedules": schedules,
-        "trust": trust,
         "shard_environments": SHARDED in identity,
     }
-    return carry_out(call, checked(resume, RunOptions, options), begun=identity)
+    return carry_out(call, checked(resume, RunOptions, whole), begun=identity)
 
 
 def _algorithm(directory: Path, identity: dict[str, Any], allow: Allow) -> Algorithm:

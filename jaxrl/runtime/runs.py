@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ import numpy as np
 from envs.errors import UserValueError
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.layout import Layout, over_blocks, run_on_devices
-from jaxrl.runtime.programs import compiled_programs
+from jaxrl.runtime.programs import cached, compiled_programs
 
 __all__ = ["Runs", "in_force", "key_words", "like_shape"]
 
@@ -61,7 +61,7 @@ class Runs:
             name: [over_blocks(program, num_shared[name]) for program in programs]
             for name, programs in self.executables.items()
         }
-        self._keep, self._warm = call.loop.keep, call.loop.warm
+        self._call = call
         self._start = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), call.start)
         self.compile_seconds = time.perf_counter() - started
         self._given = states
@@ -98,7 +98,7 @@ class Runs:
     def kept(self) -> Any:
         """What a result keeps of the runs as they are, leaves `[num_runs, ...]` on the host."""
         self.start()
-        keep = jax.jit(jax.vmap(self._keep))  # compiled anew, but a run asks at most once
+        keep = self._mapped("keep", self._call.loop.keep, (self._runs[0][0], self._spread[0][0][1]))
         parts = zip(self._runs, self._spread, strict=True)
         return self.layout.gather([[keep(run, at[1]) for run, at in zip(*part, strict=True)] for part in parts])
 
@@ -123,14 +123,20 @@ class Runs:
         """A pytree like `states()`."""
         return self._programs.run_shapes
 
+    def _mapped(self, name: str, function: Callable[..., Any], arguments: Any) -> Callable[..., Any]:
+        """A function of one run for a block of them, the compiled one of an earlier call where there is one."""
+        key = (name, self._call.identity, self.layout.block)
+        return cached(key, arguments, lambda: jax.jit(jax.vmap(function)))
+
     def _on_each(self, number: int) -> list[np.int32]:
         """A number for every device."""
         return [np.int32(number)] * len(self.layout.devices)
 
     def _warmed(self, runs: Any) -> Any:
         """The runs, at their beginning, with the policies that they start from."""
-        assert self._warm is not None
-        warm, policies = jax.jit(jax.vmap(self._warm)), self.layout.spread(self._start)
+        assert self._call.loop.warm is not None
+        policies = self.layout.spread(self._start)
+        warm = self._mapped("warm", self._call.loop.warm, (runs[0][0], policies[0][0]))
         return [[warm(*each) for each in zip(*part, strict=True)] for part in zip(runs, policies, strict=True)]
 
     def _placed(self, states: Any) -> Any:

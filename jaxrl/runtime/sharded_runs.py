@@ -18,7 +18,7 @@ from jaxrl.runtime.hosts.lost_processes import in_step
 from jaxrl.runtime.hosts.processes import broadcast_array
 from jaxrl.runtime.layout import compiler_options
 from jaxrl.runtime.loop import Run, make_loop
-from jaxrl.runtime.programs import kept, refuse_clashes
+from jaxrl.runtime.programs import cached, refuse_clashes
 from jaxrl.runtime.runs import in_force, key_words, like_shape
 
 AXIS = "environments"
@@ -61,7 +61,7 @@ class ShardedRun:
         self._mesh = Mesh(np.asarray(devices), (AXIS,))
         self._arguments = self._placed(jax.tree.map(lambda leaf: np.asarray(leaf)[0], call.arguments()))
         with in_force(precision):
-            self._programs = kept(
+            self._programs = cached(
                 (call.identity, self._mesh), self._arguments, lambda: _compiled(call, self._mesh, self._arguments)
             )
         refuse_clashes(self._programs.metric_names, call.reserved)

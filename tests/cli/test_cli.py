@@ -101,7 +101,7 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl")
         ("train ppo crowd/circle --static num_agents", "--static takes fields with values, such as num_agents=30, but"),
         ("train ppo crowd/circle --static num_agent=3", "no static field 'num_agent'; did you mean 'num_agents'"),
         ("train ppo crowd/circle --static num_agents=0", "num_agents must be a whole number of at least 1, got 0"),
-        ("train ppo crowd/circle --static frame=sideways", "frame is 'sideways'"),
+        ("train ppo crowd/circle --static frame=sideways", "frame must be one of absolute, relative, egocentric, got"),
         (
             "train ppo crowd/circle --static preset=2023 num_agents=200",
             "at most 82 in circle with a radius of up to 0.229",
