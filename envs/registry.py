@@ -22,12 +22,14 @@ class Row(NamedTuple):
       module, class_name: of the class.
       gymnasium_id: its name in Gymnasium where it has one.
       fields: `(name, value)` of the static fields that the name stands for.
+      wraps: name of the environment inside, of a wrapper.
     """
 
     module: str
     class_name: str
     gymnasium_id: str | None = None
     fields: tuple[tuple[str, object], ...] = ()
+    wraps: str | None = None
 
 
 _SCENARIOS = ("circle", "crossway", "corridor", "random", "circle-block", "choke", "car")
@@ -44,6 +46,13 @@ ROWS: dict[str, Row] = {
     "delayed-choice": Row("envs.decision.delayed_choice", "DelayedChoice"),
     "preference-reversal": Row("envs.decision.preference_reversal", "PreferenceReversal"),
     "random-dilemmas": Row("envs.decision.random_dilemmas", "RandomDilemmas"),
+    "memory/repeat-first": Row("envs.memory.repeat_first", "RepeatFirst"),
+    "memory/t-maze": Row("envs.memory.t_maze", "TMaze"),
+    "memory/delayed-match": Row("envs.memory.delayed_match", "DelayedMatch"),
+    "memory/chain": Row("envs.memory.chain", "MemoryChain"),
+    "memory/cartpole": Row("envs.wrappers.hiding", "Hide", None, (("components", (1, 3)),), wraps="cartpole"),
+    "memory/pendulum": Row("envs.wrappers.hiding", "Hide", None, (("components", (2,)),), wraps="pendulum"),
+    "game/climbing": Row("envs.games.climbing", "ClimbingGame"),
     **{
         f"crowd/{scenario}": Row("envs.crowd.crowd", "Crowd", fields=(("scenario", scenario),))
         for scenario in _SCENARIOS
@@ -148,17 +157,23 @@ def make(name: str, **static: object) -> base.Environment:
     if row is None:
         raise _unknown(name)
     kind = vars(importlib.import_module(row.module))[row.class_name]
-    return _build(name, kind, static, dict(row.fields))
+    inside = {} if row.wraps is None else {"inner": make(row.wraps)}
+    return _build(name, kind, static, {**inside, **dict(row.fields)})
 
 
 def row_of(kind: type, static: Mapping[str, object]) -> tuple[str, dict[str, object]] | None:
     """What `make` takes for an environment of this class with these static fields.
 
+    Args:
+      kind: class.
+      static: its fields; in place of an environment inside, the `"name"` and `"static"` that `make` takes for it.
+
     Returns:
       The name and the fields that it does not stand for; None where no row has it.
     """
     for name, row in ROWS.items():
-        fields = dict(row.fields)
+        inside = {} if row.wraps is None else {"inner": {"name": row.wraps, "static": {}}}
+        fields = {**inside, **dict(row.fields)}
         same_class = (row.module, row.class_name) == (kind.__module__, kind.__name__)
         if same_class and all(static.get(field) == value for field, value in fields.items()):
             return name, {field: value for field, value in static.items() if field not in fields}
@@ -174,7 +189,7 @@ def adapted(env: Any) -> tuple[str, dict[str, object]] | None:
 
 def _unknown(name: str) -> ValueError:
     known = [*names(), *(row.gymnasium_id for row in ROWS.values() if row.gymnasium_id)]
-    prefixes = ("", "gymnax/", "probe/")
+    prefixes = ("", "gymnax/", "probe/", "memory/")
     hint = next(filter(None, (near(prefix + name, known) for prefix in prefixes)), "")
     hint = hint or f"; known are {', '.join(ROWS)}, {', '.join(f'{each}/...' for each in LIBRARIES)} and module:Class."
     return UserValueError(f"There is no environment {name!r}{hint}")
