@@ -91,14 +91,15 @@ ROWS: dict[str, Row] = {
 }
 
 # Environments of other libraries by the prefix of their names: modules with `environment_ids()` and
-# `make(env_id, **static)`, whose environments have `name` and `fields`. Brax and Playground are
-# extras; Gymnasium comes with gymnax.
+# `make(env_id, **static)`, whose environments have `name` and `fields`. Brax, Playground and JaxMARL
+# are extras; Gymnasium comes with gymnax.
 LIBRARIES = {
     "gymnax": "envs.adapters.gymnax",
     "brax": "envs.adapters.brax",
     "playground": "envs.adapters.playground",
     "functional": "envs.adapters.functional",
     "gymnasium": "envs.adapters.host",
+    "jaxmarl": "envs.adapters.from_jaxmarl",
 }
 
 
@@ -106,12 +107,12 @@ def names(library: str | None = None) -> tuple[str, ...]:
     """The names that `make` takes.
 
     Args:
-      library: "gymnax", "brax", "playground", "functional" or "gymnasium" for the names of its environments, such
-        as `brax/ant`; None for ours and gymnax's. "brax" and "playground" are extras.
+      library: "gymnax", "brax", "playground", "functional", "gymnasium" or "jaxmarl" for the names of its environments,
+        such as `brax/ant`; None for ours and gymnax's. "brax", "playground" and "jaxmarl" are extras.
 
     Raises:
       ValueError: there is no such library.
-      ImportError: Brax or MuJoCo Playground is missing; the message names the extra.
+      ImportError: Brax, MuJoCo Playground or JaxMARL is missing; the message names the extra.
     """
     if library is None:
         return (*ROWS, *names("gymnax"))
@@ -135,7 +136,7 @@ def make(name: str, **static: object) -> base.Environment:
 
     Raises:
       ValueError: the name or a static field is unknown, or a field's value is out of range.
-      ImportError: Brax or MuJoCo Playground is missing; the message names the extra.
+      ImportError: Brax, MuJoCo Playground or JaxMARL is missing; the message names the extra.
       gymnasium.error.DependencyNotInstalled: what one of Gymnasium's environments needs is missing, such as Box2D.
       TypeError: the name is no string, `module:Class` is no environment, or a static value cannot be hashed.
     """
@@ -147,7 +148,7 @@ def make(name: str, **static: object) -> base.Environment:
     if slash and library in LIBRARIES:
         module = importlib.import_module(LIBRARIES[library])
         known = module.environment_ids()
-        if env_id not in known:
+        if env_id not in known and env_id not in vars(module).get("REFUSED", ()):  # `make` says why
             hint = near(env_id, known, f"{library}/") or f"; `envs.names({library!r})` lists what there is."
             raise UserValueError(f"There is no environment {name!r}{hint}")
         return module.make(env_id, **static)
