@@ -311,7 +311,7 @@ def test_lengths_are_swept_and_named() -> None:
     algo = jaxrl.ppo(TMaze(5))
     assert describe(algo)["environment"] == {"name": "memory/t-maze", "static": {"length": 5}}
     sweep = jaxrl.grid(algo.hparams, {"env.length": [2, 4]})
-    assert sweep.axes == {"env.length": [2, 4]}
+    assert (sweep.dims, sweep.shape) == (("env.length",), (2,))
 
 
 @pytest.mark.parametrize(
