@@ -26,7 +26,7 @@ NAMES = (
     "SMAX",
     "HeuristicEnemySMAX",
 )
-SLOW = ("MPE_simple_v3", "MPE_simple_reference_v3", "SMAX", "HeuristicEnemySMAX")
+SLOW = ("MPE_simple_v3", "MPE_simple_spread_v3", "MPE_simple_reference_v3", "SMAX", "HeuristicEnemySMAX")
 
 
 @functools.cache
@@ -96,10 +96,14 @@ def test_the_riddle_ends_when_someone_tells() -> None:
     assert terminated and np.all(info["agent_terminated"]) and np.all(info["active"])
 
 
-def test_the_global_observation_is_theirs_or_all_observations() -> None:
+def test_the_global_observation_is_all_observations() -> None:
     env = made("MPE_simple_spread_v3")
     obs, state = env.reset_env(jax.random.key(0), env.default_params)
     np.testing.assert_allclose(env.global_observation(state, env.default_params), np.ravel(obs), rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_global_observation_of_a_battle_is_its_world_state() -> None:
     battle = made("HeuristicEnemySMAX")
     _, state = battle.reset_env(jax.random.key(0), battle.default_params)
     wanted = make_theirs("HeuristicEnemySMAX").get_world_state(state.inner)
