@@ -190,7 +190,7 @@ def adapted(env: Any) -> tuple[str, dict[str, object]] | None:
 
 def _unknown(name: str) -> ValueError:
     known = [*names(), *(row.gymnasium_id for row in ROWS.values() if row.gymnasium_id)]
-    prefixes = ("", "gymnax/", "probe/", "memory/")
+    prefixes = ("", "gymnax/", "probe/")
     hint = next(filter(None, (near(prefix + name, known) for prefix in prefixes)), "")
     hint = hint or f"; known are {', '.join(ROWS)}, {', '.join(f'{each}/...' for each in LIBRARIES)} and module:Class."
     return UserValueError(f"There is no environment {name!r}{hint}")
