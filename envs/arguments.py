@@ -9,7 +9,7 @@ import numpy as np
 from envs.errors import UserValueError
 from envs.spelling import near
 
-__all__ = ["check_choice", "check_count", "check_number", "check_positive", "in_interval"]
+__all__ = ["check_at_least", "check_choice", "check_count", "check_number", "check_positive", "in_interval"]
 
 
 def check_count(name: str, value: Any, least: int = 1, most: float = math.inf, why: str = "") -> None:
@@ -40,6 +40,14 @@ def check_positive(params: Any, *names: str) -> None:
         values = np.atleast_1d(np.asarray(getattr(params, name)))
         for wrong in values[~((values > 0) & (values < math.inf))][:1]:
             raise UserValueError(f"env.{name} must be above 0 and finite, got {wrong}")
+
+
+def check_at_least(params: Any, **least: float) -> None:
+    """Refuse parameters of an environment below a bound, each by its name; each may have an axis of settings."""
+    for name, bound in least.items():
+        values = np.atleast_1d(np.asarray(getattr(params, name)))
+        for wrong in values[~((values >= bound) & (values < math.inf))][:1]:
+            raise UserValueError(f"env.{name} must be at least {bound} and finite, got {wrong}")
 
 
 def in_interval(values: np.ndarray, low: float, high: float, closed: str) -> np.ndarray:

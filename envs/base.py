@@ -81,6 +81,32 @@ class Environment(gymnax_environment.Environment):
         del state, params
         return None
 
+    def global_observation(self, state: Any, params: Any) -> Any:
+        """What a centralised critic of a crowd sees, or None where the environment has nothing to say.
+
+        Args:
+          state, params: of the current step, traced.
+
+        Returns:
+          None, or a pytree of arrays about all agents together, without their axes in front.
+        """
+        del state, params
+        return None
+
+    def optimum(self, params: Any = None, discount: Any = None) -> float | None:
+        """The best expected return that a policy can attain, whatever it remembers, where it is known exactly.
+
+        Args:
+          params: concrete; None for the defaults.
+          discount: a number, a curve Gamma(0) = 1, Gamma(1), ... or an object with `curve(horizon)`, such as a
+            discount of `jaxrl`; None for the plain sum of the rewards.
+
+        Returns:
+          The return of an episode on average, an agent's where there are several; here None, not known.
+        """
+        del params, discount
+        return None
+
     def params_at(self, params: Any, env_steps: Any) -> Any:
         """The parameters in force after so many environment steps of a run's training, for curricula.
 

@@ -22,12 +22,14 @@ class Row(NamedTuple):
       module, class_name: of the class.
       gymnasium_id: its name in Gymnasium where it has one.
       fields: `(name, value)` of the static fields that the name stands for.
+      wraps: name of the environment inside, of a wrapper.
     """
 
     module: str
     class_name: str
     gymnasium_id: str | None = None
     fields: tuple[tuple[str, object], ...] = ()
+    wraps: str | None = None
 
 
 _SCENARIOS = ("circle", "crossway", "corridor", "random", "circle-block", "choke", "car")
@@ -44,6 +46,13 @@ ROWS: dict[str, Row] = {
     "delayed-choice": Row("envs.decision.delayed_choice", "DelayedChoice"),
     "preference-reversal": Row("envs.decision.preference_reversal", "PreferenceReversal"),
     "random-dilemmas": Row("envs.decision.random_dilemmas", "RandomDilemmas"),
+    "memory/repeat-first": Row("envs.memory.repeat_first", "RepeatFirst"),
+    "memory/t-maze": Row("envs.memory.t_maze", "TMaze"),
+    "memory/delayed-match": Row("envs.memory.delayed_match", "DelayedMatch"),
+    "memory/chain": Row("envs.memory.chain", "MemoryChain"),
+    "memory/cartpole": Row("envs.wrappers.hiding", "Hide", None, (("components", (1, 3)),), wraps="cartpole"),
+    "memory/pendulum": Row("envs.wrappers.hiding", "Hide", None, (("components", (2,)),), wraps="pendulum"),
+    "game/climbing": Row("envs.games.climbing", "ClimbingGame"),
     **{
         f"crowd/{scenario}": Row("envs.crowd.crowd", "Crowd", fields=(("scenario", scenario),))
         for scenario in _SCENARIOS
@@ -82,14 +91,15 @@ ROWS: dict[str, Row] = {
 }
 
 # Environments of other libraries by the prefix of their names: modules with `environment_ids()` and
-# `make(env_id, **static)`, whose environments have `name` and `fields`. Brax and Playground are
-# extras; Gymnasium comes with gymnax.
+# `make(env_id, **static)`, whose environments have `name` and `fields`. Brax, Playground and JaxMARL
+# are extras; Gymnasium comes with gymnax.
 LIBRARIES = {
     "gymnax": "envs.adapters.gymnax",
     "brax": "envs.adapters.brax",
     "playground": "envs.adapters.playground",
     "functional": "envs.adapters.functional",
     "gymnasium": "envs.adapters.host",
+    "jaxmarl": "envs.adapters.from_jaxmarl",
 }
 
 
@@ -97,12 +107,12 @@ def names(library: str | None = None) -> tuple[str, ...]:
     """The names that `make` takes.
 
     Args:
-      library: "gymnax", "brax", "playground", "functional" or "gymnasium" for the names of its environments, such
-        as `brax/ant`; None for ours and gymnax's. "brax" and "playground" are extras.
+      library: "gymnax", "brax", "playground", "functional", "gymnasium" or "jaxmarl" for the names of its environments,
+        such as `brax/ant`; None for ours and gymnax's. "brax", "playground" and "jaxmarl" are extras.
 
     Raises:
       ValueError: there is no such library.
-      ImportError: Brax or MuJoCo Playground is missing; the message names the extra.
+      ImportError: Brax, MuJoCo Playground or JaxMARL is missing; the message names the extra.
     """
     if library is None:
         return (*ROWS, *names("gymnax"))
@@ -126,7 +136,7 @@ def make(name: str, **static: object) -> base.Environment:
 
     Raises:
       ValueError: the name or a static field is unknown, or a field's value is out of range.
-      ImportError: Brax or MuJoCo Playground is missing; the message names the extra.
+      ImportError: Brax, MuJoCo Playground or JaxMARL is missing; the message names the extra.
       gymnasium.error.DependencyNotInstalled: what one of Gymnasium's environments needs is missing, such as Box2D.
       TypeError: the name is no string, `module:Class` is no environment, or a static value cannot be hashed.
     """
@@ -138,7 +148,7 @@ def make(name: str, **static: object) -> base.Environment:
     if slash and library in LIBRARIES:
         module = importlib.import_module(LIBRARIES[library])
         known = module.environment_ids()
-        if env_id not in known:
+        if env_id not in known and env_id not in vars(module).get("REFUSED", ()):  # `make` says why
             hint = near(env_id, known, f"{library}/") or f"; `envs.names({library!r})` lists what there is."
             raise UserValueError(f"There is no environment {name!r}{hint}")
         return module.make(env_id, **static)
@@ -148,17 +158,23 @@ def make(name: str, **static: object) -> base.Environment:
     if row is None:
         raise _unknown(name)
     kind = vars(importlib.import_module(row.module))[row.class_name]
-    return _build(name, kind, static, dict(row.fields))
+    inside = {} if row.wraps is None else {"inner": make(row.wraps)}
+    return _build(name, kind, static, {**inside, **dict(row.fields)})
 
 
 def row_of(kind: type, static: Mapping[str, object]) -> tuple[str, dict[str, object]] | None:
     """What `make` takes for an environment of this class with these static fields.
 
+    Args:
+      kind: class.
+      static: its fields; in place of an environment inside, the `"name"` and `"static"` that `make` takes for it.
+
     Returns:
       The name and the fields that it does not stand for; None where no row has it.
     """
     for name, row in ROWS.items():
-        fields = dict(row.fields)
+        inside = {} if row.wraps is None else {"inner": {"name": row.wraps, "static": {}}}
+        fields = {**inside, **dict(row.fields)}
         same_class = (row.module, row.class_name) == (kind.__module__, kind.__name__)
         if same_class and all(static.get(field) == value for field, value in fields.items()):
             return name, {field: value for field, value in static.items() if field not in fields}

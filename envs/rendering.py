@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from envs import probes, rendering_tasks
+from envs import probes, rendering_memory, rendering_tasks
 from envs.bandits.base import Bandit
 from envs.control.acrobot import Acrobot
 from envs.control.cartpole import CartPole
@@ -20,6 +20,11 @@ from envs.decision.pathworld import Pathworld
 from envs.decision.preference_reversal import PreferenceReversal
 from envs.decision.random_dilemmas import RandomDilemmas
 from envs.errors import UserValueError
+from envs.games.climbing import ClimbingGame
+from envs.memory.chain import MemoryChain
+from envs.memory.delayed_match import DelayedMatch
+from envs.memory.repeat_first import RepeatFirst
+from envs.memory.t_maze import TMaze
 from envs.rendering_crowd import draw as draw_crowd
 from envs.wrappers import Wrapper
 
@@ -229,6 +234,11 @@ _SCENES: dict[type, tuple[tuple[int, int], Callable[[Axes, Any, Any], Update]]] 
     DelayedChoice: ((240, 640), rendering_tasks.delayed_choice),
     PreferenceReversal: ((240, 640), rendering_tasks.preference_reversal),
     RandomDilemmas: ((240, 640), rendering_tasks.random_dilemmas),
+    RepeatFirst: ((240, 640), rendering_memory.repeat_first),
+    TMaze: ((240, 640), rendering_memory.t_maze),
+    DelayedMatch: ((240, 640), rendering_memory.delayed_match),
+    MemoryChain: ((240, 640), rendering_memory.chain),
+    ClimbingGame: ((240, 640), rendering_memory.climbing),
     Crowd: ((560, 560), _crowd),
     Bandit: ((400, 640), rendering_tasks.bandit),
     **{kind: ((240, 640), rendering_tasks.probe) for kind in _PROBES},

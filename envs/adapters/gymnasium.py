@@ -118,11 +118,17 @@ def as_func_env(env: Any, params: Any = None) -> FunctionalEnv:
 
 def ids() -> dict[str, str]:
     """The names in `envs.names()` by the ids that `register` gives them: `jaxrl/` and the class, for instance
-    `jaxrl/BernoulliBandit-v0`, or Gymnasium's own id behind `jaxrl/`. Crowds, which have many agents, have none."""
+    `jaxrl/BernoulliBandit-v0` (of a wrapper, with that of the environment inside, `jaxrl/HideCartPole-v0`), or
+    Gymnasium's own id behind `jaxrl/`. Crowds and games, which have many agents, have none."""
+
+    def class_of(name: str) -> str:
+        row = ROWS[name]
+        return row.class_name + (class_of(row.wraps) if row.wraps else "")
+
     return {
-        f"{NAMESPACE}/{row.gymnasium_id or f'{row.class_name}-v0'}": name
+        f"{NAMESPACE}/{row.gymnasium_id or f'{class_of(name)}-v0'}": name
         for name, row in ROWS.items()
-        if not name.startswith("crowd/")
+        if not name.startswith(("crowd/", "game/"))
     }
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from flax import struct
 
-from envs import base
+from envs import base, curves
 from envs.base import spaces
-from envs.decision import curves
 
 
 @struct.dataclass

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy.typing as npt
 from flax import struct
 
-from envs import base
+from envs import base, curves
 from envs.base import spaces
-from envs.decision import curves
 
 SOONER, LATER = 0, 1
 

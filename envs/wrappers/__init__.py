@@ -10,6 +10,7 @@ What a wrapper has to tune is among its parameters: `env.probability`, `env.scal
 from envs.wrappers.actions import DelayActions, StickyActions, StickyActionsParams, delay_actions, sticky_actions
 from envs.wrappers.discretising import DiscretiseActions, discretise_actions
 from envs.wrappers.frames import DelayObservations, FrameStack, delay_observations, frame_stack
+from envs.wrappers.hiding import Hide, hide
 from envs.wrappers.observations import (
     FlattenObservation,
     ObservationNoise,
@@ -35,6 +36,7 @@ __all__ = [
     "DiscretiseActions",
     "FlattenObservation",
     "FrameStack",
+    "Hide",
     "ObservationNoise",
     "ObservationNoiseParams",
     "ParamsWrapper",
@@ -54,6 +56,7 @@ __all__ = [
     "discretise_actions",
     "flatten_observation",
     "frame_stack",
+    "hide",
     "observation_noise",
     "sticky_actions",
     "time_feature",

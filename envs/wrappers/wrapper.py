@@ -120,6 +120,10 @@ class Wrapper(base.Environment):
         """The inner environment's."""
         return self.inner.action_mask(self.inner_state(state), self.inner_params(params))
 
+    def global_observation(self, state: Any, params: Any) -> Any:
+        """The inner environment's."""
+        return self.inner.global_observation(self.inner_state(state), self.inner_params(params))
+
     def is_truncated(self, state: Any, params: Any) -> jax.Array:
         """The inner environment's."""
         return self.inner.is_truncated(self.inner_state(state), self.inner_params(params))

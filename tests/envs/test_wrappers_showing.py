@@ -14,6 +14,7 @@ from test_wrappers import DictCrowd, TupleProbe
 import envs
 from envs import base, probes, wrappers
 from envs.base import spaces
+from envs.checking import TOLERANCE
 
 CARTPOLE = envs.make("cartpole")
 LAKE = envs.make("gymnax/FrozenLake-misc")  # which shows a whole number
@@ -100,6 +101,30 @@ def test_observations_become_vectors() -> None:
     np.testing.assert_array_equal(space.low, [-1, -1, -8, -1, -1, -8, 0])
 
 
+def test_hidden_components_are_left_out_and_nothing_else_changes() -> None:
+    actions = jnp.asarray(np.random.default_rng(0).integers(0, 2, 8))
+    env = wrappers.hide(CARTPOLE, 3, 1, 3)
+    hidden, whole = play(env, keys(8), actions), play(CARTPOLE, keys(8), actions)
+    pairs = [(hidden.obs, whole.obs[:, [0, 2]]), (hidden.first[0], whole.first[0][jnp.array([0, 2])])]
+    pairs += zip(*map(jax.tree.leaves, (hidden[2:], whole[2:])), strict=True)
+    for a, b in pairs:
+        np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCE)  # of two compilations
+    space, inside = (each.observation_space(each.default_params) for each in (env, CARTPOLE))
+    equal((space.low, space.high), (inside.low[jnp.array([0, 2])], inside.high[jnp.array([0, 2])]))
+    assert env == wrappers.hide(CARTPOLE, 1, 3) and env.components == (1, 3) and env.optimum() is None
+
+    crowd = agents.Crowd(2, masked=True)
+    env, names = (
+        wrappers.hide(crowd, 1),
+        wrappers.hide(wrappers.time_feature(wrappers.frame_stack(crowd, 2)), "observation"),
+    )
+    obs, state = env.reset_env(jax.random.key(0), env.default_params)
+    assert obs.shape == (2, 1) and env.metric_rules == crowd.metric_rules
+    equal(env.action_mask(state, env.default_params), crowd.action_mask(state, crowd.default_params))
+    obs, state = names.reset_env(jax.random.key(0), names.default_params)
+    assert set(obs) == set(names.observation_space(names.default_params).spaces) == {"remaining_time"}
+
+
 def test_noise_is_independent_normal_and_of_the_scale_that_is_traced() -> None:
     count = 4096
     env = wrappers.observation_noise(Echo((count,)), 1.0)
@@ -179,6 +204,14 @@ def test_late_rewards_come_after_so_many_steps_and_none_is_lost_at_the_end() -> 
         (lambda: wrappers.transform_observation(CARTPOLE, 3), TypeError, r"takes a function of an observation, not 3"),  # type: ignore[arg-type]
         (lambda: wrappers.transform_reward(CARTPOLE, 3), TypeError, r"takes a function of a reward, not 3"),  # type: ignore[arg-type]
         (lambda: wrappers.transform_reward(CARTPOLE, lambda r: r[None]), ValueError, r"returns Sh.* for a number"),
+        (lambda: wrappers.hide(CARTPOLE, 4), ValueError, r"component 4; observations of .* have the indices 0 to 3"),
+        (lambda: wrappers.hide(CARTPOLE, -1), ValueError, r"component -1; observations of cartpole have the indices"),
+        (lambda: wrappers.hide(CARTPOLE, "x"), ValueError, r"component 'x'; observations of cartpole have the"),
+        (lambda: wrappers.hide(wrappers.time_feature(LAKE), "x"), ValueError, r"have 'observation', 'remaining_time'"),
+        (lambda: wrappers.hide(CARTPOLE), ValueError, r"hide takes at least one component to leave out; obs"),
+        (lambda: wrappers.hide(CARTPOLE, 0, 1, 2, 3), ValueError, r"with more than it leaves out; observations of "),
+        (lambda: wrappers.hide(LAKE, 0), ValueError, r"shows an array or a dictionary, and gymnax/F.* shows D"),
+        (lambda: wrappers.hide(CARTPOLE, 0.5), TypeError, r"a component of hide is an index or a name, not 0\.5"),  # type: ignore[arg-type]
         (lambda: wrappers.time_limit(CARTPOLE, 0), ValueError, r"max_steps of time_limit is 0; it takes a whole numbe"),
     ],
 )  # fmt: skip

@@ -107,6 +107,8 @@ def test_every_environment_of_ours_can_be_drawn_and_a_step_shows(name):
     if name.startswith("crowd/"):
         return
     action = env.action_space(params).sample(jax.random.key(4))
+    if name.startswith("game/"):
+        action = jnp.broadcast_to(action, (env.num_agents,))
     later = scene.frame(env.step_env(jax.random.key(1), state, action, params)[1])
     assert not np.array_equal(first, later)
     np.testing.assert_array_equal(scene.frame(state), first)
@@ -132,7 +134,8 @@ class Unknown(CartPole):
 def test_an_environment_without_a_drawing_is_refused(tmp_path):
     control = ["cartpole", "pendulum", "acrobot", "mountain-car", "mountain-car-continuous"]
     decisions = ["pathworld", "delayed-choice", "preference-reversal", "random-dilemmas"]
-    assert drawable() == [*control, *decisions, "crowd/...", "bandit/...", "probe/..."]
+    remembered = [f"memory/{task}" for task in ("repeat-first", "t-maze", "delayed-match", "chain")]
+    assert drawable() == [*control, *decisions, *remembered, "game/climbing", "crowd/...", "bandit/...", "probe/..."]
     with pytest.raises(ValueError, match="Unknown cannot be drawn; what can is cartpole, pendulum"):
         render(Unknown(), None, tmp_path / "x.gif")
     assert not list(tmp_path.iterdir())

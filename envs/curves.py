@@ -1,0 +1,56 @@
+"""Discount curves, for the exact values of tasks."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from envs.errors import UserValueError
+
+__all__ = ["at", "of"]
+
+
+def at(curve: npt.ArrayLike, delays: Any) -> np.ndarray:
+    """Gamma at some delays.
+
+    Args:
+      curve: `[n]`, Gamma(0) = 1, Gamma(1), ...
+      delays: whole numbers of steps, any shape.
+
+    Returns:
+      float64 of the delays' shape.
+
+    Raises:
+      ValueError: the curve is shorter than a delay.
+    """
+    table, where = np.asarray(curve, np.float64), np.asarray(delays)
+    if table.ndim != 1 or len(table) <= where.max():
+        raise UserValueError(
+            f"curve has the shape {table.shape}; it takes at least {int(where.max()) + 1} entries, in a row."
+        )
+    return table[where]
+
+
+def of(discount: Any, steps: int) -> np.ndarray:
+    """Gamma(0), ..., Gamma(steps - 1) of a discount.
+
+    Args:
+      discount: None for no discounting, a number from 0 to 1, a curve `[>= steps]`, or an object with `curve(horizon)`,
+        such as a discount of `jaxrl`.
+      steps: how many, at least 1.
+
+    Returns:
+      float64 `[steps]`.
+
+    Raises:
+      ValueError: the number is out of range, the curve too short, or the discount is something else.
+    """
+    if discount is None:
+        return np.ones(steps)
+    curve = discount.curve(steps) if hasattr(discount, "curve") else discount
+    table = np.asarray(curve)
+    if table.dtype.kind not in "iuf" or (table.ndim == 0 and not 0 <= table <= 1):
+        raise UserValueError(
+            f"discount is {discount!r}; it takes None, a number from 0 to 1, a curve, or an object with curve(horizon)."
+        )
+    return np.float64(table) ** np.arange(steps) if table.ndim == 0 else at(table, np.arange(steps))

@@ -1,0 +1,92 @@
+"""Memory chain: bits are shown first, and long after it is asked for one of them. gymnax's, with its length by name."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from envs import base, curves
+from envs.adapters import gymnax
+from envs.arguments import check_at_least, check_count
+from envs.base import spaces
+
+
+@dataclass(frozen=True)
+class MemoryChain(base.Environment):
+    """bsuite's memory chain as gymnax has it, `gymnax/MemoryChain-bsuite`, with its length and bits as static fields.
+
+    The bits are shown at first, nothing for `length` - 1 steps, then the number of the bit that is asked for; the
+    action after that pays 1 if it is that bit and -1 if it is not. The last of the `length` + 1 steps ends the episode.
+    As in gymnax, an observation shows the state before the step that returns it.
+
+    A policy without a memory earns 0.
+
+    Attributes:
+      length: Default of gymnax's parameter `memory_length`; a longer one takes a longer time limit.
+      num_bits: Number of bits.
+
+    Source: Osband et al. (2020), "Behaviour suite for reinforcement learning".
+    """
+
+    length: int = 20
+    num_bits: int = 1
+
+    def __post_init__(self) -> None:
+        check_count("length", self.length)
+        check_count("num_bits", self.num_bits)
+
+    @property
+    def inner(self) -> gymnax.GymnaxEnvironment:
+        """gymnax's environment."""
+        return gymnax.make("MemoryChain-bsuite", num_bits=self.num_bits)
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "memory/chain"
+
+    @property
+    def default_params(self) -> Any:
+        """gymnax's, with the length and a time limit that leaves time for it."""
+        params = self.inner.default_params
+        limit = max(params.max_steps_in_episode, self.length + 1)
+        return params.replace(memory_length=self.length, max_steps_in_episode=limit)
+
+    def check_params(self, params: Any) -> None:
+        """Refuse a length below 1."""
+        check_at_least(params, memory_length=1)
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, Any]:
+        """gymnax's reset."""
+        return self.inner.reset_env(key, params)
+
+    def step_env(
+        self, key: jax.Array, state: Any, action: Any, params: Any
+    ) -> tuple[jax.Array, Any, jax.Array, jax.Array, dict[Any, Any]]:
+        """gymnax's step."""
+        return self.inner.step_env(key, state, action, params)
+
+    def action_space(self, params: Any = None) -> spaces.Space:
+        """A bit."""
+        return self.inner.action_space(params)
+
+    def observation_space(self, params: Any) -> spaces.Space:
+        """The share of the steps that are left, the number asked for, and the bits, each -1 or 1; 0 where not shown."""
+        return self.inner.observation_space(params)
+
+    def optimum(self, params: Any = None, discount: Any = None) -> float:
+        """The best return, Gamma(length); 0 where the time limit comes before. See `envs.Environment.optimum`."""
+        params = self.default_params if params is None else params
+        length = int(params.memory_length)
+        return float(curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0
+
+    def memoryless(self, params: Any = None, discount: Any = None) -> float:
+        """The best return of a policy that does not remember: 0, and the optimum where the length is 1.
+
+        The action that is paid sees the number asked for, but of the bits only where the length is 1.
+
+        Args:
+          params, discount: as of `optimum`.
+        """
+        params = self.default_params if params is None else params
+        return self.optimum(params, discount) if int(params.memory_length) == 1 else 0.0

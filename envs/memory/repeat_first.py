@@ -1,0 +1,135 @@
+"""Repeat first: name the suit of the first card for as long as the deck lasts."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs import base, curves
+from envs.arguments import check_count
+from envs.base import spaces
+
+SUITS, RANKS = 4, 13
+
+
+@struct.dataclass
+class RepeatFirstState(base.EnvState):
+    """A deck that is being dealt.
+
+    Attributes:
+      time: int32 `[]`.
+      first: Suit of the first card, int32 `[]`.
+      shown: Suit of the card that is shown, int32 `[]`; 4 once the deck is dealt.
+      left: Number of cards of each suit that are yet to be dealt, int32 `[4]`.
+    """
+
+    time: jax.Array
+    first: jax.Array
+    shown: jax.Array
+    left: jax.Array
+
+
+@struct.dataclass
+class RepeatFirstParams(base.EnvParams):
+    """Only the time limit, which leaves time for the whole deck."""
+
+    max_steps_in_episode: int = SUITS * RANKS
+
+
+@dataclass(frozen=True)
+class RepeatFirst(base.Environment):
+    """Shuffled cards are dealt one by one; every step the action names the suit of the first one.
+
+    With n cards there are n steps, the first of which already shows what to name, and each pays 1 / (n - 1) for the
+    right suit and -1 / (n - 1) for a wrong one. The observation `[5]` says whether this is the first card, and its
+    suit. One deck is POPGym's easy form, whose optimum is 52 / 51.
+
+    A policy without a memory still knows that the card it sees is not the first: it names another suit, which is right
+    in 13 of 51 cases, and earns -24 / 51.
+
+    Attributes:
+      num_decks: Number of decks of 52 cards that are shuffled together.
+
+    Source: Morad et al. (2023), "POPGym: benchmarking partially observable reinforcement learning".
+    """
+
+    num_decks: int = 1
+
+    def __post_init__(self) -> None:
+        check_count("num_decks", self.num_decks)
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "memory/repeat-first"
+
+    @property
+    def num_cards(self) -> int:
+        """The number of cards, and of steps of an episode."""
+        return SUITS * RANKS * self.num_decks
+
+    @property
+    def default_params(self) -> RepeatFirstParams:
+        """A time limit that leaves time for the whole deck."""
+        return RepeatFirstParams(max_steps_in_episode=self.num_cards)
+
+    def reset_env(self, key: jax.Array, params: RepeatFirstParams) -> tuple[jax.Array, RepeatFirstState]:
+        """The first card `[5]`."""
+        del params
+        suit, left = _deal(key, jnp.full(SUITS, RANKS * self.num_decks, jnp.int32))
+        state = RepeatFirstState(jnp.zeros((), jnp.int32), suit, suit, left)
+        return _observe(state), state
+
+    def step_env(
+        self, key: jax.Array, state: RepeatFirstState, action: jax.Array, params: RepeatFirstParams
+    ) -> tuple[jax.Array, RepeatFirstState, jax.Array, jax.Array, dict[Any, Any]]:
+        """Pay for the suit that the action names, and deal the next card."""
+        del params
+        reward = jnp.where(action == state.first, 1.0, -1.0) / (self.num_cards - 1)
+        shown, left = _deal(key, state.left)
+        state = RepeatFirstState(state.time + 1, state.first, shown, left)
+        return _observe(state), state, reward.astype(jnp.float32), state.time >= self.num_cards, {}
+
+    def action_space(self, params: RepeatFirstParams | None = None) -> spaces.Discrete:
+        """A suit."""
+        del params
+        return spaces.Discrete(SUITS)
+
+    def observation_space(self, params: RepeatFirstParams) -> spaces.Box:
+        """Whether this is the first card, and its suit, one-hot (all 0 after the last card)."""
+        del params
+        return spaces.Box(0.0, 1.0, (1 + SUITS,), jnp.float32)
+
+    def optimum(self, params: RepeatFirstParams | None = None, discount: Any = None) -> float:
+        """The best return, (Gamma(0) + ... + Gamma(n - 1)) / (n - 1); see `envs.Environment.optimum`."""
+        return float(np.sum(self._weights(params, discount)))
+
+    def memoryless(self, params: RepeatFirstParams | None = None, discount: Any = None) -> float:
+        """The best return of a policy that does not remember: right at first, then in 13 d of n - 1 cases, d decks.
+
+        Args:
+          params, discount: as of `optimum`.
+        """
+        weights = self._weights(params, discount)
+        right = RANKS * self.num_decks / (self.num_cards - 1)
+        return float(weights[0] + (2 * right - 1) * np.sum(weights[1:]))
+
+    def _weights(self, params: RepeatFirstParams | None, discount: Any) -> np.ndarray:
+        """What a right answer is worth at each step that the time limit leaves."""
+        params = self.default_params if params is None else params
+        steps = min(self.num_cards, int(params.max_steps_in_episode))
+        return curves.of(discount, steps) / (self.num_cards - 1)
+
+
+def _deal(key: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The suit of a card that is drawn from those that are left, 4 from none, and what is left then."""
+    card = jax.random.randint(key, (), 0, jnp.maximum(jnp.sum(left), 1))
+    suit = jnp.sum(card >= jnp.cumsum(left), dtype=jnp.int32)
+    return suit, left - (jnp.arange(SUITS) == suit)
+
+
+def _observe(state: RepeatFirstState) -> jax.Array:
+    return jnp.concatenate([(state.time == 0)[None], jnp.arange(SUITS) == state.shown]).astype(jnp.float32)

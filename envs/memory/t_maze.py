@@ -1,0 +1,143 @@
+"""T-maze: read a sign, walk down a corridor, and turn at its end to where the sign pointed."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from envs import base, curves
+from envs.arguments import check_at_least, check_count
+from envs.base import spaces
+
+FORWARD, BACK, UP, DOWN = range(4)
+
+
+@struct.dataclass
+class TMazeState(base.EnvState):
+    """Where the agent is.
+
+    Attributes:
+      time: int32 `[]`.
+      goal: Action that is right at the junction, `UP` or `DOWN`, int32 `[]`.
+      position: Number of cells from the start, int32 `[]`.
+    """
+
+    time: jax.Array
+    goal: jax.Array
+    position: jax.Array
+
+
+@struct.dataclass
+class TMazeParams(base.EnvParams):
+    """The corridor.
+
+    Attributes:
+      length: Number of steps from the start to the junction, int, at least 1; a longer corridor takes a longer time
+        limit.
+      idle_cost: Cost of a step that neither leads forward nor turns at the junction, at least 0.
+      max_steps_in_episode: Time limit.
+    """
+
+    length: int = 20
+    idle_cost: float = 0.1
+    max_steps_in_episode: int = 84
+
+
+@dataclass(frozen=True)
+class TMaze(base.Environment):
+    """A sign at the start of a corridor says which arm at its far end pays.
+
+    The sign is seen at the start alone, cells of the corridor look alike, and so does the junction in every episode.
+    There, `UP` and `DOWN` turn into an arm and end the episode, with 1 in the arm that the sign pointed to and 0 in the
+    other. Every step that neither leads forward nor turns at the junction costs `idle_cost`.
+
+    A policy without a memory has to guess at the junction: it earns half of the optimum.
+
+    Attributes:
+      length: Default of the parameter.
+
+    Source: after Bakker (2002), "Reinforcement learning with long short-term memory".
+    """
+
+    length: int = 20
+
+    def __post_init__(self) -> None:
+        check_count("length", self.length)
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return "memory/t-maze"
+
+    @property
+    def default_params(self) -> TMazeParams:
+        """The length, and a time limit of four times the steps that it takes."""
+        return TMazeParams(length=self.length, max_steps_in_episode=4 * (self.length + 1))
+
+    @property
+    def metric_rules(self) -> dict[str, base.MetricRule]:
+        """`success`: 1 in an episode that turned into the arm that pays."""
+        return {"success": "sum"}
+
+    def check_params(self, params: TMazeParams) -> None:
+        """Refuse a corridor without a cell, and a negative cost."""
+        check_at_least(params, length=1, idle_cost=0)
+
+    def reset_env(self, key: jax.Array, params: TMazeParams) -> tuple[jax.Array, TMazeState]:
+        """The first observation `[4]`: the sign."""
+        goal = jax.random.randint(key, (), UP, DOWN + 1)
+        state = TMazeState(jnp.zeros((), jnp.int32), goal, jnp.zeros((), jnp.int32))
+        return _observe(state, params), state
+
+    def step_env(
+        self, key: jax.Array, state: TMazeState, action: jax.Array, params: TMazeParams
+    ) -> tuple[jax.Array, TMazeState, jax.Array, jax.Array, dict[Any, Any]]:
+        """Walk, or turn at the junction."""
+        del key
+        at_junction = state.position >= params.length
+        turns = at_junction & (action >= UP)
+        success = turns & (action == state.goal)
+        forward = (action == FORWARD) & ~at_junction
+        back = (action == BACK) & (state.position > 0)
+        position = state.position + forward.astype(jnp.int32) - back.astype(jnp.int32)
+        reward = jnp.where(forward | turns, success.astype(jnp.float32), -params.idle_cost)
+        state = TMazeState(state.time + 1, state.goal, position)
+        return _observe(state, params), state, reward.astype(jnp.float32), turns, {"metrics": {"success": success}}
+
+    def action_space(self, params: TMazeParams | None = None) -> spaces.Discrete:
+        """0 forward, 1 back, 2 up, 3 down."""
+        del params
+        return spaces.Discrete(4)
+
+    def observation_space(self, params: TMazeParams) -> spaces.Box:
+        """One-hot: a sign that points up, one that points down, the corridor, the junction."""
+        del params
+        return spaces.Box(0.0, 1.0, (4,), jnp.float32)
+
+    def optimum(self, params: TMazeParams | None = None, discount: Any = None) -> float:
+        """The best return under a discount that never rises, Gamma(length); 0 where the time limit comes before.
+
+        See `envs.Environment.optimum`.
+        """
+        params = self.default_params if params is None else params
+        length = int(params.length)
+        return float(curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0
+
+    def memoryless(self, params: TMazeParams | None = None, discount: Any = None) -> float:
+        """The best return of a policy that does not remember, half of the optimum.
+
+        At the junction it turns up with one probability, whatever the sign was, and so is right in at most half of all
+        episodes, whose first steps cannot be fewer than `length`.
+
+        Args:
+          params, discount: as of `optimum`.
+        """
+        return self.optimum(params, discount) / 2
+
+
+def _observe(state: TMazeState, params: TMazeParams) -> jax.Array:
+    at_start, at_junction = state.position == 0, state.position >= params.length
+    cells = [at_start & (state.goal == UP), at_start & (state.goal == DOWN), ~at_start & ~at_junction, at_junction]
+    return jnp.stack(cells).astype(jnp.float32)

@@ -1,0 +1,105 @@
+"""Less to see: some components of an observation are left out, so that a policy has to remember."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs import base, registry
+from envs.base import spaces
+from envs.errors import UserTypeError, UserValueError
+from envs.wrappers.wrapper import Wrapper
+
+__all__ = ["Hide", "hide"]
+
+
+def hide(env: base.Environment, *components: int | str) -> base.Environment:
+    """The environment without some components of its observations.
+
+    Args:
+      env: any environment whose observations are arrays or dictionaries; its parameters, dynamics, actions, masks and
+        metrics stay what they are, and its optimum is no longer known.
+      components: what to leave out: indices along the last axis of an array, from 0, or names of a dictionary.
+
+    Returns:
+      An environment of one agent or a crowd, like `env`; `hide(envs.make("cartpole"), 1, 3)` is `memory/cartpole`,
+      CartPole without velocities.
+
+    Raises:
+      TypeError: `env` is no environment, or a component is neither a whole number nor a name.
+      ValueError: there is no such component, nothing is hidden, or nothing is left.
+    """
+    for each in components:
+        if isinstance(each, bool) or not isinstance(each, int | np.integer | str):
+            raise UserTypeError(f"a component of hide is an index or a name, not {each!r}.")
+    plain = {each if isinstance(each, str) else int(each) for each in components}
+    return Hide(env, tuple(sorted(plain, key=lambda each: (isinstance(each, str), each))))
+
+
+@dataclass(frozen=True)
+class Hide(Wrapper):
+    """What `hide` returns.
+
+    Attributes:
+      inner: the environment that shows everything.
+      components: what is left out, sorted: indices along the last axis of an array, or names of a dictionary.
+    """
+
+    components: tuple[int | str, ...]
+    made_by: ClassVar[str] = "hide"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        space = self.inner.observation_space(self.inner.default_params)
+        if isinstance(space, spaces.Dict):
+            known: list[Any] = list(space.spaces)
+            has = f"observations of {self.inner.name} have {', '.join(map(repr, known))}"
+        elif isinstance(space, spaces.Box) and space.shape:
+            known = list(range(space.shape[-1]))
+            has = f"observations of {self.inner.name} have the indices 0 to {known[-1]}"
+        else:
+            raise UserValueError(
+                f"hide takes an environment that shows an array or a dictionary, and {self.inner.name} shows {space!r}."
+            )
+        if not self.components:
+            raise UserValueError(f"hide takes at least one component to leave out; {has}.")
+        for each in self.components:
+            if each not in known:
+                raise UserValueError(f"hide takes an environment with the component {each!r}; {has}.")
+        if len(set(self.components)) == len(known):
+            raise UserValueError(f"hide takes an environment with more than it leaves out; {has}.")
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes, or the inner environment's, marked."""
+        rows = (name for name, row in registry.ROWS.items() if row.wraps and row.class_name == "Hide")
+        return next((name for name in rows if registry.make(name) == self), super().name)
+
+    def observation_space(self, params: Any) -> spaces.Space:
+        """The inner environment's, without what is hidden."""
+        space: Any = super().observation_space(params)
+        if isinstance(space, spaces.Dict):
+            return spaces.Dict({name: part for name, part in space.spaces.items() if name not in self.components})
+        low, high = (
+            self._visible(jnp.broadcast_to(jnp.asarray(bound), space.shape)) for bound in (space.low, space.high)
+        )
+        return spaces.Box(low, high, low.shape, space.dtype)
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+        """The inner environment's reset, of which less is seen."""
+        obs, state = self.inner.reset_env(key, params)
+        return self._visible(obs), state
+
+    def step_env(
+        self, key: jax.Array, state: Any, action: Any, params: Any
+    ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
+        """The inner environment's step, of which less is seen."""
+        obs, state, reward, terminated, info = self.inner.step_env(key, state, action, params)
+        return self._visible(obs), state, reward, terminated, info
+
+    def _visible(self, obs: Any) -> Any:
+        if isinstance(obs, dict):
+            return {name: part for name, part in obs.items() if name not in self.components}
+        return obs[..., np.array([index for index in range(obs.shape[-1]) if index not in self.components])]

@@ -1,0 +1,374 @@
+"""Tasks that take a memory: their exact values beside brute force, and policies by hand that earn them."""
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+import jaxrl
+from envs import curves
+from envs.memory import repeat_first
+from envs.memory.chain import MemoryChain
+from envs.memory.delayed_match import DelayedMatch
+from envs.memory.repeat_first import RANKS, SUITS, RepeatFirst
+from envs.memory.t_maze import DOWN, FORWARD, UP, TMaze
+from jaxrl.algorithms.registry import build, describe
+
+EPISODES = 512
+GAMMAS = (None, 0.9)
+
+
+class Tree:
+    """A small task whose only chance is its start, unrolled by its own `step_env`: brute force over policies.
+
+    Args:
+      env: Task.
+      params: Its parameters, with a short time limit.
+      starts: States in which an episode can begin, all as likely.
+      observe: First observation of a state.
+    """
+
+    def __init__(self, env: Any, params: Any, starts: list[Any], observe: Callable[[Any], Any]):
+        self.actions = range(env.num_actions)
+        self.starts = [(1 / len(starts), state, np.asarray(observe(state)).tobytes()) for state in starts]
+        step = jax.jit(env.step_env)
+        self._step = lambda state, action: step(jax.random.key(0), state, jnp.int32(action), params)
+        self._limit = int(params.max_steps_in_episode)
+        self._known: dict[Any, tuple[bytes, Any, float, bool]] = {}
+
+    def step(self, state: Any, action: int) -> tuple[bytes, Any, float, bool]:
+        """Observation, state, reward in float64 and whether the episode is over."""
+        where = (*(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)), action)
+        if where not in self._known:
+            obs, state, reward, terminated, _ = jax.tree.map(np.asarray, self._step(state, action))
+            over = bool(terminated) or int(state.time) >= self._limit
+            self._known[where] = (obs.tobytes(), state, float(reward), over)
+        return self._known[where]
+
+    def best(self, curve: np.ndarray) -> float:
+        """The most that a policy earns that remembers everything: over all histories."""
+        return self._best_after(self.starts, 0, curve)
+
+    def _best_after(self, alike: list[Any], time: int, curve: np.ndarray) -> float:
+        """Over episodes `(probability, state, observation)` after one history but for the last observation."""
+        total = 0.0
+        for seen in {obs for *_, obs in alike}:
+            values = []
+            for action in self.actions:
+                value, going_on = 0.0, []
+                for probability, state, obs in alike:
+                    if obs == seen:
+                        obs, state, reward, over = self.step(state, action)
+                        value += probability * curve[time] * reward
+                        going_on += [] if over else [(probability, state, obs)]
+                values.append(value + (self._best_after(going_on, time + 1, curve) if going_on else 0.0))
+            total += max(values)
+        return total
+
+    def best_memoryless(self, curve: np.ndarray, policy: dict[bytes, int] | None = None) -> float:
+        """The most that a function from observations to actions earns; each is tried that differs where it is used."""
+        policy = {} if policy is None else policy
+        total = 0.0
+        for probability, state, obs in self.starts:
+            over, time = False, 0
+            while not over:
+                if obs not in policy:
+                    return max(self.best_memoryless(curve, {**policy, obs: action}) for action in self.actions)
+                obs, state, reward, over = self.step(state, policy[obs])
+                total += probability * curve[time] * reward
+                time += 1
+        return total
+
+
+def t_maze(length: int, limit: int) -> tuple[Any, Any, Tree]:
+    env = TMaze(length)
+    params = env.default_params.replace(max_steps_in_episode=limit)
+    state = env.reset_env(jax.random.key(0), params)[1]
+    starts = [state.replace(goal=jnp.int32(goal)) for goal in (UP, DOWN)]
+    signs = {UP: [1.0, 0, 0, 0], DOWN: [0, 1.0, 0, 0]}
+    return env, params, Tree(env, params, starts, lambda state: np.array(signs[int(state.goal)], np.float32))
+
+
+def chain(length: int, limit: int, num_bits: int = 1) -> tuple[Any, Any, Tree]:
+    env = MemoryChain(length, num_bits)
+    params = env.default_params.replace(max_steps_in_episode=limit)
+    state = env.reset_env(jax.random.key(0), params)[1]
+    asked = itertools.product(itertools.product((0, 1), repeat=num_bits), range(num_bits))
+    starts = [state.replace(context=jnp.int32(bits), query=jnp.int32(query)) for bits, query in asked]
+    return env, params, Tree(env, params, starts, lambda state: env.inner.inner.get_obs(state, params))
+
+
+def delayed_match(delay: int, limit: int) -> tuple[Any, Any, Tree]:
+    env = DelayedMatch(num_symbols=3, delay=delay, num_trials=1)
+    params = env.default_params.replace(max_steps_in_episode=limit)
+    state = env.reset_env(jax.random.key(0), params)[1]
+    pairs = [
+        (sample, test) for sample, test in itertools.product(range(3), repeat=2) for _ in range(1 + (sample == test))
+    ]
+    starts = [state.replace(sample=jnp.int32(sample), test=jnp.int32(test)) for sample, test in pairs]
+    return env, params, Tree(env, params, starts, lambda state: np.eye(5, dtype=np.float32)[int(state.sample)])
+
+
+SMALL = {
+    "t-maze of 1": lambda: t_maze(1, 4),
+    "t-maze of 2": lambda: t_maze(2, 4),
+    "t-maze that is cut off": lambda: t_maze(3, 3),
+    "chain of 1": lambda: chain(1, 10),
+    "chain of 2 bits": lambda: chain(3, 4, num_bits=2),
+    "chain that is cut off": lambda: chain(3, 3),
+    "match": lambda: delayed_match(1, 3),
+    "match at once": lambda: delayed_match(0, 2),
+    "match that is cut off": lambda: delayed_match(2, 3),
+}
+
+
+@pytest.mark.parametrize("task", SMALL)
+def test_optimum_and_memoryless_are_the_best_of_all_policies(task: str) -> None:
+    env, params, tree = SMALL[task]()
+    for gamma in GAMMAS:
+        curve = curves.of(gamma, 12)
+        # Costs and pay are float32; an episode adds up at most four of them.
+        assert env.optimum(params, gamma) == pytest.approx(tree.best(curve), abs=1e-6)
+        assert env.memoryless(params, gamma) == pytest.approx(tree.best_memoryless(curve), abs=1e-6)
+
+
+def test_repeat_first_among_all_policies_and_all_orders_of_a_small_deck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeat_first, "RANKS", 2)
+    env = RepeatFirst()
+    orders = np.array(sorted(set(itertools.permutations([suit for suit in range(SUITS) for _ in range(2)]))))
+    assert orders.shape == (2520, 8) and env.num_cards == 8
+    for gamma, limit in itertools.product(GAMMAS, (8, 3)):
+        params = env.default_params.replace(max_steps_in_episode=limit)
+        curve = curves.of(gamma, limit)
+        # What answers[..., action] earn where the first card is seen, and elsewhere, by what is seen.
+        right = np.where(orders[:, :1, None] == np.arange(SUITS), 1.0, -1.0) / 7 / len(orders)
+        at_first, later = np.zeros((SUITS, SUITS)), np.zeros((SUITS, SUITS))
+        np.add.at(at_first, orders[:, 0], right[:, 0])
+        for time in range(1, limit):
+            np.add.at(later, orders[:, time], curve[time] * right[:, 0])
+        policies = np.array(list(itertools.product(range(SUITS), repeat=SUITS)))  # of one kind of observation
+        earned = [values[np.arange(SUITS), policies].sum(axis=1) for values in (at_first, later)]
+        best = (earned[0][:, None] + earned[1]).max()
+        assert env.memoryless(params, gamma) == pytest.approx(best, abs=1e-12)
+        assert env.optimum(params, gamma) == pytest.approx(curve.sum() / 7, abs=1e-12)
+
+
+def test_the_known_values_of_repeat_first() -> None:
+    env = envs.make("memory/repeat-first")
+    assert isinstance(env, RepeatFirst)
+    assert env.optimum() == pytest.approx(52 / 51, abs=1e-12) and f"{env.optimum():.4f}" == "1.0196"
+    assert env.memoryless() == pytest.approx(-24 / 51, abs=1e-12) and f"{env.memoryless():.4f}" == "-0.4706"
+
+
+def test_stochastic_policies_without_memory_earn_no_more_in_a_t_maze() -> None:
+    """By dynamic programming in float64 over cells and time, for policies drawn at random."""
+    length, limit, cost = 2, 8, 0.1
+    env = TMaze(length)
+    params = env.default_params.replace(max_steps_in_episode=limit)
+    for gamma, seed in itertools.product(GAMMAS, range(100)):
+        policy = np.random.default_rng(seed).dirichlet(np.full(4, 0.2), size=4)  # at each observation
+        earned = 0.0
+        for goal in (UP, DOWN):
+            values = np.zeros(length + 1)
+            for time in reversed(range(limit)):
+                row = [policy[goal - UP], *[policy[2]] * (length - 1), policy[3]]
+                worth = curves.of(gamma, limit)[time]
+                after = np.zeros(length + 1)
+                for cell, chances in enumerate(row):
+                    junction = cell == length
+                    ahead = -cost * worth + values[cell] if junction else values[cell + 1]
+                    back = -cost * worth + values[max(cell - 1, 0)]
+                    turns = [
+                        (action == goal) * worth if junction else -cost * worth + values[cell] for action in (UP, DOWN)
+                    ]
+                    after[cell] = chances @ [ahead, back, *turns]
+                values = after
+            earned += values[0] / 2
+        assert earned <= env.memoryless(params, gamma) + 1e-12
+
+
+# --- policies by hand --------------------------------------------------------------------
+
+
+def _kept(obs: jax.Array, memory: jax.Array, time: jax.Array) -> jax.Array:
+    return jnp.where(time == 0, obs, memory)
+
+
+def _t_maze(obs: jax.Array, memory: jax.Array, time: jax.Array) -> Any:
+    memory = _kept(obs, memory, time)
+    return jnp.where(obs[3] > 0, jnp.where(memory[0] > 0, UP, DOWN), FORWARD), memory
+
+
+def _repeat(obs: jax.Array, memory: jax.Array, time: jax.Array) -> Any:
+    memory = _kept(obs, memory, time)
+    return jnp.argmax(memory[1:]), memory
+
+
+def _other_suit(obs: jax.Array, memory: jax.Array, time: jax.Array) -> Any:
+    suit = jnp.argmax(obs[1:])
+    return jnp.where(obs[0] > 0, suit, (suit + 1) % SUITS), memory
+
+
+def _match(obs: jax.Array, memory: jax.Array, time: jax.Array) -> Any:
+    memory = jnp.where(obs[-2] > 0, obs, memory)
+    return jnp.where(jnp.all(memory[:-2] == obs[:-2]), 1, 0), memory
+
+
+def _chain(obs: jax.Array, memory: jax.Array, time: jax.Array) -> Any:
+    memory = _kept(obs, memory, time)
+    return jnp.where(memory[2:][obs[1].astype(jnp.int32)] > 0, 1, 0), memory
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def returns(env: Any, policy: Callable[..., Any], params: Any) -> tuple[jax.Array, jax.Array]:
+    """Returns and lengths of many episodes."""
+
+    def episode(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        reset_key, key = jax.random.split(key)
+        obs, state = env.reset_env(reset_key, params)
+
+        def step(carry: Any, key: jax.Array) -> Any:
+            obs, state, memory, alive = carry
+            action, memory = policy(obs, memory, state.time)
+            obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
+            on = alive & ~terminated & ~env.is_truncated(state, params)
+            return (obs, state, memory, on), (jnp.where(alive, reward, 0), alive)
+
+        keys = jax.random.split(key, 104)
+        rewards, alive = jax.lax.scan(step, (obs, state, obs, jnp.bool_(True)), keys)[1]
+        return rewards.sum(), alive.sum()
+
+    return jax.vmap(episode)(jax.random.split(jax.random.key(0), EPISODES))
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "policy", "length"),
+    [
+        ("memory/t-maze", {"length": 7}, _t_maze, 8),
+        ("memory/delayed-match", {"delay": 3}, _match, 20),
+        ("memory/chain", {"num_bits": 3}, _chain, 21),
+        ("memory/repeat-first", {}, _repeat, 52),
+        ("memory/repeat-first", {"num_decks": 2}, _repeat, 104),
+    ],
+)
+def test_a_policy_that_remembers_attains_the_optimum_in_every_episode(
+    name: str, fields: dict[str, int], policy: Any, length: int
+) -> None:
+    env = envs.make(name, **fields)
+    paid, lengths = returns(env, policy, env.default_params)
+    np.testing.assert_array_equal(lengths, length)
+    # Shares of 51 are rounded, and so is each sum; all others are exact in float32.
+    tolerance = 104 * 2**-23 if "repeat" in name else 0
+    np.testing.assert_allclose(paid, env.optimum(), rtol=0, atol=tolerance)
+
+
+def test_another_suit_earns_what_is_said_without_a_memory() -> None:
+    """The next suit is right for all 13 cards of the one before the first, in every order."""
+    env = RepeatFirst()
+    paid, _ = returns(env, _other_suit, env.default_params)
+    np.testing.assert_allclose(paid, env.memoryless(), rtol=0, atol=52 * 2**-23)
+
+
+def test_decks_are_dealt_whole_and_first_cards_are_as_likely() -> None:
+    env = RepeatFirst()
+    _, state = jax.vmap(env.reset_env, (0, None))(jax.random.split(jax.random.key(1), 4096), env.default_params)
+    shares = np.bincount(np.asarray(state.first), minlength=SUITS) / 4096
+    assert np.all(np.abs(shares - 0.25) < 4.5 * np.sqrt(0.25 * 0.75 / 4096))
+    shown = [int(state.shown[0])]
+    one = jax.tree.map(lambda leaf: leaf[0], state)
+    step = jax.jit(env.step_env)
+    for time in range(env.num_cards):
+        obs, one, _, terminated, _ = step(jax.random.key(time), one, jnp.int32(0), env.default_params)
+        shown.append(int(one.shown))
+        assert bool(terminated) == (time == env.num_cards - 1) and obs[0] == 0
+    assert np.bincount(shown[:-1]).tolist() == [RANKS] * SUITS
+    assert shown[-1] == SUITS and not np.any(obs)
+
+
+def test_half_of_the_trials_match_and_each_draws_anew() -> None:
+    env = DelayedMatch(num_symbols=3)
+    sample, test = jax.vmap(env._draw)(jax.random.split(jax.random.key(0), 6000))
+    table = np.zeros((3, 3))
+    np.add.at(table, (np.asarray(sample), np.asarray(test)), 1 / 6000)
+    wanted = np.full((3, 3), 1 / 12) + np.eye(3) / 12
+    assert np.all(np.abs(table - wanted) < 4.5 * np.sqrt(wanted / 6000))
+
+
+# --- names, fields and errors ------------------------------------------------------------
+
+
+def test_lengths_are_swept_and_named() -> None:
+    env: Any = envs.make("memory/t-maze", length=20)
+    assert (env, env.default_params.max_steps_in_episode) == (TMaze(20), 84)
+    assert (envs.make("memory/chain", length=5).default_params.memory_length, MemoryChain().length) == (5, 20)
+    assert envs.make("memory/chain", length=2000).default_params.max_steps_in_episode == 2001
+    algo = jaxrl.ppo(TMaze(5))
+    assert describe(algo)["environment"] == {"name": "memory/t-maze", "static": {"length": 5}}
+    sweep = jaxrl.grid(algo.hparams, {"env.length": [2, 4]})
+    assert (sweep.dims, sweep.shape) == (("env.length",), (2,))
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "inner"), [("cartpole", [0, 2], "cartpole"), ("pendulum", [0, 1], "pendulum")]
+)
+def test_positions_alone_are_shown_under_a_name_that_results_know(name: str, kept: list[int], inner: str) -> None:
+    env, whole = envs.make(f"memory/{name}"), envs.make(inner)
+    hidden = [index for index in range(whole.observation_space(whole.default_params).shape[0]) if index not in kept]
+    assert env == envs.wrappers.hide(whole, *hidden) and env.name == f"memory/{name}" and env.optimum() is None
+    obs, state = env.reset_env(jax.random.key(3), env.default_params)
+    seen, inside = whole.reset_env(jax.random.key(3), whole.default_params)
+    np.testing.assert_array_equal(obs, seen[np.array(kept)])
+    jax.tree.map(np.testing.assert_array_equal, state, inside)
+    described = describe(jaxrl.ppo(env))
+    assert described["environment"] == {"name": f"memory/{name}", "static": {}}
+    assert build(described).env == env
+    with pytest.raises(ValueError, match="has no static field 'components'"):
+        envs.make(f"memory/{name}", components=(0,))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: TMaze(0), "length must be a whole number of at least 1, got 0"),
+        (lambda: RepeatFirst(0), "num_decks must be a whole number of at least 1, got 0"),
+        (lambda: DelayedMatch(1), "num_symbols must be a whole number of at least 2, got 1"),
+        (lambda: MemoryChain(0), "length must be a whole number of at least 1, got 0"),
+        (
+            lambda: TMaze().check_params(TMaze().default_params.replace(idle_cost=-1.0)),
+            "env.idle_cost must be at least 0",
+        ),
+        (
+            lambda: TMaze().check_params(TMaze().default_params.replace(length=np.array([3, 0]))),
+            "env.length must be at le",
+        ),
+        (
+            lambda: DelayedMatch().check_params(DelayedMatch().default_params.replace(delay=-1)),
+            "env.delay must be at le",
+        ),
+        (
+            lambda: MemoryChain().check_params(MemoryChain().default_params.replace(memory_length=0)),
+            "env.memory_length ",
+        ),
+        (lambda: TMaze().optimum(discount="exp"), "discount is 'exp'; it takes None, a number from 0 to 1, a curve"),
+        (lambda: TMaze().optimum(discount=1.5), r"discount is 1\.5; it takes None, a number from 0 to 1"),
+        (lambda: TMaze().optimum(discount=np.ones(5)), "takes at least 21 entries"),
+        (lambda: envs.make("t-maze"), "did you mean 'memory/t-maze'"),
+    ],
+)
+def test_what_cannot_be_is_refused(make: Callable[[], Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        make()
+
+
+def test_optima_take_any_discount() -> None:
+    env = TMaze(3)
+    hyperbolic = jaxrl.Hyperbolic(k=0.5)
+    assert env.optimum(discount=hyperbolic) == pytest.approx(1 / (1 + 0.5 * 3), rel=1e-6)
+    assert env.optimum(discount=[1.0, 0.5, 0.25, 0.2]) == 0.2
+    assert envs.make("cartpole").optimum() is None
