@@ -1,8 +1,8 @@
 """Crowds: pedestrians with hard bodies, their senses, their rewards and the scenes in which they walk.
 
-`envs.make("crowd/circle")` builds one. Everything it is wired from is here, too: mechanics (`dynamics`, `contacts`,
+`envs.make("crowd/circle")` builds one. Its components are here, too: mechanics (`dynamics`, `contacts`,
 `simulation`), scenes (`scenarios`), senses (`neighbours`, `rays`, `observations`), `rewards`, `energy`, `measures`.
-`Orca`, `SocialForce` and `Straight` are policies that read the state, to `roll` beside learned ones.
+`Orca`, `SocialForce` and `Straight` are policies that read the state; `roll` plays them like learned ones.
 """
 
 from envs.crowd.crowd import Crowd

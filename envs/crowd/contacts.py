@@ -1,12 +1,12 @@
 """Hard, inelastic, frictionless contacts: discs against each other, boxes and pillars, by moving positions apart.
 
-A substep moves everybody by the commanded velocity and then takes bodies apart by relaxed Jacobi
-iterations: each contact closes its overlap, shared out by inverse mass and by the number of contacts of the
-busier of the two, with a gentle Chebyshev acceleration. Velocities follow from the change of
-positions, scaled back where that would add kinetic energy.
+A substep moves all agents by their commanded velocities and then separates bodies by relaxed Jacobi iterations:
+each contact closes its overlap, shared out by inverse mass and by the number of contacts of the busier body, with a
+gentle Chebyshev acceleration. Velocities follow from the change of positions, scaled back where that would add
+kinetic energy.
 
 The deepest overlaps measured at the end of a substep are 12.2 mm in a jam of masses from 0.1 to 10, 11.2 mm in a cup
-of boxes, 10.07 mm beside a moving car and below 10 mm in a jam of equal masses at a door.
+of boxes, 10.07 mm next to a moving car and below 10 mm in a jam of equal masses at a door.
 
 Source: Macklin et al., Unified particle physics (2014); Wang, A Chebyshev semi-iterative approach (2015).
 """
@@ -26,7 +26,7 @@ from envs.errors import UserValueError
 
 __all__ = ["ITERATIONS", "TOUCHING", "Contacts", "Neighbourhood", "Solver", "contacts_of", "move", "neighbourhood"]
 
-# Commanded velocities push again at every substep, which takes more iterations to resist.
+# Commanded velocities push again at every substep, and resisting them takes more iterations.
 ITERATIONS: dict[Dynamics, int] = {
     "cartesian-velocity": 40,
     "cartesian-acceleration": 12,
@@ -37,27 +37,27 @@ ITERATIONS: dict[Dynamics, int] = {
 # Two bodies count as touching when the gap between them is at most this, in m.
 TOUCHING = 2e-3
 
-# The iterations end where no overlap is deeper than this, in m: about what a few operations on a float32 position
-# resolve ten metres out.
+# The iterations end when no overlap is deeper than this, in m: about the resolution of a float32 position ten metres
+# from the origin after a few operations.
 _SLACK = 1e-5
 
-# Bodies in exactly one place, between which no direction leads apart, are first moved by this, in m.
+# Bodies in exactly one place, which no direction separates, are first moved by this, in m.
 _NUDGE = 1e-4
 _GOLDEN_ANGLE = 2.3999632
 
-# From this overlap on, in m, a contact counts as one.
+# From this overlap on, in m, a contact counts in full.
 _SOFT = 2e-3
 
-# A moving box gives way where it would press deeper than this, in m, into someone who cannot go elsewhere.
+# A moving box yields where it would press deeper than this, in m, into an agent that cannot move away.
 _CRUSH = 1e-3
 
-# Two solids face each other, and pin who is between them, where their normals have at most minus this product.
+# Two solids face each other, and pin an agent between them, where their normals have at most minus this product.
 _FACING = 0.99
 
-# Nobody is faster than this many times the own speed limit, however squeezed.
+# No agent is faster than this many times its own speed limit, however squeezed.
 _FASTEST = 2.0
 
-# Iterations without acceleration: in the first two lone contacts are solved and gain no momentum, the last calms down.
+# Iterations without acceleration: the first two solve single contacts without adding momentum, the last one settles.
 _PLAIN_FIRST, _PLAIN_LAST = 2, 1
 
 # The spectral radius that Chebyshev's weights assume is 1 - this / iterations. The radius of a jam is nearer to 1, but
@@ -68,11 +68,11 @@ _GENTLE = 1.8
 
 @dataclasses.dataclass(frozen=True)
 class Solver:
-    """What is static about contacts.
+    """The static settings of contacts.
 
     Attributes:
-      iterations: the largest number per substep; they end sooner where nothing overlaps.
-      relaxation: how much of an overlap a contact closes when many are shared; never more than all of it.
+      iterations: Largest number of iterations per substep; they end sooner where nothing overlaps.
+      relaxation: Share of an overlap that a contact closes where many are shared; never more than all of it.
     """
 
     iterations: int = 12
@@ -85,7 +85,7 @@ class Solver:
 
     @property
     def acceleration(self) -> np.ndarray:
-        """The Chebyshev weight of each iteration, `[iterations]`; 1 is none."""
+        """Chebyshev weight of each iteration, `[iterations]`; 1 means no acceleration."""
         square = max(1 - _GENTLE / self.iterations, 0.0) ** 2
         weights = [1.0] * _PLAIN_FIRST
         while len(weights) < self.iterations - _PLAIN_LAST:
@@ -95,13 +95,13 @@ class Solver:
 
 @struct.dataclass
 class Neighbourhood:
-    """Which agents may meet, prepared for many substeps.
+    """The pairs of agents that may meet, prepared for many substeps.
 
     Attributes:
-      index: int32 `[N, C]` of the other one, or None where C = N and everybody may meet everybody.
-      reach: `[N, C]` m between centres at a touch; 0 where there is no pair.
-      share: `[N, C]` of an overlap that the first one takes: w_i / (w_i + w_j), w the inverse mass.
-      overflow: int32 `[]`, agents that were left out of the lists.
+      index: Index of the other agent, int32 `[N, C]`; None where C = N and any two agents may meet.
+      reach: Distance between centres at a touch, `[N, C]` m; 0 where there is no pair.
+      share: Share of an overlap that the first agent takes, `[N, C]`: w_i / (w_i + w_j), w the inverse mass.
+      overflow: Number of agents left out of the lists, int32 `[]`.
     """
 
     index: jax.Array | None
@@ -112,11 +112,11 @@ class Neighbourhood:
 
 @struct.dataclass
 class Contacts:
-    """What touched at the end of a substep.
+    """The contacts at the end of a substep.
 
     Attributes:
-      count: float32 `[N]`, agents, boxes and pillars within `TOUCHING` of each agent.
-      overlap: `[]` m, the deepest of all, 0 where nothing overlaps.
+      count: Number of agents, boxes and pillars within `TOUCHING` of each agent, float32 `[N]`.
+      overlap: Deepest overlap, `[]` m; 0 where nothing overlaps.
     """
 
     count: jax.Array
@@ -127,12 +127,12 @@ def neighbourhood(traits: Traits, walking: jax.Array, lists: pairs.Candidates | 
     """Prepare the pairs of agents for `move`.
 
     Args:
-      traits: radii and masses.
-      walking: bool `[N]`.
-      lists: from `pairs.candidates`, or None for all pairs without lists.
+      traits: Radii and masses.
+      walking: Agents that walk, bool `[N]`.
+      lists: Lists from `pairs.candidates`, or None for all pairs without lists.
 
     Returns:
-      The pairs; `reach` is 0 between any two of which one does not walk.
+      The pairs; `reach` is 0 between two agents unless both walk.
     """
     if lists is None:
         other = lambda values: values[None]  # noqa: E731
@@ -148,7 +148,7 @@ def neighbourhood(traits: Traits, walking: jax.Array, lists: pairs.Candidates | 
 
 
 def without(near: Neighbourhood, walking: jax.Array) -> Neighbourhood:
-    """The same pairs, less those of which one no longer walks."""
+    """The same pairs without those in which an agent no longer walks."""
     other = walking[None] if near.index is None else walking[near.index]
     return dataclasses.replace(near, reach=jnp.where(walking[:, None] & other, near.reach, 0.0))
 
@@ -164,42 +164,42 @@ def move(
     dt: jax.Array,
     solver: Solver,
 ) -> tuple[Walkers, Obstacles, Contacts]:
-    """One substep: go where the velocities lead, and no further than bodies allow.
+    """One substep: move along the commanded velocities, as far as bodies allow.
 
-    The kinetic energy of agents and boxes together does not rise in it (a box of infinite mass does work),
-    nobody goes faster than twice the own limit, a box that nobody can push keeps its velocity but waits
-    rather than crush anyone, and one that can be pushed slows down.
+    A substep does not raise the kinetic energy of agents and boxes together (a box of infinite mass does work), and
+    no agent exceeds twice its own speed limit. A box that agents cannot push keeps its velocity but waits rather than
+    crush an agent; one that they can push slows down.
 
     Args:
-      kind: the dynamics, static.
-      walkers: before the substep.
-      commanded: from `dynamics.advance`.
-      traits: radii, masses, limits.
-      walking: bool `[N]`; the others neither move nor are in the way.
-      obstacles: boxes and pillars.
-      near: which agents may meet, from `neighbourhood`.
-      dt: s, traced.
-      solver: static.
+      kind: Dynamics, static.
+      walkers: Walkers before the substep.
+      commanded: Walkers as returned by `dynamics.advance`.
+      traits: Radii, masses and limits.
+      walking: Agents that walk, bool `[N]`; the others neither move nor are in the way.
+      obstacles: Boxes and pillars.
+      near: Pairs of agents that may meet, from `neighbourhood`.
+      dt: Length of the substep in s, traced.
+      solver: Contact solver, static.
 
     Returns:
-      Walkers and obstacles after it, and what touches then.
+      Walkers and obstacles after the substep, and the contacts at its end.
     """
     start = walkers.position
     mass, inverse_box = traits.mass, 1.0 / obstacles.box_mass
-    wanted = jnp.where(walking[:, None], commanded.velocity, 0.0)
-    free = start + wanted * dt
+    commanded_velocity = jnp.where(walking[:, None], commanded.velocity, 0.0)
+    free = start + commanded_velocity * dt
     drive = _drive(start, traits.radius, walking, obstacles, dt)
     centre = obstacles.box_centre + drive * dt
     position, push = _separate(free, centre, traits, walking, obstacles, inverse_box, near, solver)
 
-    # What the velocities become, less what would add energy.
+    # The change of the velocities, reduced so that it adds no energy.
     change = (position - free) / dt
     push = push / dt  # kg m/s that each box gave to the agents
-    linear = jnp.sum(mass[:, None] * wanted * change) - jnp.sum(push * drive)
+    linear = jnp.sum(mass[:, None] * commanded_velocity * change) - jnp.sum(push * drive)
     square = jnp.sum(mass[:, None] * change * change) + jnp.sum(inverse_box[:, None] * push * push)
     part = jnp.clip(-2 * linear / jnp.maximum(square, 1e-12), 0.0, 1.0)
     fastest = _FASTEST * traits.max_speed
-    velocity = _shorten(wanted + part * change, fastest)
+    velocity = _shorten(commanded_velocity + part * change, fastest)
     position = start + _shorten(position - start, fastest * dt)
     position = jnp.where(walking[:, None], position, start)
 
@@ -227,14 +227,14 @@ def move(
 def contacts_of(
     position: jax.Array, radius: jax.Array, walking: jax.Array, obstacles: Obstacles, near: Neighbourhood
 ) -> Contacts:
-    """What touches now.
+    """The present contacts.
 
     Args:
-      position: `[N, 2]` m.
-      radius: `[N]` m.
-      walking: bool `[N]`.
-      obstacles: boxes and pillars.
-      near: which agents may meet.
+      position: Positions, `[N, 2]` m.
+      radius: Radii, `[N]` m.
+      walking: Agents that walk, bool `[N]`.
+      obstacles: Boxes and pillars.
+      near: Pairs of agents that may meet.
 
     Returns:
       The contacts of the walking agents.
@@ -244,7 +244,7 @@ def contacts_of(
 
 
 def _agents_touching(position: jax.Array, near: Neighbourhood) -> tuple[jax.Array, jax.Array]:
-    """How many agents touch each `[N]`, and the deepest overlap `[]` m."""
+    """Number of agents that touch each, `[N]`, and the deepest overlap, `[]` m."""
     dx, dz = _apart(position[:, 0], near.index), _apart(position[:, 1], near.index)
     gap = jnp.sqrt(dx * dx + dz * dz) - near.reach
     exists = near.reach > 0
@@ -260,7 +260,7 @@ def _with_solids(
     walking: jax.Array,
     obstacles: Obstacles,
 ) -> Contacts:
-    """The contacts among agents and those with boxes and pillars together."""
+    """All contacts: those among agents, and those with boxes and pillars."""
     gap, _ = _solid_gaps(position, obstacles.box_centre, obstacles)
     gap = jnp.where(walking[:, None], gap - radius[:, None], 1.0)
     count += jnp.sum((gap <= TOUCHING).astype(jnp.float32), axis=1)
@@ -277,12 +277,12 @@ def _separate(
     near: Neighbourhood,
     solver: Solver,
 ) -> tuple[jax.Array, jax.Array]:
-    """Take bodies apart: positions `[N, 2]` m, and the push of each box on the agents, `[M, 2]` kg m."""
+    """Separate bodies: positions `[N, 2]` m, and the push of each box on the agents, `[M, 2]` kg m."""
     free = _parted(free, near)
     weights = jnp.asarray(solver.acceleration)
     reach = near.reach
     radius = jnp.where(walking, traits.radius, -1e9)
-    # The part of an overlap that a box takes: nothing, where it is fixed.
+    # The share of an overlap that a box takes: 0 where it is fixed.
     box_part = inverse_box[:, None] / (1.0 / traits.mass + inverse_box[:, None])  # [M, N]
 
     def iterate(carry):
@@ -291,7 +291,7 @@ def _separate(
         square = dx * dx + dz * dz
         box_into, box_x, box_z = _into_boxes(x, z, radius, centre - inverse_box[:, None] * push, obstacles)
         pillar_into, pillar_x, pillar_z = _into_pillars(x, z, radius, obstacles)
-        # Bodies that barely overlap count for a part, so that nothing jumps where one more comes near.
+        # Bodies that barely overlap count in part, so that nothing jumps where one more comes near.
         inverse = jax.lax.rsqrt(jnp.maximum(square, 1e-12))
         into = jnp.maximum(reach - square * inverse, 0.0)
         at_box, at_pillar = _counts(box_into), _counts(pillar_into)
@@ -303,11 +303,11 @@ def _separate(
         pull = into * inverse * near.share * rate_of_both
         move_x, move_z = _sum_apart(pull, x, z, dx, dz, near.index)
 
-        # A box that yields shares its own part out among those who push it.
+        # A box that yields divides its own share among the agents that push it.
         crowd = jnp.sum(at_box * box_part, axis=1, keepdims=True)
         shift = box_into * (1.0 - box_part) * jnp.minimum(rate, _rate(solver, crowd))
         shift_x, shift_z = shift * box_x, shift * box_z
-        given = jnp.stack([jnp.sum(traits.mass * shift_x, axis=1), jnp.sum(traits.mass * shift_z, axis=1)], axis=-1)
+        transfer = jnp.stack([jnp.sum(traits.mass * shift_x, axis=1), jnp.sum(traits.mass * shift_z, axis=1)], axis=-1)
         shift = pillar_into * rate
         move_x += jnp.sum(shift_x, axis=0) + jnp.sum(shift * pillar_x, axis=0)
         move_z += jnp.sum(shift_z, axis=0) + jnp.sum(shift * pillar_z, axis=0)
@@ -315,8 +315,8 @@ def _separate(
         weight = weights[step]
         new_x = old_x + weight * (x + move_x - old_x)
         new_z = old_z + weight * (z + move_z - old_z)
-        new_push = old_push + weight * (push + given - old_push)
-        # Where nothing overlaps we are done, and the momentum of the acceleration is dropped.
+        new_push = old_push + weight * (push + transfer - old_push)
+        # Without an overlap the solution is complete, and the momentum of the acceleration is dropped.
         keep = lambda new, now: jnp.where(busy, new, now)  # noqa: E731
         return step + 1, busy, (keep(new_x, x), keep(new_z, z), keep(new_push, push)), (x, z, push)
 
@@ -329,19 +329,19 @@ def _separate(
 
 
 def _counts(into: jax.Array) -> jax.Array:
-    """Whether bodies overlap: 0 where they do not, 1 from `_SOFT` on, and between them in between."""
+    """Degree to which bodies overlap: 0 without an overlap, 1 from `_SOFT` on, rising in between."""
     return jnp.minimum(into * (1.0 / _SOFT), 1.0)
 
 
 def _rate(solver: Solver, count: jax.Array) -> jax.Array:
-    """How much of its overlap a contact closes in one iteration, where the busier body has `count` contacts."""
+    """Share of its overlap that a contact closes in one iteration, where the busier body has `count` contacts."""
     return jnp.minimum(solver.relaxation / jnp.maximum(count, 1.0), 1.0)
 
 
 def _into_boxes(
     x: jax.Array, z: jax.Array, radius: jax.Array, centre: jax.Array, obstacles: Obstacles
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """How deep agents are in boxes, m, and the two components of the way out; all `[M, N]`."""
+    """Depth of agents in boxes, m, and the two components of the way out; all `[M, N]`."""
     away_x, away_z = x - centre[:, :1], z - centre[:, 1:]
     beyond_x, beyond_z = jnp.abs(away_x) - obstacles.box_half[:, :1], jnp.abs(away_z) - obstacles.box_half[:, 1:]
     out_x, out_z = jnp.maximum(beyond_x, 0.0), jnp.maximum(beyond_z, 0.0)
@@ -358,9 +358,9 @@ def _into_boxes(
 def _into_pillars(
     x: jax.Array, z: jax.Array, radius: jax.Array, obstacles: Obstacles
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """How deep agents are in pillars, m, and the two components of the way out; all `[P, N]`."""
+    """Depth of agents in pillars, m, and the two components of the way out; all `[P, N]`."""
     away_x, away_z = x - obstacles.pillar_centre[:, :1], z - obstacles.pillar_centre[:, 1:]
-    away_x = jnp.where((away_x == 0) & (away_z == 0), 1e-6, away_x)  # out of the very centre one way is as good
+    away_x = jnp.where((away_x == 0) & (away_z == 0), 1e-6, away_x)  # in the very centre any direction will do
     square = away_x * away_x + away_z * away_z
     inverse = jax.lax.rsqrt(jnp.maximum(square, 1e-12))
     into = jnp.maximum(radius + obstacles.pillar_radius[:, None] - square * inverse, 0.0)
@@ -368,7 +368,7 @@ def _into_pillars(
 
 
 def _parted(position: jax.Array, near: Neighbourhood) -> jax.Array:
-    """The positions `[N, 2]`, where bodies in exactly one place have moved by `_NUDGE`, each its own way."""
+    """The positions `[N, 2]` after bodies in exactly one place have moved by `_NUDGE`, each in its own direction."""
     dx, dz = _apart(position[:, 0], near.index), _apart(position[:, 1], near.index)
     alike = jnp.any((near.reach > 0) & (dx == 0) & (dz == 0), axis=1)
     angle = _GOLDEN_ANGLE * jnp.arange(position.shape[0], dtype=jnp.float32)
@@ -384,7 +384,7 @@ def _apart(values: jax.Array, index: jax.Array | None) -> jax.Array:
 def _sum_apart(
     pull: jax.Array, x: jax.Array, z: jax.Array, dx: jax.Array, dz: jax.Array, index: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Sum over j of pull_ij (p_i - p_j); for all pairs as one matrix product, which a CPU does faster."""
+    """Sum over j of pull_ij (p_i - p_j); for all pairs as one matrix product, which is faster on a CPU."""
     if index is not None:
         return jnp.sum(pull * dx, axis=1), jnp.sum(pull * dz, axis=1)
     columns = jnp.stack([x, z, jnp.ones_like(x)], axis=1)
@@ -409,10 +409,10 @@ def _shorten(vector: jax.Array, longest: jax.Array) -> jax.Array:
 def _drive(
     position: jax.Array, radius: jax.Array, walking: jax.Array, obstacles: Obstacles, dt: jax.Array
 ) -> jax.Array:
-    """The velocities `[M, 2]` m/s of boxes in this substep; those that nobody can push wait for who is squeezed.
+    """Velocities of boxes in this substep, `[M, 2]` m/s; boxes that agents cannot push wait for squeezed agents.
 
-    Such a box stands where it touches someone while anybody is squeezed into something, and goes no
-    farther towards someone between it and another solid than there is room.
+    Such a box stands still where it touches an agent while any agent is squeezed into a body, and moves towards an
+    agent between it and another solid only as far as there is room.
     """
     gap, normal = _solid_gaps(position, obstacles.box_centre, obstacles)
     into = jnp.where(walking[:, None], radius[:, None] - gap, -1.0)
@@ -436,17 +436,17 @@ def _give_way(
     walking: jax.Array,
     waits: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Hold moving boxes back from whom they would crush.
+    """Hold moving boxes back from agents that they would crush.
 
     Args:
-      obstacles: before the substep.
-      centre: `[M, 2]` m, where the boxes want to be.
-      position: `[N, 2]` m of the agents, after it.
-      radius, walking: `[N]`.
-      waits: bool `[M]`, does not move at all while it has someone in front, for people are squeezed.
+      obstacles: Obstacles before the substep.
+      centre: Centres to which the boxes would move, `[M, 2]` m.
+      position: Positions of the agents after the substep, `[N, 2]` m.
+      radius, walking: Radii and agents that walk, `[N]`.
+      waits: Boxes that do not move at all while an agent is in front of them, because agents are squeezed, bool `[M]`.
 
     Returns:
-      The centres `[M, 2]` m, and how much of the way of this substep the boxes did not go, `[M]` in [0, 1].
+      The centres `[M, 2]` m, and the share of this substep's way that each box did not travel, `[M]` in [0, 1].
     """
     way = centre - obstacles.box_centre
     gap, normal = shapes.box_gap(position[:, None], centre[None], obstacles.box_half[None])

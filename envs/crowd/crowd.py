@@ -1,4 +1,4 @@
-"""A crowd of pedestrians as an environment: everything else in this package, wired."""
+"""A crowd of pedestrians as an environment: the other modules of this package combined."""
 
 import dataclasses
 import math
@@ -26,7 +26,7 @@ __all__ = ["Crowd"]
 
 
 class Unbounded(spaces.Box):
-    """All real vectors of a shape; samples are normal."""
+    """All real vectors of a shape; samples are standard normal."""
 
     def __init__(self, shape: tuple[int, ...]):
         super().__init__(-jnp.inf, jnp.inf, shape, jnp.float32)
@@ -40,38 +40,38 @@ class Unbounded(spaces.Box):
 class Crowd(Environment):
     """People who walk to their goals among each other, each of them an agent.
 
-    An episode has a fixed length. Who touches the own goal stands still from then on, out of everybody's way, is
-    no longer active, and earns nothing more. Actions are unbounded and squashed by the environment; observations
-    are dictionaries of what the perception gives: "own" `[N, 9 | 13]`, "neighbours" `[N, K, 4 | 5]`,
+    An episode has a fixed length. An agent that touches its own goal stands still from then on, does not block the
+    others, is no longer active, and receives no more reward. Actions are unbounded and squashed by the environment;
+    observations are dictionaries by perception: "own" `[N, 9 | 13]`, "neighbours" `[N, K, 4 | 5]`,
     "neighbours_present" `[N, K]`, "rays" `[N, stack * R * features]`, oldest first.
 
-    `info["metrics"]`: see `measures.episode_metrics`; besides `contacts`, those of an agent summed over substeps;
-    `overflow`, agents that found no place in a list; and `reward_<term>`, each term's weighted sum. All are means
-    over the agents that take part.
+    `info["metrics"]` has the entries of `measures.episode_metrics` and `contacts`, an agent's contacts summed over
+    substeps; `overflow`, the number of agents left out of lists; and `reward_<term>`, each term's weighted sum. All are
+    means over the agents that take part.
 
     Attributes:
-      scenario: a name in `scenarios.SCENARIOS`, or a `Scenario` of one's own.
-      num_agents: N, the largest number that can take part; how many do is a parameter.
-      preset: "2022" or "2023", or the number: the paper whose settings hold where a field here is None, and whose
-        numbers `default_params` has.
-      perception: "neighbours", "rays" (which see agents and walls), or "both" (rays see walls only).
-      frame: "absolute", "relative" or "egocentric".
+      scenario: Name in `scenarios.SCENARIOS`, or a `Scenario` of one's own.
+      num_agents: Largest number of agents that can take part, N; a parameter sets how many do.
+      preset: Paper whose settings replace fields that are None and whose numbers `default_params` has: "2022" or
+        "2023", or the number.
+      perception: Senses: "neighbours", "rays" (which see agents and walls), or "both" (rays see walls only).
+      frame: Frame of observations: "absolute", "relative" or "egocentric".
       dynamics: "cartesian-velocity", "cartesian-acceleration", "polar-velocity" or "polar-acceleration".
-      num_neighbours: K; by the preset, and the number of others at most.
-      num_rays: R; 21 where the perception has rays.
-      stack: decisions whose rays are observed together; 4 where the perception has rays.
-      tags: whether rays tell agents from walls.
-      reward: a name in `presets.REWARDS`, whose weights `default_params` has; None for those of the preset.
-      obstacles: whether the scenario's own obstacles are there; not on a circle in 2022.
-      extended: whether an agent observes its energy constants, the time, and the masses of others.
-      remove_globals: whether the own position is hidden.
-      energy_from: whether energies and rewards see the velocity "commanded", before contacts, or as "moved".
-      backwards: whether polar acceleration may go backwards for a substep.
-      substeps: of a decision.
-      iterations: contact iterations of a substep at most; None for the dynamics' own.
-      search: how agents near each other are found.
-      capacity: places in an agent's list of those that it may touch, where lists are used.
-      end_when_all_arrived: terminate an episode once nobody is on the way.
+      num_neighbours: Number of observed neighbours, K; the preset's by default, at most the number of other agents.
+      num_rays: Number of rays, R; 21 by default where the perception has rays.
+      stack: Number of decisions whose rays are observed together; 4 by default where the perception has rays.
+      tags: Whether rays distinguish agents from walls.
+      reward: Name in `presets.REWARDS`, whose weights `default_params` has; None for the preset's weights.
+      obstacles: Whether the scenario has its own obstacles; by default not on a circle in 2022.
+      extended: Whether an agent observes its energy constants, the time, and the masses of others.
+      remove_globals: Whether the agent's own position is hidden.
+      energy_from: Velocity that energies and rewards are computed from: "commanded", before contacts, or "moved".
+      backwards: Whether polar acceleration may go backwards for a substep.
+      substeps: Number of substeps per decision.
+      iterations: Largest number of contact iterations per substep; None for the dynamics' own.
+      search: Method of finding agents near each other.
+      capacity: Number of places in an agent's list of agents that it may touch, where lists are used.
+      end_when_all_arrived: Whether to terminate an episode once all agents have arrived.
 
     Source: Kwiatkowski et al. (2023), "Understanding reinforcement learned crowds"; Kwiatkowski et al. (2023),
     "Reward function design for crowd simulation via reinforcement learning".
@@ -156,12 +156,12 @@ class Crowd(Environment):
 
     @property
     def name(self) -> str:
-        """The name that `envs.make` takes, such as `crowd/circle`; it takes none of a scenario of one's own."""
+        """The name that `envs.make` takes, such as `crowd/circle`; `make` takes none of a scenario of one's own."""
         return f"crowd/{self._scene.name}"
 
     @property
     def physics(self) -> Physics:
-        """What is static about the mechanics."""
+        """The static settings of the mechanics."""
         return Physics(
             self.dynamics,
             substeps=self.substeps,
@@ -177,7 +177,7 @@ class Crowd(Environment):
 
     @property
     def default_params(self) -> CrowdParams:
-        """The preset's numbers."""
+        """The preset's parameters."""
         settings = presets.preset(self.preset)
         place = self._scene.default_params
         if isinstance(place, scenarios.CircleParams):
@@ -205,20 +205,20 @@ class Crowd(Environment):
 
     @property
     def metric_rules(self) -> Mapping[str, MetricRule]:
-        """Sums of contacts, overflows and rewards; everything else is what it is at the end."""
+        """Sums of contacts, overflows and rewards; the values at the end for all other metrics."""
         return {**measures.RULES, **{f"reward_{term}": "sum" for term in rewards.TERMS}}
 
     def params_at(self, params: CrowdParams, env_steps: jax.Array | float) -> CrowdParams:
-        """The parameters after so many environment steps of training: from `switch_env_steps` on, the later weights."""
+        """The parameters after this many environment steps of training: later weights from `switch_env_steps` on."""
         return switched(params, env_steps)
 
     def pays_beyond_limit(self, params: CrowdParams) -> bool:
-        """Whether `final` or `avg_final` has a weight, which pay for the rest of the way at the time limit."""
+        """Whether `final` or `avg_final`, which pay for the rest of the way at the time limit, has a weight."""
         stages = (params.weights, params.later_weights)
         return any(np.any(np.asarray(each) != 0) for stage in stages for each in (stage.final, stage.avg_final))
 
     def check_params(self, params: CrowdParams) -> None:
-        """Refuse more people than there are agents, or than there is room for where they start."""
+        """Refuse more people than there are agents, or than the starting places have room for."""
         present = np.atleast_1d(params.num_present)
         wrong = present[(present < 1) | (present > self.num_agents)]
         if len(wrong):
@@ -230,7 +230,7 @@ class Crowd(Environment):
             self._scene.check(int(count), float(radius))
 
     def reset_env(self, key: jax.Array, params: CrowdParams) -> tuple[dict[str, jax.Array], CrowdState]:
-        """The first observations and state: everybody stands."""
+        """The first observations and state, with all agents standing."""
         traits_key, place_key = jax.random.split(key)
         traits = draw_traits(traits_key, params, self.num_agents)
         present = jnp.arange(self.num_agents) < params.num_present
@@ -338,7 +338,7 @@ class Crowd(Environment):
         return spaces.Dict(parts)
 
     def _motion(self, state: CrowdState, done: Simulated) -> tuple[jax.Array, jax.Array]:
-        """The mean velocity `[N, 2]` and the mean squared speed `[N]` of a decision, 0 for who did not walk."""
+        """The mean velocity `[N, 2]` and mean squared speed `[N]` of a decision, 0 for agents that did not walk."""
         if self.energy_from == "commanded":
             way, square = done.commanded, done.commanded_square
         else:
@@ -357,7 +357,7 @@ class Crowd(Environment):
         return jnp.zeros((self.num_agents, self.stack, self._frame_size), jnp.float32)
 
     def _observe(self, state: CrowdState, params: CrowdParams) -> tuple[dict[str, jax.Array], CrowdState]:
-        """The observations, and the state with the rays in them."""
+        """The observations, and the state with the stacked rays."""
         walkers, traits, extended = state.walkers, state.traits, bool(self.extended)
         share = jnp.float32(state.time) / params.max_steps_in_episode
         obs = {
@@ -402,6 +402,6 @@ def _length(vector: jax.Array) -> jax.Array:
 
 
 def _unit(vector: jax.Array) -> jax.Array:
-    """Vectors of length 1, or 0 where there is no direction."""
+    """Vectors of length 1, or 0 for vectors of length 0."""
     length = _length(vector)[..., None]
     return vector / jnp.where(length > 0, length, 1.0)

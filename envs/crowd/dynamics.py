@@ -1,4 +1,4 @@
-"""How an action moves a walker: squashed to a control, then one substep of one of four dynamics."""
+"""The motion of a walker: an action is squashed to a control, then one of four dynamics advances a substep."""
 
 import dataclasses
 from typing import Literal, get_args
@@ -18,7 +18,7 @@ DYNAMICS: tuple[Dynamics, ...] = get_args(Dynamics)
 # Below this speed, in m/s, Cartesian acceleration stops, and a heading no longer follows the velocity.
 STILL = 1e-3
 
-# Actions are cut here, far above where tanh is 1, so that no square of them overflows.
+# Actions are clipped here, far above where tanh is 1, so that none of their squares overflows.
 _LARGEST = 1e6
 
 
@@ -37,11 +37,11 @@ def squash(kind: Dynamics, action: jax.Array) -> jax.Array:
     """Bring an unbounded action into the unit disc (Cartesian) or the unit square (polar).
 
     Args:
-      kind: the dynamics, static.
-      action: `[*B, 2]`; (turn, forward) in polar dynamics.
+      kind: Dynamics, static.
+      action: Actions, `[*B, 2]`; (turn, forward) in polar dynamics.
 
     Returns:
-      `[*B, 2]`: (a / |a|) tanh |a| in Cartesian dynamics, tanh of each component in polar ones.
+      Controls, `[*B, 2]`: (a / |a|) tanh |a| in Cartesian dynamics, tanh of each component in polar ones.
     """
     action = jnp.clip(action, -_LARGEST, _LARGEST)
     if kind.startswith("polar"):
@@ -59,16 +59,16 @@ def advance(
     dt: jax.Array,
     backwards: bool = False,
 ) -> Walkers:
-    """What the walkers want to do in one substep, before anyone is in the way.
+    """The motion that the walkers intend in one substep, before contacts.
 
     Args:
-      kind: the dynamics, static.
-      walkers: now; positions are not touched.
-      control: `[N, 2]`, squashed.
-      traits: their limits.
-      turn_rate: rad per substep at full turn (polar), traced.
-      dt: s, traced.
-      backwards: static; let polar acceleration's speed be negative for a substep (2023) instead of 0.
+      kind: Dynamics, static.
+      walkers: Present walkers; positions are not changed.
+      control: Controls, `[N, 2]`, squashed.
+      traits: Traits with their limits.
+      turn_rate: Rate in rad per substep at full turn (polar), traced.
+      dt: Length of the substep in s, traced.
+      backwards: Whether the speed of polar acceleration may be negative for a substep (2023) instead of 0; static.
 
     Returns:
       Walkers with the commanded velocity, heading and speed.
@@ -98,7 +98,7 @@ def advance(
 
 
 def follow(walkers: Walkers) -> Walkers:
-    """Turn Cartesian walkers to where they go; who stands keeps the heading."""
+    """Turn Cartesian walkers in the direction of their velocity; walkers that stand keep the heading."""
     speed = jnp.linalg.norm(walkers.velocity, axis=-1)
     heading = wrap(jnp.arctan2(walkers.velocity[:, 1], walkers.velocity[:, 0]))
     heading = jnp.where(speed > STILL, heading, walkers.heading)
@@ -106,16 +106,16 @@ def follow(walkers: Walkers) -> Walkers:
 
 
 def settle(kind: Dynamics, commanded: Walkers, velocity: jax.Array) -> Walkers:
-    """The walkers after contacts gave them another velocity.
+    """The walkers after contacts changed their velocities.
 
     Cartesian headings follow the velocity. Polar headings stay, and the speed that is accelerated next
-    is what is left of it along the heading: sideways pushes do not turn into forward speed, and a
+    is the component of the velocity along the heading: sideways pushes do not turn into forward speed, and a
     substep backwards is followed by one that starts forwards, at the same speed.
 
     Args:
-      kind: the dynamics, static.
-      commanded: from `advance`.
-      velocity: `[N, 2]` m/s, after contacts.
+      kind: Dynamics, static.
+      commanded: Walkers as returned by `advance`.
+      velocity: Velocities after contacts, `[N, 2]` m/s.
 
     Returns:
       Walkers at their old positions.

@@ -1,4 +1,4 @@
-"""What walking costs: two models of the energy per kilogram, the cheapest speed, and the optimum of a way."""
+"""The energy of walking: two models of the energy per kilogram, the cheapest speed, and the optimum of a way."""
 
 import jax
 import jax.numpy as jnp
@@ -18,20 +18,20 @@ __all__ = [
     "standing_threshold",
 ]
 
-# Of an average person: e_s in J/(kg s) and e_w in J s/(kg m^2).
+# Constants of an average person: e_s in J/(kg s) and e_w in J s/(kg m^2).
 RESTING = 2.23
 WALKING = 1.26
 
-# Nobody is expected to go on more slowly than this, in m/s, when the rest of a way is estimated.
+# Slowest speed, in m/s, assumed for the rest of a way when its energy is estimated.
 _SLOWEST = 0.1
 
 
 def preferred_speed(resting: jax.Array | float, walking: jax.Array | float) -> jax.Array:
-    """The speed at which a metre costs least, sqrt(e_s / e_w).
+    """The speed at which a metre costs the least energy, sqrt(e_s / e_w).
 
     Args:
-      resting: e_s, J/(kg s).
-      walking: e_w, J s/(kg m^2).
+      resting: Energy constant e_s, J/(kg s).
+      walking: Energy constant e_w, J s/(kg m^2).
 
     Returns:
       v* in m/s, 1.3304 for an average person.
@@ -40,11 +40,11 @@ def preferred_speed(resting: jax.Array | float, walking: jax.Array | float) -> j
 
 
 def power(square: jax.Array, traits: Traits) -> jax.Array:
-    """What a person spends per second and kilogram at a steady speed.
+    """Energy per second and kilogram of a person at a steady speed.
 
     Args:
-      square: `[N]` m^2/s^2, the squared speed, or its mean over a while.
-      traits: e_s and e_w.
+      square: Squared speed, or its mean over an interval, `[N]` m^2/s^2.
+      traits: Traits with e_s and e_w.
 
     Returns:
       `[N]` J/(kg s), e_s + e_w v^2.
@@ -55,14 +55,14 @@ def power(square: jax.Array, traits: Traits) -> jax.Array:
 
 
 def dynamic_power(velocity: jax.Array, previous: jax.Array, traits: Traits, interval: jax.Array) -> jax.Array:
-    """What a person spends per second and kilogram when speeding up and slowing down count as well.
+    """Energy per second and kilogram of a person, including the energy of changes of speed.
 
-    A force F = a + e_w v drives the body against its drag; slowing down no faster than drag does is free.
+    A force F = a + e_w v drives the body against its drag; slowing down no faster than drag does costs nothing.
 
     Args:
-      velocity, previous: `[N, 2]` m/s, in this decision and in the one before.
-      traits: e_s and e_w.
-      interval: s, of one decision.
+      velocity, previous: Velocity in this decision and in the one before, `[N, 2]` m/s.
+      traits: Traits with e_s and e_w.
+      interval: Length of one decision in s.
 
     Returns:
       `[N]` J/(kg s), e_s + |v . a + e_w v . v_previous|: at a constant velocity the same as `power`.
@@ -73,26 +73,26 @@ def dynamic_power(velocity: jax.Array, previous: jax.Array, traits: Traits, inte
 
 
 def distance_to_touch(position: jax.Array, traits: Traits, goals: Goals) -> jax.Array:
-    """How far bodies have to go until they touch their goals.
+    """The distance that bodies have to walk until they touch their goals.
 
     Args:
-      position: `[N, 2]` m.
-      traits: radii.
-      goals: boxes.
+      position: Positions, `[N, 2]` m.
+      traits: Traits with radii.
+      goals: Boxes.
 
     Returns:
-      `[N]` m, 0 for who touches.
+      `[N]` m, 0 for agents that touch their goals.
     """
     gap, _ = shapes.box_gap(position, goals.centre, goals.half)
     return jnp.maximum(gap - traits.radius, 0.0)
 
 
 def optimum(distance: jax.Array, traits: Traits) -> jax.Array:
-    """The least energy for which a distance can be walked: straight on, at the preferred speed.
+    """The least energy for which a distance can be walked: straight, at the preferred speed.
 
     Args:
-      distance: `[N]` m.
-      traits: e_s and e_w.
+      distance: Distance, `[N]` m.
+      traits: Traits with e_s and e_w.
 
     Returns:
       `[N]` J/kg, 2 sqrt(e_s e_w) d; 3.3525 for each metre of an average person.
@@ -101,13 +101,13 @@ def optimum(distance: jax.Array, traits: Traits) -> jax.Array:
 
 
 def average_remaining(distance: jax.Array, start_distance: jax.Array, elapsed: jax.Array, traits: Traits) -> jax.Array:
-    """The energy of the rest of a way if it goes on at the average speed towards the goal so far.
+    """The energy of the rest of a way at the average speed towards the goal so far.
 
     Args:
-      distance: `[N]` m, what is left.
-      start_distance: `[N]` m, what it was at the start.
-      elapsed: `[N]` s since then.
-      traits: e_s and e_w.
+      distance: Remaining distance, `[N]` m.
+      start_distance: Distance at the start, `[N]` m.
+      elapsed: Time since the start, `[N]` s.
+      traits: Traits with e_s and e_w.
 
     Returns:
       `[N]` J/kg, (e_s + e_w v^2) d / v with v = (d_0 - d) / t, at least 0.1 m/s.
@@ -117,13 +117,13 @@ def average_remaining(distance: jax.Array, start_distance: jax.Array, elapsed: j
 
 
 def standing_threshold(time_limit: jax.Array | float, speed: jax.Array | float) -> jax.Array:
-    """The distance from which on it costs less to stand until the time is up than to walk to the goal.
+    """The distance from which on standing still until the time limit costs less than walking to the goal.
 
     Args:
-      time_limit: s.
-      speed: m/s, the preferred one.
+      time_limit: Time limit in s.
+      speed: Preferred speed in m/s.
 
     Returns:
-      m, T v* / 2: standing costs e_s T, walking at least 2 sqrt(e_s e_w) d.
+      The distance in m, T v* / 2: standing costs e_s T, walking at least 2 sqrt(e_s e_w) d.
     """
     return jnp.asarray(time_limit, jnp.float32) * speed / 2

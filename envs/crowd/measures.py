@@ -1,4 +1,4 @@
-"""How well a crowd walks: numbers of an episode, and of a recorded trajectory flows, densities and their relation."""
+"""Measures of walking: metrics of an episode, and flow, density and their relation in a recorded trajectory."""
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,10 @@ __all__ = [
     "update_totals",
 ]
 
-# What `minimum_distance` says where no two agents ever came nearer, in m.
+# Value of `minimum_distance` where no two agents ever came nearer, in m.
 APART = 100.0
-# Lists of who is near look so far, in m, and twice as far as long as they are empty. Where nobody is within half of a
-# reach, a row of three cells has at most 27 of them, for which these lists have room.
+# Lists of near agents look this far, in m, and twice as far as long as they are empty. Where no two agents are within
+# half of a reach, a row of three cells has at most 27 of them, for which these lists have room.
 _FIRST_REACH = 0.5
 _SLOTS = 28
 
@@ -50,12 +50,13 @@ def nearest(position: jax.Array, walking: jax.Array, search: pairs.Search = "aut
     """The smallest distance between the centres of two walking agents.
 
     Args:
-      position: `[N, 2]` m.
-      walking: bool `[N]`.
-      search: static; both give the same distance, unless 28 people are within a rectangle of 0.5 by 1.5 m.
+      position: Positions, `[N, 2]` m.
+      walking: Agents that walk, bool `[N]`.
+      search: Search method, static; both give the same distance, unless 28 people are within a rectangle of
+        0.5 by 1.5 m.
 
     Returns:
-      `[]` m; 100 with fewer than two agents, and where nobody is nearer.
+      The distance, `[]` m; 100 with fewer than two agents, and where all are farther apart.
     """
     if pairs.resolve(search, position.shape[0]) == "cells":
         return _nearest_of_lists(jax.lax.stop_gradient(position), walking)
@@ -80,11 +81,11 @@ def _nearest_of_lists(position: jax.Array, walking: jax.Array) -> jax.Array:
 
 
 def start_totals(state: CrowdState, search: pairs.Search = "auto") -> dict[str, jax.Array]:
-    """The running numbers at the start of an episode.
+    """The running totals at the start of an episode.
 
     Args:
-      state: at the start; its own `totals` are not read.
-      search: static, see `nearest`.
+      state: State at the start; its own `totals` are not read.
+      search: Search method, static, see `nearest`.
 
     Returns:
       `[N]`: `energy`, `energy_dynamics` (J/kg), `travelled` (m), `walked` (s), `way` (m to the touch at the start);
@@ -112,14 +113,14 @@ def update_totals(
     deepest: jax.Array,
     minimum_distance: jax.Array,
 ) -> dict[str, jax.Array]:
-    """The running numbers after one more decision.
+    """The running totals after one more decision.
 
     Args:
-      totals: from `start_totals`.
-      power, dynamic_power: `[N]` J/(kg s), of the two energy models.
-      duration: `[N]` s that each walked.
-      travelled: `[N]` m.
-      deepest, minimum_distance: `[]` m, of this decision.
+      totals: Totals as returned by `start_totals`.
+      power, dynamic_power: Power by the two energy models, `[N]` J/(kg s).
+      duration: Time that each agent walked, `[N]` s.
+      travelled: Distance that each agent walked, `[N]` m.
+      deepest, minimum_distance: Deepest overlap and smallest distance in this decision, `[]` m.
     """
     return totals | {
         "energy": totals["energy"] + power * duration,
@@ -132,18 +133,18 @@ def update_totals(
 
 
 def episode_metrics(state: CrowdState, elapsed: jax.Array) -> dict[str, jax.Array]:
-    """The numbers of an episode so far, means over those who take part.
+    """The metrics of an episode so far, means over the agents that take part.
 
     Args:
-      state: after a decision.
-      elapsed: `[]` s since the start.
+      state: State after a decision.
+      elapsed: Time since the start, `[]` s.
 
     Returns:
-      `success`: share that arrived. `energy`, `energy_dynamics`: J/kg, by the two models. `energy_plus`,
-      `energy_plus_average`: `energy` and, of those on the way, the estimate for the rest, at the preferred and at
-      the average speed. `optimum`: the least energy to the touch of the goals. `time_to_goal`: s, those on the way
-      counting with the time so far. `path_efficiency`: metres that the goal came nearer per metre walked.
-      `mean_speed`: m/s. `minimum_distance`: m, see `nearest`. `deepest_overlap`: m.
+      `success`: share of agents that arrived. `energy`, `energy_dynamics`: J/kg, by the two models. `energy_plus`,
+      `energy_plus_average`: `energy` plus, for agents on the way, the estimate for the rest, at the preferred and at
+      the average speed. `optimum`: the least energy to the touch of the goals. `time_to_goal`: s, agents on the way
+      counting with the time so far. `path_efficiency`: metres by which the distance to the goal decreased per metre
+      walked. `mean_speed`: m/s. `minimum_distance`: m, see `nearest`. `deepest_overlap`: m.
     """
     totals, traits, walking = state.totals, state.traits, state.walking
     count = jnp.maximum(jnp.sum(state.present), 1)
@@ -173,16 +174,16 @@ def episode_metrics(state: CrowdState, elapsed: jax.Array) -> dict[str, jax.Arra
 def flow(
     position: jax.Array, walking: jax.Array, start: tuple[float, float], end: tuple[float, float], interval: float
 ) -> jax.Array:
-    """People who cross a line, per second, from its right to its left.
+    """Number of people per second that cross a line from its right to its left.
 
     Args:
-      position: `[T + 1, N, 2]` m.
-      walking: bool `[T + 1, N]`.
-      start, end: m; the line goes from one to the other, and its left is counter-clockwise of that direction.
-      interval: s between two positions.
+      position: Positions, `[T + 1, N, 2]` m.
+      walking: Agents that walk, bool `[T + 1, N]`.
+      start, end: Ends of the line in m; its left is counter-clockwise of the direction from `start` to `end`.
+      interval: Time between two positions in s.
 
     Returns:
-      `[T]` 1/s; who crosses the other way counts negative. A point on the line is on its left.
+      `[T]` 1/s; crossings in the other direction count negative. A point on the line is on its left.
     """
     start_point, along = (
         jnp.asarray(start, jnp.float32),
@@ -201,12 +202,12 @@ def flow(
 
 
 def density(position: jax.Array, walking: jax.Array, low: tuple[float, float], high: tuple[float, float]) -> jax.Array:
-    """People per square metre of a rectangle.
+    """Number of people per square metre of a rectangle.
 
     Args:
-      position: `[*B, N, 2]` m.
-      walking: bool `[*B, N]`.
-      low, high: m, its corners.
+      position: Positions, `[*B, N, 2]` m.
+      walking: Agents that walk, bool `[*B, N]`.
+      low, high: Corners of the rectangle in m.
 
     Returns:
       `[*B]` 1/m^2.
@@ -216,15 +217,15 @@ def density(position: jax.Array, walking: jax.Array, low: tuple[float, float], h
 
 
 def local_density(position: jax.Array, walking: jax.Array, radius: float = 1.0) -> jax.Array:
-    """People per square metre around each: those within a radius, oneself included.
+    """Number of people per square metre around each agent: those within a radius, itself included.
 
     Args:
-      position: `[*B, N, 2]` m.
-      walking: bool `[*B, N]`.
-      radius: m.
+      position: Positions, `[*B, N, 2]` m.
+      walking: Agents that walk, bool `[*B, N]`.
+      radius: Radius in m.
 
     Returns:
-      `[*B, N]` 1/m^2, 0 for who does not walk.
+      `[*B, N]` 1/m^2, 0 for agents that do not walk.
     """
     apart = position[..., :, None, :] - position[..., None, :, :]
     near = jnp.sum(apart * apart, axis=-1) <= radius * radius
@@ -234,13 +235,13 @@ def local_density(position: jax.Array, walking: jax.Array, radius: float = 1.0) 
 
 @struct.dataclass
 class FundamentalDiagram:
-    """How speed and flow fall and rise with density, in bins of density.
+    """Speed and flow as functions of density, in bins of density.
 
     Attributes:
-      density: `[num_bins]` 1/m^2, centres of the bins.
-      speed: `[num_bins]` m/s, the mean over moments and people; nan for an empty bin.
-      flow: `[num_bins]` 1/(m s), density times speed.
-      count: int32 `[num_bins]`, moments at which the rectangle was this full.
+      density: Centres of the bins, `[num_bins]` 1/m^2.
+      speed: Mean speed over times and people, `[num_bins]` m/s; nan for an empty bin.
+      flow: Density times speed, `[num_bins]` 1/(m s).
+      count: Number of times at which the rectangle had this density, int32 `[num_bins]`.
     """
 
     density: jax.Array
@@ -258,14 +259,14 @@ def fundamental_diagram(
     num_bins: int = 10,
     largest: float = 5.0,
 ) -> FundamentalDiagram:
-    """Speed and flow by density in a rectangle; moments at which it is empty do not count.
+    """Speed and flow by density in a rectangle; times at which it is empty do not count.
 
     Args:
-      position, velocity: `[*B, N, 2]` m and m/s.
-      walking: bool `[*B, N]`.
-      low, high: m, corners of the rectangle.
-      num_bins: static.
-      largest: 1/m^2, upper end of the last bin, which takes all that is denser too.
+      position, velocity: Positions and velocities, `[*B, N, 2]` m and m/s.
+      walking: Agents that walk, bool `[*B, N]`.
+      low, high: Corners of the rectangle in m.
+      num_bins: Number of bins, static.
+      largest: Upper end of the last bin in 1/m^2; that bin also takes all larger densities.
 
     Source: Seyfried et al. (2005), "The fundamental diagram of pedestrian movement revisited".
     """

@@ -1,4 +1,4 @@
-"""Who is nearest: the K nearest agents within a radius and a cone of vision."""
+"""Nearest neighbours: the K nearest agents within a radius and a cone of vision."""
 
 import jax
 import jax.numpy as jnp
@@ -9,21 +9,21 @@ from envs.crowd.dynamics import direction
 
 __all__ = ["Nearest", "nearest"]
 
-# The cell list looks this far first, in m: in a dense crowd K neighbours are found there.
+# The cell list looks this far first, in m: a dense crowd has K neighbours within it.
 _NEAR = 2.5
 _CANDIDATES_PER_NEIGHBOUR = 4
 
-# Agents for whom all others are looked at together, where the cell list does not do.
+# Number of agents compared with all others at a time, where the cell list does not suffice.
 _BLOCK = 256
 
 
 @struct.dataclass
 class Nearest:
-    """The nearest agents of each, sorted by distance.
+    """The nearest agents of each agent, sorted by distance.
 
     Attributes:
-      index: int32 `[N, K]`; anyone's where not valid.
-      valid: bool `[N, K]`; the valid ones come first.
+      index: Indices of the neighbours, int32 `[N, K]`; arbitrary where not valid.
+      valid: Whether an entry is a neighbour, bool `[N, K]`; the valid ones come first.
     """
 
     index: jax.Array
@@ -41,17 +41,17 @@ def nearest(
 ) -> Nearest:
     """The nearest walking agents that each walking agent sees.
 
-    A large crowd is searched by a cell list of a few metres; where somebody would miss a neighbour by that (too few
-    found, or a full cell) all pairs are looked at instead, so that both searches find the same.
+    A large crowd is searched by a cell list of a few metres; where that could miss a neighbour (fewer than K within it,
+    or a full cell) all pairs are compared instead, so that both searches return the same.
 
     Args:
-      position: `[N, 2]` m.
-      heading: `[N]` rad.
-      walking: bool `[N]`; the others neither see nor are seen.
-      sight_radius: `[]` m, traced.
-      sight_angle: `[]` rad, traced, to either side of the heading; pi sees all around.
-      num_neighbours: K, static, below N.
-      search: static.
+      position: Positions, `[N, 2]` m.
+      heading: Headings, `[N]` rad.
+      walking: Agents that walk, bool `[N]`; the others neither see nor are seen.
+      sight_radius: Largest distance at which agents are seen, `[]` m, traced.
+      sight_angle: Angle to either side of the heading, `[]` rad, traced; pi sees all around.
+      num_neighbours: Number of neighbours, K, static, below N.
+      search: Search method, static.
 
     Returns:
       The K nearest of each agent.
@@ -72,8 +72,8 @@ def nearest(
     capacity = _CANDIDATES_PER_NEIGHBOUR * num_neighbours
     lists = pairs.candidates(position, walking, reach, "cells", capacity)
     away = position[lists.index] - position[:, None]
-    found = _sorted(away, ahead, lists.valid, lists.index, sight_radius, least, num_neighbours)
-    short = jnp.any(walking & ~found.valid[:, -1]) & (reach < sight_radius)
+    listed = _sorted(away, ahead, lists.valid, lists.index, sight_radius, least, num_neighbours)
+    short = jnp.any(walking & ~listed.valid[:, -1]) & (reach < sight_radius)
     everyone = jnp.arange(position.shape[0], dtype=jnp.int32)
 
     def all_of(me: jax.Array) -> Nearest:
@@ -83,7 +83,7 @@ def nearest(
     def in_blocks() -> Nearest:  # all pairs of a large crowd at once would fill the memory
         return jax.lax.map(all_of, everyone, batch_size=_BLOCK)
 
-    return jax.lax.cond(short | (lists.overflow > 0), in_blocks, lambda: found)
+    return jax.lax.cond(short | (lists.overflow > 0), in_blocks, lambda: listed)
 
 
 def _sorted(

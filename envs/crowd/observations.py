@@ -1,4 +1,4 @@
-"""What an agent is told of itself and of its neighbours, in three frames.
+"""Observations of an agent's own state and of its neighbours, in three frames.
 
 Source: Kwiatkowski et al. (2022, 2023), learned crowds; entries and scales are theirs.
 """
@@ -19,7 +19,7 @@ Perception = Literal["neighbours", "rays", "both"]
 FRAMES: tuple[Frame, ...] = get_args(Frame)
 PERCEPTIONS: tuple[Perception, ...] = get_args(Perception)
 
-# Headings are told from -3/8 to 5/8 of a turn, so that the jump is at none of the directions in which the scenarios'
+# Headings are encoded from -3/8 to 5/8 of a turn, so that the jump is at none of the directions in which the scenarios'
 # groups walk (right, left, up).
 _CUT = 0.75 * jnp.pi
 
@@ -34,20 +34,20 @@ def own_vector(
     energy: bool,
     remove_globals: bool = False,
 ) -> jax.Array:
-    """What each agent knows of itself.
+    """The observation of each agent's own state.
 
     Args:
-      frame: static.
-      walkers, goals, traits: now.
-      arrived: bool `[N]`.
-      elapsed: `[]`, the share of the time limit that has passed.
-      energy: static; whether e_s, e_w, the preferred speed and the time are told, too.
-      remove_globals: static; whether the own position is told as 0.
+      frame: Frame, static.
+      walkers, goals, traits: Present state.
+      arrived: Agents that have arrived, bool `[N]`.
+      elapsed: Share of the time limit that has passed, `[]`.
+      energy: Whether to include e_s, e_w, the preferred speed and the time, static.
+      remove_globals: Whether to replace the agent's own position by 0, static.
 
     Returns:
       `[N, 9]`, or `[N, 13]` with `energy`: position / 10 (2), heading (radians in the absolute frame, turns in the
-      others), goal (2: its place / 10; from here / 10; or turned into the own frame / 20), velocity in the
-      world's axes (2: / 2, in the egocentric frame / 5), whether the goal is reached, the mass.
+      others), goal (2: its position / 10; relative to the agent / 10; or turned into the agent's frame / 20), velocity
+      in the world's axes (2: / 2, in the egocentric frame / 5), whether the goal is reached, the mass.
     """
     turned = jnp.mod(walkers.heading + _CUT, 2 * jnp.pi) - _CUT
     to_goal = goals.centre - walkers.position
@@ -67,18 +67,18 @@ def own_vector(
 
 
 def rows(frame: Frame, walkers: Walkers, traits: Traits, nearest: Nearest, mass: bool) -> jax.Array:
-    """What each agent knows of its neighbours, in metres and metres per second.
+    """The observation of each agent's neighbours, in metres and metres per second.
 
     Args:
-      frame: static.
-      walkers, traits: now.
-      nearest: the neighbours.
-      mass: static; whether their masses are told, too.
+      frame: Frame, static.
+      walkers, traits: Present state.
+      nearest: Neighbours.
+      mass: Whether to include their masses, static.
 
     Returns:
-      `[N, K, 4]`, or `[N, K, 5]` with `mass`: place (2) and velocity (2): the neighbour's own in the absolute frame;
-      from here, with the neighbour's own velocity, in the relative frame; both turned into the own frame in the
-      egocentric one. 0 where there is no neighbour.
+      `[N, K, 4]`, or `[N, K, 5]` with `mass`: position (2) and velocity (2): the neighbour's own in the absolute
+      frame; the position relative to the agent in the relative frame; the same turned into the agent's frame, velocity
+      included, in the egocentric one. 0 where there is no neighbour.
     """
     place, velocity = walkers.position[nearest.index], walkers.velocity[nearest.index]
     if frame != "absolute":

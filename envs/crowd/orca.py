@@ -1,8 +1,8 @@
-"""Optimal reciprocal collision avoidance: a policy that wants a velocity by which nobody collides for some seconds.
+"""Optimal reciprocal collision avoidance: a policy that chooses velocities without collisions for some seconds.
 
-Each neighbour forbids a half-plane of velocities, each solid another one, and an agent takes the allowed velocity that
-is closest to the one it prefers. Half-planes are `normal . v >= offset`; solids come first and then agents, the
-nearest first.
+Each neighbour forbids a half-plane of velocities, and so does each solid; an agent takes the allowed velocity that
+is closest to its preferred one. Half-planes are `normal . v >= offset`; solids come first and then agents, nearest
+first.
 
 Source: van den Berg et al. (2011), "Reciprocal n-body collision avoidance"; Seidel (1991), "Small-dimensional linear
 programming and convex hulls made easy".
@@ -25,20 +25,20 @@ from envs.errors import UserValueError
 
 __all__ = ["NEIGHBOURS", "HalfPlanes", "Orca", "avoid", "box_planes", "closest_velocity", "disc_planes"]
 
-# An agent avoids as many others at most, the nearest.
+# Largest number of agents that one avoids, the nearest ones.
 NEIGHBOURS = 10
 
-# m/s by which a velocity may miss a half-plane, and the sine below which two of them are parallel.
+# Speed in m/s by which a velocity may miss a half-plane, and the sine below which two of them count as parallel.
 _TOLERANCE = 1e-5
 
 
 @struct.dataclass
 class HalfPlanes:
-    """Velocities that are allowed: those with `normal . v >= offset`.
+    """Allowed velocities: those with `normal . v >= offset`.
 
     Attributes:
-      normal: `[*B, 2]`, of length 1.
-      offset: `[*B]` m/s; -inf allows everything.
+      normal: Normals of length 1, `[*B, 2]`.
+      offset: Offsets, `[*B]` m/s; -inf allows everything.
     """
 
     normal: jax.Array
@@ -49,17 +49,17 @@ class HalfPlanes:
 class Orca:
     """A policy `(key, observations, state) -> actions` that avoids collisions reciprocally.
 
-    It wants to go at the preferred speed towards its goal, trusts each neighbour to do half of what keeps the two
-    apart, and keeps off solids by itself. It knows of no way around a wall.
+    It prefers to go at the preferred speed towards its goal, relies on each neighbour for half of the avoidance, and
+    keeps off solids by itself. It does not plan ways around walls.
 
     Attributes:
-      env: whose agents it steers.
-      params: plain numbers; None for the environment's own.
-      horizon: s for which two agents keep apart.
-      obstacle_horizon: s for which agents keep off solids.
-      margin: m, added to each radius.
-      noise: standard deviation of what is added to the preferred velocity, as a share of the preferred speed;
-        without any, those who are exactly in each other's way stop.
+      env: Crowd whose agents it steers.
+      params: Concrete parameters; None for the environment's own.
+      horizon: Time in s for which two agents keep apart.
+      obstacle_horizon: Time in s for which agents keep off solids.
+      margin: Distance in m added to each radius.
+      noise: Standard deviation of the noise in the preferred velocity, as a share of the preferred speed;
+        without noise, agents exactly in each other's way stop.
     """
 
     env: Crowd
@@ -101,7 +101,7 @@ class Orca:
 
 
 def _nearest(env: Crowd, params: CrowdParams, state: CrowdState) -> Candidates:
-    """The nearest agents within sight, all around."""
+    """The nearest agents within sight, in all directions."""
     near = neighbours.nearest(
         state.walkers.position,
         state.walkers.heading,
@@ -129,26 +129,25 @@ def avoid(
     obstacle_horizon: jax.Array,
     interval: jax.Array,
 ) -> jax.Array:
-    """The velocity closest to the preferred one by which nobody collides if all do so.
+    """The velocity closest to the preferred one that avoids collisions if all agents do the same.
 
-    Where no velocity keeps apart from everybody, the one that comes closest to it: solids are still kept off, and the
-    largest speed by which a half-plane of another agent is missed is the least. Where even the solids leave no
-    velocity, they are treated like agents.
+    Where no velocity keeps clear of all others, solids are still avoided and the largest speed by which a half-plane
+    of another agent is missed is minimised. Where even the solids leave no velocity, they are treated like agents.
 
     Args:
-      position, velocity: `[N, 2]` m and m/s.
-      radius: `[N]` m.
-      preferred_velocity: `[N, 2]` m/s.
-      max_speed: `[N]` m/s.
-      walking: bool `[N]`; the others are avoided by nobody.
-      obstacles: boxes and pillars.
-      candidates: who may be avoided; the nearest `NEIGHBOURS` of them are.
-      horizon: `[]` s for which agents keep apart, traced.
-      obstacle_horizon: `[]` s for which agents keep off solids, traced.
-      interval: `[]` s in which those who overlap want to be apart, traced.
+      position, velocity: Positions and velocities, `[N, 2]` m and m/s.
+      radius: Radii, `[N]` m.
+      preferred_velocity: Preferred velocities, `[N, 2]` m/s.
+      max_speed: Largest speeds, `[N]` m/s.
+      walking: Agents that walk, bool `[N]`; the others are not avoided.
+      obstacles: Boxes and pillars.
+      candidates: Agents that may be avoided; the nearest `NEIGHBOURS` of them are.
+      horizon: Time for which agents keep apart, `[]` s, traced.
+      obstacle_horizon: Time for which agents keep off solids, `[]` s, traced.
+      interval: Time in which overlapping agents separate, `[]` s, traced.
 
     Returns:
-      `[N, 2]` m/s; 0 for those who do not walk.
+      Velocities, `[N, 2]` m/s; 0 for agents that do not walk.
     """
     solids = _solid_planes(position, velocity, radius, obstacles, obstacle_horizon, interval)
     others = _agent_planes(position, velocity, radius, walking, candidates, horizon, interval)
@@ -173,16 +172,16 @@ def disc_planes(
     horizon: jax.Array,
     interval: jax.Array,
 ) -> HalfPlanes:
-    """What a disc allows: the truncated velocity obstacle, linearised where the present velocity is closest to it.
+    """Velocities that a disc allows: the truncated velocity obstacle, linearised at its point closest to the velocity.
 
     Args:
-      away: `[*B, 2]` m, from oneself to the other.
-      velocity: `[*B, 2]` m/s, one's own.
-      relative_velocity: `[*B, 2]` m/s, one's own less the other's.
-      reach: `[*B]` m, the sum of the radii.
-      share: of the change of the relative velocity that oneself makes; 1/2 where the other does as much.
-      horizon: s without a collision.
-      interval: s, in its place for those who overlap.
+      away: Vector from the agent to the other one, `[*B, 2]` m.
+      velocity: Velocity of the agent, `[*B, 2]` m/s.
+      relative_velocity: Velocity of the agent less that of the other one, `[*B, 2]` m/s.
+      reach: Sum of the radii, `[*B]` m.
+      share: Share of the change of the relative velocity that the agent makes; 1/2 where the other does as much.
+      horizon: Time without a collision in s.
+      interval: Time in s that replaces the horizon for overlapping agents.
 
     Returns:
       Half-planes `[*B]`.
@@ -190,7 +189,7 @@ def disc_planes(
     square = jnp.sum(away * away, axis=-1)
     overlap = square < reach * reach
     rate = 1 / jnp.where(overlap, interval, horizon)
-    # The obstacle is a cone of discs, from the one of the horizon on: its round end ...
+    # The obstacle is a cone of discs that begins with the disc of the horizon: its round end ...
     from_end = relative_velocity - away * rate[..., None]
     length = jnp.sqrt(jnp.sum(from_end * from_end, axis=-1))
     ahead = jnp.sum(from_end * away, axis=-1)
@@ -219,21 +218,21 @@ def box_planes(
     horizon: jax.Array,
     interval: jax.Array,
 ) -> HalfPlanes:
-    """What a box allows: velocities that do not use up the gap to its nearest point within the horizon.
+    """Velocities that a box allows: those that do not use up the gap to its nearest point within the horizon.
 
-    A box is convex, so that it lies behind the line through that point at right angles to the gap, and who does not
-    reach the line does not reach the box.
+    A box is convex, so it lies behind the line through that point at right angles to the gap, and an agent that does
+    not reach the line does not reach the box.
 
     Args:
-      position: `[*B, 2]` m.
-      radius: `[*B]` m.
-      centre, half: `[*B, 2]` m, of the box.
-      velocity: `[*B, 2]` m/s, of the box.
-      horizon: s without a collision.
-      interval: s, in its place for those who overlap.
+      position: Positions of the agents, `[*B, 2]` m.
+      radius: Radii of the agents, `[*B]` m.
+      centre, half: Centres and half sides of the boxes, `[*B, 2]` m.
+      velocity: Velocities of the boxes, `[*B, 2]` m/s.
+      horizon: Time without a collision in s.
+      interval: Time in s that replaces the horizon for overlapping agents.
 
     Returns:
-      Half-planes `[*B]`. Standing still is always allowed beside a box that stands.
+      Half-planes `[*B]`. Standing still is always allowed next to a box that does not move.
     """
     distance, normal = shapes.box_gap(position, centre, half)
     gap = distance - radius
@@ -300,26 +299,26 @@ def _agent_planes(
 # --- linear programmes of one agent ------------------------------------------------------
 
 
-def closest_velocity(planes: HalfPlanes, max_speed: jax.Array, wanted: jax.Array, *, num_hard: int) -> jax.Array:
-    """The velocity within half-planes and a largest speed that is closest to a wanted one.
+def closest_velocity(planes: HalfPlanes, max_speed: jax.Array, preferred: jax.Array, *, num_hard: int) -> jax.Array:
+    """The velocity within half-planes and a largest speed that is closest to a preferred one.
 
     Args:
-      planes: half-planes `[K]`.
-      max_speed: `[]` m/s, kept in any case.
-      wanted: `[2]` m/s.
-      num_hard: static; if nothing is within all half-planes, so many of the first ones are kept, if that is possible,
-        and the largest speed by which any other one is missed is minimised.
+      planes: Half-planes `[K]`.
+      max_speed: Largest speed, `[]` m/s, never exceeded.
+      preferred: Preferred velocity, `[2]` m/s.
+      num_hard: Number of hard half-planes, the first ones, static. If no velocity is within all half-planes, these
+        are kept where possible, and the largest speed by which any other one is missed is minimised.
 
     Returns:
-      `[2]` m/s.
+      The velocity, `[2]` m/s.
     """
-    velocity, failed = _nearest_allowed(planes, max_speed, wanted, towards=False)
+    velocity, failed = _nearest_allowed(planes, max_speed, preferred, towards=False)
     number = planes.offset.shape[0]
     place = jnp.arange(number)
     hard = (place < num_hard) & (failed >= num_hard)
 
-    # One dimension more, s >= 0, by which soft half-planes are missed: the least s, one half-plane after the other.
-    # Where that of all before does not do, the new one is missed by just as much: a programme in its plane again.
+    # A third dimension, s >= 0, is the speed by which soft half-planes are missed: minimise s, adding them one by one.
+    # Where the s so far does not suffice, the new one is missed by exactly s: again a programme, within its plane.
     def unfinished(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         return jnp.any(_missed(planes, hard, *carry))
 
@@ -330,12 +329,12 @@ def closest_velocity(planes: HalfPlanes, max_speed: jax.Array, wanted: jax.Array
         between = jnp.where(hard[:, None], planes.normal, planes.normal - normal)
         bound = jnp.where(hard, planes.offset, planes.offset - offset)
         length = jnp.sqrt(jnp.sum(between * between, axis=-1))
-        # Two half-planes that face the same way: the one before is missed by less, or the new one were not missed.
+        # Of two half-planes with the same normal the earlier one is missed by less, or the new one were not missed.
         counts = (hard | (place < new)) & (length > _TOLERANCE)
         length = jnp.where(counts, length, 1.0)
         inner = HalfPlanes(between / length[:, None], jnp.where(counts, bound / length, -jnp.inf))
-        found, lost = _nearest_allowed(inner, max_speed, normal, towards=True)
-        velocity = jnp.where(lost == number, found, velocity)
+        candidate, lost = _nearest_allowed(inner, max_speed, normal, towards=True)
+        velocity = jnp.where(lost == number, candidate, velocity)
         return velocity, jnp.maximum(offset - jnp.dot(normal, velocity), 0.0), new + 1
 
     start = velocity, jnp.float32(0), failed
@@ -343,29 +342,29 @@ def closest_velocity(planes: HalfPlanes, max_speed: jax.Array, wanted: jax.Array
 
 
 def _missed(planes: HalfPlanes, hard: jax.Array, velocity: jax.Array, by: jax.Array, done: jax.Array) -> jax.Array:
-    """Which soft half-planes from `done` on a velocity misses by more than allowed."""
+    """Soft half-planes from `done` on that a velocity misses by more than allowed."""
     late = jnp.arange(hard.shape[0]) >= done
     return late & ~hard & (planes.offset - planes.normal @ velocity > by + _TOLERANCE)
 
 
 def _nearest_allowed(
-    planes: HalfPlanes, max_speed: jax.Array, wanted: jax.Array, *, towards: bool
+    planes: HalfPlanes, max_speed: jax.Array, target: jax.Array, *, towards: bool
 ) -> tuple[jax.Array, jax.Array]:
-    """A linear programme in the plane: half-planes one by one, and where one excludes the best, go to its rim.
+    """A linear programme in the plane: add half-planes one by one; where one excludes the optimum, move to its edge.
 
     Args:
-      planes: half-planes `[K]`.
-      max_speed: `[]` m/s.
-      wanted: `[2]`; a velocity, or a direction of length 1.
-      towards: static; find the velocity farthest in the direction, not that closest to the velocity.
+      planes: Half-planes `[K]`.
+      max_speed: Largest speed, `[]` m/s.
+      target: Velocity, or direction of length 1, `[2]`.
+      towards: Whether to find the velocity farthest in the direction, not the one closest to the velocity; static.
 
     Returns:
-      `[2]` m/s, and the first half-plane that leaves nothing, int32 `[]`; K if there is none.
+      The velocity, `[2]` m/s, and the index of the first half-plane that leaves none, int32 `[]`; K if there is none.
     """
     number = planes.offset.shape[0]
     place = jnp.arange(number)
-    length = jnp.sqrt(jnp.maximum(jnp.sum(wanted * wanted), 1e-24))
-    first = max_speed * wanted if towards else wanted * jnp.minimum(1.0, max_speed / length)
+    length = jnp.sqrt(jnp.maximum(jnp.sum(target * target), 1e-24))
+    first = max_speed * target if towards else target * jnp.minimum(1.0, max_speed / length)
 
     def excludes(velocity: jax.Array, done: jax.Array) -> jax.Array:
         return (place >= done) & (planes.offset - planes.normal @ velocity > _TOLERANCE)
@@ -379,7 +378,7 @@ def _nearest_allowed(
         new = jnp.argmax(excludes(velocity, done)).astype(jnp.int32)
         normal, offset = planes.normal[new], planes.offset[new]
         point, along = offset * normal, jnp.stack([-normal[1], normal[0]])
-        # The rim is point + t along; the disc of speeds and all half-planes before leave an interval of t.
+        # The edge is point + t along; the disc of speeds and all half-planes before leave an interval of t.
         slope = planes.normal @ along
         rest = planes.offset - planes.normal @ point
         before = place < new
@@ -390,7 +389,7 @@ def _nearest_allowed(
         low = jnp.maximum(jnp.max(jnp.where(before & ~parallel & (slope > 0), bound, -jnp.inf)), -reach)
         high = jnp.minimum(jnp.min(jnp.where(before & ~parallel & (slope < 0), bound, jnp.inf)), reach)
         shut = (room < 0) | (low > high) | jnp.any(before & parallel & (rest > _TOLERANCE))
-        best = jnp.dot(along, wanted)
+        best = jnp.dot(along, target)
         t = jnp.where(best > 0, high, low) if towards else jnp.clip(best, low, high)
         return jnp.where(shut, velocity, point + t * along), new + 1, jnp.where(shut, new, number)
 

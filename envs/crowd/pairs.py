@@ -1,4 +1,4 @@
-"""Who may be near whom: all pairs in a small crowd, a cell list in a large one."""
+"""Pairs of agents that may be near each other: all pairs in a small crowd, a cell list in a large one."""
 
 from typing import Literal, get_args
 
@@ -14,25 +14,25 @@ Search = Literal["auto", "all-pairs", "cells"]
 
 SEARCHES: tuple[Search, ...] = get_args(Search)
 
-# From this number of agents on, building lists costs less than looking at all pairs.
+# From this number of agents on, building lists costs less than comparing all pairs.
 CELLS_FROM = 200
 
-# How many agents a row of three cells gives up, per candidate that an agent may keep; the three rows around
+# Number of agents that a row of three cells yields, per candidate that an agent may keep; the three rows around
 # an agent hold 9 / pi times the agents of the circle inside them, if these are spread evenly.
 _SLOTS_PER_CANDIDATE = 1.0
 
-# Coordinates of cells are kept to 15 bits each, and one cell of room around.
+# Coordinates of cells have 15 bits each, with one cell of margin around.
 _FARTHEST = 16_383
 
 
 @struct.dataclass
 class Candidates:
-    """Agents that may be within reach of each agent; in no order.
+    """Agents that may be within reach of each agent, in no particular order.
 
     Attributes:
-      index: int32 `[N, C]`; any agent's where not valid.
-      valid: bool `[N, C]`.
-      overflow: int32 `[]`, how many found no place in the lists and may be missing.
+      index: Indices of the candidates, int32 `[N, C]`; arbitrary where not valid.
+      valid: Whether an entry is a candidate, bool `[N, C]`.
+      overflow: Number of agents for which the lists had no room and which may be missing, int32 `[]`.
     """
 
     index: jax.Array
@@ -41,7 +41,7 @@ class Candidates:
 
 
 def resolve(search: Search, num_agents: int) -> Literal["all-pairs", "cells"]:
-    """The search that a crowd of this size gets: what was asked for, or the cheaper one for "auto"."""
+    """The search for a crowd of this size: the one asked for, or the cheaper one for "auto"."""
     check_choice("search", search, SEARCHES)
     if search == "auto":
         return "cells" if num_agents >= CELLS_FROM else "all-pairs"
@@ -51,15 +51,15 @@ def resolve(search: Search, num_agents: int) -> Literal["all-pairs", "cells"]:
 def candidates(
     position: jax.Array, walking: jax.Array, reach: jax.Array, search: Search = "auto", capacity: int = 12
 ) -> Candidates:
-    """For each walking agent, the others that walk within a distance.
+    """The other walking agents within a distance of each walking agent.
 
     Args:
-      position: `[N, 2]` m.
-      walking: bool `[N]`; nobody else is anyone's candidate.
-      reach: `[]` m between centres, traced.
-      search: static; "auto" is all pairs for a small crowd and cells from `CELLS_FROM` agents on.
-      capacity: static; C for the cell list, whose agents beyond it are counted in `overflow`. All pairs have
-        C = N and never overflow.
+      position: Positions, `[N, 2]` m.
+      walking: Agents that walk, bool `[N]`; the others are nobody's candidates.
+      reach: Largest distance between centres, `[]` m, traced.
+      search: Search method, static; "auto" is all pairs for a small crowd and cells from `CELLS_FROM` agents on.
+      capacity: Number of candidates in the cell list, C, static; agents beyond it are counted in `overflow`. All pairs
+        have C = N and never overflow.
 
     Returns:
       The candidates. Both searches hold the same ones where nothing overflows.
@@ -75,15 +75,15 @@ def candidates(
 
 
 def _from_cells(position: jax.Array, walking: jax.Array, reach: jax.Array, capacity: int) -> Candidates:
-    found, square, dropped = _around(position, walking, reach, max(4, int(capacity * _SLOTS_PER_CANDIDATE)))
+    agents, square, dropped = _around(position, walking, reach, max(4, int(capacity * _SLOTS_PER_CANDIDATE)))
     near = square < reach * reach
     rank = jnp.cumsum(near.astype(jnp.int32), axis=1)  # 1, 2, ... at the near ones
-    wanted = jnp.arange(1, capacity + 1, dtype=jnp.int32)
-    chosen = near[:, None] & (rank[:, None] == wanted[:, None])  # [N, C, 3 S]
-    index = jnp.sum(jnp.where(chosen, found[:, None], 0), axis=-1)
+    places = jnp.arange(1, capacity + 1, dtype=jnp.int32)
+    chosen = near[:, None] & (rank[:, None] == places[:, None])  # [N, C, 3 S]
+    index = jnp.sum(jnp.where(chosen, agents[:, None], 0), axis=-1)
     count = rank[:, -1]
     dropped = jnp.sum(jnp.maximum(count - capacity, 0)) + jnp.sum(dropped)
-    return Candidates(index=index, valid=wanted <= count[:, None], overflow=dropped.astype(jnp.int32))
+    return Candidates(index=index, valid=places <= count[:, None], overflow=dropped.astype(jnp.int32))
 
 
 def closest(position: jax.Array, walking: jax.Array, reach: jax.Array, slots: int) -> jax.Array:
@@ -103,8 +103,8 @@ def _around(
     """Sort the agents by cell; the three cells of a row around an agent are then one run of the sorted list.
 
     Returns:
-      Who is in the rows, `[N, 3 S]`, their squared distance, infinite where nobody is, and how many of each row found
-      no place, `[N, 3]`.
+      Agents in the rows, `[N, 3 S]`, their squared distances, infinite for empty places, and the number of agents in
+      each row for which there was no room, `[N, 3]`.
     """
     num_agents = position.shape[0]
     slots = min(num_agents, slots)
@@ -119,13 +119,13 @@ def _around(
     end = jnp.searchsorted(sorted_key, high.ravel(), side="right", method="scan").reshape(num_agents, 3)
     place = start[..., None] + jnp.arange(slots, dtype=jnp.int32)  # [N, 3, S]
     inside = place < end[..., None]
-    found = order[jnp.minimum(place, num_agents - 1)].reshape(num_agents, -1).astype(jnp.int32)
+    agents = order[jnp.minimum(place, num_agents - 1)].reshape(num_agents, -1).astype(jnp.int32)
     x, z = position[:, 0], position[:, 1]
-    dx, dz = x[:, None] - x[found], z[:, None] - z[found]
+    dx, dz = x[:, None] - x[agents], z[:, None] - z[agents]
     other = inside.reshape(num_agents, -1) & walking[:, None]
-    other &= found != jnp.arange(num_agents, dtype=jnp.int32)[:, None]
+    other &= agents != jnp.arange(num_agents, dtype=jnp.int32)[:, None]
     crowded = jnp.maximum(end - start - slots, 0) * walking[:, None]
-    return found, jnp.where(other, dx * dx + dz * dz, jnp.inf), crowded
+    return agents, jnp.where(other, dx * dx + dz * dz, jnp.inf), crowded
 
 
 def _key(column: jax.Array, row: jax.Array) -> jax.Array:

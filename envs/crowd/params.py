@@ -1,4 +1,4 @@
-"""The numbers of a crowd that may be swept."""
+"""The parameters of a crowd that may be swept."""
 
 import dataclasses
 from typing import Any
@@ -22,16 +22,16 @@ _USUAL = PRESETS["2022"]
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is there to be looked at: tracers and placeholders are not."""
+    """Whether a value is concrete: tracers and placeholders are not."""
     return isinstance(value, int | float | np.ndarray | np.generic)
 
 
 @struct.dataclass
 class Range:
-    """Uniform between two numbers, or always the same one where they are equal.
+    """Uniform between two numbers, or constant where they are equal.
 
     Attributes:
-      low, high: traced.
+      low, high: Bounds, traced.
     """
 
     low: Any
@@ -42,32 +42,33 @@ class Range:
             raise UserValueError(f"low must not be above high, got {self.low} and {self.high}")
 
     def draw(self, key: jax.Array, num_agents: int) -> jax.Array:
-        """A number for each agent, `[N]`."""
+        """One number for each agent, `[N]`."""
         return self.low + (self.high - self.low) * jax.random.uniform(key, (num_agents,))
 
 
 @struct.dataclass
 class CrowdParams(EnvParams):
-    """The numbers of a crowd; every leaf is traced. The defaults are those of 2022 on a circle.
+    """The parameters of a crowd; every leaf is traced. The defaults are those of 2022 on a circle.
 
     Attributes:
-      num_present: agents that take part, the first ones; num_agents at most.
-      scenario: numbers of the scenario.
-      weights, later_weights: of the reward, before and after `switch_env_steps` environment steps of training.
-      switch_env_steps: infinite without a second stage. See `Crowd.params_at`.
-      radius: m, of a body of mass 1.
-      mass: kg of the rigid bodies.
-      size_mass: random scale of bodies, whose radii grow with its third root; agents observe it.
-      resting, walking: energy constants e_s in J/(kg s) and e_w in J s/(kg m^2).
-      max_speed: m/s.
-      max_acceleration: m/s^2.
-      turn_rate: rad per substep at full turn.
-      dt: s per substep.
-      sight_radius: m, how far neighbours are seen.
-      sight_angle: rad to either side of the heading; pi sees all around.
-      ray_length: m.
-      field_of_view: rad to either side of the heading, of rays.
-      max_steps_in_episode: decisions.
+      num_present: Number of agents that take part, the first ones; at most num_agents.
+      scenario: Parameters of the scenario.
+      weights, later_weights: Weights of the reward, before and after `switch_env_steps` environment steps of training.
+      switch_env_steps: Number of environment steps before the second stage; infinite without one. See
+        `Crowd.params_at`.
+      radius: Radius in m of a body of mass 1.
+      mass: Mass in kg of the rigid bodies.
+      size_mass: Random scale of bodies, whose radii grow with its third root; agents observe it.
+      resting, walking: Energy constants e_s in J/(kg s) and e_w in J s/(kg m^2).
+      max_speed: Largest speed in m/s.
+      max_acceleration: Largest acceleration in m/s^2.
+      turn_rate: Rate in rad per substep at full turn.
+      dt: Length of a substep in s.
+      sight_radius: Largest distance in m at which neighbours are seen.
+      sight_angle: Angle in rad to either side of the heading; pi sees all around.
+      ray_length: Length of rays in m.
+      field_of_view: Angle in rad of rays to either side of the heading.
+      max_steps_in_episode: Number of decisions.
     """
 
     num_present: Any = 12
@@ -102,12 +103,12 @@ class CrowdParams(EnvParams):
 
 
 def draw_traits(key: jax.Array, params: CrowdParams, num_agents: int) -> Traits:
-    """Who the agents of an episode are.
+    """Draw the traits of an episode's agents.
 
     Args:
-      key: random.
-      params: traced.
-      num_agents: N.
+      key: Random key.
+      params: Parameters, traced.
+      num_agents: Number of agents, N.
     """
     keys = jax.random.split(key, 3)
     size_mass = params.size_mass.draw(keys[0], num_agents)
@@ -125,7 +126,7 @@ def draw_traits(key: jax.Array, params: CrowdParams, num_agents: int) -> Traits:
 
 
 def switched(params: CrowdParams, env_steps: jax.Array | float) -> CrowdParams:
-    """The parameters with the reward weights that hold after so many environment steps of training."""
+    """The parameters with the reward weights that apply after this many environment steps of training."""
     later = jnp.asarray(env_steps, jnp.float32) >= params.switch_env_steps
     weights = jax.tree.map(
         lambda first, second: jnp.where(later, jnp.float32(second), jnp.float32(first)),

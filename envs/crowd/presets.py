@@ -1,4 +1,4 @@
-"""The settings of two papers, by year, and the rewards that the second one compares.
+"""The settings of two papers, by year, and the rewards compared in the second one.
 
 Source: "2022", Kwiatkowski et al. (2023), "Understanding reinforcement learned crowds"; "2023", Kwiatkowski et al.
 (2023), "Reward function design for crowd simulation via reinforcement learning".
@@ -19,25 +19,25 @@ __all__ = ["PRESETS", "REWARDS", "Curriculum", "Preset", "preset", "reward_varia
 
 @dataclass(frozen=True)
 class Preset:
-    """What differs between the two papers.
+    """The settings in which the two papers differ.
 
     Attributes:
-      dt: s per substep.
-      turn_rate: rad per substep at full turn.
-      max_speed: m/s.
-      max_acceleration: m/s^2.
-      backwards: whether polar acceleration may go backwards for a substep.
-      energy_from: whether energies and rewards see the velocity as "commanded", before contacts, or as "moved".
-      size_mass, resting, walking: `(low, high)`, of the body's scale and of the energy's constants e_s and e_w;
-        equal where an agent is like all others.
-      num_neighbours: K at most.
-      extended: whether an agent observes its energy constants, its preferred speed and the time, and the masses
+      dt: Length of a substep in s.
+      turn_rate: Rate in rad per substep at full turn.
+      max_speed: Largest speed in m/s.
+      max_acceleration: Largest acceleration in m/s^2.
+      backwards: Whether polar acceleration may go backwards for a substep.
+      energy_from: Velocity that energies and rewards are computed from: "commanded", before contacts, or "moved".
+      size_mass, resting, walking: Ranges `(low, high)` of the body's scale and of the energy constants e_s and e_w;
+        equal bounds where all agents are alike.
+      num_neighbours: Largest number of neighbours, K.
+      extended: Whether an agent observes its energy constants, its preferred speed and the time, and the masses
         of others.
-      circle_radius, circle_noise: m, of the scenario "circle".
-      circle_obstacles: whether it has pillars.
-      ray_length: m, of rays that see agents and walls.
-      wall_ray_length: m, of rays that see walls only.
-      weights: of the reward.
+      circle_radius, circle_noise: Radius and noise of the scenario "circle" in m.
+      circle_obstacles: Whether the circle has pillars.
+      ray_length: Length in m of rays that see agents and walls.
+      wall_ray_length: Length in m of rays that see walls only.
+      weights: Weights of the reward.
     """
 
     dt: float
@@ -63,9 +63,9 @@ class Curriculum(NamedTuple):
     """A reward in two stages.
 
     Attributes:
-      weights: of the first stage.
-      later_weights: of the second stage.
-      switch_iteration: iterations of the paper's training in the first stage; infinite where there is no other.
+      weights: Weights of the first stage.
+      later_weights: Weights of the second stage.
+      switch_iteration: Number of iterations of the paper's training in the first stage; infinite without a second.
     """
 
     weights: Weights
@@ -74,7 +74,7 @@ class Curriculum(NamedTuple):
 
     @property
     def switch_env_steps(self) -> float:
-        """The same in environment steps: 200 decisions in each of two worlds make an iteration."""
+        """The same number in environment steps: 200 decisions in each of two worlds make an iteration."""
         return self.switch_iteration * 400
 
 
@@ -133,12 +133,12 @@ def _always(weights: Weights) -> Curriculum:
     return Curriculum(weights, weights)
 
 
-# The rewards that are compared in 2023: its variants 0 to 9, and what remains without the potential; and three of our
-# own. "straight" is that of 2022 without the bonus at the goal, which makes walkers hurry, with time at twenty times
-# its cost, which makes detours dear and leaves v* the best speed, for it stays below c_v v*, and contacts at a tenth of
-# theirs, for whose sake thirty people make detours. Where people must wait for each other, a dear loss of speed makes
-# them walk in circles: it costs little in "yielding", for crossing streams, and nothing in "through", for doors, which
-# a cost of contacts would keep them away from.
+# The rewards compared in 2023: its variants 0 to 9, and the reward without the potential; and three of this package.
+# "straight" is the reward of 2022 with three changes. It has no bonus at the goal, which makes walkers hurry. Time
+# costs twenty times as much, which makes detours expensive and leaves v* the best speed, because it stays below c_v v*.
+# Contacts cost a tenth, because their full cost makes thirty people take detours. Where people must wait for each
+# other, an expensive loss of speed makes them walk in circles: it costs little in "yielding", for crossing streams, and
+# nothing in "through", for doors, which a cost of contacts would keep them away from.
 REWARDS: MappingProxyType[str, Curriculum] = MappingProxyType(
     {
         "base": _after_first_stage(
@@ -174,10 +174,10 @@ def preset(name: str) -> Preset:
     """The settings of a paper.
 
     Args:
-      name: "2022" or "2023".
+      name: Name of the preset, "2022" or "2023".
 
     Raises:
-      ValueError: there is no such preset.
+      ValueError: There is no such preset.
     """
     if name not in PRESETS:
         raise UserValueError(f"preset is {name!r}{near_or_all(str(name), PRESETS)}")
@@ -185,13 +185,13 @@ def preset(name: str) -> Preset:
 
 
 def reward_variant(name: str) -> Curriculum:
-    """A reward of the comparison of 2023, for `CrowdParams`.
+    """A reward from the comparison of 2023, for `CrowdParams`.
 
     Args:
-      name: one of `REWARDS`.
+      name: Name in `REWARDS`.
 
     Raises:
-      ValueError: there is no such reward.
+      ValueError: There is no such reward.
     """
     if name not in REWARDS:
         raise UserValueError(f"There is no reward {name!r}{near_or_all(str(name), REWARDS, 'there are')}")

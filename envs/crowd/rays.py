@@ -1,4 +1,4 @@
-"""Rays: what is hit first around an agent's heading, and how far away."""
+"""Rays: the first body hit in each direction around an agent's heading, and its distance."""
 
 import jax
 import jax.numpy as jnp
@@ -24,19 +24,19 @@ def cast(
     """Rays from the centre of each agent, evenly spread around its heading from right to left.
 
     Args:
-      position: `[N, 2]` m.
-      heading: `[N]` rad.
-      radius: `[N]` m.
-      walking: bool `[N]`; the others are not hit.
-      obstacles: boxes and pillars, which are hit.
-      reach: `[]` m, traced, how far rays go.
-      field_of_view: `[]` rad, traced, to either side of the heading.
-      num_rays: R, static.
-      see_agents: static; without it rays pass through agents.
-      tags: static; whether two more features say what was hit.
+      position: Positions, `[N, 2]` m.
+      heading: Headings, `[N]` rad.
+      radius: Radii, `[N]` m.
+      walking: Agents that walk, bool `[N]`; the others are not hit.
+      obstacles: Boxes and pillars, which are hit.
+      reach: Length of rays, `[]` m, traced.
+      field_of_view: Angle to either side of the heading, `[]` rad, traced.
+      num_rays: Number of rays, R, static.
+      see_agents: Whether rays hit agents rather than pass through them, static.
+      tags: Whether two more features name the kind of body, static.
 
     Returns:
-      `[N, R, 2]`: whether something is hit, and 1 - distance / reach, 0 if not; with tags `[N, R, 4]`: whether that
+      `[N, R, 2]`: whether something is hit, and 1 - distance / reach, 0 if not; with tags `[N, R, 4]`: whether it
       is an agent, whether it is a box or a pillar.
     """
     spread = jnp.linspace(-1.0, 1.0, num_rays) if num_rays > 1 else jnp.zeros(1)
@@ -59,7 +59,7 @@ def cast(
 
 
 def _to_discs(origin: jax.Array, ray: jax.Array, centre: jax.Array, radius: jax.Array) -> jax.Array:
-    """Distances `[N, R]` to the first of the discs `[D, 2]` with radii `[N, D]`; those below 0 are not there."""
+    """Distances `[N, R]` to the first of the discs `[D, 2]` with radii `[N, D]`; negative radii mark absent discs."""
     away = centre[None] - origin[:, None]  # [N, D, 2]
     along = jnp.einsum("nrk,ndk->nrd", ray, away, precision="highest")
     square = jnp.sum(away * away, axis=-1)[:, None]
@@ -72,7 +72,7 @@ def _to_discs(origin: jax.Array, ray: jax.Array, centre: jax.Array, radius: jax.
 
 
 def _to_boxes(origin: jax.Array, ray: jax.Array, centre: jax.Array, half: jax.Array) -> jax.Array:
-    """Distances `[N, R]` to the first of the boxes `[M, 2]`, by the slabs that a ray enters and leaves."""
+    """Distances `[N, R]` to the first of the boxes `[M, 2]`, from the slabs that a ray enters and leaves."""
     tiny = jnp.where(ray < 0, -1e-9, 1e-9)
     inverse = 1.0 / jnp.where(jnp.abs(ray) < 1e-9, tiny, ray)
     away = centre[None] - origin[:, None]  # [N, M, 2]

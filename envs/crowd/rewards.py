@@ -1,7 +1,7 @@
-"""What walkers are paid for: one function for each term, and their sum with weights that may be swept.
+"""The rewards of walkers: one function for each term, and their sum with weights that may be swept.
 
 Terms have the papers' names and signs: costs are negative, so their weights are positive, except for `time` and
-`collision`, which count and have negative weights. All are 0 for who did not walk in the decision.
+`collision`, which count and have negative weights. All are 0 for an agent that did not walk in the decision.
 
 Source: the first five terms, Kwiatkowski et al. (2023), "Understanding reinforcement learned crowds"; the others,
 Kwiatkowski et al. (2023), "Reward function design for crowd simulation via reinforcement learning".
@@ -25,26 +25,26 @@ Number = jax.Array | float
 
 @struct.dataclass
 class Weights:
-    """The weight of each term and the exponents in some of them: all traced, all 0 unless given.
+    """The weight of each term and the exponents in some of them: all traced, all 0 by default.
 
     Attributes:
-      progress: per metre that the goal came nearer.
-      speed: c_v, per decision, of |speed - v*| ** speed_exponent, in m/s.
+      progress: Weight per metre by which the distance to the goal decreased.
+      speed: c_v, per decision, the weight of |speed - v*| ** speed_exponent, in m/s.
       time: c_t per decision; negative.
       goal: c_g, once, when the goal is reached.
       collision: c_c per contact and substep; negative.
-      bmr, drag, dynamics: parts of the energy: resting, moving, moving with accelerations.
-      potential: 2 sqrt(e_s e_w) per metre that the goal came nearer.
-      diff_potential: the same of the velocity towards the goal.
-      s_matching: of |speed - v*| ** matching_exponent, per second.
-      speeding: the same where it is above v*, per second.
-      v_matching: of e_w |velocity - v* towards the goal|^2, per second.
-      exp_v_matching: of exp(sigma |velocity - v* towards the goal|), per second.
-      final, avg_final: of the estimated energy for the rest of the way, at the time limit: at the preferred
+      bmr, drag, dynamics: Weights of the parts of the energy: resting, moving, moving with accelerations.
+      potential: Weight of 2 sqrt(e_s e_w) per metre by which the distance to the goal decreased.
+      diff_potential: Weight of the same for the velocity towards the goal.
+      s_matching: Weight of |speed - v*| ** matching_exponent, per second.
+      speeding: Weight of the same where the speed is above v*, per second.
+      v_matching: Weight of e_w |velocity - v* towards the goal|^2, per second.
+      exp_v_matching: Weight of exp(sigma |velocity - v* towards the goal|), per second.
+      final, avg_final: Weights of the estimated energy for the rest of the way, at the time limit: at the preferred
         speed, or at the average speed so far.
       speed_exponent: c_e, at least 1.
       matching_exponent: p, at least 1.
-      sigma: of exp_v_matching, s/m.
+      sigma: Scale in exp_v_matching, s/m.
     """
 
     progress: Number = 0.0
@@ -70,23 +70,23 @@ class Weights:
 
 @struct.dataclass
 class Outcome:
-    """What one decision came to, as far as rewards ask.
+    """The results of one decision that rewards depend on.
 
     Attributes:
-      walking: bool `[N]`, on the way at the beginning of the decision.
-      arrived: bool `[N]`, reached the goal in it.
-      duration: `[N]` s, how long each walked.
-      velocity: `[N, 2]` m/s, the mean over that time.
-      mean_square: `[N]` m^2/s^2, the mean of the squared speed.
-      previous_velocity: `[N, 2]` m/s, `velocity` of the decision before.
-      towards: `[N, 2]`, unit vector to the goal's centre at the beginning.
-      before, after: `[N]` m, distance of the goal's centre at the beginning and at the end.
-      start_distance: `[N]` m, the same at the start of the episode.
-      touches: `[N]` contacts, summed over substeps.
-      at_limit: bool `[]`, the time limit is reached with this decision.
-      elapsed: `[]` s since the start of the episode, at the end.
-      interval: `[]` s, a whole decision.
-      traits: who they are.
+      walking: Agents on the way at the beginning of the decision, bool `[N]`.
+      arrived: Agents that reached the goal in it, bool `[N]`.
+      duration: Time that each agent walked, `[N]` s.
+      velocity: Mean velocity over that time, `[N, 2]` m/s.
+      mean_square: Mean of the squared speed, `[N]` m^2/s^2.
+      previous_velocity: `velocity` of the decision before, `[N, 2]` m/s.
+      towards: Unit vector to the goal's centre at the beginning, `[N, 2]`.
+      before, after: Distance to the goal's centre at the beginning and at the end, `[N]` m.
+      start_distance: The same distance at the start of the episode, `[N]` m.
+      touches: Number of contacts, summed over substeps, `[N]`.
+      at_limit: Whether the time limit is reached with this decision, bool `[]`.
+      elapsed: Time since the start of the episode, at the end of the decision, `[]` s.
+      interval: Length of a whole decision, `[]` s.
+      traits: Traits of the agents.
     """
 
     walking: jax.Array
@@ -107,7 +107,7 @@ class Outcome:
 
 
 def progress(step: Outcome, weights: Weights) -> jax.Array:
-    """d_{t-1} - d_t in m, whose sum telescopes."""
+    """d_{t-1} - d_t in m; the sum over an episode telescopes."""
     del weights
     return step.before - step.after
 
@@ -189,13 +189,13 @@ def exp_v_matching(step: Outcome, weights: Weights) -> jax.Array:
 
 
 def final(step: Outcome, weights: Weights) -> jax.Array:
-    """-2 sqrt(e_s e_w) d at the time limit, for who has not arrived."""
+    """-2 sqrt(e_s e_w) d at the time limit, for an agent that has not arrived."""
     del weights
     return jnp.where(step.at_limit & ~step.arrived, -energy.optimum(step.after, step.traits), 0.0)
 
 
 def avg_final(step: Outcome, weights: Weights) -> jax.Array:
-    """-(e_s + e_w v^2) d / v at the time limit, v the average speed so far, for who has not arrived."""
+    """-(e_s + e_w v^2) d / v at the time limit, v the average speed so far, for an agent that has not arrived."""
     del weights
     rest = energy.average_remaining(step.after, step.start_distance, step.elapsed, step.traits)
     return jnp.where(step.at_limit & ~step.arrived, -rest, 0.0)
@@ -230,8 +230,8 @@ def reward(weights: Weights, step: Outcome) -> tuple[jax.Array, dict[str, jax.Ar
     """The reward of one decision.
 
     Args:
-      weights: traced.
-      step: what the decision came to.
+      weights: Weights, traced.
+      step: Result of the decision.
 
     Returns:
       `[N]`, the sum over terms; and each term's share in it, weighted, `[N]` by name.
@@ -257,5 +257,5 @@ def _length(vector: jax.Array) -> jax.Array:
 
 
 def _raised(base: jax.Array, exponent: Number) -> jax.Array:
-    """`base ** exponent` of a base of at least 0, 0 where the base is, whatever the exponent."""
+    """`base ** exponent` for a base of at least 0; 0 where the base is 0, whatever the exponent."""
     return jnp.where(base > 0, jnp.exp(exponent * jnp.log(jnp.where(base > 0, base, 1.0))), 0.0)

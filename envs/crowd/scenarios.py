@@ -1,7 +1,7 @@
-"""Scenes to walk in: where agents start, where they want to go, and what is in the way.
+"""Scenes to walk in: starts, goals and obstacles.
 
-A scenario is a frozen dataclass of what is static, with `default_params` for what is traced, and places
-agents by `place`. The arena is 20 x 20 m with walls around whose inner faces are at 9.75 m; scenes of one's own
+A scenario is a frozen dataclass of static settings, with `default_params` for the traced ones, and places
+agents by `place`. The arena is 20 x 20 m, enclosed by walls whose inner faces are at 9.75 m; scenes of one's own
 (`Areas`, `Recorded`) have no arena.
 
 Source: Kwiatkowski et al. (2022, 2023), learned crowds.
@@ -67,8 +67,8 @@ class CircleParams:
     """Numbers of a circle.
 
     Attributes:
-      radius: m.
-      noise: m, half the side of the square in which starts and goals scatter.
+      radius: Radius in m.
+      noise: Half the side, in m, of the square in which starts and goals scatter.
     """
 
     radius: Any = 6.0
@@ -80,8 +80,8 @@ class RandomParams:
     """Numbers of random places.
 
     Attributes:
-      half: m, half the side of the square of starts and goals.
-      spacing: m, that starts, and goals, keep from each other where they can.
+      half: Half the side, in m, of the square of starts and goals.
+      spacing: Distance in m that starts keep from each other where possible, and goals likewise.
     """
 
     half: Any = 4.0
@@ -90,10 +90,10 @@ class RandomParams:
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """What every scenario has; a subclass places agents.
+    """The interface of scenarios; a subclass places agents.
 
     Attributes:
-      obstacles: whether the scene's own obstacles are there; the arena's walls always are.
+      obstacles: Whether the scene has its own obstacles; it always has the arena's walls.
     """
 
     obstacles: bool = dataclasses.field(default=True, kw_only=True)
@@ -102,24 +102,24 @@ class Scenario:
 
     @property
     def default_params(self) -> Any:
-        """What is traced, at its usual values."""
+        """The traced numbers at their usual values."""
         return NoParams()
 
     def capacity(self, radius: float) -> int:
-        """How many agents of this radius, in m, the places where they start hold."""
+        """Number of agents of this radius, in m, for which the starting places have room."""
         raise NotImplementedError
 
     def place(self, key: jax.Array, params: Any, present: jax.Array, traits: Traits) -> Scene:
         """The start of an episode.
 
         Args:
-          key: random.
-          params: like `default_params`, traced.
-          present: bool `[N]`, the first ones.
-          traits: whose radii keep agents apart.
+          key: Random key.
+          params: Parameters like `default_params`, traced.
+          present: Agents that take part, the first ones, bool `[N]`.
+          traits: Traits, whose radii keep agents apart.
 
         Returns:
-          Places of all N; those of agents that are not present mean nothing.
+          Places of all N agents; those of agents that are not present have no meaning.
         """
         raise NotImplementedError
 
@@ -127,11 +127,11 @@ class Scenario:
         """Refuse more agents than there is room for.
 
         Args:
-          num_agents: static maximum.
-          radius: m, the largest.
+          num_agents: Static maximum.
+          radius: Largest radius in m.
 
         Raises:
-          ValueError: they do not fit.
+          ValueError: There is not enough room for `num_agents`.
         """
         capacity = self.capacity(radius)
         if num_agents > capacity:
@@ -155,7 +155,7 @@ class Circle(Scenario):
         return math.floor(math.pi / math.asin(min(radius / float(self.default_params.radius), 1.0)))
 
     def boxes(self) -> tuple[Box, ...]:
-        """Boxes beside the arena's."""
+        """Boxes in addition to the arena's."""
         return ()
 
     def pillars(self) -> tuple[tuple[float, float], ...]:
@@ -177,7 +177,7 @@ class CircleBlock(Circle):
     """A circle with a box in the middle.
 
     Attributes:
-      block: m, its side.
+      block: Side of the box in m.
     """
 
     block: float = 3.0
@@ -199,14 +199,14 @@ class Flows(Scenario):
     """Groups that start on squares and cross to goals on the other side.
 
     Attributes:
-      shared_goals: one goal of 4 x 4 m for each group, or a small one 15 m ahead of each agent.
+      shared_goals: Whether each group has one goal of 4 x 4 m; otherwise each agent has a small one 15 m ahead.
     """
 
     shared_goals: bool = True
     directions: ClassVar[tuple[tuple[float, float], ...]]
 
     def boxes(self) -> tuple[Box, ...]:
-        """Boxes beside the arena's."""
+        """Boxes in addition to the arena's."""
         raise NotImplementedError
 
     def capacity(self, radius: float) -> int:
@@ -228,7 +228,7 @@ class Flows(Scenario):
         return _scene(position, heading, goal, half, self.things(), present, traits)
 
     def things(self) -> Obstacles:
-        """What is in the way."""
+        """The obstacles of the scene."""
         return _obstacles(self.boxes() if self.obstacles else ())
 
 
@@ -267,7 +267,7 @@ class Choke(Flows):
 
 @dataclasses.dataclass(frozen=True)
 class Car(Flows):
-    """One group whose way a car of 2 x 9.9 m crosses at 1 m/s; it weighs 1,000 kg."""
+    """One group, whose way is crossed by a car of 2 x 9.9 m at 1 m/s; it weighs 1,000 kg."""
 
     name: ClassVar[str] = "car"
     directions: ClassVar[tuple[tuple[float, float], ...]] = ((1.0, 0.0),)
@@ -323,11 +323,11 @@ class Areas(Scenario):
     """A scene of one's own: groups that start on areas and walk to areas.
 
     Attributes:
-      spawns: areas `((low x, low z), (high x, high z))` in m, one a group; agents are dealt out in turn and
+      spawns: Areas `((low x, low z), (high x, high z))` in m, one per group; agents are assigned to them in turn and
         start on a grid over the area.
-      goals: areas, one for each spawn or one for all; the area itself is the goal.
-      walls: areas that are solid.
-      pillars: discs `(x, z, radius)` that are solid.
+      goals: Areas, one for each spawn or one for all; the area itself is the goal.
+      walls: Solid areas.
+      pillars: Solid discs `(x, z, radius)`.
     """
 
     spawns: Any = ()
@@ -388,8 +388,8 @@ class Recorded(Scenario):
     """Starts and goals from a table, such as a recording of people; no walls.
 
     Attributes:
-      table: rows `(start x, start z, goal x, goal z)` in m, one an agent; anything that NumPy takes.
-      goal_half: m, half the side of each goal.
+      table: Rows `(start x, start z, goal x, goal z)` in m, one per agent; any array-like of NumPy.
+      goal_half: Half the side of each goal in m.
     """
 
     table: Any = ()
@@ -419,14 +419,15 @@ SCENARIOS: dict[str, type[Scenario]] = {
 
 
 def as_scenario(scenario: str | Scenario, obstacles: bool) -> Scenario:
-    """A scenario by name, or one as it is.
+    """Look up a scenario by name, or return a `Scenario` unchanged.
 
     Args:
-      scenario: a name in `SCENARIOS` or a `Scenario`.
-      obstacles: of a scenario by name.
+      scenario: Name in `SCENARIOS` or a `Scenario`.
+      obstacles: Whether a scenario given by name has obstacles.
 
     Raises:
-      ValueError, TypeError: nothing of this name, or neither name nor scenario.
+      ValueError: There is no scenario of this name.
+      TypeError: `scenario` is neither a name nor a `Scenario`.
     """
     if isinstance(scenario, Scenario):
         return scenario
@@ -446,12 +447,12 @@ def _area(field: str, area: Any) -> tuple[tuple[float, float], tuple[float, floa
 
 
 def _rows(field: str, rows: Any, columns: tuple[str, ...]) -> tuple[tuple[float, ...], ...]:
-    """Finite numbers in so many columns; no rows at all are fine."""
+    """Finite numbers in the named columns; an empty table is allowed."""
     table = _numbers(rows)
     if table.shape == (0,):
         return ()
     if table.shape[1:] != (len(columns),):
-        got = f"an array of shape {table.shape}" if table.ndim else "rows that differ or are no numbers"
+        got = f"an array of shape {table.shape}" if table.ndim else "rows of different lengths or not of numbers"
         raise UserValueError(f"{field} must have rows of {len(columns)} numbers ({', '.join(columns)}), got {got}")
     if not np.all(np.isfinite(table)):
         wrong = int(np.argmin(np.all(np.isfinite(table), axis=1)))
@@ -460,7 +461,7 @@ def _rows(field: str, rows: Any, columns: tuple[str, ...]) -> tuple[tuple[float,
 
 
 def _numbers(values: Any) -> np.ndarray:
-    """As NumPy takes them; a nan alone where it does not, for that has no shape that anybody asks for."""
+    """The values as a NumPy array; a single nan where they do not form one, whose shape no caller accepts."""
     try:
         return np.asarray(values, np.float64)
     except (ValueError, TypeError):
@@ -495,7 +496,7 @@ def _scene(
     present: jax.Array,
     traits: Traits,
 ) -> Scene:
-    """The scene with overlapping agents taken apart; without a heading they face their goals."""
+    """The scene after overlapping agents are separated; without a heading they face their goals."""
     position = spawning.push_apart(position, traits.radius, present, obstacles)
     if heading is None:
         ahead = goal - position

@@ -1,4 +1,4 @@
-"""Discs against boxes along the axes and against pillars: gaps, outward normals and touches."""
+"""Discs against axis-aligned boxes and pillars: gaps, outward normals and touches."""
 
 import jax
 import jax.numpy as jnp
@@ -7,15 +7,15 @@ __all__ = ["box_gap", "box_point", "boxes_overlap", "disc_gap", "touches_box"]
 
 
 def box_gap(point: jax.Array, centre: jax.Array, half: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The signed distance of points from boxes, and the way out.
+    """The signed distance of points from boxes, and the outward direction.
 
     Args:
-      point: `[*B, 2]` m.
-      centre, half: `[*B, 2]` m, broadcast against the points.
+      point: Points, `[*B, 2]` m.
+      centre, half: Centres and half sides of the boxes, `[*B, 2]` m, broadcast against the points.
 
     Returns:
       The distance `[*B]` m from the surface, negative inside, and the outward unit normal `[*B, 2]` at the
-      nearest point of the surface (inside: of the nearest face).
+      nearest point of the surface (inside: that of the nearest face).
     """
     away = point - centre
     beyond = jnp.abs(away) - half
@@ -32,15 +32,15 @@ def box_gap(point: jax.Array, centre: jax.Array, half: jax.Array) -> tuple[jax.A
 
 
 def disc_gap(point: jax.Array, centre: jax.Array, radius: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The signed distance of points from discs, and the way out.
+    """The signed distance of points from discs, and the outward direction.
 
     Args:
-      point, centre: `[*B, 2]` m.
-      radius: `[*B]` m.
+      point, centre: Points and centres of the discs, `[*B, 2]` m.
+      radius: Radii, `[*B]` m.
 
     Returns:
       The distance `[*B]` m from the rim, negative inside, and the outward unit normal `[*B, 2]` (0 in the
-      very centre, where there is no way out).
+      very centre, which has no outward direction).
     """
     away = point - centre
     distance = jnp.sqrt(jnp.maximum(jnp.sum(away * away, axis=-1), 1e-24))
@@ -56,24 +56,24 @@ def touches_box(position: jax.Array, radius: jax.Array, centre: jax.Array, half:
     """Whether discs touch or overlap boxes.
 
     Args:
-      position, centre, half: `[*B, 2]` m.
-      radius: `[*B]` m.
+      position, centre, half: Centres of the discs, and centres and half sides of the boxes, `[*B, 2]` m.
+      radius: Radii, `[*B]` m.
 
     Returns:
-      bool `[*B]`.
+      Whether they touch, bool `[*B]`.
     """
     away = position - box_point(position, centre, half)
     return jnp.sum(away * away, axis=-1) <= radius * radius
 
 
 def boxes_overlap(centre: jax.Array, half: jax.Array) -> jax.Array:
-    """Which pairs of boxes share more than an edge.
+    """Find the pairs of boxes that share more than an edge.
 
     Args:
-      centre, half: `[M, 2]` m.
+      centre, half: Centres and half sides, `[M, 2]` m.
 
     Returns:
-      bool `[M, M]`, False on the diagonal.
+      Whether two boxes overlap, bool `[M, M]`; False on the diagonal.
     """
     near = jnp.abs(centre[:, None] - centre[None]) < half[:, None] + half[None]
     return jnp.all(near, axis=-1) & ~jnp.eye(centre.shape[0], dtype=bool)

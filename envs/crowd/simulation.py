@@ -1,4 +1,4 @@
-"""One decision of a crowd: its control is held for some substeps of dynamics and contacts."""
+"""One decision of a crowd: its control is held for several substeps of dynamics and contacts."""
 
 import dataclasses
 
@@ -16,16 +16,16 @@ __all__ = ["Physics", "Simulated", "simulate"]
 
 @dataclasses.dataclass(frozen=True)
 class Physics:
-    """What is static about the mechanics of a crowd.
+    """The static settings of a crowd's mechanics.
 
     Attributes:
-      kind: the dynamics.
-      substeps: integration steps per decision.
-      backwards: whether polar acceleration may go backwards for a substep.
-      iterations: contact iterations per substep at most; None for the dynamics' own, `contacts.ITERATIONS`.
-      search: how agents that may meet are found.
-      capacity: how many an agent may have in its list, where lists are used.
-      rebuilds: how often per decision lists are built; more of them are shorter.
+      kind: Dynamics.
+      substeps: Number of integration steps per decision.
+      backwards: Whether polar acceleration may go backwards for a substep.
+      iterations: Largest number of contact iterations per substep; None for the dynamics' own, `contacts.ITERATIONS`.
+      search: Method of finding agents that may meet.
+      capacity: Number of other agents that an agent's list holds, where lists are used.
+      rebuilds: Number of times per decision that lists are built; with more of them the lists are shorter.
     """
 
     kind: Dynamics = "polar-acceleration"
@@ -45,25 +45,25 @@ class Physics:
 
     @property
     def solver(self) -> contacts.Solver:
-        """The contact solver of these dynamics."""
+        """The contact solver for these dynamics."""
         return contacts.Solver(contacts.ITERATIONS[self.kind] if self.iterations is None else self.iterations)
 
 
 @struct.dataclass
 class Simulated:
-    """What one decision came to. Integrals run over the substeps in which an agent still walked.
+    """The result of one decision. Integrals run over the substeps in which an agent still walked.
 
     Attributes:
-      walkers, obstacles: at its end.
-      arrived: bool `[N]`, touched the goal in this decision.
-      touches: `[N]`, contacts summed over substeps: one that lasts the decision counts `substeps` times.
-      deepest: `[]` m, the largest overlap at the end of any substep.
-      duration: `[N]` s, how long each walked.
-      commanded_square, moved_square: `[N]` m^2/s, integrals of the squared speed: as commanded, before
+      walkers, obstacles: State at the end of the decision.
+      arrived: Agents that touched the goal in this decision, bool `[N]`.
+      touches: Number of contacts summed over substeps, `[N]`; one that lasts the decision counts `substeps` times.
+      deepest: Largest overlap at the end of any substep, `[]` m.
+      duration: Time that each agent walked, `[N]` s.
+      commanded_square, moved_square: Integrals of the squared speed, `[N]` m^2/s: as commanded, before
         contacts, and as moved.
-      travelled: `[N]` m, length of the path.
-      commanded: `[N, 2]` m, integral of the commanded velocity.
-      overflow: int32 `[]`, agents left out of lists, or faster than these foresaw.
+      travelled: Length of the path, `[N]` m.
+      commanded: Integral of the commanded velocity, `[N, 2]` m.
+      overflow: Number of agents left out of lists, or faster than the lists allow for, int32 `[]`.
     """
 
     walkers: Walkers
@@ -92,27 +92,27 @@ def simulate(
 ) -> Simulated:
     """Hold a control for the substeps of one decision.
 
-    Who touches the own goal stands still from then on, with no body for others to run into.
+    An agent that touches its own goal stands still from then on and no longer has a body that others could run into.
 
     Args:
-      physics: static.
-      walkers: now.
-      control: `[N, 2]`, from `dynamics.squash`.
-      traits: who they are.
-      walking: bool `[N]`; the others neither move nor are in the way.
-      goals: where they want to go.
-      obstacles: what is in the way.
-      turn_rate: rad per substep at full turn, traced.
-      dt: s per substep, traced.
+      physics: Mechanics, static.
+      walkers: Present walkers.
+      control: Controls `[N, 2]`, from `dynamics.squash`.
+      traits: Traits of the agents.
+      walking: Agents that walk, bool `[N]`; the others neither move nor are in the way.
+      goals: Goals of the agents.
+      obstacles: Boxes and pillars.
+      turn_rate: Rate in rad per substep at full turn, traced.
+      dt: Length of a substep in s, traced.
 
     Returns:
-      The state after the decision, and what happened in it.
+      The state after the decision, and the integrals over it.
     """
     listed = pairs.resolve(physics.search, walking.shape[0]) == "cells"
     solver = physics.solver
     block = -(-physics.substeps // physics.rebuilds) if listed else physics.substeps
     radius = jnp.max(jnp.where(walking, traits.radius, 0.0))
-    # Who goes farther than this within a block, which takes a hard push, may meet an agent that is not in the list.
+    # An agent that travels farther than this within a block, which takes a hard push, may meet agents not in its list.
     way = 1.3 * block * dt * jnp.max(jnp.where(walking, traits.max_speed, 0.0)) + 1e-3
     none = jnp.zeros_like(traits.radius)
     first = Simulated(
@@ -143,7 +143,7 @@ def simulate(
             after, velocity=jnp.where(there[:, None], 0.0, after.velocity), speed=jnp.where(there, 0.0, after.speed)
         )
         moved = jnp.sum((after.position - before.position) ** 2, axis=-1)
-        wanted = jnp.where(active[:, None], wants.velocity, 0.0)
+        intended = jnp.where(active[:, None], wants.velocity, 0.0)
         so_far = Simulated(
             walkers=after,
             obstacles=obstacles,
@@ -151,10 +151,10 @@ def simulate(
             touches=so_far.touches + touched.count,
             deepest=jnp.maximum(so_far.deepest, touched.overlap),
             duration=so_far.duration + jnp.where(active, dt, 0.0),
-            commanded_square=so_far.commanded_square + jnp.sum(wanted * wanted, axis=-1) * dt,
+            commanded_square=so_far.commanded_square + jnp.sum(intended * intended, axis=-1) * dt,
             moved_square=so_far.moved_square + moved / dt,
             travelled=so_far.travelled + jnp.sqrt(moved),
-            commanded=so_far.commanded + wanted * dt,
+            commanded=so_far.commanded + intended * dt,
             overflow=so_far.overflow,
         )
         return (so_far, near), None

@@ -1,4 +1,4 @@
-"""A social-force model as a policy: what crowds were simulated with before they were learned."""
+"""A social-force model as a policy: the usual model of crowds before learned ones."""
 
 import dataclasses
 
@@ -23,14 +23,14 @@ class Forces:
     `crowd/corridor` with 50, both in polar acceleration.
 
     Attributes:
-      relaxation: s, in which a walker comes to the preferred velocity.
-      strength: m/s^2, of another person at no distance.
-      foresight: how much the relative velocity counts against the direction to the other.
-      reach: m of range per m/s of the interaction vector.
-      slowing, sidestep: how narrow, in angle, braking and stepping aside are.
-      wall_strength: m/s^2, of an obstacle at the body's surface.
-      wall_range: m, over which that falls to 1/e.
-      cut_off: m, beyond which nobody is minded.
+      relaxation: Time in s in which a walker approaches the preferred velocity.
+      strength: Acceleration in m/s^2 due to another person at no distance.
+      foresight: Weight of the relative velocity against the direction to the other.
+      reach: Range in m per m/s of the interaction vector.
+      slowing, sidestep: Angular narrowness of braking and of stepping aside.
+      wall_strength: Acceleration in m/s^2 due to an obstacle at the body's surface.
+      wall_range: Distance in m over which that falls to 1/e.
+      cut_off: Distance in m beyond which other people have no effect.
     """
 
     relaxation: float = 0.6
@@ -50,20 +50,20 @@ def social_forces(
     candidates: pairs.Candidates,
     forces: Forces,
 ) -> jax.Array:
-    """The accelerations by which people give way to each other.
+    """The accelerations by which people avoid each other.
 
     With e the direction to the other and D = foresight (v_i - v_j) + e, |D| t = D, theta the angle from t to e,
     and range B = reach |D|: -strength exp(-d / B) [exp(-(slowing B theta)^2) t + sign(theta)
     exp(-(sidestep B theta)^2) n], n to the left of t.
 
     Args:
-      position: `[N, 2]` m.
-      velocity: `[N, 2]` m/s.
-      candidates: whom each one minds.
-      forces: traced.
+      position: Positions, `[N, 2]` m.
+      velocity: Velocities, `[N, 2]` m/s.
+      candidates: Other agents that each one avoids.
+      forces: Constants of the model, traced.
 
     Returns:
-      `[N, 2]` m/s^2.
+      Accelerations, `[N, 2]` m/s^2.
 
     Source: Moussaid et al. (2009), "Experimental study of the behavioural mechanisms underlying
     self-organization in human crowds".
@@ -103,14 +103,14 @@ def obstacle_forces(position: jax.Array, radius: jax.Array, obstacles: Obstacles
 
 @dataclasses.dataclass(frozen=True)
 class SocialForce:
-    """Walks by social forces, felt once per decision.
+    """Walks by social forces, updated once per decision.
 
     Attributes:
-      env: the crowd that it steers.
-      params: its turn rate and time step; None for the environment's default ones.
-      forces: the constants of the model.
-      search: static; how the others within `forces.cut_off` are found.
-      capacity: static; how many others each one minds where lists are used, see `pairs.candidates`.
+      env: Crowd that it steers.
+      params: Parameters with the turn rate and time step; None for the environment's default ones.
+      forces: Constants of the model.
+      search: Method of finding the others within `forces.cut_off`, static.
+      capacity: Number of others that each agent avoids where lists are used, static, see `pairs.candidates`.
     """
 
     env: Crowd
@@ -138,7 +138,7 @@ class SocialForce:
         )
 
     def overflow(self, state: CrowdState) -> jax.Array:
-        """How many within reach of someone are not minded for want of `capacity`, int32 `[]`; 0 for all pairs."""
+        """Number of agents within reach that are left out because `capacity` is full, int32 `[]`; 0 for all pairs."""
         return self._candidates(state).overflow
 
     def _candidates(self, state: CrowdState) -> pairs.Candidates:

@@ -1,4 +1,4 @@
-"""Where people start: grids over areas, spaced draws, and taking apart who would overlap."""
+"""Starting places: grids over areas, spaced draws, and the separation of overlapping agents."""
 
 import math
 
@@ -13,16 +13,16 @@ __all__ = ["grid", "push_apart", "rectangle_holds", "spaced"]
 # Discs that would touch at a start are left this far apart, in m.
 _ROOM = 0.01
 
-# Others that each of a large crowd is taken away from at a time.
+# Number of other agents from which each agent of a large crowd is separated at a time.
 _CAPACITY = 32
 
 
 def rectangle_holds(half: tuple[float, float], radius: float) -> int:
-    """How many discs the grid over a rectangle takes without overlap.
+    """Number of discs that fit on the grid over a rectangle without overlap.
 
     Args:
-      half: m, half of the sides.
-      radius: m, of the largest disc.
+      half: Half of the sides in m.
+      radius: Radius of the largest disc in m.
     """
     count = 0
     while True:
@@ -35,15 +35,15 @@ def rectangle_holds(half: tuple[float, float], radius: float) -> int:
 
 
 def grid(rank: jax.Array, count: jax.Array, centre: jax.Array, half: jax.Array) -> jax.Array:
-    """Places on a grid over a rectangle, ceil(sqrt(n)) to a side where it is a square, one row where it is a line.
+    """Places on a grid over a rectangle, ceil(sqrt(n)) to a side for a square, one row for a line.
 
     Args:
-      rank: int32 `[*B]`, which of the group's places.
-      count: int32 `[*B]` or `[]`, traced, agents of the group.
-      centre, half: `[*B, 2]` or `[2]` m.
+      rank: Index of the place within its group, int32 `[*B]`.
+      count: Number of agents of the group, int32 `[*B]` or `[]`, traced.
+      centre, half: Centre and half sides of the rectangle, `[*B, 2]` or `[2]` m.
 
     Returns:
-      `[*B, 2]` m.
+      Places, `[*B, 2]` m.
     """
     count = jnp.maximum(count, 1)
     ratio = half[..., 1] / half[..., 0]
@@ -61,17 +61,17 @@ def grid(rank: jax.Array, count: jax.Array, centre: jax.Array, half: jax.Array) 
 def spaced(
     key: jax.Array, num_agents: int, half: jax.Array, spacing: jax.Array, tries: int, obstacles: Obstacles
 ) -> jax.Array:
-    """Uniform places in a square, each the first of some draws that keeps a distance from all before it.
+    """Uniform places in a square, each the first of several draws that keeps its distance from all before it.
 
     Args:
-      key: random.
-      num_agents, tries: static.
-      half: `[]` m.
-      spacing: `[]` m between centres, and from the rim of a pillar.
-      obstacles: whose pillars are avoided, too.
+      key: Random key.
+      num_agents, tries: Numbers of agents and of draws for each, static.
+      half: Half the side of the square, `[]` m.
+      spacing: Distance between centres, and from the rim of a pillar, `[]` m.
+      obstacles: Obstacles, whose pillars are avoided, too.
 
     Returns:
-      `[N, 2]` m. Where no draw keeps the distance it is the one farthest from the others.
+      Places, `[N, 2]` m. Where no draw keeps the distance, the draw farthest from the others is taken.
     """
     draws = jax.random.uniform(key, (num_agents, tries, 2), minval=-half, maxval=half)
     to_pillar, _ = shapes.disc_gap(draws[:, :, None], obstacles.pillar_centre, obstacles.pillar_radius)
@@ -96,17 +96,17 @@ def push_apart(
     Random starts may overlap; a simulation would throw such bodies apart.
 
     Args:
-      position: `[N, 2]` m.
-      radius: `[N]` m.
-      present: bool `[N]`; the others are ignored.
-      obstacles: boxes and pillars, which are left, too.
-      iterations: static, of moving each pair half of its overlap, at most.
+      position: Positions, `[N, 2]` m.
+      radius: Radii, `[N]` m.
+      present: Agents that take part, bool `[N]`; the others are ignored.
+      obstacles: Boxes and pillars, which agents are moved out of, too.
+      iterations: Largest number of iterations, static; each moves a pair apart by half of its overlap per agent.
 
     Returns:
-      `[N, 2]` m.
+      Positions, `[N, 2]` m.
     """
     widest = 2 * jnp.max(jnp.where(present, radius, 0.0)) + _ROOM
-    # Two in the very same place part along a direction of their own.
+    # Two agents in the very same place are separated along a direction of their own.
     angle = 2.4 * jnp.arange(position.shape[0])
     aside = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
 

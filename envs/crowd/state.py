@@ -1,4 +1,4 @@
-"""What a crowd is made of: who walks, who they are, what stands in the way and where they want to go."""
+"""The state of a crowd: walkers, their traits, obstacles and goals."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from envs.base import EnvState
 
 @struct.dataclass
 class Walkers:
-    """What moves. Ground axes (x, z) in metres; headings count counter-clockwise.
+    """The moving state. Ground axes are (x, z) in metres; headings count counter-clockwise.
 
     Attributes:
-      position: `[N, 2]` m.
-      velocity: `[N, 2]` m/s.
-      heading: `[N]` rad in [-pi, pi); the direction is (cos, sin).
-      speed: `[N]` m/s, signed, along the heading: what polar acceleration accelerates.
+      position: Positions, `[N, 2]` m.
+      velocity: Velocities, `[N, 2]` m/s.
+      heading: Headings, `[N]` rad in [-pi, pi); the direction is (cos, sin).
+      speed: Signed speeds along the heading, which polar acceleration changes, `[N]` m/s.
     """
 
     position: jax.Array
@@ -28,16 +28,16 @@ class Walkers:
 
 @struct.dataclass
 class Traits:
-    """Who they are: constant within an episode.
+    """Traits of the agents, constant within an episode.
 
     Attributes:
-      radius: `[N]` m.
-      mass: `[N]` kg of the rigid body.
-      size_mass: `[N]` the observed mass, by which bodies are scaled; 1 unless masses are random.
-      resting: `[N]` e_s, J/(kg s), the power spent standing.
-      walking: `[N]` e_w, J s/(kg m^2), the power spent per squared speed.
-      max_speed: `[N]` m/s.
-      max_acceleration: `[N]` m/s^2.
+      radius: Radii, `[N]` m.
+      mass: Masses of the rigid bodies, `[N]` kg.
+      size_mass: Observed masses, by which bodies are scaled, `[N]`; 1 unless masses are random.
+      resting: Energy constants e_s, the power spent standing, `[N]` J/(kg s).
+      walking: Energy constants e_w, the power spent per squared speed, `[N]` J s/(kg m^2).
+      max_speed: Largest speeds, `[N]` m/s.
+      max_acceleration: Largest accelerations, `[N]` m/s^2.
     """
 
     radius: jax.Array
@@ -50,20 +50,20 @@ class Traits:
 
     @property
     def preferred_speed(self) -> jax.Array:
-        """`[N]` m/s, the speed at which a metre costs the least: sqrt(e_s / e_w)."""
+        """The speed at which a metre costs the least energy, `[N]` m/s: sqrt(e_s / e_w)."""
         return jnp.sqrt(self.resting / self.walking)
 
 
 @struct.dataclass
 class Obstacles:
-    """What stands or drives in the way: boxes along the axes and pillars. M and P may be 0.
+    """Bodies that stand or drive in the way: axis-aligned boxes, and pillars. M and P may be 0.
 
     Attributes:
-      box_centre, box_half: `[M, 2]` m.
-      box_velocity: `[M, 2]` m/s; a box keeps its velocity unless agents stop it.
-      box_mass: `[M]` kg; inf for what nobody can push.
-      pillar_centre: `[P, 2]` m.
-      pillar_radius: `[P]` m.
+      box_centre, box_half: Centres and half sides of the boxes, `[M, 2]` m.
+      box_velocity: Velocities, `[M, 2]` m/s; a box keeps its velocity unless agents stop it.
+      box_mass: Masses, `[M]` kg; inf for boxes that agents cannot push.
+      pillar_centre: Centres of the pillars, `[P, 2]` m.
+      pillar_radius: Radii of the pillars, `[P]` m.
     """
 
     box_centre: jax.Array
@@ -75,7 +75,7 @@ class Obstacles:
 
     @classmethod
     def none(cls) -> "Obstacles":
-        """No obstacle at all."""
+        """No obstacles."""
         return cls(
             box_centre=jnp.zeros((0, 2)),
             box_half=jnp.zeros((0, 2)),
@@ -88,10 +88,10 @@ class Obstacles:
 
 @struct.dataclass
 class Goals:
-    """Where each agent wants to go: a box, reached when the agent's disc touches it.
+    """The goal of each agent: a box, reached when the agent's disc touches it.
 
     Attributes:
-      centre, half: `[N, 2]` m.
+      centre, half: Centres and half sides of the boxes, `[N, 2]` m.
     """
 
     centre: jax.Array
@@ -100,13 +100,13 @@ class Goals:
 
 @struct.dataclass
 class Scene:
-    """What a scenario gives at a reset.
+    """The scene that a scenario creates at a reset.
 
     Attributes:
-      position: `[N, 2]` m.
-      heading: `[N]` rad.
-      goals: where they want to go.
-      obstacles: what is in the way.
+      position: Positions, `[N, 2]` m.
+      heading: Headings, `[N]` rad.
+      goals: Goals of the agents.
+      obstacles: Boxes and pillars.
     """
 
     position: jax.Array
@@ -117,17 +117,17 @@ class Scene:
 
 @struct.dataclass
 class CrowdState(EnvState):
-    """Everything that an episode carries from decision to decision; `time` counts decisions.
+    """The state of an episode between decisions; `time` counts decisions.
 
     Attributes:
-      walkers, traits, goals, obstacles: see there.
-      present: bool `[N]`, takes part in this episode.
-      arrived: bool `[N]`, has touched its goal.
-      start_distance, distance: `[N]` m from the goal's centre, at the start and now.
-      arrival_time: `[N]` s since the start, of those that arrived; 0 for the others.
-      previous_velocity: `[N, 2]` m/s, one decision ago.
-      frames: stacked rays of the last decisions, or None where nothing is stacked.
-      totals: running numbers that the metrics need.
+      walkers, traits, goals, obstacles: See their classes.
+      present: Agents that take part in this episode, bool `[N]`.
+      arrived: Agents that have touched their goals, bool `[N]`.
+      start_distance, distance: Distances from the goal's centre, at the start and now, `[N]` m.
+      arrival_time: Time of arrival since the start, `[N]` s; 0 for agents that have not arrived.
+      previous_velocity: Velocities one decision ago, `[N, 2]` m/s.
+      frames: Stacked rays of the last decisions, or None where nothing is stacked.
+      totals: Running totals for the metrics.
     """
 
     time: Any
@@ -146,5 +146,5 @@ class CrowdState(EnvState):
 
     @property
     def walking(self) -> jax.Array:
-        """bool `[N]`: takes part and has not arrived."""
+        """Agents that take part and have not arrived, bool `[N]`."""
         return self.present & ~self.arrived

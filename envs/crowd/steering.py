@@ -1,4 +1,4 @@
-"""From a wanted velocity to an action: how policies that plan velocities steer any of the dynamics."""
+"""From a target velocity to an action: steering for policies that plan velocities, under any of the dynamics."""
 
 import dataclasses
 
@@ -13,15 +13,15 @@ from envs.crowd.state import CrowdState
 
 __all__ = ["Straight", "preferred", "steer"]
 
-# The squashing reaches 1 only at infinity; wanted controls end here.
+# The squashing reaches 1 only at infinity; target controls end here.
 _FULL = 1 - 1e-4
 
-# m/s; who wants to go slower than this keeps the heading.
+# Speed in m/s; an agent whose target speed is lower keeps its heading.
 _SLOW = 1e-3
 
 
 def preferred(state: CrowdState) -> jax.Array:
-    """The velocity `[N, 2]` m/s at the preferred speed, straight to the nearest point of the own goal."""
+    """The velocity `[N, 2]` m/s at the preferred speed, straight to the nearest point of the agent's own goal."""
     away = shapes.box_point(state.walkers.position, state.goals.centre, state.goals.half) - state.walkers.position
     distance = jnp.sqrt(jnp.maximum(jnp.sum(away * away, axis=-1, keepdims=True), 1e-12))
     speed = jnp.minimum(state.traits.preferred_speed, state.traits.max_speed)
@@ -29,23 +29,23 @@ def preferred(state: CrowdState) -> jax.Array:
 
 
 def steer(env: Crowd, params: CrowdParams, state: CrowdState, velocity: jax.Array) -> jax.Array:
-    """The actions that bring everybody as near to a velocity as one decision can.
+    """The actions that bring each agent as near to a velocity as one decision can.
 
-    Polar walkers turn towards it, as fast as they may, and while they do are only as fast as it is along the new
+    Polar walkers turn towards it at up to their turn rate, and meanwhile move at its component along the new
     heading. Accelerated walkers choose the push after which they have it at the end of the decision.
 
     Args:
-      env: static; its dynamics and substeps.
-      params: its turn rate and time step.
-      state: now.
-      velocity: `[N, 2]` m/s.
+      env: Crowd with its dynamics and substeps, static.
+      params: Parameters with the turn rate and time step.
+      state: Present state.
+      velocity: Target velocities, `[N, 2]` m/s.
 
     Returns:
-      Actions `[N, 2]`, of which `dynamics.squash` makes the controls.
+      Actions `[N, 2]`, which `dynamics.squash` turns into controls.
     """
     walkers, traits = state.walkers, state.traits
     top = traits.max_speed
-    kept = (1 - traits.max_acceleration / top * params.dt) ** env.substeps  # of a velocity, after one decision
+    kept = (1 - traits.max_acceleration / top * params.dt) ** env.substeps  # share of a velocity kept over a decision
     if env.dynamics.startswith("cartesian"):
         if env.dynamics == "cartesian-velocity":
             control = velocity / top[:, None]
@@ -54,9 +54,9 @@ def steer(env: Crowd, params: CrowdParams, state: CrowdState, velocity: jax.Arra
         size = jnp.sqrt(jnp.maximum(jnp.sum(control * control, axis=-1, keepdims=True), 1e-12))
         return control / size * jnp.arctanh(jnp.minimum(size, _FULL))
     speed = jnp.sqrt(jnp.maximum(jnp.sum(velocity * velocity, axis=-1), 1e-12))
-    wanted = jnp.arctan2(velocity[:, 1], velocity[:, 0])
+    target = jnp.arctan2(velocity[:, 1], velocity[:, 0])
     most = params.turn_rate * env.substeps
-    turn = jnp.where(speed > _SLOW, jnp.clip(wrap(wanted - walkers.heading), -most, most), 0.0)
+    turn = jnp.where(speed > _SLOW, jnp.clip(wrap(target - walkers.heading), -most, most), 0.0)
     along = jnp.maximum(jnp.sum(velocity * direction(walkers.heading + turn), axis=-1), 0.0)
     at_once = along / top
     pushed = (along - kept * walkers.speed) / (top * (1 - kept))
@@ -67,11 +67,11 @@ def steer(env: Crowd, params: CrowdParams, state: CrowdState, velocity: jax.Arra
 
 @dataclasses.dataclass(frozen=True)
 class Straight:
-    """Walks straight to the goal at the preferred speed, whoever is in the way: the floor for every policy.
+    """Walks straight to the goal at the preferred speed, regardless of other agents: the floor for every policy.
 
     Attributes:
-      env: the crowd that it steers.
-      params: its turn rate and time step; None for the environment's default ones.
+      env: Crowd that it steers.
+      params: Parameters with the turn rate and time step; None for the environment's default ones.
     """
 
     env: Crowd

@@ -1,4 +1,4 @@
-"""An episode as it happened, whoever steered: learned policies and those that read the state."""
+"""Recorded episodes, under learned policies or policies that read the state."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from envs.crowd.state import CrowdState, Goals, Obstacles, Traits
 __all__ = ["Act", "Trajectory", "roll"]
 
 # (key, observations, state) -> actions `[N, 2]`; with a memory, (key, observations, state, memory, ended) ->
-# (actions, memory), where `ended`, bool `[N]`, says whose episode ended with the step before.
+# (actions, memory), where `ended`, bool `[N]`, marks the agents whose episode ended with the step before.
 Act = Callable[..., Any]
 
 
@@ -24,16 +24,16 @@ class Trajectory:
     """One episode of T decisions.
 
     Attributes:
-      position, velocity: `[T + 1, N, 2]` m and m/s, from the start on.
-      heading: `[T + 1, N]` rad.
-      walking: bool `[T + 1, N]`, takes part and has not arrived.
-      box_centre: `[T + 1, M, 2]` m.
-      power: `[T, N]` J/(kg s), what each spent while walking; 0 for the others.
-      reward: `[T, N]`.
-      interval: `[]` s, of one decision.
-      present: bool `[N]`.
-      traits, goals, obstacles: of the start.
-      metrics: of the episode, scalars by name, as `Crowd.metric_rules` reduces them.
+      position, velocity: Positions and velocities, `[T + 1, N, 2]` m and m/s, from the start on.
+      heading: Headings, `[T + 1, N]` rad.
+      walking: Agents that take part and have not arrived, bool `[T + 1, N]`.
+      box_centre: Centres of the boxes, `[T + 1, M, 2]` m.
+      power: Power that each agent spent while walking, `[T, N]` J/(kg s); 0 for the others.
+      reward: Rewards, `[T, N]`.
+      interval: Length of one decision, `[]` s.
+      present: Agents that take part, bool `[N]`.
+      traits, goals, obstacles: State at the start.
+      metrics: Metrics of the episode, scalars by name, as `Crowd.metric_rules` reduces them.
     """
 
     position: jax.Array
@@ -59,15 +59,15 @@ def roll(
     num_steps: int | None = None,
     memory: Any = None,
 ) -> Trajectory:
-    """Play an episode; compiled once for each `env`, `act` and length, and fit for vmap over keys.
+    """Play an episode; compiled once for each `env`, `act` and length, and usable under vmap over keys.
 
     Args:
-      env: static.
-      act: `(key, observations, state) -> actions`; static.
-      key: random.
-      params: traced; None for the environment's own.
-      num_steps: decisions, T; None for the time limit of `params`, which is then no tracer.
-      memory: what `act` remembers at the start, a pytree; None if it is called without memory.
+      env: Crowd, static.
+      act: Policy `(key, observations, state) -> actions`, static.
+      key: Random key.
+      params: Parameters, traced; None for the environment's own.
+      num_steps: Number of decisions, T; None for the time limit of `params`, which must then be concrete.
+      memory: Memory of `act` at the start, a pytree; None if it is called without memory.
 
     Returns:
       The trajectory.
