@@ -1,4 +1,4 @@
-"""Bandits: one family a file."""
+"""Bandits: one file per family."""
 
 from envs.bandits.adaptive import AdaptiveAdversary, AdaptiveParams
 from envs.bandits.adversarial import (

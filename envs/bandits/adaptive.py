@@ -1,4 +1,4 @@
-"""An adaptive adversary: rewards in answer to the pulls."""
+"""An adaptive adversary: rewards that respond to the pulls."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["AdaptiveAdversary", "AdaptiveParams", "AdaptiveState"]
 
 @struct.dataclass
 class AdaptiveParams(BanditParams):
-    """How the adversary answers.
+    """Parameters of the adversary's response.
 
     Attributes:
-      rate: of forgetting in [0, 1]: an arm's share of the pulls is an average with the weights
+      rate: Rate of forgetting in [0, 1]: an arm's share of the pulls is an average with the weights
         rate (1 - rate)^age.
-      strength: how much of its value an arm loses that is always pulled, in [0, 1].
+      strength: Share of its value that an arm loses if it is always pulled, in [0, 1].
     """
 
     rate: float = 0.05
@@ -35,10 +35,10 @@ class AdaptiveParams(BanditParams):
 
 @struct.dataclass
 class AdaptiveState(BanditState):
-    """What the adversary knows.
+    """The adversary's state.
 
     Attributes:
-      shares: float32 `[K]`, of the recent pulls.
+      shares: Shares of the recent pulls, float32 `[K]`.
     """
 
     shares: jax.Array
@@ -46,20 +46,20 @@ class AdaptiveState(BanditState):
 
 @dataclasses.dataclass(frozen=True)
 class AdaptiveAdversary(Adversary):
-    """Rewards of 0 and 1 that answer to the pulls: the more an arm has been pulled lately, the less it pays.
+    """Rewards of 0 and 1 that respond to the pulls: the more an arm has been pulled lately, the less it pays.
 
     The value of arm k is 1 - strength share_k. The adversary is adaptive, not oblivious: `regret`
     and `fixed_regret` compare with what other arms would have paid at the values that this run
-    brought about; had another arm been pulled, values would have been others.
+    led to; with other pulls the values would have been different.
 
     Args:
-      num_arms: K.
+      num_arms: Number of arms, K.
 
     Raises:
-      ValueError: fewer than two arms.
+      ValueError: There are fewer than two arms.
 
     Source: Arora, Dekel and Tewari (2012), "Online bandit learning against an adaptive adversary",
-    for what regret means here; the adversary is this project's own.
+    for the meaning of regret here; the adversary is this project's own.
     """
 
     @property
@@ -83,7 +83,7 @@ class AdaptiveAdversary(Adversary):
         return (jax.random.uniform(key) < state.values[action]).astype(jnp.float32)
 
     def drift(self, key: jax.Array, state: AdaptiveState, action: jax.Array, params: AdaptiveParams) -> AdaptiveState:
-        """The adversary's answer to a pull."""
+        """The adversary's response to a pull."""
         del key
         shares = state.shares + params.rate * (self.pulls(action) - state.shares)
         return dataclasses.replace(state, values=1 - params.strength * shares, shares=shares)

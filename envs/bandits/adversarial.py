@@ -1,4 +1,4 @@
-"""Oblivious adversaries: rewards that were chosen before the first pull, whatever the policy does."""
+"""Oblivious adversaries: rewards chosen before the first pull, independently of the policy."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = [
     "SequenceParams",
 ]
 
-IN_TURN = ((0.0, 1.0), (1.0, 0.0))  # two arms that pay 1 in turn
+IN_TURN = ((0.0, 1.0), (1.0, 0.0))  # two arms that pay 1 alternately
 LONGEST_PHASE = 1e9  # pulls; int32 holds the end of the phase after it
 
 
 class Adversary(Bandit):
-    """What all share: values change, and rewards lie in [0, 1]."""
+    """The base class of adversaries: values change, and rewards lie in [0, 1]."""
 
     @property
     def stationary(self) -> bool:
@@ -50,7 +50,7 @@ class SequenceParams(BanditParams):
     """The rewards.
 
     Attributes:
-      table: float32 `[T, K]`, of every arm at each pull; after its end it starts over.
+      table: Reward of every arm at each pull, float32 `[T, K]`; after its end it starts over.
     """
 
     table: Any = struct.field(default_factory=lambda: np.asarray(IN_TURN, np.float32))
@@ -61,15 +61,15 @@ class SequenceParams(BanditParams):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceBandit(Adversary):
-    """Rewards of a table, the same in every run: the oblivious adversary of the textbook.
+    """Rewards from a table, the same in every run: the oblivious adversary of the textbook.
 
     Args:
-      table: `[T, K]`, which also says how many arms there are; `env_params` may have another, with
-        rewards of the same range, which has [0, 1] in it. In the default two arms pay 1 in turn, by
-        which following the leader never does.
+      table: Rewards `[T, K]`, which also determine the number of arms; `env_params` may have another table, whose
+        rewards lie in the same range. That range includes [0, 1]. In the default table two arms pay 1 alternately,
+        so a policy that follows the leader is never paid.
 
     Raises:
-      ValueError: fewer than two arms, or rows of different lengths.
+      ValueError: There are fewer than two arms, or rows have different lengths.
 
     Source: Auer et al. (2002), "The nonstochastic multiarmed bandit problem", section 2.
     """
@@ -97,16 +97,16 @@ class SequenceBandit(Adversary):
 
     @property
     def default_params(self) -> SequenceParams:
-        """The table that was given."""
+        """The given table."""
         return SequenceParams(table=np.asarray(self.table, np.float32))
 
     @property
     def reward_range(self) -> tuple[float, float]:
-        """[0, 1], and as far beyond as the table goes."""
+        """[0, 1], extended to the values of the table."""
         return min(0.0, *map(min, self.table)), max(1.0, *map(max, self.table))
 
     def check_params(self, params: SequenceParams) -> None:
-        """Refuse rewards outside the range, as policies count on it."""
+        """Refuse rewards outside the range, because policies rely on it."""
         (low, high), table = self.reward_range, np.asarray(params.table)
         wrong = table[(table < np.float32(low)) | (table > np.float32(high))]
         if wrong.size:
@@ -137,12 +137,12 @@ class SequenceBandit(Adversary):
 
 @struct.dataclass
 class ConstrainedParams(BanditParams):
-    """How far the best arm is ahead, and how long the phases are.
+    """The lead of the best arm, and the length of phases.
 
     Attributes:
-      gap: between the best arm and the others, in (0, 1].
-      growth: a phase is so many times as long as the one before it, at least 1.
-      first: pulls of the first phase, at least 1.
+      gap: Difference between the best arm and the others, in (0, 1].
+      growth: Ratio of the length of a phase to that of the one before, at least 1.
+      first: Number of pulls of the first phase, at least 1.
     """
 
     gap: float = 0.1
@@ -157,13 +157,13 @@ class ConstrainedParams(BanditParams):
 
 @struct.dataclass
 class ConstrainedState(BanditState):
-    """An instance and where it stands.
+    """An instance and its present state.
 
     Attributes:
-      best: int32 `[]`, the arm that is always ahead.
-      length: float32 `[]`, pulls of this phase.
-      until: int32 `[]`, the pull with which the next phase starts.
-      high: bool `[]`, whether rewards are high in this phase.
+      best: Index of the best arm, int32 `[]`.
+      length: Number of pulls of this phase, float32 `[]`.
+      until: Pull with which the next phase starts, int32 `[]`.
+      high: Whether rewards are high in this phase, bool `[]`.
     """
 
     best: jax.Array
@@ -174,18 +174,18 @@ class ConstrainedState(BanditState):
 
 @dataclasses.dataclass(frozen=True)
 class ConstrainedAdversary(Adversary):
-    """One arm is always ahead by the same gap, while all rewards go up and down together: an oblivious adversary.
+    """One arm always leads by the same gap, while all rewards rise and fall together: an oblivious adversary.
 
     Rewards are 0 and 1. In high phases the best arm pays with probability 1 and the others with
-    1 - gap, in low ones with gap and 0; phases grow by a constant factor. Stochastic policies
-    that compare what arms paid at different times are misled; a best-of-both-worlds policy keeps
+    1 - gap, in low ones with gap and 0; phases grow by a constant factor. Stochastic policies,
+    which compare what arms paid at different times, are misled; a best-of-both-worlds policy keeps
     a logarithmic regret.
 
     Args:
-      num_arms: K; which is best is drawn uniformly.
+      num_arms: Number of arms, K; the best one is drawn uniformly.
 
     Raises:
-      ValueError: fewer than two arms.
+      ValueError: There are fewer than two arms.
 
     Source: Zimmert and Seldin (2021), "Tsallis-INF", section 5, the stochastically constrained
     adversary of Wei and Luo (2018), in rewards instead of losses.
@@ -238,10 +238,10 @@ class ConstrainedAdversary(Adversary):
 
 @struct.dataclass
 class DriftingParams(BanditParams):
-    """How fast the lead goes round.
+    """The speed at which the lead moves.
 
     Attributes:
-      period: pulls in which every arm has led once, above 0.
+      period: Number of pulls in which every arm leads once, above 0.
     """
 
     period: float = 2000.0
@@ -252,10 +252,10 @@ class DriftingParams(BanditParams):
 
 @struct.dataclass
 class DriftingState(BanditState):
-    """An instance and where it stands.
+    """An instance and its present state.
 
     Attributes:
-      phases: float32 `[K]`, in periods, evenly spaced in a random order.
+      phases: Phases in periods, evenly spaced in a random order, float32 `[K]`.
     """
 
     phases: jax.Array
@@ -263,16 +263,16 @@ class DriftingState(BanditState):
 
 @dataclasses.dataclass(frozen=True)
 class DriftingAdversary(Adversary):
-    """Rewards in [0, 1] without chance, whose lead drifts from arm to arm: an oblivious adversary.
+    """Deterministic rewards in [0, 1] whose lead drifts from arm to arm: an oblivious adversary.
 
     Arm k pays (1 + cos(2 pi (t / period - phase_k))) / 2 at the pull t. Over whole periods all arms
-    pay the same, so that no fixed arm is better than another, and following pays twice as much.
+    pay the same, so no fixed arm is better than another, and following the lead pays twice as much.
 
     Args:
-      num_arms: K.
+      num_arms: Number of arms, K.
 
     Raises:
-      ValueError: fewer than two arms.
+      ValueError: There are fewer than two arms.
     """
 
     @property
@@ -282,11 +282,11 @@ class DriftingAdversary(Adversary):
 
     @property
     def default_params(self) -> DriftingParams:
-        """A round in two thousand pulls."""
+        """A period of two thousand pulls."""
         return DriftingParams()
 
     def instance(self, key: jax.Array, params: DriftingParams) -> DriftingState:
-        """Phases in a random order, the first of them anywhere."""
+        """Phases in a random order with a random offset."""
         order_key, first_key = jax.random.split(key)
         order = jax.random.permutation(order_key, self.num_arms)
         phases = (order + jax.random.uniform(first_key)) / jnp.float32(self.num_arms)
@@ -309,5 +309,5 @@ def _cosine(time: jax.Array, phases: jax.Array, params: DriftingParams) -> jax.A
 
 
 def _whole(length: jax.Array) -> jax.Array:
-    """Pulls of a phase, int32."""
+    """Number of pulls of a phase, int32."""
     return jnp.rint(length).astype(jnp.int32)

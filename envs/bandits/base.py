@@ -1,4 +1,4 @@
-"""What all bandits share: the state with its true values, one pull, and what is observed of it."""
+"""The base of all bandits: the state with its true values, one pull, and its observation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flax import struct
 
 from envs import base
 from envs.arguments import check_count
-from envs.bandits.checking import Unasked, agreed, given, numbers
+from envs.bandits.checking import Unasked, agreed, instance_array, numbers
 from envs.bandits.lanes import highest
 from envs.base import MetricRule, spaces
 
@@ -22,14 +22,14 @@ __all__ = ["Bandit", "BanditParams", "BanditState", "MeansBandit", "best", "chec
 
 @struct.dataclass
 class BanditState(base.EnvState):
-    """An instance and where it stands.
+    """An instance and its present state.
 
     Attributes:
-      time: int32 `[]`, pulls so far.
-      values: float32 `[K]`, the expected reward of each arm at the next pull: the truth, which
+      time: Number of pulls so far, int32 `[]`.
+      values: Expected reward of each arm at the next pull, float32 `[K]`: the truth, which
         policies do not see.
-      last_action: int32 as an action, -1 before the first pull.
-      last_reward: float32 `[]`, 0 before the first pull.
+      last_action: Last action, int32; -1 before the first pull.
+      last_reward: Last reward, float32 `[]`; 0 before the first pull.
     """
 
     time: jax.Array
@@ -50,8 +50,8 @@ class Bandit(base.Environment):
     """A bandit of `num_arms` arms; an episode is one instance, and it never terminates.
 
     A subclass defines `instance` and `reward`, and `drift` where values change. Its observation
-    `[K + 2]` is what a recurrent policy needs: the last arm, one-hot, the last reward and the
-    share of the episode that is over; a subclass with contexts adds them behind.
+    `[K + 2]` has what a recurrent policy needs: the last arm, one-hot, the last reward and the
+    elapsed share of the episode; a subclass with contexts appends them.
     """
 
     num_arms: int = Unasked(10)
@@ -60,37 +60,37 @@ class Bandit(base.Environment):
         check_num_arms(self.num_arms)
 
     def _take(self, name: str, values: tuple[Any, ...]) -> None:
-        """Set a field to what was given for each arm, and the number of arms with it."""
+        """Set a field to one value per arm, and with it the number of arms."""
         object.__setattr__(self, name, values)
         object.__setattr__(self, "num_arms", agreed("num_arms", self.num_arms, len(values), name))
 
     @property
     def default_params(self) -> Any:
-        """The prior that instances are drawn from, or the instance itself."""
+        """The prior from which instances are drawn, or the instance itself."""
         return BanditParams()
 
     @property
     def metric_rules(self) -> Mapping[str, MetricRule]:
-        """Regret is summed over an episode, pulls of a best arm are averaged."""
+        """Sum of the regret over an episode, mean of the pulls of a best arm."""
         return {"regret": "sum", "optimal": "mean"}
 
     @property
     def stationary(self) -> bool:
-        """Whether values stay as they are within an episode."""
+        """Whether values are constant within an episode."""
         return True
 
     @property
     def reward_range(self) -> tuple[float, float] | None:
-        """The least and the most that a pull may pay, infinite where there is no limit; None if that is not said."""
+        """The least and the largest reward of a pull, infinite where there is no limit; None if unknown."""
         return None
 
     @property
     def has_regret(self) -> bool:
-        """Whether each pull has a best action, whatever comes after; without, runs report rewards alone."""
+        """Whether each pull has a best action, whatever comes after; otherwise runs report rewards alone."""
         return True
 
     def known(self, state: Any, params: Any) -> Any:
-        """The parameters that a policy may plan with: `params`, with the instance where it is no secret."""
+        """The parameters that a policy may plan with: `params`, with the instance unless it is hidden."""
         del state
         return params
 
@@ -99,16 +99,16 @@ class Bandit(base.Environment):
         raise NotImplementedError
 
     def reward(self, key: jax.Array, state: Any, action: jax.Array, params: Any) -> jax.Array:
-        """The reward `[]` of pulling an arm, drawn anew; its expectation is `state.values[action]`."""
+        """The reward `[]` of pulling an arm, drawn independently; its expectation is `state.values[action]`."""
         raise NotImplementedError
 
     def drift(self, key: jax.Array, state: Any, action: jax.Array, params: Any) -> Any:
-        """The state for the next pull, in which values or contexts may be others; here the state itself."""
+        """The state for the next pull, where values or contexts may change; by default the state itself."""
         del key, action, params
         return state
 
     def context(self, state: Any, params: Any) -> Any:
-        """What a policy may see before it pulls: None, or features float32 `[K, d]` of the arms."""
+        """The context that a policy may see before it pulls: None, or features float32 `[K, d]` of the arms."""
         del state, params
         return None
 
@@ -118,11 +118,11 @@ class Bandit(base.Environment):
         return state.values[action]
 
     def optimum(self, state: Any, params: Any) -> jax.Array:
-        """The expected reward `[]` of the best action that is allowed."""
+        """The expected reward `[]` of the best allowed action."""
         return best(state.values, self.action_mask(state, params))
 
     def pulls(self, action: jax.Array) -> jax.Array:
-        """How often an action pulls each arm, float32 `[K]`."""
+        """The number of times that an action pulls each arm, float32 `[K]`."""
         return (jnp.arange(self.num_arms) == action).astype(jnp.float32)
 
     def observe(self, state: Any, params: Any) -> jax.Array:
@@ -149,28 +149,28 @@ class Bandit(base.Environment):
         return self.observe(state, params), state, reward, jnp.zeros((), bool), {"metrics": metrics}
 
     def action_space(self, params: Any) -> spaces.Discrete:
-        """Which arm."""
+        """The index of an arm."""
         del params
         return spaces.Discrete(self.num_arms)
 
     def observation_space(self, params: Any) -> spaces.Box:
-        """Any numbers: rewards need not be bounded."""
+        """All numbers: rewards may be unbounded."""
         shape = jax.eval_shape(lambda key: self.reset_env(key, params)[0], jax.random.key(0)).shape
         return spaces.Box(-math.inf, math.inf, shape, jnp.float32)
 
 
 @dataclasses.dataclass(frozen=True)
 class MeansBandit(Bandit):
-    """Arms with a mean each, the instance, which stays as it is.
+    """Arms with one constant mean each, which make up the instance.
 
-    A subclass defines `default_params`, which have a leaf `means` and refuse what it cannot be, `draw` and `reward`.
+    A subclass defines `default_params`, which has a leaf `means` and refuses invalid ones, `draw` and `reward`.
 
     Args:
-      num_arms: drawn from the prior; left out where means are given.
-      means: the instance, in place of the prior.
+      num_arms: Number of arms drawn from the prior; omitted where means are given.
+      means: Means of the instance, in place of the prior.
 
     Raises:
-      ValueError: fewer than two arms, or a mean that the rewards cannot have.
+      ValueError: There are fewer than two arms, or a mean is impossible for the rewards.
     """
 
     means: tuple[float, ...] | None = None
@@ -186,9 +186,9 @@ class MeansBandit(Bandit):
         raise NotImplementedError
 
     def instance(self, key: jax.Array, params: Any) -> BanditState:
-        """Means that are given, or drawn from the prior."""
+        """The given means, or means drawn from the prior."""
         if params.means is not None:
-            return BanditState(**fresh(given("means", params.means, (self.num_arms,))))
+            return BanditState(**fresh(instance_array("means", params.means, (self.num_arms,))))
         return BanditState(**fresh(jnp.asarray(self.draw(key, params), jnp.float32)))
 
 

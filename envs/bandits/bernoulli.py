@@ -20,8 +20,8 @@ class BernoulliParams(BanditParams):
     """A Beta prior for every arm's mean, or the means themselves.
 
     Attributes:
-      alpha, beta: of the prior, each above 0; 1 and 1 is uniform.
-      means: float32 `[K]` in [0, 1], the instance; None draws it from the prior.
+      alpha, beta: Parameters of the prior, each above 0; 1 and 1 is uniform.
+      means: Means of the instance, float32 `[K]` in [0, 1]; None draws them from the prior.
     """
 
     alpha: float = 1.0
@@ -36,14 +36,14 @@ class BernoulliParams(BanditParams):
 
 @dataclasses.dataclass(frozen=True)
 class BernoulliBandit(MeansBandit):
-    """Arms that pay 1 with a probability of their own.
+    """Arms that pay 1, each with its own probability.
 
     Args:
-      num_arms: drawn from the prior; left out where means are given.
-      means: the instance, in place of the prior.
+      num_arms: Number of arms drawn from the prior; omitted where means are given.
+      means: Means of the instance, in place of the prior.
 
     Raises:
-      ValueError: fewer than two arms, or a mean that is no number in [0, 1].
+      ValueError: There are fewer than two arms, or a mean is not in [0, 1].
     """
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class BernoulliBandit(MeansBandit):
 
     @property
     def default_params(self) -> BernoulliParams:
-        """A uniform prior, or the means that were given."""
+        """A uniform prior, or the given means."""
         return BernoulliParams(means=leaf(self.means))
 
     @property

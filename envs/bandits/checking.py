@@ -1,4 +1,4 @@
-"""What the numbers of a bandit may be: one sentence for each that may not."""
+"""Checks of the numbers of a bandit: one sentence for each that is refused."""
 
 from __future__ import annotations
 
@@ -11,17 +11,26 @@ import numpy as np
 from envs.arguments import check_choice, check_number
 from envs.errors import UserValueError
 
-__all__ = ["Unasked", "agreed", "check_choice", "check_number", "check_probabilities", "given", "leaf", "numbers"]
+__all__ = [
+    "Unasked",
+    "agreed",
+    "check_choice",
+    "check_number",
+    "check_probabilities",
+    "instance_array",
+    "leaf",
+    "numbers",
+]
 
 
 class Unasked(int):
-    """A default number of something, in place of which a given instance may say another."""
+    """A default number, which an instance passed to the constructor may replace."""
 
 
 def check_probabilities(name: str, value: Any) -> None:
-    """Refuse what is no distribution along the last axis: negative, or with a sum that is not 1.
+    """Refuse values that are not a distribution along the last axis: negative, or with a sum that is not 1.
 
-    A sum of float32 may miss 1 by a rounding for each of its terms.
+    A sum of float32 may deviate from 1 by one rounding error per term.
     """
     check_number(name, value, 0.0, 1.0, "[]")
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
@@ -35,7 +44,7 @@ def numbers(name: str, values: Any) -> tuple[float, ...]:
     """A static field of numbers as a tuple, which can be hashed.
 
     Raises:
-      ValueError: it is no sequence of finite numbers.
+      ValueError: `values` is not a sequence of finite numbers.
     """
     array = np.asarray(values)
     if array.ndim != 1 or array.dtype.kind not in "fiu" or not np.all(np.isfinite(array)):
@@ -44,16 +53,16 @@ def numbers(name: str, values: Any) -> tuple[float, ...]:
 
 
 def agreed(name: str, asked: int, count: int, by: str) -> int:
-    """The number that an instance says, unless another was asked for.
+    """The number that an instance determines, unless another was asked for.
 
     Args:
-      name: of the number, such as `num_arms`.
-      asked: `Unasked` where it is the default.
-      count: what the instance says.
-      by: the argument that has the instance.
+      name: Name of the number, such as `num_arms`.
+      asked: Number asked for, `Unasked` for the default.
+      count: Number that the instance determines.
+      by: Name of the argument with the instance.
 
     Raises:
-      ValueError: another was asked for.
+      ValueError: Another number was asked for.
     """
     if isinstance(asked, Unasked):
         return Unasked(count)
@@ -63,15 +72,15 @@ def agreed(name: str, asked: int, count: int, by: str) -> int:
 
 
 def leaf(values: Any) -> np.ndarray | None:
-    """A static field as the float32 leaf of the parameters that it is the default of; None remains None."""
+    """A static field as a float32 leaf of the default parameters; None remains None."""
     return None if values is None else np.asarray(values, np.float32)
 
 
-def given(name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
-    """An instance's numbers as float32, after a look at their shape, which is known before compiling.
+def instance_array(name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
+    """An instance's numbers as float32, after a check of their shape, which is known before compiling.
 
     Raises:
-      ValueError: the shape is another.
+      ValueError: The shape is not `shape`.
     """
     array = jnp.asarray(value, jnp.float32)
     if array.shape != shape:

@@ -1,4 +1,4 @@
-"""Arms with features: values are a function of them that is common to all arms, linear or logistic."""
+"""Arms with features: values are a linear or logistic function of them, common to all arms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flax import struct
 
 from envs.arguments import check_count
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
-from envs.bandits.checking import check_number, given, numbers
+from envs.bandits.checking import check_number, instance_array, numbers
 from envs.bandits.draws import normal
 from envs.bandits.lanes import added, runs_last
 from envs.errors import UserValueError
@@ -23,11 +23,11 @@ __all__ = ["ContextualState", "LinearBandit", "LinearParams", "LogisticBandit", 
 
 @struct.dataclass
 class ContextualState(BanditState):
-    """An instance, and what is shown before the next pull.
+    """An instance, and the features shown before the next pull.
 
     Attributes:
-      theta: float32 `[d]`, what policies have to learn.
-      features: float32 `[K, d]`, of the arms at the next pull, each of length 1.
+      theta: Parameter vector, which policies have to learn, float32 `[d]`.
+      features: Features of the arms at the next pull, each of length 1, float32 `[K, d]`.
     """
 
     theta: jax.Array
@@ -39,9 +39,9 @@ class LogisticParams(BanditParams):
     """A normal prior of theta, or theta itself.
 
     Attributes:
-      prior_sigma: of each component around 0, at least 0; values have the logits theta . x, of
+      prior_sigma: Standard deviation of each component around 0, at least 0; values have the logits theta . x, of
         this standard deviation too, as features have length 1.
-      theta: float32 `[d]`, the instance; None draws it from the prior.
+      theta: Parameter vector of the instance, float32 `[d]`; None draws it from the prior.
     """
 
     prior_sigma: float = 2.0
@@ -57,9 +57,9 @@ class LinearParams(BanditParams):
     """A normal prior of theta, or theta itself, and the noise.
 
     Attributes:
-      prior_sigma: of each component around 0, at least 0.
-      sigma: standard deviation of a reward, at least 0.
-      theta: float32 `[d]`, the instance; None draws it from the prior.
+      prior_sigma: Standard deviation of each component around 0, at least 0.
+      sigma: Standard deviation of a reward, at least 0.
+      theta: Parameter vector of the instance, float32 `[d]`; None draws it from the prior.
     """
 
     prior_sigma: float = 1.0
@@ -74,16 +74,16 @@ class LinearParams(BanditParams):
 
 @dataclasses.dataclass(frozen=True)
 class _Contextual(Bandit):
-    """What both share: features `[K, d]`, uniform on the sphere, and values that follow from theta . x.
+    """The base of both bandits: features `[K, d]`, uniform on the sphere, and values as a function of theta . x.
 
     Args:
-      num_arms: K.
-      num_features: d; left out where theta is given.
-      redraw: whether every pull sees features of its own; otherwise an instance keeps its first ones.
-      theta: the instance, in place of the prior.
+      num_arms: Number of arms, K.
+      num_features: Number of features, d; omitted where theta is given.
+      redraw: Whether features are drawn again for every pull; otherwise an instance keeps its first ones.
+      theta: Parameter vector of the instance, in place of the prior.
 
     Raises:
-      ValueError: fewer than two arms, no feature, or a theta that is not finite.
+      ValueError: There are fewer than two arms or no features, or theta is not finite.
     """
 
     num_features: int = 5
@@ -109,17 +109,17 @@ class _Contextual(Bandit):
         raise NotImplementedError
 
     def instance(self, key: jax.Array, params: Any) -> ContextualState:
-        """A theta that is given, or drawn from the prior, and first features."""
+        """A given theta, or one drawn from the prior, and the first features."""
         theta_key, features_key = jax.random.split(key)
         if params.theta is None:
             theta = params.prior_sigma * jax.random.normal(theta_key, (self.num_features,))
         else:
-            theta = given("theta", params.theta, (self.num_features,))
+            theta = instance_array("theta", params.theta, (self.num_features,))
         features = self._draw(features_key)
         return ContextualState(**fresh(self._values(features, theta)), theta=theta, features=features)
 
     def drift(self, key: jax.Array, state: ContextualState, action: jax.Array, params: Any) -> ContextualState:
-        """New features, where every pull has its own."""
+        """New features, where they are drawn again for every pull."""
         del action, params
         if not self.redraw:
             return state
@@ -146,9 +146,9 @@ def _scores(features: jax.Array, theta: jax.Array) -> jax.Array:
 
 @runs_last
 def _directions(normal: jax.Array) -> jax.Array:
-    """Rows `[K, d]` of length 1; those of zeros stay as they are."""
+    """Rows `[K, d]` of length 1; rows of zeros are left unchanged."""
     length = jnp.sqrt(added(normal[:, i] ** 2 for i in range(normal.shape[1])))
-    # Without the barrier the length is computed anew for each of the features.
+    # Without the barrier the length is computed again for each of the features.
     shrink = jax.lax.optimization_barrier(1 / jnp.maximum(length, jnp.finfo(jnp.float32).tiny))
     return normal * shrink[:, None]
 
@@ -173,7 +173,7 @@ class LinearBandit(_Contextual):
 
     @property
     def default_params(self) -> LinearParams:
-        """A theta from a standard normal, or that which was given; noise of 1."""
+        """A theta from a standard normal, or the given one; noise of 1."""
         return LinearParams(theta=None if self.theta is None else np.asarray(self.theta, np.float32))
 
     def link(self, score: jax.Array) -> jax.Array:
@@ -181,7 +181,7 @@ class LinearBandit(_Contextual):
         return score
 
     def reward(self, key: jax.Array, state: ContextualState, action: jax.Array, params: LinearParams) -> jax.Array:
-        """The value and noise."""
+        """The value plus noise."""
         return jnp.asarray(state.values[action] + params.sigma * jax.random.normal(key), jnp.float32)
 
 
@@ -191,13 +191,13 @@ class LogisticBandit(_Contextual):
     Features have length 1, uniform on the sphere.
 
     Args:
-      num_arms: K.
-      num_features: d; left out where theta is given.
-      redraw: whether every pull sees features of its own; otherwise an instance keeps its first ones.
-      theta: the instance, in place of the prior.
+      num_arms: Number of arms, K.
+      num_features: Number of features, d; omitted where theta is given.
+      redraw: Whether features are drawn again for every pull; otherwise an instance keeps its first ones.
+      theta: Parameter vector of the instance, in place of the prior.
 
     Raises:
-      ValueError: fewer than two arms, no feature, or a theta that is not finite.
+      ValueError: There are fewer than two arms or no features, or theta is not finite.
 
     Source: Filippi et al. (2010), "Parametric bandits: the generalized linear case".
     """
@@ -214,7 +214,7 @@ class LogisticBandit(_Contextual):
 
     @property
     def default_params(self) -> LogisticParams:
-        """A theta from a normal prior, or that which was given."""
+        """A theta from a normal prior, or the given one."""
         return LogisticParams(theta=None if self.theta is None else np.asarray(self.theta, np.float32))
 
     def link(self, score: jax.Array) -> jax.Array:

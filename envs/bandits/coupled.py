@@ -1,4 +1,4 @@
-"""Restless bandits coupled by what may be done at once: four families of combinatorial constraints."""
+"""Restless bandits coupled by constraints on simultaneous actions: four families of combinatorial constraints."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["CapacityBandit", "CoupledBandit", "InterventionBandit", "MatchingBan
 
 @dataclasses.dataclass(frozen=True)
 class CoupledBandit(MarkovBandit):
-    """What the four families share: five arms, if no other number is given, and the prior.
+    """The base of the four families: the prior, and five arms unless another number is given.
 
-    The families, of arms that are finite Markov chains with a law for each thing that can be
-    done to them, are those of the source; the prior (`DecliningParams`), the default constraints
-    and the order in which actions are read are a design of our own.
+    The families are those of the source: arms are finite Markov chains with one law for each action on
+    them. The prior (`DecliningParams`), the default constraints and the order in which actions are read
+    are a design of our own.
 
     Source: Xu, Wilder, Khalil and Tambe (2025), Reinforcement learning with combinatorial actions
     for coupled restless bandits.
@@ -35,7 +35,7 @@ class CoupledBandit(MarkovBandit):
 
     @property
     def default_params(self) -> DecliningParams:
-        """Arms that fall off if left alone, and rise if touched."""
+        """Arms that decline if left alone, and rise if touched."""
         return DecliningParams()
 
     def draw(self, key: jax.Array, params: DecliningParams) -> Arms:
@@ -47,19 +47,19 @@ class CoupledBandit(MarkovBandit):
 class InterventionBandit(CoupledBandit):
     """Several interventions at once: each reaches several arms, and an arm may need several of them.
 
-    An action is 0 or 1 for every intervention, at most `budget` ones, of which the first count. An
+    An action is 0 or 1 for every intervention, at most `budget` ones; of more, the first count. An
     arm moves by the number of chosen interventions that reach it, up to `num_levels`; in the prior
     more of them lift it higher.
 
     Args:
-      num_arms: left out where `reach` is given.
-      num_states, num_levels: of every arm.
-      budget: interventions in a step, at most.
-      reach: `[interventions, N]` of zeros and ones; left out, there are as many interventions as
+      num_arms: Number of arms; omitted where `reach` is given.
+      num_states, num_levels: Numbers of states and of levels of every arm.
+      budget: Largest number of interventions in a step.
+      reach: Table `[interventions, N]` of zeros and ones; by default there are as many interventions as
         arms, and intervention k reaches the arms k and k + 1, the last one the first arm.
 
     Raises:
-      ValueError: a budget above the number of interventions, or an intervention that reaches no arm.
+      ValueError: The budget exceeds the number of interventions, or an intervention reaches no arm.
     """
 
     num_levels: int = 2
@@ -92,7 +92,7 @@ class InterventionBandit(CoupledBandit):
 
     @property
     def num_arm_actions(self) -> int:
-        """How many interventions reach an arm: none, ..., `num_levels` or more."""
+        """1 + `num_levels`: an arm is reached by 0, ..., `num_levels` or more interventions."""
         return self.num_levels + 1
 
     def touched(self, action: jax.Array) -> jax.Array:
@@ -101,13 +101,13 @@ class InterventionBandit(CoupledBandit):
         return jnp.minimum(reaching, self.num_levels)
 
     def draw(self, key: jax.Array, params: DecliningParams) -> Arms:
-        """Arms from the prior, which more interventions lift more."""
+        """Arms from the prior, where more interventions lift an arm more."""
         return declining_arms(key, params, (self.num_arms, self.num_arm_actions, self.num_states), ranked=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class WorkerBandit(CoupledBandit):
-    """What matching and capacities share: workers that are sent to arms, each with a law of its own on each arm.
+    """The base of matching and capacities: workers sent to arms, each with a law of its own on each arm.
 
     An action is a worker 1, ..., W for every arm, or 0 for none.
     """
@@ -129,28 +129,28 @@ class WorkerBandit(CoupledBandit):
         return self.num_workers + 1
 
     def _named(self, action: jax.Array) -> jax.Array:
-        """Bool `[W, N]`, which worker each arm names."""
+        """The worker that each arm names, bool `[W, N]`."""
         return action == jnp.arange(1, self.num_workers + 1)[:, None]
 
-    def _workers(self, given: jax.Array) -> jax.Array:
-        """The worker of each arm, int32 `[N]`, 0 for none, of bool `[W, N]`."""
-        return jnp.sum(given * jnp.arange(1, self.num_workers + 1)[:, None], axis=0).astype(jnp.int32)
+    def _workers(self, assigned: jax.Array) -> jax.Array:
+        """The worker of each arm, int32 `[N]`, 0 for none, from bool `[W, N]`."""
+        return jnp.sum(assigned * jnp.arange(1, self.num_workers + 1)[:, None], axis=0).astype(jnp.int32)
 
 
 @dataclasses.dataclass(frozen=True)
 class MatchingBandit(WorkerBandit):
-    """Bipartite matching: workers to arms, one arm for a worker and one worker for an arm, along the edges of a graph.
+    """Bipartite matching: workers to arms, at most one arm per worker and worker per arm, along a graph's edges.
 
     An action is a worker 1, ..., W for every arm, or 0 for none. Where several arms name the same
     worker, the first of them that has an edge to it gets it. Each worker has a law of its own on each arm.
 
     Args:
-      num_arms, num_workers: left out where `edges` are given.
-      num_states: of every arm.
-      edges: `[W, N]` of zeros and ones; left out, every worker can serve every arm.
+      num_arms, num_workers: Numbers of arms and of workers; omitted where `edges` are given.
+      num_states: Number of states of every arm.
+      edges: Table `[W, N]` of zeros and ones; by default every worker can serve every arm.
 
     Raises:
-      ValueError: no workers, or edges that are no table of zeros and ones.
+      ValueError: There are no workers, or `edges` is not a table of zeros and ones.
     """
 
     edges: tuple[tuple[int, ...], ...] | None = None
@@ -179,21 +179,21 @@ class MatchingBandit(WorkerBandit):
 
 @dataclasses.dataclass(frozen=True)
 class CapacityBandit(WorkerBandit):
-    """Capacities: every arm costs a worker some of the hours that the worker has in a step.
+    """Capacities: every arm costs a worker a number of hours, out of those that the worker has in a step.
 
     An action is a worker 1, ..., W for every arm, or 0 for none; a worker may have many arms. Each
-    worker takes the arms that name it in order, until one does not fit: that one and those behind it
+    worker takes the arms that name it in order, until one does not fit: that arm and those after it
     are left alone. Each worker has a law of its own on each arm.
 
     Args:
-      num_arms: left out where `costs` are given.
-      num_workers: left out where `capacities` are given.
-      num_states: of every arm.
-      costs: `[N]`, whole numbers of at least 1; left out, 1 and 2 in turns.
-      capacities: `[W]`, whole numbers; left out, 2 for every worker.
+      num_arms: Number of arms; omitted where `costs` are given.
+      num_workers: Number of workers; omitted where `capacities` are given.
+      num_states: Number of states of every arm.
+      costs: Costs `[N]`, whole numbers of at least 1; by default alternately 1 and 2.
+      capacities: Capacities `[W]`, whole numbers; by default 2 for every worker.
 
     Raises:
-      ValueError: numbers out of these ranges, or capacities that no arm fits into.
+      ValueError: A number is outside these ranges, or no arm fits into a capacity.
     """
 
     costs: tuple[int, ...] | None = None
@@ -231,16 +231,16 @@ class PathBandit(CoupledBandit):
     """Paths: the arms are the vertices of a graph, and those on a path are touched.
 
     An action is the vertices of a path, in order, `length` of them; it may begin at any. A vertex
-    that is no neighbour of the one before is not gone to: the path waits where it is.
+    that is not a neighbour of the one before is skipped: the path waits where it is.
 
     Args:
-      num_arms: left out where `neighbours` are given.
-      num_states: of every arm.
-      length: vertices of a path, at most `num_arms`.
-      neighbours: `[N, N]` of zeros and ones, symmetric; left out, a ring.
+      num_arms: Number of arms; omitted where `neighbours` are given.
+      num_states: Number of states of every arm.
+      length: Number of vertices of a path, at most `num_arms`.
+      neighbours: Symmetric table `[N, N]` of zeros and ones; by default a ring.
 
     Raises:
-      ValueError: a length out of its range, or neighbours that are not symmetric.
+      ValueError: `length` is out of range, or `neighbours` is not symmetric.
     """
 
     length: int = 3

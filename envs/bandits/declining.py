@@ -1,4 +1,4 @@
-"""A prior for restless arms, of a design of its own: arms that do worse if left alone, and better if touched."""
+"""A prior of our own for restless arms, which decline if left alone and improve if touched."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["DecliningParams", "declining_arms"]
 class DecliningParams(MarkovParams):
     """A prior for the arms, or the arms themselves.
 
-    A state's number says how well an arm does: arriving in state s pays weight * s / (S - 1), whatever
-    is done, with a weight of the arm, uniform in [0.5, 1.5). A row of transitions is the softmax
+    The number of a state measures how well an arm does: arriving in state s pays weight * s / (S - 1),
+    whatever the action, with a weight per arm, uniform in [0.5, 1.5). A row of transitions is the softmax
     over next states s' of spread * normal + drift * (s' - s): the drift is -decay for an arm left
-    alone, to which lift * uniform is added for each action on each arm.
+    alone, plus lift * uniform for each action on each arm.
 
     Attributes:
-      spread: finite, at least 0, how unlike the transitions are.
-      decay, lift: finite.
+      spread: Scale of the differences between transitions, finite, at least 0.
+      decay, lift: Strengths of the decline and of the improvement, finite.
     """
 
     spread: float = 1.0
@@ -44,10 +44,10 @@ def declining_arms(key: jax.Array, params: DecliningParams, shape: tuple[int, in
     """An instance from the prior of `DecliningParams`.
 
     Args:
-      key: of the instance.
-      params: traced.
-      shape: N, A and S.
-      ranked: whether the actions 1, 2, ... lift an arm the more the higher their number.
+      key: Random key of the instance.
+      params: Parameters, traced.
+      shape: Numbers of arms, actions and states: N, A and S.
+      ranked: Whether the actions 1, 2, ... lift an arm the more the higher their number.
     """
     num_arms, num_actions, num_states = shape
     noise_key, weight_key, lift_key = jax.random.split(key, 3)
@@ -63,7 +63,7 @@ def declining_arms(key: jax.Array, params: DecliningParams, shape: tuple[int, in
 
 
 def _check_finite(name: str, value: Any, low: float) -> None:
-    """Refuse a number that is known and is not finite, or below `low`."""
+    """Refuse a concrete number that is not finite, or below `low`."""
     if isinstance(value, int | float | np.ndarray | np.number):
         numbers = np.asarray(value)
         if not np.all(np.isfinite(numbers) & (numbers >= low)):

@@ -1,4 +1,4 @@
-"""Rewards that arrive later, in any order, while the pulls go on."""
+"""Rewards that arrive later, in any order, while pulling continues."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["DelayedBandit", "DelayedParams", "DelayedState"]
 
 @struct.dataclass
 class DelayedParams(WrappedParams):
-    """How long rewards are on their way.
+    """The distribution of delays.
 
     Attributes:
-      inner: of the bandit inside.
-      delays: float32 `[D]`, the probability that a reward arrives 0, 1, ... D - 1 pulls after its own.
+      inner: Parameters of the inner bandit.
+      delays: Probabilities that a reward arrives 0, 1, ... D - 1 pulls after its own, float32 `[D]`.
     """
 
     delays: Any = dataclasses.field(default_factory=lambda: np.ones(1, np.float32))
@@ -34,12 +34,12 @@ class DelayedParams(WrappedParams):
 
 @struct.dataclass
 class DelayedState(WrappedState):
-    """The bandit inside, and the last D pulls; pull t is at t modulo D.
+    """The inner bandit, and the last D pulls; pull t is at t modulo D.
 
     Attributes:
-      actions: int32 `[D]`, -1 where there was none.
-      rewards: float32 `[D]`.
-      due: int32 `[D]`, the pull after which each reward arrives.
+      actions: Actions, int32 `[D]`; -1 for empty places.
+      rewards: Rewards, float32 `[D]`.
+      due: Pulls after which the rewards arrive, int32 `[D]`.
     """
 
     actions: jax.Array
@@ -49,22 +49,22 @@ class DelayedState(WrappedState):
 
 @dataclasses.dataclass(frozen=True)
 class DelayedBandit(Wrapped):
-    """A bandit whose rewards arrive some pulls later, each after a delay of its own.
+    """A bandit whose rewards arrive some pulls later, each after its own delay.
 
-    A delay of 0 is no delay. A policy sees `info["arrivals"]` alone: (action int32 `[D]`, reward
-    float32 `[D]`, valid bool `[D]`), of the last D pulls from the oldest on, `valid` where a reward
-    arrives with this pull. The reward of a step remains that of its pull, so that returns and
-    regret are those of the bandit inside. The observation `[2 K + 1 + ...]` has how many rewards
-    of each arm arrived with the last pull, their sums, the share of the episode that is over, and
+    A reward with a delay of 0 arrives with its own pull. A policy sees `info["arrivals"]` alone: (action int32
+    `[D]`, reward float32 `[D]`, valid bool `[D]`), for the last D pulls, oldest first, `valid` where a reward
+    arrives with this pull. The reward of a step remains that of its pull, so returns and
+    regret are those of the inner bandit. The observation `[2 K + 1 + ...]` has the number of rewards
+    of each arm that arrived with the last pull, their sums, the elapsed share of the episode, and
     contexts.
 
     Args:
-      num_arms: of a Bernoulli bandit; left out where `inner` is given.
-      inner: the bandit whose rewards are late; None for a Bernoulli bandit.
-      delays: `[D]`, their probabilities, of 0, 1, ... pulls.
+      num_arms: Number of arms of a Bernoulli bandit; omitted where `inner` is given.
+      inner: Bandit whose rewards are delayed; None for a Bernoulli bandit.
+      delays: Probabilities of delays of 0, 1, ... pulls, `[D]`.
 
     Raises:
-      ValueError: fewer than two arms, `inner` is no bandit whose actions are single arms, or the
+      ValueError: There are fewer than two arms, `inner` is not a bandit whose actions are single arms, or the
         probabilities of delays are negative or do not sum to 1.
 
     Source: Joulani, Gyorgy and Szepesvari (2013), "Online learning under delayed feedback".
@@ -86,11 +86,11 @@ class DelayedBandit(Wrapped):
 
     @property
     def default_params(self) -> DelayedParams:
-        """The delays that were given."""
+        """The given delays."""
         return DelayedParams(inner=self.bandit.default_params, delays=np.asarray(self.delays, np.float32))
 
     def instance(self, key: jax.Array, params: DelayedParams) -> DelayedState:
-        """A new instance of the bandit inside, and nothing on its way."""
+        """A new instance of the inner bandit, without rewards on their way."""
         if jnp.shape(params.delays) != (len(self.delays),):
             raise UserValueError(f"delays must have the shape ({len(self.delays)},), got {jnp.shape(params.delays)}")
         none = jnp.full(len(self.delays), -1, jnp.int32)
@@ -104,10 +104,10 @@ class DelayedBandit(Wrapped):
         return obs, state, reward, terminated, {**info, "arrivals": self._arrivals(state)}
 
     def drift(self, key: jax.Array, state: DelayedState, action: jax.Array, params: DelayedParams) -> DelayedState:
-        """The drift of the bandit inside, and its last reward on its way."""
+        """The drift of the inner bandit, with its last reward on its way."""
         state = super().drift(jax.random.fold_in(key, 0), state, action, params)
         uniform = jax.random.uniform(jax.random.fold_in(key, 1))
-        # Rounding may leave the last cumulative probability below 1, but never adds a delay.
+        # Rounding may leave the last cumulative probability below 1, but never creates a longer delay.
         delay = jnp.sum(uniform >= jnp.cumsum(params.delays)[:-1]).astype(jnp.int32)
         pull = state.time - 1
         here = jnp.arange(len(self.delays)) == pull % len(self.delays)
@@ -119,7 +119,7 @@ class DelayedBandit(Wrapped):
         )
 
     def observe(self, state: DelayedState, params: DelayedParams) -> jax.Array:
-        """The observation `[2 K + 1 + ...]`: what arrived, by arm, and not what is on its way."""
+        """The observation `[2 K + 1 + ...]`: rewards that arrived, by arm, without those on their way."""
         actions, rewards, valid = self._arrivals(state)
         of_arm = (jnp.arange(self.num_arms)[:, None] == actions) & valid
         counts = jnp.sum(of_arm, axis=1).astype(jnp.float32)
@@ -129,7 +129,7 @@ class DelayedBandit(Wrapped):
         return jnp.concatenate([counts, sums, share[None], *(() if context is None else (jnp.ravel(context),))])
 
     def _arrivals(self, state: DelayedState) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Actions, rewards and whether they arrive with the last pull, `[D]` each, the oldest pull first."""
+        """Actions, rewards and whether they arrive with the last pull, `[D]` each, oldest pull first."""
         order = (state.time + jnp.arange(len(self.delays))) % len(self.delays)
         actions, rewards, due = state.actions[order], state.rewards[order], state.due[order]
         return actions, rewards, (due == state.time - 1) & (actions >= 0)

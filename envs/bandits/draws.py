@@ -15,11 +15,11 @@ __all__ = ["lanes", "normal", "seed_words"]
 
 
 def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Standard normal variates, those of `jax.random.normal`, laid out with the runs last under `vmap`.
+    """Standard normal variates equal to those of `jax.random.normal`, laid out with the runs last under `vmap`.
 
     Args:
-      key: of random numbers, of any implementation, whose words seed Threefry.
-      shape: S, static.
+      key: Random key of any implementation, whose words seed Threefry.
+      shape: Shape, S, static.
 
     Returns:
       float32 `[*S]`.
@@ -33,18 +33,18 @@ def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         low = np.nextafter(np.float32(-1), np.float32(0), dtype=np.float32)
         mantissa = jax.lax.bitcast_convert_type((words >> 9) | jnp.uint32(0x3F800000), jnp.float32) - 1
         uniform = jnp.maximum(low, mantissa * (np.float32(1) - low) + low)
-        # The barrier: without it each use of a variate computes it anew.
+        # Without the barrier each use of a variate computes it again.
         variates = jax.lax.optimization_barrier(np.float32(np.sqrt(2)) * jax.lax.erf_inv(uniform))
         return variates.reshape(*shape, *left.shape)
 
     words = seed_words(key)
-    if not jax.config.values["jax_threefry_partitionable"]:  # then jax.random counts in another order
+    if not jax.config.values["jax_threefry_partitionable"]:  # jax.random then counts in another order
         return jax.random.normal(jax.random.wrap_key_data(jnp.stack(words), impl="threefry2x32"), shape)
     return runs_last(draw)(*words)
 
 
 def seed_words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two uint32 `[]` that seed Threefry: a key's own, or two that it draws if it has another number."""
+    """Two uint32 `[]` that seed Threefry: a key's own words, or two words drawn from it if it has another number."""
     words = jax.random.key_data(key)
     if words.shape != KEY_SHAPE:
         words = jax.random.bits(key, KEY_SHAPE)
@@ -52,5 +52,5 @@ def seed_words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def lanes(count: int, like: jax.Array) -> jax.Array:
-    """0, 1, ... along a first axis, and behind it the axes `[*R]` of another array: uint32 `[count, *R]`."""
+    """0, 1, ... along a first axis, followed by the axes `[*R]` of another array: uint32 `[count, *R]`."""
     return jax.lax.broadcasted_iota(jnp.uint32, (count, *like.shape), 0)

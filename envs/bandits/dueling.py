@@ -1,4 +1,4 @@
-"""Arms that are compared, two at a time: preferences of a judge who follows latent rewards."""
+"""Arms that are compared in pairs: preferences of a judge who follows latent rewards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
-from envs.bandits.checking import check_number, given, leaf, numbers
+from envs.bandits.checking import check_number, instance_array, leaf, numbers
 from envs.base import spaces
 from envs.errors import UserValueError
 
@@ -22,9 +22,9 @@ class DuelingParams(BanditParams):
     """A normal prior for every arm's latent reward, or the latent rewards themselves.
 
     Attributes:
-      scale: the prior's standard deviation, above 0, which says how sure the judge is; the
-        prior's mean is 0, for only differences matter.
-      rewards: finite float32 `[K]`, the instance; None draws it from the prior.
+      scale: Standard deviation of the prior, above 0, which determines how certain the judge is; the
+        prior's mean is 0, because only differences matter.
+      rewards: Latent rewards of the instance, finite float32 `[K]`; None draws them from the prior.
     """
 
     scale: float = 1.0
@@ -39,24 +39,24 @@ class DuelingParams(BanditParams):
 class DuelingBandit(Bandit):
     """A dueling bandit: a pull names two arms, and a judge says which of them is preferred.
 
-    The judge is of Bradley and Terry: the first arm is preferred with the probability
+    The judge follows the model of Bradley and Terry: the first arm is preferred with the probability
     sigmoid(r_first - r_second) of their latent rewards r, which are `state.values`. The judge's
     answer, 1 for the first arm and 0 for the second, is what policies learn from, as
-    `info["arrivals"]`, and what `last_reward` and the observation hold.
+    `info["arrivals"]`, and is stored as `last_reward` and in the observation.
 
-    The reward is another number, what regret counts and no policy of `run_bandit` sees: the mean
+    The reward is another number, which regret counts and policies of `run_bandit` do not see: the mean
     over both arms of the probability to be preferred to the best arm, at most 1/2, reached where
-    the best arm is named twice. A trainer that maximises it learns to find the best arm from answers.
+    the best arm is named twice. A trainer that maximises it learns from answers to find the best arm.
 
     Actions are int32 `[2]`, or tuples of two; observations `[2 K + 2]` are those of a bandit,
     with a one-hot for either arm.
 
     Args:
-      num_arms: drawn from the prior; left out where rewards are given.
-      rewards: the instance, in place of the prior.
+      num_arms: Number of arms drawn from the prior; omitted where rewards are given.
+      rewards: Latent rewards of the instance, in place of the prior.
 
     Raises:
-      ValueError: fewer than two arms, or a reward that is not finite.
+      ValueError: There are fewer than two arms, or a reward is not finite.
 
     Source: Bradley and Terry (1952); regret as in Yue, Broder, Kleinberg and Joachims (2012), section 2.
     """
@@ -75,24 +75,24 @@ class DuelingBandit(Bandit):
 
     @property
     def default_params(self) -> DuelingParams:
-        """A standard normal prior, or the latent rewards that were given."""
+        """A standard normal prior, or the given latent rewards."""
         return DuelingParams(rewards=leaf(self.rewards))
 
     @property
     def reward_range(self) -> tuple[float, float]:
-        """Between two arms that are never preferred to the best, and the best twice."""
+        """From two arms that are never preferred to the best arm, to the best arm named twice."""
         return 0.0, 0.5
 
     def instance(self, key: jax.Array, params: DuelingParams) -> BanditState:
-        """Latent rewards that are given, or drawn from the prior."""
+        """The given latent rewards, or ones drawn from the prior."""
         if params.rewards is not None:
-            rewards = given("rewards", params.rewards, (self.num_arms,))
+            rewards = instance_array("rewards", params.rewards, (self.num_arms,))
         else:
             rewards = params.scale * jax.random.normal(key, (self.num_arms,))
         return BanditState(**fresh(rewards) | {"last_action": jnp.full(2, -1, jnp.int32)})
 
     def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: DuelingParams) -> jax.Array:
-        """What regret counts, without chance."""
+        """The reward that regret counts, without randomness."""
         del key
         return self.action_value(state, action, params)
 
@@ -114,11 +114,11 @@ class DuelingBandit(Bandit):
         return jnp.float32(0.5)
 
     def pulls(self, action: jax.Array) -> jax.Array:
-        """How often each arm is named: two ones, or one two."""
+        """The number of times that each arm is named: two ones, or one two."""
         return jnp.sum(_one_hots(action, self.num_arms), axis=0)
 
     def observe(self, state: BanditState, params: DuelingParams) -> jax.Array:
-        """The observation `[2 K + 2]`: the arms that were compared, the answer, and the share that is over."""
+        """The observation `[2 K + 2]`: the compared arms, the answer, and the elapsed share of the episode."""
         past = jnp.stack([state.last_reward, state.time / jnp.float32(params.max_steps_in_episode)])
         return jnp.concatenate([jnp.ravel(_one_hots(state.last_action, self.num_arms)), past])
 
@@ -128,7 +128,7 @@ class DuelingBandit(Bandit):
         """One comparison.
 
         Raises:
-          ValueError: the action is not a pair of arms, which shows while tracing.
+          ValueError: The action is not a pair of arms, which is detected while tracing.
         """
         action = self._pair(action)
         optimum, value = self.optimum(state, params), self.action_value(state, action, params)
@@ -139,7 +139,7 @@ class DuelingBandit(Bandit):
         return self.observe(state, params), state, value, jnp.zeros((), bool), info
 
     def action_space(self, params: Any) -> Any:
-        """Which two arms."""
+        """The indices of two arms."""
         del params
         return spaces.Tuple((spaces.Discrete(self.num_arms), spaces.Discrete(self.num_arms)))
 
@@ -159,5 +159,5 @@ def preference(first: jax.Array, second: jax.Array) -> jax.Array:
 
 
 def _one_hots(action: jax.Array, num_arms: int) -> jax.Array:
-    """Float32 `[2, K]`, zero where there is no arm yet."""
+    """Float32 `[2, K]`, zero before the first pull."""
     return (jnp.arange(num_arms) == action[:, None]).astype(jnp.float32)

@@ -21,9 +21,9 @@ class GaussianParams(BanditParams):
     """A normal prior for every arm's mean, or the means themselves, and the noise.
 
     Attributes:
-      prior_mean, prior_sigma: of the prior; a `prior_sigma` of at least 0.
-      sigma: standard deviation of a reward, at least 0.
-      means: float32 `[K]`, the instance; None draws it from the prior.
+      prior_mean, prior_sigma: Mean and standard deviation of the prior, the latter at least 0.
+      sigma: Standard deviation of a reward, at least 0.
+      means: Means of the instance, float32 `[K]`; None draws them from the prior.
     """
 
     prior_mean: float = 0.0
@@ -40,14 +40,14 @@ class GaussianParams(BanditParams):
 
 @dataclasses.dataclass(frozen=True)
 class GaussianBandit(MeansBandit):
-    """Arms that pay a normal number around a mean of their own.
+    """Arms that pay normal numbers, each around its own mean.
 
     Args:
-      num_arms: drawn from the prior; left out where means are given.
-      means: the instance, in place of the prior.
+      num_arms: Number of arms drawn from the prior; omitted where means are given.
+      means: Means of the instance, in place of the prior.
 
     Raises:
-      ValueError: fewer than two arms, or a mean that is not finite.
+      ValueError: There are fewer than two arms, or a mean is not finite.
     """
 
     @property
@@ -62,7 +62,7 @@ class GaussianBandit(MeansBandit):
 
     @property
     def default_params(self) -> GaussianParams:
-        """Means from a standard normal, or those that were given; noise of 1."""
+        """Means from a standard normal, or the given ones; noise of 1."""
         return GaussianParams(means=leaf(self.means))
 
     def draw(self, key: jax.Array, params: GaussianParams) -> jax.Array:
@@ -70,5 +70,5 @@ class GaussianBandit(MeansBandit):
         return params.prior_mean + params.prior_sigma * jax.random.normal(key, (self.num_arms,))
 
     def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: GaussianParams) -> jax.Array:
-        """The arm's mean and noise."""
+        """The arm's mean plus noise."""
         return jnp.asarray(state.values[action] + params.sigma * jax.random.normal(key), jnp.float32)

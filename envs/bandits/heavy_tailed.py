@@ -1,4 +1,4 @@
-"""Rewards whose tails are so heavy that averages converge slowly, or have no variance at all."""
+"""Rewards with heavy tails, whose averages converge slowly or whose variance is infinite."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from envs.bandits.checking import check_number, leaf
 
 __all__ = ["ParetoBandit", "ParetoParams", "StudentBandit", "StudentParams", "fine_uniform"]
 
-FINEST = 2.0**-23  # between two numbers of jax.random.uniform
+FINEST = 2.0**-23  # spacing of the numbers of jax.random.uniform
 
 
 @struct.dataclass
@@ -22,10 +22,10 @@ class StudentParams(BanditParams):
     """A normal prior for every arm's mean, or the means themselves, and the noise.
 
     Attributes:
-      prior_mean, prior_sigma: of the prior; a `prior_sigma` of at least 0.
-      degrees: of freedom, above 1; up to 2 the variance is infinite.
-      scale: of the noise, at least 0.
-      means: float32 `[K]`, the instance; None draws it from the prior.
+      prior_mean, prior_sigma: Mean and standard deviation of the prior, the latter at least 0.
+      degrees: Degrees of freedom, above 1; up to 2 the variance is infinite.
+      scale: Scale of the noise, at least 0.
+      means: Means of the instance, float32 `[K]`; None draws them from the prior.
     """
 
     prior_mean: float = 0.0
@@ -47,9 +47,9 @@ class ParetoParams(BanditParams):
     """A uniform prior for every arm's mean, or the means themselves, and the tail.
 
     Attributes:
-      low, high: of the prior, each at least 0.
-      tail: the index: P(reward > x) falls as x^-tail; above 1; up to 2 the variance is infinite.
-      means: float32 `[K]`, at least 0, the instance; None draws it from the prior.
+      low, high: Bounds of the prior, each at least 0.
+      tail: Index of the tail, above 1: P(reward > x) falls as x^-tail; up to 2 the variance is infinite.
+      means: Means of the instance, float32 `[K]`, at least 0; None draws them from the prior.
     """
 
     low: float = 0.0
@@ -65,14 +65,14 @@ class ParetoParams(BanditParams):
 
 
 class StudentBandit(MeansBandit):
-    """Arms that pay a mean of their own and noise of Student's t distribution.
+    """Arms that pay their own mean plus noise from Student's t distribution.
 
     Args:
-      num_arms: drawn from the prior; left out where means are given.
-      means: the instance, in place of the prior.
+      num_arms: Number of arms drawn from the prior; omitted where means are given.
+      means: Means of the instance, in place of the prior.
 
     Raises:
-      ValueError: fewer than two arms, or a mean that is not finite.
+      ValueError: There are fewer than two arms, or a mean is not finite.
 
     Source: Bubeck, Cesa-Bianchi and Lugosi (2013), "Bandits with heavy tail", for the problem;
     Bailey (1994), "Polar generation of random variates with the t-distribution".
@@ -85,7 +85,7 @@ class StudentBandit(MeansBandit):
 
     @property
     def default_params(self) -> StudentParams:
-        """Two degrees of freedom: a mean, and no variance."""
+        """Two degrees of freedom: a finite mean and an infinite variance."""
         return StudentParams(means=leaf(self.means))
 
     @property
@@ -98,7 +98,7 @@ class StudentBandit(MeansBandit):
         return params.prior_mean + params.prior_sigma * jax.random.normal(key, (self.num_arms,))
 
     def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: StudentParams) -> jax.Array:
-        """The arm's mean and noise."""
+        """The arm's mean plus noise."""
         radius_key, angle_key = jax.random.split(key)
         square = params.degrees * jnp.expm1(-2 / params.degrees * jnp.log(fine_uniform(radius_key)))
         noise = jnp.sqrt(square) * jnp.cos(2 * math.pi * jax.random.uniform(angle_key))
@@ -106,14 +106,14 @@ class StudentBandit(MeansBandit):
 
 
 class ParetoBandit(MeansBandit):
-    """Arms that pay a Pareto number with a mean of their own and a common tail.
+    """Arms that pay Pareto numbers with their own means and a common tail.
 
     Args:
-      num_arms: drawn from the prior; left out where means are given.
-      means: the instance, in place of the prior.
+      num_arms: Number of arms drawn from the prior; omitted where means are given.
+      means: Means of the instance, in place of the prior.
 
     Raises:
-      ValueError: fewer than two arms, or a mean that is negative or not finite.
+      ValueError: There are fewer than two arms, or a mean is negative or not finite.
 
     Source: Bubeck, Cesa-Bianchi and Lugosi (2013), "Bandits with heavy tail".
     """
@@ -125,7 +125,7 @@ class ParetoBandit(MeansBandit):
 
     @property
     def default_params(self) -> ParetoParams:
-        """Means between 0 and 1, and no variance."""
+        """Means between 0 and 1, and an infinite variance."""
         return ParetoParams(means=leaf(self.means))
 
     @property
@@ -138,19 +138,19 @@ class ParetoBandit(MeansBandit):
         return params.low + (params.high - params.low) * jax.random.uniform(key, (self.num_arms,))
 
     def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: ParetoParams) -> jax.Array:
-        """A Pareto number of the arm's mean."""
+        """A Pareto number with the arm's mean."""
         least = state.values[action] * (params.tail - 1) / params.tail
         return jnp.asarray(least * jnp.exp(-jnp.log(fine_uniform(key)) / params.tail), jnp.float32)
 
 
 def fine_uniform(key: jax.Array) -> jax.Array:
-    """A uniform number in (0, 1] that is fine near 0, where the tail of a distribution is drawn from.
+    """A uniform number in (0, 1] with a fine resolution near 0, from which the tail of a distribution is drawn.
 
-    The least one is 2^-47, not 2^-23, where a float32 would cut off 0.5 % of the mean of a Pareto
-    number with the tail 1.5; of it 2e-5 are lost this way, of one with the tail 1.2 4e-3.
+    The smallest value is 2^-47. A smallest value of 2^-23 would cut off 0.5 % of the mean of a Pareto number
+    with the tail 1.5; with 2^-47 it loses 2e-5, and 4e-3 with the tail 1.2.
 
     Args:
-      key: random.
+      key: Random key.
 
     Returns:
       float32 `[]`.

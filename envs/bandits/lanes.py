@@ -1,7 +1,7 @@
 """Functions of one run that under `vmap` have the runs along the last axis of every array, for speed.
 
-`vmap` leaves a batch along the first axis wherever arrays of different ranks meet, and arms and features, of which
-there are few, behind it: there a processor's vector instructions find little to do. With the runs last, each of them
+Wherever arrays of different ranks meet, `vmap` puts the batch along the first axis, with the arms and features behind
+it. These are few, which leaves little work for a processor's vector instructions. With the runs last, each instruction
 works on the same arm of many runs.
 """
 
@@ -21,7 +21,7 @@ def runs_last(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that under `vmap` is called once, with the runs along the last axis of its arguments.
 
     Args:
-      function: of arrays alone, none of them from outside. It names axes from the front and takes
+      function: Function of arrays alone, without closed-over arrays. It indexes axes from the front and accepts
         any number of them behind: `x[:, i] * y[i]`, `jnp.max(x, axis=0)`. An argument that is the
         same for all runs has a last axis of 1.
 
@@ -45,7 +45,7 @@ def runs_last(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def added(terms: Iterable[jax.Array]) -> jax.Array:
-    """A sum that is written out: of few terms it costs less than a reduction, and never a matrix product.
+    """A sum that is written out: for few terms it costs less than a reduction, and it is never a matrix product.
 
     The precision of a matrix product would depend on the device.
     """
@@ -54,13 +54,13 @@ def added(terms: Iterable[jax.Array]) -> jax.Array:
 
 @runs_last
 def highest(values: jax.Array) -> jax.Array:
-    """The highest of float32 `[K]`: `[]`."""
+    """The largest of float32 `[K]`: `[]`."""
     return _fold(jnp.maximum, values)
 
 
 @runs_last
 def first_highest(values: jax.Array) -> jax.Array:
-    """The first place of the highest of float32 `[K]`, the last place where one is NaN: int32 `[]`."""
+    """The first index of the largest of float32 `[K]`, the last index where one is NaN: int32 `[]`."""
     places = jnp.arange(values.shape[0], dtype=jnp.int32).reshape(-1, *[1] * (values.ndim - 1))
     return _fold(jnp.minimum, jnp.where(values == _fold(jnp.maximum, values), places, values.shape[0] - 1))
 
@@ -68,7 +68,7 @@ def first_highest(values: jax.Array) -> jax.Array:
 def _fold(function: Callable[..., jax.Array], values: jax.Array) -> jax.Array:
     """A maximum or minimum along the first axis by halves, where an element may count twice.
 
-    Without the barrier it is computed anew for every arm that is compared with it.
+    Without the barrier it is computed again for every arm that is compared with it.
     """
     while (size := values.shape[0]) > 1:
         half = (size + 1) // 2

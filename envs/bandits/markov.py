@@ -1,4 +1,4 @@
-"""Bandits whose arms are Markov chains that move whether they are pulled or not: what they share."""
+"""The base of bandits whose arms are Markov chains that move whether they are pulled or not."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from envs.errors import UserValueError
 
 __all__ = ["Arms", "MarkovBandit", "MarkovParams", "MarkovState", "make_arms"]
 
-ROUNDING = 1e-4  # by which given probabilities may miss a sum of 1
+ROUNDING = 1e-4  # largest deviation of a sum of given probabilities from 1
 
 
 @struct.dataclass
 class Arms:
-    """The law of every arm, an instance; `make_arms` fills in what is left out.
+    """The law of every arm, an instance; `make_arms` fills in omitted parts.
 
     Attributes:
-      transitions: float32 `[N, A, S, S]`, the probability of each next state, of an arm with an
-        action in a state; action 0 leaves the arm alone.
-      rewards: float32 `[N, A, S]`, paid for an action in a state.
-      arrivals: float32 `[N, A, S]`, paid beside it for the state that the arm moves to.
-      start: float32 `[N, S]`, the probability of each state at first.
+      transitions: Probability of each next state for an arm with an action in a state, float32 `[N, A, S, S]`;
+        action 0 leaves the arm alone.
+      rewards: Reward of an action in a state, float32 `[N, A, S]`.
+      arrivals: Additional reward for the state that the arm moves to, float32 `[N, A, S]`.
+      start: Probability of each state at the start, float32 `[N, S]`.
     """
 
     transitions: Any
@@ -56,15 +56,15 @@ class Arms:
 
 
 def make_arms(transitions: Any, rewards: Any = None, arrivals: Any = None, start: Any = None) -> Arms:
-    """Arms of which only a part is said: rewards that are left out are 0, the first states uniform.
+    """Arms from a part of their law: omitted rewards are 0, the omitted distribution of first states is uniform.
 
     Args:
-      transitions: `[N, A, S, S]`, numbers that are known or traced.
-      rewards, arrivals: `[N, A, S]` or None.
-      start: `[N, S]` or None.
+      transitions: Probabilities `[N, A, S, S]`, concrete or traced.
+      rewards, arrivals: Rewards `[N, A, S]`, or None.
+      start: Probabilities `[N, S]`, or None.
 
     Raises:
-      ValueError: shapes that do not fit, or probabilities that do not sum to 1.
+      ValueError: Shapes do not fit, or probabilities do not sum to 1.
     """
     transitions = transitions if isinstance(transitions, jax.Array) else np.asarray(transitions, np.float32)
     if transitions.ndim != 4 or transitions.shape[-1] != transitions.shape[-2]:
@@ -90,8 +90,8 @@ class MarkovState(BanditState):
     """An instance and the states of its arms.
 
     Attributes:
-      states: int32 `[N]`, the state of each arm, which policies see.
-      arms: the instance.
+      states: State of each arm, which policies see, int32 `[N]`.
+      arms: Law of the arms, the instance.
     """
 
     states: jax.Array
@@ -100,10 +100,10 @@ class MarkovState(BanditState):
 
 @struct.dataclass
 class MarkovParams(BanditParams):
-    """The instance itself, or the parameters of a prior that a subclass draws it from.
+    """The instance itself, or the parameters of the prior from which a subclass draws it.
 
     Attributes:
-      arms: an `Arms`, the instance; None draws it from the prior.
+      arms: Law of the arms, the instance, an `Arms`; None draws it from the prior.
     """
 
     arms: Any = None
@@ -111,20 +111,20 @@ class MarkovParams(BanditParams):
 
 @dataclasses.dataclass(frozen=True)
 class MarkovBandit(Bandit):
-    """N arms, each a Markov chain of S states; what is done to an arm changes where it goes and what it pays.
+    """N arms, each a Markov chain of S states; an action on an arm changes its transitions and rewards.
 
-    A subclass says by `branches` which numbers an action has, by `touched` what an action does to
-    each arm, 0 where it leaves it alone, and by `draw` the prior. An action names more than the
-    constraint allows at times; then it is read in order, and what does not fit is left out, so
-    that every action has a meaning.
+    A subclass defines `branches`, the numbers of an action; `touched`, the effect of an action on
+    each arm, 0 where it leaves the arm alone; and `draw`, the prior. Some actions name more than the
+    constraint allows; they are read in order, and the part that does not fit is ignored, so
+    every action has a meaning.
 
-    A pull changes what can be had later, so there is no regret of a single pull: policies are
+    A pull changes later rewards, so there is no regret of a single pull: policies are
     compared by their rewards. `state.values` are the expected rewards of touching each arm with
-    action 1 at the next step, `context` is the arms' states, `known` adds the instance to the
+    action 1 at the next step, `context` is the arms' states, and `known` adds the instance to the
     parameters, for policies that plan.
 
-    Actions are int32 `[M]`, or tuples of M; observations are one-hot states `[N S]`, what the last
-    action did to each arm `[N]`, the last reward and the share of the episode that is over.
+    Actions are int32 `[M]`, or tuples of M; observations are one-hot states `[N S]`, the effect of the
+    last action on each arm `[N]`, the last reward and the elapsed share of the episode.
     """
 
     num_states: int = Unasked(3)
@@ -140,11 +140,11 @@ class MarkovBandit(Bandit):
 
     @property
     def num_arm_actions(self) -> int:
-        """A, how many things can be done to an arm, leaving it alone among them."""
+        """The number of actions on an arm, A, including leaving it alone."""
         return 2
 
     def touched(self, action: jax.Array) -> jax.Array:
-        """What an action does to each arm, int32 `[N]` in 0, ..., A - 1."""
+        """The effect of an action on each arm, int32 `[N]` in 0, ..., A - 1."""
         raise NotImplementedError
 
     def draw(self, key: jax.Array, params: Any) -> Arms:
@@ -158,7 +158,7 @@ class MarkovBandit(Bandit):
 
     @property
     def metric_rules(self) -> Mapping[str, MetricRule]:
-        """None: rewards tell all."""
+        """None: the rewards suffice."""
         return {}
 
     @property
@@ -168,20 +168,20 @@ class MarkovBandit(Bandit):
 
     @property
     def has_regret(self) -> bool:
-        """No: a pull is to be judged by all that follows."""
+        """No: a pull has to be judged by everything that follows."""
         return False
 
     def known(self, state: MarkovState, params: Any) -> Any:
-        """The parameters with the instance in them."""
+        """The parameters with the instance filled in."""
         return dataclasses.replace(params, arms=state.arms)
 
     def instance(self, key: jax.Array, params: Any) -> MarkovState:
-        """Arms that are given, or drawn from the prior, in states drawn from `arms.start`."""
+        """The given arms, or arms drawn from the prior, in states drawn from `arms.start`."""
         arms_key, state_key = jax.random.split(key)
         arms = self.draw(arms_key, params) if params.arms is None else params.arms
-        wanted = (self.num_arms, self.num_arm_actions, self.num_states, self.num_states)
-        if arms.transitions.shape != wanted:
-            raise UserValueError(f"arms of {self.name} must have transitions {wanted}, got {arms.transitions.shape}")
+        expected = (self.num_arms, self.num_arm_actions, self.num_states, self.num_states)
+        if arms.transitions.shape != expected:
+            raise UserValueError(f"arms of {self.name} must have transitions {expected}, got {arms.transitions.shape}")
         arms = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), arms)
         states = _draw_states(state_key, arms.start)
         values = _of_arms(arms.expected[:, 1], states)
@@ -194,7 +194,7 @@ class MarkovBandit(Bandit):
         """One step: all arms move.
 
         Raises:
-          ValueError: the action has not the numbers of `branches`, which shows while tracing.
+          ValueError: The action does not have the numbers of `branches`, which is detected while tracing.
         """
         action = self._action(action)
         states, reward = self._move(key, state, action)
@@ -209,7 +209,7 @@ class MarkovBandit(Bandit):
         return self.observe(state, params), state, reward, jnp.zeros((), bool), {}
 
     def reward(self, key: jax.Array, state: MarkovState, action: jax.Array, params: Any) -> jax.Array:
-        """The reward `[]` of an action, summed over arms; of the same chance as in `step_env` for the same key."""
+        """The reward `[]` of an action, summed over arms; with the same draws as in `step_env` for the same key."""
         del params
         return self._move(key, state, self._action(action))[1]
 
@@ -229,7 +229,7 @@ class MarkovBandit(Bandit):
         return state.states
 
     def pulls(self, action: jax.Array) -> jax.Array:
-        """Which arms an action touches, float32 `[N]`."""
+        """The arms that an action touches, float32 `[N]`."""
         return (self.touched(action) > 0).astype(jnp.float32)
 
     def observe(self, state: MarkovState, params: Any) -> jax.Array:
@@ -239,7 +239,7 @@ class MarkovBandit(Bandit):
         return jnp.concatenate([self.show(state), past, rest])
 
     def show(self, state: MarkovState) -> jax.Array:
-        """The states of the arms as numbers, float32 `[N S]`."""
+        """The observed states of the arms, float32 `[N S]`."""
         return jnp.ravel(jax.nn.one_hot(state.states, self.num_states))
 
     def action_space(self, params: Any) -> Any:
@@ -270,8 +270,8 @@ def _of_arms(table: jax.Array, index: jax.Array) -> jax.Array:
 
 
 def _draw_states(key: jax.Array, chances: jax.Array) -> jax.Array:
-    """A state for every arm, int32 `[N]`, by chances `[N, S]`."""
+    """A state for every arm, int32 `[N]`, with the probabilities `chances` `[N, S]`."""
     below = jnp.cumsum(chances, axis=-1)
-    # Scaled by the sum as it came out, so that rounding gives no chance to a state that has none.
+    # Scaled by the rounded sum, so that rounding never draws a state of probability 0.
     draw = jax.random.uniform(key, chances.shape[:1]) * below[:, -1]
     return jnp.minimum(jnp.sum(draw[:, None] >= below, axis=-1), chances.shape[-1] - 1).astype(jnp.int32)

@@ -1,4 +1,4 @@
-"""Arms whose values change with time, whatever is pulled: step by step, or in waves."""
+"""Arms whose values change with time, independently of the pulls: step by step, or in waves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from flax import struct
 
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
-from envs.bandits.checking import check_choice, check_number, given, leaf, numbers
+from envs.bandits.checking import check_choice, check_number, instance_array, leaf, numbers
 from envs.errors import UserValueError
 
 __all__ = [
@@ -33,8 +33,8 @@ class ChangingParams(BanditParams):
     """The range of values, and the noise.
 
     Attributes:
-      low, high: values lie between them, `low` below `high`; within [0, 1] for rewards of 0 and 1.
-      sigma: standard deviation of rewards with normal noise, at least 0; others leave it alone.
+      low, high: Bounds of values, `low` below `high`; within [0, 1] for rewards of 0 and 1.
+      sigma: Standard deviation of rewards with normal noise, at least 0; other rewards ignore it.
     """
 
     low: float = 0.0
@@ -52,12 +52,12 @@ class ChangingParams(BanditParams):
 
 @struct.dataclass
 class RandomWalkParams(ChangingParams):
-    """How fast values walk.
+    """The speed of the random walk.
 
     Attributes:
-      step: standard deviation of a value's change between two pulls, at least 0; `low` and
+      step: Standard deviation of a value's change between two pulls, at least 0; `low` and
         `high` reflect.
-      means: float32 `[K]`, the values at first; None draws them between `low` and `high`.
+      means: Initial values, float32 `[K]`; None draws them between `low` and `high`.
     """
 
     step: float = 0.01
@@ -71,11 +71,11 @@ class RandomWalkParams(ChangingParams):
 
 @struct.dataclass
 class SinusoidalParams(ChangingParams):
-    """How long a wave is.
+    """The length of a wave.
 
     Attributes:
-      period: pulls, above 0. Values go from `low` to `high` and back within it.
-      phases: float32 `[K]`, in periods; None draws them between 0 and 1.
+      period: Number of pulls, above 0, in which values go from `low` to `high` and back.
+      phases: Phases in periods, float32 `[K]`; None draws them between 0 and 1.
     """
 
     period: float = 2000.0
@@ -89,10 +89,10 @@ class SinusoidalParams(ChangingParams):
 
 @struct.dataclass
 class SinusoidalState(BanditState):
-    """An instance and where it stands.
+    """An instance and its present state.
 
     Attributes:
-      phases: float32 `[K]`, in periods.
+      phases: Phases in periods, float32 `[K]`.
     """
 
     phases: jax.Array
@@ -100,14 +100,14 @@ class SinusoidalState(BanditState):
 
 @dataclasses.dataclass(frozen=True)
 class Changing(Bandit):
-    """What all of these share: their rewards.
+    """The base of these bandits: their rewards.
 
     Args:
-      num_arms: K.
-      rewards: "bernoulli" for 0 and 1, or "gaussian" for normal noise.
+      num_arms: Number of arms, K.
+      rewards: Kind of rewards: "bernoulli" for 0 and 1, or "gaussian" for normal noise.
 
     Raises:
-      ValueError: fewer than two arms, or other rewards.
+      ValueError: There are fewer than two arms, or `rewards` has another value.
     """
 
     rewards: str = "bernoulli"
@@ -127,14 +127,14 @@ class Changing(Bandit):
         return (0.0, 1.0) if self.rewards == "bernoulli" else (-math.inf, math.inf)
 
     def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: Any) -> jax.Array:
-        """1 with the value's probability, else 0; or the value and noise."""
+        """1 with the value's probability, else 0; or the value plus noise."""
         value = state.values[action]
         if self.rewards == "bernoulli":
             return (jax.random.uniform(key) < value).astype(jnp.float32)
         return jnp.asarray(value + params.sigma * jax.random.normal(key), jnp.float32)
 
     def true_values(self, values: jax.Array) -> jax.Array:
-        """Values as rewards can have them: probabilities for rewards of 0 and 1."""
+        """The values clipped to the possible ones: probabilities for rewards of 0 and 1."""
         return jnp.clip(values, 0.0, 1.0) if self.rewards == "bernoulli" else values
 
     def draw(self, key: jax.Array, params: Any) -> jax.Array:
@@ -144,15 +144,15 @@ class Changing(Bandit):
 
 @dataclasses.dataclass(frozen=True)
 class RandomWalkBandit(Changing):
-    """Every value walks on its own, by normal steps between two ends that reflect.
+    """Every value is an independent random walk of normal steps between two reflecting bounds.
 
     Args:
-      num_arms: K.
-      rewards: "bernoulli" for 0 and 1, or "gaussian" for normal noise.
-      means: the values at first, in place of a draw; num_arms is then left out.
+      num_arms: Number of arms, K.
+      rewards: Kind of rewards: "bernoulli" for 0 and 1, or "gaussian" for normal noise.
+      means: Initial values, in place of a draw; num_arms is then omitted.
 
     Raises:
-      ValueError: fewer than two arms, other rewards, or a number that is not finite.
+      ValueError: There are fewer than two arms, `rewards` has another value, or a number is not finite.
 
     Source: Slivkins and Upfal (2008), "Adapting to a changing environment: the Brownian
     restless bandits".
@@ -176,8 +176,10 @@ class RandomWalkBandit(Changing):
         return RandomWalkParams(means=leaf(self.means))
 
     def instance(self, key: jax.Array, params: RandomWalkParams) -> BanditState:
-        """Values at first, given or drawn."""
-        drawn = self.draw(key, params) if params.means is None else given("means", params.means, (self.num_arms,))
+        """The given initial values, or drawn ones."""
+        drawn = (
+            self.draw(key, params) if params.means is None else instance_array("means", params.means, (self.num_arms,))
+        )
         return BanditState(**fresh(self.true_values(jnp.clip(drawn, params.low, params.high))))
 
     def drift(self, key: jax.Array, state: BanditState, action: jax.Array, params: RandomWalkParams) -> BanditState:
@@ -193,15 +195,15 @@ class RandomWalkBandit(Changing):
 
 @dataclasses.dataclass(frozen=True)
 class SinusoidalBandit(Changing):
-    """Every value is a wave of the same period and of a phase of its own, so that each arm is best in its turn.
+    """Every value is a wave of the same period and its own phase, so each arm is the best one at some time.
 
     Args:
-      num_arms: K.
-      rewards: "bernoulli" for 0 and 1, or "gaussian" for normal noise.
-      phases: of the waves, in periods, in place of a draw; num_arms is then left out.
+      num_arms: Number of arms, K.
+      rewards: Kind of rewards: "bernoulli" for 0 and 1, or "gaussian" for normal noise.
+      phases: Phases of the waves in periods, in place of a draw; num_arms is then omitted.
 
     Raises:
-      ValueError: fewer than two arms, other rewards, or a number that is not finite.
+      ValueError: There are fewer than two arms, `rewards` has another value, or a number is not finite.
 
     Source: Besbes, Gur and Zeevi (2014), "Stochastic multi-armed-bandit problem with
     non-stationary rewards", section 4.
@@ -221,13 +223,15 @@ class SinusoidalBandit(Changing):
 
     @property
     def default_params(self) -> SinusoidalParams:
-        """A wave in two thousand pulls."""
+        """A period of two thousand pulls."""
         return SinusoidalParams(phases=leaf(self.phases))
 
     def instance(self, key: jax.Array, params: SinusoidalParams) -> SinusoidalState:
-        """Phases that are given, or drawn."""
+        """The given phases, or drawn ones."""
         arms = (self.num_arms,)
-        phases = jax.random.uniform(key, arms) if params.phases is None else given("phases", params.phases, arms)
+        phases = (
+            jax.random.uniform(key, arms) if params.phases is None else instance_array("phases", params.phases, arms)
+        )
         return SinusoidalState(**fresh(self._wave(jnp.zeros((), jnp.int32), phases, params)), phases=phases)
 
     def drift(

@@ -1,4 +1,4 @@
-"""Arms whose values change at once, and stay in between."""
+"""Arms whose values change abruptly, and are constant in between."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from flax import struct
 
 from envs.bandits.base import BanditState, fresh
-from envs.bandits.checking import agreed, check_number, given, leaf, numbers
+from envs.bandits.checking import agreed, check_number, instance_array, leaf, numbers
 from envs.bandits.nonstationary import Changing, ChangingParams
 from envs.errors import UserValueError
 
@@ -21,12 +21,12 @@ __all__ = ["PiecewiseBandit", "PiecewiseParams"]
 
 @struct.dataclass
 class PiecewiseParams(ChangingParams):
-    """How often all values are drawn anew, uniformly between `low` and `high`; or the pieces themselves.
+    """The rate at which all values are redrawn, uniformly between `low` and `high`; or the pieces themselves.
 
     Attributes:
-      change: probability of a change between two pulls, in [0, 1].
-      means: float32 `[P, K]`, the values of each piece; None draws them.
-      starts: int32 `[P]`, the pull with which each piece starts, the first 0; given with `means`.
+      change: Probability of a change between two pulls, in [0, 1].
+      means: Values of each piece, float32 `[P, K]`; None draws them.
+      starts: Pull with which each piece starts, int32 `[P]`, the first 0; given together with `means`.
     """
 
     change: float = 0.001
@@ -48,18 +48,18 @@ class PiecewiseParams(ChangingParams):
 
 @dataclasses.dataclass(frozen=True)
 class PiecewiseBandit(Changing):
-    """All values are drawn anew at times that nobody announces, and stay in between.
+    """All values are redrawn at unannounced times, and are constant in between.
 
     Times between changes are geometric with the mean `1 / change`, unless the pieces are given.
 
     Args:
-      num_arms: K.
-      rewards: "bernoulli" for 0 and 1, or "gaussian" for normal noise.
-      means: `[P, K]`, the pieces in place of draws; num_arms is then left out.
-      starts: `[P]`, the pull with which each starts, the first 0.
+      num_arms: Number of arms, K.
+      rewards: Kind of rewards: "bernoulli" for 0 and 1, or "gaussian" for normal noise.
+      means: Values of the pieces `[P, K]`, in place of draws; num_arms is then omitted.
+      starts: Pull with which each piece starts, `[P]`, the first 0.
 
     Raises:
-      ValueError: fewer than two arms, other rewards, or pieces that are not as above.
+      ValueError: There are fewer than two arms, `rewards` has another value, or the pieces are not as above.
 
     Source: Garivier and Moulines (2011), "On upper-confidence bound policies for switching
     bandit problems"; the changes of Mellor and Shapiro (2013).
@@ -95,11 +95,11 @@ class PiecewiseBandit(Changing):
 
     @property
     def default_params(self) -> PiecewiseParams:
-        """A change in a thousand pulls, or the pieces that were given."""
+        """A change in a thousand pulls, or the given pieces."""
         return PiecewiseParams(means=leaf(self.means), starts=None if self.starts is None else np.asarray(self.starts))
 
     def instance(self, key: jax.Array, params: PiecewiseParams) -> BanditState:
-        """The first piece, given or drawn."""
+        """The first piece, as given or drawn."""
         if params.means is None:
             return BanditState(**fresh(self.true_values(self.draw(key, params))))
         return BanditState(**fresh(self._piece(jnp.zeros((), jnp.int32), params)))
@@ -116,5 +116,5 @@ class PiecewiseBandit(Changing):
 
     def _piece(self, time: jax.Array, params: PiecewiseParams) -> jax.Array:
         starts = jnp.asarray(params.starts, jnp.int32)
-        means = given("means", params.means, (*starts.shape, self.num_arms))
+        means = instance_array("means", params.means, (*starts.shape, self.num_arms))
         return self.true_values(means[jnp.sum(time >= starts) - 1])

@@ -14,7 +14,7 @@ from envs.bandits.checking import check_number, leaf
 
 __all__ = ["ExponentialBandit", "PoissonBandit", "PositiveParams", "poisson"]
 
-NEGLIGIBLE = 1e-9  # of a count beyond the mean, in probability: less than a uniform number can tell
+NEGLIGIBLE = 1e-9  # probability of a count beyond the mean, too small for a uniform number to resolve
 
 
 @struct.dataclass
@@ -22,8 +22,8 @@ class PositiveParams(BanditParams):
     """A Gamma prior for every arm's mean, or the means themselves.
 
     Attributes:
-      shape, rate: of the prior, each above 0; its mean is `shape / rate`.
-      means: float32 `[K]`, at least 0, the instance; None draws it from the prior.
+      shape, rate: Parameters of the prior, each above 0; its mean is `shape / rate`.
+      means: Means of the instance, float32 `[K]`, at least 0; None draws them from the prior.
     """
 
     shape: float = 2.0
@@ -37,11 +37,11 @@ class PositiveParams(BanditParams):
 
 
 class _Positive(MeansBandit):
-    """What both share: the prior of their means."""
+    """The base of both bandits: the prior of their means."""
 
     @property
     def default_params(self) -> PositiveParams:
-        """Means around 1, or those that were given."""
+        """Means around 1, or the given ones."""
         return PositiveParams(means=leaf(self.means))
 
     @property
@@ -55,14 +55,14 @@ class _Positive(MeansBandit):
 
 
 class PoissonBandit(_Positive):
-    """Arms that pay a Poisson count with a mean of their own.
+    """Arms that pay Poisson counts with their own means.
 
     Args:
-      num_arms: drawn from the prior; left out where means are given.
-      means: the instance, in place of the prior.
+      num_arms: Number of arms drawn from the prior; omitted where means are given.
+      means: Means of the instance, in place of the prior.
 
     Raises:
-      ValueError: fewer than two arms, or a mean that is negative or not finite.
+      ValueError: There are fewer than two arms, or a mean is negative or not finite.
     """
 
     @property
@@ -77,14 +77,14 @@ class PoissonBandit(_Positive):
 
 
 class ExponentialBandit(_Positive):
-    """Arms that pay an exponential number with a mean of their own.
+    """Arms that pay exponential numbers with their own means.
 
     Args:
-      num_arms: drawn from the prior; left out where means are given.
-      means: the instance, in place of the prior.
+      num_arms: Number of arms drawn from the prior; omitted where means are given.
+      means: Means of the instance, in place of the prior.
 
     Raises:
-      ValueError: fewer than two arms, or a mean that is negative or not finite.
+      ValueError: There are fewer than two arms, or a mean is negative or not finite.
     """
 
     @property
@@ -106,8 +106,8 @@ def poisson(key: jax.Array, mean: jax.Array) -> jax.Array:
     they are off by at most 1e-4 up to a mean of 1000.
 
     Args:
-      key: random.
-      mean: float32 `[]`, at least 0, traced.
+      key: Random key.
+      mean: Mean, float32 `[]`, at least 0, traced.
 
     Returns:
       float32 `[]`, a whole number.

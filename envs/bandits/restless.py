@@ -1,4 +1,4 @@
-"""Restless bandits: arms that move by themselves, of which a few are pulled at every step."""
+"""Restless bandits: arms that move by themselves, some of which are pulled at every step."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class BudgetBandit(MarkovBandit):
-    """Arms that are pulled or left alone, of which a number alone says how many can be pulled at once.
+    """Arms that are pulled or left alone, with a limit on the number pulled at once as the only constraint.
 
     Args:
-      num_arms, num_states: N and S.
-      budget: pulls in a step, at most.
+      num_arms, num_states: Numbers of arms and of states, N and S.
+      budget: Largest number of pulls in a step.
 
     Raises:
-      ValueError: fewer than two arms or states, or a budget above the number of arms.
+      ValueError: There are fewer than two arms or states, or the budget exceeds the number of arms.
     """
 
     budget: int = 1
@@ -51,7 +51,7 @@ class BudgetBandit(MarkovBandit):
         return (2,) * self.num_arms
 
     def touched(self, action: jax.Array) -> jax.Array:
-        """The first `budget` of the arms that are named."""
+        """The first `budget` of the named arms."""
         return within_budget(action, self.budget)
 
 
@@ -60,21 +60,21 @@ class RestlessBandit(BudgetBandit):
     """A restless bandit: at every step at most `budget` of the arms are pulled, and all of them move.
 
     Arms are Markov chains with two laws, one for being pulled and one for being left alone. Policies
-    see their states. An action is 0 or 1 for every arm; of one that pulls too many the first
+    see their states. An action is 0 or 1 for every arm; if it pulls too many, the first
     `budget` count.
 
-    The prior is a design of its own, see `DecliningParams`: arms do worse if left alone.
+    The prior is of our own, see `DecliningParams`: arms decline if left alone.
 
     Args:
-      num_arms: drawn from the prior; left out where transitions are given.
-      num_states: of every arm; left out where transitions are given.
-      budget: pulls in a step, at most.
-      transitions: `[N, 2, S, S]` as nested tuples, the instance: being left alone first, then being pulled.
-      rewards: `[N, 2, S]` as nested tuples, with `transitions`.
+      num_arms: Number of arms drawn from the prior; omitted where transitions are given.
+      num_states: Number of states of every arm; omitted where transitions are given.
+      budget: Largest number of pulls in a step.
+      transitions: Probabilities `[N, 2, S, S]` as nested tuples, the instance: first left alone, then pulled.
+      rewards: Rewards `[N, 2, S]` as nested tuples, given together with `transitions`.
 
     Raises:
-      ValueError: fewer than two arms or states, a budget above the number of arms, shapes that do
-        not fit, or transitions that do not sum to 1.
+      ValueError: There are fewer than two arms or states, the budget exceeds the number of arms, shapes do
+        not fit, or transitions do not sum to 1.
 
     Source: Whittle (1988), Restless bandits: activity allocation in a changing world.
     """
@@ -105,7 +105,7 @@ class RestlessBandit(BudgetBandit):
 
     @property
     def default_params(self) -> DecliningParams:
-        """The prior, or the arms that were given."""
+        """The prior, or the given arms."""
         if self.transitions is None:
             return DecliningParams()
         return DecliningParams(arms=make_arms(_array("transitions", self.transitions, 4), self.rewards))
@@ -117,11 +117,11 @@ class RestlessBandit(BudgetBandit):
 
 @struct.dataclass
 class GilbertElliottParams(MarkovParams):
-    """A prior for the channels, or the channels as `channel_arms` makes them.
+    """A prior for the channels, or the channels as returned by `channel_arms`.
 
     Attributes:
-      low, high: 0 < low <= high < 1. The two probabilities of a channel to be good next are uniform
-        between them, the larger one that of a good channel.
+      low, high: Bounds with 0 < low <= high < 1. A channel's two probabilities of being good next are uniform
+        between them; the larger one is that of a good channel.
     """
 
     low: float = 0.1
@@ -137,23 +137,23 @@ class GilbertElliottParams(MarkovParams):
 
 @dataclasses.dataclass(frozen=True)
 class GilbertElliott(BudgetBandit):
-    """Channels that are good or bad in turns, of which at most `budget` are used at a step, and only those are seen.
+    """Channels that switch between good and bad; at most `budget` are used at a step, and only those are seen.
 
-    A channel that is used pays 1 if it is good, and shows which it is; of the others one knows the
-    probability to be good, the belief, which follows from what was seen last and how long ago. The
-    arm's state is the two of them, `seen * memory + age - 1` with ages 1, ..., memory; a channel
+    A channel that is used pays 1 if it is good, and reveals its state. For the others only the
+    probability of being good is known, the belief, which follows from the last observation and its age. The
+    arm's state consists of these two, `seen * memory + age - 1` with ages 1, ..., memory; a channel
     that was not used for `memory` steps counts as one never seen, with the stationary belief, as
-    all are at first. Channels are drawn when they are used, from the belief, which is the same in
-    law as moving hidden ones along.
+    all are at the start. Channels are drawn when they are used, from the belief, which has the same
+    distribution as hidden channels that move at every step.
 
     Args:
-      num_arms: channels drawn from the prior; left out where they are given.
-      budget: channels in a step, at most.
-      memory: at least 2.
-      good_after_bad, good_after_good: `[N]`, probabilities in (0, 1), the instance.
+      num_arms: Number of channels drawn from the prior; omitted where they are given.
+      budget: Largest number of channels in a step.
+      memory: Largest age of an observation, at least 2.
+      good_after_bad, good_after_good: Probabilities in (0, 1), `[N]`, the instance.
 
     Raises:
-      ValueError: a budget above the number of channels, or a probability outside (0, 1).
+      ValueError: The budget exceeds the number of channels, or a probability is outside (0, 1).
 
     Source: Liu and Zhao (2010), Indexability of restless bandit problems and optimality of
     Whittle index for dynamic multichannel access.
@@ -170,8 +170,8 @@ class GilbertElliott(BudgetBandit):
         if (self.good_after_bad is None) != (self.good_after_good is None):
             raise UserValueError("good_after_bad and good_after_good must be given together")
         if self.good_after_bad is not None and self.good_after_good is not None:
-            for name, given in (("good_after_bad", self.good_after_bad), ("good_after_good", self.good_after_good)):
-                chances = numbers(name, given)
+            for name, channels in (("good_after_bad", self.good_after_bad), ("good_after_good", self.good_after_good)):
+                chances = numbers(name, channels)
                 if not all(0 < chance < 1 for chance in chances) or len(chances) != len(self.good_after_bad):
                     raise UserValueError(f"{name} must hold a number in (0, 1) for each channel, got {chances}")
                 self._take(name, chances)
@@ -184,7 +184,7 @@ class GilbertElliott(BudgetBandit):
 
     @property
     def default_params(self) -> GilbertElliottParams:
-        """Probabilities between 0.1 and 0.9, or the channels that were given."""
+        """Probabilities between 0.1 and 0.9, or the given channels."""
         if self.good_after_bad is None or self.good_after_good is None:
             return GilbertElliottParams()
         bad, good = np.asarray(self.good_after_bad, np.float32), np.asarray(self.good_after_good, np.float32)
@@ -203,14 +203,14 @@ class GilbertElliott(BudgetBandit):
 
 
 def beliefs(good_after_bad: jax.Array, good_after_good: jax.Array, memory: int) -> jax.Array:
-    """The probability to be good, by what was seen last and how long ago.
+    """The probability of being good, by the last observation and its age.
 
     Args:
-      good_after_bad, good_after_good: `[N]` in (0, 1), traced.
-      memory: ages 1, ..., memory, the last one standing for all that are older.
+      good_after_bad, good_after_good: Probabilities of being good next, `[N]` in (0, 1), traced.
+      memory: Number of ages 1, ..., memory; the last one stands for all higher ages.
 
     Returns:
-      float32 `[N, 2, memory]`, seen bad first; the last age has the stationary probability.
+      float32 `[N, 2, memory]`, last seen bad first; the last age has the stationary probability.
     """
     stationary = good_after_bad / (1 - good_after_good + good_after_bad)
     first = jnp.stack([good_after_bad, good_after_good], axis=1)
@@ -220,11 +220,11 @@ def beliefs(good_after_bad: jax.Array, good_after_good: jax.Array, memory: int) 
 
 
 def channel_arms(good_after_bad: jax.Array, good_after_good: jax.Array, memory: int) -> Arms:
-    """Gilbert-Elliott channels as arms whose states are what is known of them; see `GilbertElliott`.
+    """Gilbert-Elliott channels as arms whose states are the knowledge of them; see `GilbertElliott`.
 
     Args:
-      good_after_bad, good_after_good: `[N]` in (0, 1), traced.
-      memory: static.
+      good_after_bad, good_after_good: Probabilities of being good next, `[N]` in (0, 1), traced.
+      memory: Number of ages, static.
 
     Returns:
       Arms with 2 actions and `2 * memory` states.

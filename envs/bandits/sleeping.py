@@ -1,4 +1,4 @@
-"""Arms that sleep now and then: which may be pulled is drawn before each pull."""
+"""Sleeping arms: the arms that may be pulled are drawn before each pull."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["SleepingBandit", "SleepingParams", "SleepingState"]
 
 @struct.dataclass
 class SleepingParams(WrappedParams):
-    """How often arms are awake.
+    """The probability that arms are awake.
 
     Attributes:
-      inner: of the bandit inside.
-      awake: probability that an arm is awake at a pull, in [0, 1], one number or float32 `[K]`.
+      inner: Parameters of the inner bandit.
+      awake: Probability that an arm is awake at a pull, in [0, 1], one number or float32 `[K]`.
     """
 
     awake: float | jax.Array = 0.5
@@ -31,10 +31,10 @@ class SleepingParams(WrappedParams):
 
 @struct.dataclass
 class SleepingState(WrappedState):
-    """The bandit inside, and who is awake.
+    """The inner bandit, and the arms that are awake.
 
     Attributes:
-      awake: bool `[K]`, the arms that may be pulled next.
+      awake: Arms that may be pulled next, bool `[K]`.
     """
 
     awake: jax.Array
@@ -42,16 +42,16 @@ class SleepingState(WrappedState):
 
 @dataclasses.dataclass(frozen=True)
 class SleepingBandit(Wrapped):
-    """A bandit whose arms are awake at random, each on its own; regret is against the best arm that is awake.
+    """A bandit whose arms are awake at random, independently; regret is against the best arm that is awake.
 
-    Where all would sleep, the one that was nearest to being awake is woken.
+    Where all arms would sleep, the one that came nearest to being awake is woken.
 
     Args:
-      num_arms: of a Bernoulli bandit; left out where `inner` is given.
-      inner: the bandit whose arms sleep; None for a Bernoulli bandit.
+      num_arms: Number of arms of a Bernoulli bandit; omitted where `inner` is given.
+      inner: Bandit whose arms sleep; None for a Bernoulli bandit.
 
     Raises:
-      ValueError: fewer than two arms, or `inner` is no bandit whose actions are single arms.
+      ValueError: There are fewer than two arms, or `inner` is not a bandit whose actions are single arms.
 
     Source: Kleinberg, Niculescu-Mizil and Sharma (2010), "Regret bounds for sleeping experts and
     bandits".
@@ -68,12 +68,12 @@ class SleepingBandit(Wrapped):
         return SleepingParams(inner=self.bandit.default_params)
 
     def instance(self, key: jax.Array, params: SleepingParams) -> SleepingState:
-        """A new instance of the bandit inside, and who is awake at first."""
+        """A new instance of the inner bandit, and the arms awake at the start."""
         fields = self.within(jax.random.fold_in(key, 0), params)
         return SleepingState(**fields, awake=self._wake(jax.random.fold_in(key, 1), params))
 
     def drift(self, key: jax.Array, state: SleepingState, action: jax.Array, params: SleepingParams) -> SleepingState:
-        """The drift of the bandit inside, and who is awake next."""
+        """The drift of the inner bandit, and the arms awake next."""
         state = super().drift(jax.random.fold_in(key, 0), state, action, params)
         return dataclasses.replace(state, awake=self._wake(jax.random.fold_in(key, 1), params))
 
@@ -83,6 +83,6 @@ class SleepingBandit(Wrapped):
         return state.awake
 
     def _wake(self, key: jax.Array, params: SleepingParams) -> jax.Array:
-        """Who is awake, bool `[K]`, at least one."""
+        """The arms that are awake, bool `[K]`, at least one."""
         excess = jax.random.uniform(key, (self.num_arms,)) - params.awake
         return (excess < 0) | (jnp.arange(self.num_arms) == jnp.argmin(excess))

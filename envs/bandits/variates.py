@@ -1,4 +1,4 @@
-"""Beta and gamma variates by the thousand: one pass for all, and short ones for the few that are rejected."""
+"""Large arrays of Beta and gamma variates: one pass for all, and short passes for the few that are rejected."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from envs.bandits.draws import lanes, seed_words
 from envs.bandits.lanes import runs_last
 from envs.threefry import threefry
 
-# Variates that share a pass over the rejected: it draws the first of each row again.
+# Number of variates in a pass over the rejected ones, which draws the first one of each row again.
 ROW = 64
-# The attempt whose uniform variates shrink what was drawn for shapes below 1.
+# The attempt whose uniform variates shrink the draws for shapes below 1.
 SHRINKING = 0xFFFFFFFF
 
 __all__ = ["beta", "gamma"]
@@ -23,15 +23,15 @@ def beta(key: jax.Array, alpha: jax.Array, beta: jax.Array) -> jax.Array:
     """Independent Beta variates, exact up to the rounding of float32.
 
     Differs from `jax.random.beta` in cost alone: rejected variates are drawn again a few at a
-    time, where `jax.random.beta` under `vmap` repeats all until the unluckiest is accepted.
-    A parameter that is 0 gives the limit, two of them or one that is NaN give NaN.
+    time, where `jax.random.beta` under `vmap` repeats all until the last one is accepted.
+    A parameter of 0 gives the limit; two zeros, or a NaN, give NaN.
 
     Args:
-      key: of random numbers, of any implementation.
-      alpha, beta: float32 `[*S]`, at least 0, or what broadcasts to that; traced.
+      key: Random key of any implementation.
+      alpha, beta: Parameters, float32 `[*S]` or broadcastable to that, at least 0, traced.
 
     Returns:
-      `[*S]` in [0, 1], X / (X + Y) of gamma variates X and Y.
+      Variates `[*S]` in [0, 1], X / (X + Y) of gamma variates X and Y.
 
     Source: Marsaglia and Tsang (2000), for the gamma variates.
     """
@@ -43,11 +43,11 @@ def gamma(key: jax.Array, shape: jax.Array) -> jax.Array:
     """Independent gamma variates of scale 1, exact up to the rounding of float32.
 
     Args:
-      key: of random numbers, of any implementation.
-      shape: float32 `[*S]`, the shape parameters, at least 0; traced.
+      key: Random key of any implementation.
+      shape: Shape parameters, float32 `[*S]`, at least 0, traced.
 
     Returns:
-      `[*S]`; 0 where the shape is 0, NaN where it is NaN.
+      Variates `[*S]`; 0 where the shape is 0, NaN where it is NaN.
 
     Source: Marsaglia and Tsang (2000), "A simple method for generating gamma variables".
     """
@@ -57,14 +57,14 @@ def gamma(key: jax.Array, shape: jax.Array) -> jax.Array:
 
 @runs_last
 def _beta(left: jax.Array, right: jax.Array, shapes: jax.Array) -> jax.Array:
-    """Of shapes `[2, n]`: `[n]`."""
+    """Beta variates `[n]` from shapes `[2, n]`."""
     shapes = jnp.broadcast_to(shapes, (*shapes.shape[:2], *jnp.broadcast_shapes(left.shape, shapes.shape[2:])))
     flat = shapes.reshape(-1, *shapes.shape[2:])
     draws = _boosted((left, right), flat).reshape(shapes.shape)
 
     def shrink(draws: jax.Array) -> jax.Array:
         logs = _log_shrink((left, right), flat).reshape(shapes.shape)
-        return draws * jnp.exp(logs - jnp.max(logs, axis=0))  # the ratio alone counts: one of both stays as it is
+        return draws * jnp.exp(logs - jnp.max(logs, axis=0))  # only the ratio counts: the larger stays unchanged
 
     draws = jax.lax.cond(jnp.any(shapes < 1), shrink, _as_it_is, draws)
     return draws[0] / (draws[0] + draws[1])
@@ -72,7 +72,7 @@ def _beta(left: jax.Array, right: jax.Array, shapes: jax.Array) -> jax.Array:
 
 @runs_last
 def _gamma(left: jax.Array, right: jax.Array, shape: jax.Array) -> jax.Array:
-    """Of a shape `[n]`: `[n]`."""
+    """Gamma variates `[n]` from shapes `[n]`."""
     shape = jnp.broadcast_to(shape, (shape.shape[0], *jnp.broadcast_shapes(left.shape, shape.shape[1:])))
 
     def shrink(draws: jax.Array) -> jax.Array:
@@ -92,7 +92,7 @@ def _boosted(seed: Seed, shape: jax.Array) -> jax.Array:
     row = -(-count // rows)
     third = jnp.where(shape < 1, shape + 1, shape) - 1 / 3
     filling = ((0, rows * row - count), *[(0, 0)] * len(runs))
-    third = jnp.pad(third, filling, constant_values=jnp.nan)  # for which anything is accepted
+    third = jnp.pad(third, filling, constant_values=jnp.nan)  # NaN accepts any variate
     draws = _attempt(seed, jnp.uint32(0), lanes(rows * row, seed[0]), third)
     third, draws = (x.reshape(rows, row, *runs) for x in (third, draws))
     column = jnp.arange(row, dtype=jnp.int32).reshape(1, row, *[1] * len(runs))
@@ -113,7 +113,7 @@ def _boosted(seed: Seed, shape: jax.Array) -> jax.Array:
 
 
 def _log_shrink(seed: Seed, shape: jax.Array) -> jax.Array:
-    """Logarithms `[n, *R]` of what variates of shape + 1 shrink by to be of a shape below 1; 0 of others."""
+    """Logarithms `[n, *R]` of the factors that turn variates of shape + 1 into ones of a shape below 1; 0 elsewhere."""
     uniform, _ = _uniforms(seed, jnp.uint32(SHRINKING), lanes(shape.shape[0], seed[0]))
     return jnp.where(shape < 1, jnp.log(uniform) / shape, 0.0)
 
@@ -122,8 +122,8 @@ def _attempt(seed: Seed, attempt: jax.Array, lane: jax.Array, third: jax.Array) 
     """A variate of the shape `third` + 1/3, at least 1, or -1 if it is rejected; NaN is not.
 
     The logarithm of the density's ratio to the normal one is d (log v + 1 - v) + x^2 / 2, which
-    is computed without the difference 1 - v, as that loses its digits where d is large. The
-    barriers are between passes that a compiler can each vectorise, and does not repeat.
+    is computed without the difference 1 - v, because that loses digits where d is large. The
+    barriers separate passes that a compiler can each vectorise, and that it does not repeat.
     """
     first, uniform = _uniforms(seed, attempt, lane)
     normal = jax.lax.optimization_barrier(jnp.sqrt(2.0) * jax.lax.erf_inv(2 * first - 1))
@@ -139,6 +139,6 @@ def _uniforms(seed: Seed, attempt: jax.Array, lane: jax.Array) -> tuple[jax.Arra
     """Two uniform variates in (0, 1) for every lane, odd multiples of 2^-24: never 0, never 1."""
     words = threefry(seed, (lane, jnp.broadcast_to(attempt, lane.shape)))
     first, second = (((word >> 9).astype(jnp.int32).astype(jnp.float32) + 0.5) * 2.0**-23 for word in words)
-    # A pass has one result on CPUs: two would each take the twenty rounds, a complex number takes both with it.
+    # A pass has one result on CPUs: two results would each take the twenty rounds; a complex number holds both.
     pair = jax.lax.optimization_barrier(jax.lax.complex(first, second))
     return jnp.real(pair), jnp.imag(pair)

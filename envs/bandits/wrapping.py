@@ -1,4 +1,4 @@
-"""A bandit around another: what both have in common, which is all but what is added."""
+"""The base of bandits that wrap another one: everything but the addition."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["Wrapped", "WrappedParams", "WrappedState"]
 
 @struct.dataclass
 class WrappedParams(BanditParams):
-    """The parameters of the bandit inside, whose time limit does not apply.
+    """The parameters of the inner bandit, whose time limit does not apply.
 
     Attributes:
-      inner: of the bandit inside; swept as `env.inner.alpha`.
+      inner: Parameters of the inner bandit; swept as `env.inner.alpha`.
     """
 
     inner: Any = dataclasses.field(default_factory=BernoulliParams)
@@ -32,10 +32,10 @@ class WrappedParams(BanditParams):
 
 @struct.dataclass
 class WrappedState(BanditState):
-    """The bandit inside, and where it stands.
+    """The state of the inner bandit.
 
     Attributes:
-      inner: its state.
+      inner: State of the inner bandit.
     """
 
     inner: Any
@@ -43,14 +43,14 @@ class WrappedState(BanditState):
 
 @dataclasses.dataclass(frozen=True)
 class Wrapped(Bandit):
-    """A bandit around another, which it leaves as it is; a subclass adds to it.
+    """A bandit around another one, which it leaves unchanged; a subclass adds to it.
 
     Args:
-      num_arms: of a Bernoulli bandit; left out where `inner` is given.
-      inner: the bandit inside; None for a Bernoulli bandit.
+      num_arms: Number of arms of a Bernoulli bandit; omitted where `inner` is given.
+      inner: Inner bandit; None for a Bernoulli bandit.
 
     Raises:
-      ValueError: fewer than two arms, or `inner` is no bandit whose actions are single arms.
+      ValueError: There are fewer than two arms, or `inner` is not a bandit whose actions are single arms.
     """
 
     inner: Bandit | None = None
@@ -65,26 +65,26 @@ class Wrapped(Bandit):
 
     @property
     def bandit(self) -> Bandit:
-        """The bandit inside."""
+        """The inner bandit."""
         return BernoulliBandit(self.num_arms) if self.inner is None else self.inner
 
     @property
     def stationary(self) -> bool:
-        """As it is inside."""
+        """The same as that of the inner bandit."""
         return self.bandit.stationary
 
     @property
     def reward_range(self) -> tuple[float, float] | None:
-        """As it is inside."""
+        """The same as that of the inner bandit."""
         return self.bandit.reward_range
 
     def check_params(self, params: Any) -> None:
-        """As it is inside."""
+        """The same as that of the inner bandit."""
         self.bandit.check_params(params.inner)
 
     @property
     def metric_rules(self) -> Mapping[str, MetricRule]:
-        """As it is inside."""
+        """The same as that of the inner bandit."""
         return self.bandit.metric_rules
 
     def within(self, key: jax.Array, params: WrappedParams) -> dict[str, Any]:
@@ -93,15 +93,15 @@ class Wrapped(Bandit):
         return {**fresh(inner.values), "inner": inner}
 
     def instance(self, key: jax.Array, params: Any) -> Any:
-        """A new instance of the bandit inside."""
+        """A new instance of the inner bandit."""
         return WrappedState(**self.within(key, params))
 
     def reward(self, key: jax.Array, state: Any, action: jax.Array, params: Any) -> jax.Array:
-        """The reward of the bandit inside."""
+        """The reward of the inner bandit."""
         return self.bandit.reward(key, state.inner, action, params.inner)
 
     def drift(self, key: jax.Array, state: Any, action: jax.Array, params: Any) -> Any:
-        """The drift of the bandit inside."""
+        """The drift of the inner bandit."""
         inner = dataclasses.replace(
             state.inner, time=state.time, last_action=state.last_action, last_reward=state.last_reward
         )
@@ -109,9 +109,9 @@ class Wrapped(Bandit):
         return dataclasses.replace(state, values=jnp.asarray(inner.values), inner=inner)
 
     def context(self, state: Any, params: Any) -> Any:
-        """What the bandit inside shows."""
+        """The context of the inner bandit."""
         return self.bandit.context(state.inner, params.inner)
 
     def action_mask(self, state: Any, params: Any) -> Any:
-        """What the bandit inside allows."""
+        """The mask of the inner bandit."""
         return self.bandit.action_mask(state.inner, params.inner)
