@@ -25,7 +25,7 @@ def check_abstractly(env: base.Environment, params: Any = None) -> tuple[int, ..
 
     Args:
       env: the environment.
-      params: its parameters; None for its defaults.
+      params: Parameters of the environment; None for its defaults.
 
     Returns:
       The agents' axes, `()` for one agent: the reward's shape, which observations and actions have in front.

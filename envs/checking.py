@@ -52,7 +52,7 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> 
 
     Args:
       env: the environment.
-      params: its parameters; None for its defaults.
+      params: Parameters of the environment; None for its defaults.
       num_steps: length of the rollouts.
 
     Raises:

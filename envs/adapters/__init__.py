@@ -1,1 +1,1 @@
-"""Environments of other libraries, brought under the contract, one library a file."""
+"""Environments of other libraries, adapted to the contract, one library per file."""

@@ -1,4 +1,4 @@
-"""What adapters to other libraries share about parameters, and about crowds where an agent has a name."""
+"""Parameters of adapted environments, and crowds as dictionaries by agent name, for adapters to other libraries."""
 
 from typing import Any
 
@@ -15,17 +15,17 @@ __all__ = ["agent_names", "broken_up", "crowd", "known_params", "present", "samp
 
 
 def crowd(env: base.Environment, params: Any, what: str) -> tuple[Any, int]:
-    """The parameters of a crowd, and how many agents it has at most.
+    """The parameters of a crowd, and its largest number of agents.
 
     Args:
-      env: the environment.
-      params: None for its defaults.
-      what: the function that takes it, for the error.
+      env: Environment.
+      params: Parameters of the environment; None for its defaults.
+      what: Name of the calling function, for the error message.
 
     Raises:
-      TypeError: `env` is no environment, or `params` are another one's.
-      ContractError: it breaks the contract.
-      ValueError: it is not one of agents along a single axis, or parameters are out of range.
+      TypeError: `env` is not an environment, or `params` are another environment's.
+      ContractError: `env` breaks the contract.
+      ValueError: `env` does not have agents along a single axis, or parameters are out of range.
     """
     params = known_params(env, params, what) if isinstance(env, base.Environment) else None
     agents = check_abstractly(env, params)
@@ -36,15 +36,15 @@ def crowd(env: base.Environment, params: Any, what: str) -> tuple[Any, int]:
 
 
 def known_params(env: base.Environment, params: Any, what: str) -> Any:
-    """The parameters of an environment, which are its own, and in range as far as they are no tracers.
+    """The parameters of an environment, after checks that they are its own and, where concrete, in range.
 
     Args:
-      env: of one agent or of several.
-      params, what: as in `crowd`.
+      env: Environment of one or several agents.
+      params, what: See `crowd`.
 
     Raises:
       TypeError: `params` are another environment's.
-      ValueError: they are out of range.
+      ValueError: `params` are out of range.
     """
     usual = env.default_params
     params = usual if params is None else params
@@ -65,14 +65,14 @@ def agent_names(count: int) -> list[str]:
 
 
 def broken_up(tree: Any, names: list[str]) -> dict[str, Any]:
-    """Leaves `[N, ...]` as a dictionary of agents' own parts."""
+    """Leaves `[N, ...]` as a dictionary by agent."""
     return {name: jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i, name in enumerate(names)}
 
 
 def present(env: base.Environment, state: Any, params: Any, count: int) -> jax.Array:
-    """Bool `[count]`: who takes part in the next transition, whatever the actions are.
+    """The agents that take part in the next transition, whatever the actions, bool `[count]`.
 
-    It is read off a step, of which a compiled program keeps nothing else.
+    It is read from a step, of which a compiled program keeps nothing else.
     """
     key = jax.random.key(0)
     action = sample(env.action_space(params), key, (count,))

@@ -11,15 +11,15 @@ from envs.adapters import physics
 from envs.adapters.physics import PhysicsEnvironment, PhysicsParams
 from envs.errors import MissingPackageError
 
-# Brax's own wrapper has this limit where none is named.
+# Brax's own wrapper has this limit by default.
 _TIME_LIMIT = 1000
 
 
 class BraxEnvironment(PhysicsEnvironment):
     """One of Brax's environments, without Brax's wrappers; see `PhysicsEnvironment`.
 
-    What Brax's constructor takes is static, the physics `backend` ("generalized", "positional", "spring" or "mjx")
-    among it; "spring" is the fast one on a CPU.
+    The arguments of Brax's constructor are static fields, among them the physics `backend` ("generalized",
+    "positional", "spring" or "mjx"); "spring" is the fast one on a CPU.
     """
 
     @property
@@ -29,7 +29,7 @@ class BraxEnvironment(PhysicsEnvironment):
 
     @property
     def inner(self) -> Any:
-        """The environment as Brax makes it."""
+        """The environment as Brax creates it."""
         return _inner(self)
 
     @property
@@ -54,10 +54,10 @@ class BraxEnvironment(PhysicsEnvironment):
 
 
 def environment_ids() -> tuple[str, ...]:
-    """Brax's names, without "fast", its stand-in for tests, which has no physics.
+    """Brax's names, without "fast", its test double, which has no physics.
 
     Raises:
-      ImportError: Brax is missing.
+      ImportError: Brax is not installed.
     """
     return tuple(name for name in _brax()._envs if name != "fast")
 
@@ -66,9 +66,9 @@ def make(env_id: str, **fields: object) -> BraxEnvironment:
     """The adapter of one environment; see `envs.make`.
 
     Raises:
-      ImportError: Brax is missing.
-      ValueError: Brax's constructor takes no such field, or not this value.
-      TypeError: a field's value cannot be hashed.
+      ImportError: Brax is not installed.
+      ValueError: Brax's constructor does not take such a field, or not this value.
+      TypeError: A field's value cannot be hashed.
     """
     parameters = inspect.signature(_brax()._envs[env_id].__init__).parameters
     known = *(name for name in parameters if name not in ("self", "kwargs")), "n_frames"

@@ -1,4 +1,4 @@
-"""Types that a scan can carry: the same shapes and strong dtypes from a reset and from a step."""
+"""Types that a scan can carry: equal shapes and strong dtypes after a reset and after a step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,16 +9,16 @@ import numpy as np
 
 
 def strong(leaf: Any) -> jax.ShapeDtypeStruct:
-    """The shape and dtype of an array, or of what stands for one."""
+    """The shape and dtype of an array or of its abstract value."""
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
 def held_types(first: Any, step: Callable[[Any], Any]) -> Any:
-    """The types that hold a first value and whatever `step` makes of values of these types.
+    """The types that hold a first value and every value that `step` returns for values of these types.
 
     Args:
-      first: pytree of arrays or of their types.
-      step: from one value to the next, of the same structure; it is traced, not run.
+      first: Pytree of arrays or of their types.
+      step: Function from one value to the next, of the same structure; it is traced, not run.
 
     Returns:
       Pytree of `jax.ShapeDtypeStruct`.
@@ -32,7 +32,7 @@ def held_types(first: Any, step: Callable[[Any], Any]) -> Any:
 
 
 def cast(tree: Any, types: Any) -> Any:
-    """The leaves with these types, `jax.ShapeDtypeStruct` each: strong dtypes, and repeated where they are wider."""
+    """The leaves cast to these types, `jax.ShapeDtypeStruct` each: strong dtypes, broadcast where they are wider."""
     return jax.tree.map(_cast, tree, types)
 
 
@@ -42,8 +42,8 @@ def _wider(a: jax.ShapeDtypeStruct, b: jax.ShapeDtypeStruct) -> jax.ShapeDtypeSt
     return jax.ShapeDtypeStruct(np.broadcast_shapes(a.shape, b.shape), np.promote_types(a.dtype, b.dtype))
 
 
-def _cast(leaf: Any, wanted: jax.ShapeDtypeStruct) -> jax.Array:
+def _cast(leaf: Any, target: jax.ShapeDtypeStruct) -> jax.Array:
     array = jnp.asarray(leaf)
     if not jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
-        array = jax.lax.convert_element_type(array, wanted.dtype)
-    return jnp.broadcast_to(array, wanted.shape)
+        array = jax.lax.convert_element_type(array, target.dtype)
+    return jnp.broadcast_to(array, target.shape)

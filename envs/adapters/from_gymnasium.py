@@ -1,10 +1,10 @@
-"""Spaces and values from Gymnasium's kind to ours, for environments that come from there.
+"""Conversion of Gymnasium's spaces and values to ours, for adapted environments.
 
-A `MultiDiscrete` or `MultiBinary` is a box of whole numbers where it is observed, and a tuple of choices where it is
-an action; an integer box of one number is a choice where it is an action.
+A `MultiDiscrete` or `MultiBinary` is a box of whole numbers as an observation, and a tuple of choices as an action; an
+integer box of one number is a choice as an action.
 
-Numbers of 64 bits become numbers of 32. Bounds of integers that need more are refused, but those at the very ends of
-their type, which stand for none; an observation on the host that is beyond them is an error when it comes.
+Numbers of 64 bits become numbers of 32. Integer bounds that need more are refused, except those at the very ends of
+their type, which mean that there is no bound; an observation on the host beyond them is an error when it occurs.
 """
 
 import math
@@ -23,14 +23,14 @@ _TAKES = "Discrete, Box, MultiDiscrete, MultiBinary, and Dict and Tuple of these
 
 
 def observation_space(space: Any, name: str) -> spaces.Space:
-    """Our space of the observations of an environment of Gymnasium's.
+    """The observation space of a Gymnasium environment as a space of ours.
 
     Args:
-      space: Gymnasium's.
-      name: of the environment, for the error.
+      space: Gymnasium's space.
+      name: Name of the environment, for the error message.
 
     Raises:
-      ValueError: a space of a kind that has no fixed shape, or integers that need more than 32 bits.
+      ValueError: The space has no fixed shape, or integers need more than 32 bits.
     """
     if isinstance(space, theirs.Discrete):
         return _discrete(int(space.n), name)
@@ -48,15 +48,15 @@ def observation_space(space: Any, name: str) -> spaces.Space:
 
 
 def observation_value(space: Any, value: Any, module: Any = np) -> Any:
-    """One observation as our space has it.
+    """One observation as an element of our space.
 
     Args:
-      space: Gymnasium's.
-      value: the observation.
-      module: `numpy`, or `jax.numpy` inside a program.
+      space: Gymnasium's space.
+      value: Observation.
+      module: Array module: `numpy`, or `jax.numpy` inside a program.
 
     Raises:
-      OverflowError: an integer that needs more than 32 bits, on the host.
+      OverflowError: An integer needs more than 32 bits, on the host.
     """
     if isinstance(space, theirs.Discrete):
         return module.asarray(value - space.start, np.int32).reshape(())
@@ -74,14 +74,14 @@ def observation_value(space: Any, value: Any, module: Any = np) -> Any:
 
 
 def action_space(space: Any, name: str) -> spaces.Space:
-    """Our space of the actions of an environment of Gymnasium's.
+    """The action space of a Gymnasium environment as a space of ours.
 
     Args:
-      space: Gymnasium's.
-      name: of the environment, for the error.
+      space: Gymnasium's space.
+      name: Name of the environment, for the error message.
 
     Raises:
-      ValueError: a space of a kind that has no fixed shape, or integers that need more than 32 bits.
+      ValueError: The space has no fixed shape, or integers need more than 32 bits.
     """
     if isinstance(space, theirs.Discrete):
         return _discrete(int(space.n), name)
@@ -99,12 +99,12 @@ def action_space(space: Any, name: str) -> spaces.Space:
 
 
 def action_value(space: Any, action: Any, module: Any = np) -> Any:
-    """One of our actions as the environment takes it.
+    """One of our actions in the form that the environment takes.
 
     Args:
-      space: Gymnasium's.
-      action: of our space.
-      module: `numpy`, or `jax.numpy` inside a program.
+      space: Gymnasium's space.
+      action: Action in our space.
+      module: Array module: `numpy`, or `jax.numpy` inside a program.
     """
     if isinstance(space, theirs.Discrete):
         return action + space.start if module is jnp else int(action) + int(space.start)
@@ -148,7 +148,7 @@ def _box(low: Any, high: Any, dtype: Any, name: str) -> spaces.Box:
         limits, ends = np.iinfo(dtype), np.iinfo(own)
         for bound in bounds:
             beyond = (bound < limits.min) | (bound > limits.max)
-            # Gymnasium writes infinities as the ends of the type, or as their neighbours.
+            # Gymnasium writes infinities as the ends of the type, or as the values next to them.
             refused = bound[beyond & (bound > ends.min + 2) & (bound < ends.max - 2)]
             if refused.size:
                 raise UserValueError(
@@ -159,5 +159,5 @@ def _box(low: Any, high: Any, dtype: Any, name: str) -> spaces.Box:
 
 
 def _narrow(dtype: Any) -> np.dtype:
-    """A dtype that JAX has by default."""
+    """A dtype that JAX has in its default mode."""
     return np.dtype({"float64": np.float32, "int64": np.int32, "uint64": np.uint32}.get(np.dtype(dtype).name, dtype))

@@ -27,11 +27,11 @@ _LIMIT = "max_steps_in_episode"
 
 @struct.dataclass
 class FunctionalState(base.EnvState):
-    """An episode.
+    """The state of an episode.
 
     Attributes:
-      time: steps taken.
-      inner: the environment's own state.
+      time: Number of steps taken.
+      inner: State of the adapted environment.
     """
 
     time: jax.Array
@@ -42,15 +42,15 @@ class FunctionalState(base.EnvState):
 class FunctionalEnvironment(base.Environment):
     """One of Gymnasium's functional environments.
 
-    The numbers among its parameters that are floats are traced, under their own names, beside the time limit;
-    everything else of it is static. One key serves a whole step, as in Gymnasium. Two adapters are equal where the
+    The floats among its parameters are traced, under their own names, together with the time limit; all other
+    parameters are static. One key serves a whole step, as in Gymnasium. Two adapters are equal where the
     environments are of one class and hold equal values.
 
     Attributes:
-      func_env: the environment, written in JAX.
-      time_limit: steps of an episode where the parameters do not say otherwise.
-      env_id: Gymnasium's name of it, or None.
-      fields: static parameters that differ from the environment's own, as sorted (name, value) pairs.
+      func_env: Environment, written in JAX.
+      time_limit: Number of steps of an episode unless the parameters say otherwise.
+      env_id: Name in Gymnasium, or None.
+      fields: Static parameters that differ from the environment's own, as sorted (name, value) pairs.
     """
 
     func_env: Any
@@ -75,7 +75,7 @@ class FunctionalEnvironment(base.Environment):
 
     @property
     def name(self) -> str:
-        """The name that `envs.make` takes, or the class's."""
+        """The name that `envs.make` takes, or the name of the class."""
         return type(self.func_env).__name__ if self.env_id is None else f"functional/{self.env_id}"
 
     @property
@@ -115,7 +115,7 @@ class FunctionalEnvironment(base.Environment):
         return from_gymnasium.observation_value(self.func_env.observation_space, obs, jnp)
 
     def _inner(self, params: Any) -> dict[str, Any]:
-        """The argument `params` of the environment's functions, which some without parameters do not take."""
+        """The argument `params` of the environment's functions, which some environments do not take."""
         own: Any = self.func_env.default_params
         if own is None:
             return {}
@@ -129,15 +129,15 @@ class FunctionalEnvironment(base.Environment):
 
 
 def from_func_env(func_env: Any, time_limit: int = _TIME_LIMIT) -> FunctionalEnvironment:
-    """A functional environment of Gymnasium's, of anyone's, under our contract.
+    """Adapt any functional environment of Gymnasium's kind to our contract.
 
     Args:
-      func_env: a `gymnasium.experimental.functional.FuncEnv` in JAX, not transformed by `jax.vmap`.
-      time_limit: steps of an episode, a default of the parameter `max_steps_in_episode`.
+      func_env: `gymnasium.experimental.functional.FuncEnv` in JAX, not transformed by `jax.vmap`.
+      time_limit: Number of steps of an episode, the default of the parameter `max_steps_in_episode`.
 
     Raises:
-      TypeError: it is none, or holds what cannot be hashed.
-      ValueError: its spaces cannot be adapted, or `time_limit` is no whole number of at least 1.
+      TypeError: `func_env` is not a `FuncEnv`, or holds a value that cannot be hashed.
+      ValueError: Its spaces cannot be adapted, or `time_limit` is not a whole number of at least 1.
     """
     return FunctionalEnvironment(func_env, time_limit)
 
@@ -151,11 +151,11 @@ def make(env_id: str, **fields: object) -> FunctionalEnvironment:
     """The adapter of one environment; see `envs.make`.
 
     Raises:
-      ValueError: the environment has no such static parameter.
-      TypeError: its value cannot be hashed.
+      ValueError: The environment has no such static parameter.
+      TypeError: A parameter's value cannot be hashed.
     """
     with jax.ensure_compile_time_eval():
-        # Gymnasium compiles the functions of the one that it makes, which static parameters cannot pass.
+        # Gymnasium compiles the functions of its own instance, to which static parameters cannot be passed.
         func_env = type(gymnasium.make(env_id).unwrapped.func_env)()  # pyright: ignore[reportAttributeAccessIssue]
     own: Any = func_env.default_params
     known = [] if own is None else [each.name for each in dataclasses.fields(own) if each.name not in _traced(own)]
@@ -174,7 +174,7 @@ def make(env_id: str, **fields: object) -> FunctionalEnvironment:
 
 @functools.cache
 def _types(env: FunctionalEnvironment) -> tuple[Any]:
-    """The types of the environment's own state; a tuple, as states may be tuples themselves."""
+    """The types of the environment's own state; in a tuple, because states may be tuples themselves."""
     with jax.ensure_compile_time_eval():
         params, theirs = env.default_params, env.func_env.action_space
         key = jax.eval_shape(lambda: jax.random.key(0))
@@ -192,7 +192,7 @@ def _with_fields(own: Any, fields: Any) -> Any:
 
 
 def _traced(own: Any) -> list[str]:
-    """The parameters that are traced: numbers with a point, and a time limit by our name."""
+    """The names of the traced parameters: floats, and a time limit under our name."""
     if not dataclasses.is_dataclass(own):
         return []
     names = [each.name for each in dataclasses.fields(own)]
@@ -205,7 +205,7 @@ def _dtype(value: Any) -> Any:
 
 @functools.cache
 def _params_class(names: tuple[str, ...]) -> Any:
-    """An `EnvParams` with these numbers beside the time limit."""
+    """A subclass of `EnvParams` with these numbers in addition to the time limit."""
     annotations = dict.fromkeys(names, Any)
     body = {"__annotations__": annotations, "__reduce__": _reduced, **dict.fromkeys(annotations, 0.0)}
     return struct.dataclass(type("FunctionalParams", (base.EnvParams,), body))
@@ -216,12 +216,12 @@ def _params(numbers: dict[str, Any]) -> Any:
 
 
 def _reduced(params: Any) -> tuple[Any, ...]:
-    """For `pickle`, which finds no class by its name that is made here."""
+    """The reduction for `pickle`, which cannot find a class created here by its name."""
     return _params, ({each.name: getattr(params, each.name) for each in dataclasses.fields(params)},)
 
 
 def _hashable(env: FunctionalEnvironment, name: str, value: Any) -> Hashable:
-    """What two values have in common that are equal; arrays are compared number by number."""
+    """A key that is equal for equal values; arrays are compared by number."""
     if isinstance(value, np.ndarray | jax.Array):
         return np.shape(value), np.asarray(value).tobytes()
     if isinstance(value, gymnasium.spaces.Box | spaces.Box):

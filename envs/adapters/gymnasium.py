@@ -5,19 +5,19 @@
 
     env = as_gymnasium(envs.make("cartpole"), render_mode="rgb_array")
     many = as_gymnasium_vector(envs.make("cartpole"), num_envs=1024, autoreset_mode="SameStep")
-    register()                                        # once, in every process that makes by name
+    register()                                        # once, in every process that makes environments by name
     env = gymnasium.make("jaxrl/CartPole-v1")
     many = gymnasium.make_vec("jaxrl/Pathworld-v0", num_envs=16, hazard="exponential")
 
-**Seeds.** `reset(seed=s)` makes the two keys `jax.random.split(jax.random.key(s))`. Reset number j since the seed,
+**Seeds.** `reset(seed=s)` creates the two keys `jax.random.split(jax.random.key(s))`. Reset number j since the seed,
 from 0, is `env.reset_env(jax.random.fold_in(keys[0], j), params)`, and step number t is `env.step_env` with
-`jax.random.fold_in(keys[1], t)`, whatever the mode. Environment i of many has the seed s + i: it does what a single one
-does with that seed, and a rollout through an adapter is that of the environment itself. Seeds from 2**32 on are hashed.
+`jax.random.fold_in(keys[1], t)`, whatever the mode. Environment i of many has the seed s + i: it behaves like a single
+one with that seed, and a rollout through an adapter is that of the environment itself. Seeds from 2**32 on are hashed.
 
 **Ends.** `truncated` is the environment's own time limit, `params.max_steps_in_episode`. The `max_episode_steps` of
-`gymnasium.make` is a wrapper of Gymnasium's around it, which can only end episodes sooner; that of `make_vec` replaces
-the limit. **Masks.** Where actions are forbidden, `info["action_mask"]` is what `action_space.sample` takes as
-`mask`; of many environments `tuple(info["action_mask"])`.
+`gymnasium.make` is a Gymnasium wrapper around it, which can only end episodes sooner; that of `make_vec` replaces
+the limit. **Masks.** Where actions are forbidden, `info["action_mask"]` is the argument `mask` of
+`action_space.sample`; for many environments it is `tuple(info["action_mask"])`.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ def as_gymnasium(env: Any, params: Any = None, render_mode: str | None = None) -
     """An environment as a `gymnasium.Env`.
 
     Args:
-      env: an environment with one agent.
-      params: its parameters; None for its defaults.
-      render_mode: "rgb_array" for pictures from `render()`; "human" for a window, which takes pygame.
+      env: Environment with one agent.
+      params: Parameters of the environment; None for its defaults.
+      render_mode: "rgb_array" for images from `render()`; "human" for a window, which needs pygame.
 
     Returns:
-      The environment, unwrapped. A step before a reset, or of an episode that has ended, is an error.
+      The environment, unwrapped. A step before a reset, or after the end of an episode, is an error.
 
     Raises:
-      TypeError: no environment, parameters of another one, or a space that Gymnasium has no counterpart of.
-      ValueError: several agents, parameters out of range, or another render mode.
+      TypeError: `env` is not an environment, `params` are another one's, or a space has no counterpart in Gymnasium.
+      ValueError: `env` has several agents, parameters are out of range, or the render mode is unknown.
       ImportError: Gymnasium is older than 1.1.
     """
     _need_gymnasium()
@@ -73,21 +73,21 @@ def as_gymnasium_vector(
     """Many copies of an environment as a `gymnasium.vector.VectorEnv`, all of them stepped in one compiled call.
 
     Args:
-      env: an environment with one agent.
-      num_envs: how many.
-      params: of all of them; None for the defaults. They are constants of the compiled programs.
-      autoreset_mode: what happens to episodes that end, as in Gymnasium. "NextStep": the next step starts anew,
-        whatever its action, and pays 0. "SameStep": the step itself does, and `info["final_obs"]` and
-        `info["final_info"]` are those of the end. "Disabled": the caller does, by
+      env: Environment with one agent.
+      num_envs: Number of environments.
+      params: Parameters of all of them; None for the defaults. They are constants of the compiled programs.
+      autoreset_mode: Treatment of episodes that end, as in Gymnasium. "NextStep": the next step resets,
+        whatever its action, and has the reward 0. "SameStep": the step itself resets, and `info["final_obs"]` and
+        `info["final_info"]` are those of the end. "Disabled": the caller resets, by
         `reset(options={"reset_mask": terminated | truncated})`.
-      device_arrays: return JAX arrays, without waiting for them, and take actions without a look at them: a
-        choice that there is not, and with "Disabled" a step past the end, are then no errors, and
-        `info["final_obs"]` is an array of all environments. Otherwise NumPy arrays, which may be written to.
-      render_mode: "rgb_array" for a tuple of pictures from `render()`.
+      device_arrays: Whether to return JAX arrays, without waiting for them, and not to check actions: an action
+        out of range, and with "Disabled" a step past the end, are then not errors, and
+        `info["final_obs"]` is an array of all environments. Otherwise NumPy arrays, which are writable.
+      render_mode: "rgb_array" for a tuple of images from `render()`.
 
     Raises:
-      TypeError, ImportError: as in `as_gymnasium`.
-      ValueError: as there, or a number of environments or a mode that there is not.
+      TypeError, ImportError: See `as_gymnasium`.
+      ValueError: See `as_gymnasium`; also for an invalid number of environments or mode.
     """
     _need_gymnasium()
     from envs.adapters.gymnasium_vector import VectorEnv
@@ -99,16 +99,16 @@ def as_func_env(env: Any, params: Any = None) -> FunctionalEnv:
     """An environment in Gymnasium's functional form, `gymnasium.experimental.functional.FuncEnv`.
 
     Args:
-      env: an environment with one agent.
-      params: None for its defaults.
+      env: Environment with one agent.
+      params: Parameters of the environment; None for its defaults.
 
     Returns:
-      Pure functions of explicit states and keys. The time limit, which that form knows nothing of, is
-      `transition_info(...)["truncated"]`. Gymnasium's `FunctionalJaxEnv` takes it. Its `FunctionalJaxVectorEnv` does
-      not: that resets by writing into states, which must be arrays there; use `as_gymnasium_vector` for many.
+      Pure functions of explicit states and keys. The time limit, which is not part of that form, is
+      `transition_info(...)["truncated"]`. Gymnasium's `FunctionalJaxEnv` accepts it. Its `FunctionalJaxVectorEnv` does
+      not, because that resets by writing into states, which must be arrays; use `as_gymnasium_vector` for many.
 
     Raises:
-      TypeError, ValueError, ImportError: as in `as_gymnasium`.
+      TypeError, ValueError, ImportError: See `as_gymnasium`.
     """
     _need_gymnasium()
     from envs.adapters.gymnasium_func import FunctionalEnv
@@ -118,8 +118,8 @@ def as_func_env(env: Any, params: Any = None) -> FunctionalEnv:
 
 def ids() -> dict[str, str]:
     """The names in `envs.names()` by the ids that `register` gives them: `jaxrl/` and the class, for instance
-    `jaxrl/BernoulliBandit-v0` (of a wrapper, with that of the environment inside, `jaxrl/HideCartPole-v0`), or
-    Gymnasium's own id behind `jaxrl/`. Crowds and games, which have many agents, have none."""
+    `jaxrl/BernoulliBandit-v0` (for a wrapper followed by the inner class, `jaxrl/HideCartPole-v0`), or
+    `jaxrl/` and Gymnasium's own id. Crowds and games, which have many agents, have none."""
 
     def class_of(name: str) -> str:
         row = ROWS[name]
@@ -133,10 +133,10 @@ def ids() -> dict[str, str]:
 
 
 def register() -> tuple[str, ...]:
-    """Make Gymnasium know our environments by the ids in `ids()`; an id that it knows already stays as it is.
+    """Register our environments in Gymnasium under the ids in `ids()`; ids that exist already are left unchanged.
 
     `gymnasium.make` and `make_vec` then take the arguments of `as_gymnasium` and `as_gymnasium_vector`, and the
-    static fields of the environment. Gymnasium 1 looks for no plugins, so this is to be called, in every process.
+    static fields of the environment. Gymnasium 1 does not look for plugins, so call this once in every process.
 
     Returns:
       The ids.
@@ -165,11 +165,11 @@ def make_vector(
     max_episode_steps: int | None = None,
     **static: Any,
 ) -> VectorEnv:
-    """What `gymnasium.make_vec` calls: `as_gymnasium_vector` by a name in `envs.names()`.
+    """The entry point of `gymnasium.make_vec`: `as_gymnasium_vector` by a name in `envs.names()`.
 
     Args:
-      name, static: for `envs.make`.
-      max_episode_steps: another time limit, in place of the one in `params`.
+      name, static: Arguments of `envs.make`.
+      max_episode_steps: Time limit that replaces the one in `params`.
     """
     from envs.registry import make
 

@@ -18,13 +18,13 @@ __all__ = ["FuncState", "FunctionalEnv"]
 
 @struct.dataclass
 class FuncState:
-    """A state with what the transition to it told, which Gymnasium asks for function by function.
+    """A state with the results of the transition to it, which Gymnasium queries function by function.
 
     Attributes:
-      state: of the environment.
-      obs: as Gymnasium shows it.
-      reward, terminated, truncated: of the transition; 0 and False at first.
-      info: of the transition; at first with zeros.
+      state: State of the environment.
+      obs: Observation in Gymnasium's form.
+      reward, terminated, truncated: Results of the transition; 0 and False at the start.
+      info: Info of the transition; zeros at the start.
     """
 
     state: Any
@@ -36,7 +36,7 @@ class FuncState:
 
 
 class FunctionalEnv(FuncEnv):
-    """What `as_func_env` returns, made of `env`; all functions are pure, so that `transform(jax.jit)` works."""
+    """The class returned by `as_func_env`; all functions are pure, so that `transform(jax.jit)` works."""
 
     def __init__(self, env: Any, params: Any = None):
         self.env, self._params = env, settled(env, params, "as_func_env")
@@ -47,7 +47,7 @@ class FunctionalEnv(FuncEnv):
         super().__init__()
 
     def get_default_params(self, **kwargs: Any) -> Any:
-        """Those that the environment was adapted with, or with these in place of theirs."""
+        """The parameters that the environment was adapted with, some of them replaced by these."""
         return self._params.replace(**kwargs) if kwargs else self._params
 
     def initial(self, rng: Any, params: Any = None) -> FuncState:
@@ -69,7 +69,7 @@ class FunctionalEnv(FuncEnv):
         return FuncState(next_state, obs, reward, terminated, self.env.is_truncated(next_state, params), info)
 
     def observation(self, state: FuncState, rng: Any, params: Any = None) -> Any:
-        """What is observed in a state."""
+        """The observation of a state."""
         del rng, params
         return state.obs
 
@@ -79,7 +79,7 @@ class FunctionalEnv(FuncEnv):
         return next_state.reward
 
     def terminal(self, state: FuncState, rng: Any, params: Any = None) -> jax.Array:
-        """Whether the transition to this state terminated the episode; the time limit is no part of this."""
+        """Whether the transition to this state terminated the episode, disregarding the time limit."""
         del rng, params
         return state.terminated
 
@@ -90,7 +90,7 @@ class FunctionalEnv(FuncEnv):
     def transition_info(
         self, state: FuncState, action: Any, next_state: FuncState, params: Any = None
     ) -> dict[str, Any]:
-        """What the environment tells, the allowed actions, and "truncated", whether the time limit is reached."""
+        """The environment's info, the allowed actions, and "truncated", whether the time limit is reached."""
         del state, action
         return {**next_state.info, **self.state_info(next_state, params), "truncated": next_state.truncated}
 
@@ -102,10 +102,10 @@ class FunctionalEnv(FuncEnv):
         return Scene(self.env, self._params if params is None else params)
 
     def render_image(self, state: FuncState, render_state: Any, params: Any = None) -> tuple[Any, np.ndarray]:
-        """The drawing and the picture of a state, uint8 `[height, width, 3]`."""
+        """The drawing and the image of a state, uint8 `[height, width, 3]`."""
         del params
         return render_state, render_state.frame(jax.device_get(state.state))
 
     def render_close(self, render_state: Any, params: Any = None) -> None:
-        """Nothing is left open."""
+        """Does nothing: no window is open."""
         del render_state, params

@@ -19,7 +19,7 @@ MOST_SEED = 2**32 - 1
 
 
 class SingleEnv(gymnasium.Env):
-    """What `as_gymnasium` returns; `env` and `params` are what it was made of, `state` is where it stands."""
+    """The class returned by `as_gymnasium`; `env` and `params` are its arguments, `state` is the current state."""
 
     metadata = METADATA
 
@@ -28,7 +28,7 @@ class SingleEnv(gymnasium.Env):
         if render_mode not in (None, *METADATA["render_modes"]):
             raise UserValueError(f"render_mode is {render_mode!r}; it takes None, 'human' or 'rgb_array'.")
         self.env, self.render_mode, self.state = env, render_mode, None
-        self.metadata = dict(METADATA)  # of its own, for Gymnasium's vector forms write into it
+        self.metadata = dict(METADATA)  # a copy, because Gymnasium's vector forms write into it
         self._actions = env.action_space(known)
         self.action_space = to_gymnasium(self._actions, f"action space of {env.name}")
         self.observation_space = to_gymnasium(env.observation_space(known), f"observation space of {env.name}")
@@ -73,7 +73,7 @@ class SingleEnv(gymnasium.Env):
         return self._observed(obs), float(reward), bool(terminated), bool(truncated), _scalars(info)
 
     def render(self) -> Any:
-        """The picture of the current state, uint8 `[height, width, 3]`; None in a window, which shows it already."""
+        """The image of the current state, uint8 `[height, width, 3]`; None in a window, which shows it already."""
         if self.render_mode is None:
             gymnasium.logger.warn("render was called without a render_mode; give render_mode='rgb_array' when making.")
         if self.render_mode != "rgb_array":
@@ -89,7 +89,7 @@ class SingleEnv(gymnasium.Env):
             self._window = None
 
     def _observed(self, obs: Any) -> Any:
-        """Whole numbers as Gymnasium has them, arrays that may be written to."""
+        """Whole numbers in Gymnasium's types, and writable arrays."""
         if isinstance(self.observation_space, gymnasium.spaces.Discrete):
             return np.int64(obs)
         return jax.tree.map(np.array, obs)
@@ -117,10 +117,10 @@ class MadeEnv(SingleEnv):
 
 
 def check_seed(seed: Any) -> int:
-    """A seed of 32 bits: a smaller one itself, a larger one hashed by NumPy's `SeedSequence`.
+    """A seed of 32 bits: a smaller seed unchanged, a larger one hashed by NumPy's `SeedSequence`.
 
     Raises:
-      ValueError: it is no whole number of at least 0.
+      ValueError: `seed` is not a whole number of at least 0.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise UserValueError(f"seed is {seed!r}; it takes a whole number of at least 0.")
@@ -128,7 +128,7 @@ def check_seed(seed: Any) -> int:
 
 
 def masks(env: Any, state: Any, params: Any) -> dict[str, Any]:
-    """The allowed actions as Gymnasium's spaces sample with them, int8, where the environment forbids some."""
+    """The allowed actions as masks for sampling from Gymnasium's spaces, int8, where the environment forbids some."""
     mask = env.action_mask(state, params)
     return {} if mask is None else {"action_mask": jax.tree.map(lambda leaf: leaf.astype(np.int8), mask)}
 
@@ -154,7 +154,7 @@ def _step(env: Any, key: Any, count: Any, state: Any, action: Any, params: Any) 
 
 
 def _scalars(info: Any) -> Any:
-    """Numbers as NumPy's or Python's own, as Gymnasium's vector forms gather them; arrays stay."""
+    """Scalars as NumPy's or Python's own, which Gymnasium's vector forms gather; arrays are left unchanged."""
 
     def scalar(leaf: Any) -> Any:
         leaf = np.asarray(leaf)

@@ -1,4 +1,4 @@
-"""Spaces, actions and observations as Gymnasium has them: what all interfaces to it share."""
+"""Spaces, actions and observations in Gymnasium's form, for all interfaces to it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def to_gymnasium(space: Any, what: str = "space") -> gymnasium.Space:
     """Gymnasium's counterpart of a space.
 
     Args:
-      space: a `Discrete`, `Box`, `Tuple` or `Dict` of `envs.spaces`, with bounds that are known.
-      what: whose space it is, for the error.
+      space: `Discrete`, `Box`, `Tuple` or `Dict` of `envs.spaces`, with concrete bounds.
+      what: Description of the space, for the error message.
 
     Returns:
-      The same, but that a `Tuple` of `Discrete` spaces is a `MultiDiscrete`, its values vectors.
+      The same space, except that a `Tuple` of `Discrete` spaces becomes a `MultiDiscrete`, whose values are vectors.
 
     Raises:
-      TypeError: another space, or a box of numbers that NumPy does not have.
+      TypeError: The space is of another kind, or a box of numbers that NumPy does not have.
     """
     if isinstance(space, spaces.Discrete):
         return gymnasium.spaces.Discrete(int(space.n))
@@ -54,7 +54,7 @@ def to_gymnasium(space: Any, what: str = "space") -> gymnasium.Space:
 
 
 def shown(space: Any, value: Any) -> Any:
-    """A value of a space as Gymnasium shows it, traced; leaves may have any axes in front."""
+    """A value of a space in Gymnasium's form, traced; leaves may have any leading axes."""
     if _multi_discrete(space):
         return jnp.stack([shown(part, leaf) for part, leaf in zip(space.spaces, value, strict=True)], axis=-1)
     if isinstance(space, spaces.Tuple):
@@ -65,7 +65,7 @@ def shown(space: Any, value: Any) -> Any:
 
 
 def native_action(space: Any, action: Any) -> Any:
-    """An action of Gymnasium's as the environment takes it, traced; leaves may have any axes in front."""
+    """An action of Gymnasium's in the form that the environment takes, traced; leaves may have any leading axes."""
     if _multi_discrete(space):
         return tuple(action[..., i].astype(part.dtype) for i, part in enumerate(space.spaces))
     if isinstance(space, spaces.Tuple):
@@ -76,15 +76,15 @@ def native_action(space: Any, action: Any) -> Any:
 
 
 def checked_action(space: Any, action: Any, front: tuple[int, ...] = ()) -> Any:
-    """An action from outside as NumPy arrays of 32 bits at most, whose shapes and choices are right.
+    """An action from outside as NumPy arrays of at most 32 bits, after a check of its shapes and choices.
 
     Args:
-      space: ours.
-      action: as Gymnasium has it.
-      front: the axes in front, `()` or `(num_envs,)`.
+      space: Space of ours.
+      action: Action in Gymnasium's form.
+      front: Leading axes, `()` or `(num_envs,)`.
 
     Raises:
-      ValueError: another structure or shape, or a choice that there is not.
+      ValueError: The structure or a shape is different, or a choice is out of range.
     """
     if isinstance(space, spaces.Dict):
         if not isinstance(action, Mapping) or set(action) != set(space.spaces):
@@ -103,7 +103,7 @@ def checked_action(space: Any, action: Any, front: tuple[int, ...] = ()) -> Any:
     if array.dtype.kind not in "iu":
         raise UserValueError(f"action has numbers of the type {array.dtype}; it takes whole numbers, of {space!r}.")
     most = np.asarray(_choices(space)) if isinstance(space, spaces.Tuple) else space.n
-    # As unsigned numbers, the negative ones are above all others.
+    # As unsigned numbers, negative ones exceed all others.
     highest = array.view(f"u{array.itemsize}").max(axis=tuple(range(len(front))), initial=0)
     if np.any(highest >= most):
         wrong = array[(array < 0) | (array >= most)]
@@ -112,16 +112,16 @@ def checked_action(space: Any, action: Any, front: tuple[int, ...] = ()) -> Any:
 
 
 def settled(env: Any, params: Any, name: str) -> Any:
-    """The parameters of an environment that can be one of Gymnasium's: concrete arrays of strong types.
+    """The parameters of an environment with one agent: concrete arrays of strong types.
 
     Args:
-      env: what was handed in.
-      params: None for the defaults.
-      name: of the function that was called, for the errors.
+      env: Argument of the calling function.
+      params: Parameters of the environment; None for the defaults.
+      name: Name of the calling function, for the error messages.
 
     Raises:
-      TypeError: `env` is no environment, or `params` are another environment's.
-      ValueError: parameters out of range, or several agents.
+      TypeError: `env` is not an environment, or `params` are another environment's.
+      ValueError: Parameters are out of range, or `env` has several agents.
     """
     if not isinstance(env, base.Environment):
         raise UserTypeError(f"{name} takes an environment, such as envs.make('cartpole'), got {type(env).__name__}.")

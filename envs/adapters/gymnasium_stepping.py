@@ -1,4 +1,4 @@
-"""Many environments side by side as compiled programs over packed buffers; `VectorEnv` calls them."""
+"""Many environments stepped together by compiled programs over packed buffers, which `VectorEnv` calls."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Known", "Programs", "Shown", "known", "programs"]
 
 
 class Carry(NamedTuple):
-    """Where the environments stand.
+    """The states of the environments.
 
     Attributes:
-      state: of the environments, leaves `[N, ...]`.
-      steps: int32 `[N]`, taken since the seed.
-      done: bool `[N]`, whose episode has ended.
-      used: bool `[N]`, whose entry in the pool has been given out.
+      state: States of the environments, leaves `[N, ...]`.
+      steps: Number of steps since the seed, int32 `[N]`.
+      done: Whether the episode has ended, bool `[N]`.
+      used: Whether the entry in the pool has been used, bool `[N]`.
     """
 
     state: Any
@@ -35,12 +35,12 @@ class Carry(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """The next start of each environment, computed for all at once when one is missed.
+    """The next start of each environment, computed for all at once when one is needed.
 
     Attributes:
-      reset_key, step_key: keys `[N]`, of the seeds.
-      resets: int32 `[N]`, the number since the seed of the reset that is held.
-      obs, state: leaves `[N, ...]`.
+      reset_key, step_key: Keys of the seeds, `[N]`.
+      resets: Number, since the seed, of the reset that is held, int32 `[N]`.
+      obs, state: First observations and states, leaves `[N, ...]`.
     """
 
     reset_key: jax.Array
@@ -51,14 +51,15 @@ class Pool(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What a step or a reset tells; leaves `[N, ...]`.
+    """The results of a step or a reset; leaves `[N, ...]`.
 
     Attributes:
-      obs: as Gymnasium shows it.
-      reward, terminated, truncated: None after a reset.
-      info: of those whose last call was a step, zeros for others; None after a reset.
-      mask: what `masks` gives of the states that are next.
-      final_obs, final_info: of those that were reset in the same step, from before; None in other modes.
+      obs: Observations in Gymnasium's form.
+      reward, terminated, truncated: Results of the step; None after a reset.
+      info: Infos of environments whose last call was a step, zeros for others; None after a reset.
+      mask: Result of `masks` for the next states.
+      final_obs, final_info: Results from before the reset, for environments reset in the same step; None in other
+        modes.
     """
 
     obs: Any
@@ -72,15 +73,15 @@ class Shown(NamedTuple):
 
 
 class Programs(NamedTuple):
-    """The compiled programs; carry and pool are packed buffers, which calls consume.
+    """The compiled programs; carry and pool are packed buffers, which calls donate.
 
     Attributes:
-      begin: `(seeds) -> carry, pool`.
-      reseed: `(carry, pool, seeds, rows) -> carry, pool`.
-      reset: `(carry, pool, rows) -> carry, pool, shown`.
-      step: `(carry, pool, action) -> carry, pool, shown`.
-      shown_reset, shown_step: layouts of what is shown, where that is packed.
-      carry: the layout of a carry.
+      begin: Program `(seeds) -> carry, pool`.
+      reseed: Program `(carry, pool, seeds, rows) -> carry, pool`.
+      reset: Program `(carry, pool, rows) -> carry, pool, shown`.
+      step: Program `(carry, pool, action) -> carry, pool, shown`.
+      shown_reset, shown_step: Layouts of the results, where they are packed.
+      carry: Layout of a carry.
     """
 
     begin: Callable[..., Any]
@@ -106,28 +107,28 @@ class Known(NamedTuple):
 
 
 def known(params: Any) -> Known:
-    """Parameters as a value that can be hashed."""
+    """Parameters as a hashable value."""
     leaves, structure = jax.tree.flatten(params)
     return Known(structure, tuple((leaf.shape, leaf.dtype.str, leaf.tobytes()) for leaf in map(np.asarray, leaves)))
 
 
 @functools.lru_cache(maxsize=64)
 def programs(env: Any, values: Known, num_envs: int, mode: str, packed: bool) -> Programs:
-    """The programs of so many environments; equal arguments share them.
+    """The programs for this number of environments; equal arguments share them.
 
     Args:
-      env: the environment.
-      values: its parameters, which are constants of the programs: read at every call they cost half as much again.
-      num_envs: N.
+      env: Environment.
+      values: Parameters, which are constants of the programs; reading them at every call would cost half as much again.
+      num_envs: Number of environments, N.
       mode: "NextStep", "SameStep" or "Disabled".
-      packed: whether what is shown comes as one buffer, for the host, or as arrays.
+      packed: Whether results are one buffer, for the host, rather than arrays.
     """
     params = values.params
     outward = jax.vmap(lambda obs: shown(env.observation_space(params), obs))
     masked = jax.vmap(lambda state: masks(env, state, params))
 
     def refilled(pool: Pool, used: jax.Array) -> Pool:
-        """The pool with the next start of those whose entry was used."""
+        """The pool with a new start for the environments whose entry was used."""
         resets = pool.resets + used
 
         def start(key: jax.Array, count: jax.Array) -> Any:
@@ -197,7 +198,7 @@ def programs(env: Any, values: Known, num_envs: int, mode: str, packed: bool) ->
         return pack(new[0]), pack(new[1]), told(new[2])
 
     def step_packed(carry: jax.Array, pool: jax.Array, action: Any) -> Any:
-        # Without the barrier the environment's step is computed anew for every number that is packed.
+        # Without the barrier the environment's step is computed again for every number that is packed.
         new = step(jax.lax.optimization_barrier(layouts["carry"].unpack(carry)), pool, action)
         new_carry, new_shown = jax.lax.optimization_barrier((new[0], new[2]))
         return pack(new_carry), new[1], told(new_shown)
@@ -217,7 +218,7 @@ def programs(env: Any, values: Known, num_envs: int, mode: str, packed: bool) ->
 
 
 def outward_action(env: Any, params: Any, key: jax.Array, num_envs: int) -> Any:
-    """Actions `[N, ...]` as Gymnasium has them, for their shapes."""
+    """Actions `[N, ...]` in Gymnasium's form, of which only the shapes are used."""
     space = env.action_space(params)
     return jax.vmap(lambda key: shown(space, space.sample(key)))(jax.random.split(key, num_envs))
 

@@ -22,7 +22,7 @@ _LEAF = jax.tree.structure(0)
 
 
 class VectorEnv(gymnasium.vector.VectorEnv):
-    """What `as_gymnasium_vector` returns; `env` and `params` are what it was made of."""
+    """The class returned by `as_gymnasium_vector`; `env` and `params` are its arguments."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._programs = self._compiled()
         self._carry: Any = None
         self._pool: Any = None
-        self._last: tuple[Any, Any] = (None, None)  # what was shown last, and its layout where it is packed
+        self._last: tuple[Any, Any] = (None, None)  # the last results, and their layout where they are packed
         self._done: Any = np.zeros(self.num_envs, bool)
         self._scene: Any = None
 
@@ -64,7 +64,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but compiled programs, which another process makes anew, and what draws."""
+        """Everything but compiled programs and drawings, which another process creates again."""
         return {**self.__dict__, "_programs": None, "_scene": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -76,7 +76,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     ) -> tuple[Any, dict[str, Any]]:
         """New episodes, of all environments or of those in `options["reset_mask"]`, bool `[num_envs]`.
 
-        A seed of None among several is drawn.
+        A seed of None in a sequence is drawn at random.
         """
         chosen, seeds = self._chosen(options), self._given(seed)
         super().reset(seed=None if seeds is None else int(seeds[0]))
@@ -98,7 +98,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return obs, _with_rows(shown.mask, chosen)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """One step of every environment; with "NextStep" those that have ended start anew instead."""
+        """One step of every environment; with "NextStep" those whose episode has ended are reset instead."""
         if self._carry is None:
             raise gymnasium.error.ResetNeeded("step was called before reset; call envs.reset() first.")
         if not self.device_arrays:
@@ -118,7 +118,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return shown.obs, shown.reward, shown.terminated, shown.truncated, self._infos(shown, began)
 
     def render(self) -> tuple[np.ndarray, ...] | None:
-        """The pictures of all environments, each uint8 `[height, width, 3]`."""
+        """The images of all environments, each uint8 `[height, width, 3]`."""
         if self.render_mode is None:
             gymnasium.logger.warn("render was called without a render_mode; give render_mode='rgb_array' when making.")
             return None
@@ -133,7 +133,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return tuple(frames)
 
     def _infos(self, shown: Any, began: Any) -> dict[str, Any]:
-        """Infos as Gymnasium gathers them: beside each entry, under its name with _ in front, whose it is."""
+        """Infos as Gymnasium gathers them: each entry, and under its name with a leading _ the rows that have it."""
         if not (shown.info or shown.mask or self.autoreset_mode is AutoresetMode.SAME_STEP):
             return {}
         ended, everybody = self._done, np.ones(self.num_envs, bool)
@@ -160,7 +160,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         )
 
     def _chosen(self, options: dict[str, Any] | None) -> np.ndarray:
-        """Which environments are to be reset."""
+        """The environments to be reset, bool `[N]`."""
         if options is None or "reset_mask" not in options:
             return np.ones(self.num_envs, bool)
         mask = options["reset_mask"]
@@ -172,7 +172,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return chosen
 
     def _given(self, seed: Any) -> np.ndarray | None:
-        """A seed for every environment: from a number, that and those after it."""
+        """A seed for every environment: for a single number, that and the following ones."""
         if seed is None:
             return None
         if isinstance(seed, Sequence | np.ndarray):
@@ -184,24 +184,24 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
 
 def _with_rows(info: Any, rows: Any) -> dict[str, Any]:
-    """Arrays `[N, ...]`, with bool `[N]` beside each that says whose it is; nothing where that is nobody, if known.
+    """Arrays `[N, ...]`, each with bool `[N]` for the rows that have it; nothing where none is known to have it.
 
-    Of tuples, on the host, an array `[N]` of each environment's, as Gymnasium gathers them.
+    Tuples, on the host, become an array `[N]` of each environment's tuple, as Gymnasium gathers them.
     """
-    told: dict[str, Any] = {}
+    gathered: dict[str, Any] = {}
     if isinstance(rows, np.ndarray) and not rows.any():
-        return told
+        return gathered
     for name, leaf in info.items():
         if isinstance(leaf, dict):
             leaf = _with_rows(leaf, rows)
         elif isinstance(leaf, tuple) and isinstance(jax.tree.leaves(leaf)[0], np.ndarray):
             leaf = _rows_alone(leaf, rows)
-        told[name], told[f"_{name}"] = leaf, rows
-    return told
+        gathered[name], gathered[f"_{name}"] = leaf, rows
+    return gathered
 
 
 def _rows_alone(tree: Any, rows: np.ndarray) -> np.ndarray:
-    """The trees of some rows of leaves `[N, ...]`, in an array of objects `[N]` that is None elsewhere."""
+    """The trees of some rows of leaves `[N, ...]`, in an object array `[N]` that is None elsewhere."""
     leaves, structure = jax.tree.flatten(tree)
     alone, chosen = np.full(rows.shape[0], None, object), np.flatnonzero(rows)
     for i, *parts in zip(chosen.tolist(), *(leaf[chosen] for leaf in leaves), strict=True):

@@ -25,13 +25,13 @@ _WRONG_BOUNDS = ("MemoryChain-bsuite", "MetaMaze-misc", "GaussianBandit-misc")
 class GymnaxEnvironment(base.Environment):
     """One of gymnax's environments.
 
-    Nothing of its semantics changes. Its states and observations get the same strong dtypes
+    Its semantics are unchanged. Its states and observations get the same strong dtypes
     from a reset and from a step, its rewards become float32 and its termination a bool; and
     two adapters of the same environment are equal, which gymnax's own objects are not.
 
     Attributes:
-      env_id: gymnax's name, for instance `Breakout-MinAtar`.
-      fields: what gymnax's constructor is called with, as sorted (name, value) pairs.
+      env_id: Name in gymnax, for instance `Breakout-MinAtar`.
+      fields: Arguments of gymnax's constructor, as sorted (name, value) pairs.
     """
 
     env_id: str
@@ -39,7 +39,7 @@ class GymnaxEnvironment(base.Environment):
 
     @property
     def inner(self) -> Any:
-        """The environment as gymnax makes it."""
+        """The environment as gymnax creates it."""
         return _inner(self)
 
     @property
@@ -54,7 +54,7 @@ class GymnaxEnvironment(base.Environment):
 
     @property
     def num_actions(self) -> int:
-        """As gymnax counts them."""
+        """The number that gymnax states."""
         return self.inner.num_actions
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
@@ -104,13 +104,13 @@ class GymnaxEnvironment(base.Environment):
         return self.inner.state_space(params)
 
     def _outward(self, obs: Any, state: Any) -> tuple[Any, Any]:
-        """Observation and state as they leave: gymnax counts time in floats here and there, and needs it so."""
+        """Observation and state in gymnax's types: some of its environments count time in floats, and need that."""
         obs_type, state_types = _types(self)
         return cast(obs, obs_type), cast(state, state_types.replace(time=jax.ShapeDtypeStruct((), jnp.int32)))
 
 
 def environment_ids() -> tuple[str, ...]:
-    """What gymnax can make."""
+    """The names that gymnax can make."""
     return tuple(gymnax.registered_envs)
 
 
@@ -118,8 +118,8 @@ def make(env_id: str, **fields: object) -> GymnaxEnvironment:
     """The adapter of one environment; see `envs.make`.
 
     Raises:
-      ValueError: gymnax's constructor takes no such field.
-      TypeError: a field's value cannot be hashed.
+      ValueError: gymnax's constructor does not take such a field.
+      TypeError: A field's value cannot be hashed.
     """
     for name, value in fields.items():
         if not isinstance(value, Hashable):
@@ -131,7 +131,7 @@ def make(env_id: str, **fields: object) -> GymnaxEnvironment:
 
 @functools.cache
 def _inner(env: GymnaxEnvironment) -> Any:
-    # Some constructors draw random numbers, which inside a trace would be tracers: kept, they would leak.
+    # Some constructors draw random numbers, which would be tracers inside a trace, and leak if kept.
     with jax.ensure_compile_time_eval():
         inner, _ = gymnax.make(env.env_id)
         parameters = inspect.signature(type(inner).__init__).parameters

@@ -1,23 +1,23 @@
 """Any environment of Gymnasium's, simulated in Python on the host: `envs.make("gymnasium/CartPole-v1")`. It is slow.
 
-A program that calls back to Python at every step is tens to hundreds of times slower than one that does not, and holds
-the host while it runs. This is for evaluating a policy where it came from and for small training runs; an
-environment in JAX is worth its writing for anything more.
+A program that calls back to Python at every step is tens to hundreds of times slower than one that does not, and blocks
+the host while it runs. This adapter is for evaluating a policy in its original environment and for small training
+runs; for anything more, writing the environment in JAX is worth the effort.
 
-**How it stays a pure function.** A simulator cannot be held by a JAX state, which is copied, thrown away and
+**How it remains a pure function.** A JAX state cannot hold a simulator, because states are copied, discarded and
 selected from. The state holds the seed of the episode and all of its actions so far instead, and a step is a function
-of these: seed a simulator, repeat the actions, take the next one. That is what `envs.check` tests, and why
+of these: seed a simulator, repeat the actions, take the next one. `envs.check` tests this, and it is why
 `jax.vmap`, resets that are never used, two continuations of one state, and runs that are resumed in another process
-are all right. Repeating would be slow, so simulators are kept under what they have been through: a step takes the
-one that stands exactly where the state does, and repeats only where there is none. One is kept for each episode that
-goes on, of every run: up to 1,024, and twice as many as are stepped at a time; with more, the oldest are repeated at
-every step. Fresh states have none, and cost a second reset when they are first stepped. Simulators are used again, not
-closed, when their episodes end: all of an environment are closed together, once no program uses it and 32 others were
-used since, and when Python exits.
+all work. Repeating would be slow, so simulators are stored by their history: a step takes the
+one with exactly the state's history, and repeats actions only where there is none. One is stored for each unfinished
+episode of every run: up to 1,024, or twice as many as are stepped at a time if that is more; beyond that, the oldest
+are repeated at every step. Fresh states have none, and cost a second reset when they are first stepped. Simulators are
+reused, not closed, when their episodes end: all those of an environment are closed together, once no program uses it
+and 32 others have been used since, and when Python exits.
 
-**What it needs and costs.** The environment must be a function of its seed and its actions, which is tried once when
-it is made. A state grows with the time limit, by one action a step. Programs with callbacks cannot be exported, and
-are not kept in JAX's compilation cache.
+**Requirements and costs.** The environment must be a function of its seed and its actions, which is tested once when
+it is made. A state grows with the time limit, by one action per step. Programs with callbacks cannot be exported, and
+are not stored in JAX's compilation cache.
 """
 
 import functools
@@ -41,20 +41,20 @@ from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 
 _MOST_ENVIRONMENTS = 32
-# Those in JAX have adapters of their own.
+# Environments in JAX have adapters of their own.
 _ELSEWHERE = ("phys2d/", "tabular/", "jaxrl/")
 _TIME_LIMIT = 1000
 
 
 @struct.dataclass
 class HostState(base.EnvState):
-    """An episode: what happened in it, from which a simulator can be brought to the same point.
+    """The history of an episode, from which a simulator can be brought to the same point.
 
     Attributes:
-      time: steps taken.
-      seed: int32, of the episode.
-      actions: `[time limit, ...]`, those that were taken first.
-      terminated, truncated: whether the environment has ended the episode.
+      time: Number of steps taken.
+      seed: Seed of the episode, int32.
+      actions: Actions `[time limit, ...]`, those taken so far first.
+      terminated, truncated: Whether the environment has ended the episode.
     """
 
     time: jax.Array
@@ -66,16 +66,16 @@ class HostState(base.EnvState):
 
 @dataclass(frozen=True)
 class HostEnvironment(base.Environment):
-    """An environment of Gymnasium's, whose every step calls Python: slow; see this module.
+    """A Gymnasium environment whose every step calls Python: slow; see this module.
 
-    Observations and rewards are cast to types that JAX has; actions, those in a Dict or Tuple too, are clipped to the
-    bounds of their boxes. An environment that
-    truncates by itself does so here, and so does the time limit, which replaces Gymnasium's `TimeLimit`.
+    Observations and rewards are cast to types that JAX has; actions, including those in a Dict or Tuple, are clipped
+    to the bounds of their boxes. Truncation by the environment itself is kept, in addition to the time limit, which
+    replaces Gymnasium's `TimeLimit`.
 
     Attributes:
-      env_id: Gymnasium's name.
-      spec: what is registered under it; under another registration of one id this is another environment.
-      fields: what `gymnasium.make` is called with, and `time_limit`, the most steps of an episode, as sorted
+      env_id: Name in Gymnasium.
+      spec: Specification registered under it; another registration of the same id gives another environment.
+      fields: Arguments of `gymnasium.make`, and `time_limit`, the largest number of steps of an episode, as sorted
         (name, value) pairs.
     """
 
@@ -90,7 +90,7 @@ class HostEnvironment(base.Environment):
 
     @property
     def time_limit(self) -> int:
-        """The most steps of an episode: Gymnasium's time limit, 1,000 where it has none."""
+        """The largest number of steps of an episode: Gymnasium's time limit, 1,000 where it has none."""
         usual = self.spec.max_episode_steps or _TIME_LIMIT
         limit: Any = dict(self.fields).get("time_limit", usual)
         return limit
@@ -101,7 +101,7 @@ class HostEnvironment(base.Environment):
         return base.EnvParams(max_steps_in_episode=self.time_limit)
 
     def check_params(self, params: Any) -> None:
-        """Refuse a time limit beyond what a state has room for."""
+        """Refuse a time limit for which a state has no room."""
         longest = int(np.max(params.max_steps_in_episode))
         if longest > self.time_limit:
             raise UserValueError(
@@ -110,7 +110,7 @@ class HostEnvironment(base.Environment):
             )
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, HostState]:
-        """An episode under a seed that is drawn from the key."""
+        """An episode with a seed drawn from the key."""
         seed = jax.random.randint(key, (), 0, np.iinfo(np.int32).max)
         simulators = _simulators(self)
         obs = jax.pure_callback(simulators.reset, simulators.obs_types, seed, vmap_method="broadcast_all")
@@ -122,7 +122,7 @@ class HostEnvironment(base.Environment):
     def step_env(
         self, key: jax.Array, state: HostState, action: Any, params: Any
     ) -> tuple[Any, HostState, jax.Array, jax.Array, dict[Any, Any]]:
-        """The simulator's step; once an episode has ended, nothing more happens in it."""
+        """The simulator's step; after the end of an episode nothing changes."""
         del key
         simulators = _simulators(self)
         actions = jax.tree.map(lambda held, new: held.at[state.time].set(new), state.actions, _plain(action))
@@ -138,7 +138,7 @@ class HostEnvironment(base.Environment):
         return obs, state, reward, terminated, {}
 
     def is_truncated(self, state: HostState, params: Any) -> jax.Array:
-        """The time limit, or an end that is the environment's own."""
+        """The time limit, or a truncation by the environment itself."""
         return (state.time >= jnp.minimum(params.max_steps_in_episode, self.time_limit)) | state.truncated
 
     def action_space(self, params: Any = None) -> spaces.Space:
@@ -151,7 +151,7 @@ class HostEnvironment(base.Environment):
 
 
 def environment_ids() -> tuple[str, ...]:
-    """What Gymnasium's registry holds now, without what is written in JAX."""
+    """The ids in Gymnasium's registry now, except those of environments written in JAX."""
     return tuple(env_id for env_id in gymnasium.registry if not env_id.startswith(_ELSEWHERE))
 
 
@@ -159,10 +159,10 @@ def make(env_id: str, **fields: object) -> HostEnvironment:
     """The adapter of one environment; see `envs.make`.
 
     Raises:
-      ValueError: the environment takes no such field, its spaces have no fixed shape, or it is no function of its
-        seed and actions.
-      TypeError: a field's value cannot be hashed.
-      gymnasium.error.DependencyNotInstalled: what the environment needs is missing.
+      ValueError: The environment does not take such a field, its spaces have no fixed shape, or it is not a function
+        of its seed and actions.
+      TypeError: A field's value cannot be hashed.
+      gymnasium.error.DependencyNotInstalled: A dependency of the environment is not installed.
     """
     env = HostEnvironment(env_id, gymnasium.spec(env_id), tuple(sorted(fields.items())))
     creator = env.spec.entry_point
@@ -183,7 +183,7 @@ def make(env_id: str, **fields: object) -> HostEnvironment:
 
 
 def _plain(action: Any) -> Any:
-    """An action whose dictionaries are plain ones: a space samples an `OrderedDict`, which is another tree to JAX."""
+    """An action whose dictionaries are plain ones: a space samples an `OrderedDict`, which is another pytree in JAX."""
     if isinstance(action, Mapping):
         return {name: _plain(part) for name, part in action.items()}
     return tuple(map(_plain, action)) if isinstance(action, tuple) else action

@@ -13,7 +13,7 @@ __all__ = ["Layout", "pack"]
 
 
 class Part(NamedTuple):
-    """Where a leaf lies: words `begin` to `end`, and what it is there."""
+    """The place of a leaf, words `begin` to `end`, and its original form."""
 
     begin: int
     end: int
@@ -23,11 +23,11 @@ class Part(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What is needed to unpack.
+    """The information needed to unpack a buffer.
 
     Attributes:
-      structure: of the tree.
-      parts: of the leaves, in order.
+      structure: Structure of the tree.
+      parts: Places of the leaves, in order.
     """
 
     structure: Any
@@ -59,12 +59,12 @@ class Layout(NamedTuple):
 
 
 def pack(tree: Any) -> jax.Array:
-    """The leaves of a tree behind each other in one buffer of 32-bit words, traced.
+    """Concatenate the leaves of a tree in one buffer of 32-bit words, traced.
 
-    A leaf's bits stay what they are; leaves of one or two bytes a number are filled up to whole words.
+    A leaf's bits are unchanged; leaves of one or two bytes per number are padded to whole words.
 
     Args:
-      tree: of arrays of any type, random keys of the default kind among them.
+      tree: Pytree of arrays of any type, including random keys of the default kind.
 
     Returns:
       uint32 `[words]`, which `Layout.of(tree)` unpacks.

@@ -19,26 +19,26 @@ def as_pettingzoo(env: base.Environment, params: Any = None, render_mode: str | 
     """A crowd as PettingZoo's `ParallelEnv`.
 
     The agents of an episode are those that take part in it. One that finishes is terminated and leaves; the time
-    limit truncates those that are left. Equal seeds give equal episodes, and a reset without a seed goes on from the
-    last one. The seed `s` is JAX's `jax.random.key(s)`, from 2**32 on hashed: see `Parallel`.
+    limit truncates the remaining ones. Equal seeds give equal episodes, and a reset without a seed continues the
+    random sequence of the last one. The seed `s` is `jax.random.key(s)`, hashed from 2**32 on: see `Parallel`.
 
     `infos[agent]["metrics"]` are the environment's metrics of the step, the same for every agent. Where actions are
-    forbidden, `infos[agent]["action_mask"]` has those that are allowed next, after a reset and a step, as int8 that
-    `action_space(agent).sample(mask)` takes. Spaces are those of `envs.adapters.gymnasium`.
+    forbidden, `infos[agent]["action_mask"]` has the next allowed ones, after a reset and a step, as an int8 mask for
+    `action_space(agent).sample(mask)`. Spaces are those of `envs.adapters.gymnasium`.
 
     Args:
-      env: an environment whose rewards have the shape `(agents,)`.
-      params: its parameters; None for its defaults.
-      render_mode: "rgb_array" for pictures by `render()`, or None.
+      env: Environment whose rewards have the shape `(agents,)`.
+      params: Parameters of the environment; None for its defaults.
+      render_mode: "rgb_array" for images by `render()`, or None.
 
     Returns:
       A `pettingzoo.ParallelEnv`; every step is one compiled call, whatever the number of agents.
 
     Raises:
-      ImportError: PettingZoo is missing.
-      TypeError: `env` is no environment, `params` are another one's, or Gymnasium has no such space.
-      ValueError: it has a single agent, or breaks the contract; parameters are out of range; there is no such
-        `render_mode`.
+      ImportError: PettingZoo is not installed.
+      TypeError: `env` is not an environment, `params` are another one's, or Gymnasium has no such space.
+      ValueError: `env` has a single agent or breaks the contract, parameters are out of range, or `render_mode` is
+        unknown.
     """
     try:
         from envs.adapters.pettingzoo_parallel import MODES, Parallel

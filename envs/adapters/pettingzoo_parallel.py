@@ -1,4 +1,4 @@
-"""The class that `as_pettingzoo` makes, apart from it as it needs PettingZoo to be defined."""
+"""The class that `as_pettingzoo` returns, in a separate module because its definition needs PettingZoo."""
 
 import copy
 import functools
@@ -23,8 +23,8 @@ MODES = ("rgb_array",)
 class Parallel(ParallelEnv):
     """A crowd for PettingZoo; see `as_pettingzoo`.
 
-    A seed, hashed from 2**32 on, is that of a JAX key, which is split at each reset and each step: the second half is
-    used, the first is kept for the next split.
+    A seed, hashed from 2**32 on, is the seed of a JAX key, which is split at each reset and each step: the second half
+    is used, the first is kept for the next split.
     """
 
     def __init__(self, env: base.Environment, params: Any, render_mode: str | None):
@@ -44,18 +44,18 @@ class Parallel(ParallelEnv):
         self._key = self._state = self._scene = None
 
     def observation_space(self, agent: str) -> Any:
-        """What an agent observes."""
+        """The space of an agent's observations."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> Any:
-        """What an agent chooses from."""
+        """The space of an agent's actions."""
         return self.action_spaces[agent]
 
     def reset(self, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
-        """Observations and infos of those who take part; `options` has no effect.
+        """Observations and infos of the agents that take part; `options` has no effect.
 
         Raises:
-          ValueError: `seed` is no whole number of at least 0.
+          ValueError: `seed` is not a whole number of at least 0.
         """
         del options
         if seed is not None or self._key is None:
@@ -67,12 +67,12 @@ class Parallel(ParallelEnv):
         return self._of(obs), self._of(mask)
 
     def step(self, actions: dict[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
-        """Observations, rewards, terminations, truncations and infos of those who were left before it.
+        """Observations, rewards, terminations, truncations and infos of the agents that remained before it.
 
         Raises:
-          RuntimeError: there was no reset, or nobody is left.
-          ValueError: `actions` are not those of the agents who are left, or one of them is not in its space's shape
-            or among its choices.
+          RuntimeError: There was no reset, or no agent remains.
+          ValueError: `actions` are not those of the remaining agents, or one of them does not have its space's shape
+            or is not among its choices.
         """
         if self._key is None or not self.agents:
             why = "before the first reset()" if self._key is None else "after every agent has finished"
@@ -93,11 +93,11 @@ class Parallel(ParallelEnv):
         return seen, rewards, terminations, truncations, infos
 
     def render(self) -> np.ndarray | None:
-        """The picture of the state, uint8 `[height, width, 3]`; None without a `render_mode`.
+        """The image of the state, uint8 `[height, width, 3]`; None without a `render_mode`.
 
         Raises:
-          RuntimeError: there was no reset.
-          ValueError: there is no drawing of this environment.
+          RuntimeError: There was no reset.
+          ValueError: The environment cannot be drawn.
         """
         from envs.rendering import Scene
 
@@ -109,7 +109,7 @@ class Parallel(ParallelEnv):
         return self._scene.frame(jax.device_get(self._state))
 
     def _action(self, actions: dict[str, Any], agent: str) -> Any:
-        """An agent's action as arrays; of who has left, zeros."""
+        """An agent's action as arrays; zeros for an agent that has left."""
         if agent not in actions:
             return self._idle
         try:
@@ -118,7 +118,7 @@ class Parallel(ParallelEnv):
             raise UserValueError(f"{agent}'s {error}") from None
 
     def _of(self, tree: Any) -> dict[str, Any]:
-        """The parts of the agents that are there."""
+        """The parts of the remaining agents."""
         held = jax.tree.map(np.array, tree)
         numbers = [(agent, self.possible_agents.index(agent)) for agent in self.agents]
         return {agent: jax.tree.map(lambda leaf, i=i: leaf[i], held) for agent, i in numbers}

@@ -1,4 +1,4 @@
-"""Environments of physics engines, whose step takes a whole state and returns the next: Brax and MuJoCo Playground."""
+"""Environments of physics engines whose step maps a whole state to the next: Brax and MuJoCo Playground."""
 
 import functools
 from collections.abc import Callable, Hashable, Mapping
@@ -17,20 +17,20 @@ from envs.spelling import near
 
 Kind = TypeVar("Kind", bound="PhysicsEnvironment")
 
-# What is a place, and so is of interest where an episode ends.
+# Metrics that are positions, whose last value in an episode is of interest.
 _PLACES = ("x_position", "y_position", "distance_from_origin")
 
 
 @struct.dataclass
 class PhysicsParams(base.EnvParams):
-    """What is traced about a physical task, each a factor of the task's own numbers.
+    """The traced parameters of a physical task, each a factor of the task's own numbers.
 
     Attributes:
-      gravity_scale: of the gravity.
-      friction_scale: of the friction of every body's surface; pairs of bodies with a friction of their own keep it.
-      gear_scale: of the gear of every actuator's transmission. A motor is so much stronger; a position servo turns to
-        1 / gear_scale of the place, with gear_scale squared of the stiffness.
-      max_steps_in_episode: time limit.
+      gravity_scale: Factor of the gravity.
+      friction_scale: Factor of the friction of every body's surface; pairs of bodies with their own friction keep it.
+      gear_scale: Factor of the gear of every actuator's transmission. A motor is that much stronger; a position servo
+        turns to 1 / gear_scale of the position, with gear_scale squared of the stiffness.
+      max_steps_in_episode: Time limit.
     """
 
     gravity_scale: Any = 1.0
@@ -41,11 +41,11 @@ class PhysicsParams(base.EnvParams):
 
 @struct.dataclass
 class PhysicsState(base.EnvState):
-    """An episode.
+    """The state of an episode.
 
     Attributes:
-      time: steps taken.
-      inner: the engine's own state, with its observation, metrics and info.
+      time: Number of steps taken.
+      inner: State of the engine, with its observation, metrics and info.
     """
 
     time: jax.Array
@@ -54,16 +54,16 @@ class PhysicsState(base.EnvState):
 
 @dataclass(frozen=True)
 class PhysicsEnvironment(base.Environment):
-    """A task of a physics engine; a subclass says which engine.
+    """A task of a physics engine; a subclass defines the engine.
 
-    Dynamics, rewards and observations are the task's own. `terminated` is what the task calls `done`; none of the
+    Dynamics, rewards and observations are the task's own. `terminated` is the task's `done`; none of the
     engine's wrappers is used, and the time limit is `max_steps_in_episode` alone, which truncates. The task's metrics
-    are `info["metrics"]`, with "_" for "/": shares of the reward are summed over an episode, places are what they
-    are at its end, anything else is a mean.
+    are `info["metrics"]`, with "_" for "/": parts of the reward are summed over an episode, positions have their value
+    at its end, and all others are means.
 
     Attributes:
-      env_id: the engine's name of the task.
-      fields: what the task is made with, as sorted (name, value) pairs.
+      env_id: Name of the task in the engine.
+      fields: Arguments with which the task is made, as sorted (name, value) pairs.
     """
 
     env_id: str
@@ -76,7 +76,7 @@ class PhysicsEnvironment(base.Environment):
 
     @property
     def inner(self) -> Any:
-        """The task as its engine makes it, the same object every time."""
+        """The task as its engine creates it, the same object every time."""
         raise NotImplementedError
 
     @property
@@ -100,7 +100,7 @@ class PhysicsEnvironment(base.Environment):
 
     @property
     def metric_rules(self) -> Mapping[str, base.MetricRule]:
-        """Sums of rewards, last places, means of the rest."""
+        """Sums of rewards, last values of positions, means of all others."""
         return {name.replace("/", "_"): _rule(name) for name in _types(self)[0].metrics}
 
     def reset_env(self, key: jax.Array, params: PhysicsParams) -> tuple[Any, PhysicsState]:
@@ -119,11 +119,11 @@ class PhysicsEnvironment(base.Environment):
         return inner.obs, state, jnp.float32(inner.reward), inner.done > 0, {"metrics": metrics}
 
     def action_space(self, params: PhysicsParams | None = None) -> spaces.Box:
-        """From -1 to 1, which the task scales."""
+        """Numbers from -1 to 1, which the task scales."""
         return spaces.Box(-1.0, 1.0, (self.inner.action_size,), jnp.float32)
 
     def observation_space(self, params: PhysicsParams) -> spaces.Space:
-        """Without bounds."""
+        """All numbers, without bounds."""
         return _space(_types(self)[0].obs)
 
 
@@ -133,17 +133,17 @@ def make(
     fields: Mapping[str, object],
     known: tuple[str, ...],
 ) -> Kind:
-    """A task of an engine, once it is known to take these fields.
+    """A task of an engine, after a check that it takes these fields.
 
     Args:
-      kind: the engine's subclass.
-      env_id: the task.
-      fields: static.
-      known: names of the fields that the task takes.
+      kind: Subclass for the engine.
+      env_id: Name of the task.
+      fields: Static fields.
+      known: Names of the fields that the task takes.
 
     Raises:
-      ValueError: the task takes no such field.
-      TypeError: a field's value cannot be hashed.
+      ValueError: The task does not take such a field.
+      TypeError: A field's value cannot be hashed.
     """
     env = kind(env_id, tuple(sorted((name, _hashable(value)) for name, value in fields.items())))
     for name, value in env.fields:
@@ -162,7 +162,7 @@ def _hashable(value: Any) -> Any:
 
 @functools.cache
 def _types(env: PhysicsEnvironment) -> tuple[Any]:
-    """The types of the task's state; a tuple, as nothing else of it can be compared."""
+    """The types of the task's state; in a tuple, because nothing else of it can be compared."""
     with jax.ensure_compile_time_eval():
         key = jax.eval_shape(lambda: jax.random.key(0))
         action = jax.ShapeDtypeStruct((env.inner.action_size,), jnp.float32)
@@ -175,7 +175,7 @@ def _types(env: PhysicsEnvironment) -> tuple[Any]:
 
 
 def _step(task: Any, state: Any, action: jax.Array) -> Any:
-    # Some tasks write into the dictionaries that they are given.
+    # Some tasks write into the dictionaries that they receive.
     return task.step(state.replace(metrics=dict(state.metrics), info=dict(state.info)), action)
 
 

@@ -16,7 +16,7 @@ class PlaygroundEnvironment(PhysicsEnvironment):
     """One of MuJoCo Playground's environments, without Playground's wrappers; see `PhysicsEnvironment`.
 
     The entries of a task's configuration are static fields, `envs.make("playground/PointMass", ctrl_dt=0.04)`.
-    `impl` is "jax" here, which runs anywhere; Playground's own default "warp" needs an NVIDIA GPU. Robots (anything
+    `impl` is "jax" here, which runs on any device; Playground's own default "warp" needs an NVIDIA GPU. Robots (tasks
     outside the DeepMind control suite) load their models from the network the first time.
     """
 
@@ -27,12 +27,12 @@ class PlaygroundEnvironment(PhysicsEnvironment):
 
     @property
     def inner(self) -> Any:
-        """The environment as Playground makes it."""
+        """The environment as Playground creates it."""
         return _inner(self)
 
     @property
     def time_limit(self) -> int:
-        """As configured."""
+        """The number of steps in the task's configuration."""
         return self.inner._config.episode_length
 
     def scaled(self, params: PhysicsParams) -> Any:
@@ -53,7 +53,7 @@ def environment_ids() -> tuple[str, ...]:
     """Playground's names.
 
     Raises:
-      ImportError: Playground is missing.
+      ImportError: Playground is not installed.
     """
     return tuple(_playground().ALL_ENVS)
 
@@ -62,9 +62,9 @@ def make(env_id: str, **fields: object) -> PlaygroundEnvironment:
     """The adapter of one environment; see `envs.make`.
 
     Raises:
-      ImportError: Playground is missing.
-      ValueError: the task's configuration has no such entry.
-      TypeError: a field's value cannot be hashed.
+      ImportError: Playground is not installed.
+      ValueError: The task's configuration has no such entry.
+      TypeError: A field's value cannot be hashed.
     """
     known = tuple(_flat(_playground().get_default_config(env_id)))
     return physics.make(PlaygroundEnvironment, env_id, fields, known)

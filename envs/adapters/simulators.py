@@ -1,4 +1,4 @@
-"""The host's side of an environment of Gymnasium's; see `envs.adapters.host`."""
+"""The host's side of a Gymnasium environment; see `envs.adapters.host`."""
 
 import hashlib
 import threading
@@ -26,33 +26,33 @@ _NO_FUNCTION = (
 
 
 class Simulators:
-    """Simulators of one environment, kept under what they have been through.
+    """Simulators of one environment, stored by their history.
 
-    One is kept for each episode that has begun and goes on. A fresh state has none: the first step seeds one again,
-    which costs a reset and no actions. Beyond 1,024 episodes, or twice as many as are stepped at a time where those
-    are more, the one that was stepped longest ago lends its simulator to the newest. All are closed when nothing
-    refers to this any more, and when Python exits.
+    One is stored for each episode that has begun and not ended. A fresh state has none: the first step seeds one again,
+    which costs a reset and no actions. Beyond 1,024 episodes, or twice as many as are stepped at a time if that
+    is more, the newest episode takes over the simulator that was stepped longest ago. All are closed when nothing
+    refers to this object any more, and when Python exits.
 
     Args:
-      spec: what is registered in Gymnasium.
-      arguments: what `gymnasium.make` is called with.
-      name: of the environment, for errors.
+      spec: Specification registered in Gymnasium.
+      arguments: Arguments of `gymnasium.make`.
+      name: Name of the environment, for error messages.
 
     Attributes:
-      observation_space, action_space: Gymnasium's.
-      obs_types: of an observation of ours.
-      repeated: actions that were repeated where no simulator was kept.
+      observation_space, action_space: Gymnasium's spaces.
+      obs_types: Types of an observation in our form.
+      repeated: Number of actions that were repeated because no simulator was stored.
     """
 
     def __init__(self, spec: EnvSpec, arguments: Mapping[str, Any], name: str):
-        """Makes one simulator and tries whether it is a function of its seed and actions.
+        """Create one simulator and test that it is a function of its seed and actions.
 
         Raises:
-          ValueError: it is not, or its spaces cannot be adapted.
+          ValueError: It is not, or its spaces cannot be adapted.
         """
         self._spec, self._arguments, self._name = spec, dict(arguments), name
         self._lock = threading.Lock()
-        self._kept: dict[bytes, list[Any]] = {}  # what a simulator has been through: which ones have, by age
+        self._kept: dict[bytes, list[Any]] = {}  # the simulators with each history, by age
         self._free: list[Any] = []
         self._most = _MOST_KEPT
         self.repeated = 0
@@ -69,7 +69,7 @@ class Simulators:
 
     @property
     def made(self) -> int:
-        """Simulators that were made, and are open."""
+        """Number of simulators created and still open."""
         return len(self._made)
 
     def reset(self, seed: Any) -> Any:
@@ -87,9 +87,9 @@ class Simulators:
         """Observations, rewards and both flags after the last of `time + 1` actions; leaves `[*B, ...]`.
 
         Args:
-          over: whether the episode has ended, so that there is no step.
-          last: whether it ends with this step, whatever the environment says.
-          seed, time, actions: of the state, with the new action at `time`.
+          over: Whether the episode has ended, so that there is no step.
+          last: Whether it ends with this step, whatever the environment returns.
+          seed, time, actions: Fields of the state, with the new action at `time`.
         """
         shape = np.shape(over)
         overs, lasts, seeds, times = (np.asarray(each).ravel().tolist() for each in (over, last, seed, time))
@@ -183,7 +183,7 @@ def _clipped(space: Any, action: Any) -> Any:
 
 
 def _nothing(space: spaces.Space) -> Any:
-    """An observation that says nothing: zeros, or what is nearest to them in the space."""
+    """An empty observation: zeros, or the values closest to them in the space."""
     if isinstance(space, spaces.Dict):
         return {name: _nothing(part) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -199,7 +199,7 @@ def _stack(values: list[Any], shape: tuple[int, ...]) -> Any:
 
 
 def _episode(simulator: Any, actions: list[Any]) -> list[bytes]:
-    """What can be seen of an episode."""
+    """The observable part of an episode."""
     seen: list[Any] = [simulator.reset(seed=0)[0]]
     for action in actions:
         obs, reward, terminated, truncated, _ = simulator.step(action)

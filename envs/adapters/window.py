@@ -1,4 +1,4 @@
-"""A window that shows pictures, by pygame, as Gymnasium's own environments do."""
+"""A window that shows images with pygame, as Gymnasium's own environments do."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Window:
     """One window, opened with the first picture.
 
     Args:
-      title: of the window.
-      fps: pictures a second, at most.
+      title: Title of the window.
+      fps: Largest number of images per second.
 
     Raises:
       ImportError: pygame is not installed.
@@ -35,7 +35,7 @@ class Window:
         self._clock: Any = None
 
     def show(self, picture: np.ndarray) -> None:
-        """Show a picture, uint8 `[height, width, 3]`, and wait until the next one is due."""
+        """Show an image, uint8 `[height, width, 3]`, and wait until the next one is due."""
         pygame = self._pygame
         if self._screen is None:
             pygame.display.init()

@@ -102,8 +102,8 @@ def _boosted(seed: Seed, shape: jax.Array) -> jax.Array:
 
     def again(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         attempt, first, draws = carry
-        mine = jnp.take_along_axis(third, first[:, None], axis=1, mode="clip")[:, 0]
-        draw = _attempt(seed, attempt, lanes(rows, seed[0]), mine)
+        chosen = jnp.take_along_axis(third, first[:, None], axis=1, mode="clip")[:, 0]
+        draw = _attempt(seed, attempt, lanes(rows, seed[0]), chosen)
         draws = jax.lax.optimization_barrier(jnp.where(column == first[:, None], draw[:, None], draws))
         return attempt + 1, first_rejected(draws), draws
 
