@@ -184,7 +184,7 @@ def programs(env: Any, values: Known, num_envs: int, mode: str, packed: bool) ->
 
     shapes = jax.eval_shape(begun, jax.ShapeDtypeStruct((num_envs,), jnp.uint32))
     layouts = {"carry": Layout.of(shapes[0]), "pool": Layout.of(shapes[1])}
-    told = pack if packed else lambda shown: shown
+    as_output = pack if packed else lambda shown: shown
 
     def begin_packed(seeds: jax.Array) -> Any:
         return jax.tree.map(pack, begun(seeds), is_leaf=lambda part: isinstance(part, Carry | Pool))
@@ -195,13 +195,13 @@ def programs(env: Any, values: Known, num_envs: int, mode: str, packed: bool) ->
 
     def reset_packed(carry: jax.Array, pool: jax.Array, chosen: jax.Array) -> Any:
         new = reset(layouts["carry"].unpack(carry), layouts["pool"].unpack(pool), chosen)
-        return pack(new[0]), pack(new[1]), told(new[2])
+        return pack(new[0]), pack(new[1]), as_output(new[2])
 
     def step_packed(carry: jax.Array, pool: jax.Array, action: Any) -> Any:
         # Without the barrier the environment's step is computed again for every number that is packed.
         new = step(jax.lax.optimization_barrier(layouts["carry"].unpack(carry)), pool, action)
         new_carry, new_shown = jax.lax.optimization_barrier((new[0], new[2]))
-        return pack(new_carry), new[1], told(new_shown)
+        return pack(new_carry), new[1], as_output(new_shown)
 
     action = jax.eval_shape(lambda key: outward_action(env, params, key, num_envs), jax.random.key(0))
     shown_reset = jax.eval_shape(reset, *shapes, jax.ShapeDtypeStruct((num_envs,), bool))[2]

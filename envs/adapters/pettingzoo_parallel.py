@@ -84,11 +84,11 @@ class Parallel(ParallelEnv):
         self._key, key = jax.random.split(self._key)
         stepped = _step(self._env, key, self._state, action, self._params)
         obs, self._state, reward, finished, cut, metrics, mask = stepped
-        told = {name: float(value) for name, value in jax.device_get(metrics).items()}
+        report = {name: float(value) for name, value in jax.device_get(metrics).items()}
         rewards = {agent: float(value) for agent, value in self._of(reward).items()}
         terminations = {agent: bool(flag) for agent, flag in self._of(finished).items()}
         truncations = {agent: bool(flag) for agent, flag in self._of(cut).items()}
-        seen, infos = self._of(obs), {agent: {"metrics": dict(told), **may} for agent, may in self._of(mask).items()}
+        seen, infos = self._of(obs), {agent: {"metrics": dict(report), **may} for agent, may in self._of(mask).items()}
         self.agents = [agent for agent in self.agents if not (terminations[agent] or truncations[agent])]
         return seen, rewards, terminations, truncations, infos
 

@@ -1,1 +1,1 @@
-"""Classic control, one task a file, with the dynamics, rewards and resets of Gymnasium."""
+"""Classic control, one task per file, with the dynamics, rewards and resets of Gymnasium."""

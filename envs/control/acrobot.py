@@ -36,7 +36,7 @@ class AcrobotParams(base.EnvParams):
     """Physical constants in SI units; each rod's centre of mass is `link_com_pos` from its upper end.
 
     `link_moi` is the moment of inertia of either rod, `goal_height` the height above the
-    pivot that the tip must pass, `dt` the time of a step.
+    pivot that the tip must pass, `dt` the length of a step.
     """
 
     gravity: float = 9.8
@@ -57,7 +57,7 @@ class AcrobotParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class Acrobot(base.Environment):
-    """Acrobot-v1: reward -1 a step until the tip is above the goal, 0 on the step that gets there.
+    """Acrobot-v1: reward -1 per step until the tip is above the goal, 0 on the step that gets there.
 
     Source: Sutton and Barto (2018), section 11.3 of the first edition (the "book" dynamics);
     one Runge-Kutta step of fourth order, bounds and reset of Gymnasium's Acrobot-v1.
@@ -92,7 +92,7 @@ class Acrobot(base.Environment):
         """One Runge-Kutta step under torque -max, 0 or max (actions 0, 1, 2)."""
         del key
         torque = (action - 1) * jnp.float32(1) * params.max_torque
-        # Behind the barrier, or a CPU compiles the integration anew into each output that reads it.
+        # Without the barrier a CPU compiles the integration again into each output that reads it.
         angle_1, angle_2, velocity_1, velocity_2 = jax.lax.optimization_barrier(_runge_kutta(state, torque, params))
         state = AcrobotState(
             time=state.time + 1,
@@ -109,7 +109,7 @@ class Acrobot(base.Environment):
         return observation, state, jnp.where(terminated, jnp.float32(0), jnp.float32(-1)), terminated, {}
 
     def action_space(self, params: AcrobotParams | None = None) -> spaces.Discrete:
-        """Torque to one side, none, to the other."""
+        """Torque to one side, no torque, torque to the other side."""
         del params
         return spaces.Discrete(3)
 

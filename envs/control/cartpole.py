@@ -17,7 +17,7 @@ from envs.threefry import unrolled
 
 @struct.dataclass
 class CartPoleState(base.EnvState):
-    """Where cart and pole are: metres and radians (0 is upright), and their rates per second."""
+    """Positions of cart and pole in metres and radians (0 is upright), and their rates per second."""
 
     time: jax.Array
     x: jax.Array
@@ -28,7 +28,7 @@ class CartPoleState(base.EnvState):
 
 @struct.dataclass
 class CartPoleParams(base.EnvParams):
-    """Physical constants in SI units; `length` is half the pole's, `tau` the time of a step."""
+    """Physical constants in SI units; `length` is half the pole's, `tau` the length of a step."""
 
     gravity: float = 9.8
     masscart: float = 1.0
@@ -43,7 +43,7 @@ class CartPoleParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class CartPole(base.Environment):
-    """CartPole-v1: reward 1 for every step, until the pole leans or the cart strays too far.
+    """CartPole-v1: reward 1 for every step, until the pole leans or the cart moves too far.
 
     Source: Barto, Sutton and Anderson (1983); dynamics with the corrections of Florian (2007),
     without friction, by one explicit Euler step, as in Gymnasium.

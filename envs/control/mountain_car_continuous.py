@@ -72,7 +72,7 @@ class MountainCarContinuous(base.Environment):
     def step_env(
         self, key: jax.Array, state: MountainCarContinuousState, action: jax.Array, params: MountainCarContinuousParams
     ) -> tuple[jax.Array, MountainCarContinuousState, jax.Array, jax.Array, dict[Any, Any]]:
-        """One step under the push `action[0]`, clipped to [-1, 1]; the cost is of the action as given."""
+        """One step under the push `action[0]`, clipped to [-1, 1]; the cost is that of the unclipped action."""
         del key
         push = jnp.clip(action[0], -1.0, 1.0)
         velocity = state.velocity + push * params.power - sin_cos(3 * state.position)[1] * params.gravity

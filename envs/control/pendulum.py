@@ -26,7 +26,7 @@ class PendulumState(base.EnvState):
 
 @struct.dataclass
 class PendulumParams(base.EnvParams):
-    """Physical constants of a uniform rod in SI units; `dt` is the time of a step."""
+    """Physical constants of a uniform rod in SI units; `dt` is the length of a step."""
 
     gravity: float = 10.0
     mass: float = 1.0
@@ -39,7 +39,7 @@ class PendulumParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class Pendulum(base.Environment):
-    """Pendulum-v1: the cost is the squared angle plus small ones of speed and torque; it never terminates.
+    """Pendulum-v1: the cost is the squared angle plus small costs of speed and torque; it never terminates.
 
     Source: dynamics (semi-implicit Euler), reward and reset of Gymnasium's Pendulum-v1.
     """
@@ -69,7 +69,7 @@ class Pendulum(base.Environment):
     def step_env(
         self, key: jax.Array, state: PendulumState, action: jax.Array, params: PendulumParams
     ) -> tuple[jax.Array, PendulumState, jax.Array, jax.Array, dict[Any, Any]]:
-        """One step under the torque `action[0]`, clipped to the motor's; the reward is of the state before it."""
+        """One step under the torque `action[0]`, clipped to the motor's; the reward is that of the state before it."""
         del key
         torque = jnp.clip(action[0], -params.max_torque, params.max_torque)
         angle = state.theta - 2 * math.pi * jnp.round(state.theta / (2 * math.pi))

@@ -1,4 +1,4 @@
-"""Sine and cosine together, several times faster on a CPU than one after the other."""
+"""Sine and cosine together, several times faster on a CPU than separately."""
 
 import math
 
@@ -16,10 +16,10 @@ def sin_cos(angle: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Sine and cosine of an angle, from one range reduction and two Taylor polynomials.
 
     A rollout of a pendulum spends most of its time here: XLA's own pair costs a CPU about
-    six times as much, and repeats itself wherever a fusion needs a value twice.
+    six times as much, and is repeated wherever a fusion needs a value twice.
 
     Args:
-      angle: float32 of any shape, in radians, up to 5e4 in size.
+      angle: Angles in radians, float32 of any shape, up to 5e4 in size.
 
     Returns:
       `(sin, cos)` of the angle's shape, within 1.5e-7 (about one unit in the last place

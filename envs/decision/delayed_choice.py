@@ -15,7 +15,7 @@ from envs.base import spaces
 
 @struct.dataclass
 class DelayedChoiceState(base.EnvState):
-    """What was chosen, 0 or 1 (0 before the choice)."""
+    """The choice, 0 or 1 (0 before the choice)."""
 
     time: jax.Array
     choice: jax.Array
@@ -23,7 +23,7 @@ class DelayedChoiceState(base.EnvState):
 
 @struct.dataclass
 class DelayedChoiceParams(base.EnvParams):
-    """The rewards of action 0 and 1, and the step, of `num_steps`, with whose last one they are paid."""
+    """The rewards of action 0 and 1, and the number of steps, `num_steps`, with the last of which they are paid."""
 
     first_reward: float = 1.75
     second_reward: float = 1.0
@@ -35,8 +35,8 @@ class DelayedChoiceParams(base.EnvParams):
 class DelayedChoice(base.Environment):
     """The first action decides, the last of 100 steps pays: a test of credit over a long delay.
 
-    The better action is the same under every discount; what is hard is to find out. Between the
-    choice and its reward there is nothing to do: `action_mask` allows the chosen action alone.
+    The better action is the same under every discount; the difficulty is to learn it. Between the
+    choice and its reward nothing is decided: `action_mask` allows the chosen action alone.
 
     Source: the decision tasks of Kwiatkowski et al. (2023), "UGAE: a novel approach to
     non-exponential discounting".
@@ -67,7 +67,7 @@ class DelayedChoice(base.Environment):
     def step_env(
         self, key: jax.Array, state: DelayedChoiceState, action: jax.Array, params: DelayedChoiceParams
     ) -> tuple[jax.Array, DelayedChoiceState, jax.Array, jax.Array, dict[Any, Any]]:
-        """Choose at first, wait then, and be paid at last."""
+        """Choose in the first step, then wait, and receive the reward in the last."""
         del key
         deciding = state.time == 0
         choice = jnp.where(deciding, action, state.choice).astype(jnp.int32)
@@ -79,7 +79,7 @@ class DelayedChoice(base.Environment):
         return _observe(state, params), state, reward, paid, info
 
     def action_mask(self, state: DelayedChoiceState, params: DelayedChoiceParams) -> jax.Array:
-        """Both at first, then the chosen one."""
+        """Both at the start, then the chosen one."""
         del params
         return (state.time == 0) | (jnp.arange(2) == state.choice)
 
@@ -89,16 +89,16 @@ class DelayedChoice(base.Environment):
         return spaces.Discrete(2)
 
     def observation_space(self, params: DelayedChoiceParams) -> spaces.Box:
-        """Whether the choice is to come, what was chosen (-1 for action 0, 1 for 1), and the share of steps left."""
+        """Whether the choice is ahead, the choice (-1 for action 0, 1 for 1), and the share of steps left."""
         del params
         return spaces.Box(-1.0, 1.0, (3,), jnp.float32)
 
     def values(self, curve: npt.ArrayLike, params: DelayedChoiceParams | None = None) -> np.ndarray:
-        """What the two actions are worth at first.
+        """The values of the two actions at the start.
 
         Args:
-          curve: `[>= num_steps]`, Gamma(0) = 1, Gamma(1), ...
-          params: concrete; None for the defaults.
+          curve: Discount curve `[>= num_steps]`, Gamma(0) = 1, Gamma(1), ...
+          params: Parameters, concrete; None for the defaults.
 
         Returns:
           float64 `[2]`, Gamma(num_steps - 1) times the reward.

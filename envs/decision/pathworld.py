@@ -1,4 +1,4 @@
-"""Pathworld: choose a path, the longer the better paid, and survive an unknown hazard along it."""
+"""Pathworld: choose a path, where longer paths pay more, and survive an unknown hazard along it."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,7 +18,7 @@ HAZARDS = ("uniform", "exponential", "constant")
 
 @struct.dataclass
 class PathworldState(base.EnvState):
-    """The path walked (0 before the choice), and the episode's hazard, which is not observed."""
+    """The chosen path (0 before the choice), and the episode's hazard, which is not observed."""
 
     time: jax.Array
     path: jax.Array
@@ -37,14 +37,14 @@ class PathworldParams(base.EnvParams):
 class Pathworld(base.Environment):
     """Path i pays i after i^2 steps, each survived with probability exp(-hazard).
 
-    The hazard is drawn anew for each episode: uniformly from (0, 2k), exponentially with mean
+    The hazard is drawn independently for each episode: uniformly from (0, 2k), exponentially with mean
     k, or always k. Under a constant hazard survival falls exponentially with time, under an
     exponentially distributed one exactly hyperbolically, as 1 / (1 + k t): a discount that is
     not exponential expresses uncertainty about the hazard.
 
     Attributes:
-      hazard: how it is distributed: "uniform", "exponential" or "constant".
-      num_paths: paths 0, 1, ..., num_paths - 1.
+      hazard: Distribution of the hazard: "uniform", "exponential" or "constant".
+      num_paths: Number of paths, 0, 1, ..., num_paths - 1.
 
     Source: Fedus et al. (2019), "Hyperbolic discounting and learning over multiple horizons";
     Sozou (1998), "On hyperbolic discounting and uncertain hazard rates".
@@ -70,7 +70,7 @@ class Pathworld(base.Environment):
         return PathworldParams(max_steps_in_episode=int(self._lengths[-1]) + 1)
 
     def reset_env(self, key: jax.Array, params: PathworldParams) -> tuple[jax.Array, PathworldState]:
-        """The first observation `[3]` and state: a hazard, and the choice to come."""
+        """The first observation `[3]` and state: a hazard, and the choice ahead."""
         draw = {
             "uniform": lambda: 2 * jax.random.uniform(key),
             "exponential": lambda: jax.random.exponential(key),
@@ -83,7 +83,7 @@ class Pathworld(base.Environment):
     def step_env(
         self, key: jax.Array, state: PathworldState, action: jax.Array, params: PathworldParams
     ) -> tuple[jax.Array, PathworldState, jax.Array, jax.Array, dict[Any, Any]]:
-        """The first step chooses and starts to walk, later ones walk on; the step with index i^2 pays and ends."""
+        """The first step chooses and starts to walk, later ones continue; the step with index i^2 pays and ends."""
         del params
         path = jnp.where(state.time == 0, action, state.path).astype(jnp.int32)
         arrives = state.time >= path * path
@@ -93,26 +93,26 @@ class Pathworld(base.Environment):
         return self._observe(state), state, reward, arrives | dies, {}
 
     def action_mask(self, state: PathworldState, params: PathworldParams) -> jax.Array:
-        """Every path at first, then the chosen one."""
+        """Every path at the start, then the chosen one."""
         del params
         return (state.time == 0) | (jnp.arange(self.num_paths) == state.path)
 
     def action_space(self, params: PathworldParams | None = None) -> spaces.Discrete:
-        """Which path to take."""
+        """The index of a path."""
         del params
         return spaces.Discrete(self.num_paths)
 
     def observation_space(self, params: PathworldParams) -> spaces.Box:
-        """Whether the choice is to come, the path, and the steps left on it, as shares of the longest path's."""
+        """Whether the choice is ahead, the path, and the steps left on it, as shares of the longest path's."""
         del params
         return spaces.Box(0.0, 1.0, (3,), jnp.float32)
 
     def survival(self, steps: npt.ArrayLike, mean_hazard: float = 0.05) -> np.ndarray:
-        """Probability to survive so many steps, E[exp(-hazard * steps)].
+        """The probability of surviving a number of steps, E[exp(-hazard * steps)].
 
         Args:
-          steps: whole numbers, any shape.
-          mean_hazard: k, above 0.
+          steps: Whole numbers of any shape.
+          mean_hazard: Mean hazard k, above 0.
 
         Returns:
           float64 of the steps' shape: (1 - exp(-2 k t)) / (2 k t), 1 / (1 + k t) or exp(-k t).
@@ -125,14 +125,14 @@ class Pathworld(base.Environment):
         return np.where(risk > 0, -np.expm1(-2 * risk) / np.where(risk > 0, 2 * risk, 1), 1.0)
 
     def values(self, mean_hazard: float = 0.05) -> np.ndarray:
-        """What each path really pays on average, not discounted: float64 `[num_paths]`."""
+        """The true mean reward of each path, not discounted: float64 `[num_paths]`."""
         return self.survival(self._lengths, mean_hazard) * np.arange(self.num_paths)
 
     def estimates(self, curve: npt.ArrayLike) -> np.ndarray:
-        """What each path is worth to an agent that knows of no hazard, and discounts.
+        """The value of each path to an agent that discounts and does not know of the hazard.
 
         Args:
-          curve: `[>= (num_paths - 1)^2 + 1]`, Gamma(0) = 1, Gamma(1), ...
+          curve: Discount curve `[>= (num_paths - 1)^2 + 1]`, Gamma(0) = 1, Gamma(1), ...
 
         Returns:
           float64 `[num_paths]`, Gamma(i^2) i.

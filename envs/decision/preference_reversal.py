@@ -15,14 +15,14 @@ SOONER, LATER = 0, 1
 
 
 class PlanValues(NamedTuple):
-    """What the plans of `PreferenceReversal` are worth under a discount.
+    """The values of the plans of `PreferenceReversal` under a discount.
 
     Attributes:
-      sooner: at the first step, of committing to the smaller, sooner reward.
-      later: at the first step, of committing to the larger, later one and holding on.
-      switching: at the first step, of committing to the later one and switching on the way.
-      switch: at the second choice, of switching to the sooner reward, less the tax, paid at once.
-      hold: at the second choice, of holding on.
+      sooner: Value at the first step of committing to the smaller, sooner reward.
+      later: Value at the first step of committing to the larger, later one and waiting for it.
+      switching: Value at the first step of committing to the later one and switching on the way.
+      switch: Value at the second choice of switching to the sooner reward, less the tax, paid at once.
+      hold: Value at the second choice of waiting for the later reward.
     """
 
     sooner: float
@@ -38,23 +38,23 @@ class PlanValues(NamedTuple):
 
     @property
     def would_switch(self) -> bool:
-        """Whether the second choice, made afresh, is to switch."""
+        """Whether the second choice, made independently of the first, is to switch."""
         return self.switch > self.hold
 
     @property
     def reverses(self) -> bool:
-        """Whether an agent that takes its plans for granted commits to the later reward and then switches."""
+        """Whether an agent that relies on its plans commits to the later reward and then switches."""
         return self.plans_later and self.would_switch
 
     @property
     def foreseeing_later(self) -> bool:
-        """Whether an agent that foresees its second choice commits to the later reward at the first."""
+        """Whether an agent that foresees its second choice commits to the later reward in the first."""
         return (self.switching if self.would_switch else self.later) > self.sooner
 
 
 @struct.dataclass
 class PreferenceReversalState(base.EnvState):
-    """What the agent is committed to, or has taken: 0 the sooner reward (and before the choice), 1 the later one."""
+    """The reward committed to, or taken: 0 the sooner one (also before the choice), 1 the later one."""
 
     time: jax.Array
     commitment: jax.Array
@@ -62,9 +62,9 @@ class PreferenceReversalState(base.EnvState):
 
 @struct.dataclass
 class PreferenceReversalParams(base.EnvParams):
-    """Rewards, what switching costs, and the indices of the steps that pay; the second choice is at the sooner one.
+    """Rewards, the cost of switching, and the indices of the steps that pay; the second choice is at the sooner one.
 
-    The time limit is one step above `later_step`, which it may not fall short of.
+    The time limit is one step above `later_step`, and may not be below that.
     """
 
     sooner_reward: float = 1.0
@@ -77,16 +77,16 @@ class PreferenceReversalParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class PreferenceReversal(base.Environment):
-    """Commit to 1 at step 99 or 1.75 at step 199; at step 99 one may switch from the latter to 0.99 at once.
+    """Commit to 1 at step 99 or 1.75 at step 199; at step 99 switching from the latter to 0.99 at once is possible.
 
     The first action commits: 0 to the smaller, sooner reward, 1 to the larger, later one. At
     step `sooner_step` an agent committed to the later reward chooses again: 0 takes the sooner
-    one less the tax, 1 holds on. Nothing else is decided: elsewhere `action_mask` allows only the
-    action that was committed to. Every episode goes on to step `later_step`, whatever was taken, so
-    that rollouts of 200 steps hold whole episodes and bootstrap nothing.
+    one less the tax, 1 waits. Nothing else is decided: elsewhere `action_mask` allows only the
+    action that was committed to. Every episode continues to step `later_step`, whatever was taken, so
+    rollouts of 200 steps contain whole episodes and bootstrap nothing.
 
     A hyperbolic agent with k = 0.01 prefers the later reward at first (.585 against .503) and
-    switching at step 99 (.99 against .875); an exponential one never changes its mind by more than
+    switching at step 99 (.99 against .875); an exponential one never reverses its preference by more than
     the tax.
 
     Source: the decision tasks of Kwiatkowski et al. (2023), "UGAE: a novel approach to
@@ -118,7 +118,7 @@ class PreferenceReversal(base.Environment):
     def step_env(
         self, key: jax.Array, state: PreferenceReversalState, action: jax.Array, params: PreferenceReversalParams
     ) -> tuple[jax.Array, PreferenceReversalState, jax.Array, jax.Array, dict[Any, Any]]:
-        """Commit at first, choose again at `sooner_step`, wait elsewhere."""
+        """Commit in the first step, choose again at `sooner_step`, wait elsewhere."""
         del key
         first, time = state.time == 0, state.time
         commitment = jnp.where(first, action, state.commitment).astype(jnp.int32)
@@ -149,11 +149,11 @@ class PreferenceReversal(base.Environment):
         return spaces.Box(-1.0, 1.0, (5,), jnp.float32)
 
     def values(self, curve: npt.ArrayLike, params: PreferenceReversalParams | None = None) -> PlanValues:
-        """What the plans are worth under a discount.
+        """The values of the plans under a discount.
 
         Args:
-          curve: `[>= later_step + 1]`, Gamma(0) = 1, Gamma(1), ...
-          params: concrete; None for the defaults.
+          curve: Discount curve `[>= later_step + 1]`, Gamma(0) = 1, Gamma(1), ...
+          params: Parameters, concrete; None for the defaults.
         """
         params = self.default_params if params is None else params
         taxed = params.sooner_reward - params.tax

@@ -15,7 +15,7 @@ from envs.base import spaces
 
 @struct.dataclass
 class RandomDilemmasState(base.EnvState):
-    """The two rewards `[2]`, their delays in steps `[2]`, and which was chosen (0 before the choice)."""
+    """The two rewards `[2]`, their delays in steps `[2]`, and the choice (0 before it)."""
 
     time: jax.Array
     rewards: jax.Array
@@ -34,10 +34,10 @@ class RandomDilemmasParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class RandomDilemmas(base.Environment):
-    """Choose one of two rewards, each with a delay, and wait for it: does a policy choose as its discount would?
+    """Choose one of two rewards, each with a delay, and wait for it: a test whether choices follow the discount.
 
     The observation shows both rewards and both delays. After the choice both are the chosen one,
-    with the steps that are left, and `action_mask` allows the chosen action alone.
+    with the remaining steps, and `action_mask` allows the chosen action alone.
 
     Source: the decision tasks of Kwiatkowski et al. (2023), "UGAE: a novel approach to
     non-exponential discounting".
@@ -70,7 +70,7 @@ class RandomDilemmas(base.Environment):
     def step_env(
         self, key: jax.Array, state: RandomDilemmasState, action: jax.Array, params: RandomDilemmasParams
     ) -> tuple[jax.Array, RandomDilemmasState, jax.Array, jax.Array, dict[Any, Any]]:
-        """Choose at first, wait then; the step with the delay's index pays and ends."""
+        """Choose in the first step, then wait; the step with the delay's index pays and ends."""
         del key
         deciding = state.time == 0
         choice = jnp.where(deciding, action, state.choice).astype(jnp.int32)
@@ -82,12 +82,12 @@ class RandomDilemmas(base.Environment):
         return _observe(state, params), state, reward, paid, info
 
     def action_mask(self, state: RandomDilemmasState, params: RandomDilemmasParams) -> jax.Array:
-        """Both at first, then the chosen one."""
+        """Both at the start, then the chosen one."""
         del params
         return (state.time == 0) | (jnp.arange(2) == state.choice)
 
     def action_space(self, params: RandomDilemmasParams | None = None) -> spaces.Discrete:
-        """Which of the two."""
+        """The index of one of the two."""
         del params
         return spaces.Discrete(2)
 
@@ -99,12 +99,12 @@ class RandomDilemmas(base.Environment):
     def values(
         self, curve: npt.ArrayLike, obs: npt.ArrayLike, params: RandomDilemmasParams | None = None
     ) -> np.ndarray:
-        """What the two choices are worth.
+        """The values of the two choices.
 
         Args:
-          curve: `[>= max_delay]`, Gamma(0) = 1, Gamma(1), ...
-          obs: `[..., 4]`, observations before the choice.
-          params: concrete; None for the defaults.
+          curve: Discount curve `[>= max_delay]`, Gamma(0) = 1, Gamma(1), ...
+          obs: Observations before the choice, `[..., 4]`.
+          params: Parameters, concrete; None for the defaults.
 
         Returns:
           float64 `[..., 2]`, Gamma(delay) times the reward.

@@ -1,4 +1,4 @@
-"""What becomes of actions: taken late, or once more."""
+"""Changes of actions: repeated at random, or delayed."""
 
 import itertools
 from dataclasses import dataclass
@@ -27,20 +27,20 @@ __all__ = ["DelayActions", "StickyActions", "StickyActionsParams", "delay_action
 
 
 def sticky_actions(env: base.Environment, probability: float) -> base.Environment:
-    """The environment that at times takes its previous action again in place of the one it is given.
+    """An environment that sometimes repeats its previous action instead of taking the new one.
 
     Args:
-      env: any environment.
-      probability: of that, in [0, 1]; each agent of a crowd draws on its own.
+      env: Any environment.
+      probability: Probability of a repetition, in [0, 1]; each agent of a crowd draws independently.
 
     Returns:
       An environment whose probability is traced and sweeps as `env.probability`; the parameters of
       `env` itself are `env.inner.gravity` and the like. The first action of an episode is always
-      taken, and so is one whose predecessor is forbidden by now.
+      taken, and so is one whose predecessor is now forbidden.
 
     Raises:
-      TypeError: `env` is no environment.
-      ValueError: `probability` is no number in [0, 1].
+      TypeError: `env` is not an environment.
+      ValueError: `probability` is not a number in [0, 1].
 
     Source: Machado et al. (2018), "Revisiting the Arcade Learning Environment", section 4.
     """
@@ -48,19 +48,19 @@ def sticky_actions(env: base.Environment, probability: float) -> base.Environmen
 
 
 def delay_actions(env: base.Environment, steps: int) -> base.Environment:
-    """The environment that takes an action some steps after it was given.
+    """An environment that takes an action some steps after receiving it.
 
     Args:
-      env: an environment without action masks, since an action may be forbidden when its time has come.
-      steps: by how many, 1 or more.
+      env: Environment without action masks, because an action may be forbidden by the time it is taken.
+      steps: Number of steps of the delay, at least 1.
 
     Returns:
       An environment that takes action 0, or the numbers nearest to 0 within their bounds, in the first
-      `steps` steps of an episode. It does not show what is on its way.
+      `steps` steps of an episode. It does not show the pending actions.
 
     Raises:
-      TypeError: `env` is no environment.
-      ValueError: `steps` is no whole number of at least 1, or `env` has action masks.
+      TypeError: `env` is not an environment.
+      ValueError: `steps` is not a whole number of at least 1, or `env` has action masks.
     """
     return DelayActions(env, steps)
 
@@ -70,9 +70,9 @@ class StickyActionsParams(WrapperParams):
     """The parameters of `sticky_actions`.
 
     Attributes:
-      inner: of the environment inside, whose time limit does not apply.
-      probability: that the previous action is taken again.
-      max_steps_in_episode: the time limit.
+      inner: Parameters of the inner environment, whose time limit does not apply.
+      probability: Probability that the previous action is taken again.
+      max_steps_in_episode: Time limit.
     """
 
     probability: jax.Array | float = 0.25
@@ -80,10 +80,10 @@ class StickyActionsParams(WrapperParams):
 
 @struct.dataclass
 class ActionsState(WrapperState):
-    """Actions of the past.
+    """Past actions.
 
     Attributes:
-      actions: leaves `[*A, ...]`, the action taken last, or `[steps, *A, ...]`, those on their way, oldest first.
+      actions: Last action, leaves `[*A, ...]`, or pending actions, oldest first, `[steps, *A, ...]`.
     """
 
     actions: Any
@@ -91,11 +91,11 @@ class ActionsState(WrapperState):
 
 @dataclass(frozen=True)
 class StickyActions(ParamsWrapper):
-    """What `sticky_actions` returns.
+    """The class returned by `sticky_actions`.
 
     Attributes:
-      inner: the environment that takes what it is given.
-      probability: the default of the parameter.
+      inner: Environment that takes every action as received.
+      probability: Default of the parameter.
     """
 
     probability: float
@@ -107,19 +107,19 @@ class StickyActions(ParamsWrapper):
 
     @property
     def default_params(self) -> StickyActionsParams:
-        """The inner environment's, and the probability."""
+        """The inner environment's, with the probability."""
         inner = self.inner.default_params
         return StickyActionsParams(
             inner=inner, probability=self.probability, max_steps_in_episode=inner.max_steps_in_episode
         )
 
     def check_params(self, params: StickyActionsParams) -> None:
-        """Refuse what is no probability, and what the inner environment refuses."""
+        """Refuse an invalid probability, and whatever the inner environment refuses."""
         super().check_params(params)
         _require_probability(params.probability)
 
     def inner_state(self, state: ActionsState) -> Any:
-        """The state inside."""
+        """The state of the inner environment."""
         return state.inner
 
     def reset_env(self, key: jax.Array, params: StickyActionsParams) -> tuple[Any, ActionsState]:
@@ -131,7 +131,7 @@ class StickyActions(ParamsWrapper):
     def step_env(
         self, key: jax.Array, state: ActionsState, action: Any, params: StickyActionsParams
     ) -> tuple[Any, ActionsState, jax.Array, jax.Array, dict[Any, Any]]:
-        """The inner environment's step with this action, or with the one before."""
+        """The inner environment's step with this action, or with the previous one."""
         inner_params = self.inner_params(params)
         draw_key, step_key = jax.random.split(key)
         stays = jax.random.bernoulli(draw_key, params.probability, agents_of(self.inner)) & (state.time > 0)
@@ -150,11 +150,11 @@ class StickyActions(ParamsWrapper):
 
 @dataclass(frozen=True)
 class DelayActions(Wrapper):
-    """What `delay_actions` returns.
+    """The class returned by `delay_actions`.
 
     Attributes:
-      inner: the environment that takes an action at once.
-      steps: how late this one takes it.
+      inner: Environment that takes an action at once.
+      steps: Number of steps of the delay.
     """
 
     steps: int
@@ -170,11 +170,11 @@ class DelayActions(Wrapper):
             )
 
     def inner_state(self, state: ActionsState) -> Any:
-        """The state inside."""
+        """The state of the inner environment."""
         return state.inner
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, ActionsState]:
-        """The inner environment's reset, with idle actions on their way."""
+        """The inner environment's reset, with idle actions pending."""
         obs, inner = self.inner.reset_env(key, params)
         idle = jax.tree.map(lambda leaf: jnp.stack([leaf] * self.steps), _idle(self.inner, params))
         return obs, ActionsState(inner.time, inner, idle)
@@ -182,7 +182,7 @@ class DelayActions(Wrapper):
     def step_env(
         self, key: jax.Array, state: ActionsState, action: Any, params: Any
     ) -> tuple[Any, ActionsState, jax.Array, jax.Array, dict[Any, Any]]:
-        """The inner environment's step with the oldest of the actions on their way."""
+        """The inner environment's step with the oldest pending action."""
         due = jax.tree.map(lambda leaf: leaf[0], state.actions)
         later = jax.tree.map(
             lambda leaf, new: jnp.concatenate([leaf[1:], jnp.asarray(new, leaf.dtype)[None]]), state.actions, action
@@ -192,9 +192,9 @@ class DelayActions(Wrapper):
 
 
 def _require_probability(value: Any) -> None:
-    given = np.asarray(value)
-    if given.dtype.kind not in "iuf" or not np.all((given >= 0) & (given <= 1)):
-        wrong = value if given.dtype.kind not in "iuf" else given[~((given >= 0) & (given <= 1))].flat[0]
+    values = np.asarray(value)
+    if values.dtype.kind not in "iuf" or not np.all((values >= 0) & (values <= 1)):
+        wrong = value if values.dtype.kind not in "iuf" else values[~((values >= 0) & (values <= 1))].flat[0]
         raise UserValueError(f"probability of sticky_actions is {wrong}; it takes a number from 0 to 1.")
 
 

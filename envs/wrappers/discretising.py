@@ -1,4 +1,4 @@
-"""Continuous actions as a choice from a few."""
+"""Continuous actions as choices among a few values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ __all__ = ["DiscretiseActions", "discretise_actions"]
 
 
 def discretise_actions(env: base.Environment, bins: int | Sequence[int]) -> base.Environment:
-    """The environment whose numbers to choose have a few values each, evenly spaced between their bounds.
+    """An environment whose action numbers have a few values each, evenly spaced between their bounds.
 
     Args:
-      env: an environment whose action is a `Box` with finite bounds.
-      bins: how many values, 2 or more, for all numbers of an action or for each.
+      env: Environment whose action is a `Box` with finite bounds.
+      bins: Number of values, at least 2, for all numbers of an action or for each.
 
     Returns:
       An environment whose action is a `Discrete` where that of `env` is one number, and a `Tuple`
       of them otherwise. 0 is the lower bound, the last value the upper one.
 
     Raises:
-      TypeError: `env` is no environment.
-      ValueError: its action is no `Box` with finite bounds, or `bins` does not fit it.
+      TypeError: `env` is not an environment.
+      ValueError: Its action is not a `Box` with finite bounds, or `bins` does not fit it.
     """
     if not isinstance(bins, Sequence | np.ndarray):
         return DiscretiseActions(env, whole_number("discretise_actions", "bins", bins, least=2))
@@ -38,11 +38,11 @@ def discretise_actions(env: base.Environment, bins: int | Sequence[int]) -> base
 
 @dataclass(frozen=True)
 class DiscretiseActions(Wrapper):
-    """What `discretise_actions` returns.
+    """The class returned by `discretise_actions`.
 
     Attributes:
-      inner: the environment that takes any numbers within bounds.
-      bins: how many values each number has, one count for all or for each.
+      inner: Environment that takes any numbers within bounds.
+      bins: Number of values of each number, one count for all or one for each.
     """
 
     bins: int | tuple[int, ...]
@@ -67,7 +67,7 @@ class DiscretiseActions(Wrapper):
 
     @property
     def num_actions(self) -> int:
-        """The values of the one number; TypeError where there are several."""
+        """The number of values of a single number; TypeError where there are several numbers."""
         return super(Wrapper, self).num_actions  # the wrapped environment has its own count
 
     def action_space(self, params: Any = None) -> spaces.Space:
@@ -79,7 +79,7 @@ class DiscretiseActions(Wrapper):
     def step_env(
         self, key: jax.Array, state: Any, action: Any, params: Any
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
-        """The inner environment's step with the numbers that were chosen."""
+        """The inner environment's step with the chosen numbers."""
         space = self.inner.action_space(params)
         chosen = jnp.stack(action if isinstance(action, tuple) else (action,), axis=-1)
         share = chosen / (jnp.asarray(self._counts, jnp.float32) - 1)

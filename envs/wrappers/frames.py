@@ -1,4 +1,4 @@
-"""Observations of the past: several at once, or the one of some steps ago."""
+"""Past observations: several at once, or a delayed one."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,40 +15,40 @@ __all__ = ["DelayObservations", "FrameStack", "delay_observations", "frame_stack
 
 
 def frame_stack(env: base.Environment, num_frames: int) -> base.Environment:
-    """The environment with its last observations in each observation.
+    """An environment whose observations contain the last ones.
 
     Args:
-      env: any environment; its parameters, dynamics, actions and metrics stay what they are.
-      num_frames: how many observations, 1 or more.
+      env: Any environment; its parameters, dynamics, actions and metrics are unchanged.
+      num_frames: Number of observations, at least 1.
 
     Returns:
       An environment whose observation leaves are `[*A, num_frames, ...]`, oldest first; the last
-      frame is the observation of `env`. What lies before the episode is its first observation. A
+      frame is the observation of `env`. Before the episode, its first observation is repeated. A
       `Discrete` observation becomes whole numbers `[num_frames]`.
 
     Raises:
-      TypeError: `env` is no environment.
-      ValueError: `num_frames` is no whole number of at least 1.
+      TypeError: `env` is not an environment.
+      ValueError: `num_frames` is not a whole number of at least 1.
     """
     return FrameStack(env, num_frames)
 
 
 def delay_observations(env: base.Environment, steps: int) -> base.Environment:
-    """The environment as it was some steps ago, to look at.
+    """An environment whose observations are some steps old.
 
-    Rewards, terminations and action masks are those of the present.
+    Rewards, terminations and action masks are not delayed.
 
     Args:
-      env: any environment; its parameters, dynamics, actions and metrics stay what they are.
-      steps: by how many, 1 or more.
+      env: Any environment; its parameters, dynamics, actions and metrics are unchanged.
+      steps: Number of steps of the delay, at least 1.
 
     Returns:
       An environment that shows the observation of `steps` steps ago, or an episode's first one
-      where the episode is not that old.
+      while the episode is younger than that.
 
     Raises:
-      TypeError: `env` is no environment.
-      ValueError: `steps` is no whole number of at least 1.
+      TypeError: `env` is not an environment.
+      ValueError: `steps` is not a whole number of at least 1.
     """
     return DelayObservations(env, steps)
 
@@ -58,7 +58,7 @@ class FramesState(WrapperState):
     """The last observations.
 
     Attributes:
-      frames: leaves `[*A, F, ...]`, oldest first.
+      frames: Observations, leaves `[*A, F, ...]`, oldest first.
     """
 
     frames: Any
@@ -66,7 +66,7 @@ class FramesState(WrapperState):
 
 @dataclass(frozen=True)
 class _Remembering(Wrapper):
-    """What keeps its last observations, from the first of the episode on."""
+    """An environment that keeps its last observations, from the first one of the episode on."""
 
     @property
     def _num_kept(self) -> int:
@@ -76,11 +76,11 @@ class _Remembering(Wrapper):
         raise NotImplementedError
 
     def inner_state(self, state: FramesState) -> Any:
-        """The state inside."""
+        """The state of the inner environment."""
         return state.inner
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, FramesState]:
-        """The first observation, in every place."""
+        """The first observation, repeated in all frames."""
         obs, inner = self.inner.reset_env(key, params)
         axis = len(agents_of(self.inner))
         frames = jax.tree.map(lambda leaf: jnp.stack([leaf] * self._num_kept, axis), obs)
@@ -89,7 +89,7 @@ class _Remembering(Wrapper):
     def step_env(
         self, key: jax.Array, state: FramesState, action: Any, params: Any
     ) -> tuple[Any, FramesState, jax.Array, jax.Array, dict[Any, Any]]:
-        """The inner environment's step; its observation takes the place of the oldest."""
+        """The inner environment's step; its observation replaces the oldest."""
         obs, inner, reward, terminated, info = self.inner.step_env(key, state.inner, action, params)
         axis = len(agents_of(self.inner))
 
@@ -103,11 +103,11 @@ class _Remembering(Wrapper):
 
 @dataclass(frozen=True)
 class FrameStack(_Remembering):
-    """What `frame_stack` returns.
+    """The class returned by `frame_stack`.
 
     Attributes:
-      inner: the environment that shows one observation.
-      num_frames: how many this one shows.
+      inner: Environment that shows one observation.
+      num_frames: Number of observations shown.
     """
 
     num_frames: int
@@ -118,7 +118,7 @@ class FrameStack(_Remembering):
         whole_number(self.made_by, "num_frames", self.num_frames)
 
     def observation_space(self, params: Any) -> spaces.Space:
-        """The inner environment's, so many times."""
+        """The inner environment's, repeated `num_frames` times."""
         return map_space(self._stacked, self.inner.observation_space(params))
 
     def _stacked(self, space: Any) -> spaces.Space:
@@ -137,11 +137,11 @@ class FrameStack(_Remembering):
 
 @dataclass(frozen=True)
 class DelayObservations(_Remembering):
-    """What `delay_observations` returns.
+    """The class returned by `delay_observations`.
 
     Attributes:
-      inner: the environment that shows the present.
-      steps: how long ago is what this one shows.
+      inner: Environment that shows its present observation.
+      steps: Number of steps of the delay.
     """
 
     steps: int

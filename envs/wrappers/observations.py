@@ -1,4 +1,4 @@
-"""Other observations of the same thing: any function of them, one vector, or noise."""
+"""Changed observations: any function of them, one vector, or noise."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,68 +28,68 @@ __all__ = [
 def transform_observation(
     env: base.Environment, function: Callable[[Any], Any], low: float = -np.inf, high: float = np.inf
 ) -> base.Environment:
-    """The environment with a function of its observations in their place.
+    """An environment whose observations are a function of the original ones.
 
     Args:
-      env: any environment; its parameters, dynamics, actions and metrics stay what they are.
-      function: of one agent's observation, in JAX, to an array or a dictionary or tuple of arrays. A
-        function with a name compiles once; every new lambda is another function.
-      low, high: bounds of what it returns.
+      env: Any environment; its parameters, dynamics, actions and metrics are unchanged.
+      function: Function, in JAX, from one agent's observation to an array or a dictionary or tuple of arrays. A
+        named function compiles once; every new lambda is another function.
+      low, high: Bounds of its results.
 
     Returns:
       An environment whose observation space is a `Box`, or boxes, with these bounds.
 
     Raises:
-      TypeError: `env` is no environment, `function` none, or what it returns is something else.
-      ValueError: a bound is no number.
+      TypeError: `env` is not an environment, `function` is not callable, or it returns something else.
+      ValueError: A bound is not a number.
     """
-    low, high = (number("transform_observation", *given) for given in (("low", low), ("high", high)))
+    low, high = (number("transform_observation", *values) for values in (("low", low), ("high", high)))
     return TransformObservation(env, function, low, high)
 
 
 def flatten_observation(env: base.Environment) -> base.Environment:
-    """The environment with observations that are one vector.
+    """An environment whose observations are one vector.
 
     Args:
-      env: any environment; its parameters, dynamics, actions and metrics stay what they are.
+      env: Any environment; its parameters, dynamics, actions and metrics are unchanged.
 
     Returns:
       An environment whose observations are float32 `[*A, D]`: the numbers of every part, those of a
       dictionary in the order of its sorted keys; a `Discrete` part as a 1 among 0s.
 
     Raises:
-      TypeError: `env` is no environment.
+      TypeError: `env` is not an environment.
     """
     return FlattenObservation(env)
 
 
 def observation_noise(env: base.Environment, scale: float) -> base.Environment:
-    """The environment with independent normal noise on every number that it shows.
+    """An environment with independent normal noise on every number of its observations.
 
     Args:
-      env: any environment that shows real numbers.
-      scale: the noise's standard deviation, in the units of the observation.
+      env: Any environment whose observations are real numbers.
+      scale: Standard deviation of the noise, in the units of the observation.
 
     Returns:
       An environment whose scale is traced and sweeps as `env.scale`; the parameters of `env` itself
       are `env.inner.gravity` and the like. Its observations have no bounds; whole numbers among
-      them stay as they are, and nothing but observations has noise.
+      them are unchanged, and nothing but observations has noise.
 
     Raises:
-      TypeError: `env` is no environment.
-      ValueError: `scale` is negative, or `env` shows no real numbers.
+      TypeError: `env` is not an environment.
+      ValueError: `scale` is negative, or observations of `env` are not real numbers.
     """
     return ObservationNoise(env, number("observation_noise", "scale", scale))
 
 
 @dataclass(frozen=True)
 class TransformObservation(Wrapper):
-    """What `transform_observation` returns.
+    """The class returned by `transform_observation`.
 
     Attributes:
-      inner: the environment with the observations that the function takes.
-      function: of one agent's observation.
-      low, high: bounds of what it returns.
+      inner: Environment with the observations that the function takes.
+      function: Function of one agent's observation.
+      low, high: Bounds of its results.
     """
 
     function: Callable[[Any], Any]
@@ -109,14 +109,14 @@ class TransformObservation(Wrapper):
         return self._space(jax.eval_shape(self.function, observation_of(self.inner)))
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
-        """The inner environment's reset, seen through the function."""
+        """The inner environment's reset, with the function applied to the observation."""
         obs, state = self.inner.reset_env(key, params)
         return self._transform(obs), state
 
     def step_env(
         self, key: jax.Array, state: Any, action: Any, params: Any
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
-        """The inner environment's step, seen through the function."""
+        """The inner environment's step, with the function applied to the observation."""
         obs, state, reward, terminated, info = self.inner.step_env(key, state, action, params)
         return self._transform(obs), state, reward, terminated, info
 
@@ -137,7 +137,7 @@ class TransformObservation(Wrapper):
                 "a dictionary or tuple of arrays."
             )
         low, high = self.low, self.high
-        if not jnp.issubdtype(obs.dtype, jnp.floating):  # whose bounds are finite
+        if not jnp.issubdtype(obs.dtype, jnp.floating):  # bounds of integers are finite
             ends = (0, 1) if obs.dtype == bool else (jnp.iinfo(obs.dtype).min, jnp.iinfo(obs.dtype).max)
             low, high = (int(np.clip(bound, *ends)) for bound in (low, high))
         return spaces.Box(low, high, obs.shape, obs.dtype)
@@ -145,10 +145,10 @@ class TransformObservation(Wrapper):
 
 @dataclass(frozen=True)
 class FlattenObservation(Wrapper):
-    """What `flatten_observation` returns.
+    """The class returned by `flatten_observation`.
 
     Attributes:
-      inner: the environment with observations of any kind.
+      inner: Environment with observations of any kind.
     """
 
     made_by: ClassVar[str] = "flatten_observation"
@@ -159,14 +159,14 @@ class FlattenObservation(Wrapper):
         return spaces.Box(low, high, low.shape, jnp.float32)
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, Any]:
-        """The inner environment's reset, its observation as a vector."""
+        """The inner environment's reset, with the observation as a vector."""
         obs, state = self.inner.reset_env(key, params)
         return self._flat(obs, params), state
 
     def step_env(
         self, key: jax.Array, state: Any, action: Any, params: Any
     ) -> tuple[jax.Array, Any, jax.Array, jax.Array, dict[Any, Any]]:
-        """The inner environment's step, its observation as a vector."""
+        """The inner environment's step, with the observation as a vector."""
         obs, state, reward, terminated, info = self.inner.step_env(key, state, action, params)
         return self._flat(obs, params), state, reward, terminated, info
 
@@ -205,9 +205,9 @@ class ObservationNoiseParams(WrapperParams):
     """The parameters of `observation_noise`.
 
     Attributes:
-      inner: of the environment inside, whose time limit does not apply.
-      scale: standard deviation, in the units of the observation.
-      max_steps_in_episode: the time limit.
+      inner: Parameters of the inner environment, whose time limit does not apply.
+      scale: Standard deviation, in the units of the observation.
+      max_steps_in_episode: Time limit.
     """
 
     scale: jax.Array | float = 0.0
@@ -215,11 +215,11 @@ class ObservationNoiseParams(WrapperParams):
 
 @dataclass(frozen=True)
 class ObservationNoise(ParamsWrapper):
-    """What `observation_noise` returns.
+    """The class returned by `observation_noise`.
 
     Attributes:
-      inner: the environment that shows things as they are.
-      scale: the default of the parameter.
+      inner: Environment without noise.
+      scale: Default of the parameter.
     """
 
     scale: float
@@ -236,12 +236,12 @@ class ObservationNoise(ParamsWrapper):
 
     @property
     def default_params(self) -> ObservationNoiseParams:
-        """The inner environment's, and the scale."""
+        """The inner environment's, with the scale."""
         inner = self.inner.default_params
         return ObservationNoiseParams(inner=inner, scale=self.scale, max_steps_in_episode=inner.max_steps_in_episode)
 
     def check_params(self, params: ObservationNoiseParams) -> None:
-        """Refuse a negative scale, and what the inner environment refuses."""
+        """Refuse a negative scale, and whatever the inner environment refuses."""
         super().check_params(params)
         _require_scale(params.scale)
 
@@ -255,7 +255,7 @@ class ObservationNoise(ParamsWrapper):
         return map_space(unbounded, super().observation_space(params))
 
     def reset_env(self, key: jax.Array, params: ObservationNoiseParams) -> tuple[Any, Any]:
-        """The inner environment's reset, seen through noise."""
+        """The inner environment's reset, with noise on the observation."""
         noise_key, reset_key = jax.random.split(key)
         obs, state = super().reset_env(reset_key, params)
         return _noisy(noise_key, obs, params.scale), state
@@ -263,7 +263,7 @@ class ObservationNoise(ParamsWrapper):
     def step_env(
         self, key: jax.Array, state: Any, action: Any, params: ObservationNoiseParams
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
-        """The inner environment's step, seen through noise."""
+        """The inner environment's step, with noise on the observation."""
         noise_key, step_key = jax.random.split(key)
         obs, state, reward, terminated, info = super().step_env(step_key, state, action, params)
         return _noisy(noise_key, obs, params.scale), state, reward, terminated, info
@@ -279,7 +279,7 @@ def _noisy(key: jax.Array, obs: Any, scale: Any) -> Any:
 
 
 def _require_scale(value: Any) -> None:
-    given = np.asarray(value)
-    if given.dtype.kind not in "iuf" or not np.all((given >= 0) & np.isfinite(given)):
-        wrong = value if given.dtype.kind not in "iuf" else given[~((given >= 0) & np.isfinite(given))].flat[0]
+    values = np.asarray(value)
+    if values.dtype.kind not in "iuf" or not np.all((values >= 0) & np.isfinite(values)):
+        wrong = value if values.dtype.kind not in "iuf" else values[~((values >= 0) & np.isfinite(values))].flat[0]
         raise UserValueError(f"scale of observation_noise is {wrong}; it takes a finite number of at least 0.")

@@ -1,4 +1,4 @@
-"""Decisions that last for several steps."""
+"""Decisions that last several steps."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -16,23 +16,23 @@ __all__ = ["ActionRepeat", "ActionRepeatParams", "action_repeat"]
 
 
 def action_repeat(env: base.Environment, times: int) -> base.Environment:
-    """The environment in which every action is taken several times, as one step.
+    """An environment whose step takes every action several times.
 
     Args:
-      env: an environment without action masks, since an action may be forbidden in the next of its steps.
-      times: how many steps of `env` make one, 1 or more.
+      env: Environment without action masks, because an action may be forbidden in the next of its steps.
+      times: Number of steps of `env` per step, at least 1.
 
     Returns:
-      An environment whose step ends sooner where `env` terminates or reaches its time limit. It
-      shows the last observation, and adds up the rewards, for an agent of a crowd as long as that
+      An environment whose step ends early where `env` terminates or reaches its time limit. It
+      shows the last observation and sums the rewards, for an agent of a crowd as long as that
       agent took part and had not terminated; an agent is active where it took part in any of the steps.
       Metrics are reduced by their rules, other entries of `info` are those of the last step. There are
-      two time limits, whichever comes first: `env.inner.max_steps_in_episode` in steps of `env`, and
-      `env.max_steps_in_episode` in decisions, by default as many as the other one has room for.
+      two time limits, of which the earlier holds: `env.inner.max_steps_in_episode` in steps of `env`, and
+      `env.max_steps_in_episode` in decisions, by default as many as fit into the other limit.
 
     Raises:
-      TypeError: `env` is no environment.
-      ValueError: `times` is no whole number of at least 1, or `env` has action masks.
+      TypeError: `env` is not an environment.
+      ValueError: `times` is not a whole number of at least 1, or `env` has action masks.
     """
     return ActionRepeat(env, times)
 
@@ -42,8 +42,8 @@ class ActionRepeatParams(base.EnvParams):
     """The parameters of an environment that repeats actions.
 
     Attributes:
-      inner: of the environment inside, whose time limit counts its own steps and holds.
-      max_steps_in_episode: the time limit in decisions.
+      inner: Parameters of the inner environment, whose time limit counts its own steps and applies.
+      max_steps_in_episode: Time limit in decisions.
     """
 
     inner: Any = dataclasses.field(default_factory=base.EnvParams)
@@ -51,11 +51,11 @@ class ActionRepeatParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class ActionRepeat(Wrapper):
-    """What `action_repeat` returns.
+    """The class returned by `action_repeat`.
 
     Attributes:
-      inner: the environment whose steps are shorter.
-      times: how many of them make one.
+      inner: Environment with the shorter steps.
+      times: Number of its steps in one step.
     """
 
     times: int
@@ -78,18 +78,18 @@ class ActionRepeat(Wrapper):
         return ActionRepeatParams(inner=inner, max_steps_in_episode=decisions)
 
     def inner_params(self, params: ActionRepeatParams) -> Any:
-        """Those inside, whose time limit leaves no room for more than the decisions that there are."""
+        """The inner parameters, with a time limit that leaves no room for more decisions than there are."""
         inner, decisions = params.inner.max_steps_in_episode, params.max_steps_in_episode
         whole = inner // self.times
         room = jnp.where(decisions > whole, inner, jnp.minimum(decisions, whole) * self.times)
         return params.inner.replace(max_steps_in_episode=room)
 
     def limit(self, params: ActionRepeatParams) -> Any:
-        """The decisions until either limit."""
+        """The number of decisions until either limit."""
         return -(-limit(self.inner, self.inner_params(params)) // self.times)
 
     def inner_state(self, state: WrapperState) -> Any:
-        """The state inside."""
+        """The state of the inner environment."""
         return state.inner
 
     def params_at(self, params: ActionRepeatParams, env_steps: Any) -> ActionRepeatParams:
@@ -110,7 +110,7 @@ class ActionRepeat(Wrapper):
     def step_env(
         self, key: jax.Array, state: WrapperState, action: Any, params: ActionRepeatParams
     ) -> tuple[Any, WrapperState, jax.Array, jax.Array, dict[Any, Any]]:
-        """So many steps of the inner environment; those after its end change nothing and count for nothing."""
+        """Several steps of the inner environment; those after its end change nothing and are not counted."""
 
         inner_params = self.inner_params(params)
 
@@ -131,7 +131,7 @@ class ActionRepeat(Wrapper):
         return obs, state, gain, jnp.any(taken & terminated), self._summary(taken, info)
 
     def _counted(self, taken: jax.Array, reward: jax.Array, info: dict[Any, Any]) -> jax.Array:
-        """Which rewards `[times, *A]` are added up."""
+        """The rewards `[times, *A]` that are added up, as a mask."""
         counted = _along(taken, reward)
         if "active" in info:
             counted &= info["active"]
@@ -141,7 +141,7 @@ class ActionRepeat(Wrapper):
         return counted
 
     def _summary(self, taken: jax.Array, info: dict[Any, Any]) -> dict[Any, Any]:
-        """One step's info, from those `[times, ...]` of the steps that it is made of."""
+        """The info of one step, from the infos `[times, ...]` of the inner steps."""
         last = jnp.sum(taken) - 1
         summary = {name: jax.tree.map(lambda leaf: leaf[last], part) for name, part in info.items()}
         for name in ("active", "agent_terminated"):

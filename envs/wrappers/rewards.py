@@ -1,4 +1,4 @@
-"""Other rewards for the same thing: any function of them, or the same ones later."""
+"""Changed rewards: any function of them, or the same ones later."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,49 +16,49 @@ __all__ = ["DelayRewards", "TransformReward", "delay_rewards", "transform_reward
 
 
 def transform_reward(env: base.Environment, function: Callable[[jax.Array], Any]) -> base.Environment:
-    """The environment with a function of its rewards in their place.
+    """An environment whose rewards are a function of the original ones.
 
     Args:
-      env: any environment; its parameters, dynamics, observations and metrics stay what they are.
-      function: of one reward, a number in JAX, to a number. A function with a name compiles once;
+      env: Any environment; its parameters, dynamics, observations and metrics are unchanged.
+      function: Function, in JAX, from one reward to a number. A named function compiles once;
         every new lambda is another function.
 
     Returns:
-      An environment with these rewards; whoever of a crowd takes no part keeps the reward of `env`.
+      An environment with these rewards; agents of a crowd that do not take part keep the reward of `env`.
 
     Raises:
-      TypeError: `env` is no environment, or `function` none.
+      TypeError: `env` is not an environment, or `function` is not callable.
       ValueError: `function` does not return a number.
     """
     return TransformReward(env, function)
 
 
 def delay_rewards(env: base.Environment, steps: int) -> base.Environment:
-    """The environment that pays a reward some steps after it was earned.
+    """An environment that pays each reward some steps after it was earned.
 
     Args:
-      env: any environment; its parameters, dynamics, observations and metrics stay what they are.
-      steps: by how many, 1 or more.
+      env: Any environment; its parameters, dynamics, observations and metrics are unchanged.
+      steps: Number of steps of the delay, at least 1.
 
     Returns:
-      An environment that pays nothing at first, and all that is still on its way when the episode
+      An environment that pays nothing in the first `steps` steps, and all pending rewards when the episode
       ends, by a termination or the time limit, or when the agent of a crowd terminates: the sum over an episode
-      stays what it is.
+      is unchanged.
 
     Raises:
-      TypeError: `env` is no environment.
-      ValueError: `steps` is no whole number of at least 1.
+      TypeError: `env` is not an environment.
+      ValueError: `steps` is not a whole number of at least 1.
     """
     return DelayRewards(env, steps)
 
 
 @dataclass(frozen=True)
 class TransformReward(Wrapper):
-    """What `transform_reward` returns.
+    """The class returned by `transform_reward`.
 
     Attributes:
-      inner: the environment with the rewards that the function takes.
-      function: of one reward.
+      inner: Environment with the rewards that the function takes.
+      function: Function of one reward.
     """
 
     function: Callable[[jax.Array], Any]
@@ -75,7 +75,7 @@ class TransformReward(Wrapper):
     def step_env(
         self, key: jax.Array, state: Any, action: Any, params: Any
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
-        """The inner environment's step, paid by the function."""
+        """The inner environment's step, with the function applied to the reward."""
         obs, state, reward, terminated, info = self.inner.step_env(key, state, action, params)
         function = self.function
         for _ in reward.shape:
@@ -86,10 +86,10 @@ class TransformReward(Wrapper):
 
 @struct.dataclass
 class RewardsState(WrapperState):
-    """Rewards on their way.
+    """Pending rewards.
 
     Attributes:
-      rewards: float32 `[steps, *A]`, oldest first.
+      rewards: Rewards, float32 `[steps, *A]`, oldest first.
     """
 
     rewards: jax.Array
@@ -97,11 +97,11 @@ class RewardsState(WrapperState):
 
 @dataclass(frozen=True)
 class DelayRewards(Wrapper):
-    """What `delay_rewards` returns.
+    """The class returned by `delay_rewards`.
 
     Attributes:
-      inner: the environment that pays at once.
-      steps: how late this one pays.
+      inner: Environment that pays at once.
+      steps: Number of steps of the delay.
     """
 
     steps: int
@@ -112,18 +112,18 @@ class DelayRewards(Wrapper):
         whole_number(self.made_by, "steps", self.steps)
 
     def inner_state(self, state: RewardsState) -> Any:
-        """The state inside."""
+        """The state of the inner environment."""
         return state.inner
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, RewardsState]:
-        """The inner environment's reset, with nothing on its way."""
+        """The inner environment's reset, without pending rewards."""
         obs, inner = self.inner.reset_env(key, params)
         return obs, RewardsState(inner.time, inner, jnp.zeros((self.steps, *agents_of(self.inner)), jnp.float32))
 
     def step_env(
         self, key: jax.Array, state: RewardsState, action: Any, params: Any
     ) -> tuple[Any, RewardsState, jax.Array, jax.Array, dict[Any, Any]]:
-        """The inner environment's step, paid for an earlier one; at an end for all that are left."""
+        """The inner environment's step, with the reward of an earlier one; at an end with all pending rewards."""
         obs, inner, reward, terminated, info = self.inner.step_env(key, state.inner, action, params)
         ends = terminated | self.inner.is_truncated(inner, params) | info.get("agent_terminated", False)
         owed = jnp.concatenate([state.rewards, reward[None]])

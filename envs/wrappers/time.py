@@ -1,4 +1,4 @@
-"""What environments show of their time limit, and where it is."""
+"""Changes of the time limit, and its observation."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -18,31 +18,31 @@ __all__ = ["REMAINING", "REST", "TimeFeature", "TimeLimit", "time_feature", "tim
 
 
 def time_limit(env: base.Environment, max_steps: int) -> base.Environment:
-    """The environment with another time limit, in place of its own.
+    """An environment with another time limit, which replaces its own.
 
     Args:
-      env: any environment.
-      max_steps: after how many steps an episode is truncated, 1 or more; fewer or more than before.
+      env: Any environment.
+      max_steps: Number of steps after which an episode is truncated, at least 1; fewer or more than before.
 
     Returns:
       An environment whose `default_params` have this limit. It remains a parameter, which sweeps
       as `env.max_steps_in_episode` without a further compilation, and never terminates an episode.
-      A limit below it, of the steps that an `action_repeat` repeats, stays.
+      A limit below it, on the steps that an `action_repeat` repeats, is kept.
 
     Raises:
-      TypeError: `env` is no environment.
-      ValueError: `max_steps` is no whole number of at least 1.
+      TypeError: `env` is not an environment.
+      ValueError: `max_steps` is not a whole number of at least 1.
     """
     return TimeLimit(env, max_steps)
 
 
 @dataclass(frozen=True)
 class TimeLimit(Wrapper):
-    """What `time_limit` returns.
+    """The class returned by `time_limit`.
 
     Attributes:
-      inner: the environment with its own limit.
-      max_steps: the default of `max_steps_in_episode`.
+      inner: Environment with its own limit.
+      max_steps: Default of `max_steps_in_episode`.
     """
 
     max_steps: int
@@ -59,13 +59,13 @@ class TimeLimit(Wrapper):
 
 
 def time_feature(env: base.Environment) -> base.Environment:
-    """The environment with the remaining time 1 - t / T in its observations, where T is its time limit.
+    """An environment whose observations include the remaining time 1 - t / T, where T is its time limit.
 
-    With it a value can depend on how far the time limit is, which a learner needs that takes
-    the limit for a termination.
+    This lets a value depend on the distance to the time limit, which is needed by a learner that treats
+    the limit as a termination.
 
     Args:
-      env: any environment; its parameters, dynamics, actions and metrics stay what they are.
+      env: Any environment; its parameters, dynamics, actions and metrics are unchanged.
 
     Returns:
       An environment whose observations are float32 vectors with one number more where those of
@@ -75,18 +75,18 @@ def time_feature(env: base.Environment) -> base.Environment:
       all agents. Equal environments give equal ones, which share a compilation.
 
     Raises:
-      TypeError: `env` is no environment.
-      ValueError: it shows the remaining time already.
+      TypeError: `env` is not an environment.
+      ValueError: It shows the remaining time already.
     """
     return TimeFeature(env)
 
 
 @dataclass(frozen=True)
 class TimeFeature(Wrapper):
-    """What `time_feature` returns.
+    """The class returned by `time_feature`.
 
     Attributes:
-      inner: the environment without the remaining time.
+      inner: Environment without the remaining time.
 
     Source: Pardo et al. (2018), "Time limits in reinforcement learning".
     """

@@ -1,4 +1,4 @@
-"""What all wrappers share: everything of the environment inside but what is changed."""
+"""The base of all wrappers, which forward everything to the inner environment except their changes."""
 
 import dataclasses
 import functools
@@ -32,11 +32,11 @@ __all__ = [
 
 @struct.dataclass
 class WrapperParams(base.EnvParams):
-    """The parameters of a wrapper that has some of its own.
+    """The parameters of a wrapper that has its own ones.
 
     Attributes:
-      inner: of the environment inside, swept as `env.inner.gravity`.
-      max_steps_in_episode: the time limit, in place of the one in `inner`, which does not apply.
+      inner: Parameters of the inner environment, swept as `env.inner.gravity`.
+      max_steps_in_episode: Time limit, which replaces the one in `inner`.
     """
 
     inner: Any = dataclasses.field(default_factory=base.EnvParams)
@@ -44,11 +44,11 @@ class WrapperParams(base.EnvParams):
 
 @struct.dataclass
 class WrapperState(base.EnvState):
-    """The state of a wrapper that has something to remember.
+    """The state of a wrapper with its own memory.
 
     Attributes:
-      time: int32 `[]`, steps of the wrapped environment.
-      inner: the state of the environment inside.
+      time: Number of steps of the wrapped environment, int32 `[]`.
+      inner: State of the inner environment.
     """
 
     time: jax.Array
@@ -57,14 +57,14 @@ class WrapperState(base.EnvState):
 
 @dataclass(frozen=True)
 class Wrapper(base.Environment):
-    """An environment around another, which it leaves as it is; a subclass changes what it is for.
+    """An environment around another one, unchanged by default; a subclass overrides what it changes.
 
-    A subclass whose parameters or states hold more than those of the environment inside says in
-    `inner_params` and `inner_state` where these are.
+    A subclass whose parameters or states contain more than those of the inner environment defines
+    `inner_params` and `inner_state`, which return the latter.
 
     Attributes:
-      inner: the environment inside.
-      made_by: the function that makes such environments, which names and messages have.
+      inner: Inner environment.
+      made_by: Name of the function that makes such environments, for names and messages.
     """
 
     inner: base.Environment
@@ -77,16 +77,16 @@ class Wrapper(base.Environment):
             )
 
     def inner_params(self, params: Any) -> Any:
-        """The parameters of the environment inside; here all of them."""
+        """The parameters of the inner environment; by default all of them."""
         return params
 
     def inner_state(self, state: Any) -> Any:
-        """The state of the environment inside; here all of it."""
+        """The state of the inner environment; by default all of it."""
         return state
 
     @property
     def name(self) -> str:
-        """The inner environment's name, marked."""
+        """The inner environment's name, with the wrapper's around it."""
         return f"{self.made_by}({self.inner.name})"
 
     @property
@@ -105,7 +105,7 @@ class Wrapper(base.Environment):
         return self.inner.num_actions
 
     def params_at(self, params: Any, env_steps: Any) -> Any:
-        """Of the environment inside."""
+        """The inner environment's."""
         return self.inner.params_at(params, env_steps)
 
     def check_params(self, params: Any) -> None:
@@ -129,7 +129,7 @@ class Wrapper(base.Environment):
         return self.inner.is_truncated(self.inner_state(state), self.inner_params(params))
 
     def limit(self, params: Any) -> Any:
-        """The steps after which an episode is truncated; here those of the environment inside."""
+        """The number of steps after which an episode is truncated; by default the inner environment's."""
         return limit(self.inner, self.inner_params(params))
 
     def action_space(self, params: Any = None) -> spaces.Space:
@@ -153,10 +153,10 @@ class Wrapper(base.Environment):
 
 @dataclass(frozen=True)
 class ParamsWrapper(Wrapper):
-    """A wrapper with numbers of its own to tune: a `WrapperParams` around those of the environment inside."""
+    """A wrapper with its own parameters: a `WrapperParams` around those of the inner environment."""
 
     def inner_params(self, params: Any) -> Any:
-        """Those inside, with the one time limit that counts."""
+        """The inner parameters, with the time limit that applies."""
         return params.inner.replace(max_steps_in_episode=params.max_steps_in_episode)
 
     def params_at(self, params: Any, env_steps: Any) -> Any:
@@ -164,19 +164,19 @@ class ParamsWrapper(Wrapper):
         return params.replace(inner=self.inner.params_at(params.inner, env_steps))
 
     def check_params(self, params: Any) -> None:
-        """Refuse what the inner environment refuses, and a time limit where none applies."""
+        """Refuse whatever the inner environment refuses, and a time limit where none applies."""
         super().check_params(params)
         usual = self.default_params.inner.max_steps_in_episode
-        given = np.asarray(params.inner.max_steps_in_episode)
-        if np.any(given != usual):
+        values = np.asarray(params.inner.max_steps_in_episode)
+        if np.any(values != usual):
             raise UserValueError(
-                f"inner.max_steps_in_episode of {self.name} is {given[given != usual].flat[0]}, which would change "
+                f"inner.max_steps_in_episode of {self.name} is {values[values != usual].flat[0]}, which would change "
                 "nothing; its time limit is max_steps_in_episode."
             )
 
 
 def limit(env: base.Environment, params: Any) -> Any:
-    """The time limit that holds, int32 `[]`: of several in a tower of wrappers the first that is met."""
+    """The time limit that applies, int32 `[]`: the earliest one of nested wrappers."""
     return env.limit(params) if isinstance(env, Wrapper) else params.max_steps_in_episode
 
 
@@ -198,7 +198,7 @@ def has_masks(env: base.Environment) -> bool:
 
 
 class _First(NamedTuple):
-    """What is known of an environment from the shapes of a reset."""
+    """Facts about an environment that the shapes of a reset show."""
 
     agents: tuple[int, ...]
     obs: Any
@@ -214,7 +214,7 @@ def _first(env: base.Environment) -> _First:
 
 
 def map_space(change: Callable[[Any], spaces.Space], space: Any) -> spaces.Space:
-    """A space with all that is neither a `Dict` nor a `Tuple` changed."""
+    """A space with every part that is neither a `Dict` nor a `Tuple` changed."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({name: map_space(change, part) for name, part in space.spaces.items()})
     if isinstance(space, spaces.Tuple):
@@ -223,15 +223,15 @@ def map_space(change: Callable[[Any], spaces.Space], space: Any) -> spaces.Space
 
 
 def whole_number(made_by: str, name: str, value: Any, least: int = 1) -> int:
-    """A whole number of at least `least`, or one sentence that says what it is instead."""
+    """Return a whole number of at least `least`, or refuse any other value in one sentence."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise UserValueError(f"{name} of {made_by} is {value!r}; it takes a whole number of at least {least}.")
     return int(value)
 
 
 def number(made_by: str, name: str, value: Any) -> float:
-    """A number as Python's own, which can be hashed, or one sentence that says what it is instead."""
-    given = np.asarray(value)
-    if given.ndim or given.dtype.kind not in "iuf" or np.isnan(given):
+    """Return a number as a Python float, which can be hashed, or refuse any other value in one sentence."""
+    values = np.asarray(value)
+    if values.ndim or values.dtype.kind not in "iuf" or np.isnan(values):
         raise UserValueError(f"{name} of {made_by} is {value!r}; it takes a number.")
-    return float(given)
+    return float(values)
