@@ -1,4 +1,4 @@
-"""Bandit policies, one family a file, and the runner that measures their regret."""
+"""Bandit policies, one family per file, and the runner that measures their regret."""
 
 from typing import TYPE_CHECKING
 

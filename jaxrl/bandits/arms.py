@@ -1,4 +1,4 @@
-"""What was received of each arm, and what many policies do with it."""
+"""Pulls and rewards of each arm, and operations on them that many policies share."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ __all__ = [
 
 
 class Tally(NamedTuple):
-    """A float32 sum of terms of about 1 that does not stop at 2^24, where a float32 is too coarse for one more.
+    """A float32 sum of terms of about 1 that remains exact beyond 2^24, where a float32 is too coarse for one more.
 
     Attributes:
-      low: Sum since it was last moved to `high`, which it is from a size of `MOVED_FROM` on.
-      high: Sum of what was moved.
+      low: Sum since it was last moved to `high`, which happens from a size of `MOVED_FROM` on.
+      high: Sum of the terms moved so far.
     """
 
     low: jax.Array
@@ -50,7 +50,7 @@ class Tally(NamedTuple):
 
     @property
     def value(self) -> jax.Array:
-        """The sum: that of one float32, to the bit, as long as nothing was moved."""
+        """The sum: bit for bit that of one float32, as long as nothing was moved."""
         return self.low + self.high
 
     def add(self, term: jax.Array) -> Tally:
@@ -61,11 +61,11 @@ class Tally(NamedTuple):
 
 
 class ArmWeights(NamedTuple):
-    """What was received of each arm, where old rewards are forgotten.
+    """Pulls and rewards of each arm, where old rewards are forgotten.
 
     Attributes:
-      pulls: float32 `[K]`.
-      sums: float32 `[K]`, of rewards.
+      pulls: Weights of pulls, float32 `[K]`.
+      sums: Sums of rewards, float32 `[K]`.
     """
 
     pulls: jax.Array
@@ -73,11 +73,11 @@ class ArmWeights(NamedTuple):
 
 
 class ArmSums(NamedTuple):
-    """What was received of each arm.
+    """Pulls and rewards of each arm.
 
     Attributes:
-      counted: Of `[K]`, pulls.
-      received: Of `[K]`, rewards.
+      counted: Numbers of pulls, `[K]`.
+      received: Sums of rewards, `[K]`.
     """
 
     counted: Tally
@@ -95,13 +95,13 @@ class ArmSums(NamedTuple):
 
 
 def no_sums(key: jax.Array, task: Task, params: Any, hparams: Any) -> ArmSums:
-    """Before the first pull, a policy's `init`."""
+    """The state before the first pull, a policy's `init`."""
     del key, params, hparams
     return ArmSums(Tally.zeros(task.num_arms), Tally.zeros(task.num_arms))
 
 
 def add(state: ArmSums, view: View, action: jax.Array, reward: jax.Array, hparams: Any) -> ArmSums:
-    """One more reward, a policy's `update`."""
+    """The state after one more reward, a policy's `update`."""
     del view, hparams
     return _added(state, action, reward)
 
@@ -120,7 +120,7 @@ def one_hot(like: jax.Array, action: jax.Array) -> jax.Array:
 
 
 def means(state: ArmSums | ArmWeights) -> jax.Array:
-    """The mean reward of each arm, `[K]`; 0 of one that was not pulled."""
+    """The mean reward of each arm, `[K]`; 0 for an arm that was not pulled."""
     return state.sums / jnp.maximum(state.pulls, 1.0)
 
 
@@ -130,7 +130,7 @@ def untried_first(state: ArmSums | ArmWeights, index: jax.Array, view: View) -> 
 
 
 def log_time(view: View) -> jax.Array:
-    """The logarithm of the pulls so far, at least 0."""
+    """The logarithm of the number of pulls so far, at least 0."""
     return jnp.log(jnp.maximum(view.time, 1).astype(jnp.float32))
 
 

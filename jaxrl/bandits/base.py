@@ -1,4 +1,4 @@
-"""What a bandit policy is: a name, what it needs to know of a bandit, and four pure functions."""
+"""The interface of bandit policies: a name, requirements on the bandit, and four pure functions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ State = Any
 
 
 class Task(NamedTuple):
-    """What is static about a bandit, as far as a policy may know it.
+    """The static properties of a bandit that a policy may know.
 
     Attributes:
-      num_arms: K.
-      num_features: d, of each arm's features; 0 without contexts.
-      env: the bandit, for policies that plan with a known model; those that learn leave it alone.
+      num_arms: Number of arms, K.
+      num_features: Number of features of each arm, d; 0 without contexts.
+      env: Bandit, for policies that plan with a known model; those that learn do not use it.
     """
 
     num_arms: int
@@ -30,15 +30,15 @@ class Task(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a policy sees before a pull.
+    """The information that a policy has before a pull.
 
     Attributes:
-      time: int32 `[]`, pulls so far; 0 before the first.
-      horizon: int32 `[]`, pulls of the whole run.
-      mask: bool `[K]`, the arms that may be pulled; None for all.
-      context: what the bandit shows: None, or features float32 `[K, d]`; for a restless bandit
-        what is known of the arms' states.
-      params: the bandit's parameters.
+      time: Number of pulls so far, int32 `[]`; 0 before the first.
+      horizon: Number of pulls of the whole run, int32 `[]`.
+      mask: Arms that may be pulled, bool `[K]`; None for all.
+      context: Context shown by the bandit: None, or features float32 `[K, d]`; for a restless bandit
+        the knowledge of the arms' states.
+      params: Parameters of the bandit.
     """
 
     time: jax.Array
@@ -49,19 +49,19 @@ class View(NamedTuple):
 
 
 class BanditAlgorithm(NamedTuple):
-    """A policy for bandits, ready for `run_bandit`; the functions are pure and of one run.
+    """A policy for bandits, ready for `run_bandit`; its functions are pure and apply to one run.
 
     Attributes:
-      name: lower case, the name of the command line.
-      hparams: the default hyper-parameters, a `flax.struct` dataclass of scalars, traced.
-      init: `(key, task, params, hparams) -> State`, before the first pull; `task` is static,
-        `params` are the bandit's, a restless bandit's with the instance in them.
-      choose: `(key, State, View, hparams) -> action`, int32 `[]`, or as the bandit takes it.
-      update: `(State, View, action, reward, hparams) -> State`, after a pull; the view is that
-        of before it. Called for each reward that arrives; with a delay the view is one of later.
-      recommend: `(State, hparams) -> arm`, int32 `[]`, the arm that it takes for the best.
-      check: `(task) -> None`, raises ValueError with one sentence for a bandit that it cannot serve.
-      measure: `(State) -> {name: []}`, what it says of itself at each checkpoint, as metrics.
+      name: Name on the command line, in lower case.
+      hparams: Default hyper-parameters, a `flax.struct` dataclass of scalars, traced.
+      init: Function `(key, task, params, hparams) -> State`, called before the first pull; `task` is static,
+        `params` are the bandit's, for a restless bandit with the instance in them.
+      choose: Function `(key, State, View, hparams) -> action`, int32 `[]`, or in the form that the bandit takes.
+      update: Function `(State, View, action, reward, hparams) -> State`, called for each reward that arrives; the
+        view is the one before the pull, with a delay a later one.
+      recommend: Function `(State, hparams) -> arm`, int32 `[]`, the arm that the policy considers the best.
+      check: Function `(task) -> None` that raises ValueError with one sentence for an unsuitable bandit.
+      measure: Function `(State) -> {name: []}` that returns metrics of the policy itself at each checkpoint.
     """
 
     name: str
@@ -75,6 +75,6 @@ class BanditAlgorithm(NamedTuple):
 
 
 def argmax(index: jax.Array, mask: jax.Array | None = None) -> jax.Array:
-    """The first of the arms with the highest index among those that may be pulled: int32 `[]`."""
+    """The first arm with the highest index among those that may be pulled: int32 `[]`."""
     allowed = index if mask is None else jnp.where(mask, index, -jnp.inf)
     return first_highest(allowed)

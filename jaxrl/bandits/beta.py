@@ -1,4 +1,4 @@
-"""Beta and gamma variates, which the bandits draw their instances from too, and work that is done only if needed."""
+"""Beta and gamma variates, from which bandits draw their instances too, and computations done only if needed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["beta", "gamma", "once_if"]
 
 
 def once_if(needed: jax.Array, body: Callable[[jax.Array, jax.Array], jax.Array], value: jax.Array) -> jax.Array:
-    """What the body makes of a value if needed, else the value.
+    """The value of `body` if needed, else the value unchanged.
 
-    A loop of one turn or none, which under `vmap` takes none if no lane needs one, where a
-    condition would always take both branches. The body is given the turn, uint32 0, and what it
-    computes must follow from that, or it would be computed ahead of the loop.
+    A loop of one iteration or none. Under `vmap` it takes none if no lane needs one, where a
+    condition would always compute both branches. The body receives the index of the iteration, uint32 0, and its
+    results must depend on that, or they would be computed ahead of the loop.
     """
     carry = (jnp.zeros((), jnp.uint32), value)
     return jax.lax.while_loop(

@@ -1,4 +1,4 @@
-"""What a policy needs of a bandit: one sentence where it is missing."""
+"""Requirements of policies on bandits: one sentence where one is not met."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["check_arms", "check_features", "check_unit_rewards"]
 
 
 def check_arms(name: str, task: Task) -> None:
-    """Refuse actions that are not one arm a pull.
+    """Refuse bandits whose actions are not one arm per pull.
 
     Args:
-      name: of the policy.
-      task: the bandit.
+      name: Name of the policy.
+      task: Bandit.
     """
     space = task.env.action_space(task.env.default_params)
     if not isinstance(space, spaces.Discrete) or int(space.n) != task.num_arms:
@@ -26,7 +26,7 @@ def check_arms(name: str, task: Task) -> None:
 
 
 def check_unit_rewards(name: str, task: Task) -> None:
-    """Refuse actions that are not one arm, and rewards that may lie outside [0, 1], as far as the bandit says so."""
+    """Refuse actions that are not one arm, and rewards that are known to leave [0, 1]."""
     check_arms(name, task)
     limits = task.env.reward_range
     if limits is not None and not (limits[0] >= 0 and limits[1] <= 1):

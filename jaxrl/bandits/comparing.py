@@ -1,4 +1,4 @@
-"""Policies beside each other: what they regret in the mean, as lines and as a table, and what holds for a bandit."""
+"""Comparison of policies: their mean regret, as lines and as a table, and the lower bounds for a bandit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from envs.bandits.base import Bandit
     from jaxrl.results.result import Result
 
-# Rewards by the bandit's name, as `lai_robbins` takes them.
+# Kind of rewards by the bandit's name, in the form that `lai_robbins` takes.
 FAMILIES = MappingProxyType({f"bandit/{name}": name for name in ("bernoulli", "gaussian", "poisson", "exponential")})
 
 __all__ = ["bounds_of", "headline", "regret_table"]
@@ -27,30 +27,30 @@ def regret_table(results: Mapping[str, Result], *, confidence: float = 0.95) -> 
     """A row for every policy and setting: mean regret at the end and its interval, optimal pulls, simple regret.
 
     Args:
-      results: `{label: result of run_bandit}`.
-      confidence: of the interval of the mean.
+      results: Results of `run_bandit` by label.
+      confidence: Confidence of the interval of the mean.
 
     Returns:
       A table that prints well and has `to_pandas()`. Runs that failed are left out and counted.
-      Of bandits that have no regret it tells the reward of a pull.
+      For bandits without a regret it contains the reward of a pull.
 
     Raises:
-      ValueError: no results, or some that have a regret and some that have none.
+      ValueError: There are no results, or only some of them have a regret.
     """
     first = headline(results)
     others = [
         name for name in ("optimal", "simple_regret") if all(name in result.metrics for result in results.values())
     ]
     lines = lines_of(results, first, confidence)
-    beside = [lines_of(results, name, confidence) for name in others]
+    lines_of_others = [lines_of(results, name, confidence) for name in others]
     paths = list(dict.fromkeys(path for line in lines for path in line.setting))
     rows = []
-    for line, *rest in zip(lines, *beside, strict=True):
+    for line, *rest in zip(lines, *lines_of_others, strict=True):
         numbers = [float(part[-1]) for part in (*line.mean, *(other.mean.value for other in rest))]
         labels = [line.label, *(line.setting.get(path, "") for path in paths)]
         rows.append((*labels, *numbers, line.runs, line.failed))
-    told = [{"optimal": "optimal pulls"}.get(name, name.replace("_", " ")) for name in others]
-    names = ("policy", *paths, first, "low", "high", *told, "runs", "failed")
+    titles = [{"optimal": "optimal pulls"}.get(name, name.replace("_", " ")) for name in others]
+    names = ("policy", *paths, first, "low", "high", *titles, "runs", "failed")
     if not any(line.failed for line in lines):
         names, rows = names[:-1], [row[:-1] for row in rows]
     pulls = " or ".join(f"{last:,}" for last in sorted({int(line.steps[-1]) for line in lines}))
@@ -59,20 +59,20 @@ def regret_table(results: Mapping[str, Result], *, confidence: float = 0.95) -> 
 
 
 def headline(results: Mapping[str, Result]) -> str:
-    """What results are compared by: `regret`, or `reward` where the bandit has no regret."""
+    """The metric by which results are compared: `regret`, or `reward` where the bandit has no regret."""
     return "regret" if any("regret" in result.metrics for result in results.values()) else "reward"
 
 
 def bounds_of(env: Bandit, env_params: Any = None) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
-    """The lower bounds that hold for a bandit, as `jaxrl.plotting.regret_curves` draws them.
+    """The lower bounds for a bandit, in the form that `jaxrl.plotting.regret_curves` draws.
 
     Args:
-      env: the bandit.
-      env_params: one setting of its parameters, its defaults if None.
+      env: Bandit.
+      env_params: One setting of its parameters; its defaults if None.
 
     Returns:
-      `{label: function of the numbers of pulls}`: the line that the regret on a given instance of
-      known rewards cannot be below for long (Lai and Robbins), or, of Bernoulli arms, that of its
+      `{label: function of the numbers of pulls}`: the line below which the regret on a given instance of
+      known rewards cannot remain (Lai and Robbins), or, for Bernoulli arms, that of its
       mean over the prior (Lai), and the regret that every policy has on some instance (minimax).
       Empty where none is known, or none above 0.
     """
@@ -80,16 +80,16 @@ def bounds_of(env: Bandit, env_params: Any = None) -> dict[str, Callable[[np.nda
     if family is None:
         return {}
     params = env.default_params if env_params is None else env_params
-    found: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
+    lower_bounds: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
     if params.means is not None:
         sigma = float(params.sigma) if family == "gaussian" else 1.0
         proper = sigma > 0 and (family not in ("poisson", "exponential") or np.all(np.asarray(params.means) > 0))
         slope = float(lai_robbins(params.means, family, sigma)) if proper else 0.0
         if slope > 0:
-            found["Lai-Robbins, for many pulls"] = lambda steps: slope * np.log(steps)
+            lower_bounds["Lai-Robbins, for many pulls"] = lambda steps: slope * np.log(steps)
     elif family == "bernoulli":
         over_prior = lai(env.num_arms, float(params.alpha), float(params.beta))
-        found["Lai, mean over the prior, for many pulls"] = lambda steps: over_prior * np.log(steps) ** 2
+        lower_bounds["Lai, mean over the prior, for many pulls"] = lambda steps: over_prior * np.log(steps) ** 2
     if family == "bernoulli":
-        found["minimax, on some instance"] = lambda steps: minimax(env.num_arms, steps)
-    return found
+        lower_bounds["minimax, on some instance"] = lambda steps: minimax(env.num_arms, steps)
+    return lower_bounds

@@ -30,17 +30,17 @@ __all__ = [
     "start_value",
 ]
 
-JOINT_ACTIONS = 4096  # that are enumerated at most
-JOINT_PAIRS = 2**22  # of joint states and joint actions
-JOINT_STATES = 4096  # where a policy is evaluated, which takes a matrix of them
-PRECISION = 1e-6  # at which iteration ends, of the greatest value
+JOINT_ACTIONS = 4096  # largest number that is enumerated
+JOINT_PAIRS = 2**22  # largest number of pairs of joint states and joint actions
+JOINT_STATES = 4096  # largest number for evaluating a policy, which takes a matrix of them
+PRECISION = 1e-6  # relative to the greatest value, at which iteration ends
 ITERATIONS = 100_000
 
 
 class Plan(NamedTuple):
     """Attributes:
-    values: float32 `[X]`, the discounted sum of rewards from each joint state.
-    actions: int32 `[X, M]`, a best action in it.
+    values: Discounted sum of rewards from each joint state, float32 `[X]`.
+    actions: Best action in each joint state, int32 `[X, M]`.
     """
 
     values: jax.Array
@@ -48,11 +48,11 @@ class Plan(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """The joint actions that differ in what they do to the arms.
+    """The joint actions that differ in their effect on the arms.
 
     Attributes:
-      actions: int32 `[J, M]`.
-      touched: int32 `[J, N]`, what each does to each arm.
+      actions: Joint actions, int32 `[J, M]`.
+      touched: Effect of each on each arm, int32 `[J, N]`.
     """
 
     actions: np.ndarray
@@ -63,16 +63,16 @@ def plan(env: MarkovBandit, params: Any, gamma: Any) -> Plan:
     """The best policy of a small bandit under discounted rewards, by value iteration over joint states.
 
     Args:
-      env: static; S^N joint states times joint actions are at most `JOINT_PAIRS`.
-      params: the bandit's, with the instance in `params.arms`, traced.
-      gamma: in [0, 1), traced.
+      env: Bandit, static; the number S^N of joint states times joint actions is at most `JOINT_PAIRS`.
+      params: Parameters of the bandit, with the instance in `params.arms`, traced.
+      gamma: Discount factor in [0, 1), traced.
 
     Returns:
-      The plan; joint states are in the order of `joint_states`. In float32 its values are good to
+      The plan; joint states are in the order of `joint_states`. In float32 the error of its values is at most
       1e-6 / (1 - gamma) of the greatest.
 
     Raises:
-      ValueError: too large, no instance, or gamma outside [0, 1) where it is known.
+      ValueError: The bandit is too large, there is no instance, or a concrete gamma is outside [0, 1).
 
     Source: Puterman (1994), section 6.6.3, for the bounds that end the iteration.
     """
@@ -96,19 +96,19 @@ def plan(env: MarkovBandit, params: Any, gamma: Any) -> Plan:
 
 
 def policy_values(env: MarkovBandit, params: Any, actions: jax.Array, gamma: Any) -> jax.Array:
-    """The discounted sum of rewards of a policy that looks at the arms' states alone, exact but for rounding.
+    """The discounted sum of rewards of a policy that depends on the arms' states alone, exact up to rounding.
 
     Args:
-      env: static, of at most `JOINT_STATES` joint states.
-      params: the bandit's, with the instance in `params.arms`, traced.
-      actions: int32 `[X, M]`, the policy's in each joint state; see `policy_table`.
-      gamma: in [0, 1), traced.
+      env: Bandit, static, of at most `JOINT_STATES` joint states.
+      params: Parameters of the bandit, with the instance in `params.arms`, traced.
+      actions: Action of the policy in each joint state, int32 `[X, M]`; see `policy_table`.
+      gamma: Discount factor in [0, 1), traced.
 
     Returns:
-      float32 `[X]`, from each joint state, good to 1e-6 / (1 - gamma) of the greatest.
+      float32 `[X]`, from each joint state, with an error of at most 1e-6 / (1 - gamma) of the greatest.
 
     Raises:
-      ValueError: too large, no instance, or gamma outside [0, 1) where it is known.
+      ValueError: The bandit is too large, there is no instance, or a concrete gamma is outside [0, 1).
     """
     check_range("gamma", gamma, Range(0, 1, "[)"))
     arms, states = _arms(env, params), joint_states(env)
@@ -130,13 +130,13 @@ def policy_values(env: MarkovBandit, params: Any, actions: jax.Array, gamma: Any
 
 
 def policy_table(policy: BanditAlgorithm, env: MarkovBandit, params: Any, hparams: Any = None) -> jax.Array:
-    """What a policy that does not learn does in each joint state: int32 `[X, M]`.
+    """The action of a policy that does not learn, in each joint state: int32 `[X, M]`.
 
     Args:
-      policy: such as `whittle()`, `myopic()` or `exact_planning()`.
-      env: static.
-      params: the bandit's, with the instance in `params.arms`, traced.
-      hparams: of the policy, its defaults if None, traced.
+      policy: Policy, such as `whittle()`, `myopic()` or `exact_planning()`.
+      env: Bandit, static.
+      params: Parameters of the bandit, with the instance in `params.arms`, traced.
+      hparams: Hyper-parameters of the policy, its defaults if None, traced.
     """
     _arms(env, params)
     task = Task(env.num_arms, 0, env)
@@ -152,13 +152,13 @@ def policy_table(policy: BanditAlgorithm, env: MarkovBandit, params: Any, hparam
 
 
 def start_value(env: MarkovBandit, params: Any, values: jax.Array) -> jax.Array:
-    """The mean of values `[X]` of joint states over where arms start: float32 `[]`."""
+    """The mean of values `[X]` of joint states over the distribution of first states: float32 `[]`."""
     start = _arms(env, params).start
     return jnp.sum(functools.reduce(lambda joint, row: jnp.ravel(joint[:, None] * row), start) * values)
 
 
 def joint_size(env: MarkovBandit) -> int:
-    """X, the number of joint states."""
+    """The number of joint states, X."""
     return env.num_states**env.num_arms
 
 
@@ -177,7 +177,7 @@ def _arms(env: MarkovBandit, params: Any) -> Arms:
 
 @functools.cache
 def joint_choices(env: MarkovBandit) -> Choices:
-    """Every way to touch the arms, and the first action that does it."""
+    """Every distinct effect on the arms, and the first action that has it."""
     count = math.prod(env.branches)
     if count > JOINT_ACTIONS:
         raise UserValueError(f"{env.name} has {count:,} joint actions; at most {JOINT_ACTIONS:,} are enumerated")
@@ -189,17 +189,17 @@ def joint_choices(env: MarkovBandit) -> Choices:
 
 
 def _under(arms: Arms, touched: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """What touching does: each arm's law `[N, S, S]`, and the expected reward in each joint state `[X]`."""
+    """The effect of touching: each arm's law `[N, S, S]`, and the expected reward in each joint state `[X]`."""
     each = jnp.arange(touched.shape[0])
     rewards = functools.reduce(lambda joint, row: jnp.ravel(joint[:, None] + row), arms.expected[each, touched])
     return arms.transitions[each, touched], rewards
 
 
 def _ahead(law: jax.Array, values: jax.Array) -> jax.Array:
-    """The expected values `[X]` of the next joint state, arms moving by their laws `[N, S, S]`, one after another."""
+    """The expected values `[X]` of the next joint state, where arms move by their laws `[N, S, S]`, one by one."""
     num_states = law.shape[-1]
     for arm_law in law:
-        # The first axis is the arm's; it goes last, so that after all arms they are in order again.
+        # The first axis is the arm's; it is moved to the end, so that the order is restored after all arms.
         values = jnp.ravel(jnp.matmul(arm_law, values.reshape(num_states, -1), precision="highest").T)
     return values
 
@@ -207,7 +207,7 @@ def _ahead(law: jax.Array, values: jax.Array) -> jax.Array:
 def _iterate(backup: Any, num_states: int, gamma: Any) -> jax.Array:
     """The fixed point `[X]` of a backup that discounts by gamma.
 
-    Ends when all values change by nearly the same, and adds what that change amounts to for ever.
+    Ends when all values change by nearly the same amount, and adds the limit of that change.
     """
 
     def unfinished(carry: tuple[Any, Any, Any]) -> jax.Array:

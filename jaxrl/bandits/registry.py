@@ -1,4 +1,4 @@
-"""Every bandit policy by its name."""
+"""All bandit policies by name."""
 
 import importlib
 
@@ -50,8 +50,8 @@ def policy(name: str) -> BanditAlgorithm:
     """The policy of this name, with its default hyper-parameters.
 
     Raises:
-      ValueError: there is none.
-      TypeError: the name is no text.
+      ValueError: There is no such policy.
+      TypeError: `name` is not a string.
     """
     if not isinstance(name, str):
         raise UserTypeError(f"name must be that of one policy, such as 'ucb1', got {name!r}")

@@ -1,4 +1,4 @@
-"""Thousands of runs of a policy on a bandit in one program, and what they regret."""
+"""Thousands of runs of a policy on a bandit in one program, and their regret."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from jaxrl.runtime.options import BanditOptions, checked
 from jaxrl.sweeps.batching import batched_env_params, batched_hparams, seed_list
 from jaxrl.sweeps.sweep import Sweep
 
-CPU_BLOCK, ARMS_OF_BLOCK = 1024, 16_384  # on a CPU: runs, and runs times arms, that a core's cache holds
+CPU_BLOCK, ARMS_OF_BLOCK = 1024, 16_384  # on a CPU: runs, and runs times arms, that fit into a core's cache
 ARM_METRICS = ("pulls",)
 MOST_STEPS = 2**31 - 1
 
@@ -35,16 +35,16 @@ __all__ = ["bandit_call", "checkpoints", "make_bandit_loop", "run_bandit", "task
 
 
 class BanditRun(NamedTuple):
-    """One run between two chunks.
+    """The state of one run between two chunks.
 
     Attributes:
-      env: the bandit's state.
-      policy: the policy's state.
-      time: int32 `[]`, pulls so far.
-      totals: `[n]`, of rewards; where there is a regret, of it, of the realised one and of pulls of a best arm;
-        where values change, of those of the arms that were pulled.
-      values: where they change, `[K]`, of every arm's; else None.
-      pulls: Of `[K]`, of each arm.
+      env: State of the bandit.
+      policy: State of the policy.
+      time: Number of pulls so far, int32 `[]`.
+      totals: Sums `[n]` of rewards; where there is a regret, of it, of the realised one and of pulls of a best arm;
+        where values change, of the values of the pulled arms.
+      values: Sums of every arm's values where they change, `[K]`; else None.
+      pulls: Numbers of pulls of each arm, `[K]`.
     """
 
     env: Any
@@ -56,14 +56,14 @@ class BanditRun(NamedTuple):
 
 
 class Total(NamedTuple):
-    """A float32 sum that loses nothing to rounding over millions of terms (Kahan): the sum and what it lacks."""
+    """A float32 sum without rounding loss over millions of terms (Kahan): the sum and its correction."""
 
     sum: jax.Array
     lacks: jax.Array
 
     @classmethod
     def zeros(cls, size: int) -> Total:
-        """Of `[size]` sums of no terms."""
+        """`[size]` sums of no terms."""
         return cls(jnp.zeros(size), jnp.zeros(size))
 
     def add(self, term: jax.Array) -> Total:
@@ -84,36 +84,36 @@ def run_bandit(
     env_params: Any = None,
     **options: Unpack[BanditOptions],
 ) -> Result:
-    """Runs a policy on a bandit, every setting in many independent runs, in one program on all devices.
+    """Run a policy on a bandit, every setting in many independent runs, in one program on all devices.
 
     Args:
-      policy: such as `jaxrl.bandits.ucb1()`.
-      env: such as `envs.make("bandit/bernoulli", num_arms=10)`; its time limit does not apply.
-      hparams: one setting of the policy, or a `Sweep` from `grid` or `sample`, which may hold
+      policy: Policy, such as `jaxrl.bandits.ucb1()`.
+      env: Bandit, such as `envs.make("bandit/bernoulli", num_arms=10)`; its time limit does not apply.
+      hparams: One setting of the policy, or a `Sweep` from `grid` or `sample`, which may contain
         parameters of the bandit as `env.alpha`; `policy.hparams` if None.
-      steps: pulls of each run.
-      runs: how many (0, 1, ...), or which: a run's number is its seed. Equal ones draw the same
-        instance and the same chances whatever the policy and its setting.
-      points: how many checkpoints, spaced evenly in the logarithm, the last at the end; or at
-        which numbers of pulls. Memory grows with runs and checkpoints, not with steps.
-      env_params: the bandit's parameters, its defaults if None.
+      steps: Number of pulls of each run.
+      runs: Number of runs (0, 1, ...), or a list of them: a run's number is its seed. Equal ones draw the same
+        instance and the same random numbers whatever the policy and its setting.
+      points: Number of checkpoints, spaced evenly in the logarithm, the last at the end; or a list of
+        numbers of pulls. Memory grows with runs and checkpoints, not with steps.
+      env_params: Parameters of the bandit; its defaults if None.
       **options: Options that say where and how the call is carried out, see `jaxrl.runtime.options.BanditOptions`.
-        A `block` of None takes up to 1024 runs, on a CPU fewer of more than 16 arms, and with `resume` a finished
-        run is not made longer, for its policy may have known how long it was.
+        A `block` of None takes up to 1024 runs, on a CPU fewer for more than 16 arms. With `resume` a finished
+        run is not extended, because its policy may have depended on its length.
 
     Returns:
-      A result whose metrics have the dims `(*sweep dims, "seed", "env_step")`, `seed` being the
-      run: `regret`, the sum over pulls of the best expected reward less that of the arm pulled;
-      `realised_regret`, with the reward received in place of the latter; `simple_regret` of the
-      arm that is recommended by then, unless features are drawn anew for each pull; `optimal`,
+      A result whose metrics have the dims `(*sweep dims, "seed", "env_step")`, where `seed` is the
+      run: `regret`, the sum over pulls of the best expected reward less that of the pulled arm;
+      `realised_regret`, with the received reward in place of the latter; `simple_regret` of the
+      arm recommended at that point, unless features are drawn again for each pull; `optimal`,
       the fraction of pulls of a best arm; `reward`,
-      the mean of a pull; `pulls` of each arm, with the dim "arm" behind; and where values change
+      the mean of a pull; `pulls` of each arm, with "arm" as the last dim; and where values change
       `fixed_regret`, against the arm that was best in hindsight, in expected rewards. A restless
-      bandit has none of the regrets and no best arm: `reward` and `pulls` alone, and what the
-      policy measures of itself.
+      bandit has none of the regrets and no best arm: only `reward` and `pulls`, and the metrics that the
+      policy measures.
 
     Raises:
-      ValueError, TypeError: bad arguments, or a bandit that the policy cannot serve, before
+      ValueError, TypeError: Arguments are invalid, or the policy cannot be used on the bandit; raised before
         anything is compiled.
     """
     call = bandit_call(policy, env, hparams, steps=steps, runs=runs, points=points, env_params=env_params)
@@ -131,7 +131,7 @@ def bandit_call(
     points: int | Sequence[int],
     env_params: Any = None,
 ) -> Call:
-    """What `run_bandit` is to do, checked; the arguments are its."""
+    """The call of `run_bandit` after checks of its arguments, which are the same."""
     if not isinstance(policy, BanditAlgorithm):
         raise UserTypeError(f"policy must be a BanditAlgorithm, such as jaxrl.bandits.ucb1(), got {policy!r}")
     if not isinstance(env, Bandit):
@@ -170,14 +170,14 @@ def bandit_call(
 
 
 def checkpoints(points: int | Sequence[int], steps: int) -> np.ndarray:
-    """Numbers of pulls after which to look, int64, increasing, the last one the end.
+    """Numbers of pulls at which to evaluate, int64, increasing, the last one at the end.
 
     Args:
-      points: how many, spaced evenly in the logarithm (fewer where they would coincide), or which.
-      steps: pulls of a run.
+      points: Number of checkpoints, spaced evenly in the logarithm (fewer where they would coincide), or a list.
+      steps: Number of pulls of a run.
 
     Raises:
-      ValueError: naming the argument.
+      ValueError: An argument is invalid; the message names it.
     """
     if isinstance(points, int | np.integer):
         check_count("points", int(points))
@@ -192,7 +192,7 @@ def checkpoints(points: int | Sequence[int], steps: int) -> np.ndarray:
 
 
 def task_of(env: Bandit) -> Task:
-    """What is static about a bandit, as policies see it."""
+    """The static properties of a bandit, as policies see them."""
     params = env.default_params
     state = jax.eval_shape(lambda key: env.reset_env(key, params)[1], jax.random.key(0))
     context = jax.eval_shape(lambda state: env.context(state, params), state)
@@ -201,9 +201,9 @@ def task_of(env: Bandit) -> Task:
 
 
 def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
-    """One run as the functions that the driver wants; an iteration is one pull.
+    """One run as the functions that the driver calls; an iteration is one pull.
 
-    The run's key gives three: of the instance, of the bandit's chances, of the policy's; the
+    The run's key is split in three: for the instance, for the bandit's random numbers and for the policy's; the
     latter two are folded with the number of the pull.
     """
     task, horizon = task_of(env), np.int32(steps)
@@ -239,12 +239,12 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
 
     def advance(run: BanditRun, key: jax.Array, hparams: Any, params: Any, iteration: Any, num_pulls: Any) -> BanditRun:
         del iteration  # `run.time`
-        given, structure = jax.tree.flatten((hparams, params))
+        constants, structure = jax.tree.flatten((hparams, params))
 
-        def one_pull(run: BanditRun, keys: Any, given: list[Any]) -> BanditRun:
-            return pull(run, *keys, *jax.tree.unflatten(structure, given))
+        def one_pull(run: BanditRun, keys: Any, constants: list[Any]) -> BanditRun:
+            return pull(run, *keys, *jax.tree.unflatten(structure, constants))
 
-        return _many_pulls(one_pull, num_pulls, run, tuple(jax.random.split(unrolled(key), 3)[1:]), given)
+        return _many_pulls(one_pull, num_pulls, run, tuple(jax.random.split(unrolled(key), 3)[1:]), constants)
 
     def evaluate(
         run: BanditRun, key: jax.Array, hparams: Any, params: Any, iteration: Any
@@ -258,9 +258,7 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         arm = policy.recommend(run.policy, hparams)
         values = run.env.values
         metrics |= {"regret": totals[1], "realised_regret": totals[2], "optimal": totals[3] / done}
-        if (
-            env.stationary or not task.num_features
-        ):  # an arm that was recommended for its features, which are others now
+        if env.stationary or not task.num_features:  # an arm recommended for its features, which have changed since
             metrics["simple_regret"] = jnp.max(values) - values[arm]
         if run.values is not None:
             metrics["fixed_regret"] = jnp.max(run.values.sum) - totals[4]
@@ -283,24 +281,24 @@ def _plus_each(total: Total, *terms: jax.Array) -> Total:
     return total.add(jnp.stack(jnp.broadcast_arrays(*terms)))
 
 
-def _many_pulls(one_pull: Callable[..., Any], num_pulls: Any, run: Any, keys: Any, given: list[Any]) -> Any:
+def _many_pulls(one_pull: Callable[..., Any], num_pulls: Any, run: Any, keys: Any, constants: list[Any]) -> Any:
     """Many pulls of a run; under `vmap` with the runs along the last axis of every array.
 
-    The arms are few and the runs many: what is done for each arm, and above all the maximum over
-    arms, is then done for many runs at a time.
+    The arms are few and the runs many: computations for each arm, and above all the maximum over
+    arms, are then done for many runs at a time.
     """
     leaves, structure = jax.tree.flatten(run)
 
     @jax.custom_batching.custom_vmap
-    def loop(num_pulls: Any, leaves: list[Any], keys: Any, given: list[Any]) -> list[Any]:
+    def loop(num_pulls: Any, leaves: list[Any], keys: Any, constants: list[Any]) -> list[Any]:
         def body(_: Any, leaves: list[Any]) -> list[Any]:
-            return jax.tree.leaves(one_pull(jax.tree.unflatten(structure, leaves), keys, given))
+            return jax.tree.leaves(one_pull(jax.tree.unflatten(structure, leaves), keys, constants))
 
         return jax.lax.fori_loop(0, num_pulls, body, leaves)
 
     @loop.def_vmap
     def block(
-        axis_size: int, batched: Any, num_pulls: Any, leaves: list[Any], keys: Any, given: list[Any]
+        axis_size: int, batched: Any, num_pulls: Any, leaves: list[Any], keys: Any, constants: list[Any]
     ) -> tuple[list[Any], list[bool]]:
         def last(leaf: Any, on: bool) -> Any:
             if on:
@@ -308,18 +306,18 @@ def _many_pulls(one_pull: Callable[..., Any], num_pulls: Any, run: Any, keys: An
             leaf = jnp.asarray(leaf)
             return jnp.broadcast_to(leaf[..., None], (*leaf.shape, axis_size))
 
-        leaves, keys, given = jax.tree.map(last, (leaves, keys, given), tuple(batched[1:]))
+        leaves, keys, constants = jax.tree.map(last, (leaves, keys, constants), tuple(batched[1:]))
 
         def body(_: Any, leaves: list[Any]) -> list[Any]:
-            def one(leaves: list[Any], keys: Any, given: list[Any]) -> list[Any]:
-                return jax.tree.leaves(one_pull(jax.tree.unflatten(structure, leaves), keys, given))
+            def one(leaves: list[Any], keys: Any, constants: list[Any]) -> list[Any]:
+                return jax.tree.leaves(one_pull(jax.tree.unflatten(structure, leaves), keys, constants))
 
-            return jax.vmap(one, in_axes=-1, out_axes=-1)(leaves, keys, given)
+            return jax.vmap(one, in_axes=-1, out_axes=-1)(leaves, keys, constants)
 
         leaves = jax.lax.fori_loop(0, num_pulls, body, leaves)
         return [jnp.moveaxis(leaf, -1, 0) for leaf in leaves], [True] * len(leaves)
 
-    return jax.tree.unflatten(structure, loop(num_pulls, leaves, keys, given))
+    return jax.tree.unflatten(structure, loop(num_pulls, leaves, keys, constants))
 
 
 def _step(env: Bandit, key: jax.Array, state: Any, action: jax.Array, params: Any) -> tuple[Any, jax.Array, Any]:

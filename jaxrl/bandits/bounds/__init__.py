@@ -1,4 +1,4 @@
-"""How much regret cannot be avoided, and how much each policy is known not to exceed."""
+"""Bounds of regret: lower bounds for all policies, and upper bounds for individual ones."""
 
 from jaxrl.bandits.bounds.lower import gaps_of, lai_robbins, minimax
 from jaxrl.bandits.bounds.of_policies import (

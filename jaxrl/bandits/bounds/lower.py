@@ -1,4 +1,4 @@
-"""How much regret no policy can avoid."""
+"""Lower bounds of the regret of any policy."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ _DIVERGENCES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def lai_robbins(means: Array, rewards: str = "bernoulli", sigma: float = 1.0) -> np.ndarray:
-    """The slope of regret in ln T that no policy that learns every instance can be below, for large T.
+    """The slope in ln T, for large T, below which no policy that learns every instance can keep its regret.
 
     Args:
-      means: `[*B, K]`, instances.
-      rewards: of arms: "bernoulli", "gaussian", "poisson" or "exponential".
-      sigma: the standard deviation of Gaussian rewards.
+      means: Means of instances, `[*B, K]`.
+      rewards: Kind of rewards: "bernoulli", "gaussian", "poisson" or "exponential".
+      sigma: Standard deviation of Gaussian rewards.
 
     Returns:
       `[*B]`, the sum over arms of gap / KL(arm, best arm); best arms add nothing. KL-UCB and
       Thompson sampling attain it.
 
     Raises:
-      ValueError: means that such rewards cannot have, or unknown rewards.
+      ValueError: Such rewards cannot have these means, or the kind of rewards is unknown.
 
     Source: Lai and Robbins (1985), theorem 1.
     """
@@ -70,9 +70,9 @@ def minimax(num_arms: int, steps: Array, constant: float = 1 / 20) -> np.ndarray
     """The regret, `constant min(sqrt(K T), T)`, that every policy has on some instance with rewards in [0, 1].
 
     Args:
-      num_arms: K.
-      steps: T, any shape.
-      constant: 1/20 is proven; 1 is the rate.
+      num_arms: Number of arms, K.
+      steps: Number of steps, T, of any shape.
+      constant: Factor of the bound; 1/20 is proven, 1 is the rate.
 
     Source: Auer, Cesa-Bianchi, Freund and Schapire (2002), theorem 5.1.
     """
@@ -81,7 +81,7 @@ def minimax(num_arms: int, steps: Array, constant: float = 1 / 20) -> np.ndarray
 
 
 def gaps_of(means: Array) -> np.ndarray:
-    """How much less each arm pays than the best of its instance, `[*B, K]`."""
+    """The difference between the best arm of an instance and each arm, `[*B, K]`."""
     return means_and_gaps(means, unit=False)[2]
 
 

@@ -1,4 +1,4 @@
-"""How much regret cannot be avoided, and how much each policy is known not to exceed."""
+"""Upper bounds of the regret of individual policies."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ Array = Any
 
 
 def ucb1_bound(means: Array, steps: Array) -> np.ndarray:
-    """What the mean regret of UCB1 with `exploration=2` does not exceed.
+    """Upper bound of the mean regret of UCB1 with `exploration=2`.
 
     Args:
-      means: `[*B, K]`, instances with rewards in [0, 1].
-      steps: T, of a shape that broadcasts with `[*B]`.
+      means: Means `[*B, K]` of instances with rewards in [0, 1].
+      steps: Number of steps, T, of a shape that broadcasts with `[*B]`.
 
     Returns:
       8 ln T times the sum of 1 / gap, plus (1 + pi^2 / 3) times the sum of gaps.
@@ -49,10 +49,10 @@ def ucb1_bound(means: Array, steps: Array) -> np.ndarray:
 
 
 def ucb_v_bound(means: Array, steps: Array) -> np.ndarray:
-    """What the mean regret of UCB-V with zeta = 1.2 and c = 1 does not exceed on Bernoulli arms.
+    """Upper bound of the mean regret of UCB-V with zeta = 1.2 and c = 1 on Bernoulli arms.
 
     Args:
-      means, steps: as of `ucb1_bound`.
+      means, steps: Arguments as in `ucb1_bound`.
 
     Returns:
       10 ln T times the sum over worse arms of variance / gap + 2.
@@ -65,10 +65,10 @@ def ucb_v_bound(means: Array, steps: Array) -> np.ndarray:
 
 
 def moss_bound(means: Array, steps: Array) -> np.ndarray:
-    """What the mean regret of MOSS, with a known horizon, does not exceed: 39/2 sqrt(K T) plus the sum of gaps.
+    """Upper bound of the mean regret of MOSS with a known horizon: 39/2 sqrt(K T) plus the sum of gaps.
 
     Args:
-      means, steps: as of `ucb1_bound`.
+      means, steps: Arguments as in `ucb1_bound`.
 
     Source: Lattimore and Szepesvari (2020), theorem 9.1; rewards in [0, 1] are twice as narrow as theirs.
     """
@@ -77,11 +77,11 @@ def moss_bound(means: Array, steps: Array) -> np.ndarray:
 
 
 def explore_then_commit_bound(means: Array, steps: Array, pulls: Array) -> np.ndarray:
-    """What the mean regret of explore-then-commit does not exceed on rewards in [0, 1].
+    """Upper bound of the mean regret of explore-then-commit for rewards in [0, 1].
 
     Args:
-      means, steps: as of `ucb1_bound`.
-      pulls: m, of each arm before it commits, at most T / K.
+      means, steps: Arguments as in `ucb1_bound`.
+      pulls: Number of pulls of each arm before the policy commits, m, at most T / K.
 
     Returns:
       The sum over arms of gap (m + (T - m K) exp(-m gap^2)).
@@ -95,11 +95,11 @@ def explore_then_commit_bound(means: Array, steps: Array, pulls: Array) -> np.nd
 
 
 def thompson_bound(num_arms: int, steps: Array) -> np.ndarray:
-    """What the regret of Thompson sampling, in the mean over the prior that it believes in, does not exceed.
+    """Upper bound of the regret of Thompson sampling, in the mean over the prior that it assumes.
 
     Args:
-      num_arms: K.
-      steps: T, any shape.
+      num_arms: Number of arms, K.
+      steps: Number of steps, T, of any shape.
 
     Returns:
       sqrt(K T ln(K) / 2), for rewards in [0, 1].
@@ -110,12 +110,12 @@ def thompson_bound(num_arms: int, steps: Array) -> np.ndarray:
 
 
 def exp3_bound(num_arms: int, steps: Array, rate: float = 1.0) -> np.ndarray:
-    """What the mean regret of EXP3 against the best fixed arm does not exceed, however the rewards in [0, 1] are set.
+    """Upper bound of the mean regret of EXP3 against the best fixed arm, for any rewards in [0, 1].
 
     Args:
-      num_arms: K.
-      steps: T, any shape.
-      rate: of `Exp3HParams`; no exploration beside it.
+      num_arms: Number of arms, K.
+      steps: Number of steps, T, of any shape.
+      rate: Parameter of `Exp3HParams`, without additional exploration.
 
     Returns:
       (rate + 1 / rate) sqrt(K T ln K).
@@ -126,12 +126,12 @@ def exp3_bound(num_arms: int, steps: Array, rate: float = 1.0) -> np.ndarray:
 
 
 def exp3_ix_bound(num_arms: int, steps: Array, delta: float = 0.05) -> np.ndarray:
-    """What EXP3-IX does not regret more than with probability 1 - delta, against the best fixed arm.
+    """Upper bound of the regret of EXP3-IX against the best fixed arm, with probability 1 - delta.
 
     Args:
-      num_arms: K.
-      steps: T, any shape.
-      delta: in (0, 1).
+      num_arms: Number of arms, K.
+      steps: Number of steps, T, of any shape.
+      delta: Probability in (0, 1).
 
     Returns:
       4 sqrt(K T ln K) + (2 sqrt(K T / ln K) + 1) ln(2 / delta).
@@ -144,12 +144,12 @@ def exp3_ix_bound(num_arms: int, steps: Array, delta: float = 0.05) -> np.ndarra
 
 
 def exp3_s_bound(num_arms: int, steps: Array, stretches: Array = 1) -> np.ndarray:
-    """What the mean regret of EXP3.S does not exceed against the best sequence of arms with so many stretches.
+    """Upper bound of the mean regret of EXP3.S against the best sequence of arms with a number of stretches.
 
     Args:
-      num_arms: K.
-      steps: T, the horizon.
-      stretches: of one arm each, as many as the policy is told.
+      num_arms: Number of arms, K.
+      steps: Horizon, T.
+      stretches: Number of stretches of one arm each, the same as the policy's parameter.
 
     Returns:
       2 sqrt((e - 1) K T (stretches ln(K T) + e)).
@@ -161,11 +161,11 @@ def exp3_s_bound(num_arms: int, steps: Array, stretches: Array = 1) -> np.ndarra
 
 
 def tsallis_inf_bound(num_arms: int, steps: Array) -> np.ndarray:
-    """What the mean regret of Tsallis-INF against the best fixed arm does not exceed, however rewards are set.
+    """Upper bound of the mean regret of Tsallis-INF against the best fixed arm, for any rewards in [0, 1].
 
     Args:
-      num_arms: K.
-      steps: T, any shape.
+      num_arms: Number of arms, K.
+      steps: Number of steps, T, of any shape.
 
     Returns:
       4 sqrt(K T) + 1, for losses weighted by importance alone (`rate=2`, `baseline=0`).
@@ -178,15 +178,15 @@ def tsallis_inf_bound(num_arms: int, steps: Array) -> np.ndarray:
 def lin_ucb_radius(
     num_features: int, steps: Array, sigma: float, delta: float = 0.05, ridge: float = 1.0, norm: float = 1.0
 ) -> np.ndarray:
-    """The `exploration` with which LinUCB is right about all arms up to T with probability 1 - delta.
+    """The `exploration` for which LinUCB's intervals hold for all arms up to T with probability 1 - delta.
 
     Args:
-      num_features: d.
-      steps: T, any shape.
-      sigma: of the noise, sub-Gaussian.
-      delta: in (0, 1).
-      ridge: of `LinUCBHParams`.
-      norm: the longest that a vector of features, or of coefficients, may be.
+      num_features: Number of features, d.
+      steps: Number of steps, T, of any shape.
+      sigma: Scale of the sub-Gaussian noise.
+      delta: Probability in (0, 1).
+      ridge: Parameter of `LinUCBHParams`.
+      norm: Largest length of a vector of features, and of coefficients.
 
     Source: Abbasi-Yadkori, Pal and Szepesvari (2011), theorem 2.
     """
@@ -197,14 +197,14 @@ def lin_ucb_radius(
 def lin_ucb_bound(
     num_features: int, steps: Array, exploration: Array, ridge: float = 1.0, norm: float = 1.0
 ) -> np.ndarray:
-    """What LinUCB does not regret more than where its `exploration` covers the truth, gaps being at most 2.
+    """Upper bound of the regret of LinUCB where its `exploration` covers the truth and gaps are at most 2.
 
     Args:
-      num_features: d.
-      steps: T, any shape.
-      exploration: at least 1, such as `lin_ucb_radius`.
-      ridge: of `LinUCBHParams`.
-      norm: the longest that a vector of features may be.
+      num_features: Number of features, d.
+      steps: Number of steps, T, of any shape.
+      exploration: Exploration, at least 1, such as `lin_ucb_radius`.
+      ridge: Parameter of `LinUCBHParams`.
+      norm: Largest length of a vector of features.
 
     Returns:
       exploration sqrt(8 d T ln(1 + T norm^2 / (d ridge))).
@@ -217,15 +217,15 @@ def lin_ucb_bound(
 
 
 def sequential_halving_bound(means: Array, steps: Array) -> np.ndarray:
-    """What the probability that sequential halving ends with a worse arm does not exceed, on rewards in [0, 1].
+    """Upper bound of the probability that sequential halving ends with a worse arm, for rewards in [0, 1].
 
     Args:
-      means: `[*B, K]`, instances, each with one best arm.
-      steps: T, the horizon, of a shape that broadcasts with `[*B]`.
+      means: Means `[*B, K]` of instances, each with one best arm.
+      steps: Horizon, T, of a shape that broadcasts with `[*B]`.
 
     Returns:
       3 L exp(-T / (8 H L)), at most 1, where L is log2 K rounded up, the number of rounds, and H is
-      the largest i / gap_i^2, gaps being sorted and i counting from 2.
+      the largest i / gap_i^2, with gaps sorted and i counting from 2.
 
     Source: Karnin, Koren and Somekh (2013), theorem 4.1.
     """
@@ -244,7 +244,7 @@ def _of_arms(bound: Callable[..., np.ndarray]) -> Callable[[Array, Array], np.nd
     return lambda means, steps: bound(np.shape(means)[-1], steps)
 
 
-# Name of a policy: (means [*B, K], steps) -> the regret that it does not exceed in the mean, at its default settings.
+# By name of a policy: function (means [*B, K], steps) that returns its bound of the mean regret at default settings.
 BOUNDS: dict[str, Callable[[Array, Array], np.ndarray]] = {
     "ucb1": ucb1_bound,
     "ucb-v": ucb_v_bound,

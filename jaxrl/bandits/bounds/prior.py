@@ -1,4 +1,4 @@
-"""How much regret no policy can avoid in the mean over a prior."""
+"""Lower bounds of the regret of any policy in the mean over a prior."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import scipy.special
 
 from envs.errors import UserValueError
 
-NEGLIGIBLE = 1e-20  # beside 1
+NEGLIGIBLE = 1e-20  # compared with 1
 
 __all__ = ["lai"]
 
 
 def lai(num_arms: int, alpha: float = 1.0, beta: float = 1.0) -> float:
-    """The slope of Bernoulli arms' regret in (ln T)^2, in the mean over a prior, that no policy is below for large T.
+    """The slope in (ln T)^2, for large T, below which no policy can keep Bernoulli arms' mean regret over a prior.
 
-    The slope of Lai and Robbins on given instances has no mean over a prior, as arms come
-    arbitrarily close to each other; such arms cost little within T pulls, and what is left is
-    this. Thompson sampling that believes in the prior attains it.
+    The slope of Lai and Robbins on given instances has no mean over a prior, because arms come
+    arbitrarily close to each other; such arms cost little within T pulls, which leaves this
+    slope. Thompson sampling with the true prior attains it.
 
     Args:
-      num_arms: K.
-      alpha, beta: of the Beta prior of every mean, each above 0.
+      num_arms: Number of arms, K.
+      alpha, beta: Parameters of the Beta prior of every mean, each above 0.
 
     Returns:
       K / 2 times the mean, over the best m of the K - 1 other arms, of m (1 - m) times the
       prior's density at m; (K - 1) / (2 K + 2) under the uniform prior.
 
     Raises:
-      ValueError: fewer than two arms, or a prior that is none.
+      ValueError: There are fewer than two arms, or the prior is invalid.
 
     Source: Lai (1987), theorem 3.
     """
@@ -41,8 +41,8 @@ def lai(num_arms: int, alpha: float = 1.0, beta: float = 1.0) -> float:
 
     def cost(share: float) -> float:
         mean, rest = scipy.special.betaincinv(alpha, beta, share), scipy.special.betaincinv(beta, alpha, 1 - share)
-        # The density at the mean, times mean (1 - mean): near the ends it is alpha share and beta (1 - share),
-        # up to the mean or the rest itself, of which floats have none so small.
+        # The density at the mean, times mean (1 - mean): near the ends it is alpha share and beta (1 - share), up to
+        # a relative error of the size of the mean or the rest, which may be too small for a float.
         if mean < NEGLIGIBLE:
             density = alpha * share
         elif rest < NEGLIGIBLE:

@@ -1,1 +1,1 @@
-"""Bandit policies, one family a file."""
+"""Bandit policies, one family per file."""

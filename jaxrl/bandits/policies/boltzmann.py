@@ -19,12 +19,12 @@ __all__ = ["GradientHParams", "Preferences", "SoftmaxHParams", "gradient", "soft
 
 
 class Preferences(NamedTuple):
-    """What a gradient bandit keeps.
+    """The state of a gradient bandit.
 
     Attributes:
-      preference: float32 `[K]`, 0 before the first pull.
-      pulls: int32 `[]`, number of rewards.
-      mean: float32 `[]`, their mean.
+      preference: Preferences, float32 `[K]`, 0 before the first pull.
+      pulls: Number of rewards, int32 `[]`.
+      mean: Mean of the rewards, float32 `[]`.
     """
 
     preference: jax.Array
@@ -35,8 +35,8 @@ class Preferences(NamedTuple):
 @struct.dataclass
 class SoftmaxHParams:
     """Attributes:
-    temperature: tau of exp(mean / tau) at the first pull, above 0.
-    decay: the temperature is tau / t^decay at the pull number t; at least 0, 0 keeps it constant.
+    temperature: Temperature tau of exp(mean / tau) at the first pull, above 0.
+    decay: Exponent of the decay to tau / t^decay at the pull number t; at least 0, which keeps it constant.
     """
 
     temperature: float = 0.1
@@ -50,8 +50,8 @@ class SoftmaxHParams:
 @struct.dataclass
 class GradientHParams:
     """Attributes:
-    step: alpha, how far a preference moves; above 0.
-    baseline: 1 subtracts the mean of all rewards before, 0 nothing.
+    step: Step size alpha of the preferences; above 0.
+    baseline: Weight of the mean of all earlier rewards, which is subtracted: 1 for all of it, 0 for nothing.
     """
 
     step: float = 0.1
@@ -83,7 +83,7 @@ def gradient() -> BanditAlgorithm:
     """The gradient bandit: arms drawn from the softmax of preferences that climb the expected reward.
 
     After a reward r the preferences move by step (r - baseline) (one-hot - probabilities); the
-    baseline is the mean of the rewards before, r itself at the first.
+    baseline is the mean of the earlier rewards, and r itself at the first.
 
     Source: Sutton and Barto (2018), section 2.8.
     """

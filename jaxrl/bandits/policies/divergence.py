@@ -1,4 +1,4 @@
-"""KL-UCB, and the inverse of the binary relative entropy that it rests on."""
+"""KL-UCB, and the inverse of the binary relative entropy that it uses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["KLUCBHParams", "kl_ucb", "kl_upper"]
 @struct.dataclass
 class KLUCBHParams:
     """Attributes:
-    log_log: c of the level ln t + c ln ln t, 3 in the analysis and 0 in the experiments; at least 0.
+    log_log: Factor c in the level ln t + c ln ln t, 3 in the analysis and 0 in the experiments; at least 0.
     """
 
     log_log: float = 0.0
@@ -52,15 +52,15 @@ def kl_ucb() -> BanditAlgorithm:
 
 
 def kl_upper(mean: jax.Array, level: jax.Array) -> jax.Array:
-    """The largest q in [mean, 1] of which kl(mean, q), of Bernoulli distributions, is at most a level.
+    """The largest q in [mean, 1] for which kl(mean, q), of Bernoulli distributions, is at most a level.
 
     Newton's method on y = ln((1 - mean) / (1 - q)), in which kl is convex with the slope
-    1 - mean at infinity, so that it converges from above whatever the start, without bounds to
-    keep. It starts from where the expansions at both ends add up, which is above and close.
+    1 - mean at infinity, so it converges from above from any start, without
+    bounds. It starts where the expansions at both ends add up, which is above the root and close to it.
 
     Args:
-      mean: float32 `[*S]` in [0, 1].
-      level: float32 `[*S]`, at least 0.
+      mean: Means, float32 `[*S]` in [0, 1].
+      level: Levels, float32 `[*S]`, at least 0.
 
     Returns:
       `[*S]`, within 3e-7 of the root.
@@ -76,6 +76,6 @@ def kl_upper(mean: jax.Array, level: jax.Array) -> jax.Array:
         shift = jnp.maximum(shift - error / jnp.maximum(slope, TINY), 0.0)
         return shift, -jnp.expm1(-shift)
 
-    # A loop, as XLA on CPUs would compute steps that are written out one arm at a time, inside the search for the best.
+    # A loop, because XLA on CPUs would compute unrolled steps arm by arm, inside the search for the best.
     _, gain = jax.lax.fori_loop(0, NEWTON_STEPS, step, (shift, -jnp.expm1(-shift)))
     return mean + (1 - mean) * gain

@@ -21,10 +21,10 @@ __all__ = ["Comparisons", "DoubleThompsonHParams", "check_pairs", "double_thomps
 
 
 class Comparisons(NamedTuple):
-    """What was compared.
+    """Counts of comparisons.
 
     Attributes:
-      tally: Of `[K, K]`, how often the arm of the row was preferred to that of the column.
+      tally: Number of times that the arm of the row was preferred to that of the column, `[K, K]`.
     """
 
     tally: Tally
@@ -38,7 +38,7 @@ class Comparisons(NamedTuple):
 @struct.dataclass
 class DoubleThompsonHParams:
     """Attributes:
-    exploration: alpha of the confidence intervals, win share +- sqrt(alpha ln t / comparisons),
+    exploration: Factor alpha of the confidence intervals, win share +- sqrt(alpha ln t / comparisons),
       at least 0; above 1/2 in the paper's bounds.
     """
 
@@ -54,8 +54,8 @@ def double_thompson() -> BanditAlgorithm:
 
     The first is the arm that beats the most others in a sample of the posterior, among those that
     may still beat the most; the second the one that does best against the first in a new sample,
-    among those that it has not yet been seen to beat. Every pair has a Beta posterior of its own,
-    so that nothing is assumed of how preferences hang together. Ties go to the first arm, where
+    among those that the first is not yet known to beat. Every pair has its own Beta posterior,
+    so nothing is assumed about how preferences are related. Ties go to the first arm, where
     the paper draws.
 
     Source: Wu and Liu (2016), "Double Thompson sampling for dueling bandits", algorithm 1.
@@ -88,7 +88,7 @@ def double_thompson() -> BanditAlgorithm:
         del hparams
         share = (state.wins + 1) / (state.wins + state.wins.T + 2)
         beaten = jnp.sum(_off_diagonal(share > 0.5), axis=1)
-        return argmax(beaten + jnp.mean(share, axis=1))  # of arms that beat as many, by how much
+        return argmax(beaten + jnp.mean(share, axis=1))  # ties in the number of beaten arms by the mean share
 
     return BanditAlgorithm(
         "double-thompson",
@@ -102,16 +102,16 @@ def double_thompson() -> BanditAlgorithm:
 
 
 def intervals(wins: jax.Array, time: jax.Array, exploration: Any) -> tuple[jax.Array, jax.Array]:
-    """Bounds of every preference from below `time` comparisons.
+    """Confidence bounds of every preference after `time` comparisons.
 
     Args:
-      wins: float32 `[K, K]`, as in `Comparisons`.
-      time: int32 `[]`, comparisons so far.
-      exploration: alpha, traced.
+      wins: Numbers of wins, float32 `[K, K]`, as in `Comparisons`.
+      time: Number of comparisons so far, int32 `[]`.
+      exploration: Factor alpha, traced.
 
     Returns:
-      Upper and lower ends, `[K, K]`: share of wins +- sqrt(alpha ln t / comparisons), t being the
-      number of the comparison to come; 2 and 0 for arms that were not yet compared, 1/2 and 1/2
+      Upper and lower ends, `[K, K]`: share of wins +- sqrt(alpha ln t / comparisons), where t is the
+      number of the next comparison; 2 and 0 for arms not yet compared, 1/2 and 1/2
       for an arm with itself.
     """
     compared = wins + wins.T
@@ -124,7 +124,7 @@ def intervals(wins: jax.Array, time: jax.Array, exploration: Any) -> tuple[jax.A
 
 
 def sample_preferences(key: jax.Array, wins: jax.Array) -> jax.Array:
-    """A sample `[K, K]` of every pair's posterior, which begins uniform; (b, a) is 1 less (a, b)."""
+    """A sample `[K, K]` of every pair's posterior, with a uniform prior; (b, a) is 1 less (a, b)."""
     k = wins.shape[0]
     rows, columns = np.triu_indices(k, 1)
     drawn = beta(key, wins[rows, columns] + 1, wins[columns, rows] + 1)
@@ -142,7 +142,7 @@ def record(wins: jax.Array, action: jax.Array, answer: jax.Array) -> jax.Array:
 
 
 def check_pairs(name: str, task: Task) -> None:
-    """Refuse a bandit whose actions are no pairs of arms, for the policy of this name."""
+    """Refuse a bandit whose actions are not pairs of arms, for the policy of this name."""
     space = task.env.action_space(task.env.default_params)
     if not (isinstance(space, spaces.Tuple) and len(space.spaces) == 2):
         raise UserValueError(

@@ -15,7 +15,7 @@ from jaxrl.bandits.checks import check_unit_rewards
 from jaxrl.bandits.runner import Total
 from jaxrl.checks import Range, check_range
 
-# A uniform float32 is a multiple of this, so that no arm is drawn more rarely than that if at all.
+# A uniform float32 is a multiple of this, so a positive probability of drawing an arm is never smaller.
 RESOLUTION = 2.0**-23
 
 __all__ = [
@@ -32,10 +32,10 @@ __all__ = [
 
 
 class Losses(NamedTuple):
-    """What pulls are estimated to have cost.
+    """Estimated losses of the arms.
 
     Attributes:
-      total: of `[K]`, the sums over pulls of each arm's estimated loss, 1 less the reward.
+      total: Sums over pulls of each arm's estimated loss, 1 less the reward, `[K]`.
     """
 
     total: Total
@@ -43,7 +43,7 @@ class Losses(NamedTuple):
 
 class Weights(NamedTuple):
     """Attributes:
-    log: float32 `[K]`, logarithms of weights whose sum is 1.
+    log: Logarithms of weights whose sum is 1, float32 `[K]`.
     """
 
     log: jax.Array
@@ -52,8 +52,8 @@ class Weights(NamedTuple):
 @struct.dataclass
 class Exp3HParams:
     """Attributes:
-    rate: c of the learning rate c sqrt(ln K / (K t)) of the pull number t; 1 in the analysis.
-    exploration: the share of pulls that go to an arm at random, in [0, 1].
+    rate: Factor c of the learning rate c sqrt(ln K / (K t)) of the pull number t; 1 in the analysis.
+    exploration: Share of pulls of a random arm, in [0, 1].
     """
 
     rate: float = 1.0
@@ -67,8 +67,8 @@ class Exp3HParams:
 @struct.dataclass
 class Exp3IXHParams:
     """Attributes:
-    rate: c of the learning rate c sqrt(ln K / (K t)) of the pull number t; 1 in the analysis.
-    bias: of it is added to a probability that a loss is divided by; 0.5 in the analysis.
+    rate: Factor c of the learning rate c sqrt(ln K / (K t)) of the pull number t; 1 in the analysis.
+    bias: Share of the learning rate added to the probability by which a loss is divided; 0.5 in the analysis.
     """
 
     rate: float = 1.0
@@ -82,8 +82,8 @@ class Exp3IXHParams:
 @struct.dataclass
 class Exp3SHParams:
     """Attributes:
-    stretches: of pulls, in each of which another arm may be the best, at least 1.
-    rate: a factor of the exploration that the analysis asks for, 1 in the analysis.
+    stretches: Number of stretches of pulls, each of which may have another best arm, at least 1.
+    rate: Factor of the exploration in the analysis, 1 there.
     """
 
     stretches: float = 1.0
@@ -96,7 +96,7 @@ class Exp3SHParams:
 
 @functools.cache
 def exp3() -> BanditAlgorithm:
-    """EXP3: arms drawn with probabilities exponential in what each is estimated to have lost, at any horizon.
+    """EXP3: arms drawn with probabilities exponential in their estimated losses, at any horizon.
 
     For rewards in [0, 1]. With delayed rewards a loss is divided by the arm's probability on arrival.
 
@@ -115,7 +115,7 @@ def exp3() -> BanditAlgorithm:
 
 @functools.cache
 def exp3_ix() -> BanditAlgorithm:
-    """EXP3-IX: EXP3 whose estimates of losses are a little low, so that regret is low in nearly every run.
+    """EXP3-IX: EXP3 with slightly low estimates of losses, which makes regret low in nearly every run.
 
     For rewards in [0, 1]. With delayed rewards a loss is divided by the arm's probability on arrival.
 
@@ -135,10 +135,10 @@ def exp3_ix() -> BanditAlgorithm:
 
 @functools.cache
 def exp3_s() -> BanditAlgorithm:
-    """EXP3.S: EXP3 whose weights never vanish, so that it follows a best arm that changes; it uses the horizon T.
+    """EXP3.S: EXP3 whose weights never vanish, so it follows a best arm that changes; it uses the horizon T.
 
     For rewards in [0, 1]. A share gamma of pulls is random, and every weight receives e / (K T)
-    of their sum. With delayed rewards one is divided by the arm's probability on arrival.
+    of their sum. With delayed rewards a reward is divided by the arm's probability on arrival.
 
     Source: Auer, Cesa-Bianchi, Freund and Schapire (2002), figure 4 and corollary 8.2.
     """
@@ -183,13 +183,13 @@ def draw(key: jax.Array, probabilities: jax.Array) -> jax.Array:
 
 
 def no_losses(key: jax.Array, task: Task, params: Any, hparams: Any) -> Losses:
-    """Before the first pull."""
+    """The state before the first pull."""
     del key, params, hparams
     return Losses(Total(jnp.zeros(task.num_arms), jnp.zeros(task.num_arms)))
 
 
 def _of_losses(name: str, hparams: Any, probabilities: Any, update: Any) -> BanditAlgorithm:
-    """A policy that draws arms from probabilities that follow from losses."""
+    """A policy that draws arms with probabilities computed from losses."""
 
     def choose(key: jax.Array, state: Losses, view: View, hparams: Any) -> jax.Array:
         return draw(key, probabilities(state, view, hparams))
@@ -216,6 +216,6 @@ def _softmax(log: jax.Array, mask: jax.Array | None) -> jax.Array:
 
 
 def _mixed(probabilities: jax.Array, share: Any, mask: jax.Array | None) -> jax.Array:
-    """Probabilities of which a share is spread evenly over the arms that may be pulled."""
+    """Probabilities with a share spread evenly over the arms that may be pulled."""
     awake = jnp.ones_like(probabilities) if mask is None else mask.astype(jnp.float32)
     return (1 - share) * probabilities + share * awake / jnp.sum(awake)

@@ -1,4 +1,4 @@
-"""Policies that look for the best arm: successive elimination, sequential halving, top-two Thompson sampling."""
+"""Policies that search for the best arm: successive elimination, sequential halving, top-two Thompson sampling."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ __all__ = [
 
 
 class Contest(NamedTuple):
-    """Which arms may still be the best, and what was received of each.
+    """The arms that may still be the best, with the pulls and rewards of each.
 
     Attributes:
-      running: bool `[K]`.
-      counted: Of `[K]`, pulls that count.
-      received: Of `[K]`, rewards of those pulls.
+      running: Whether an arm may still be the best, bool `[K]`.
+      counted: Numbers of pulls that count, `[K]`.
+      received: Sums of rewards of those pulls, `[K]`.
     """
 
     running: jax.Array
@@ -52,7 +52,7 @@ class Posterior(NamedTuple):
     """The Beta posterior of each arm's mean.
 
     Attributes:
-      won, lost: Of `[K]`, parameters of the posterior: 1 more than the rewards, and than what they lack to 1.
+      won, lost: Parameters of the posterior, `[K]`: 1 plus the sum of rewards, and 1 plus the sum of 1 - reward.
     """
 
     won: Tally
@@ -72,8 +72,8 @@ class Posterior(NamedTuple):
 @struct.dataclass
 class SuccessiveEliminationHParams:
     """Attributes:
-    delta: the probability with which the best arm may be lost, in (0, 1).
-    sigma: of rewards, sub-Gaussian; 0.5 holds for all in [0, 1].
+    delta: Probability with which the best arm may be lost, in (0, 1).
+    sigma: Scale of sub-Gaussian rewards; 0.5 holds for all in [0, 1].
     """
 
     delta: float = 0.05
@@ -86,13 +86,13 @@ class SuccessiveEliminationHParams:
 
 @struct.dataclass
 class NoHParams:
-    """Nothing to set."""
+    """No parameters."""
 
 
 @struct.dataclass
 class TopTwoHParams:
     """Attributes:
-    leader: the probability of pulling the arm that leads rather than its challenger, in [0, 1].
+    leader: Probability of pulling the leading arm rather than its challenger, in [0, 1].
     """
 
     leader: float = 0.5
@@ -103,9 +103,9 @@ class TopTwoHParams:
 
 @functools.cache
 def successive_elimination() -> BanditAlgorithm:
-    """Successive elimination: all arms in turn, without those that are surely worse than another.
+    """Successive elimination: all arms in turn, without those that are significantly worse than another.
 
-    An arm goes when its mean of t pulls is below another's by two radii, each
+    An arm is eliminated when its mean of t pulls is below another's by two radii, each
     sigma sqrt(2 ln(4 K t^2 / delta) / t). The last one is pulled for ever.
 
     Source: Even-Dar, Mannor and Mansour (2006), section 3.1.
@@ -132,11 +132,11 @@ def successive_elimination() -> BanditAlgorithm:
 
 @functools.cache
 def sequential_halving() -> BanditAlgorithm:
-    """Sequential halving: a round for each halving of the arms, rounds of equal length, the better half goes on.
+    """Sequential halving: rounds of equal length, each of which eliminates the worse half of the arms.
 
     The horizon T is divided into ceil(log2 K) rounds; in one with S arms each is pulled
-    floor(T / (S ceil(log2 K))) times, at least once. What is left of T goes to the winner, also
-    where T is below K ceil(log2 K) and the rounds come to no end. Each round counts anew.
+    floor(T / (S ceil(log2 K))) times, at least once. The remainder of T goes to the winner. Where T
+    is below K ceil(log2 K), the rounds are not completed. Each round counts from zero.
 
     Source: Karnin, Koren and Somekh (2013), algorithm 3.
     """
@@ -152,7 +152,7 @@ def sequential_halving() -> BanditAlgorithm:
         means = _means(state)
 
         def drop(running: jax.Array) -> jax.Array:
-            # The last of the worst, so that the first of equals goes on.
+            # The last of the worst, so that the first of equal arms remains.
             worst = running.shape[0] - 1 - jnp.argmin(jnp.where(running, means, jnp.inf)[::-1])
             return running & (jnp.arange(running.shape[0]) != worst)
 
@@ -167,14 +167,14 @@ def sequential_halving() -> BanditAlgorithm:
 
 @functools.cache
 def top_two_thompson(resamples: int = 16) -> BanditAlgorithm:
-    """Top-two Thompson sampling: the best arm of a draw from the posterior, or that of the next draw with another one.
+    """Top-two Thompson sampling: the best arm of a posterior draw, or that of the next draw with another best arm.
 
-    For rewards in [0, 1], under a uniform prior of each mean. The more the posterior is sure of
-    an arm, the longer it takes until another one wins: after `resamples` draws in vain the
+    For rewards in [0, 1], with a uniform prior of each mean. The more certain the posterior is of
+    an arm, the more draws it takes until another one wins: after `resamples` draws without success the
     challenger is that of `top_two_transportation`.
 
     Args:
-      resamples: of one pull, at least 1; all are drawn at once, which is what a pull costs.
+      resamples: Number of draws for one pull, at least 1; all are drawn at once, which is the cost of a pull.
 
     Source: Russo (2016), "Simple Bayesian algorithms for best arm identification", section 3.
     """
@@ -184,10 +184,10 @@ def top_two_thompson(resamples: int = 16) -> BanditAlgorithm:
 
 @functools.cache
 def top_two_transportation() -> BanditAlgorithm:
-    """Top-two transportation cost: the best arm of a draw from the posterior, or the one least clearly worse.
+    """Top-two transportation cost: the best arm of a posterior draw, or the one least clearly worse.
 
-    Clear is what would have to be otherwise for both to be equal: the sum over the two of pulls
-    times KL(mean, mean of both). For rewards in [0, 1], under a uniform prior of each mean.
+    The measure of clarity is the cost of making both means equal: the sum over the two of pulls
+    times KL(mean, mean of both). For rewards in [0, 1], with a uniform prior of each mean.
 
     Source: Shang, de Heide, Kaufmann, Menard and Valko (2020), section 3.
     """
@@ -227,7 +227,7 @@ def _top_two(name: str, resamples: int) -> BanditAlgorithm:
 
 
 def _transportation(state: Posterior, leader: jax.Array) -> jax.Array:
-    """How clearly each arm is worse than the leader, `[K]`, 0 where it is better; above all for the leader."""
+    """Evidence that each arm is worse than the leader, `[K]`, 0 where it is better; largest for the leader itself."""
     weight = state.alpha + state.beta
     mean = state.alpha / weight
     leads = jnp.arange(mean.shape[0]) == leader
@@ -247,7 +247,7 @@ def _all_running(key: jax.Array, task: Task, params: Any, hparams: Any) -> Conte
 
 
 def _in_turn(key: jax.Array, state: Contest, view: View, hparams: Any) -> jax.Array:
-    """The arm that was pulled least of those that are running; of the others only if none of these is awake."""
+    """The least pulled of the running arms; an eliminated arm only if no running arm is awake."""
     del key, hparams
     awake = state.running if view.mask is None else state.running & view.mask
     turn = jnp.where(awake, -state.pulls, -jnp.finfo(jnp.float32).max)
@@ -260,7 +260,7 @@ def _received(state: Contest, action: jax.Array, reward: jax.Array) -> Contest:
 
 
 def _means(state: Contest) -> jax.Array:
-    """Of rewards, -inf for arms that are out or were not pulled."""
+    """Mean rewards, -inf for arms that are eliminated or were not pulled."""
     seen = state.running & (state.pulls > 0)
     return jnp.where(seen, state.received.value / jnp.maximum(state.pulls, 1.0), -jnp.inf)
 

@@ -17,20 +17,20 @@ from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_features, check_unit_rewards
 from jaxrl.checks import check_range
 
-# Of a bracketed Newton's method for the mode after one more reward; see `_pull_towards`.
+# Number of steps of a bracketed Newton's method for the mode after one more reward; see `_pull_towards`.
 NEWTON_STEPS = 8
 
 __all__ = ["Coefficients", "LinTSHParams", "LinUCBHParams", "LogisticTSHParams", "lin_ts", "lin_ucb", "logistic_ts"]
 
 
 class Coefficients(NamedTuple):
-    """What is believed of the coefficients that all arms share.
+    """The posterior of the coefficients that all arms share.
 
     Attributes:
-      theta: float32 `[d]`, the estimate.
-      root: float32 `[d, d]`, a square root R of the inverse R R^T of ridge + sum x x^T. The inverse
-        itself would lose to rounding what tells directions that are known well from others.
-      features: float32 `[K, d]`, of the arms at the last pull.
+      theta: Estimate, float32 `[d]`.
+      root: Square root R of the inverse R R^T of ridge + sum x x^T, float32 `[d, d]`. Rounding of the inverse
+        itself would lose the difference between well-known directions and others.
+      features: Features of the arms at the last pull, float32 `[K, d]`.
     """
 
     theta: jax.Array
@@ -41,8 +41,8 @@ class Coefficients(NamedTuple):
 @struct.dataclass
 class LinUCBHParams:
     """Attributes:
-    exploration: standard deviations that are added to an arm's estimate; `lin_ucb_radius` is proven.
-    ridge: of the least squares, above 0.
+    exploration: Number of standard deviations added to an arm's estimate; `lin_ucb_radius` is proven.
+    ridge: Ridge of the least squares, above 0.
     """
 
     exploration: float = 1.0
@@ -56,8 +56,8 @@ class LinUCBHParams:
 @struct.dataclass
 class LinTSHParams:
     """Attributes:
-    exploration: standard deviation of a reward, by which that of the coefficients is scaled.
-    ridge: of the least squares, above 0: the variance of a reward over that of the prior.
+    exploration: Standard deviation of a reward, by which that of the coefficients is scaled.
+    ridge: Ridge of the least squares, above 0: the variance of a reward over that of the prior.
     """
 
     exploration: float = 1.0
@@ -71,8 +71,8 @@ class LinTSHParams:
 @struct.dataclass
 class LogisticTSHParams:
     """Attributes:
-    exploration: a factor of the coefficients' standard deviation, 1 for that of the posterior.
-    ridge: 1 over the variance of the prior, above 0.
+    exploration: Factor of the coefficients' standard deviation, 1 for that of the posterior.
+    ridge: Inverse variance of the prior, above 0.
     """
 
     exploration: float = 1.0
@@ -85,10 +85,10 @@ class LogisticTSHParams:
 
 @functools.cache
 def lin_ucb() -> BanditAlgorithm:
-    """LinUCB: the arm whose features have the highest estimate and so many standard deviations of it.
+    """LinUCB: the arm whose features have the highest estimate plus a number of its standard deviations.
 
-    Coefficients are common to all arms. With delayed rewards one is credited to the features that
-    its arm has on arrival. What it recommends is for the features of the last pull.
+    Coefficients are common to all arms. A delayed reward is credited to the features that
+    its arm has on arrival. The recommended arm is the best one for the features of the last pull.
 
     Source: Li, Chu, Langford and Schapire (2010), section 3.1; Abbasi-Yadkori, Pal and Szepesvari (2011).
     """
@@ -104,7 +104,7 @@ def lin_ucb() -> BanditAlgorithm:
 def lin_ts() -> BanditAlgorithm:
     """Linear Thompson sampling: the best arm under coefficients drawn from their posterior.
 
-    The posterior is that of normal coefficients and normal rewards; else as `lin_ucb`.
+    The posterior is that of normal coefficients and normal rewards; all else is as in `lin_ucb`.
 
     Source: Agrawal and Goyal (2013), "Thompson sampling for contextual bandits with linear payoffs", algorithm 1.
     """
@@ -116,8 +116,8 @@ def logistic_ts() -> BanditAlgorithm:
     """Logistic Thompson sampling: the best arm under coefficients drawn from a normal approximation of their posterior.
 
     Rewards are 1 with the probability sigmoid(theta . x), else 0. After each the approximation is
-    put at the mode, with the curvature there (Laplace's, one reward at a time), which stays a
-    tenth or so nearer to the prior than the exact mode; else as `lin_ucb`.
+    moved to the mode, with the curvature there (Laplace's, one reward at a time), which remains
+    about a tenth nearer to the prior than the exact mode; all else is as in `lin_ucb`.
 
     Source: Chapelle and Li (2011), algorithm 3, with the whole covariance in place of its diagonal.
     """
@@ -140,7 +140,7 @@ def _of_features(
     learn: Callable[[Coefficients, jax.Array, jax.Array], Coefficients],
     check: Callable[[str, Task], None],
 ) -> BanditAlgorithm:
-    """A policy that learns coefficients from the features `[d]` of the arm that it pulled."""
+    """A policy that learns coefficients from the features `[d]` of the arms that it pulls."""
 
     def init(key: jax.Array, task: Task, params: Any, hparams: Any) -> Coefficients:
         del key, params
@@ -181,7 +181,7 @@ def _times(root: jax.Array, vector: jax.Array) -> jax.Array:
 
 @runs_last
 def _upper(features: jax.Array, theta: jax.Array, root: jax.Array, exploration: jax.Array) -> jax.Array:
-    """The estimate of each arm `[K]` and so many standard deviations |R^T x| of it."""
+    """The estimate of each arm `[K]` plus a number of its standard deviations |R^T x|."""
     size = theta.shape[0]
     spread = added(features[:, i, None] * root[i] for i in range(size))
     width = jnp.sqrt(added(spread[:, i] * spread[:, i] for i in range(size)))
@@ -190,14 +190,14 @@ def _upper(features: jax.Array, theta: jax.Array, root: jax.Array, exploration: 
 
 @runs_last
 def _recursive(theta: jax.Array, root: jax.Array, x: jax.Array, reward: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """After one more reward: recursive least squares, in which errors of rounding fade as rewards come."""
+    """The update after one more reward: recursive least squares, in which rounding errors fade as rewards come."""
     along, towards, score, variance = _along(theta, root, x)
     return theta + towards * ((reward - score) / (1 + variance)), _seen(root, along, towards, variance, 1.0)
 
 
 @runs_last
 def _laplace(theta: jax.Array, root: jax.Array, x: jax.Array, reward: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """After one more reward of 0 or 1: the mode, and the curvature there."""
+    """The update after one more reward of 0 or 1: the mode, and the curvature there."""
     along, towards, score, variance = _along(theta, root, x)
     step = _pull_towards(reward, score, variance)
     chance = jax.nn.sigmoid(score + variance * step)
@@ -213,7 +213,7 @@ def _along(theta: jax.Array, root: jax.Array, x: jax.Array) -> tuple[jax.Array, 
 
 
 def _seen(root: jax.Array, along: jax.Array, towards: jax.Array, variance: jax.Array, weight: Any) -> jax.Array:
-    """The root `[d, d]` after features x were seen with a weight; the rest as `_along` gives it.
+    """The root `[d, d]` after features x were observed with a weight; the other arguments are those of `_along`.
 
     Source: Potter's form of the update of Sherman and Morrison; Bierman (1977), section II.3.
     """

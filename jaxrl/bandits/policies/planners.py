@@ -1,4 +1,4 @@
-"""Policies that know a bandit of Markov chains: the best there is, for small ones, and the myopic one."""
+"""Policies that know a bandit of Markov chains: the optimal one, for small bandits, and the myopic one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["MyopicHParams", "PlanningHParams", "exact_planning", "myopic"]
 @struct.dataclass
 class PlanningHParams:
     """Attributes:
-    gamma: the discount of the sum of rewards that is planned for, in [0, 1).
+    gamma: Discount factor of the sum of rewards that is planned for, in [0, 1).
     """
 
     gamma: float = 0.95
@@ -40,9 +40,9 @@ class MyopicHParams:
 
 @functools.cache
 def exact_planning() -> BanditAlgorithm:
-    """The best policy there is for small bandits of Markov chains, of which the instance is known.
+    """The optimal policy for small bandits of Markov chains with a known instance.
 
-    Plans before the first step, see `plan`, and looks actions up.
+    Plans before the first step, see `plan`, and then looks actions up.
     """
 
     def init(key: jax.Array, task: Task, params: Any, hparams: PlanningHParams) -> tuple[jax.Array, jax.Array]:
@@ -70,10 +70,10 @@ def exact_planning() -> BanditAlgorithm:
 
 @functools.cache
 def myopic() -> BanditAlgorithm:
-    """The action of the highest expected reward at this very step, whatever comes after; the instance is known.
+    """The action of the highest expected reward at the present step, whatever follows; the instance is known.
 
     With a budget these are the arms that gain most by being pulled; otherwise all joint actions are
-    compared, so for those of few numbers. Ties go to the first.
+    compared, which restricts it to actions of few numbers. Ties go to the first.
     """
 
     def init(key: jax.Array, task: Task, params: Any, hparams: Any) -> tuple[jax.Array, Any]:

@@ -1,4 +1,4 @@
-"""Learning a reward model from preferences: the fit, and samplers of the pairs to be compared."""
+"""Learning a reward model from preferences: the fit, and samplers of the pairs to compare."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ __all__ = [
 
 
 class Preferences(NamedTuple):
-    """What was compared, and the reward model.
+    """Counts of comparisons, and the reward model.
 
     Attributes:
-      wins: Of `[K, K]`, how often the arm of the row was preferred to that of the column.
-      rewards: float32 `[K]`, the most probable rewards given the wins, up to the last rounding.
+      wins: Number of times that the arm of the row was preferred to that of the column, `[K, K]`.
+      rewards: Most probable rewards given the wins, up to the last rounding, float32 `[K]`.
     """
 
     wins: Tally
@@ -43,9 +43,9 @@ class Preferences(NamedTuple):
 @struct.dataclass
 class PreferencesHParams:
     """Attributes:
-    beta: temperature of the policy pi, proportional to exp(reward / beta), above 0: the optimum
+    beta: Temperature of the policy pi, proportional to exp(reward / beta), above 0: the optimum
       of E[reward] - beta KL(pi | uniform).
-    scale: standard deviation of the normal prior of every reward in the fit, above 0.
+    scale: Standard deviation of the normal prior of every reward in the fit, above 0.
     """
 
     beta: float = 0.5
@@ -58,7 +58,7 @@ class PreferencesHParams:
 
 @functools.cache
 def uniform_pairs() -> BanditAlgorithm:
-    """Compares any two different arms, all pairs equally often on average, and fits a reward model."""
+    """Compares two random different arms, all pairs equally often on average, and fits a reward model."""
 
     def draw(key: jax.Array, rewards: jax.Array, beta: jax.Array) -> jax.Array:
         del beta
@@ -72,7 +72,7 @@ def uniform_pairs() -> BanditAlgorithm:
 def policy_pairs() -> BanditAlgorithm:
     """Compares two different samples of the policy that the reward model implies.
 
-    The policy is proportional to exp(reward / beta), the reference policy being uniform.
+    The policy is proportional to exp(reward / beta), with a uniform reference policy.
     """
 
     def draw(key: jax.Array, rewards: jax.Array, beta: jax.Array) -> jax.Array:
@@ -85,9 +85,9 @@ def policy_pairs() -> BanditAlgorithm:
 def pilaf() -> BanditAlgorithm:
     """Compares, with equal chances, two samples of the policy, or one of an optimistic and one of a pessimistic policy.
 
-    As in `policy_pairs` the policy pi is what the reward model r implies. The other two are
-    proportional to pi exp(r) and pi exp(-r). The two arms differ: a judge asked twice about the
-    same arm says nothing.
+    As in `policy_pairs` the policy pi is the one that the reward model r implies. The other two are
+    proportional to pi exp(r) and pi exp(-r). The two arms differ, because comparing an arm
+    with itself carries no information.
 
     Source: Feng, Kwiatkowski, Zheng, Kempe and Duan (2025), "PILAF: optimal human preference
     sampling for reward modeling", arXiv:2502.04270, the practical form.
@@ -97,10 +97,10 @@ def pilaf() -> BanditAlgorithm:
 
 @functools.cache
 def pilaf_weighted() -> BanditAlgorithm:
-    """As `pilaf`, with the chances of the two kinds under which what is learned of the rewards fits the policy.
+    """`pilaf`, with the two kinds of pairs weighted so that the information on rewards matches the policy.
 
     A pair is then drawn in proportion to pi(a) pi(b) / sigmoid'(r(a) - r(b)), where
-    1 / sigmoid'(x) = 2 + exp(x) + exp(-x): what answers tell of the rewards, their Fisher
+    1 / sigmoid'(x) = 2 + exp(x) + exp(-x): the information of answers on the rewards, their Fisher
     information at r, is in proportion to the covariance of the arms under pi.
     """
     return _sampler("pilaf-weighted", functools.partial(_draw_interpolated, weigh=_by_mass))
@@ -110,13 +110,13 @@ def fit_rewards(wins: jax.Array, scale: Any, start: jax.Array, num_steps: int) -
     """The most probable rewards of a Bradley-Terry model, by damped steps of Newton's, which cannot diverge.
 
     Args:
-      wins: float32 `[K, K]`, how often the arm of the row was preferred to that of the column.
-      scale: standard deviation of the independent normal priors around 0, traced.
-      start: float32 `[K]`, where the search begins.
-      num_steps: of Newton's, static; one does from the fit to one comparison less.
+      wins: Number of times that the arm of the row was preferred to that of the column, float32 `[K, K]`.
+      scale: Standard deviation of the independent normal priors around 0, traced.
+      start: Start of the search, float32 `[K]`.
+      num_steps: Number of Newton steps, static; one suffices from the fit to one comparison less.
 
     Returns:
-      float32 `[K]`; their sum is 0, for the prior leaves nothing else where only differences matter.
+      float32 `[K]`; their sum is 0, which the prior implies because only differences matter.
 
     Source: damping as in Sun and Tran-Dinh (2019), "Generalized self-concordant functions", section 4:
       a logistic loss has |f'''| <= |f''|, so that a step by d along the gaps is cut to ln(1 + d).
@@ -129,7 +129,7 @@ def fit_rewards(wins: jax.Array, scale: Any, start: jax.Array, num_steps: int) -
         weights = compared * chances * (1 - chances)
         curvature = jnp.diag(jnp.sum(weights, axis=1) + 1 / scale**2) - weights
         change = _solve(curvature, slope)
-        gap = jnp.maximum(jnp.max(change) - jnp.min(change), 1e-6)  # below it the cut rounds to nothing
+        gap = jnp.maximum(jnp.max(change) - jnp.min(change), 1e-6)  # the cut of smaller ones rounds to nothing
         return rewards + change * jnp.log1p(gap) / gap
 
     return jax.lax.fori_loop(0, num_steps, step, start)
@@ -141,23 +141,23 @@ def interpolated_logits(logits: jax.Array, reference_logits: jax.Array, beta: An
     With the implied reward r = beta log(pi / pi_ref) they are proportional to pi exp(r) and pi exp(-r).
 
     Args:
-      logits, reference_logits: float32 `[K]`, of pi and of pi_ref.
-      beta: traced.
+      logits, reference_logits: Logits of pi and of pi_ref, float32 `[K]`.
+      beta: Temperature, traced.
 
     Returns:
       Their logits, (1 + beta) h - beta h_ref and (1 - beta) h + beta h_ref.
 
-    Source: as for `pilaf`.
+    Source: See `pilaf`.
     """
     gap = beta * (logits - reference_logits)
     return logits + gap, logits - gap
 
 
 def draw_pair(key: jax.Array, first_logits: jax.Array, second_logits: jax.Array) -> jax.Array:
-    """A sample of either distribution, drawn again until the two differ: int32 `[2]`.
+    """One sample from each distribution, drawn again until the two differ: int32 `[2]`.
 
     Args:
-      first_logits, second_logits: float32 `[K]`.
+      first_logits, second_logits: Logits, float32 `[K]`.
     """
     first_key, second_key = jax.random.split(key)
     first = jax.random.categorical(first_key, first_logits + _rest(second_logits))
@@ -167,13 +167,13 @@ def draw_pair(key: jax.Array, first_logits: jax.Array, second_logits: jax.Array)
 
 
 def _evenly(logits: jax.Array, optimistic: jax.Array, pessimistic: jax.Array) -> jax.Array:
-    """The chance `[]` of two samples of the policy: 1/2."""
+    """The probability `[]` of two samples of the policy: 1/2."""
     del logits, optimistic, pessimistic
     return jnp.float32(0.5)
 
 
 def _by_mass(logits: jax.Array, optimistic: jax.Array, pessimistic: jax.Array) -> jax.Array:
-    """The same in proportion to the sums over different arms of pi(a) pi(b) and of the interpolated product."""
+    """The probability in proportion to the sums over different arms of pi(a) pi(b) and of the interpolated product."""
     plain = jax.nn.logsumexp(logits + _rest(logits))
     interpolated = jax.nn.logsumexp(optimistic + _rest(pessimistic))
     return jax.nn.sigmoid(plain - interpolated)

@@ -1,4 +1,4 @@
-"""Bayes-UCB, and the upper quantiles of Beta distributions that it rests on."""
+"""Bayes-UCB, and the upper quantiles of Beta distributions that it uses."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ __all__ = ["BayesUCBHParams", "bayes_ucb", "beta_upper_quantile"]
 @struct.dataclass
 class BayesUCBHParams:
     """Attributes:
-    log_power: c of the level 1 / (t (ln T)^c), 5 in the analysis and 0 in the experiments; at least 0.
-    alpha, beta: of the Beta prior of every mean, each above 0; 1 and 1 is uniform.
+    log_power: Exponent c of the level 1 / (t (ln T)^c), 5 in the analysis and 0 in the experiments; at least 0.
+    alpha, beta: Parameters of the Beta prior of every mean, each above 0; 1 and 1 is uniform.
     """
 
     log_power: float = 0.0
@@ -45,7 +45,7 @@ class BayesUCBHParams:
 def bayes_ucb() -> BanditAlgorithm:
     """Bayes-UCB: the arm whose posterior has the highest quantile 1 - 1 / (t (ln T)^c) at the pull number t.
 
-    For rewards in [0, 1], with a Beta prior; one between 0 and 1 counts as that share of a
+    For rewards in [0, 1], with a Beta prior; a reward between 0 and 1 counts as that share of a
     success and the rest of a failure. T is the run's horizon; the level is at least the median.
 
     Source: Kaufmann, Cappe and Garivier (2012), algorithm 1.
@@ -63,16 +63,16 @@ def bayes_ucb() -> BanditAlgorithm:
 
 
 def beta_upper_quantile(tail: jax.Array, alpha: jax.Array, beta: jax.Array) -> jax.Array:
-    """The number that a Beta variate exceeds with a small probability, by arithmetic alone.
+    """The number that a Beta variate exceeds with a small probability, by arithmetic operations alone.
 
     The modified signed root of the log-likelihood, normal to third order, is inverted by
-    Newton's method, which gets the probability right within 6 %; one more step, on the
-    logarithm of the probability by its continued fraction, does the rest.
+    Newton's method, which yields the probability within 6 %; one more step, on the
+    logarithm of the probability by its continued fraction, corrects the rest.
 
     Args:
-      tail: float32, the probability; one above 1/2 counts as 1/2.
-      alpha, beta: float32 `[*S]`, at least 0.5, with alpha + beta no more than 2 / tail or so, as of
-        a Bayesian index; beyond that the fraction is cut short, at up to 1e-3 standard deviations.
+      tail: Probability, float32; one above 1/2 counts as 1/2.
+      alpha, beta: Parameters, float32 `[*S]`, at least 0.5, with alpha + beta no more than 2 / tail or so, as for
+        a Bayesian index; beyond that the fraction is cut short, with errors of up to 1e-3 standard deviations.
 
     Returns:
       `[*S]`, within 7e-5 of the quantile where alpha or beta is below 1, otherwise mostly within 1e-6: the largest
@@ -85,7 +85,7 @@ def beta_upper_quantile(tail: jax.Array, alpha: jax.Array, beta: jax.Array) -> j
     total = alpha + beta
     mean, rest, ratio = alpha / total, beta / total, beta / alpha
     deviation = jnp.sqrt(mean * rest / total)
-    least = -0.99 * jnp.log1p(alpha / beta)  # of the shift ln((1 - mean) / (1 - x)), short of x = 0
+    least = -0.99 * jnp.log1p(alpha / beta)  # least value of the shift ln((1 - mean) / (1 - x)), short of x = 0
 
     def quantile(shift: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         gain = -jnp.expm1(-shift)
@@ -115,7 +115,7 @@ def beta_upper_quantile(tail: jax.Array, alpha: jax.Array, beta: jax.Array) -> j
         last = jnp.where(jnp.abs(excess) < 0.3, excess, 0.0) * x * fraction / beta
         return quantile(shift + last)[0]
 
-    # Loops, as XLA on CPUs would compute what is written out one arm at a time, inside the search for the best.
+    # Loops, because XLA on CPUs would compute unrolled steps arm by arm, inside the search for the best.
     shift = jax.lax.fori_loop(0, NEWTON_STEPS, step, shift)
     return once_if(jnp.any(shift == shift), last_step, shift)
 
@@ -134,7 +134,7 @@ def _fraction(a: jax.Array, b: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def _stirling(x: jax.Array) -> jax.Array:
-    """What Stirling's formula lacks of the logarithm of the gamma function, which four steps up takes little."""
+    """The remainder of Stirling's formula for the logarithm of the gamma function, from a short series at x + 4."""
     small = jnp.minimum(x, LARGE)
     up = small + 4
     steps = jnp.log(small * (small + 1) * (small + 2) * (small + 3))

@@ -1,4 +1,4 @@
-"""Thompson sampling: each arm is pulled with the probability that it is the best, as far as is known."""
+"""Thompson sampling: each arm is pulled with the posterior probability that it is the best."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ __all__ = [
 
 
 class Modes(NamedTuple):
-    """What was received of each arm, and where the posterior of its log-odds is highest.
+    """Pulls and rewards of each arm, and the mode of the posterior of its log-odds.
 
     Attributes:
-      arms: pulls and sums of rewards.
-      mode: float32 `[K]`.
+      arms: Pulls and sums of rewards.
+      mode: Modes, float32 `[K]`.
     """
 
     arms: ArmSums
@@ -45,7 +45,7 @@ class Modes(NamedTuple):
 @struct.dataclass
 class ThompsonHParams:
     """Attributes:
-    alpha, beta: of the Beta prior of every mean, each above 0; 1 and 1 is uniform.
+    alpha, beta: Parameters of the Beta prior of every mean, each above 0; 1 and 1 is uniform.
     """
 
     alpha: float = 1.0
@@ -59,8 +59,8 @@ class ThompsonHParams:
 @struct.dataclass
 class GaussianThompsonHParams:
     """Attributes:
-    mean, scale: of the normal prior of every mean, its standard deviation above 0.
-    sigma: standard deviation of a reward, taken to be known; above 0.
+    mean, scale: Mean and standard deviation of the normal prior of every mean, the latter above 0.
+    sigma: Standard deviation of a reward, assumed to be known; above 0.
     """
 
     mean: float = 0.0
@@ -76,7 +76,7 @@ class GaussianThompsonHParams:
 @struct.dataclass
 class LaplaceThompsonHParams:
     """Attributes:
-    mean, scale: of the normal prior of every arm's log-odds, its standard deviation above 0.
+    mean, scale: Mean and standard deviation of the normal prior of every arm's log-odds, the latter above 0.
     """
 
     mean: float = 0.0
@@ -91,7 +91,7 @@ class LaplaceThompsonHParams:
 def thompson() -> BanditAlgorithm:
     """Thompson sampling with a Beta prior: the arm whose draw from its posterior is the highest.
 
-    For rewards in [0, 1]; one between counts as that share of a success and the rest of a failure.
+    For rewards in [0, 1]; a reward in between counts as that share of a success and the rest of a failure.
 
     Source: Thompson (1933); Agrawal and Goyal (2012), algorithm 1.
     """
@@ -109,7 +109,7 @@ def thompson() -> BanditAlgorithm:
 
 @functools.cache
 def thompson_gaussian() -> BanditAlgorithm:
-    """Thompson sampling for normal rewards of a known deviation, with a normal prior of each mean.
+    """Thompson sampling for normal rewards of a known standard deviation, with a normal prior of each mean.
 
     Source: Russo, Van Roy, Kazerouni, Osband and Wen (2018), section 4.
     """
@@ -134,7 +134,7 @@ def thompson_gaussian() -> BanditAlgorithm:
 def thompson_laplace() -> BanditAlgorithm:
     """Thompson sampling with a normal prior of each arm's log-odds, to which rewards are not conjugate.
 
-    The posterior is replaced by the normal distribution that has its mode and its curvature
+    The posterior is replaced by the normal distribution with the same mode and the same curvature
     there, Laplace's approximation. For rewards in [0, 1], as in `thompson`.
 
     Source: Russo, Van Roy, Kazerouni, Osband and Wen (2018), section 5.2.
@@ -166,14 +166,14 @@ def thompson_laplace() -> BanditAlgorithm:
 
 
 def log_odds_mode(pulls: jax.Array, sums: jax.Array, mean: Any, scale: Any) -> jax.Array:
-    """The log-odds that are the most probable after so many rewards of 0 and 1, under a normal prior.
+    """The most probable log-odds after a number of rewards of 0 and 1, under a normal prior.
 
-    The root of pulls sigmoid(x) + (x - mean) / scale^2 = sums, by Newton's method from where the
-    left side bends, x = 0: from there it comes nearer to the root with each step and never passes it.
+    The root of pulls sigmoid(x) + (x - mean) / scale^2 = sums, by Newton's method from the inflection
+    point of the left side, x = 0: from there each step comes nearer to the root and never passes it.
 
     Args:
-      pulls, sums: float32 `[]`.
-      mean, scale: of the prior; traced.
+      pulls, sums: Number of rewards and their sum, float32 `[]`.
+      mean, scale: Mean and standard deviation of the prior, traced.
 
     Returns:
       `[]`; 16 steps reach the root up to log-odds of 12 or so, and stop short of more extreme ones.

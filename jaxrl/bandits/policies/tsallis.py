@@ -15,7 +15,7 @@ from jaxrl.bandits.checks import check_unit_rewards
 from jaxrl.bandits.policies.exponential import RESOLUTION, Losses, draw, no_losses
 from jaxrl.checks import Range, check_range
 
-# Of Newton's method, which has converged to 1e-9 by then for up to 1,000 arms, wherever the losses are.
+# Number of steps of Newton's method, which has then converged to 1e-9 for up to 1,000 arms, for any losses.
 NEWTON_STEPS = 5
 
 __all__ = ["TsallisINFHParams", "tsallis_inf", "tsallis_probabilities"]
@@ -24,10 +24,10 @@ __all__ = ["TsallisINFHParams", "tsallis_inf", "tsallis_probabilities"]
 @struct.dataclass
 class TsallisINFHParams:
     """Attributes:
-    rate: c of the learning rate c / sqrt(t) of the pull number t; 2 in the analysis without a
+    rate: Factor c of the learning rate c / sqrt(t) of the pull number t; 2 in the analysis without a
       baseline, 4 with one.
-    baseline: taken off a loss before it is divided by its arm's probability and added again
-      behind, for arms that are likely; 0.5 lowers the variance, in [0, 1].
+    baseline: Number subtracted from a loss before it is divided by its arm's probability and added again
+      afterwards, for likely arms; 0.5 lowers the variance, in [0, 1].
     """
 
     rate: float = 2.0
@@ -76,15 +76,15 @@ def tsallis_probabilities(distances: jax.Array) -> jax.Array:
     """Probabilities 4 / (distance + z)^2, with the z at which they sum to 1.
 
     Args:
-      distances: float32 `[K]`, the learning rate times how much more each arm has lost than the
-        best, so that one is 0; infinite for an arm that may not be pulled.
+      distances: Learning rate times the difference between each arm's loss and the least loss, float32 `[K]`;
+        one of them is 0, and arms that may not be pulled have infinity.
 
     Returns:
-      `[K]`. The root is that of sum(p)^(-1/2) - 1, which is increasing and concave in z, so that
-      Newton's method climbs to it from z = 2 and never leaves; the K equal distances of the first
+      `[K]`. The root is that of sum(p)^(-1/2) - 1, which is increasing and concave in z, so
+      Newton's method increases from z = 2 to it and never passes it; the K equal distances of the first
       pull take one step.
 
-    Source: Zimmert and Seldin (2021), section 3.3, by another iteration.
+    Source: Zimmert and Seldin (2021), section 3.3, with another iteration.
     """
     shift: Any = 2.0
     for _ in range(NEWTON_STEPS):

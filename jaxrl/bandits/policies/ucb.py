@@ -31,11 +31,11 @@ __all__ = ["MOSSHParams", "UCB1HParams", "UCBVHParams", "moss", "ucb1", "ucb_v"]
 
 
 class ArmSquares(NamedTuple):
-    """What was received of each arm.
+    """Pulls, rewards and squared rewards of each arm.
 
     Attributes:
       arms: Pulls and sums of rewards.
-      squares: Of `[K]`, the rewards' squares.
+      squares: Sums of squared rewards, `[K]`.
     """
 
     arms: ArmSums
@@ -45,7 +45,7 @@ class ArmSquares(NamedTuple):
 @struct.dataclass
 class UCB1HParams:
     """Attributes:
-    exploration: c of mean + sqrt(c ln t / pulls), 2 in the paper; at least 0.
+    exploration: Factor c in mean + sqrt(c ln t / pulls), 2 in the paper; at least 0.
     """
 
     exploration: float = 2.0
@@ -57,9 +57,9 @@ class UCB1HParams:
 @struct.dataclass
 class UCBVHParams:
     """Attributes:
-    exploration: zeta of the bound, above 1 in the analysis; at least 0.
-    correction: c of the term for few pulls, 1 in the analysis; at least 0.
-    range: b, the most that a pull pays, rewards being at least 0; above 0.
+    exploration: Factor zeta in the bound, above 1 in the analysis; at least 0.
+    correction: Factor c of the term for few pulls, 1 in the analysis; at least 0.
+    range: Largest reward b of a pull, where rewards are at least 0; above 0.
     """
 
     exploration: float = 1.2
@@ -75,7 +75,7 @@ class UCBVHParams:
 @struct.dataclass
 class MOSSHParams:
     """Attributes:
-    exploration: a factor of the bonus, 1 in the paper; at least 0.
+    exploration: Factor of the bonus, 1 in the paper; at least 0.
     """
 
     exploration: float = 1.0
@@ -156,6 +156,6 @@ def moss() -> BanditAlgorithm:
 
 @runs_last
 def _ucb1_index(pulls: jax.Array, sums: jax.Array, level: jax.Array) -> jax.Array:
-    """mean + sqrt(level / pulls) of each arm `[K]`, infinite of one that was not pulled."""
+    """mean + sqrt(level / pulls) of each arm `[K]`, infinite for an arm that was not pulled."""
     inverse = 1 / jnp.maximum(pulls, 1.0)
     return jnp.where(pulls > 0, sums * inverse + jnp.sqrt(level * inverse), jnp.inf)

@@ -1,4 +1,4 @@
-"""Whittle's index: what leaving an arm alone must be paid so that it is as good as pulling it."""
+"""Whittle's index: the payment for leaving an arm alone that makes it as good as pulling it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from jaxrl.checks import Range, check_range
 
 __all__ = ["WhittleHParams", "WhittleIndices", "highest", "require_indexable", "whittle", "whittle_indices"]
 
-ROUNDING = 1e-6  # of the greatest discounted sum of rewards: what float32 leaves of an advantage of 0
+ROUNDING = 1e-6  # rounding of an advantage of 0 in float32, relative to the greatest discounted sum of rewards
 NEVER = 1e30
 
 
 class WhittleIndices(NamedTuple):
     """Attributes:
-    index: float32 `[..., S]`, nan throughout for an arm that has none.
-    indexable: bool `[...]`, whether the arm has an index.
+    index: Indices, float32 `[..., S]`; nan throughout for an arm that has none.
+    indexable: Whether the arm has an index, bool `[...]`.
     """
 
     index: jax.Array
@@ -36,7 +36,7 @@ class WhittleIndices(NamedTuple):
 @struct.dataclass
 class WhittleHParams:
     """Attributes:
-    gamma: the discount of the sum of rewards that the index is made for, in [0, 1).
+    gamma: Discount factor of the sum of rewards that defines the index, in [0, 1).
     """
 
     gamma: float = 0.95
@@ -47,9 +47,9 @@ class WhittleHParams:
 
 class WhittleState(NamedTuple):
     """Attributes:
-    subsidy: float32 `[N, S]`, of each arm in each state.
-    indexable: bool `[N]`.
-    budget: int32 `[]`, pulls in a step.
+    subsidy: Subsidy of each arm in each state, float32 `[N, S]`.
+    indexable: Whether each arm has an index, bool `[N]`.
+    budget: Number of pulls in a step, int32 `[]`.
     """
 
     subsidy: jax.Array
@@ -60,27 +60,27 @@ class WhittleState(NamedTuple):
 def whittle_indices(transitions: ArrayLike, rewards: ArrayLike, gamma: ArrayLike) -> WhittleIndices:
     """The Whittle index of every state of arms with two actions, under discounted rewards.
 
-    The index of a state is the subsidy for leaving the arm alone at which it is as good as pulling
-    it. An arm is indexable if, as the subsidy grows, the set of states in which it is best left
-    alone only grows; an arm that is not has no index. The best policy is followed from a subsidy
+    The index of a state is the subsidy for leaving the arm alone at which that is as good as pulling
+    it. An arm is indexable if the set of states in which it is best left alone only grows with the
+    subsidy; any other arm has no index. The best policy is followed from a subsidy
     where all states are pulled to one where none is: between two switches each state's advantage
-    is affine in the subsidy, so that the next switch, and a state that would switch back, are
+    is affine in the subsidy, so the next switch, and a state that would switch back, are
     found exactly, by S linear systems.
 
     Args:
-      transitions: `[..., 2, S, S]`, being left alone first, then being pulled.
-      rewards: `[..., 2, S]`, expected.
-      gamma: in [0, 1), traced.
+      transitions: Probabilities `[..., 2, S, S]`, first for being left alone, then for being pulled.
+      rewards: Expected rewards `[..., 2, S]`.
+      gamma: Discount factor in [0, 1), traced.
 
     Returns:
-      The indices and whether there are any. In float32 they were within 1e-6 of those in float64
+      The indices, and whether there are any. In float32 they were within 1e-6 of those in float64
       for arms whose transitions are spread out, at gamma 0.95 to 0.999, and within 4e-5 of the largest
       for nearly deterministic ones (3.8e-5 is the largest error measured). An advantage of
       1e-6 / (1 - gamma) of the rewards or less counts as none: an arm that fails to be indexable by
       that little counts as indexable.
 
     Raises:
-      ValueError: shapes that do not fit, or gamma outside [0, 1) where it is known.
+      ValueError: Shapes do not fit, or a concrete gamma is outside [0, 1).
 
     Source: Whittle (1988); the path of policies after Niño-Mora (2007) and Gast, Gaujal and Khun (2023).
     """
@@ -100,14 +100,14 @@ def whittle_indices(transitions: ArrayLike, rewards: ArrayLike, gamma: ArrayLike
 
 
 def require_indexable(arms: Arms, gamma: float) -> None:
-    """Refuse arms of which one is not indexable.
+    """Refuse instances in which an arm is not indexable.
 
     Args:
-      arms: an instance with two actions, not traced.
-      gamma: in [0, 1).
+      arms: Instance with two actions, not traced.
+      gamma: Discount factor in [0, 1).
 
     Raises:
-      ValueError: naming the arms that have no Whittle index.
+      ValueError: Some arms have no Whittle index; the message names them.
     """
     indexable = np.asarray(whittle_indices(arms.transitions, arms.expected, gamma).indexable)
     if not indexable.all():
@@ -123,8 +123,8 @@ def whittle() -> BanditAlgorithm:
     """Whittle's policy: at each step the arms of the highest indices, within the budget, and none below 0.
 
     For restless bandits; it knows the instance and computes the indices before the first step. It
-    measures `indexable`, the share of arms that are. An arm that is not has no index: its states are
-    ranked by the subsidies at which the path of policies left them, which is a rule like any other.
+    measures `indexable`, the share of indexable arms. An arm that is not indexable has no index: its states are
+    ranked by the subsidies at which the path of policies left them, as a heuristic.
 
     Source: Whittle (1988), Restless bandits: activity allocation in a changing world.
     """
@@ -171,7 +171,7 @@ def highest(index: jax.Array, budget: jax.Array | int) -> jax.Array:
 
 
 def _switches(transitions: jax.Array, rewards: jax.Array, gamma: Any) -> tuple[jax.Array, jax.Array]:
-    """The subsidies at which states switch to being left alone, `[S]`, and whether none would switch back, `[]`.
+    """The subsidies at which states switch to being left alone, `[S]`, and whether no state switches back, `[]`.
 
     A policy's values are affine in the subsidy, and with them the advantage of pulling over
     leaving alone, `fixed + per_subsidy * subsidy` in each state.
@@ -183,8 +183,8 @@ def _switches(transitions: jax.Array, rewards: jax.Array, gamma: Any) -> tuple[j
         alone, switched_at, subsidy, indexable = carry
         law = jnp.where(alone[:, None], transitions[0], transitions[1])
         paid = jnp.stack([jnp.where(alone, rewards[0], rewards[1]), alone.astype(jnp.float32)], axis=1)
-        # Only differences of values matter. What states have in common is taken off the rewards, so
-        # that differences do not come from large numbers, and are not lost to rounding.
+        # Only differences of values matter. The part that states have in common is subtracted from the rewards, so
+        # that differences are not lost to the rounding of large numbers.
         values = _values(law, paid - (1 - gamma) * _values(law, paid, gamma)[:1], gamma)
         gain = gamma * jnp.matmul(transitions[1] - transitions[0], values, precision="highest")
         fixed, per_subsidy = rewards[1] - rewards[0] + gain[:, 0], gain[:, 1] - 1
@@ -207,10 +207,10 @@ def _switches(transitions: jax.Array, rewards: jax.Array, gamma: Any) -> tuple[j
 def _values(law: jax.Array, paid: jax.Array, gamma: Any) -> jax.Array:
     """The discounted sums `[S, R]` of R kinds of rewards under a law `[S, S]`.
 
-    By elimination of one state after another. Only what leads away from a state is used, never the
-    chance to stay or a difference, so that rounding does not grow as gamma nears 1.
+    By elimination of one state after another. Only the probabilities of leaving a state are used, never that of
+    staying or a difference, so rounding errors do not grow as gamma approaches 1.
 
-    Source: Grassmann, Taksar and Heyman (1985), for chains that end with the chance 1 - gamma.
+    Source: Grassmann, Taksar and Heyman (1985), for chains that end with probability 1 - gamma.
     """
     num_states = law.shape[0]
     states = jnp.arange(num_states)

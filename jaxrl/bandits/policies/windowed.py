@@ -1,4 +1,4 @@
-"""Upper confidence bounds and Thompson sampling that forget: by a window of pulls, or by a discount."""
+"""Upper confidence bounds and Thompson sampling that forget, by a window of pulls or by a discount."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Window(NamedTuple):
     """The last rewards.
 
     Attributes:
-      count: int32 `[]`, rewards so far.
-      actions: int32 `[W]`, K where there is none yet.
-      rewards: float32 `[W]`.
-      pulls: float32 `[K]`, within the window.
-      sums: of `[K]`, of rewards within it.
+      count: Number of rewards so far, int32 `[]`.
+      actions: Actions, int32 `[W]`; K for empty places.
+      rewards: Rewards, float32 `[W]`.
+      pulls: Number of pulls within the window, float32 `[K]`.
+      sums: Sums of rewards within the window, `[K]`.
     """
 
     count: jax.Array
@@ -49,14 +49,14 @@ class Window(NamedTuple):
     sums: Total
 
     def arms(self) -> ArmWeights:
-        """What was received of each arm within the window."""
+        """Pulls and rewards of each arm within the window."""
         return ArmWeights(self.pulls, self.sums.sum)
 
 
 @struct.dataclass
 class SlidingWindowUCBHParams:
     """Attributes:
-    exploration: c of mean + sqrt(c ln min(t, window) / pulls), 0.6 in the paper's experiments; at least 0.
+    exploration: Factor c in mean + sqrt(c ln min(t, window) / pulls), 0.6 in the paper's experiments; at least 0.
     """
 
     exploration: float = 0.6
@@ -68,8 +68,8 @@ class SlidingWindowUCBHParams:
 @struct.dataclass
 class DiscountedUCBHParams:
     """Attributes:
-    discount: gamma, the weight of a reward after each later pull; above 0 and below 1.
-    exploration: c of mean + sqrt(c ln n / pulls), 2.4 in the paper's experiments; at least 0.
+    discount: Factor gamma of a reward's weight per later pull; above 0 and below 1.
+    exploration: Factor c in mean + sqrt(c ln n / pulls), 2.4 in the paper's experiments; at least 0.
     """
 
     discount: float = 0.999
@@ -83,15 +83,15 @@ class DiscountedUCBHParams:
 @struct.dataclass
 class SlidingWindowThompsonHParams(ThompsonHParams):
     """Attributes:
-    alpha, beta: of the Beta prior of every mean, each above 0.
+    alpha, beta: Parameters of the Beta prior of every mean, each above 0.
     """
 
 
 @struct.dataclass
 class DiscountedThompsonHParams:
     """Attributes:
-    discount: gamma, the weight of a reward after each later pull; above 0 and below 1.
-    alpha, beta: of the Beta prior of every mean, each above 0.
+    discount: Factor gamma of a reward's weight per later pull; above 0 and below 1.
+    alpha, beta: Parameters of the Beta prior of every mean, each above 0.
     """
 
     discount: float = 0.999
@@ -106,13 +106,13 @@ class DiscountedThompsonHParams:
 
 @functools.cache
 def sliding_window_ucb(window: int = WINDOW) -> BanditAlgorithm:
-    """SW-UCB: UCB1 of the last rewards alone, for arms whose values change; one out of the window is pulled anew.
+    """SW-UCB: UCB1 of the last rewards alone, for arms whose values change; arms outside the window are pulled again.
 
     Args:
-      window: of how many rewards; static, each run keeps as many.
+      window: Number of rewards in the window, static; each run stores as many.
 
     Raises:
-      ValueError: the window is no whole number of at least 1.
+      ValueError: `window` is not a whole number of at least 1.
 
     Source: Garivier and Moulines (2011), section 4.
     """
@@ -134,10 +134,10 @@ def sliding_window_thompson(window: int = WINDOW) -> BanditAlgorithm:
     For rewards in [0, 1], as in `thompson`.
 
     Args:
-      window: of how many rewards; static, each run keeps as many.
+      window: Number of rewards in the window, static; each run stores as many.
 
     Raises:
-      ValueError: the window is no whole number of at least 1.
+      ValueError: `window` is not a whole number of at least 1.
 
     Source: Trovo, Paladino, Restelli and Gatti (2020), algorithm 1.
     """
@@ -195,12 +195,12 @@ def _discount(state: ArmWeights, view: View, action: jax.Array, reward: jax.Arra
 
 
 def _thompson(key: jax.Array, state: ArmWeights, view: View, hparams: Any) -> jax.Array:
-    """The choice of `thompson`; what left the window may have left a sum a rounding below 0."""
+    """The choice of `thompson`; rewards that left the window may leave a sum slightly below 0 by rounding."""
     return thompson().choose(key, state._replace(sums=jnp.maximum(state.sums, 0.0)), view, hparams)
 
 
 def _windowed(name: str, hparams: Any, window: int, choose: Any, check: Any) -> BanditAlgorithm:
-    """A policy that chooses by what the last rewards were."""
+    """A policy that chooses by the last rewards."""
 
     def init(key: jax.Array, task: Task, params: Any, hparams: Any) -> Window:
         del key, params, hparams
