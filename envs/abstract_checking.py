@@ -1,4 +1,4 @@
-"""The laws of the environment contract that types and shapes tell, without a step being taken."""
+"""The laws of the environment contract that types and shapes show, tested without taking a step."""
 
 import copy
 import dataclasses
@@ -17,22 +17,22 @@ __all__ = ["ContractError", "agent_axes", "check_abstractly", "fail", "sample"]
 
 
 class ContractError(UserValueError):
-    """An environment breaks a law of the contract; the message says which, and with what."""
+    """An environment breaks a law of the contract; the message names the law and the cause."""
 
 
 def check_abstractly(env: base.Environment, params: Any = None) -> tuple[int, ...]:
-    """Test an environment on the laws of methods, hashing, types and shapes, for which nothing is run or compiled.
+    """Test an environment on the laws of methods, hashing, types and shapes, without running or compiling it.
 
     Args:
-      env: the environment.
+      env: Environment.
       params: Parameters of the environment; None for its defaults.
 
     Returns:
-      The agents' axes, `()` for one agent: the reward's shape, which observations and actions have in front.
+      The agents' axes, `()` for one agent: the reward's shape, with which observations and actions begin.
 
     Raises:
-      ContractError: a law does not hold. The message is one sentence that says which.
-      TypeError: `env` is no `envs.Environment`.
+      ContractError: A law does not hold. The message is one sentence that names it.
+      TypeError: `env` is not an `envs.Environment`.
     """
     if not isinstance(env, base.Environment):
         raise UserTypeError(f"env is {env!r}; it is an instance of a subclass of envs.Environment.")
@@ -66,7 +66,7 @@ def _check_hash(env: base.Environment) -> None:
 
 
 def _check_limit_is_given(params: Any) -> None:
-    """Refuse gymnax's limit of one step where no class of one's own declares the field."""
+    """Refuse gymnax's limit of one step unless a class of the user's own declares the field."""
     while hasattr(params, "inner"):
         params = params.inner
     own = [kind for kind in type(params).__mro__ if kind not in (base.EnvParams, object)]
@@ -92,7 +92,7 @@ def _check_space(what: str, space: Any) -> None:
 
 
 def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
-    """Everything that can be said without running the environment; returns the agents' axes."""
+    """Test everything that does not require running the environment; returns the agents' axes."""
     key = jax.eval_shape(lambda: jax.random.key(0))
 
     def reset_pair(key: jax.Array, params: Any) -> Any:
@@ -165,10 +165,10 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
 
 
 def agent_axes(space: spaces.Space, obs: Any) -> tuple[int, ...]:
-    """What an observation has in front of its space, which describes one agent.
+    """The axes of an observation before those of its space, which describes one agent.
 
-    In a sound environment it is the reward's shape, which cannot be known before an action has
-    been given. Numbers of axes are added up, as a Dict's sample has its leaves in an order of its own.
+    In a valid environment they are the reward's shape, which is not known before an action has
+    been taken. Numbers of axes are added up, because a Dict's sample orders its leaves differently.
     """
     leaves = jax.tree.leaves(obs)
     one = jax.tree.leaves(jax.eval_shape(space.sample, jax.random.key(0)))
@@ -177,15 +177,15 @@ def agent_axes(space: spaces.Space, obs: Any) -> tuple[int, ...]:
 
 
 def _require_like_space(what: str, space: spaces.Space, obs: Any, agents: tuple[int, ...]) -> None:
-    """Refuse an observation whose shape or type is not that of its space, with the agents' axes in front."""
+    """Refuse an observation whose shape or type is not that of its space, with the agents' leading axes."""
     if isinstance(space, spaces.Dict):
         if not isinstance(obs, dict) or set(obs) != set(space.spaces):
-            fail(f"observation law: {what} is no dictionary with the keys {sorted(space.spaces)} of its space.")
+            fail(f"observation law: {what} is not a dictionary with the keys {sorted(space.spaces)} of its space.")
         for name, part in space.spaces.items():
             _require_like_space(f"{what} at {name!r}", part, obs[name], agents)
     elif isinstance(space, spaces.Tuple):
         if not isinstance(obs, tuple) or len(obs) != len(space.spaces):
-            fail(f"observation law: {what} is no tuple of the {len(space.spaces)} parts of its space.")
+            fail(f"observation law: {what} is not a tuple of the {len(space.spaces)} parts of its space.")
         for index, part in enumerate(space.spaces):
             _require_like_space(f"{what} at {index}", part, obs[index], agents)
     elif isinstance(space, spaces.Discrete | spaces.Box):
@@ -218,7 +218,7 @@ def _check_mask(space: spaces.Space, mask: Any, batch: tuple[int, ...]) -> None:
 
 
 def _require_array(what: str, value: Any) -> None:
-    """Refuse a Python number, which has no shape where rollouts ask for it."""
+    """Refuse a Python number, which has no shape for rollouts to read."""
     if not isinstance(value, jax.Array | np.ndarray | np.generic):
         fail(f"type law: {what} is the Python value {value!r}; it is an array, such as jnp.float32(x) or jnp.bool_(x).")
 

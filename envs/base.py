@@ -1,4 +1,4 @@
-"""The environment contract: gymnax 1.0's, with what a rollout needs beside it."""
+"""The environment contract: gymnax 1.0's, with additions that rollouts need."""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ __all__ = ["EnvParams", "EnvState", "Environment", "MetricRule", "spaces"]
 
 
 def check_action(space: spaces.Space, action: Any, name: str = "action") -> None:
-    """Refuse an action outside its space; agents may have axes in front."""
+    """Refuse an action outside its space; agents may add leading axes."""
     if isinstance(space, spaces.Tuple | spaces.Dict):
         pairs = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         for index, part in pairs:
@@ -44,35 +44,35 @@ class Environment(gymnax_environment.Environment):
     A subclass defines `default_params`, `reset_env`, `step_env`, `action_space` and
     `observation_space`; `reset` and `step`, which adds the time limit and the automatic
     reset, come with it. Fields of the dataclass are static: two equal environments share
-    one compilation. Numbers that one would tune belong in an `EnvParams`, which is traced,
-    and what evolves in an `EnvState`, whose `time` counts the steps of the episode.
+    one compilation. Numbers to tune belong in an `EnvParams`, which is traced,
+    and changing values in an `EnvState`, whose `time` counts the steps of the episode.
 
     `step_env(key, state, action, params) -> (obs, state, reward, terminated, info)`:
     `terminated` never includes the time limit, which is `is_truncated(state, params)`.
     The reward's shape `[*A]` is the batch shape: `()` for one agent, `(N,)` for a crowd;
     observation and action leaves are `[*A, ...]` while the spaces describe one agent, and the
-    episode flags are scalars. `info` may hold
+    episode flags are scalars. `info` may contain
 
-      * `"active"`: bool `[*A]`, the agent took part in this transition (weights the losses);
+      * `"active"`: bool `[*A]`, whether the agent took part in this transition (weights the losses);
       * `"agent_terminated"`: bool `[*A]`, replaces `terminated` when bootstrapping;
       * `"metrics"`: a flat dictionary of numbers, reduced over an episode by `metric_rules`.
     """
 
     @property
     def default_params(self) -> Any:
-        """What is tunable, at its usual values: of a subclass of `EnvParams` that gives its `max_steps_in_episode`."""
+        """The parameters at their usual values, of a subclass of `EnvParams` that sets `max_steps_in_episode`."""
         return EnvParams()
 
     @property
     def metric_rules(self) -> Mapping[str, MetricRule]:
-        """How each entry of `info["metrics"]` is reduced over an episode."""
+        """The reduction over an episode of each entry of `info["metrics"]`."""
         return {}
 
     def action_mask(self, state: Any, params: Any) -> Any:
-        """Which discrete actions are allowed, or None where all are.
+        """The allowed discrete actions, or None where all are.
 
         Args:
-          state, params: of the current step, traced.
+          state, params: State and parameters of the current step, traced.
 
         Returns:
           None, or a bool array `[*A, num_actions]`; for a `Tuple` of discrete spaces, a
@@ -108,44 +108,44 @@ class Environment(gymnax_environment.Environment):
         return None
 
     def params_at(self, params: Any, env_steps: Any) -> Any:
-        """The parameters in force after so many environment steps of a run's training, for curricula.
+        """The parameters after this many environment steps of a run's training, for curricula.
 
         Args:
-          params: of the run, traced.
-          env_steps: float32 `[]`, taken by all environments of the run together, traced.
+          params: Parameters of the run, traced.
+          env_steps: Number of steps taken by all environments of the run together, float32 `[]`, traced.
 
         Returns:
-          Parameters like `params`; here `params` themselves.
+          Parameters like `params`; by default `params` themselves.
         """
         del env_steps
         return params
 
     def pays_beyond_limit(self, params: Any) -> bool:
-        """Whether the reward at the time limit already pays for what would follow; here it does not.
+        """Whether the reward at the time limit already pays for what would follow; by default it does not.
 
-        An algorithm that bootstraps from the value of the last observation counts the rest twice where it does.
+        An algorithm that bootstraps from the value of the last observation would then count the rest twice.
 
         Args:
-          params: concrete; every leaf may have an axis of settings in front.
+          params: Parameters, concrete; every leaf may have a leading axis of settings.
         """
         del params
         return False
 
     def check_params(self, params: Any) -> None:
-        """Refuse parameters that this environment cannot have, before anything is compiled; here none.
+        """Refuse parameters that this environment cannot have, before compilation; by default none.
 
         Args:
-          params: concrete; every leaf may have an axis of settings in front.
+          params: Parameters, concrete; every leaf may have a leading axis of settings.
 
         Raises:
-          ValueError: which parameter, what it takes and what it got.
+          ValueError: A parameter is invalid; the message has its name, its range and its value.
         """
         del params
 
     def step(
         self, key: jax.Array, state: Any, action: Any, params: Any = None
     ) -> tuple[Any, Any, jax.Array, jax.Array, jax.Array, dict[Any, Any]]:
-        """One transition, limited in time and reset automatically.
+        """One transition, with time limit and automatic reset.
 
         Raises:
           ValueError: An action that is not traced lies outside the action space.
@@ -156,7 +156,7 @@ class Environment(gymnax_environment.Environment):
 
     @property
     def num_actions(self) -> int:
-        """Choices of a `Discrete` action space, numbers in a `Box` action."""
+        """Number of choices of a `Discrete` action space, or of numbers in a `Box` action."""
         space = self.action_space(self.default_params)
         if isinstance(space, spaces.Discrete):
             return space.n
@@ -167,7 +167,7 @@ class Environment(gymnax_environment.Environment):
     def step_env(
         self, key: jax.Array, state: Any, action: Any, params: Any
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
-        """One transition, neither limited in time nor reset (see the class)."""
+        """One transition, without time limit or reset (see the class)."""
         raise NotImplementedError
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""The laws of the environment contract, tested on anyone's environment by playing in it."""
+"""The laws of the environment contract, tested on any environment by playing in it."""
 
 import functools
 from typing import Any, NamedTuple
@@ -13,11 +13,11 @@ from envs.base import spaces
 
 __all__ = ["ContractError", "check", "check_abstractly"]
 
-# How far the same transition may differ between two compilations: room for a thousand roundings of
-# a float32 of the leaf's size, which a step of a few hundred operations does not use up.
+# Largest difference of the same transition between two compilations: room for a thousand roundings of
+# a float32 of the leaf's size, more than a step of a few hundred operations needs.
 TOLERANCE = 1000 * float(np.finfo(np.float32).eps)
 
-# What an action without bounds is tried at.
+# Magnitude at which unbounded actions are tested.
 EXTREME = 1e6
 
 _SHORT_LIMIT = 5
@@ -51,13 +51,13 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> 
     infinite under extreme actions.
 
     Args:
-      env: the environment.
+      env: Environment.
       params: Parameters of the environment; None for its defaults.
-      num_steps: length of the rollouts.
+      num_steps: Length of the rollouts.
 
     Raises:
-      ContractError: a law does not hold. The message is one sentence that says which.
-      TypeError: `env` is no `envs.Environment`.
+      ContractError: A law does not hold. The message is one sentence that names it.
+      TypeError: `env` is not an `envs.Environment`.
     """
     agents = check_abstractly(env, params)
     params = jax.tree.map(jnp.asarray, env.default_params if params is None else params)
@@ -89,15 +89,15 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> 
 
 
 def _check_inside(what: str, space: spaces.Space, value: Any, agents: tuple[int, ...]) -> None:
-    """Whether values `[T, *A, ...]` lie in a space, on the host (gymnax's own test reads no dictionary)."""
+    """Check on the host that values `[T, *A, ...]` lie in a space (gymnax's own test does not read dictionaries)."""
     if isinstance(space, spaces.Dict):
         if not isinstance(value, dict) or set(value) != set(space.spaces):
-            fail(f"{what} is no dictionary with the keys {sorted(space.spaces)} of its space.")
+            fail(f"{what} is not a dictionary with the keys {sorted(space.spaces)} of its space.")
         for name, part in space.spaces.items():
             _check_inside(f"{what} at {name!r}", part, value[name], agents)
     elif isinstance(space, spaces.Tuple):
         if not isinstance(value, tuple) or len(value) != len(space.spaces):
-            fail(f"{what} is no tuple of the {len(space.spaces)} parts of its space.")
+            fail(f"{what} is not a tuple of the {len(space.spaces)} parts of its space.")
         for index, part in enumerate(space.spaces):
             _check_inside(f"{what} at {index}", part, value[index], agents)
     elif isinstance(space, spaces.Discrete | spaces.Box):
@@ -180,7 +180,7 @@ def _check_run(env: base.Environment, params: Any, run: Transitions, agents: tup
     _require_close("state.time must grow by 1 in a step", state.time, run.state.time + 1)
     done = np.asarray(run.terminated) | np.asarray(run.truncated)
     _require_close(
-        "state.time must be 0 after the end of an episode, and go on otherwise",
+        "state.time must be 0 after the end of an episode, and continue otherwise",
         run.next_state.time,
         np.where(done, 0, np.asarray(state.time)),
     )
@@ -214,7 +214,7 @@ def _check_eager(env: base.Environment, params: Any, key: jax.Array, first: Any,
 def _check_finite(run: Transitions, kind: str) -> None:
     obs, state, reward, _, info = run.stepped
     for what, tree in (("observation", obs), ("state", state), ("reward", reward), ("info", info)):
-        # A state may be infinite from the start, such as the mass of a wall; NaN equals nothing.
+        # A state may be infinite from the start, such as the mass of a wall; NaN is not equal to itself.
         before = jax.tree.leaves(run.state) if what == "state" else [None] * len(jax.tree.leaves(tree))
         for (path, leaf), old in zip(jax.tree.leaves_with_path(tree), before, strict=True):
             if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -236,7 +236,7 @@ def _check_time_limit(
     short = _roll(env, key, actions, params.replace(max_steps_in_episode=limit))[1]
     time, cut = np.asarray(short.stepped[1].time), np.asarray(short.truncated)
     if not np.all(cut[time >= _SHORT_LIMIT]):
-        fail(f"time law: with max_steps_in_episode={_SHORT_LIMIT} an episode goes on past {_SHORT_LIMIT} steps.")
+        fail(f"time law: with max_steps_in_episode={_SHORT_LIMIT} an episode continues past {_SHORT_LIMIT} steps.")
     _check_run(env, params.replace(max_steps_in_episode=limit), short, agents)
     until = min(_SHORT_LIMIT, len(cut))
     _require_close(

@@ -1,23 +1,23 @@
-"""Errors that a user's arguments or machine cause, each told in one sentence; anything else is a bug or another's."""
+"""Errors due to a user's arguments or machine, each one sentence; any other exception is a bug or another library's."""
 
 __all__ = ["ExistsError", "MissingPackageError", "UserError", "UserTypeError", "UserValueError"]
 
 
 class UserError(Exception):
-    """What the classes below have in common, by which the command line knows a sentence for the user from a bug."""
+    """The base of the classes below, by which the command line distinguishes messages for the user from bugs."""
 
 
 class UserValueError(UserError, ValueError):
-    """An argument of the right type with a value that is not taken."""
+    """An argument of a valid type with an invalid value."""
 
 
 class UserTypeError(UserError, TypeError):
-    """An argument of a type that is not taken."""
+    """An argument of an invalid type."""
 
 
 class MissingPackageError(UserError, ImportError):
-    """A package or an extra that is not installed, or another one of its name."""
+    """A package or an extra that is not installed, or another package of the same name."""
 
 
 class ExistsError(UserError, FileExistsError):
-    """A file or directory that is there already, and that nothing allows to replace."""
+    """A file or directory that exists already and must not be replaced."""

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are written completely or not at all."""
 
 import contextlib
 import os
@@ -13,11 +13,11 @@ __all__ = ["replacing", "unfinished"]
 
 @contextlib.contextmanager
 def replacing(file: Path, error: Callable[[str], Exception] | None = UserValueError) -> Iterator[Path]:
-    """Another file to write beside this one, which becomes this one once the block has ended well.
+    """Another file to write next to this one, which replaces this one if the block ends without an error.
 
     Args:
-      file: File to write; its directories are made where there are none.
-      error: Kind of the error where it cannot be written; None leaves the system's own.
+      file: File to write; missing directories are created.
+      error: Class of the error where the file cannot be written; None keeps the system's own.
 
     Raises:
       UserValueError: The file cannot be written.
@@ -38,5 +38,5 @@ def replacing(file: Path, error: Callable[[str], Exception] | None = UserValueEr
 
 
 def unfinished(file: Path) -> Path:
-    """Where a process writes a file until it is whole; containers share the numbers of processes."""
+    """The path to which a process writes a file until it is complete; containers share process ids."""
     return file.with_name(f".{platform.node()}-{os.getpid()}-{file.name}")

@@ -20,19 +20,19 @@ from envs.errors import UserValueError
 
 
 def chain_values(rewards: np.ndarray, curve: np.ndarray, lam: float = 1.0, *, truncated: bool = False) -> np.ndarray:
-    """Values along a chain of states that is walked from its first state to its last.
+    """Values along a chain of states from its first state to its last.
 
-    The value of a state is what a critic settles at when it regresses on lambda-returns: the
+    The value of a state is the one to which a critic converges when it regresses on lambda-returns: the
     solution of the linear equations V_i = sum_l lam^l Gamma(l) r_{i+l} + (1 - lam) sum_l lam^l
     Gamma(l + 1) V_{i+l+1}, where an episode's last step bootstraps in full. With lam = 1, or
     an exponential Gamma and any lam, and a chain that terminates, this is the discounted sum of
     rewards, with the clock restarted at each state.
 
     Args:
-      rewards: `[n]`, of the step out of each state.
-      curve: `[>= n + 1]`, Gamma(0) = 1, Gamma(1), ...
-      lam: of the lambda-return.
-      truncated: the last step ends in the first state again and at the time limit, so that
+      rewards: Reward of the step out of each state, `[n]`.
+      curve: Discount curve, `[>= n + 1]`, Gamma(0) = 1, Gamma(1), ...
+      lam: Parameter of the lambda-return.
+      truncated: Whether the last step returns to the first state and is at the time limit, so that
         its return bootstraps from there; otherwise it terminates.
 
     Returns:
@@ -55,7 +55,7 @@ def chain_values(rewards: np.ndarray, curve: np.ndarray, lam: float = 1.0, *, tr
 
 @struct.dataclass
 class ProbeState(base.EnvState):
-    """Steps taken, and the number that the observation shows (where it shows one)."""
+    """The number of steps taken, and the observed number (where there is one)."""
 
     time: jax.Array
     sign: jax.Array
@@ -63,18 +63,18 @@ class ProbeState(base.EnvState):
 
 @struct.dataclass
 class ProbeParams(base.EnvParams):
-    """Only the time limit; a probe that terminates does so long before it."""
+    """The time limit alone; a probe that terminates does so long before it."""
 
     max_steps_in_episode: int = 100
 
 
 @dataclass(frozen=True)
 class _Probe(base.Environment):
-    """What the probes share.
+    """The base of the probes.
 
     Attributes:
-      continuous: actions are `[1]` in [-1, 1] in place of 0 and 1; from 0.5 upwards they do
-        what 1 does, down to -0.5 what 0 does, and mix in between.
+      continuous: Whether actions are `[1]` in [-1, 1] instead of 0 and 1; from 0.5 upwards they act
+        like 1, down to -0.5 like 0, and mix in between.
     """
 
     continuous: bool = False
@@ -90,11 +90,11 @@ class _Probe(base.Environment):
         return spaces.Box(-1.0, 1.0, (1,), jnp.float32) if self.continuous else spaces.Discrete(2)
 
     def observations(self) -> np.ndarray:
-        """float32 `[K, D]`: every observation that can start a step."""
+        """Every observation at which a step can start, float32 `[K, D]`."""
         raise NotImplementedError
 
     def values(self, curve: np.ndarray, lam: float = 1.0) -> np.ndarray:
-        """float64 `[K]`: the value of each of `observations()` (see `chain_values`)."""
+        """The value of each of `observations()`, float64 `[K]` (see `chain_values`)."""
         raise NotImplementedError
 
     def best_actions(self) -> np.ndarray | None:
@@ -142,7 +142,7 @@ class _SignProbe(_Probe):
 
 @dataclass(frozen=True)
 class _ChainProbe(_Probe):
-    """States in a fixed order, whatever the actions; the observation is the state's index, one-hot."""
+    """States in a fixed order, independent of the actions; the observation is the state's index, one-hot."""
 
     def reset_env(self, key: jax.Array, params: ProbeParams) -> tuple[jax.Array, ProbeState]:
         """The first state."""
@@ -162,7 +162,7 @@ class _ChainProbe(_Probe):
         return self._observe(state), state, reward, terminated, {}
 
     def observation_space(self, params: ProbeParams) -> spaces.Box:
-        """Which state this is, one-hot."""
+        """The index of the state, one-hot."""
         del params
         return spaces.Box(0.0, 1.0, (len(self._rewards()),), jnp.float32)
 
@@ -171,7 +171,7 @@ class _ChainProbe(_Probe):
         return np.eye(len(self._rewards()), dtype=np.float32)
 
     def values(self, curve: np.ndarray, lam: float = 1.0) -> np.ndarray:
-        """The rewards still to come, discounted; from the fixed point where a limit cuts them off."""
+        """The discounted remaining rewards; where a limit cuts them off, the fixed point of the equations."""
         return chain_values(self._rewards(), curve, lam, truncated=self._never_terminates)
 
     @property
@@ -198,8 +198,8 @@ class ConstantReward(_ChainProbe):
 class DelayedReward(_ChainProbe):
     """Reward 1 comes `delay` steps late: state i is worth Gamma(delay - i). Tests discounting.
 
-    With one step of delay this holds at every lam. With more, and a discount that is not exponential,
-    lam < 1 settles elsewhere: bootstrapping restarts the clock. `values` says where.
+    With one step of delay this holds for every lam. With more, and a discount that is not exponential,
+    lam < 1 converges to other values: bootstrapping restarts the clock. `values` returns them.
     """
 
     delay: int = 1
@@ -213,7 +213,7 @@ class DelayedReward(_ChainProbe):
 
 @dataclass(frozen=True)
 class OnlyTerminates(_ChainProbe):
-    """Reward 1 at each of `steps` steps, then the end: state i is worth Gamma(0) + ... + Gamma(steps - 1 - i).
+    """Reward 1 at each of `steps` steps, then the end: state i has the value Gamma(0) + ... + Gamma(steps - 1 - i).
 
     Tests that nothing is bootstrapped past a termination, which would make the values grow.
     """
@@ -231,11 +231,11 @@ class OnlyTerminates(_ChainProbe):
 class OnlyTruncates(_ChainProbe):
     """Reward 1 for ever, cut off every `steps` steps by the time limit alone.
 
-    A learner sees no reward beyond the limit and must bootstrap there, from the state it would
-    have gone on to. Its critic then settles at V = Gamma(0) + ... + Gamma(steps - 1) + Gamma(steps) V
-    in the first state (for lam = 1; `values` knows the others). With the default of one step that is
+    A learner sees no reward beyond the limit and must bootstrap there, from the state in which it would
+    have continued. Its critic then converges to V = Gamma(0) + ... + Gamma(steps - 1) + Gamma(steps) V
+    in the first state (for lam = 1; `values` has the others). With the default of one step that is
     V = 1 / (1 - Gamma(1)) under every discount and lam; it is the infinite sum of Gamma if the discount
-    is exponential, and otherwise not, since the clock restarts wherever one bootstraps.
+    is exponential, and otherwise not, since the clock restarts at every bootstrap.
     """
 
     steps: int = 1
@@ -277,7 +277,7 @@ class ActionDependent(_ChainProbe):
     def step_env(
         self, key: jax.Array, state: ProbeState, action: jax.Array, params: ProbeParams
     ) -> tuple[jax.Array, ProbeState, jax.Array, jax.Array, dict[Any, Any]]:
-        """Pay for the action and terminate."""
+        """Pay the reward of the action and terminate."""
         observation, state, _, terminated, info = super().step_env(key, state, action, params)
         return observation, state, self._direction(action), terminated, info
 

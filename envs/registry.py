@@ -1,4 +1,4 @@
-"""Every environment by name: one row each, and `make`, which builds it; the rows alone load neither JAX nor gymnax."""
+"""All environments by name: one row each, and `make`, which builds them; the rows alone load neither JAX nor gymnax."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """Where an environment is defined.
+    """The definition of an environment.
 
     Attributes:
       module, class_name: of the class.
@@ -123,12 +123,12 @@ def names(library: str | None = None) -> tuple[str, ...]:
 
 
 def make(name: str, **static: object) -> base.Environment:
-    """The environment of this name.
+    """Make the environment of this name.
 
     Args:
-      name: one of `names()`, or of `names(library)`; or an id of Gymnasium's
-        (`CartPole-v1`) that ours stand for; or `module:Class`, a class of your own that can be imported.
-      static: values for the environment's static fields.
+      name: One of `names()`, or of `names(library)`; or the Gymnasium id (`CartPole-v1`) of one of ours;
+        or `module:Class`, an importable class of your own.
+      static: Values of the environment's static fields.
 
     Returns:
       The environment. Two calls with equal arguments return equal environments, which share
@@ -182,7 +182,7 @@ def row_of(kind: type, static: Mapping[str, object]) -> tuple[str, dict[str, obj
 
 
 def adapted(env: Any) -> tuple[str, dict[str, object]] | None:
-    """What `make` takes for an environment of another library: its name and fields; None for any other."""
+    """The name and the fields of an environment of another library, as `make` takes them; None for any other."""
     if type(env).__module__ not in LIBRARIES.values() or env.name.partition("/")[0] not in LIBRARIES:
         return None
     return env.name, dict(env.fields)

@@ -1,4 +1,4 @@
-"""Pictures of every environment of ours."""
+"""Images of all environments of this package."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ __all__ = ["Scene", "drawable", "frame"]
 
 
 class Scene:
-    """One environment's drawing, kept between frames, so that a film takes a figure only once.
+    """One environment's drawing, kept between frames, so that a film creates its figure only once.
 
     Attributes:
-      size: `(height, width)` of its frames in pixels, multiples of 16 as video wants them.
+      size: `(height, width)` of its frames in pixels, multiples of 16 as video formats require.
     """
 
     def __init__(self, env: Any, params: Any):
-        """Draws what does not move.
+        """Draw the parts that do not move.
 
         Args:
-          env: one of the environments that can be drawn, in wrappers or not.
-          params: its parameters: lengths, limits and goals are drawn to scale.
+          env: Environment that can be drawn, wrapped or not.
+          params: Parameters of the environment; lengths, limits and goals are drawn to scale.
 
         Raises:
-          ValueError: there is no drawing of this environment.
+          ValueError: The environment cannot be drawn.
         """
         self._wrappers = []
         while isinstance(env, Wrapper):
@@ -77,7 +77,7 @@ class Scene:
         self._update = setup(ax, env, params)
 
     def frame(self, state: Any) -> np.ndarray:
-        """The picture of a state: uint8 `[height, width, 3]`."""
+        """The image of a state: uint8 `[height, width, 3]`."""
         self._time.set_text(f"step {int(state.time)}")
         for wrapper in self._wrappers:
             state = wrapper.inner_state(state)
@@ -87,18 +87,18 @@ class Scene:
 
 
 def frame(env: Any, state: Any, params: Any) -> np.ndarray:
-    """The picture of one state of an environment; for many, keep a `Scene`.
+    """The image of one state of an environment; for many, keep a `Scene`.
 
     Args:
-      env: one of the environments that can be drawn.
-      state: of a single episode, concrete.
-      params: the environment's parameters.
+      env: Environment that can be drawn.
+      state: State of a single episode, concrete.
+      params: Parameters of the environment.
 
     Returns:
       uint8 `[height, width, 3]`, red, green and blue.
 
     Raises:
-      ValueError: there is no drawing of this environment.
+      ValueError: The environment cannot be drawn.
     """
     return Scene(env, params).frame(state)
 
@@ -207,7 +207,7 @@ def _mountain_car(ax: Axes, env: Any, params: Any) -> Update:
 
 
 def _height(position: Any) -> Any:
-    """The hill, of which only the slope matters to the dynamics."""
+    """The height of the road, of which only the slope matters to the dynamics."""
     return 0.45 * np.sin(3 * position) + 0.55
 
 

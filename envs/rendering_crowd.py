@@ -1,4 +1,4 @@
-"""Pictures of crowds: a frame of people as discs, and the paths of a whole episode."""
+"""Images of crowds: a frame with people as discs, and the paths of a whole episode."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 INK, WALL, ARRIVED = "#222222", "#8c8c8c", "#d9d9d9"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # safe for colour-blind readers
-TRAIL = 15  # decisions that a trail shows
-MARGIN = 1.0  # m around everything that is drawn
+TRAIL = 15  # number of decisions that a trail shows
+MARGIN = 1.0  # m around the drawing
 
 __all__ = ["draw", "paths"]
 
 
 def draw(ax: Axes, params: Any) -> Callable[[Any], None]:
-    """What draws states of a crowd into axes: walkers with headings and trails, goals, walls, pillars.
+    """A function that draws states of a crowd into axes: walkers with headings and trails, goals, walls, pillars.
 
     Args:
-      ax: with equal scales.
-      params: not needed; everything is in the state.
+      ax: Axes with equal scales.
+      params: Not used; everything is in the state.
 
     Returns:
       A function of a concrete state.
@@ -78,15 +78,15 @@ def draw(ax: Axes, params: Any) -> Callable[[Any], None]:
 
 
 def paths(trajectory: Trajectory, *, path: str | Path | None = None, title: str | None = None) -> Figure:
-    """The way of everybody through an episode, coloured by speed.
+    """The paths of all agents through an episode, coloured by speed.
 
     Args:
-      trajectory: of one episode, from `envs.crowd.roll`.
-      path: picture file to write as well.
-      title: above the picture.
+      trajectory: Trajectory of one episode, from `envs.crowd.roll`.
+      path: Image file to write as well.
+      title: Title of the image.
 
     Returns:
-      The figure; squares are goals, open rings starts.
+      The figure; squares are goals, open rings are starts.
     """
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
@@ -128,7 +128,7 @@ def paths(trajectory: Trajectory, *, path: str | Path | None = None, title: str 
 
 
 def _limit(ax: Axes, points: np.ndarray) -> None:
-    """Show all points; walls may go on beyond."""
+    """Show all points; walls may extend beyond the limits."""
     low, high = points.min(axis=0) - MARGIN, points.max(axis=0) + MARGIN
     half = (high - low).max() / 2
     middle = (low + high) / 2

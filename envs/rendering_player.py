@@ -1,4 +1,4 @@
-"""A film of a crowd to play in a browser: one page that needs nothing else."""
+"""A film of a crowd for browsers: one page without other files."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
     from envs.crowd.trajectories import Trajectory
 
 TEMPLATE = Path(__file__).with_name("player.html")
-MOST = 32_767  # of a 16-bit integer
+MOST = 32_767  # largest 16-bit integer
 
 __all__ = ["player"]
 
 
 def player(trajectory: Trajectory, *, path: str | Path, title: str | None = None) -> Path:
-    """Writes an episode as a page that plays it: people as discs, coloured by speed, power or person.
+    """Write an episode as a page that plays it: people as discs, coloured by speed, power or person.
 
     The page is a single file without any reference to another; 50 people over 200 decisions take about 150 kB.
-    Between decisions everybody moves in a straight line. The energy that it tells of a person is power times the
-    interval, summed; the decision in which somebody arrives counts whole.
+    Between decisions agents move in straight lines. The energy shown for a person is power times the
+    interval, summed; the decision in which an agent arrives counts in full.
 
     Args:
-      trajectory: of one episode, from `envs.crowd.roll`.
-      path: file to write, `.html`; one that is there is replaced.
-      title: of the page; "A crowd" if None.
+      trajectory: Trajectory of one episode, from `envs.crowd.roll`.
+      path: File to write, `.html`; an existing one is replaced.
+      title: Title of the page; "A crowd" if None.
 
     Returns:
       The path.
 
     Raises:
-      ValueError: another suffix, several episodes, nobody who takes part, numbers that are not finite, or a file
-        that cannot be written.
+      ValueError: The suffix is another one, there are several episodes, no agent takes part, numbers are not finite,
+        or the file cannot be written.
     """
     file = Path(path)
     if file.suffix.lower() != ".html":
         raise UserValueError(f"path is {str(file)!r}; a player's name ends in .html.")
-    # Nothing in the data may end the script that it is in.
+    # The data must not contain the end tag of the script element around it.
     data = json.dumps(_episode(trajectory), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     parts = {"TITLE": html.escape("A crowd" if title is None else title), "DATA": data}
     page = re.sub("__(TITLE|DATA)__", lambda match: parts[match[1]], TEMPLATE.read_text(encoding="utf-8"))
@@ -56,7 +56,7 @@ def player(trajectory: Trajectory, *, path: str | Path, title: str | None = None
 
 
 def _episode(trajectory: Trajectory) -> dict[str, Any]:
-    """What the page knows: those who take part, lengths in metres, times in seconds."""
+    """The data of the page: agents that take part, lengths in metres, times in seconds."""
     shape = np.shape(trajectory.position)
     if len(shape) != 3:
         raise UserValueError(
@@ -96,7 +96,7 @@ def _episode(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def _packed(name: str, values: np.ndarray) -> dict[str, Any]:
-    """Numbers as 16-bit integers, rounded to a 65,534th of their range, and what one unit is worth."""
+    """Numbers as 16-bit integers, rounded to a 65,534th of their range, and the value of one unit."""
     if not np.all(np.isfinite(values)):
         raise UserValueError(f"trajectory must have finite numbers, but those of {name} are not.")
     unit = float(np.max(np.abs(values), initial=0.0)) / MOST or 1.0

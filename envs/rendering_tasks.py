@@ -1,4 +1,4 @@
-"""Pictures of tasks without a place in space: bandits as bars, decisions as roads in time, probes as chains."""
+"""Images of tasks without a location in space: bandits as bars, decisions as roads in time, probes as chains."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["bandit", "delayed_choice", "pathworld", "preference_reversal", "prob
 
 
 def bandit(ax: Axes, env: Any, params: Any) -> Update:
-    """The true value of every arm as a bar; the arms that were pulled last are marked, with what they paid."""
+    """The true value of every arm as a bar; the arms pulled last are marked, with their rewards."""
     import jax
 
     num_arms = env.num_arms
@@ -55,7 +55,7 @@ def bandit(ax: Axes, env: Any, params: Any) -> Update:
 
 
 def pathworld(ax: Axes, env: Any, params: Any) -> Update:
-    """Every path as long as it takes to walk, with what it pays at its end; the walker on the chosen one."""
+    """Every path drawn as long as its duration, with its reward at its end; the walker is on the chosen one."""
     longest = (env.num_paths - 1) ** 2
     ax.set_xlim(-0.12 * longest, 1.12 * longest)
     ax.set_ylim(-1, env.num_paths + 0.5)
@@ -75,14 +75,14 @@ def pathworld(ax: Axes, env: Any, params: Any) -> Update:
 
 
 def delayed_choice(ax: Axes, env: Any, params: Any) -> Update:
-    """Two roads as long as each other, with what is paid at their ends."""
+    """Two roads of equal length, with their rewards at the ends."""
     steps = int(params.num_steps)
     road = _roads(ax, [(steps, float(params.first_reward)), (steps, float(params.second_reward))], steps)
     return lambda state: road(int(state.time), int(state.choice) if int(state.time) else None)
 
 
 def random_dilemmas(ax: Axes, env: Any, params: Any) -> Update:
-    """Two roads as long as their delays, with what is paid at their ends."""
+    """Two roads as long as their delays, with their rewards at the ends."""
     made: list[tuple[tuple[float, ...], Callable[..., None]]] = []
 
     def update(state: Any) -> None:
@@ -99,7 +99,7 @@ def random_dilemmas(ax: Axes, env: Any, params: Any) -> Update:
 
 
 def preference_reversal(ax: Axes, env: Any, params: Any) -> Update:
-    """Two roads, to the sooner and to the later reward; between them the place of the second choice."""
+    """Two roads, to the sooner and to the later reward, with the place of the second choice between them."""
     sooner, later = int(params.sooner_step), int(params.later_step)
     pairs = {SOONER: (sooner + 1, float(params.sooner_reward)), LATER: (later + 1, float(params.later_reward))}
     road = _roads(ax, [pairs[0], pairs[1]], later + 1)
@@ -108,7 +108,7 @@ def preference_reversal(ax: Axes, env: Any, params: Any) -> Update:
 
 
 def probe(ax: Axes, env: Any, params: Any) -> Update:
-    """A chain of states with the present one filled, and past its end a square; or the sign that is shown."""
+    """A chain of states with the present one filled, and a square past its end; or the observed sign."""
     shown = env.observations()
     size = len(shown)
     signs = shown.shape[1] == 1 and size > 1
@@ -132,7 +132,7 @@ def probe(ax: Axes, env: Any, params: Any) -> Update:
 
 
 def _roads(ax: Axes, ends: list[tuple[int, float]], longest: int) -> Callable[[int, int | None], None]:
-    """Two roads of so many steps with rewards at their ends; returns what moves the walker along one."""
+    """Two roads of given lengths with rewards at their ends; returns a function that moves the walker along one."""
     ax.set_xlim(-0.15 * longest, 1.2 * longest)
     ax.set_ylim(-0.6, 1.6)
     ax.set_aspect("auto")

@@ -1,9 +1,9 @@
 """The random numbers of `jax.random`, bit for bit, at a fraction of the cost on CPUs.
 
-`jax.random` rolls the twenty rounds of Threefry into a loop on CPUs, which passes over memory five times and is some
-forty operations to begin; written out they are one pass. A barrier keeps the compiler from computing the words anew in
-everything that they are used for. Who draws much unrolls a key for its own draws; what one part hands to another, such
-as a key to an environment or an algorithm, is a key of the usual kind.
+`jax.random` compiles the twenty rounds of Threefry to a loop on CPUs, which passes over memory five times and takes
+some forty operations to start; written out they are one pass. A barrier keeps the compiler from computing the words
+again for every use. Code that draws many numbers unrolls a key for its own draws; keys passed between components, such
+as to an environment or an algorithm, are of the usual kind.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ __all__ = ["KEY_SHAPE", "rolled", "threefry", "unrolled"]
 
 
 def unrolled(key: jax.Array) -> jax.Array:
-    """A key of which `jax.random` draws the same numbers with the rounds of Threefry written out.
+    """A key from which `jax.random` draws the same numbers with the rounds of Threefry written out.
 
-    It is of another type, which cannot meet usual keys in one array, and of which `jax.random.poisson`
-    does not draw; `rolled` is the way back.
+    It has another type, which cannot be stored with usual keys in one array and which `jax.random.poisson`
+    does not accept; `rolled` converts it back.
 
     Args:
-      key: `[*S]`; one of an implementation other than JAX's default stays as it is, and so do the bare
-        words of `jax.random.PRNGKey`. Every key does where JAX's default backend is no CPU, for there the
-        rounds are written out anyway, and where `jax_threefry_partitionable` is switched off, for then
-        the numbers are others.
+      key: Keys `[*S]`; a key of an implementation other than JAX's default is returned unchanged, and so are the raw
+        words of `jax.random.PRNGKey`. All keys are where JAX's default backend is not a CPU, because the
+        rounds are written out there anyway, and where `jax_threefry_partitionable` is switched off, because
+        the numbers would differ.
 
     Returns:
-      `[*S]`.
+      Keys `[*S]`.
     """
     usual = jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and jax.random.key_impl(key) == "threefry2x32"
     if not usual or not jax.config.values["jax_threefry_partitionable"] or jax.default_backend() != "cpu":
@@ -46,7 +46,7 @@ def unrolled(key: jax.Array) -> jax.Array:
 
 
 def rolled(key: jax.Array) -> jax.Array:
-    """The usual key that `unrolled` made this one of; any other key as it is."""
+    """The usual key from which `unrolled` made this one; any other key unchanged."""
     if key.dtype != UNROLLED_DTYPE:
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl="threefry2x32")
@@ -57,8 +57,8 @@ def threefry(key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, jax.Arr
     """Two random words for each pair of counters: the twenty rounds of Threefry-2x32, written out.
 
     Args:
-      key: two uint32 of equal or broadcasting shapes.
-      counter: two uint32 likewise.
+      key: Two uint32 of equal or broadcasting shapes.
+      counter: Two uint32 of equal or broadcasting shapes.
 
     Returns:
       Two uint32.

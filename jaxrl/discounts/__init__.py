@@ -1,1 +1,1 @@
-"""What rewards are worth by their delay: forms, families, parsing, properties, fitting, hazards and mixtures."""
+"""Weights of rewards by their delay: forms, families, parsing, properties, fitting, hazards and mixtures."""

@@ -1,4 +1,4 @@
-"""The discount families: each a small pytree of parameters and a choice of the one common form."""
+"""The discount families: each is a small pytree of parameters that resolves to the common form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jaxrl.discounts.form import Form, checked_horizon, to_host
 
 
 class Family:
-    """What the families of this module share; each is a frozen dataclass, a pytree and a choice of one `Form`.
+    """The base of the families of this module; each is a frozen dataclass, a pytree and a special case of `Form`.
 
     Parameters are numbers, arrays with a leading sweep axis, or tracers; they count in float32. Numbers are checked
     when a discount is made, never when JAX rebuilds one from its leaves.
@@ -42,7 +42,7 @@ class Family:
         return jnp.asarray(_resolve(self).curve(checked_horizon(horizon, 0)), jnp.float32)
 
     def mixture(self, horizon: int) -> tuple[jax.Array, jax.Array]:
-        """The discount as a mixture of exponentials, good up to `horizon`.
+        """The discount as a mixture of exponentials, valid up to `horizon`.
 
         Args:
           horizon: Longest delay for which it holds, in steps, at least 0, static.
@@ -51,21 +51,21 @@ class Family:
           Rates and weights, `[*S, Q]` float32, with Gamma(t) = sum_q weights_q rates_q^t.
 
         Raises:
-          ValueError: where the family is not a mixture (`FixedHorizon`, `Truncated`, `Tabulated`).
+          ValueError: The family is not a mixture (`FixedHorizon`, `Truncated`, `Tabulated`).
         """
         form = _resolve(self)
         if form.horizon is not None or form.table is not None:
-            raise UserValueError(f"{type(self).__name__} is no mixture of exponentials; use its curve(horizon).")
+            raise UserValueError(f"{type(self).__name__} is not a mixture of exponentials; use its curve(horizon).")
         rates, weights = form.broadcast().mixture(checked_horizon(horizon, 0))
         return jnp.asarray(rates, jnp.float32), jnp.asarray(weights, jnp.float32)
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return False
-        (mine, shape), (theirs, other_shape) = jax.tree.flatten(self), jax.tree.flatten(other)
-        if not is_concrete((mine, theirs)):
+        (own, shape), (others, other_shape) = jax.tree.flatten(self), jax.tree.flatten(other)
+        if not is_concrete((own, others)):
             return self is other
-        return shape == other_shape and all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+        return shape == other_shape and all(np.array_equal(a, b) for a, b in zip(own, others, strict=True))
 
     def __hash__(self) -> int:
         return hash((type(self), str(self)))
@@ -105,7 +105,7 @@ class Exponential(Family):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class QuasiHyperbolic(Family):
-    """Gamma(t) = beta gamma^t for t >= 1, and Gamma(0) = 1: one drop at once, exponential after it.
+    """Gamma(t) = beta gamma^t for t >= 1, and Gamma(0) = 1: one drop in the first step, then exponential.
 
     Args:
       beta, gamma: Factor of the first step and factor per step, in [0, 1], traced.
@@ -150,8 +150,8 @@ class BetaWeighted(Family):
 
     Args:
       mu: Mean of the Beta distribution, and so Gamma(1), in [0, 1]; traced.
-      eta: Dispersion of it, at least 0 and finite, traced. In the usual parameters beta is 1 / eta and alpha is
-        mu / (eta (1 - mu)).
+      eta: Dispersion of the Beta distribution, at least 0 and finite, traced. In the usual parameters beta is 1 / eta
+        and alpha is mu / (eta (1 - mu)).
 
     Source: Kwiatkowski et al. (2023), UGAE: a novel approach to non-exponential discounting.
     """
@@ -218,10 +218,10 @@ class Truncated(Family):
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
 class Tabulated(Family):
-    """A curve given value by value; Gamma is 0 past its end.
+    """A curve as a list of values; Gamma is 0 past its end.
 
     Args:
-      curve: Values by delay, `[n]`, starting at 1, within [0, 1] and never growing; traced. They are kept as `values`.
+      curve: Values by delay, `[n]`, starting at 1, within [0, 1] and never growing; traced. Stored as `values`.
     """
 
     prefix = "table"
@@ -253,7 +253,7 @@ FAMILIES = (Exponential, QuasiHyperbolic, Hyperbolic, BetaWeighted, FixedHorizon
 
 
 def check_curve(values: np.ndarray, name: str = "curve") -> None:
-    """Refuse curves, `[*S, n]`, that do not start at 1, grow, or leave [0, 1]; `name` is what the error calls them."""
+    """Refuse curves, `[*S, n]`, that do not start at 1, grow, or leave [0, 1]; errors call them `name`."""
     chex.assert_shape(values, (..., None), custom_message="values")
     if values.shape[-1] == 0:
         raise UserValueError(f"{name} must start at 1, got no values.")
@@ -287,7 +287,7 @@ def _number(name: str, value: Any) -> Any:
     if isinstance(value, bool | np.bool_):
         raise UserTypeError(f"{name} takes a number, got {value!r}.")
     if isinstance(value, numbers.Real) and not isinstance(value, np.generic):
-        return float(value) + 0.0  # no negative zero, whose string would differ
+        return float(value) + 0.0  # turns -0.0 into 0.0, whose string differs
     if isinstance(value, np.generic | np.ndarray | jax.Array) and value.dtype.kind in "fiuV":
         return value
     if isinstance(value, jax.ShapeDtypeStruct):
@@ -303,7 +303,7 @@ def _check(discount: Family, name: str, rule: str, holds: Callable[[np.ndarray],
             raise UserValueError(f"{name} must {rule}, got {value}.")
         with np.errstate(over="ignore"):
             used = exact.astype(np.float32)
-            # At the end of its range a parameter makes another discount, such as one that never falls.
+            # At the end of its range a parameter gives another kind of discount, such as one that never falls.
             at_end = ~holds(used) | ~holds(np.nextafter(used, -np.inf)) | ~holds(np.nextafter(used, np.inf))
         for position in np.argwhere((used != exact) & at_end)[:1]:
             raise UserValueError(

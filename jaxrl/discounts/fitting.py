@@ -24,22 +24,22 @@ _STARTS = (0.01, 0.5, 1.0, 3.0)  # values of eta
 def fit(target: Any, horizon: int | None = None, *, weights: npt.ArrayLike | None = None) -> BetaWeighted:
     """The Beta-weighted discount with the least squared distance to a curve.
 
-    It is found on the host in float64. A constant hazard rate gives eta 0, and an exponential prior over the rate
-    eta 1, exactly; `Exponential`, `Hyperbolic` and `BetaWeighted` discounts give themselves.
+    Computed on the host in float64. A constant hazard rate gives eta 0, and an exponential prior over the rate
+    eta 1, exactly; `Exponential`, `Hyperbolic` and `BetaWeighted` discounts are returned unchanged.
 
     Args:
       target: Curve, `[n]` with n at least 3, that starts at 1 and never grows; or number, string, discount or prior of
         `jaxrl.hazards`, fitted up to `horizon`.
-      horizon: Longest delay that counts, in steps, at least 2; None for a curve, whose length says it.
+      horizon: Longest delay that counts, in steps, at least 2; None for a curve, whose length determines it.
       weights: Weight of each delay, `[n]` or `[horizon + 1]`, at least 0; None for equal weights.
 
     Returns:
-      The discount. `jaxrl.plotting.discount_curves` shows it beside its target.
+      The discount. `jaxrl.plotting.discount_curves` plots it together with its target.
 
     Raises:
-      ValueError: for a curve that does not start at 1, grows, leaves [0, 1] or holds a nan, for one too short to tell
-        mu from eta, and for a horizon that ends before a fixed-horizon discount does.
-      TypeError: for a horizon given with a curve, or missing.
+      ValueError: The curve does not start at 1, grows, leaves [0, 1], contains a nan, or is too short to determine
+        mu and eta; or the horizon ends before a fixed-horizon discount does.
+      TypeError: A horizon is given for a curve, or missing for anything else.
     """
     curve = _target_curve(target, horizon)
     if weights is None:
@@ -86,7 +86,7 @@ def _target_curve(target: Any, horizon: int | None) -> np.ndarray:
             curve = np.asarray(discount.curve(horizon), np.float64)
     check_curve(curve)
     if len(curve) < 3:
-        raise UserValueError(f"curve must have at least 3 values to tell mu from eta, got {len(curve)}.")
+        raise UserValueError(f"curve must have at least 3 values to determine mu and eta, got {len(curve)}.")
     return curve
 
 
@@ -98,7 +98,7 @@ def _least_squares(curve: np.ndarray, roots: np.ndarray) -> BetaWeighted:
 
     t = np.arange(len(curve) - 1)
 
-    def parameters(x: np.ndarray) -> tuple[Any, Any]:  # 1 - mu and eta, from numbers of one size
+    def parameters(x: np.ndarray) -> tuple[Any, Any]:  # 1 - mu and eta, from numbers of similar magnitude
         return np.exp(x[0]), x[1] / (1.0 - x[1])
 
     def residual(x: np.ndarray) -> np.ndarray:  # analytic in x, for derivatives by a complex step
@@ -106,7 +106,7 @@ def _least_squares(curve: np.ndarray, roots: np.ndarray) -> BetaWeighted:
         product = np.cumprod(1.0 - step / (1.0 + t * (eta * step)))
         return roots * (np.concatenate([np.ones(1), product]) - curve)
 
-    # 1 - mu by the first step, and by the delay at which half of the weight is gone.
+    # 1 - mu from the first step, and from the delay at which half of the weight is gone.
     halves = np.flatnonzero(curve < 0.5)
     half = halves[0] if len(halves) else len(curve) / max(1.0 - curve[-1], 1e-9)
     low, high = [np.log(1e-12), 0.0], [0.0, _LARGEST_ETA / (1.0 + _LARGEST_ETA)]
@@ -118,7 +118,7 @@ def _least_squares(curve: np.ndarray, roots: np.ndarray) -> BetaWeighted:
                 residual, start, jac="cs", bounds=(low, high), xtol=1e-15, ftol=1e-15, gtol=1e-15
             )
             solutions.append((solution.cost, tuple(solution.x)))
-    # An eta of 0 lies on the bound, which the solver nears but does not reach.
+    # An eta of 0 lies on the bound, which the solver approaches but does not reach.
     for _, (log_step, _) in list(solutions):
         at_zero = optimize.least_squares(
             lambda x: residual(np.asarray([x[0], 0.0 * x[0]])),
@@ -131,7 +131,7 @@ def _least_squares(curve: np.ndarray, roots: np.ndarray) -> BetaWeighted:
         )
         solutions.append((at_zero.cost, (at_zero.x[0], 0.0)))
     best = min(cost for cost, _ in solutions)
-    # Of equally good ones, within rounding, the one of least eta.
+    # Among solutions that are equally good up to rounding, the one of least eta.
     good = [x for cost, x in solutions if cost <= best + 1e-26 * len(curve)]
     step, eta = parameters(np.asarray(min(good, key=lambda x: x[1])))
     return BetaWeighted(float(1.0 - step), float(eta))

@@ -1,4 +1,4 @@
-"""The one form underneath every discount family: its curve, its mixture of exponentials, its step from t to t + 1."""
+"""The common form of all discount families: its curve, its mixture of exponentials, its step from t to t + 1."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from envs.arguments import check_count
 from envs.errors import UserValueError
 from jaxrl.checks import is_concrete
 
-# Times sqrt(horizon): in float64 the quadrature is within 2^-24, float32's rounding of Gamma(0), for mu in
-# [0.5, 0.999], eta <= 2 and horizon <= 2048, so that more nodes would gain nothing. Rates of traced parameters are off
-# by up to 6.3e-6.
+# Factor of sqrt(horizon): in float64 the quadrature is within 2^-24, float32's rounding of Gamma(0), for mu in
+# [0.5, 0.999], eta <= 2 and horizon <= 2048, so more nodes would gain nothing. Rates of traced parameters have errors
+# of up to 6.3e-6.
 NODES_PER_ROOT_STEP = 1.9
 
 
 def to_host(tree: Any) -> Any:
-    """The leaves rounded to float32, the precision they are traced in, and then held in NumPy float64."""
+    """The leaves rounded to float32, the precision in which they are traced, and then stored in NumPy float64."""
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32).astype(np.float64), tree)
 
 
@@ -50,7 +50,7 @@ class Form:
     one batch shape `*S`, which is `()` for a single discount.
 
     Args:
-      mu, step: Mean of B and 1 - mean, `[*S]`, traced. Both are kept: 1 - mu loses digits in float32 near mu = 1.
+      mu, step: Mean of B and 1 - mean, `[*S]`, traced. Both are stored: 1 - mu loses digits in float32 near mu = 1.
       eta, beta, horizon: Dispersion of B, factor from t = 1 on, and first delay without weight; `[*S]` or None, traced.
       table: Factors of the curve by delay, `[*S, n]` or None, traced.
       tail: Value of the table from n on, 0 or 1; `[*S]`, None without a table, traced.
@@ -131,8 +131,8 @@ class Form:
 
         The nodes of the Gauss rule of the Beta distribution, by the eigenvalues of the Jacobi matrix of
         x = (1 - gamma) / step, whose entries stay finite as eta -> 0; rates are 1 - step x, weights the squared first
-        components of the eigenvectors. Not to be differentiated where eta is present. What `is_mixture` excludes
-        gets the rule of its uncut curve.
+        components of the eigenvectors. Not to be differentiated where eta is present. Discounts that `is_mixture`
+        excludes get the rule of their uncut curve.
 
         Source: Golub and Welsch (1969); the recurrence of the Jacobi polynomials, rescaled.
         """
@@ -150,7 +150,7 @@ class Form:
 
 
 def _common_shape(shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape to which all of `shapes` broadcast, by the names of the arguments that have them."""
+    """The shape to which all of `shapes` broadcast; the keys are the names of the arguments."""
     sizes = itertools.zip_longest(*(shape[::-1] for shape in shapes.values()), fillvalue=1)
     common = tuple(next((size for size in each if size != 1), 1) for each in sizes)[::-1]
     for name, shape in shapes.items():
@@ -159,7 +159,7 @@ def _common_shape(shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def num_nodes(horizon: int) -> int:
-    """How many exponentials stand for a Beta-weighted curve up to `horizon`."""
+    """Number of exponentials that represent a Beta-weighted curve up to `horizon`."""
     return max(2, math.ceil(NODES_PER_ROOT_STEP * math.sqrt(horizon)))
 
 
@@ -178,19 +178,19 @@ def _beta_nodes(mu: Any, step: Any, eta: Any, count: int, xp: Any) -> tuple[Any,
     own, below = xp.sqrt(own)[..., None], xp.sqrt(below)[..., None]
     off = own * below * xp.eye(count, k=1, dtype=mu.dtype)
     _, vectors = xp.linalg.eigh(diagonal[..., None] * xp.eye(count, dtype=mu.dtype) + off + xp.swapaxes(off, -1, -2))
-    # The eigenvalues as |L^T v|^2, where those near 0, the rates near 1, keep their digits in float32.
+    # The eigenvalues as |L^T v|^2, where those near 0, the rates near 1, retain their digits in float32.
     following = xp.concatenate([vectors[..., 1:, :], xp.zeros_like(vectors[..., :1, :])], axis=-2)
     nodes = ((own * vectors + below * following) ** 2).sum(-2)
     rates = xp.clip(1.0 - step * nodes, 0.0, 1.0)
     weights = vectors[..., 0, :] ** 2
-    # A single exponential (eta = 0, or mu = 1) is held exactly, by the first node.
+    # A single exponential (eta = 0, or mu = 1) is represented exactly, by the first node.
     single = (eta == 0) | (step == 0)
     first = xp.arange(count) == 0
     return xp.where(single, xp.where(first, mu, 0.0), rates), xp.where(single, xp.where(first, 1.0, 0.0), weights)
 
 
 def stack_forms(forms: Sequence[Form]) -> Form:
-    """One form with a leading axis over `forms`, neutral values where one lacks what another has.
+    """One form with a leading axis over `forms`, with neutral values for fields that only some of them have.
 
     Args:
       forms: Forms of single discounts, concrete.
@@ -233,9 +233,9 @@ class Prepared:
     Each part is zero where the other applies, so that discounts of all kinds run in one program.
 
     Args:
-      rates, weights: Mixture of exponentials, `[*S, Q]`, or None where nothing is one.
-      mixture_curve: Sum of the mixture, `[*S, horizon + 1]` or None, through which gradients go.
-      lags: Curve of what is not a mixture, `[*S, horizon + 1]` or None.
+      rates, weights: Mixture of exponentials, `[*S, Q]`, or None where no discount is one.
+      mixture_curve: Sum of the mixture, `[*S, horizon + 1]` or None, through which gradients flow.
+      lags: Curve of the discounts that are not a mixture, `[*S, horizon + 1]` or None.
       form: Common form, from which `next_weight` steps; None for a family that only has a curve.
       horizon: Longest delay, in steps, static.
     """
@@ -254,7 +254,7 @@ class Prepared:
           horizon: Number of steps, static; at most `self.horizon` for a family that only has a curve.
 
         Raises:
-          ValueError: The discount is not known so far.
+          ValueError: The discount is not known up to `horizon`.
         """
         if self.form is not None:
             return self.form.curve(checked_horizon(horizon, 0))
@@ -267,10 +267,10 @@ class Prepared:
 
         Args:
           t: Delay in steps, int, traced, any shape.
-          weight: Gamma(t), float of the shape of `t`, traced; 0 stays 0. Gamma(0) is 1.
+          weight: Gamma(t), float of the shape of `t`, traced; 0 remains 0. Gamma(0) is 1.
 
         Returns:
-          Gamma(t + 1), for every t; of a family that only has a curve NaN beyond `horizon`, where it is not known.
+          Gamma(t + 1), for every t; NaN beyond `horizon` for a family that only has a curve.
         """
         t = jnp.asarray(t)
         chex.assert_shape(weight, t.shape, custom_message="weight")

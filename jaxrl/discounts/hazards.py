@@ -1,8 +1,8 @@
-"""Beliefs about a hazard rate: under an uncertain one the future is discounted by the belief's Laplace transform.
+"""Beliefs about a hazard rate: an uncertain rate discounts the future by the Laplace transform of the belief.
 
 With a constant hazard rate h a reward t steps away is still there with probability exp(-h t). Under a prior over h that
-is E[exp(-h t)], the prior's Laplace transform at t, which falls ever more slowly: the rates that the past has not
-already refuted are the low ones. Each prior here has a `curve`, so it is a discount, applied lag by lag; `fit`
+is E[exp(-h t)], the prior's Laplace transform at t. It falls ever more slowly, because survival so far is evidence
+for low rates. Each prior here has a `curve`, so it is a discount, applied lag by lag; `fit`
 finds the Beta weights nearest to it, which cost less.
 
 Source: Sozou (1998), On hyperbolic discounting and uncertain hazard rates; Fedus et al. (2019).
@@ -30,7 +30,7 @@ def _leaves(hazard: Any) -> tuple[tuple[Any, ...], None]:
 
 
 def _rebuild(kind: type[Any], _: None, leaves: Iterable[Any]) -> Any:
-    """A prior around any leaves, which JAX asks for, unchecked."""
+    """Rebuild a prior from any leaves, unchecked, for JAX."""
     hazard = object.__new__(kind)
     for field, leaf in zip(dataclasses.fields(kind), leaves, strict=True):
         object.__setattr__(hazard, field.name, leaf)
@@ -38,7 +38,7 @@ def _rebuild(kind: type[Any], _: None, leaves: Iterable[Any]) -> Any:
 
 
 class Hazard:
-    """What the priors share; their parameters are known numbers, in events per step, and the leaves of a pytree."""
+    """The base of the priors; their parameters are concrete, in events per step, and the leaves of a pytree."""
 
     def __init_subclass__(cls) -> None:
         jax.tree_util.register_pytree_node(cls, _leaves, functools.partial(_rebuild, cls))
@@ -48,7 +48,7 @@ class Hazard:
         raise NotImplementedError
 
     def curve(self, horizon: int) -> np.ndarray:
-        """Gamma(0) ... Gamma(horizon), `[horizon + 1]` float64: the chance that a reward so far away is still there."""
+        """Gamma(0) ... Gamma(horizon), `[horizon + 1]` float64: the probability that a reward is still there."""
         return self.laplace(np.arange(checked_horizon(horizon, 0) + 1, dtype=np.float64))
 
 
@@ -91,7 +91,7 @@ class UniformHazard(Hazard):
     """A rate distributed uniformly.
 
     Args:
-      low, high: Ends of its range, events per step, 0 <= low <= high.
+      low, high: Bounds of the rate, events per step, 0 <= low <= high.
     """
 
     low: float
@@ -115,7 +115,7 @@ class GammaHazard(Hazard):
 
     Args:
       shape: Shape of the distribution, above 0.
-      scale: Scale of it, events per step, at least 0; the mean is shape * scale.
+      scale: Scale of the distribution, events per step, at least 0; the mean is shape * scale.
     """
 
     shape: float
@@ -133,7 +133,7 @@ class GammaHazard(Hazard):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SampledHazard(Hazard):
-    """A rate known by samples, each as likely as the others.
+    """A rate given by samples, all equally likely.
 
     Args:
       rates: Samples, `[n]`, events per step, each at least 0.

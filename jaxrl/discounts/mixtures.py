@@ -1,4 +1,4 @@
-"""Mixtures of few exponentials that stand for a discount curve, for critics with one head per exponential."""
+"""Mixtures of few exponentials that approximate a discount curve, for critics with one head per exponential."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["few_nodes", "with_nodes"]
 
 
 def few_nodes(rates: Any, weights: Any, count: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    """At most `count` exponentials in place of many, close to their sum up to `horizon` and equal to it at 0.
+    """At most `count` exponentials that replace many, close to their sum up to `horizon` and equal to it at 0.
 
     The curve is Gamma(t) = b' A^t b with A = diag(rates) and b = sqrt(weights). A and b are projected onto the space
     that b and the leading directions of A^t b, t <= horizon, span: the eigenvalues of the projected A are the new
@@ -25,7 +25,7 @@ def few_nodes(rates: Any, weights: Any, count: int, horizon: int) -> tuple[np.nd
     eta <= 2; for mu in [0.98, 1] within 1e-6 and 6e-6.
 
     Args:
-      rates, weights: Rates and weights of the many, `[Q]`, concrete; weights of 0 are left out.
+      rates, weights: Rates and weights of the original mixture, `[Q]`, concrete; weights of 0 are left out.
       count: Number of nodes to return.
       horizon: Number of steps over which the curve counts.
 
@@ -33,7 +33,7 @@ def few_nodes(rates: Any, weights: Any, count: int, horizon: int) -> tuple[np.nd
       rates, weights: float64 `[count]`, slowest last, padded in front with rates and weights of 0.
 
     Source: balanced truncation of a symmetric system (Moore 1981) with a Gramian over finite time (Gawronski and Juang
-    1990), b itself added to its basis.
+    1990), with b itself added to the basis.
     """
     rates, weights = np.asarray(rates, np.float64), np.asarray(weights, np.float64)
     chex.assert_rank([rates, weights], 1, custom_message="rates, weights")
@@ -41,8 +41,8 @@ def few_nodes(rates: Any, weights: Any, count: int, horizon: int) -> tuple[np.nd
     rates, root = rates[weights > 0], np.sqrt(weights[weights > 0])
     if len(rates) > count:
         gramian = np.outer(root, root) * geometric_sum(np.outer(rates, rates), horizon + 1)
-        beside = np.eye(len(rates)) - np.outer(root, root) / np.sum(root**2)
-        leading = np.linalg.eigh(beside @ gramian @ beside)[1][:, ::-1][:, : count - 1]
+        projector = np.eye(len(rates)) - np.outer(root, root) / np.sum(root**2)
+        leading = np.linalg.eigh(projector @ gramian @ projector)[1][:, ::-1][:, : count - 1]
         basis = np.linalg.qr(np.concatenate([root[:, None], leading], axis=1))[0]
         rates, vectors = np.linalg.eigh(basis.T @ (rates[:, None] * basis))
         rates, root = np.clip(rates, 0.0, 1.0), vectors.T @ (basis.T @ root)
@@ -62,13 +62,13 @@ def with_nodes(discount: Prepared, count: int, horizon: int, name: str = "the di
 
     Args:
       discount: Prepared discount, or a stack of them with leaves `[S, ...]`. With concrete leaves it gets `few_nodes`.
-        With traced ones it is padded, and refused where it has more nodes; one that has `count` already stays as it is.
+        With traced ones it is padded, and refused where it has more nodes; one with `count` nodes is unchanged.
       count: Number of nodes, static.
-      horizon: Number of steps over which few nodes stand for the curve, static.
-      name: Name of the discount in an error.
+      horizon: Number of steps over which few nodes represent the curve, static.
+      name: Name of the discount in error messages.
 
     Raises:
-      ValueError: the discount is not a mixture of exponentials, or traced and of more nodes.
+      ValueError: The discount is not a mixture of exponentials, or is traced and has more nodes.
     """
     if discount.rates is None or (discount.lags is not None and not is_concrete(discount.lags)):
         raise UserValueError(_no_mixture(name))
@@ -78,18 +78,18 @@ def with_nodes(discount: Prepared, count: int, horizon: int, name: str = "the di
         raise UserValueError(
             _no_mixture(name if np.shape(discount.lags)[:-1] in ((), (1,)) else f"{name} of setting {settings[0]}")
         )
-    given = np.shape(discount.rates)[-1]
-    if given == count and discount.mixture_curve is None:
+    num_nodes = np.shape(discount.rates)[-1]
+    if num_nodes == count and discount.mixture_curve is None:
         return discount.replace(lags=None)  # pyright: ignore[reportAttributeAccessIssue]
     if is_concrete(discount):
         rates, weights = _host_nodes(discount, count, horizon)
-    elif given <= count:
-        padding = [(0, 0)] * (np.ndim(discount.rates) - 1) + [(0, count - given)]
+    elif num_nodes <= count:
+        padding = [(0, 0)] * (np.ndim(discount.rates) - 1) + [(0, count - num_nodes)]
         rates, weights = jnp.pad(discount.rates, padding), jnp.pad(discount.weights, padding)
     else:
         raise UserValueError(
             f"a mixture critic of {count} heads takes a traced discount of at most {count} exponentials, got one of "
-            f"{given}; prepare it before tracing, by algo.prepare(hparams), or take more critic_heads"
+            f"{num_nodes}; prepare it before tracing, by algo.prepare(hparams), or take more critic_heads"
         )
     return discount.replace(  # pyright: ignore[reportAttributeAccessIssue]
         rates=rates, weights=weights, mixture_curve=None, lags=None
@@ -97,10 +97,10 @@ def with_nodes(discount: Prepared, count: int, horizon: int, name: str = "the di
 
 
 def _host_nodes(discount: Prepared, count: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    assert discount.form is not None  # what has a mixture has a form
+    assert discount.form is not None  # a discount with a mixture has a form
     many = to_host(discount.form).broadcast().mixture(horizon)
-    batch, given = np.shape(many[0])[:-1], np.shape(many[0])[-1]
-    pairs = zip(np.reshape(many[0], (-1, given)), np.reshape(many[1], (-1, given)), strict=True)
+    batch, num_nodes = np.shape(many[0])[:-1], np.shape(many[0])[-1]
+    pairs = zip(np.reshape(many[0], (-1, num_nodes)), np.reshape(many[1], (-1, num_nodes)), strict=True)
     few = np.asarray([few_nodes(rates, weights, count, horizon) for rates, weights in pairs], np.float32)
     rates, weights = (np.reshape(few[:, i], (*batch, count)) for i in range(2))
     return rates, weights

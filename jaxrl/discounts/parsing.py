@@ -48,7 +48,7 @@ EXAMPLES = (
     "0.98, 'exp:gamma=0.98', 'beta:mu=0.98,eta=0.5', 'beta:0.98,0.5', 'hyperbolic:k=0.02', "
     "'quasi:beta=0.9,gamma=0.99', 'fixed:horizon=100' or 'table:1,0.9,0.5'"
 )
-# Of a family that only has a curve: values kept for each run, of which more would fill the memory.
+# Largest number of values stored per run for a family that only has a curve; more would fill the memory.
 LONGEST_EPISODE = 2**17
 GAMMA_HINT = "gamma is not a field: use discount=0.99 or another discount, such as 'beta:0.98,0.5'"
 _PREFIXES = {family.prefix: family for family in FAMILIES}
@@ -64,9 +64,9 @@ _PARAMETERS = {
 
 @runtime_checkable
 class Discount(Protocol):
-    """What every function here takes as a discount: a pytree with a curve.
+    """The protocol of discounts: a pytree with a curve.
 
-    A family of one's own needs no more than this: a pytree (a `flax.struct.dataclass`, say) whose parameters are its
+    A user-defined family needs no more than this: a pytree (a `flax.struct.dataclass`, say) whose parameters are its
     leaves. `ugae` applies it lag by lag, in O(T^2) time and O(T) memory.
     """
 
@@ -80,14 +80,14 @@ def as_discount(value: Any) -> Discount:
 
     Args:
       value: Number or array (the rate of an `Exponential`; may be traced), string such as `"beta:mu=0.98,eta=0.5"` or
-        `"beta:0.98,0.5"`, or discount, which is returned as it is.
+        `"beta:0.98,0.5"`, or discount, which is returned unchanged.
 
     Returns:
       The discount; `str` of it is the string that parses back to it.
 
     Raises:
-      ValueError: for a string that does not parse, or a parameter out of its range.
-      TypeError: for anything else.
+      ValueError: The string does not parse, or a parameter is out of range.
+      TypeError: `value` is anything else.
     """
     if isinstance(value, str):
         return _parse(value)
@@ -102,7 +102,7 @@ def prepare(discount: Any, horizon: int, batch_size: int | None = None, episode_
     """Resolve a discount, once, for rollouts of at most `horizon` steps.
 
     Concrete parameters are resolved on the host in float64, traced ones by an eigenvalue decomposition in float32,
-    whose rates are within 6.3e-6 of those; so call this outside the training loop. The number of exponentials Q is
+    whose rates differ by up to 6.3e-6; so call this outside the training loop. The number of exponentials Q is
     static: 1 for `Exponential`, 2 for `QuasiHyperbolic`, ceil(1.9 sqrt(horizon)) otherwise, and one more where beta is
     present too.
 
@@ -110,17 +110,17 @@ def prepare(discount: Any, horizon: int, batch_size: int | None = None, episode_
       discount: Number, string or discount, as in `as_discount`; stack of discounts (every leaf of the result then has
         its leading axis); or `Prepared`, which is returned unchanged.
       horizon: Number of steps, at least 1, static.
-      batch_size: Size S of a stack whose family is the user's own, with leaves `[S, ...]`; None for a single discount.
+      batch_size: Size S of a stack of a user-defined family, with leaves `[S, ...]`; None for a single discount.
         The families of this package ignore it.
-      episode_length: Time limit of episodes, in steps, up to which a family that only has a curve is resolved where
-        it is beyond the horizon; `next_weight` of the other families knows every delay.
+      episode_length: Time limit of episodes, in steps, up to which a family that only has a curve is resolved if it
+        exceeds the horizon; `next_weight` of the other families is defined for every delay.
 
     Returns:
       The prepared discount, float32.
 
     Raises:
-      ValueError: for a curve of the user's own that has another shape, does not start at 1, grows, or is not finite,
-        and for one where episodes have no time limit.
+      ValueError: A user-defined curve has another shape, does not start at 1, grows, or is not finite, or episodes have
+        no time limit for it.
     """
     if isinstance(discount, Prepared):
         return discount
@@ -133,7 +133,7 @@ def prepare(discount: Any, horizon: int, batch_size: int | None = None, episode_
     if batch_size is None:
         return Prepared(None, None, None, _checked_curve(discount, horizon, reach), None, reach)
     chex.assert_tree_shape_prefix(discount, (batch_size,), custom_message="discount, batch_size")
-    # One by one, not by vmap: a curve may be written in NumPy, and may look at its parameters.
+    # One by one, not by vmap: a curve may be written in NumPy, and may branch on its parameters.
     members = [jax.tree.map(lambda leaf, i=i: leaf[i], discount) for i in range(batch_size)]
     lags = jnp.stack([_checked_curve(member, horizon, reach) for member in members])
     return Prepared(None, None, None, lags, None, reach)
@@ -146,11 +146,11 @@ def stack(discounts: Sequence[Any]) -> Any:
       discounts: Sequence of S single discounts, each as in `as_discount`, all concrete.
 
     Returns:
-      The same family where all are of one; otherwise the common form, with neutral values (eta 0, beta 1, no horizon,
-      no table) where a family lacks a parameter. Either way all S run in one program.
+      The same family if all are of one; otherwise the common form, with neutral values (eta 0, beta 1, no horizon,
+      no table) where a family lacks a parameter. In both cases all S run in one program.
 
     Raises:
-      TypeError: where a family of the user's own is mixed with others, which has no common form.
+      TypeError: A user-defined family, which has no common form, is combined with others.
     """
     members = [as_discount(discount) for discount in discounts]
     if not members:
@@ -181,7 +181,7 @@ def _reach(discount: Discount, horizon: int, episode_length: int | None) -> int:
 
 
 def _checked_curve(discount: Discount, horizon: int, reach: int) -> jax.Array:
-    """The curve up to `horizon`, bit for bit, and on to `reach`."""
+    """The curve up to `horizon`, bit for bit, and extended to `reach`."""
     known = _curve(discount, horizon)
     return known if reach == horizon else jnp.concatenate([known, _curve(discount, reach)[horizon + 1 :]])
 
@@ -210,20 +210,20 @@ def _parse(text: str) -> Discount:
     if prefix == "table":
         return Tabulated([_parse_number(part, text) for part in parts])
     names = _PARAMETERS[prefix]
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for position, part in enumerate(parts):
         name, value = names[min(position, len(names) - 1)], part
         if "=" in part.partition("(")[0]:
             name, _, value = (piece.strip() for piece in part.partition("="))
         elif position >= len(names):
             raise _unparsed(text, f"{prefix} takes {' and '.join(names)}")
-        if name not in names or name in given:
-            problem = "is given twice" if name in given else f"is not one of {', '.join(names)}"
+        if name not in names or name in values:
+            problem = "is given twice" if name in values else f"is not one of {', '.join(names)}"
             raise _unparsed(text, f"{name!r} {problem}")
-        given[name] = _parse(_unwrap(value)) if name == "inner" else _parse_number(value, text)
-    if len(given) != len(names):
+        values[name] = _parse(_unwrap(value)) if name == "inner" else _parse_number(value, text)
+    if len(values) != len(names):
         raise _unparsed(text, f"{prefix} takes {' and '.join(names)}")
-    return _PREFIXES[prefix](**given)
+    return _PREFIXES[prefix](**values)
 
 
 def _split(text: str, whole: str) -> list[str]:
@@ -256,7 +256,7 @@ def _is_number(text: str) -> bool:
 
 def _parse_number(text: str, whole: str) -> float:
     if not _is_number(text):
-        raise _unparsed(whole, f"{text!r} is no number")
+        raise _unparsed(whole, f"{text!r} is not a number")
     return float(text)
 
 

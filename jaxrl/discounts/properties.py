@@ -1,4 +1,4 @@
-"""What a discount amounts to: its sums, its horizon, where its weight lies, its rates."""
+"""Properties of a discount: its sums, its horizon, the distribution of its weight, its rates."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ def total_sum(discount: Any) -> jax.Array:
     """The weight of the whole future, Gamma(0) + Gamma(1) + ..., infinite where the sum diverges.
 
     In closed form: (1 - eta (1 - mu)) / ((1 - mu) (1 - eta)) for Beta weights with eta < 1, infinite from eta = 1 on
-    (hyperbolic discounting included) and at mu = 1. What a horizon or a table cuts is summed up to there.
+    (hyperbolic discounting included) and at mu = 1. A curve that a horizon or a table cuts is summed up to its end.
 
     Args:
       discount: Discount, as in `partial_sum`. A horizon that cuts Beta weights must not be traced.
 
     Returns:
-      `[*S]` float32. Where it is infinite, its derivatives are 0.
+      `[*S]` float32. Where the sum is infinite, its derivatives are 0.
 
     Raises:
-      TypeError: for a family that only has a curve, whose end is unknown.
-      ValueError: for Beta weights cut at a traced horizon.
+      TypeError: The family only has a curve, whose end is unknown.
+      ValueError: Beta weights are cut at a traced horizon.
 
     Source: the partial sum telescopes, since (alpha + beta + t - 1) Gamma(t) falls by (beta - 1) Gamma(t) a step.
     """
@@ -80,7 +80,7 @@ def total_sum(discount: Any) -> jax.Array:
 
 
 def effective_horizon(discount: Any) -> jax.Array:
-    """The delay within which 1 - 1/e of all weight lies: the least n with Gamma(0) + ... + Gamma(n) >= that share.
+    """The delay that contains 1 - 1/e of all weight: the least n with Gamma(0) + ... + Gamma(n) >= that share.
 
     About 1 / (1 - mu) steps for an exponential, and (exp(eta / (1 - eta)) - 1) / (eta (1 - mu)) for Beta weights.
 
@@ -89,11 +89,11 @@ def effective_horizon(discount: Any) -> jax.Array:
 
     Returns:
       `[*S]` float32, whole numbers; infinite where the total weight is, or beyond exp(44) steps (eta above 0.977).
-      Exact for known parameters; of traced ones a long horizon is good to a few float32 roundings of the weight before
-      it.
+      Exact for concrete parameters; for traced ones a long horizon is accurate to a few float32 roundings of the weight
+      before it.
 
     Raises:
-      TypeError, ValueError: as `total_sum` does.
+      TypeError, ValueError: See `total_sum`.
 
     Source: the share beyond T steps is prod_{k<T} (mu + k e) / (1 + (k - 1) e) with e = eta (1 - mu), whose logarithm
     is summed for a few steps and by the midpoint rule's integral from there on.
@@ -115,14 +115,14 @@ def future_weights(discount: Any, boundaries: tuple[int, ...] = BOUNDARIES) -> j
 
     Args:
       discount: Discount, as in `partial_sum`.
-      boundaries: Growing delays in steps, static; the first span holds the delays below the first of them, the next
-        those from there to below the second, and so on.
+      boundaries: Growing delays in steps, static; the first span contains the delays below the first of them, the next
+        one those from there to below the second, and so on.
 
     Returns:
       `[*S, spans]` float32, Gamma summed over each span.
 
     Raises:
-      ValueError: for boundaries that do not grow.
+      ValueError: The boundaries do not grow.
     """
     if not boundaries or any(low >= high for low, high in zip((0, *boundaries), boundaries, strict=False)):
         raise UserValueError(f"boundaries must be delays that grow from above 0, got {boundaries!r}.")
@@ -148,7 +148,7 @@ def future_shares(discount: Any, boundaries: tuple[int, ...] = BOUNDARIES) -> ja
 
 
 def one_step_rates(discount: Any, horizon: int) -> jax.Array:
-    """Gamma(t + 1) / Gamma(t), the rate at which an exponential would discount the step from t to t + 1.
+    """Gamma(t + 1) / Gamma(t), the rate of an exponential with the same step from t to t + 1.
 
     Constant for an exponential; growing, which is decreasing impatience, for the hyperbolic kinds.
 
@@ -191,8 +191,8 @@ def rate_variance(discount: Any) -> jax.Array:
       `[*S]` float32; nan where a member of a traced stack is not a mixture.
 
     Raises:
-      TypeError: for a family that only has a curve.
-      ValueError: for a discount that is not a mixture of exponentials (`FixedHorizon`, `Truncated`, `Tabulated`).
+      TypeError: The family only has a curve.
+      ValueError: The discount is not a mixture of exponentials (`FixedHorizon`, `Truncated`, `Tabulated`).
 
     Source: the variance of the Beta distribution, in its mean and dispersion.
     """
@@ -202,7 +202,7 @@ def rate_variance(discount: Any) -> jax.Array:
     mixed = form.is_mixture()
     if not form.has_mixture or (xp is np and not np.all(mixed)):
         name = type(discount).__name__ if isinstance(discount, Family) else "a member of this stack"
-        raise UserValueError(f"rate_variance takes mixtures of exponentials, and {name} is none: it implies no rate.")
+        raise UserValueError(f"rate_variance takes mixtures of exponentials, which {name} is not.")
     variance = xp.zeros_like(form.mu)
     if form.eta is not None:
         variance = form.mu * form.step**2 * form.eta / (1.0 + form.eta * form.step)
@@ -230,13 +230,13 @@ def _form(discount: Any, function: str) -> Form:
     discount = as_discount(discount)
     if not isinstance(discount, Family | Form):
         name = type(discount).__name__
-        raise UserTypeError(f"{function} cannot tell how {name} goes on, which only has a curve; use partial_sum.")
+        raise UserTypeError(f"{function} cannot extend {name}, which only has a curve; use partial_sum.")
     resolved = to_host(discount) if is_concrete(discount) else jax.tree.map(_float32, discount)
     return (resolved if isinstance(resolved, Form) else resolved.form()).broadcast()
 
 
 def _cut_curve(form: Form, function: str) -> Any:
-    """The curves up to where the longest of those that a horizon or a table cuts ends; None where it is not needed."""
+    """The curves to the end of the longest one that a horizon or a table cuts; None where none is needed."""
     longest = None if form.table is None else form.table.shape[-1]
     if form.horizon is None:
         if longest is None:
@@ -264,7 +264,7 @@ def _mixture_total(form: Form) -> Any:
     if form.eta is not None:
         numerator, denominator = 1.0 - form.eta * form.step, form.step * (1.0 - form.eta)
         diverges = diverges | ((form.eta >= 1) & (form.mu > 0))
-    single = form.mu <= 0  # Gamma(0) alone, whatever eta
+    single = form.mu <= 0  # Gamma(0) alone, for any eta
     plain = diverges | single
     total = xp.where(plain, 1.0, numerator / xp.where(plain, 1.0, denominator))
     if form.beta is not None:
@@ -274,7 +274,7 @@ def _mixture_total(form: Form) -> Any:
 
 
 def _geometric(form: Form) -> tuple[Any, Any, Any]:
-    """Of exponentials: the step and log(1 - step), both safe at a step of 0 and of 1, and the horizon, made finite."""
+    """For exponentials: the step and log(1 - step), both safe at a step of 0 and of 1, and the horizon, made finite."""
     xp = np if is_concrete(form) else jnp
     step = xp.where(form.step > 0, form.step, 0.5)
     log_rate = xp.log1p(-xp.where(step < 1, step, _BELOW_ONE))
@@ -291,7 +291,7 @@ def _geometric_total(form: Form) -> Any:
 
 
 def _geometric_horizon(form: Form) -> Any:
-    """The effective horizon of the same: (1 - rate^T) / step is the uncut weight of the first T steps."""
+    """The effective horizon of these: (1 - rate^T) / step is the uncut weight of the first T steps."""
     xp = np if is_concrete(form) else jnp
     step, log_rate, _ = _geometric(form)
     needed = _WITHIN * _geometric_total(form)
@@ -303,23 +303,23 @@ def _geometric_horizon(form: Form) -> Any:
 
 
 def _mixture_horizon(form: Form) -> Any:
-    """The effective horizon of uncut discounts: the first T whose share beyond is at most 1/e, less one."""
+    """The effective horizon of uncut discounts: the first T whose share of later weight is at most 1/e, less one."""
     xp = np if is_concrete(form) else jnp
     eta = xp.zeros_like(form.mu) if form.eta is None else form.eta
     total = _mixture_total(form)
-    # Where the horizon is infinite, or at once, some harmless numbers take their place.
+    # Where the horizon is infinite, or 0, harmless numbers replace the arguments.
     short = eta < _LARGEST_EXPONENT / (1.0 + _LARGEST_EXPONENT)
     at_once = form.mu <= 0 if form.beta is None else (form.mu <= 0) | (form.beta <= 0)
     usual = xp.isfinite(total) & short & ~at_once
     step, eta = xp.where(usual, form.step, 0.5), xp.where(usual, eta, 0.0)
     spread, excess = eta * step, step * (1.0 - eta)
     goal = -xp.ones_like(step)
-    if form.beta is not None:  # only the steps after the first are weighed by beta
+    if form.beta is not None:  # beta weighs only the steps after the first
         weighed = form.beta * (1.0 - spread) / excess
         goal = goal + xp.where(usual, xp.log(xp.where(usual, total, 1.0) / xp.where(usual, weighed, 1.0)), 0.0)
     k = xp.arange(_EXPLICIT_STEPS, dtype=step.dtype)
     terms = xp.log1p(-xp.minimum(excess[..., None] / (1.0 + (k - 1.0) * spread[..., None]), _BELOW_ONE))
-    shares = xp.cumsum(terms, axis=-1)  # the logarithm of the share beyond 1, 2, ... steps
+    shares = xp.cumsum(terms, axis=-1)  # logarithm of the share of weight beyond 1, 2, ... steps
     reached = shares <= goal[..., None]
     soon = xp.argmax(reached, axis=-1)
     late = _late_steps(spread, excess, xp.maximum(shares[..., -1] - goal, 0.0), xp)
@@ -331,7 +331,7 @@ def _late_steps(spread: Any, excess: Any, missing: Any, xp: Any) -> Any:
     """The real T > 64 at which sum_{k=64}^{T-1} log(1 - excess / (1 + (k - 1) spread)) is -missing.
 
     By the midpoint rule the sum is an integral over x from 63.5 to T - 0.5. In v = log(1 + (x - 1) spread) / spread its
-    integrand, exp(v spread) log(1 - excess exp(-v spread)), is all but constant, also as spread -> 0.
+    integrand, exp(v spread) log(1 - excess exp(-v spread)), is almost constant, also as spread -> 0.
     """
     chex.assert_equal_shape([spread, excess, missing], custom_message="spread, excess, missing")
     small = spread < 1e-30

@@ -1,1 +1,1 @@
-"""Many settings as one batched pytree, and the choice of one of them."""
+"""Many settings as one batched pytree, and the selection of one of them."""

@@ -1,4 +1,4 @@
-"""What runs are made of: seeds, hyper-parameters and environment parameters, checked and batched over settings."""
+"""The inputs of runs: seeds, hyper-parameters and environment parameters, checked and batched over settings."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ __all__ = ["batched_env_params", "batched_hparams", "run_arguments", "seed_list"
 
 
 def seed_list(seeds: int | Sequence[int], name: str = "seeds") -> list[int]:
-    """The seeds themselves: how many (0, 1, ...), or which.
+    """A list of seeds, from their number (0, 1, ...) or from the seeds themselves.
 
     Raises:
-      ValueError: naming the argument.
+      ValueError: The argument is invalid; the message names it.
     """
     if isinstance(seeds, np.integer):
         seeds = int(seeds)
@@ -79,14 +79,14 @@ def batched_env_params(env: Environment, env_params: Any, sweep: Sweep | None) -
 
 
 def _with_env_values(params: Any, path: str, values: np.ndarray, env: Environment) -> Any:
-    """Environment parameters `[num_settings]` with those at a path replaced, such as `weights.goal`."""
+    """Environment parameters `[num_settings]` with the values at a path replaced, such as `weights.goal`."""
     at = place(params, path)
     if at.value is None:
         raise UserValueError(f"env.{path} is not set in {env.name}; give it a value in env_params before it is swept")
     if not at.there and at.inside and not at.known:
-        raise UserValueError(f"env.{path} is no parameter of {env.name}; env.{at.inside.rstrip('.')} has no parts.")
+        raise UserValueError(f"env.{path} is not a parameter of {env.name}; env.{at.inside.rstrip('.')} has no parts.")
     if not at.there:
-        raise UserValueError(f"env.{path} is no parameter of {env.name}{_hint(env, path, at.known)}")
+        raise UserValueError(f"env.{path} is not a parameter of {env.name}{_hint(env, path, at.known)}")
     default = at.value
     if dataclasses.is_dataclass(default):
         parts = " or ".join(f"env.{each}" for each in at.known)
@@ -100,18 +100,18 @@ def _with_env_values(params: Any, path: str, values: np.ndarray, env: Environmen
 
 
 def _hint(env: Environment, path: str, known: Sequence[str]) -> str:
-    """What was meant in place of a path: the same name further inside, a similar one, or a static field."""
+    """A clause with the likely meaning of a path: the same name further inside, a similar one, or a static field."""
     names = [name for name, _ in leaves(env.default_params)]
     inside = [name for name in names if name.endswith(f".{path}")]
     if inside:
         return f"; did you mean {' or '.join(repr(f'env.{name}') for name in inside)}?"
     if path in getattr(env, "__dataclass_fields__", {}):
-        return f"; {path} is a static field, which envs.make takes, and compiles anew."
+        return f"; {path} is a static field, which envs.make takes, and needs another compilation."
     return near(path, known, "env.") or f"; it has {', '.join(f'env.{name}' for name in names)}."
 
 
 def _check_action_space(env: Environment, batched: Any, num_settings: int) -> None:
-    """Refuse parameters that change the action space, which a policy has been built for."""
+    """Refuse parameters that change the action space for which a policy has been built."""
 
     def bounds(params: Any) -> list[np.ndarray]:
         space = env.action_space(params)
@@ -120,14 +120,14 @@ def _check_action_space(env: Environment, batched: Any, num_settings: int) -> No
             np.asarray(getattr(part, name)) for part in parts for name in ("n", "low", "high") if name in vars(part)
         ]
 
-    wanted = bounds(env.default_params)
+    usual = bounds(env.default_params)
     for i in range(num_settings):
         got = bounds(jax.tree.map(lambda leaf, i=i: leaf[i], batched))
-        same = len(got) == len(wanted) and all(map(np.array_equal, map(np.float32, got), map(np.float32, wanted)))
+        same = len(got) == len(usual) and all(map(np.array_equal, map(np.float32, got), map(np.float32, usual)))
         if not same:
             raise UserValueError(
                 f"env_params change the action space of {env.name}, which policies are built for: it has the "
-                f"bounds {[bound.tolist() for bound in wanted]} by default, got {[bound.tolist() for bound in got]}"
+                f"bounds {[bound.tolist() for bound in usual]} by default, got {[bound.tolist() for bound in got]}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Which of many settings a user means by the values of its coordinates."""
+"""Selection of one of many settings by the values of its coordinates."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def choose_setting(settings: Sequence[Mapping[str, Any]], coords: Mapping[str, A
     """The position of the one setting that has these coordinates.
 
     Args:
-      settings: `{path: value}` of each, with the same paths; a discount as its string.
-      coords: `{path: value}` as typed: a number may be a string, a discount a number, a string or an
-        object; a path that tells no settings apart may be left out.
-      whose: what the settings belong to, for the sentences: "this result".
+      settings: Values `{path: value}` of each, with the same paths; a discount as its string.
+      coords: Values `{path: value}` as typed: a number may be a string, a discount a number, a string or an
+        object; a path with equal values in all settings may be left out.
+      whose: Owner of the settings in error messages: "this result".
 
     Raises:
-      ValueError: a path or a value that there is not, or no setting, or several, with these coordinates.
+      ValueError: A path or a value does not exist, or no setting, or several, have these coordinates.
     """
     paths = list(settings[0])
     matching = list(range(len(settings)))
@@ -50,7 +50,7 @@ def values_of(settings: Sequence[Mapping[str, Any]], path: str) -> list[Any]:
 
 
 def listed(values: Sequence[Any], most: int = 12) -> str:
-    """Values as a list in a sentence, shortened where there are many."""
+    """Values as a list in a sentence, shortened if there are many."""
     shown = ", ".join(str(value) for value in values[:most])
     return shown if len(values) <= most else f"{shown}, ... ({len(values)} in all, up to {values[-1]})"
 

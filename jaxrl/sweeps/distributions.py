@@ -1,4 +1,4 @@
-"""What random designs draw from: ranges and lists."""
+"""Distributions for random designs: ranges and lists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Choice", "Distribution", "LogUniform", "Uniform", "several_of"]
 
 @runtime_checkable
 class Distribution(Protocol):
-    """What `sample` draws from."""
+    """The protocol of distributions for `sample`."""
 
     def draw(self, generator: np.random.Generator, count: int) -> list[Any]:
         """`count` independent values."""
@@ -26,7 +26,7 @@ class Distribution(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Uniform:
-    """Numbers spread evenly over [low, high)."""
+    """Numbers uniform in [low, high)."""
 
     low: float
     high: float
@@ -40,7 +40,7 @@ class Uniform:
 
 @dataclasses.dataclass(frozen=True)
 class LogUniform:
-    """Positive numbers whose logarithm is spread evenly over [low, high)."""
+    """Positive numbers whose logarithm is uniform between those of low and high."""
 
     low: float
     high: float
@@ -57,7 +57,7 @@ class LogUniform:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """One of `values` at a time, all equally likely; discounts of any kind too."""
+    """One of `values`, all equally likely; discounts of any kind are allowed."""
 
     values: Sequence[Any]
 
@@ -69,7 +69,7 @@ class Choice:
 
 
 def several_of(name: str, values: Any) -> list[Any]:
-    """The values as a list, if they are several of anything."""
+    """The values as a list, if they are a collection of any kind."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence | np.ndarray | jax.Array):
         raise UserTypeError(f"{name!r} takes a list of values, got {values!r}.")
     several = list(values)

@@ -12,12 +12,12 @@ __all__ = ["Place", "fields_of", "leaves", "numbers", "place", "replaced"]
 
 
 class Place(NamedTuple):
-    """Where a path leads.
+    """The place to which a path leads.
 
     Attributes:
       there: Whether the path exists.
-      value: What it leads to; where it does not exist, the innermost part that does.
-      inside: Path of that part with a dot behind it, empty for the root.
+      value: Value at the path; where it does not exist, the innermost part that does.
+      inside: Path of that part followed by a dot, empty for the root.
       known: Paths of the fields of that part.
     """
 
@@ -35,11 +35,11 @@ def fields_of(node: Any) -> list[str]:
 
 
 def place(root: Any, path: str) -> Place:
-    """Where a path leads from a dataclass.
+    """Follow a path from a dataclass.
 
     Args:
       root: Dataclass that may have dataclasses inside.
-      path: Fields from the outermost to the innermost, with dots between them.
+      path: Fields from the outermost to the innermost, separated by dots.
     """
     node, inside = root, ""
     for name in path.split("."):
@@ -51,7 +51,7 @@ def place(root: Any, path: str) -> Place:
 
 
 def replaced(root: Any, values: Mapping[str, Any]) -> Any:
-    """A dataclass with the values at these paths replaced, those of one part all at once.
+    """A dataclass with the values at these paths replaced, all those of one part at once.
 
     Args:
       root: Dataclass that has all of the paths.
@@ -74,14 +74,14 @@ def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tupl
 
     Args:
       tree: Any pytree; a leaf alone has the empty path.
-      is_leaf: Test for what is not to be opened, as of `jax.tree.leaves`.
+      is_leaf: Test for subtrees that count as leaves, as in `jax.tree.leaves`.
     """
-    found = jax.tree.leaves_with_path(tree, is_leaf=is_leaf)
-    return [(jax.tree_util.keystr(at, simple=True, separator="."), leaf) for at, leaf in found]
+    pairs = jax.tree.leaves_with_path(tree, is_leaf=is_leaf)
+    return [(jax.tree_util.keystr(at, simple=True, separator="."), leaf) for at, leaf in pairs]
 
 
 def numbers(settings: Any) -> dict[str, Any]:
-    """The values of nested dataclasses by their paths, None among them; a discount and an array are one value each.
+    """The values of nested dataclasses by their paths, including None; a discount and an array are one value each.
 
     Args:
       settings: Dataclass that is a pytree; anything else has none.

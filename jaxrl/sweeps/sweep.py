@@ -24,14 +24,14 @@ __all__ = ["Choice", "Distribution", "LogUniform", "Sweep", "Uniform", "grid", "
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Sweep:
-    """S settings in one batched pytree, as `grid` and `sample` make them and `train` takes them.
+    """S settings in one batched pytree, as returned by `grid` and `sample` and taken by `train`.
 
     Args:
-      hparams: the base's type, every leaf `[S, ...]` float32, row-major over `shape`.
-      env: `{name: [S]}`, the environment parameters that are swept, by their names without `"env."`.
-      dims: the names of the axes: the paths of a grid, `("setting",)` of a sample.
-      shape: the lengths of `dims`; S is their product.
-      coords: `{path: (dims, values)}`, the values as typed; a discount as the string that parses back to it.
+      hparams: Hyper-parameters of the base's type, every leaf `[S, ...]` float32, row-major over `shape`.
+      env: Swept environment parameters `{name: [S]}`, by their names without `"env."`.
+      dims: Names of the axes: the paths of a grid, `("setting",)` for a sample.
+      shape: Lengths of `dims`; S is their product.
+      coords: Coordinates `{path: (dims, values)}`, values as typed; a discount as the string that parses back to it.
       settings: S dictionaries `{path: value}`, in the order of the leaves.
     """
 
@@ -56,14 +56,14 @@ class Sweep:
         """The position of the one setting that has these values.
 
         Args:
-          **values: `path=value`, with a path that has a dot as `**{"discount.mu": 0.98}`. A discount may be a number, a
-            string or an object; a path that tells no settings apart may be left out.
+          **values: Values `path=value`, a path with a dot as `**{"discount.mu": 0.98}`. A discount may be a number, a
+            string or an object; a path with equal values in all settings may be left out.
 
         Returns:
-          Its index along the leaves of `hparams`.
+          The index along the leaves of `hparams`.
 
         Raises:
-          ValueError: for a path that is not swept, and where no setting has these values, or several have.
+          ValueError: A path is not swept, or no setting has these values, or several have.
         """
         return choose_setting(self.settings, values, "this sweep")
 
@@ -71,7 +71,7 @@ class Sweep:
         """Some of the settings, along one axis `"setting"`.
 
         Args:
-          indices: their positions along the leaves of `hparams`.
+          indices: Positions along the leaves of `hparams`.
         """
         chosen = np.asarray(indices)
         places = np.unravel_index(chosen, self.shape)
@@ -90,27 +90,28 @@ class Sweep:
 
 
 def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
-    """Every combination of the values.
+    """Every combination of values.
 
     Args:
-      base: hyper-parameters, a `flax.struct` dataclass of numbers; what is not swept keeps its value.
-      values: `{path: values}`. A path is a field (`"lr"`), a field of a field, a parameter of the base's discount
-        (`"discount.mu"`) or of the environment (`"env.gravity"`). `"discount"` takes numbers, strings and objects.
+      base: Hyper-parameters, a `flax.struct` dataclass of numbers; fields that are not swept keep their values.
+      values: Values by path, `{path: values}`. A path is a field (`"lr"`), a field of a field, a parameter of the
+        base's discount (`"discount.mu"`) or of the environment (`"env.gravity"`). `"discount"` takes numbers, strings
+        and objects.
 
     Returns:
-      The sweep, the last path varying fastest.
+      The sweep, with the last path varying fastest.
 
     Raises:
-      ValueError: for an unknown path, no values, repeated values, nan, or a discount out of its range.
-      TypeError: for values that are no numbers (no discounts, for `"discount"`), and a base that is no
+      ValueError: A path is unknown, there are no values, repeated values or nan, or a discount is out of range.
+      TypeError: Values are not numbers (not discounts, for `"discount"`), or the base is something other than
         hyper-parameters, such as an algorithm.
     """
     if not values:
         raise UserValueError("grid takes at least one path, such as {'lr': [3e-4, 1e-3]}, got none.")
     base = _checked_base(base, list(values))
     axes: dict[str, list[Any]] = {}
-    for path, given in values.items():
-        axis = [_checked(path, value) for value in several_of(path, given)]
+    for path, column in values.items():
+        axis = [_checked(path, value) for value in several_of(path, column)]
         labels = [_label(path, value) for value in axis]
         for i, label in enumerate(labels):
             if any(_same(label, earlier) for earlier in labels[:i]):
@@ -127,18 +128,18 @@ def sample(base: Any, n: int, distributions: Mapping[str, Distribution], seed: i
     """A random design of `n` settings.
 
     Args:
-      base: hyper-parameters, as in `grid`.
-      n: how many settings.
-      distributions: `{path: Uniform | LogUniform | Choice}`, or anything with their `draw`; paths as in `grid`.
-      seed: equal seeds give equal designs. Each path draws from a stream of its own, so that adding one leaves the
-        others as they were, and the first settings of a larger design are those of a smaller one for Uniform and
+      base: Hyper-parameters, as in `grid`.
+      n: Number of settings.
+      distributions: `{path: Uniform | LogUniform | Choice}`, or any objects with their `draw`; paths as in `grid`.
+      seed: Random seed; equal seeds give equal designs. Each path draws from its own stream, so adding a path leaves
+        the others unchanged, and the first settings of a larger design are those of a smaller one for Uniform and
         LogUniform.
 
     Returns:
       The sweep, along one axis `"setting"`.
 
     Raises:
-      ValueError, TypeError: as `grid`, though settings may repeat.
+      ValueError, TypeError: See `grid`, except that settings may repeat.
     """
     n, seed = (int(number) if isinstance(number, np.integer) else number for number in (n, seed))
     check_count("n", n)
@@ -157,11 +158,11 @@ def sample(base: Any, n: int, distributions: Mapping[str, Distribution], seed: i
 
 
 def swept(base: Any, dims: Sequence[str], coords: Mapping[str, tuple[tuple[str, ...], np.ndarray]]) -> Sweep:
-    """The sweep that `grid` or `sample` made of a base, from the names and values of its axes.
+    """The sweep that `grid` or `sample` returned for a base, from the names and values of its axes.
 
     Args:
-      base: hyper-parameters; what is not swept keeps its value.
-      dims, coords: of the sweep.
+      base: Hyper-parameters; fields that are not swept keep their values.
+      dims, coords: Fields of the sweep.
     """
     sizes = {dim: size for on, values in coords.values() for dim, size in zip(on, values.shape, strict=True)}
     shape = tuple(sizes[dim] for dim in dims)
@@ -174,7 +175,7 @@ def swept(base: Any, dims: Sequence[str], coords: Mapping[str, tuple[tuple[str, 
 
 
 def _checked_base(base: Any, paths: Sequence[str]) -> Any:
-    """The base, its discount as an object, once it is known to have these paths."""
+    """The base, with its discount as an object, after a check that it has these paths."""
     if not dataclasses.is_dataclass(base) or isinstance(base, type):
         raise UserTypeError(f"base takes hyper-parameters, such as algo.hparams, got {type(base).__name__}.")
     if "discount" in paths and any(path.startswith("discount.") for path in paths):
@@ -216,7 +217,7 @@ def _batched(members: list[Any]) -> Any:
 
 
 def _check_path(base: Any, path: str) -> None:
-    """Refuse a path that leads to no number and no discount of the base."""
+    """Refuse a path that leads neither to a number nor to a discount of the base."""
     at = place(base, path)
     if at.there:
         if at.known and path.rpartition(".")[2] != "discount":
@@ -232,7 +233,7 @@ def _check_path(base: Any, path: str) -> None:
 
 
 def _checked(path: str, value: Any) -> Any:
-    """The value as it is used: a discount as an object, anything else a number that is not nan."""
+    """The value in the form in which it is used: a discount as an object, anything else a number that is not nan."""
     if path == "discount":
         return as_discount(value)
     if isinstance(value, np.generic | np.ndarray | jax.Array) and np.ndim(value) == 0:
@@ -251,7 +252,7 @@ def _label(path: str, value: Any) -> Any:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equal as typed, or floats that are equal in float32, the precision they are used in."""
+    """Whether values are equal as typed, or equal as floats in float32, the precision in which they are used."""
     if one == other:
         return True
     if not (isinstance(one, float | np.floating) or isinstance(other, float | np.floating)):

@@ -101,7 +101,7 @@ def test_a_curve_that_never_falls_is_no_discounting():
         (lambda: fit([1, 0.5, 0.6, 0.7]), ValueError, "curve must never grow, got 0.5 at t = 1 and 0.6 after it."),
         (lambda: fit([1, math.nan, 0.6]), ValueError, "curve must stay within [0, 1], got nan at t = 1."),
         (lambda: fit(np.r_[1.0, np.full(2000, -1)]), ValueError, "curve must stay within [0, 1], got -1 at t = 1."),
-        (lambda: fit([1, 0.5]), ValueError, "curve must have at least 3 values to tell mu from eta, got 2."),
+        (lambda: fit([1, 0.5]), ValueError, "curve must have at least 3 values to determine mu and eta, got 2."),
         (lambda: fit(np.ones((3, 3))), ValueError, "curve must be one-dimensional, got the shape (3, 3)."),
         (lambda: fit([]), ValueError, "curve must start at 1, got no values."),
         (lambda: fit([1, 0.5, 0.2], 9), TypeError, "horizon goes with a discount or a prior"),

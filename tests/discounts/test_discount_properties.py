@@ -233,7 +233,7 @@ def test_a_family_of_ones_own_has_what_its_curve_tells():
     np.testing.assert_allclose(properties.future_weights(Linear(), (2, 20)), [1.9, 3.6], rtol=1e-6)
     assert properties.one_step_rates(Linear(), 20)[0] == pytest.approx(0.9)
     for function in (properties.total_sum, properties.effective_horizon, properties.rate_variance):
-        with pytest.raises(TypeError, match=r"cannot tell how Linear goes on, which only has a curve"):
+        with pytest.raises(TypeError, match=r"cannot extend Linear, which only has a curve"):
             function(Linear())
 
 
@@ -244,9 +244,9 @@ def test_a_family_of_ones_own_has_what_its_curve_tells():
         (lambda: properties.one_step_rates(0.9, -1), "horizon must be a whole number of at least 1, got -1"),
         (lambda: properties.future_weights(0.9, (10, 5)), "boundaries must be delays that grow from above 0"),
         (lambda: properties.future_shares(0.9, ()), "boundaries must be delays that grow from above 0, got ()."),
-        (lambda: properties.rate_variance("fixed:9"), "mixtures of exponentials, and FixedHorizon is none"),
-        (lambda: properties.rate_variance("table:1,0"), "mixtures of exponentials, and Tabulated is none"),
-        (lambda: properties.rate_variance(stack([0.9, "fixed:9"])), "and a member of this stack is none"),
+        (lambda: properties.rate_variance("fixed:9"), "mixtures of exponentials, which FixedHorizon is not"),
+        (lambda: properties.rate_variance("table:1,0"), "mixtures of exponentials, which Tabulated is not"),
+        (lambda: properties.rate_variance(stack([0.9, "fixed:9"])), "which a member of this stack is not"),
         (lambda: properties.total_sum("beta:1.2,0.5"), "mu must lie in [0, 1], got 1.2."),
         (lambda: properties.total_sum("beta:0.9,-0.5"), "eta must be at least 0 and finite, got -0.5."),
         (

@@ -111,8 +111,8 @@ def test_strings_are_read_and_written_in_one_form(text, canonical):
         ("truncated:beta:0.9,0.5),100", ValueError, "parentheses do not match"),
         ("foo", ValueError, "neither a number nor"),
         ("", ValueError, "neither a number nor"),
-        ("exp:gamma", ValueError, "'gamma' is no number"),
-        ("table:", ValueError, "is no number"),
+        ("exp:gamma", ValueError, "'gamma' is not a number"),
+        ("table:", ValueError, "is not a number"),
         ("exp:gamma=1.2", ValueError, r"gamma must lie in \[0, 1\], got 1.2\."),
         ("nan", ValueError, r"gamma must lie in \[0, 1\], got nan\."),
         ("beta:0.9,-1", ValueError, "eta must be at least 0"),
@@ -168,9 +168,9 @@ def test_what_is_no_discount_is_refused_in_one_sentence(value, error, part):
         (lambda: Exponential(0.9).curve(-1), ValueError, "horizon must be a whole number of at least 0, got -1"),
         (lambda: prepare(0.9, 0), ValueError, "horizon must be a whole number of at least 1, got 0"),
         (lambda: stack([]), ValueError, "stack takes at least one discount"),
-        (lambda: FixedHorizon(3).mixture(9), ValueError, "FixedHorizon is no mixture of exponentials"),
-        (lambda: Truncated(Exponential(0.9), 3).mixture(9), ValueError, "Truncated is no mixture"),
-        (lambda: Tabulated([1, 0.5]).mixture(9), ValueError, "Tabulated is no mixture"),
+        (lambda: FixedHorizon(3).mixture(9), ValueError, "FixedHorizon is not a mixture of exponentials"),
+        (lambda: Truncated(Exponential(0.9), 3).mixture(9), ValueError, "Truncated is not a mixture"),
+        (lambda: Tabulated([1, 0.5]).mixture(9), ValueError, "Tabulated is not a mixture"),
     ],
 )
 def test_a_bad_parameter_is_named_with_what_it_got(make, error, sentence):

@@ -434,9 +434,12 @@ def test_paths_into_parameters_that_do_not_exist_are_told() -> None:
     env = Crowd(num_agents=2)
     algo = ppo(env, PPOConfig(num_envs=1, num_steps=4, num_minibatches=1))
     for path, sentence in (
-        ("env.weights.gaol", r"env\.weights\.gaol is no parameter of crowd/circle; did you mean 'env\.weights\.goal'"),
+        (
+            "env.weights.gaol",
+            r"env\.weights\.gaol is not a parameter of crowd/circle; did you mean 'env\.weights\.goal'",
+        ),
         ("env.weights", r"env\.weights has parts of its own; sweep env\.weights\.progress or"),
-        ("env.dt.low", r"env\.dt\.low is no parameter of crowd/circle; env\.dt has no parts"),
+        ("env.dt.low", r"env\.dt\.low is not a parameter of crowd/circle; env\.dt has no parts"),
     ):
         with pytest.raises(ValueError, match=sentence):
             jaxrl.train(algo, jaxrl.grid(algo.hparams, {path: [1.0]}), env_steps=4, evals=1, progress=False)

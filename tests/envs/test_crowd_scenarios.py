@@ -190,7 +190,7 @@ def test_what_fits_is_what_the_grid_holds() -> None:
             "pillars must have finite numbers, but row 0 is",
         ),
         (lambda: scenarios.Recorded([[0, 0, 1]]), r"rows of 4 numbers \(start x, .* of shape \(1, 3\)"),
-        (lambda: scenarios.Recorded([[0, 0, 1, 1], [0]]), "table must have rows of 4 numbers .*, got rows of different lengths"),
+        (lambda: scenarios.Recorded([[0, 0, 1, 1], [0]]), "rows of 4 numbers .*, got rows of different lengths"),
         (lambda: scenarios.Recorded([[0, 0, 1, 1], [0, 0, np.nan, 1]]), "table must have finite .* row 1 is"),
         (lambda: scenarios.Recorded(), "table must have at least one row, got none"),
         (lambda: scenarios.Recorded([[0, 0, 1, 1]], goal_half=-1.0), r"goal_half must be above 0 m, got -1\.0"),

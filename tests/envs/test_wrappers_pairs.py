@@ -149,7 +149,7 @@ def test_what_they_have_to_tune_is_swept_beside_what_is_inside() -> None:
     params = batched_env_params(algo.env, None, sweep)
     np.testing.assert_array_equal(params.probability, np.array([0, 0, 0, 0.5, 0.5, 0.5], np.float32))
     np.testing.assert_array_equal(params.inner.inner.gravity, np.array([5, 9.8, 20] * 2, np.float32))
-    with pytest.raises(ValueError, match=r"env\.gravity is no parameter of sticky_actions\("):
+    with pytest.raises(ValueError, match=r"env\.gravity is not a parameter of sticky_actions\("):
         batched_env_params(algo.env, None, jaxrl.grid(algo.hparams, {"env.gravity": [1.0]}))
 
 

@@ -335,7 +335,7 @@ def test_a_sound_environment_passes() -> None:
         (RewardPerAgent(), r"batch law: the observation has shape \(1,\)"),
         (OutsideItsSpace(), "outside its space"),
         (LimitTerminates(), "terminated must not depend on the time limit"),
-        (NoLimit(), "goes on past 5 steps"),
+        (NoLimit(), "continues past 5 steps"),
         (LimitNotGiven(), r"time law: max_steps_in_episode is 1, .*; give default_params a limit"),
         (wrappers.sticky_actions(LimitNotGiven(), 0.5), "time law: max_steps_in_episode is 1"),
         (ForgetsTheFinalObservation(), "final_observation must be step_env's"),

@@ -292,7 +292,7 @@ def test_bad_arguments_get_one_sentence(algo: Algorithm, changes: dict[str, Any]
 
 
 def test_bad_sweeps_get_one_sentence(algo: Algorithm) -> None:
-    with pytest.raises(ValueError, match=r"env.gravty is no parameter of .*gravity"):
+    with pytest.raises(ValueError, match=r"env.gravty is not a parameter of .*gravity"):
         run(algo, jaxrl.grid(algo.hparams, {"env.gravty": [1.0]}))
     sticky = jaxrl.ppo(envs.wrappers.sticky_actions(algo.env, 0.1))
     for path, sentence in (("gravity", "did you mean 'env.inner.gravity'"), ("probability.x", "has no parts")):

@@ -88,7 +88,7 @@ def test_a_group_keeps_the_hyper_parameters_that_the_search_starts_from(algo: Al
         ({"lr": Choice(["a"])}, TypeError, "'lr' takes numbers"),
         ({"discount": Uniform(0.9, 1)}, TypeError, "discount takes a Choice of discounts"),
         ({"discount.gamma": Uniform(0.9, 1.5)}, ValueError, "gamma"),
-        ({"env.gravitas": Uniform(1, 2)}, ValueError, "env.gravitas is no parameter of"),
+        ({"env.gravitas": Uniform(1, 2)}, ValueError, "env.gravitas is not a parameter of"),
         ({"env.max_steps_in_episode": Uniform(10, 20)}, ValueError, "whole numbers"),
         ({"reward_clip": Uniform(1, 2)}, ValueError, "no effect"),
         (
