@@ -62,7 +62,9 @@ class Scene:
             env, params = env.inner, env.inner_params(params)
         kind = Bandit if isinstance(env, Bandit) else type(env)
         if kind not in _SCENES:
-            raise UserValueError(f"{type(env).__name__} cannot be drawn; what can is {', '.join(drawable())}.")
+            raise UserValueError(
+                f"{type(env).__name__} cannot be drawn; supported environments are {', '.join(drawable())}."
+            )
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 

@@ -65,7 +65,7 @@ def _episode(trajectory: Trajectory) -> dict[str, Any]:
         )
     agents = np.flatnonzero(np.asarray(trajectory.present))
     if not len(agents):
-        raise UserValueError("trajectory must have somebody who takes part, but nobody is present.")
+        raise UserValueError("trajectory must have an agent that takes part, but none is present.")
     position = np.asarray(trajectory.position)[:, agents]
     centre, half = (np.asarray(leaf)[agents] for leaf in (trajectory.goals.centre, trajectory.goals.half))
     boxes, obstacles = np.asarray(trajectory.box_centre), trajectory.obstacles

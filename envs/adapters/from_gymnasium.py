@@ -44,7 +44,7 @@ def observation_space(space: Any, name: str) -> spaces.Space:
         return spaces.Tuple([observation_space(part, name) for part in space.spaces])
     if isinstance(space, theirs.Dict):
         return spaces.Dict({key: observation_space(part, name) for key, part in space.spaces.items()})
-    raise UserValueError(f"{name}: the observation space is a {type(space).__name__}; what can be adapted is {_TAKES}.")
+    raise UserValueError(f"{name}: the observation space is a {type(space).__name__}; supported spaces are {_TAKES}.")
 
 
 def observation_value(space: Any, value: Any, module: Any = np) -> Any:
@@ -95,7 +95,7 @@ def action_space(space: Any, name: str) -> spaces.Space:
         return spaces.Tuple([action_space(part, name) for part in space.spaces])
     if isinstance(space, theirs.Dict):
         return spaces.Dict({key: action_space(part, name) for key, part in space.spaces.items()})
-    raise UserValueError(f"{name}: the action space is a {type(space).__name__}; what can be adapted is {_TAKES}.")
+    raise UserValueError(f"{name}: the action space is a {type(space).__name__}; supported spaces are {_TAKES}.")
 
 
 def action_value(space: Any, action: Any, module: Any = np) -> Any:
@@ -137,7 +137,7 @@ def _choices(space: theirs.Box) -> int:
 def _discrete(count: int, name: str) -> spaces.Discrete:
     most = int(np.iinfo(np.int32).max)
     if count > most:
-        raise UserValueError(f"{name}: a space has {count} choices; what can be adapted has at most {most}.")
+        raise UserValueError(f"{name}: a space has {count} choices; supported spaces have at most {most}.")
     return spaces.Discrete(count)
 
 

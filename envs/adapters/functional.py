@@ -235,7 +235,7 @@ def _hashable(env: FunctionalEnvironment, name: str, value: Any) -> Hashable:
         hash(value)
     except TypeError as error:
         raise UserTypeError(
-            f"{type(env.func_env).__name__}.{name} is {value!r}, which cannot be hashed; what an environment holds is "
+            f"{type(env.func_env).__name__}.{name} is {value!r}, which cannot be hashed; environments may hold "
             "numbers, strings, arrays, spaces, or trees of these."
         ) from error
     return value

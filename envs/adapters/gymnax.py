@@ -118,7 +118,7 @@ def make(env_id: str, **fields: object) -> GymnaxEnvironment:
     """The adapter of one environment; see `envs.make`.
 
     Raises:
-      ValueError: gymnax's constructor does not take such a field.
+      ValueError: The constructor in gymnax does not take such a field.
       TypeError: A field's value cannot be hashed.
     """
     for name, value in fields.items():

@@ -19,7 +19,7 @@ class Window:
       fps: Largest number of images per second.
 
     Raises:
-      ImportError: pygame is not installed.
+      ImportError: The package pygame is not installed.
     """
 
     def __init__(self, title: str, fps: int):

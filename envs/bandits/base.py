@@ -40,7 +40,7 @@ class BanditState(base.EnvState):
 
 @struct.dataclass
 class BanditParams(base.EnvParams):
-    """An episode, for algorithms that learn over many instances; `run_bandit` has a length of its own."""
+    """An episode, for algorithms that learn over many instances; `run_bandit` has its own length."""
 
     max_steps_in_episode: int = 100
 

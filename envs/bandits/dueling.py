@@ -37,7 +37,7 @@ class DuelingParams(BanditParams):
 
 @dataclasses.dataclass(frozen=True)
 class DuelingBandit(Bandit):
-    """A dueling bandit: a pull names two arms, and a judge says which of them is preferred.
+    """A dueling bandit: a pull names two arms, and a judge answers which of them is preferred.
 
     The judge follows the model of Bradley and Terry: the first arm is preferred with the probability
     sigmoid(r_first - r_second) of their latent rewards r, which are `state.values`. The judge's

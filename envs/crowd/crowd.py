@@ -38,7 +38,7 @@ class Unbounded(spaces.Box):
 
 @dataclasses.dataclass(frozen=True)
 class Crowd(Environment):
-    """People who walk to their goals among each other, each of them an agent.
+    """People who walk to their goals among each other; each of them is an agent.
 
     An episode has a fixed length. An agent that touches its own goal stands still from then on, does not block the
     others, is no longer active, and receives no more reward. Actions are unbounded and squashed by the environment;
@@ -327,7 +327,7 @@ class Crowd(Environment):
         return Unbounded((2,))
 
     def observation_space(self, params: CrowdParams) -> spaces.Dict:
-        """What one agent observes."""
+        """The space of one agent's observations."""
         del params
         parts: dict[str, spaces.Space] = {"own": Unbounded((13 if self.extended else 9,))}
         if self.num_neighbours is not None:

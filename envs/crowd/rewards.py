@@ -29,10 +29,10 @@ class Weights:
 
     Attributes:
       progress: Weight per metre by which the distance to the goal decreased.
-      speed: c_v, per decision, the weight of |speed - v*| ** speed_exponent, in m/s.
-      time: c_t per decision; negative.
-      goal: c_g, once, when the goal is reached.
-      collision: c_c per contact and substep; negative.
+      speed: Weight c_v of |speed - v*| ** speed_exponent, in m/s, per decision.
+      time: Weight c_t per decision; negative.
+      goal: Weight c_g, paid once, when the goal is reached.
+      collision: Weight c_c per contact and substep; negative.
       bmr, drag, dynamics: Weights of the parts of the energy: resting, moving, moving with accelerations.
       potential: Weight of 2 sqrt(e_s e_w) per metre by which the distance to the goal decreased.
       diff_potential: Weight of the same for the velocity towards the goal.
@@ -42,8 +42,8 @@ class Weights:
       exp_v_matching: Weight of exp(sigma |velocity - v* towards the goal|), per second.
       final, avg_final: Weights of the estimated energy for the rest of the way, at the time limit: at the preferred
         speed, or at the average speed so far.
-      speed_exponent: c_e, at least 1.
-      matching_exponent: p, at least 1.
+      speed_exponent: Exponent c_e, at least 1.
+      matching_exponent: Exponent p, at least 1.
       sigma: Scale in exp_v_matching, s/m.
     """
 

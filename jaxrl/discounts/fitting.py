@@ -62,7 +62,7 @@ def _target_curve(target: Any, horizon: int | None) -> np.ndarray:
     if isinstance(target, list | tuple) or (isinstance(target, np.ndarray | jax.Array) and np.ndim(target) > 0):
         if horizon is not None:
             raise UserTypeError(
-                "horizon goes with a discount or a prior; a curve says by its length how far it reaches."
+                "horizon applies to a discount or a prior; the length of a curve determines its horizon."
             )
         curve = np.asarray(target, np.float64)
         if curve.ndim != 1:

@@ -104,7 +104,7 @@ def test_a_curve_that_never_falls_is_no_discounting():
         (lambda: fit([1, 0.5]), ValueError, "curve must have at least 3 values to determine mu and eta, got 2."),
         (lambda: fit(np.ones((3, 3))), ValueError, "curve must be one-dimensional, got the shape (3, 3)."),
         (lambda: fit([]), ValueError, "curve must start at 1, got no values."),
-        (lambda: fit([1, 0.5, 0.2], 9), TypeError, "horizon goes with a discount or a prior"),
+        (lambda: fit([1, 0.5, 0.2], 9), TypeError, "horizon applies to a discount or a prior"),
         (lambda: fit("hyperbolic:0.02"), TypeError, "fit needs a horizon, such as fit('hyperbolic:k=0.02', horizon="),
         (lambda: fit(0.9, 1), ValueError, "horizon must be a whole number of at least 2, got 1"),
         (

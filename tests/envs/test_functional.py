@@ -154,7 +154,7 @@ class Texts(Walk):
             "time_limit takes a whole number",
         ),
         (lambda: from_func_env(Walk({"stride": {1}})), TypeError, "Walk.stride is .1., which cannot be hashed"),
-        (lambda: from_func_env(Texts()), ValueError, "Texts: the observation space is a Text; what can be adapted is"),
+        (lambda: from_func_env(Texts()), ValueError, "Texts: the observation space is a Text; supported spaces are"),
         (lambda: envs.names("brex"), ValueError, "library is 'brex'; did you mean 'brax'"),
     ],
 )

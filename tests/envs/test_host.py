@@ -489,7 +489,7 @@ def bounded(low: Any, high: Any, dtype: str = "int64", acts: bool = False) -> An
         (
             lambda: bounded((0,), (2**40,), acts=True),
             ValueError,
-            f"has {2**40 + 1} choices; what can be adapted has at",
+            f"has {2**40 + 1} choices; supported spaces have at",
         ),
         (
             lambda: envs.make("gymnasium/Pendulum-v1").check_params(envs.EnvParams(max_steps_in_episode=300)),

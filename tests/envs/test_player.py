@@ -131,7 +131,7 @@ def test_the_page_refers_to_nothing_outside(tmp_path):
     [
         ("x.htm", {}, "x.htm'; a player's name ends in .html"),
         ("file/x.html", {}, "cannot be written"),
-        ("x.html", {"present": jnp.zeros(NUM_AGENTS, bool)}, "trajectory must have somebody who takes part"),
+        ("x.html", {"present": jnp.zeros(NUM_AGENTS, bool)}, "trajectory must have an agent that takes part"),
         ("x.html", {"position": jnp.zeros((3, NUM_FRAMES, NUM_AGENTS, 2))}, "trajectory must be of one episode, with"),
         ("x.html", {"heading": jnp.full((NUM_FRAMES, NUM_AGENTS), jnp.nan)}, "but those of heading are not"),
     ],

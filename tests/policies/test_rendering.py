@@ -136,7 +136,7 @@ def test_an_environment_without_a_drawing_is_refused(tmp_path):
     decisions = ["pathworld", "delayed-choice", "preference-reversal", "random-dilemmas"]
     remembered = [f"memory/{task}" for task in ("repeat-first", "t-maze", "delayed-match", "chain")]
     assert drawable() == [*control, *decisions, *remembered, "game/climbing", "crowd/...", "bandit/...", "probe/..."]
-    with pytest.raises(ValueError, match="Unknown cannot be drawn; what can is cartpole, pendulum"):
+    with pytest.raises(ValueError, match="Unknown cannot be drawn; supported environments are cartpole, pendulum"):
         render(Unknown(), None, tmp_path / "x.gif")
     assert not list(tmp_path.iterdir())
 

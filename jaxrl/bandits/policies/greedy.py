@@ -1,4 +1,4 @@
-"""The arm that looks best, but for a share of pulls or a phase that explores."""
+"""The arm with the highest mean, except for a share of pulls or a phase that explores."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["EpsilonGreedyHParams", "ExploreThenCommitHParams", "decayed", "epsil
 @struct.dataclass
 class EpsilonGreedyHParams:
     """Attributes:
-    epsilon: the share of pulls of a random arm, at least 0; where it decays, what t is to be
-      divided into, c K / d^2 in the paper.
-    decay: the share is min(1, epsilon / t^decay) at the pull number t; at least 0, 0 keeps it constant.
+    epsilon: Share of pulls of a random arm, at least 0; where it decays, the numerator over t^decay,
+      c K / d^2 in the paper.
+    decay: Exponent of the share min(1, epsilon / t^decay) at the pull number t; at least 0, 0 keeps it constant.
     """
 
     epsilon: float = 0.1
@@ -35,7 +35,7 @@ class EpsilonGreedyHParams:
 @struct.dataclass
 class ExploreThenCommitHParams:
     """Attributes:
-    pulls_per_arm: m, of each arm before it commits; at least 1, and a fraction counts as one more pull.
+    pulls_per_arm: Number m of pulls of each arm before committing; at least 1, a fraction counts as one more pull.
     """
 
     pulls_per_arm: float = 50.0
@@ -46,9 +46,9 @@ class ExploreThenCommitHParams:
 
 @functools.cache
 def epsilon_greedy() -> BanditAlgorithm:
-    """Epsilon-greedy: a random arm in a share of pulls, which may decay, and otherwise the one of the highest mean.
+    """Epsilon-greedy: a random arm in a share of pulls, which may decay, and otherwise the arm of the highest mean.
 
-    Arms that were not pulled yet come before that of the highest mean.
+    Arms that were not pulled yet precede the one of the highest mean.
 
     Source: Auer, Cesa-Bianchi and Fischer (2002), figure 3; Sutton and Barto (2018), section 2.2.
     """
@@ -67,9 +67,9 @@ def epsilon_greedy() -> BanditAlgorithm:
 
 @functools.cache
 def explore_then_commit() -> BanditAlgorithm:
-    """Explore, then commit: every arm m times in turn, and from then on the one that had the highest mean.
+    """Explore, then commit: every arm m times in turn, and from then on the one with the highest mean.
 
-    What is received later changes nothing.
+    Later rewards change nothing.
 
     Source: Lattimore and Szepesvari (2020), algorithm 1.
     """
