@@ -45,7 +45,7 @@ def as_gymnasium(env: Any, params: Any = None, render_mode: str | None = None) -
     Args:
       env: Environment with one agent.
       params: Parameters of the environment; None for its defaults.
-      render_mode: "rgb_array" for images from `render()`; "human" for a window, which needs pygame.
+      render_mode: Kind of rendering: "rgb_array" for images from `render()`; "human" for a window, which needs pygame.
 
     Returns:
       The environment, unwrapped. A step before a reset, or after the end of an episode, is an error.
@@ -83,7 +83,7 @@ def as_gymnasium_vector(
       device_arrays: Whether to return JAX arrays, without waiting for them, and not to check actions: an action
         out of range, and with "Disabled" a step past the end, are then not errors, and
         `info["final_obs"]` is an array of all environments. Otherwise NumPy arrays, which are writable.
-      render_mode: "rgb_array" for a tuple of images from `render()`.
+      render_mode: Kind of rendering: "rgb_array" for a tuple of images from `render()`.
 
     Raises:
       TypeError, ImportError: See `as_gymnasium`.

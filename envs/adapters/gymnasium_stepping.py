@@ -120,7 +120,7 @@ def programs(env: Any, values: Known, num_envs: int, mode: str, packed: bool) ->
       env: Environment.
       values: Parameters, which are constants of the programs; reading them at every call would cost half as much again.
       num_envs: Number of environments, N.
-      mode: "NextStep", "SameStep" or "Disabled".
+      mode: Reset mode: "NextStep", "SameStep" or "Disabled".
       packed: Whether results are one buffer, for the host, rather than arrays.
     """
     params = values.params

@@ -29,7 +29,7 @@ def as_pettingzoo(env: base.Environment, params: Any = None, render_mode: str | 
     Args:
       env: Environment whose rewards have the shape `(agents,)`.
       params: Parameters of the environment; None for its defaults.
-      render_mode: "rgb_array" for images by `render()`, or None.
+      render_mode: Kind of rendering: "rgb_array" for images by `render()`, or None.
 
     Returns:
       A `pettingzoo.ParallelEnv`; every step is one compiled call, whatever the number of agents.

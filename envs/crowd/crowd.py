@@ -50,13 +50,13 @@ class Crowd(Environment):
     means over the agents that take part.
 
     Attributes:
-      scenario: Name in `scenarios.SCENARIOS`, or a `Scenario` of one's own.
+      scenario: Name in `scenarios.SCENARIOS`, or a user-defined `Scenario`.
       num_agents: Largest number of agents that can take part, N; a parameter sets how many do.
       preset: Paper whose settings replace fields that are None and whose numbers `default_params` has: "2022" or
         "2023", or the number.
       perception: Senses: "neighbours", "rays" (which see agents and walls), or "both" (rays see walls only).
       frame: Frame of observations: "absolute", "relative" or "egocentric".
-      dynamics: "cartesian-velocity", "cartesian-acceleration", "polar-velocity" or "polar-acceleration".
+      dynamics: Dynamics: "cartesian-velocity", "cartesian-acceleration", "polar-velocity" or "polar-acceleration".
       num_neighbours: Number of observed neighbours, K; the preset's by default, at most the number of other agents.
       num_rays: Number of rays, R; 21 by default where the perception has rays.
       stack: Number of decisions whose rays are observed together; 4 by default where the perception has rays.
@@ -156,7 +156,7 @@ class Crowd(Environment):
 
     @property
     def name(self) -> str:
-        """The name that `envs.make` takes, such as `crowd/circle`; `make` takes none of a scenario of one's own."""
+        """The name that `envs.make` takes, such as `crowd/circle`; not accepted for a user-defined scenario."""
         return f"crowd/{self._scene.name}"
 
     @property

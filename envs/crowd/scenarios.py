@@ -1,7 +1,7 @@
 """Scenes to walk in: starts, goals and obstacles.
 
 A scenario is a frozen dataclass of static settings, with `default_params` for the traced ones, and places
-agents by `place`. The arena is 20 x 20 m, enclosed by walls whose inner faces are at 9.75 m; scenes of one's own
+agents by `place`. The arena is 20 x 20 m, enclosed by walls whose inner faces are at 9.75 m; user-defined scenes
 (`Areas`, `Recorded`) have no arena.
 
 Source: Kwiatkowski et al. (2022, 2023), learned crowds.
@@ -320,7 +320,7 @@ class RandomPlaces(Scenario):
 
 @dataclasses.dataclass(frozen=True)
 class Areas(Scenario):
-    """A scene of one's own: groups that start on areas and walk to areas.
+    """A user-defined scene: groups that start on areas and walk to areas.
 
     Attributes:
       spawns: Areas `((low x, low z), (high x, high z))` in m, one per group; agents are assigned to them in turn and
