@@ -82,27 +82,27 @@ class Environment(gymnax_environment.Environment):
         return None
 
     def global_observation(self, state: Any, params: Any) -> Any:
-        """What a centralised critic of a crowd sees, or None where the environment has nothing to say.
+        """The input of a centralised critic of a crowd, or None where the environment provides none.
 
         Args:
-          state, params: of the current step, traced.
+          state, params: State and parameters of the current step, traced.
 
         Returns:
-          None, or a pytree of arrays about all agents together, without their axes in front.
+          None, or a pytree of arrays about all agents together, without their leading axes.
         """
         del state, params
         return None
 
     def optimum(self, params: Any = None, discount: Any = None) -> float | None:
-        """The best expected return that a policy can attain, whatever it remembers, where it is known exactly.
+        """The best expected return of any policy, with or without memory, where it is known exactly.
 
         Args:
-          params: concrete; None for the defaults.
-          discount: a number, a curve Gamma(0) = 1, Gamma(1), ... or an object with `curve(horizon)`, such as a
-            discount of `jaxrl`; None for the plain sum of the rewards.
+          params: Parameters, concrete; None for the defaults.
+          discount: Number, curve Gamma(0) = 1, Gamma(1), ... or object with `curve(horizon)`, such as a
+            discount of `jaxrl`; None for the undiscounted sum of the rewards.
 
         Returns:
-          The return of an episode on average, an agent's where there are several; here None, not known.
+          The mean return of an episode, that of one agent where there are several; by default None, not known.
         """
         del params, discount
         return None

@@ -11,17 +11,17 @@ __all__ = ["at", "of"]
 
 
 def at(curve: npt.ArrayLike, delays: Any) -> np.ndarray:
-    """Gamma at some delays.
+    """Values of Gamma at given delays.
 
     Args:
-      curve: `[n]`, Gamma(0) = 1, Gamma(1), ...
-      delays: whole numbers of steps, any shape.
+      curve: Discount curve `[n]`, Gamma(0) = 1, Gamma(1), ...
+      delays: Whole numbers of steps, of any shape.
 
     Returns:
       float64 of the delays' shape.
 
     Raises:
-      ValueError: the curve is shorter than a delay.
+      ValueError: The curve is shorter than a delay.
     """
     table, where = np.asarray(curve, np.float64), np.asarray(delays)
     if table.ndim != 1 or len(table) <= where.max():
@@ -37,13 +37,13 @@ def of(discount: Any, steps: int) -> np.ndarray:
     Args:
       discount: None for no discounting, a number from 0 to 1, a curve `[>= steps]`, or an object with `curve(horizon)`,
         such as a discount of `jaxrl`.
-      steps: how many, at least 1.
+      steps: Number of values, at least 1.
 
     Returns:
       float64 `[steps]`.
 
     Raises:
-      ValueError: the number is out of range, the curve too short, or the discount is something else.
+      ValueError: The number is out of range, the curve is too short, or the discount is something else.
     """
     if discount is None:
         return np.ones(steps)

@@ -19,10 +19,10 @@ class Row(NamedTuple):
     """The definition of an environment.
 
     Attributes:
-      module, class_name: of the class.
-      gymnasium_id: its name in Gymnasium where it has one.
-      fields: `(name, value)` of the static fields that the name stands for.
-      wraps: name of the environment inside, of a wrapper.
+      module, class_name: Module and name of the class.
+      gymnasium_id: Id in Gymnasium, where it has one.
+      fields: Static fields `(name, value)` that the name implies.
+      wraps: Name of the inner environment, for a wrapper.
     """
 
     module: str
@@ -111,7 +111,7 @@ def names(library: str | None = None) -> tuple[str, ...]:
         such as `brax/ant`; None for ours and gymnax's. "brax", "playground" and "jaxmarl" are extras.
 
     Raises:
-      ValueError: there is no such library.
+      ValueError: There is no such library.
       ImportError: Brax, MuJoCo Playground or JaxMARL is missing; the message names the extra.
     """
     if library is None:
@@ -135,10 +135,10 @@ def make(name: str, **static: object) -> base.Environment:
       one compilation.
 
     Raises:
-      ValueError: the name or a static field is unknown, or a field's value is out of range.
+      ValueError: The name or a static field is unknown, or a field's value is out of range.
       ImportError: Brax, MuJoCo Playground or JaxMARL is missing; the message names the extra.
-      gymnasium.error.DependencyNotInstalled: what one of Gymnasium's environments needs is missing, such as Box2D.
-      TypeError: the name is no string, `module:Class` is no environment, or a static value cannot be hashed.
+      gymnasium.error.DependencyNotInstalled: A dependency of a Gymnasium environment is not installed, such as Box2D.
+      TypeError: The name is not a string, `module:Class` is not an environment, or a static value cannot be hashed.
     """
     if not isinstance(name, str):
         raise UserTypeError(
@@ -166,8 +166,8 @@ def row_of(kind: type, static: Mapping[str, object]) -> tuple[str, dict[str, obj
     """What `make` takes for an environment of this class with these static fields.
 
     Args:
-      kind: class.
-      static: its fields; in place of an environment inside, the `"name"` and `"static"` that `make` takes for it.
+      kind: Class of the environment.
+      static: Static fields; an inner environment is given by the `"name"` and `"static"` that `make` takes for it.
 
     Returns:
       The name and the fields that it does not stand for; None where no row has it.

@@ -18,7 +18,7 @@ from envs.base import spaces
 from envs.errors import MissingPackageError, UserTypeError, UserValueError
 from envs.spelling import near
 
-# Environments whose end may be a time limit, an argument `max_steps`: their own count reaches it one step late.
+# Environments whose end may be a time limit, an argument `max_steps`: their own counts reach it one step late.
 _LIMITED = ("jaxmarl.environments.mpe", "jaxmarl.environments.smax")
 _ENEMIES = "jaxmarl.environments.smax.heuristic_enemy_smax_env"
 _NO_LIMIT = np.iinfo(np.int32).max
@@ -31,7 +31,7 @@ _ALIKE = (
     "SMAX",
     "HeuristicEnemySMAX",
 )
-# Refused with a reason in place of being unknown.
+# Environments that are refused with a reason instead of being unknown.
 REFUSED = (
     "MPE_simple_tag_v3",
     "MPE_simple_world_comm_v3",
@@ -51,11 +51,11 @@ class JaxMARLParams(base.EnvParams):
 
 @struct.dataclass
 class JaxMARLState(base.EnvState):
-    """An episode.
+    """The state of an episode.
 
     Attributes:
       time: Number of steps taken, int32 `[]`.
-      inner: State of JaxMARL's.
+      inner: State in JaxMARL.
       finished: Whether an agent has finished, bool `[N]`.
     """
 
@@ -69,17 +69,17 @@ class JaxMARLEnvironment(base.Environment):
     """One of JaxMARL's environments whose agents observe and act alike.
 
     Its agents, in JaxMARL's order, are one crowd: observations `[N, ...]`, actions `[N, ...]`, rewards `[N]`. An agent
-    that JaxMARL calls done has terminated and takes part no more (`info["active"]`), while its rewards still count in
+    that is done in JaxMARL has terminated and no longer takes part (`info["active"]`), while its rewards still count in
     returns; `dones["__all__"]` terminates. In MPE and SMAX, JaxMARL's `max_steps` is a time limit, which truncates
     here: the default of `max_steps_in_episode` is the number of steps of an episode in JaxMARL, `max_steps` + 1. In
     SwitchRiddle the number of days is a rule of the game, and its end terminates.
 
-    `global_observation` is JaxMARL's `get_world_state` where there is one, and else the observations of all agents, one
-    after the other. `action_mask` is `get_avail_actions`. Observed real numbers have no bounds.
+    `global_observation` is JaxMARL's `get_world_state` where there is one, otherwise the concatenated observations of
+    all agents. `action_mask` is `get_avail_actions`. Observed real numbers have no bounds.
 
     Attributes:
-      env_id: JaxMARL's name, for instance `MPE_simple_spread_v3`.
-      fields: What JaxMARL's constructor is called with, as sorted (name, value) pairs; the `scenario` of SMAX by name.
+      env_id: Name in JaxMARL, for instance `MPE_simple_spread_v3`.
+      fields: Arguments of JaxMARL's constructor, as sorted (name, value) pairs; the `scenario` of SMAX by name.
     """
 
     env_id: str
@@ -87,7 +87,7 @@ class JaxMARLEnvironment(base.Environment):
 
     @property
     def inner(self) -> Any:
-        """The environment as JaxMARL makes it, in MPE and SMAX without its time limit."""
+        """The environment as JaxMARL creates it, in MPE and SMAX without its time limit."""
         return _inner(self)[0]
 
     @property
@@ -121,7 +121,7 @@ class JaxMARLEnvironment(base.Environment):
         return obs, state, jnp.stack([jnp.float32(reward[agent]) for agent in agents]), terminated, info
 
     def action_mask(self, state: JaxMARLState, params: JaxMARLParams) -> jax.Array | None:
-        """Which actions JaxMARL has available, bool `[N, num_actions]`; None where it does not say."""
+        """The available actions in JaxMARL, bool `[N, num_actions]`; None where it does not define them."""
         del params
         if not _types(self)[2]:
             return None
@@ -137,7 +137,7 @@ class JaxMARLEnvironment(base.Environment):
         return jnp.concatenate([jnp.ravel(obs[agent]).astype(jnp.float32) for agent in self.inner.agents])
 
     def action_space(self, params: JaxMARLParams | None = None) -> spaces.Space:
-        """An agent's."""
+        """The action space of one agent."""
         del params
         theirs = self.inner.action_space(self.inner.agents[0])
         if type(theirs).__name__ == "Discrete":
@@ -145,7 +145,7 @@ class JaxMARLEnvironment(base.Environment):
         return spaces.Box(theirs.low, theirs.high, theirs.shape, jnp.float32)
 
     def observation_space(self, params: JaxMARLParams) -> spaces.Space:
-        """An agent's: whole numbers in their bounds, real ones without."""
+        """The observation space of one agent: whole numbers with their bounds, real ones without."""
         del params
         theirs = self.inner.observation_space(self.inner.agents[0])
         if type(theirs).__name__ == "MultiDiscrete":
@@ -159,10 +159,10 @@ class JaxMARLEnvironment(base.Environment):
 
 
 def environment_ids() -> tuple[str, ...]:
-    """JaxMARL's names of those environments whose agents are alike that are tested here.
+    """The names of JaxMARL's environments with equal agents that are tested here.
 
     Raises:
-      ImportError: JaxMARL is missing.
+      ImportError: JaxMARL is not installed.
     """
     return tuple(env_id for env_id in _jaxmarl().registered_envs if env_id in _ALIKE)
 
@@ -171,9 +171,9 @@ def make(env_id: str, **fields: object) -> JaxMARLEnvironment:
     """The adapter of one environment; see `envs.make`.
 
     Raises:
-      ImportError: JaxMARL is missing.
-      ValueError: its agents are not alike, or JaxMARL's constructor takes no such field, or not this value.
-      TypeError: a field's value cannot be hashed.
+      ImportError: JaxMARL is not installed.
+      ValueError: Its agents are not alike, or JaxMARL's constructor does not take such a field, or not this value.
+      TypeError: A field's value cannot be hashed.
     """
     for name, value in fields.items():
         if not isinstance(value, Hashable):
@@ -191,13 +191,13 @@ def _check_alike(env: JaxMARLEnvironment) -> None:
         for agent, other in described.items():
             if other != one:
                 raise UserValueError(
-                    f"{env.name} has unlike agents: {first} {does} {one[0]} and {agent} {does} {other[0]}; what can be "
-                    "adapted has agents that observe and act alike."
+                    f"{env.name} has unlike agents: {first} {does} {one[0]} and {agent} {does} {other[0]}; supported "
+                    "environments have agents that observe and act alike."
                 )
 
 
 def _described(space: Any) -> tuple[str, ...]:
-    """What two equal spaces have in common; first how to call it."""
+    """A key that is equal for equal spaces; its first part is the description."""
     kind = type(space).__name__
     if kind == "Discrete":
         return (f"Discrete({space.n})",)
@@ -216,7 +216,7 @@ def _step(env: JaxMARLEnvironment, key: jax.Array, inner: Any, action: Any) -> A
 
 @functools.cache
 def _inner(env: JaxMARLEnvironment) -> tuple[Any, int]:
-    """The environment as JaxMARL makes it, and its usual time limit."""
+    """The environment as JaxMARL creates it, and its usual time limit."""
     registration, fields = _jaxmarl(), dict(env.fields)
     with jax.ensure_compile_time_eval():
         inner = registration.make(env.env_id)
@@ -230,7 +230,7 @@ def _inner(env: JaxMARLEnvironment) -> tuple[Any, int]:
                 inner = registration.make(env.env_id, **{name: _value(name, value) for name, value in fields.items()})
             except (AssertionError, KeyError, TypeError, ValueError) as error:
                 raise UserValueError(f"{env.name} cannot be made with {fields}: {error}") from error
-    core = vars(inner).get("_env", inner)  # of SMAX with enemies of its own
+    core = vars(inner).get("_env", inner)  # the inner environment of SMAX with its own enemies
     own = getattr(core, "max_steps", _TIME_LIMIT)
     if not type(core).__module__.startswith(_LIMITED):
         return inner, own
@@ -245,10 +245,10 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _constructor(kind: type) -> list[str]:
-    """What JaxMARL's constructor takes by name, those that it hands on among it."""
+    """Arguments that JaxMARL's constructor takes by name, including those that it passes on."""
     names: list[str] = []
     kinds = list(kind.__mro__)
-    if kind.__module__ == _ENEMIES:  # which hand on to what they hold
+    if kind.__module__ == _ENEMIES:  # these pass arguments on to their inner environments
         kinds = [*(each for each in kinds if each.__module__ == _ENEMIES), _jaxmarl().SMAX]
     for each in kinds:
         if "__init__" in vars(each) and each is not object:
@@ -261,7 +261,7 @@ def _constructor(kind: type) -> list[str]:
 
 @functools.cache
 def _types(env: JaxMARLEnvironment) -> tuple[Any, Any, bool]:
-    """The types of all agents' observations and of JaxMARL's state, and whether it says which actions are available."""
+    """The types of all agents' observations and of JaxMARL's state, and whether it defines available actions."""
     with jax.ensure_compile_time_eval():
         key = jax.eval_shape(lambda: jax.random.key(0))
         space = env.observation_space(env.default_params)

@@ -24,13 +24,13 @@ __all__ = ["JaxMARLEnv", "State", "as_jaxmarl"]
 
 @struct.dataclass
 class State:
-    """An episode of JaxMARL's.
+    """The state of an episode in JaxMARL's form.
 
     Attributes:
-      env_state: of the environment.
-      obs: leaves `[N, ...]`, of this state.
-      done: bool `[N]`, who has finished, in the last step or before.
-      step: int32, steps taken.
+      env_state: State of the environment.
+      obs: Observations of this state, leaves `[N, ...]`.
+      done: Whether each agent has finished, in the last step or before, bool `[N]`.
+      step: Number of steps taken, int32.
     """
 
     env_state: Any
@@ -40,21 +40,21 @@ class State:
 
 
 class JaxMARLEnv:
-    """What `as_jaxmarl` returns: the methods and attributes of JaxMARL's `MultiAgentEnv`, by its version 0.2.
+    """The class returned by `as_jaxmarl`: the methods and attributes of JaxMARL's `MultiAgentEnv`, of its version 0.2.
 
     `reset`, `step`, `step_env` and `get_avail_actions` are compiled at their first call, with `params` traced: equal
     environments share the programs, whatever their parameters.
 
     `step` resets where an episode has ended, at its end for all agents by termination or the time limit. An agent
-    that has finished before keeps its place, with `done` true and rewards of 0, and the last one to finish ends the
+    that has finished before remains in place, with `done` true and rewards of 0, and the last one to finish ends the
     episode. Entries of `info` have the shape `[N]`: "active" (took part in this step, having not finished before),
     "terminated" (in this step or before), "truncated" (by the time limit, in this step), and the environment's metrics,
     the same for every agent.
 
     Attributes:
-      env, params: the environment.
-      num_agents, agents: how many, and their names `agent_0`, ....
-      observation_spaces, action_spaces: by agent.
+      env, params: Environment and its parameters.
+      num_agents, agents: Number of agents, and their names `agent_0`, ....
+      observation_spaces, action_spaces: Spaces by agent.
     """
 
     def __init__(self, env: base.Environment, params: Any = None):
@@ -73,15 +73,15 @@ class JaxMARLEnv:
 
     @property
     def agent_classes(self) -> dict[str, list[str]]:
-        """One class, of all agents."""
+        """One class with all agents."""
         return {"agent": list(self.agents)}
 
     def observation_space(self, agent: str) -> Any:
-        """What an agent observes; gymnax's spaces, which JaxMARL's are like."""
+        """The space of an agent's observations; one of gymnax's spaces, which resemble JaxMARL's."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> Any:
-        """What an agent chooses from."""
+        """The space of an agent's actions."""
         return self.action_spaces[agent]
 
     def reset(self, key: jax.Array) -> tuple[dict[str, Any], State]:
@@ -94,12 +94,12 @@ class JaxMARLEnv:
         """One transition and, where the episode has ended, the next episode's first observations and state.
 
         Args:
-          key, state: traced.
-          actions: by agent.
-          reset_state: where the next episode starts; None for `reset` with a key of its own.
+          key, state: Random key and state, traced.
+          actions: Actions by agent.
+          reset_state: First state of the next episode; None for `reset` with a separate key.
 
         Returns:
-          Observations, state, rewards, dones (those of the transition, `"__all__"` among them), and info.
+          Observations, state, rewards, dones (those of the transition, including `"__all__"`), and info.
         """
         return _step(self.env, key, state, self._all(actions), self.params, reset_state)
 
@@ -114,10 +114,10 @@ class JaxMARLEnv:
         return _seen(state)
 
     def get_avail_actions(self, state: State) -> dict[str, Any]:
-        """Which discrete actions are allowed, bool `[num_actions]` by agent; all where the environment masks none.
+        """The allowed discrete actions, bool `[num_actions]` by agent; all of them where the environment has no masks.
 
         Raises:
-          TypeError: the actions are not discrete.
+          TypeError: The actions are not discrete.
         """
         space = self.env.action_space(self.params)
         mask = _mask(self.env, state.env_state, self.params)
@@ -130,7 +130,7 @@ class JaxMARLEnv:
         return dict.fromkeys(self.agents, jnp.ones(space.n, bool))
 
     def _all(self, actions: Mapping[str, Any]) -> dict[str, Any]:
-        """The actions of the agents, without what else there may be."""
+        """The actions of the agents, without other entries."""
         missing = [agent for agent in self.agents if agent not in actions]
         if missing:
             raise UserValueError(
@@ -165,13 +165,13 @@ def _step_env(env: base.Environment, key: jax.Array, state: State, actions: dict
     obs, env_state, reward, ended, info = env.step_env(key, state.env_state, action, params)
     cut = env.is_truncated(env_state, params) & ~ended
     left = ~state.done
-    finished = info.get("agent_terminated", False) | ended | state.done  # of a termination, that step alone need tell
+    finished = info.get("agent_terminated", False) | ended | state.done  # a termination is reported in its step alone
     state = State(env_state, obs, finished | cut, state.step + 1)
     done = broken_up(state.done, names) | {"__all__": ended | cut | jnp.all(finished)}
-    told = {"active": info.get("active", True) & left, "terminated": finished, "truncated": cut & ~finished}
-    told |= info.get("metrics", {})
-    told = {name: jnp.broadcast_to(value, reward.shape) for name, value in told.items()}
-    return _seen(state), state, broken_up(jnp.where(left, reward, 0), names), done, told
+    infos = {"active": info.get("active", True) & left, "terminated": finished, "truncated": cut & ~finished}
+    infos |= info.get("metrics", {})
+    infos = {name: jnp.broadcast_to(value, reward.shape) for name, value in infos.items()}
+    return _seen(state), state, broken_up(jnp.where(left, reward, 0), names), done, infos
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -184,17 +184,17 @@ def _seen(state: State) -> dict[str, Any]:
 
 
 def as_jaxmarl(env: base.Environment, params: Any = None) -> JaxMARLEnv:
-    """A crowd under JaxMARL's interface.
+    """Adapt a crowd to JaxMARL's interface.
 
     Args:
-      env: an environment whose rewards have the shape `(agents,)`.
-      params: its parameters, which may be traced, and are then not checked; None for its defaults.
+      env: Environment whose rewards have the shape `(agents,)`.
+      params: Parameters of the environment, which may be traced, and are then not checked; None for its defaults.
 
     Returns:
       An object with JaxMARL's methods, all of them compiled, and pure functions for `jax.jit` and `jax.vmap`.
 
     Raises:
-      TypeError: `env` is no environment, or `params` are another one's.
-      ValueError: it has a single agent, or breaks the contract; parameters are out of range.
+      TypeError: `env` is not an environment, or `params` are another one's.
+      ValueError: `env` has a single agent or breaks the contract, or parameters are out of range.
     """
     return JaxMARLEnv(env, params)

@@ -1,1 +1,1 @@
-"""Small games of agents that earn together, one a file: what the best joint play earns is known exactly."""
+"""Small cooperative games, one per file, with exactly known returns of the best joint play."""

@@ -1,4 +1,4 @@
-"""Climbing game: the joint action that pays most is the one that costs most to miss."""
+"""Climbing game: the joint action with the highest reward is also the most costly to miss."""
 
 import itertools
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ NUM_ACTIONS = 3
 
 @struct.dataclass
 class ClimbingState(base.EnvState):
-    """A game.
+    """The state of a game.
 
     Attributes:
-      time: int32 `[]`.
-      last: Action that each agent took last, int32 `[N]`; -1 at first.
+      time: Number of steps taken, int32 `[]`.
+      last: Last action of each agent, int32 `[N]`; -1 before the first.
     """
 
     time: jax.Array
@@ -34,7 +34,7 @@ class ClimbingParams(base.EnvParams):
     """The stakes.
 
     Attributes:
-      penalty: What a pair is paid of whom one takes action 0 and the other action 1.
+      penalty: Payoff of a pair in which one agent takes action 0 and the other action 1.
       num_steps: Number of times that the game is played in an episode, int, at least 1.
       max_steps_in_episode: Time limit.
     """
@@ -46,7 +46,7 @@ class ClimbingParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class ClimbingGame(base.Environment):
-    """All agents act at once and are paid the same, the mean over their pairs of a payoff with a risky best.
+    """All agents act at once and receive the same reward, the mean over their pairs of a payoff with a risky optimum.
 
     The payoff of two actions is
 
@@ -55,14 +55,14 @@ class ClimbingGame(base.Environment):
         1 -30    7    6
         2   0    0    5
 
-    and a pair is paid the mean of its two orders, as the agents are alike: 3 for actions 1 and 2. Action 0 is best if
-    all take it, and the worst against agents that still try things out, for whom action 2 is the safe one. The game is
-    played `num_steps` times. An agent observes its own last action and the share of the steps that are left, `[N, 4]`;
-    the global observation `[4]` has the share of the agents that took each action last instead, and so does not depend
+    and a pair receives the mean of its two orders, because agents are alike: 3 for actions 1 and 2. Action 0 is best if
+    all agents take it, and the worst while others still explore, for which action 2 is the safe one. The game is
+    played `num_steps` times. An agent observes its own last action and the share of remaining steps, `[N, 4]`;
+    the global observation `[4]` has the share of agents that took each action last instead, and so does not depend
     on their order.
 
     Attributes:
-      num_agents: N, at least 2.
+      num_agents: Number of agents, N, at least 2.
 
     Source: Claus and Boutilier (1998), "The dynamics of reinforcement learning in cooperative multiagent systems", for
     two agents and one step.
@@ -80,12 +80,12 @@ class ClimbingGame(base.Environment):
 
     @property
     def default_params(self) -> ClimbingParams:
-        """A penalty of -30, ten times."""
+        """A penalty of -30, played ten times."""
         return ClimbingParams()
 
     @property
     def metric_rules(self) -> dict[str, base.MetricRule]:
-        """`coordinated`: the share of the steps at which all agents took action 0."""
+        """`coordinated`: the share of steps at which all agents took action 0."""
         return {"coordinated": "mean"}
 
     def check_params(self, params: ClimbingParams) -> None:
@@ -101,7 +101,7 @@ class ClimbingGame(base.Environment):
     def step_env(
         self, key: jax.Array, state: ClimbingState, action: jax.Array, params: ClimbingParams
     ) -> tuple[jax.Array, ClimbingState, jax.Array, jax.Array, dict[Any, Any]]:
-        """Pay every agent the same."""
+        """Give every agent the same reward."""
         del key
         counts = jnp.sum(_one_hot(action), axis=0)
         reward = jnp.broadcast_to(self._mean_of_pairs(counts, params.penalty), (self.num_agents,))
@@ -111,7 +111,7 @@ class ClimbingGame(base.Environment):
         return self._observe(state, params), state, jnp.asarray(reward, jnp.float32), terminated, info
 
     def global_observation(self, state: ClimbingState, params: ClimbingParams) -> jax.Array:
-        """The share of the agents that took each action last, and of the steps that are left: float32 `[4]`."""
+        """The share of agents that took each action last, and the share of remaining steps: float32 `[4]`."""
         return jnp.mean(self._observe(state, params), axis=0)
 
     def action_space(self, params: ClimbingParams | None = None) -> spaces.Discrete:
@@ -120,12 +120,12 @@ class ClimbingGame(base.Environment):
         return spaces.Discrete(NUM_ACTIONS)
 
     def observation_space(self, params: ClimbingParams) -> spaces.Box:
-        """Of one agent: its last action, one-hot, all 0 at first; and the share of the steps that are left."""
+        """For one agent: its last action, one-hot, all 0 before the first; and the share of remaining steps."""
         del params
         return spaces.Box(0.0, 1.0, (NUM_ACTIONS + 1,), jnp.float32)
 
     def optimum(self, params: ClimbingParams | None = None, discount: Any = None) -> float:
-        """The best return of an agent, the best joint action's at every step; see `envs.Environment.optimum`."""
+        """The best return of an agent, by the best joint action at every step; see `envs.Environment.optimum`."""
         params = self.default_params if params is None else params
         steps = min(int(params.num_steps), int(params.max_steps_in_episode))
         chosen = itertools.combinations_with_replacement(range(NUM_ACTIONS), self.num_agents)
@@ -134,10 +134,10 @@ class ClimbingGame(base.Environment):
         return best * float(np.sum(curves.of(discount, steps)))
 
     def _mean_of_pairs(self, counts: Any, penalty: Any) -> Any:
-        """The mean payoff over pairs of agents of whom so many take each action `[3]`."""
+        """The mean payoff over pairs, by the number of agents that take each action `[3]`."""
         first, second, third = counts[0], counts[1], counts[2]
         alike = 11 * first * (first - 1) + 7 * second * (second - 1) + 5 * third * (third - 1)
-        unlike = 2 * penalty * first * second + 6 * second * third  # a pair of actions 0 and 2 is paid nothing
+        unlike = 2 * penalty * first * second + 6 * second * third  # a pair of actions 0 and 2 receives nothing
         return (alike + unlike) / (self.num_agents * (self.num_agents - 1))
 
     def _observe(self, state: ClimbingState, params: ClimbingParams) -> jax.Array:

@@ -1,1 +1,1 @@
-"""Tasks that take a memory, one a file: what the best policies earn with one, and without."""
+"""Tasks that require memory, one per file, with the best returns with and without it."""

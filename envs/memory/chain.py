@@ -1,4 +1,4 @@
-"""Memory chain: bits are shown first, and long after it is asked for one of them. gymnax's, with its length by name."""
+"""Memory chain: bits are shown first, and one of them is asked for much later. gymnax's task, with a named length."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +15,14 @@ from envs.base import spaces
 class MemoryChain(base.Environment):
     """bsuite's memory chain as gymnax has it, `gymnax/MemoryChain-bsuite`, with its length and bits as static fields.
 
-    The bits are shown at first, nothing for `length` - 1 steps, then the number of the bit that is asked for; the
-    action after that pays 1 if it is that bit and -1 if it is not. The last of the `length` + 1 steps ends the episode.
-    As in gymnax, an observation shows the state before the step that returns it.
+    The bits are shown in the first step, nothing for `length` - 1 steps, then the number of the bit that is asked for;
+    the action after that pays 1 if it is that bit and -1 if it is not. The last of the `length` + 1 steps ends the
+    episode. As in gymnax, an observation shows the state before the step that returns it.
 
     A policy without a memory earns 0.
 
     Attributes:
-      length: Default of gymnax's parameter `memory_length`; a longer one takes a longer time limit.
+      length: Default of gymnax's parameter `memory_length`; a longer one requires a longer time limit.
       num_bits: Number of bits.
 
     Source: Osband et al. (2020), "Behaviour suite for reinforcement learning".
@@ -47,7 +47,7 @@ class MemoryChain(base.Environment):
 
     @property
     def default_params(self) -> Any:
-        """gymnax's, with the length and a time limit that leaves time for it."""
+        """gymnax's parameters, with the length and a sufficient time limit."""
         params = self.inner.default_params
         limit = max(params.max_steps_in_episode, self.length + 1)
         return params.replace(memory_length=self.length, max_steps_in_episode=limit)
@@ -71,7 +71,7 @@ class MemoryChain(base.Environment):
         return self.inner.action_space(params)
 
     def observation_space(self, params: Any) -> spaces.Space:
-        """The share of the steps that are left, the number asked for, and the bits, each -1 or 1; 0 where not shown."""
+        """The share of remaining steps, the number asked for, and the bits, each -1 or 1; 0 where not shown."""
         return self.inner.observation_space(params)
 
     def optimum(self, params: Any = None, discount: Any = None) -> float:
@@ -81,12 +81,12 @@ class MemoryChain(base.Environment):
         return float(curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0
 
     def memoryless(self, params: Any = None, discount: Any = None) -> float:
-        """The best return of a policy that does not remember: 0, and the optimum where the length is 1.
+        """The best return of a policy without memory: 0, or the optimum where the length is 1.
 
-        The action that is paid sees the number asked for, but of the bits only where the length is 1.
+        The rewarded action sees the number asked for, but the bits only where the length is 1.
 
         Args:
-          params, discount: as of `optimum`.
+          params, discount: See `optimum`.
         """
         params = self.default_params if params is None else params
         return self.optimum(params, discount) if int(params.memory_length) == 1 else 0.0

@@ -1,4 +1,4 @@
-"""Delayed match to sample: say whether two symbols that are shown one long after the other are the same."""
+"""Delayed match to sample: decide whether two symbols shown at a long interval are the same."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +17,12 @@ DIFFERENT, SAME = 0, 1
 
 @struct.dataclass
 class DelayedMatchState(base.EnvState):
-    """A trial.
+    """The state of a trial.
 
     Attributes:
-      time: int32 `[]`.
-      sample: Symbol that the trial shows first, int32 `[]`.
-      test: Symbol that it shows last, int32 `[]`.
+      time: Number of steps taken, int32 `[]`.
+      sample: First symbol of the trial, int32 `[]`.
+      test: Last symbol of the trial, int32 `[]`.
     """
 
     time: jax.Array
@@ -32,11 +32,11 @@ class DelayedMatchState(base.EnvState):
 
 @struct.dataclass
 class DelayedMatchParams(base.EnvParams):
-    """How long it takes.
+    """The lengths of the task.
 
     Attributes:
-      delay: Number of steps between the sample and the test that show nothing, int, at least 0; longer delays and more
-        trials take a longer time limit.
+      delay: Number of steps without a symbol between the sample and the test, int, at least 0; longer delays and more
+        trials require a longer time limit.
       num_trials: Number of trials in an episode, int, at least 1.
       max_steps_in_episode: Time limit.
     """
@@ -50,11 +50,11 @@ class DelayedMatchParams(base.EnvParams):
 class DelayedMatch(base.Environment):
     """A sample is shown, then nothing for a while, then a test: were they the same?
 
-    In half of the trials they are; in the others the test is one of the other symbols, each as likely. The action at
-    the test answers, 1 for the same and 0 for different, and pays 1 / num_trials if it is right and -1 / num_trials if
-    it is wrong; elsewhere actions do nothing. An episode has several trials, so that a memory has to forget as well.
+    In half of the trials they are; in the others the test is one of the other symbols, all equally likely. The action
+    at the test answers, 1 for the same and 0 for different, and pays 1 / num_trials if it is right and -1 / num_trials
+    if it is wrong; other actions have no effect. An episode has several trials, so a memory has to forget as well.
 
-    The test alone says nothing about the answer: a policy without a memory earns 0.
+    The test alone carries no information on the answer: a policy without a memory earns 0.
 
     Attributes:
       num_symbols: Number of symbols.
@@ -80,12 +80,12 @@ class DelayedMatch(base.Environment):
 
     @property
     def default_params(self) -> DelayedMatchParams:
-        """The delay, the number of trials, and a time limit that leaves time for them."""
+        """The delay, the number of trials, and a sufficient time limit."""
         limit = self.num_trials * (self.delay + 2)
         return DelayedMatchParams(delay=self.delay, num_trials=self.num_trials, max_steps_in_episode=limit)
 
     def check_params(self, params: DelayedMatchParams) -> None:
-        """Refuse a negative delay, and no trials."""
+        """Refuse a negative delay, and a number of trials below 1."""
         check_at_least(params, delay=0, num_trials=1)
 
     def reset_env(self, key: jax.Array, params: DelayedMatchParams) -> tuple[jax.Array, DelayedMatchState]:
@@ -96,7 +96,7 @@ class DelayedMatch(base.Environment):
     def step_env(
         self, key: jax.Array, state: DelayedMatchState, action: jax.Array, params: DelayedMatchParams
     ) -> tuple[jax.Array, DelayedMatchState, jax.Array, jax.Array, dict[Any, Any]]:
-        """Pay for the answer at a test, after which a new trial begins."""
+        """Reward the answer at a test, after which a new trial begins."""
         steps = params.delay + 2
         answers = state.time % steps == steps - 1
         right = (action == SAME) == (state.sample == state.test)
@@ -112,7 +112,7 @@ class DelayedMatch(base.Environment):
         return spaces.Discrete(2)
 
     def observation_space(self, params: DelayedMatchParams) -> spaces.Box:
-        """The symbol that is shown, one-hot, and whether it is a sample, or a test; all 0 in between."""
+        """The symbol shown, one-hot, and whether it is a sample or a test; all 0 in between."""
         del params
         return spaces.Box(0.0, 1.0, (self.num_symbols + 2,), jnp.float32)
 
@@ -125,10 +125,10 @@ class DelayedMatch(base.Environment):
         return float(np.sum(curves.of(discount, steps * trials)[tests]) / trials)
 
     def memoryless(self, params: DelayedMatchParams | None = None, discount: Any = None) -> float:
-        """The best return of a policy that does not remember, 0: at a test the two answers are equally likely.
+        """The best return of a policy without memory, 0: at a test both answers are equally likely.
 
         Args:
-          params, discount: as of `optimum`.
+          params, discount: See `optimum`.
         """
         del params, discount
         return 0.0

@@ -1,4 +1,4 @@
-"""Repeat first: name the suit of the first card for as long as the deck lasts."""
+"""Repeat first: name the suit of the first card until the deck is dealt."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +17,13 @@ SUITS, RANKS = 4, 13
 
 @struct.dataclass
 class RepeatFirstState(base.EnvState):
-    """A deck that is being dealt.
+    """The state of a deck.
 
     Attributes:
-      time: int32 `[]`.
+      time: Number of steps taken, int32 `[]`.
       first: Suit of the first card, int32 `[]`.
-      shown: Suit of the card that is shown, int32 `[]`; 4 once the deck is dealt.
-      left: Number of cards of each suit that are yet to be dealt, int32 `[4]`.
+      shown: Suit of the card shown, int32 `[]`; 4 once the deck is dealt.
+      left: Number of remaining cards of each suit, int32 `[4]`.
     """
 
     time: jax.Array
@@ -34,24 +34,24 @@ class RepeatFirstState(base.EnvState):
 
 @struct.dataclass
 class RepeatFirstParams(base.EnvParams):
-    """Only the time limit, which leaves time for the whole deck."""
+    """The time limit alone, which is sufficient for the whole deck."""
 
     max_steps_in_episode: int = SUITS * RANKS
 
 
 @dataclass(frozen=True)
 class RepeatFirst(base.Environment):
-    """Shuffled cards are dealt one by one; every step the action names the suit of the first one.
+    """Shuffled cards are dealt one by one; in every step the action names the suit of the first one.
 
-    With n cards there are n steps, the first of which already shows what to name, and each pays 1 / (n - 1) for the
-    right suit and -1 / (n - 1) for a wrong one. The observation `[5]` says whether this is the first card, and its
+    With n cards there are n steps, the first of which already shows the suit to name, and each pays 1 / (n - 1) for the
+    right suit and -1 / (n - 1) for a wrong one. The observation `[5]` has a flag for the first card, and the card's
     suit. One deck is POPGym's easy form, whose optimum is 52 / 51.
 
-    A policy without a memory still knows that the card it sees is not the first: it names another suit, which is right
+    A policy without a memory can infer that the card shown is not the first: it names another suit, which is right
     in 13 of 51 cases, and earns -24 / 51.
 
     Attributes:
-      num_decks: Number of decks of 52 cards that are shuffled together.
+      num_decks: Number of decks of 52 cards shuffled together.
 
     Source: Morad et al. (2023), "POPGym: benchmarking partially observable reinforcement learning".
     """
@@ -73,7 +73,7 @@ class RepeatFirst(base.Environment):
 
     @property
     def default_params(self) -> RepeatFirstParams:
-        """A time limit that leaves time for the whole deck."""
+        """A time limit sufficient for the whole deck."""
         return RepeatFirstParams(max_steps_in_episode=self.num_cards)
 
     def reset_env(self, key: jax.Array, params: RepeatFirstParams) -> tuple[jax.Array, RepeatFirstState]:
@@ -86,7 +86,7 @@ class RepeatFirst(base.Environment):
     def step_env(
         self, key: jax.Array, state: RepeatFirstState, action: jax.Array, params: RepeatFirstParams
     ) -> tuple[jax.Array, RepeatFirstState, jax.Array, jax.Array, dict[Any, Any]]:
-        """Pay for the suit that the action names, and deal the next card."""
+        """Reward the named suit, and deal the next card."""
         del params
         reward = jnp.where(action == state.first, 1.0, -1.0) / (self.num_cards - 1)
         shown, left = _deal(key, state.left)
@@ -108,24 +108,24 @@ class RepeatFirst(base.Environment):
         return float(np.sum(self._weights(params, discount)))
 
     def memoryless(self, params: RepeatFirstParams | None = None, discount: Any = None) -> float:
-        """The best return of a policy that does not remember: right at first, then in 13 d of n - 1 cases, d decks.
+        """The best return of a policy without memory: right in the first step, then in 13 d of n - 1 cases, d decks.
 
         Args:
-          params, discount: as of `optimum`.
+          params, discount: See `optimum`.
         """
         weights = self._weights(params, discount)
         right = RANKS * self.num_decks / (self.num_cards - 1)
         return float(weights[0] + (2 * right - 1) * np.sum(weights[1:]))
 
     def _weights(self, params: RepeatFirstParams | None, discount: Any) -> np.ndarray:
-        """What a right answer is worth at each step that the time limit leaves."""
+        """The value of a right answer at each step up to the time limit."""
         params = self.default_params if params is None else params
         steps = min(self.num_cards, int(params.max_steps_in_episode))
         return curves.of(discount, steps) / (self.num_cards - 1)
 
 
 def _deal(key: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The suit of a card that is drawn from those that are left, 4 from none, and what is left then."""
+    """The suit of a card drawn from the remaining ones, 4 if there are none, and the cards that remain then."""
     card = jax.random.randint(key, (), 0, jnp.maximum(jnp.sum(left), 1))
     suit = jnp.sum(card >= jnp.cumsum(left), dtype=jnp.int32)
     return suit, left - (jnp.arange(SUITS) == suit)

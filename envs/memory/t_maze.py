@@ -1,4 +1,4 @@
-"""T-maze: read a sign, walk down a corridor, and turn at its end to where the sign pointed."""
+"""T-maze: read a sign, walk down a corridor, and turn at its end in the direction of the sign."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +16,11 @@ FORWARD, BACK, UP, DOWN = range(4)
 
 @struct.dataclass
 class TMazeState(base.EnvState):
-    """Where the agent is.
+    """The position of the agent, and its goal.
 
     Attributes:
-      time: int32 `[]`.
-      goal: Action that is right at the junction, `UP` or `DOWN`, int32 `[]`.
+      time: Number of steps taken, int32 `[]`.
+      goal: Right action at the junction, `UP` or `DOWN`, int32 `[]`.
       position: Number of cells from the start, int32 `[]`.
     """
 
@@ -34,7 +34,7 @@ class TMazeParams(base.EnvParams):
     """The corridor.
 
     Attributes:
-      length: Number of steps from the start to the junction, int, at least 1; a longer corridor takes a longer time
+      length: Number of steps from the start to the junction, int, at least 1; a longer corridor requires a longer time
         limit.
       idle_cost: Cost of a step that neither leads forward nor turns at the junction, at least 0.
       max_steps_in_episode: Time limit.
@@ -47,10 +47,10 @@ class TMazeParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class TMaze(base.Environment):
-    """A sign at the start of a corridor says which arm at its far end pays.
+    """A sign at the start of a corridor shows which arm at its far end pays.
 
-    The sign is seen at the start alone, cells of the corridor look alike, and so does the junction in every episode.
-    There, `UP` and `DOWN` turn into an arm and end the episode, with 1 in the arm that the sign pointed to and 0 in the
+    The sign is seen at the start alone; all cells of the corridor look alike, and the junction is the same in every
+    episode. There, `UP` and `DOWN` turn into an arm and end the episode, with 1 in the arm of the sign and 0 in the
     other. Every step that neither leads forward nor turns at the junction costs `idle_cost`.
 
     A policy without a memory has to guess at the junction: it earns half of the optimum.
@@ -73,12 +73,12 @@ class TMaze(base.Environment):
 
     @property
     def default_params(self) -> TMazeParams:
-        """The length, and a time limit of four times the steps that it takes."""
+        """The length, and a time limit of four times the required steps."""
         return TMazeParams(length=self.length, max_steps_in_episode=4 * (self.length + 1))
 
     @property
     def metric_rules(self) -> dict[str, base.MetricRule]:
-        """`success`: 1 in an episode that turned into the arm that pays."""
+        """`success`: 1 in an episode that turned into the paying arm."""
         return {"success": "sum"}
 
     def check_params(self, params: TMazeParams) -> None:
@@ -126,13 +126,13 @@ class TMaze(base.Environment):
         return float(curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0
 
     def memoryless(self, params: TMazeParams | None = None, discount: Any = None) -> float:
-        """The best return of a policy that does not remember, half of the optimum.
+        """The best return of a policy without memory, half of the optimum.
 
-        At the junction it turns up with one probability, whatever the sign was, and so is right in at most half of all
-        episodes, whose first steps cannot be fewer than `length`.
+        At the junction it turns up with a fixed probability, independent of the sign, and so is right in at most half
+        of all episodes, whose first steps cannot be fewer than `length`.
 
         Args:
-          params, discount: as of `optimum`.
+          params, discount: See `optimum`.
         """
         return self.optimum(params, discount) / 2
 

@@ -1,4 +1,4 @@
-"""Less to see: some components of an observation are left out, so that a policy has to remember."""
+"""Hidden observations: some components are left out, so that a policy has to remember."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,20 +16,20 @@ __all__ = ["Hide", "hide"]
 
 
 def hide(env: base.Environment, *components: int | str) -> base.Environment:
-    """The environment without some components of its observations.
+    """An environment without some components of its observations.
 
     Args:
-      env: any environment whose observations are arrays or dictionaries; its parameters, dynamics, actions, masks and
-        metrics stay what they are, and its optimum is no longer known.
-      components: what to leave out: indices along the last axis of an array, from 0, or names of a dictionary.
+      env: Any environment whose observations are arrays or dictionaries; its parameters, dynamics, actions, masks and
+        metrics are unchanged, and its optimum is no longer known.
+      components: Components to leave out: indices along the last axis of an array, from 0, or names of a dictionary.
 
     Returns:
       An environment of one agent or a crowd, like `env`; `hide(envs.make("cartpole"), 1, 3)` is `memory/cartpole`,
       CartPole without velocities.
 
     Raises:
-      TypeError: `env` is no environment, or a component is neither a whole number nor a name.
-      ValueError: there is no such component, nothing is hidden, or nothing is left.
+      TypeError: `env` is not an environment, or a component is neither a whole number nor a name.
+      ValueError: There is no such component, or no component would be hidden, or none would remain.
     """
     for each in components:
         if isinstance(each, bool) or not isinstance(each, int | np.integer | str):
@@ -40,11 +40,11 @@ def hide(env: base.Environment, *components: int | str) -> base.Environment:
 
 @dataclass(frozen=True)
 class Hide(Wrapper):
-    """What `hide` returns.
+    """The class returned by `hide`.
 
     Attributes:
-      inner: the environment that shows everything.
-      components: what is left out, sorted: indices along the last axis of an array, or names of a dictionary.
+      inner: Environment that shows all components.
+      components: Hidden components, sorted: indices along the last axis of an array, or names of a dictionary.
     """
 
     components: tuple[int | str, ...]
@@ -73,12 +73,12 @@ class Hide(Wrapper):
 
     @property
     def name(self) -> str:
-        """The name that `envs.make` takes, or the inner environment's, marked."""
+        """The name that `envs.make` takes, or the inner environment's with the wrapper's around it."""
         rows = (name for name, row in registry.ROWS.items() if row.wraps and row.class_name == "Hide")
         return next((name for name in rows if registry.make(name) == self), super().name)
 
     def observation_space(self, params: Any) -> spaces.Space:
-        """The inner environment's, without what is hidden."""
+        """The inner environment's, without the hidden components."""
         space: Any = super().observation_space(params)
         if isinstance(space, spaces.Dict):
             return spaces.Dict({name: part for name, part in space.spaces.items() if name not in self.components})
@@ -88,14 +88,14 @@ class Hide(Wrapper):
         return spaces.Box(low, high, low.shape, space.dtype)
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
-        """The inner environment's reset, of which less is seen."""
+        """The inner environment's reset, without the hidden components."""
         obs, state = self.inner.reset_env(key, params)
         return self._visible(obs), state
 
     def step_env(
         self, key: jax.Array, state: Any, action: Any, params: Any
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
-        """The inner environment's step, of which less is seen."""
+        """The inner environment's step, without the hidden components."""
         obs, state, reward, terminated, info = self.inner.step_env(key, state, action, params)
         return self._visible(obs), state, reward, terminated, info
 
