@@ -62,7 +62,7 @@ def _check_hash(env: base.Environment) -> None:
     except TypeError as error:
         raise ContractError(f"hash law: {env!r} cannot be hashed ({error}); make it a frozen dataclass.") from error
     if not equal:
-        fail(f"hash law: {env!r} differs from its copy, so each copy compiles anew; make it a frozen dataclass.")
+        fail(f"hash law: {env!r} differs from its copy, so each copy is compiled again; make it a frozen dataclass.")
 
 
 def _check_limit_is_given(params: Any) -> None:

@@ -17,7 +17,7 @@ SUITS = ("\N{BLACK SPADE SUIT}", "\N{BLACK HEART SUIT}", "\N{BLACK DIAMOND SUIT}
 
 
 def repeat_first(ax: Axes, env: Any, params: Any) -> Update:
-    """The first card, face down once others follow, the card that is shown, and how much of the deck is left."""
+    """The first card, face down once others follow, the card shown, and the remaining part of the deck."""
     _stage(ax, 3)
     first, shown = _card(ax, 0.6), _card(ax, 1.8)
     (deck,) = ax.plot([], [], color=BODY, linewidth=8, solid_capstyle="butt")
@@ -56,7 +56,7 @@ def t_maze(ax: Axes, env: Any, params: Any) -> Update:
 
 
 def delayed_match(ax: Axes, env: Any, params: Any) -> Update:
-    """The sample and the test of the trial, each filled while it is shown, and how far the trial is."""
+    """The sample and the test of the trial, each filled while it is shown, and the progress of the trial."""
     _stage(ax, 3)
     sample, test = _card(ax, 0.6), _card(ax, 2.4)
     (done,) = ax.plot([], [], color=BODY, linewidth=8, solid_capstyle="butt")
@@ -92,7 +92,7 @@ def chain(ax: Axes, env: Any, params: Any) -> Update:
 
 
 def climbing(ax: Axes, env: Any, params: Any) -> Update:
-    """How many agents took each action last, and what all of them taking it pays."""
+    """The number of agents that took each action last, and the reward if all of them take it."""
     ax.set_xlim(-0.7, 2.7)
     ax.set_ylim(-0.2 * env.num_agents, 1.25 * env.num_agents)
     ax.set_aspect("auto")
@@ -117,7 +117,7 @@ def _stage(ax: Axes, width: float) -> None:
 
 
 def _card(ax: Axes, x: float) -> Any:
-    """A card; returns what writes on it, in a colour."""
+    """A card; returns a function that writes on it in a colour."""
     from matplotlib.patches import FancyBboxPatch
 
     card = FancyBboxPatch((x - 0.2, 0.3), 0.4, 0.5, boxstyle="round,pad=0.02,rounding_size=0.03", facecolor="white")
