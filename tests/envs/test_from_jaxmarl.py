@@ -127,7 +127,7 @@ def test_fields_are_jaxmarls_and_results_know_them() -> None:
         (
             "MPE_simple_tag_v3",
             {},
-            r"has unlike agents: adversary_0 observes Box\[16\] and agent_0 observes Box\[14\]; what",
+            r"has unlike agents: adversary_0 observes Box\[16\] and agent_0 observes Box\[14\]; supported",
         ),
         (
             "SMAX",
