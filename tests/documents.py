@@ -17,13 +17,13 @@ from jaxrl.cli import sweep as command_sweep
 from jaxrl.cli import train as command_train
 from jaxrl.cli.export import Export
 from jaxrl.cli.report import Report
-from jaxrl.cli.shards import Merge, Resume
+from jaxrl.cli.shards import Merge, resume_options
 from jaxrl.experiments import EXPERIMENTS
 from jaxrl.tuning import space as search_space
 
 ROOT = Path(__file__).parent.parent
 
-_OTHERS = {"export": Export, "merge": Merge, "report": Report, "resume": Resume}
+_OTHERS = {"export": Export, "merge": Merge, "report": Report, "resume": resume_options()}
 
 
 def blocks(text: str, language: str) -> list[str]:
