@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from envs.errors import UserValueError
+from jaxrl.runtime.compiling import tight
 from jaxrl.runtime.layout import compile_programs
 from jaxrl.runtime.loop import Loop
-from jaxrl.runtime.memory import tight
 
 T = TypeVar("T")
 
