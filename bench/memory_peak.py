@@ -30,13 +30,13 @@ from jaxrl.runtime.memory import MIB, highest_ever, parse_size
 MOST_ABOVE = 0.25
 OUT = "OUT"  # in arguments stands for a directory that is deleted afterwards
 CONFIGURATIONS = (
-    "ppo cartpole --env-steps 51200",
-    "ppo cartpole --env-steps 51200 --seeds 64 --out OUT",
-    "ppo cartpole --env-steps 10240 --seeds 1000",
-    "ppo crowd/circle --env.num-agents 8 --seeds 4 --env-steps 16384 --evals 2 --out OUT",
-    "ppo pendulum --seeds 16 --env-steps 100000 --config.normalize-observations --out OUT",
-    "ppo cartpole --env-steps 10240 --seeds 2000 --memory 1GiB",
-    "ppo crowd/circle --env.num-agents 8 --seeds 4 --env-steps 16384 --evals 2 --memory 2GiB",
+    "ppo cartpole --env-steps 5120 --evals 2",
+    "ppo cartpole --seeds 64 --env-steps 2048 --evals 2 --out OUT",
+    "ppo cartpole --seeds 1000 --env-steps 1024 --evals 2 --out OUT",
+    "ppo crowd/circle --static num_agents=8 --seeds 4 --env-steps 2048 --evals 1",
+    "ppo pendulum --seeds 16 --env-steps 4096 --evals 2",
+    "ppo cartpole --seeds 1000 --env-steps 1024 --evals 2 --memory 1GiB --out OUT",
+    "ppo crowd/circle --static num_agents=8 --seeds 4 --env-steps 2048 --evals 1 --memory 1GiB",
 )
 NO_CACHE = {"JAXRL_COMPILATION_CACHE": "", "JAX_COMPILATION_CACHE_DIR": "", "JAX_ENABLE_COMPILATION_CACHE": "false"}
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import math
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
+from jax.extend.mlir import ir
 
 from envs.errors import UserValueError
 from jaxrl.runtime.memory import GIB, at_least, resident, size
 
-# Bytes that XLA's compiler for CPUs takes for each letter of the largest program of a call: .69 to .82 KiB for it
+# Bytes that XLA's compiler for CPUs takes for each letter of the largest program of a call: .69 to .86 KiB for it
 # alone, less for each letter of the others, and 1.74 to 2.16 KiB where all are compiled side by side (bench/NOTES.md).
-ALONE, SIDE_BY_SIDE = 0.85 * 1024, 2.3 * 1024
+ALONE, SIDE_BY_SIDE = 0.9 * 1024, 2.3 * 1024
 # With less than this beside what the process has, memory is tight before it is known what is to be compiled; with
 # more than that it is not, whatever is.
 TIGHT, PLENTY = 2 * GIB, 8 * GIB
 
-__all__ = ["check_room", "compiling_within", "room_side_by_side", "tight"]
+__all__ = ["check_loops", "check_room", "compiling_within", "room_side_by_side", "tight"]
 
 
 class _Limit(NamedTuple):
@@ -82,6 +85,46 @@ def check_room(program: jax.stages.Lowered) -> None:
             f"memory must be at least {at_least(has + takes)} for this call, got {size(limit.size)}: compiling takes "
             f"about {size(takes)} beside the {size(has)} of the process"
         )
+
+
+def check_loops(program: jax.stages.Lowered, block: int) -> None:
+    """Refuses to compile a program whose loops take more memory than there is for them, were it of one run alone.
+
+    What a loop carries, such as the samples of a rollout, is in memory as a whole, whatever a compiler makes of it.
+
+    Args:
+      program: Program of a block of runs.
+      block: Number of runs.
+
+    Raises:
+      ValueError: They do.
+    """
+    limit, has = _LIMIT.get(), resident()
+    if limit is None:
+        return
+    module: Any = program.compiler_ir()
+    carried = [0]
+
+    def visit(operation: Any) -> Any:
+        if operation.name == "stablehlo.while":
+            carried.append(sum(_bytes(str(result.type)) for result in operation.results))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    takes = max(carried) / block
+    if has + takes > limit.size:
+        raise UserValueError(
+            f"memory must be at least {at_least(has + takes)} for one run of this call, got {size(limit.size)}: a loop "
+            f"of it takes {size(takes)}, such as for what its environments sample"
+        )
+
+
+def _bytes(kind: str) -> int:
+    """Bytes of an array by its type as StableHLO writes it, such as `tensor<128x4xf32>`."""
+    found = re.fullmatch(r"tensor<((?:\d+x)*)\w*?(\d+)>", kind)
+    if found is None:
+        return 0
+    return math.prod(int(length) for length in found[1].split("x") if length) * max(int(found[2]) // 8, 1)
 
 
 def _letters(program: jax.stages.Lowered) -> int:

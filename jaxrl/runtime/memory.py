@@ -59,8 +59,9 @@ def size(num_bytes: float) -> str:
 
 
 def at_least(num_bytes: float) -> str:
-    """A size as a user may write it that is no less, and a little more, such as `1240MiB`."""
-    return f"{math.ceil(1.02 * num_bytes / (10 * MIB)) * 10}MiB"
+    """A size as a user may write it that is no less, and a little more, such as `1240MiB` or `12GiB`."""
+    more = 1.02 * num_bytes
+    return f"{math.ceil(more / (10 * MIB)) * 10}MiB" if more < 10 * GIB else f"{math.ceil(more / GIB)}GiB"
 
 
 def resident() -> int:
