@@ -76,7 +76,7 @@ def check_room(program: jax.stages.Lowered) -> None:
       ValueError: It would.
     """
     limit, has = _LIMIT.get(), resident()
-    kept = jax.config.jax_enable_compilation_cache and jax.config.jax_compilation_cache_dir
+    kept = jax.config.values["jax_enable_compilation_cache"] and jax.config.values["jax_compilation_cache_dir"]
     if limit is None or not limit.asked or (kept and has < limit.size):
         return
     takes = ALONE * _letters(program)

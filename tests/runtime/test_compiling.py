@@ -36,7 +36,7 @@ def planner(limit: int | None, asked: bool = True) -> Planner:
 @pytest.fixture
 def nothing_kept() -> Iterator[None]:
     """No compiled programs on disk."""
-    before = jax.config.jax_enable_compilation_cache
+    before = jax.config.values["jax_enable_compilation_cache"]
     jax.config.update("jax_enable_compilation_cache", False)
     yield
     jax.config.update("jax_enable_compilation_cache", before)
@@ -123,7 +123,7 @@ def test_a_program_that_memory_asked_for_does_not_compile_is_refused_before(monk
 
 
 def test_programs_on_disk_are_refused_where_the_process_has_too_much_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert jax.config.jax_compilation_cache_dir and jax.config.jax_enable_compilation_cache
+    assert jax.config.values["jax_compilation_cache_dir"] and jax.config.values["jax_enable_compilation_cache"]
     program = lower(jax.devices()[0])
     monkeypatch.setattr(compiling, "ALONE", MIB)
     with compiling_within(resident() + 64 * MIB, asked=True):
@@ -170,8 +170,9 @@ def test_too_many_seeds_are_refused_before_they_are_listed(monkeypatch: pytest.M
     sweep = jaxrl.grid(algo.hparams, {"lr": [0.1, 0.2]})
     with pytest.raises(ValueError, match=rf"^seeds must be at most {most // 2:,} here"):
         jaxrl.train(algo, sweep, seeds=10**8, env_steps=PER_ITERATION)
+    bandit: Any = envs.make("bandit/bernoulli")
     with pytest.raises(ValueError, match=r"^runs must be at most"):
-        jaxrl.run_bandit(jaxrl.bandits.ucb1(), envs.make("bandit/bernoulli"), steps=10, runs=10**9)
+        jaxrl.run_bandit(jaxrl.bandits.ucb1(), bandit, steps=10, runs=10**9)
     assert compilations() == before
 
 
