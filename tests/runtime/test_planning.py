@@ -424,7 +424,7 @@ def test_where_no_block_is_narrower_one_sentence_tells(algo: Algorithm, monkeypa
         ({"memory": "lots"}, r"memory must be a size such as 8GiB or 500MB, or a number of bytes, got 'lots'"),
         (
             {"memory": "1MiB"},
-            r"memory must be at least \d+MiB for this call, got 1 MiB: compiling takes about",
+            r"memory must be at least \d+MiB for this call, got 1 MiB: ",
         ),
         ({"devices": ["gpu:7"]}, r"devices must be among cpu:0, cpu:1, got 'gpu:7'"),
         ({"devices": [3]}, r"devices must be among cpu:0, cpu:1, got 3"),
