@@ -37,6 +37,8 @@ from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, r
 from jaxrl.learning.schedules import linear_share, tenth_share
 from jaxrl.learning.shards import EnvShards, averaged, own, summed
 
+MOST_ROWS = 2**31 - 1
+
 __all__ = [
     "OnPolicyPolicy",
     "OnPolicyState",
@@ -121,7 +123,12 @@ class Parts(NamedTuple):
         return self.apply(params, batch.obs, batch.weight.ndim)
 
     def check_minibatches(self, num_minibatches: int) -> None:
-        """Refuse a number of minibatches that does not divide the samples of an iteration."""
+        """Refuse more samples of an iteration than int32 counts, and minibatches that do not divide them."""
+        if self.num_rows > MOST_ROWS:
+            raise UserValueError(
+                f"num_envs * num_steps * agents must be at most {MOST_ROWS:,} samples of an iteration, which int32 "
+                f"counts, got {self.num_rows:,}"
+            )
         if self.num_rows % num_minibatches:
             raise UserValueError(
                 f"num_minibatches must divide the {self.num_rows} samples of an iteration "

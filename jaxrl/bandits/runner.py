@@ -18,13 +18,13 @@ from jaxrl.bandits.arms import Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.checks import check_count
 from jaxrl.results.result import Result
-from jaxrl.runtime.call import Call
+from jaxrl.runtime.call import Call, seeds_that_fit
 from jaxrl.runtime.checkpoints.store import begun_in
 from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.layout import LANES
 from jaxrl.runtime.loop import Loop
 from jaxrl.runtime.options import BanditOptions, checked
-from jaxrl.sweeps.batching import batched_env_params, batched_hparams, seed_list
+from jaxrl.sweeps.batching import batched_env_params, batched_hparams
 from jaxrl.sweeps.sweep import Sweep
 
 CPU_BLOCK, ARMS_OF_BLOCK = 1024, 16_384  # on a CPU: runs, and runs times arms, that fit into a core's cache
@@ -140,7 +140,7 @@ def bandit_call(
     if steps > MOST_STEPS:
         raise UserValueError(f"steps must be at most {MOST_STEPS}, which an int32 counts, got {steps}")
     at = checkpoints(points, steps)
-    run_list = seed_list(runs, "runs")
+    run_list = seeds_that_fit(runs, hparams, "runs")
     sweep = hparams if isinstance(hparams, Sweep) else None
     settings = batched_hparams(policy.hparams, hparams)
     env_settings = batched_env_params(env, env_params, sweep)

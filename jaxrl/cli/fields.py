@@ -1,7 +1,6 @@
 """Options that are made from fields: one or several values each, which make a sweep."""
 
 import ast
-import contextlib
 import dataclasses
 import inspect
 import math
@@ -13,8 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from envs.errors import UserValueError
-from jaxrl.cli.parsing import CommandError
+from jaxrl.cli.parsing import WHOLE_NUMBER, CommandError
 from jaxrl.discounts.parsing import Discount, as_discount
 from jaxrl.sweeps.paths import numbers
 
@@ -32,28 +30,8 @@ __all__ = [
 ]
 
 
-def _whole_number(words: list[str]) -> int:
-    """Exact for digits, which a float is not beyond 2**53; and `1e6` for those who count so."""
-    with contextlib.suppress(ValueError):
-        return int(words[0])
-    with contextlib.suppress(ValueError):
-        number = float(words[0])
-        if number.is_integer():
-            return int(number)
-    raise UserValueError(f"{words[0]!r} is no whole number")
-
-
 # What an option that counts takes: 1000000, 1_000_000 or 1e6.
-WholeNumber = Annotated[
-    int,
-    tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="INT",
-        instance_from_str=_whole_number,
-        is_instance=lambda value: isinstance(value, int),
-        str_from_instance=lambda value: [str(value)],
-    ),
-]
+WholeNumber = Annotated[int, WHOLE_NUMBER]
 
 
 def static_fields(args: Sequence[str]) -> dict[str, Any]:

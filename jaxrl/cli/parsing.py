@@ -8,11 +8,40 @@ from typing import TypeVar
 
 import tyro
 
+from envs.errors import UserValueError
+
 T = TypeVar("T")
 
 
 class CommandError(ValueError):
     """Arguments that make no sense, told in one sentence."""
+
+
+def _whole_number(words: list[str]) -> int:
+    """Exact for digits, which a float is not beyond 2**53; and `1e6` for those who count so."""
+    with contextlib.suppress(ValueError):
+        return int(words[0])
+    with contextlib.suppress(ValueError):
+        number = float(words[0])
+        if number.is_integer():
+            return int(number)
+    raise UserValueError(f"{words[0]!r} is no whole number")
+
+
+WHOLE_NUMBER = tyro.constructors.PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="INT",
+    instance_from_str=_whole_number,
+    is_instance=lambda value: isinstance(value, int),
+    str_from_instance=lambda value: [str(value)],
+)
+_REGISTRY = tyro.constructors.ConstructorRegistry()
+
+
+@_REGISTRY.primitive_rule
+def _whole_numbers(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
+    """Every whole number is typed in the same ways, those of a configuration included."""
+    return WHOLE_NUMBER if info.type is int else None
 
 
 def parse(command: type[T], args: Sequence[str], prog: str, description: str | None = None) -> T:
@@ -31,7 +60,7 @@ def parse(command: type[T], args: Sequence[str], prog: str, description: str | N
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(command, args=list(args), prog=prog, description=description)
+            return tyro.cli(command, args=list(args), prog=prog, description=description, registry=_REGISTRY)
     except SystemExit as exit:
         if not exit.code:
             raise

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -19,12 +19,14 @@ from jaxrl.results.description import Description
 from jaxrl.results.result import Result
 from jaxrl.runtime.layout import CPU_BLOCK
 from jaxrl.runtime.loop import Loop
-from jaxrl.sweeps.batching import run_arguments
+from jaxrl.runtime.memory import available, size
+from jaxrl.sweeps.batching import run_arguments, seed_list
+from jaxrl.sweeps.sweep import Sweep
 
-if TYPE_CHECKING:
-    from jaxrl.sweeps.sweep import Sweep
+# What the host keeps of a run at the least: its seed, its arguments, its metrics and its policy.
+BYTES_PER_RUN = 256
 
-__all__ = ["Call", "Part", "assembled", "merged", "shard_of", "sharded", "split"]
+__all__ = ["Call", "Part", "assembled", "merged", "seeds_that_fit", "shard_of", "sharded", "split"]
 
 
 class Part(NamedTuple):
@@ -155,6 +157,29 @@ class Call:
             last_dims={name: dims for name, dims in self.last_dims.items() if name in metrics},
         )
         return Result(dataset, policies, self.algo, self.hparams, self.env_params)
+
+
+def seeds_that_fit(seeds: int | Sequence[int], hparams: Any = None, name: str = "seeds") -> list[int]:
+    """The seeds themselves: how many (0, 1, ...), or which; refused before they are listed where no memory keeps them.
+
+    Args:
+      seeds: Number of seeds, or the seeds.
+      hparams: Hyper-parameters of one setting, or a `Sweep`, each of whose settings is run with every seed.
+      name: Name of the argument.
+
+    Raises:
+      ValueError: The seeds are no seeds, or too many for the memory that is free.
+    """
+    if isinstance(seeds, int | np.integer):
+        num_settings = len(hparams) if isinstance(hparams, Sweep) else 1
+        free = available()
+        most = free // (BYTES_PER_RUN * num_settings)
+        if seeds > most:
+            raise UserValueError(
+                f"{name} must be at most {most:,} here, for results of more do not fit into the {size(free)} of memory "
+                f"that are free, got {seeds:,}"
+            )
+    return seed_list(seeds, name)
 
 
 def split(num_settings: int, num_seeds: int, count: int) -> list[Part]:

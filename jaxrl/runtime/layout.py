@@ -12,9 +12,10 @@ import numpy as np
 
 from envs.errors import UserValueError
 from jaxrl.checks import check_count
+from jaxrl.runtime.compiling import check_room, room_side_by_side
 from jaxrl.runtime.devices.processors import understands
 from jaxrl.runtime.devices.xla_flags import flags_in_force
-from jaxrl.runtime.memory import give_back, tight
+from jaxrl.runtime.memory import give_back
 
 CPU_BLOCK = 8
 ACCELERATOR_BLOCK = 1024
@@ -150,7 +151,7 @@ def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence
     round otherwise; and runs have nothing to tell each other.
 
     Args:
-      programs: each lowers itself for a device.
+      programs: each lowers itself for a device; the first is the largest.
       devices: where they will run.
 
     Returns:
@@ -160,17 +161,24 @@ def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence
     options = compiler_options(devices[0].platform)
 
     def compile_and_give_back(program: Any) -> Any:
+        check_room(program)
         executable = program.compile(options)
         give_back()
         return executable
 
-    if tight():
-        by_device = [{device: compile_and_give_back(lower(device)) for device in different} for lower in programs]
+    places = [(i, device) for i in range(len(programs)) for device in different]
+    first, later = programs[0](different[0]), places[1:]
+    if room_side_by_side(first):
+        threads = _threads(len(places))
+        begun = [threads.submit(first.compile, options)]
+        begun += [threads.submit(programs[i](device).compile, options) for i, device in later]
+        compiled = [future.result() for future in begun]
     else:
-        threads = _threads(len(programs) * len(different))
-        begun = [{device: threads.submit(lower(device).compile, options) for device in different} for lower in programs]
-        by_device = [{device: future.result() for device, future in each.items()} for each in begun]
-    return [[executables[device] for device in devices] for executables in by_device]
+        compiled = [compile_and_give_back(first)]
+        del first
+        compiled += [compile_and_give_back(programs[i](device)) for i, device in later]
+    executables = dict(zip(places, compiled, strict=True))
+    return [[executables[i, device] for device in devices] for i in range(len(programs))]
 
 
 def compiler_options(platform: str) -> dict[str, Any]:

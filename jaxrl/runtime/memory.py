@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import ctypes
+import math
 import platform
 import re
-from collections.abc import Iterator
+import threading
 from pathlib import Path
+from types import TracebackType
 
 import psutil
 
@@ -21,10 +21,20 @@ _UNITS = {
     **{unit: 1000**power for power, unit in enumerate(("kb", "mb", "gb", "tb"), start=1)},
     **{unit: 1024**power for power, unit in enumerate(("kib", "mib", "gib", "tib"), start=1)},
 }
-# Three programs compiled side by side want about this much beside what the process has.
-COMPILING_SIDE_BY_SIDE = 2 * GIB
 
-__all__ = ["GIB", "KIB", "MIB", "available", "compiling_within", "give_back", "parse_size", "resident", "size", "tight"]
+__all__ = [
+    "GIB",
+    "KIB",
+    "MIB",
+    "Peak",
+    "at_least",
+    "available",
+    "give_back",
+    "highest_ever",
+    "parse_size",
+    "resident",
+    "size",
+]
 
 
 def parse_size(memory: int | str, name: str = "memory") -> int:
@@ -48,9 +58,54 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes / GIB:.1f} GiB" if num_bytes >= 0.95 * GIB else f"{num_bytes / MIB:.0f} MiB"
 
 
+def at_least(num_bytes: float) -> str:
+    """A size as a user may write it that is no less, and a little more, such as `1240MiB` or `12GiB`."""
+    more = 1.02 * num_bytes
+    return f"{math.ceil(more / (10 * MIB)) * 10}MiB" if more < 10 * GIB else f"{math.ceil(more / GIB)}GiB"
+
+
 def resident() -> int:
     """Bytes that this process has in memory now."""
     return psutil.Process().memory_info().rss
+
+
+class Peak:
+    """A context that watches how much memory this process has; contexts of one may follow one another.
+
+    A thread reads the resident size a hundred times a second. Where the highest of the life of the process rises within
+    the context, which Linux tells, that is exact.
+
+    Attributes:
+      highest: Highest resident size within the contexts so far, in bytes.
+    """
+
+    INTERVAL = 0.01  # seconds
+
+    def __init__(self) -> None:
+        self.highest = 0
+
+    def __enter__(self) -> Peak:
+        self._before, self._over = highest_ever(), threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="jaxrl-memory", daemon=True)
+        self._watcher.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        del kind, error, traceback
+        self._over.set()
+        self._watcher.join()
+        ever = highest_ever()
+        self.highest = max(self.highest, resident(), ever if ever > self._before else 0)
+
+    def _watch(self) -> None:
+        while not self._over.wait(self.INTERVAL):
+            self.highest = max(self.highest, resident())
+
+
+def highest_ever(status: Path = Path("/proc/self/status")) -> int:
+    """Highest resident size in the life of this process, in bytes; 0 where the system does not tell."""
+    told = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.M) if status.exists() else None
+    return int(told[1]) * KIB if told else 0
 
 
 def available(root: Path = Path("/")) -> int:
@@ -97,21 +152,3 @@ def give_back() -> None:
     """
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
-
-
-_TIGHT: contextvars.ContextVar[bool] = contextvars.ContextVar("tight", default=False)
-
-
-@contextlib.contextmanager
-def compiling_within(limit: int | None) -> Iterator[None]:
-    """Within this context programs are compiled one after another where the limit, in bytes, leaves no more room."""
-    token = _TIGHT.set(limit is not None and limit < resident() + COMPILING_SIDE_BY_SIDE)
-    try:
-        yield
-    finally:
-        _TIGHT.reset(token)
-
-
-def tight() -> bool:
-    """Whether programs are to be compiled one after another, giving back in between what each took."""
-    return _TIGHT.get()

@@ -13,11 +13,13 @@ import numpy as np
 from envs.errors import UserValueError
 from jaxrl.results.words import counted, duration
 from jaxrl.runtime.call import Call
+from jaxrl.runtime.compiling import compiling_within
 from jaxrl.runtime.exhaustion import Exhaustion
 from jaxrl.runtime.layout import Layout
-from jaxrl.runtime.memory import MIB, available, compiling_within, give_back, parse_size, resident, size
+from jaxrl.runtime.memory import MIB, Peak, at_least, available, give_back, parse_size, resident, size
 from jaxrl.runtime.programs import Programs, compilations, compiled_programs, forget
 from jaxrl.runtime.runs import in_force
+from jaxrl.sweeps.batching import run_arguments
 
 # Of what is free, the share that a call takes where nobody says how much it may.
 SHARE = 0.8
@@ -27,8 +29,11 @@ SHARE = 0.8
 ROOM_PER_THREAD = 40 * MIB
 # What an array takes beside its numbers: 62,500 arrays of 32 bytes take 68 MiB. Every block has its own.
 BYTES_PER_ARRAY = 1152
-# Copies of the states on the host while a checkpoint is written: one, and what orbax and its store take of it.
-CHECKPOINT_COPIES = 2.0
+# What compiling may take in one process beside another: 1,038 to 1,085 MiB in seven of PPO on CartPole.
+COMPILING_SPREAD = 1.08
+# Copies of the states on the host while a checkpoint is written: one, and what orbax and its store take of it, 1.7 to
+# 1.9 for 1,000 runs of PPO; and what the libraries take that write checkpoints and results.
+CHECKPOINT_COPIES, WRITERS = 3.2, 30 * MIB
 
 __all__ = ["Plan", "Planner", "Sizes", "programs_of"]
 
@@ -49,9 +54,11 @@ class Plan:
       compilations: how many different calls are compiled.
       process, programs, states, results: bytes: of the process before any run; of temporaries in all
         threads; of the states of the runs that train at a time; of what is on the host meanwhile.
+      compiling: bytes of the process at the highest while the programs are compiled, 0 where they were there.
       limit: bytes that it keeps to, None for none.
       on_host: whether the limit is of the process; elsewhere it is of each device, and so are
         `programs` and `states`.
+      asked: whether somebody asked for the limit.
       seconds: that the runs are expected to take, None where nothing was measured.
     """
 
@@ -71,8 +78,10 @@ class Plan:
     programs: int
     states: int
     results: int
+    compiling: int
     limit: int | None
     on_host: bool
+    asked: bool = True
     seconds: float | None = None
 
     @property
@@ -88,13 +97,18 @@ class Plan:
     @property
     def memory(self) -> int:
         """Bytes at the highest, of what the limit is of."""
+        return max(self.running, self.compiling) if self.on_host else self.running
+
+    @property
+    def running(self) -> int:
+        """Bytes at the highest after compiling, likewise."""
         own = self.programs + self.states
         return own + self.process + self.results if self.on_host else own
 
     @property
     def fits(self) -> bool:
-        """Whether the limit is kept."""
-        return self.limit is None or self.memory <= self.limit
+        """Whether the limit is kept; one that nobody asked for is of what runs take, for compiling is over then."""
+        return self.limit is None or (self.memory if self.asked else self.running) <= self.limit
 
     def layout(self, num_runs: int, devices: Sequence[Any]) -> Layout:
         """Where runs of one part go; the same programs whatever their number."""
@@ -126,22 +140,31 @@ class Plan:
         limit = "" if self.limit is None else f" of {size(self.limit)}"
         return f"about {size(self.memory)}{limit} of memory{whose}"
 
+    @property
+    def pieces(self) -> str:
+        """What `memory` is made of."""
+        own = f"states {size(self.states)}, programs {size(self.programs)}"
+        return f"{self._of_host}, {own}" if self.on_host else own
+
+    @property
+    def _of_host(self) -> str:
+        compiling = f"{size(self.compiling)} while it compiles, then " if self.compiling else ""
+        return f"{compiling}process {size(self.process)}, results {size(self.results)}"
+
     def __str__(self) -> str:
         settings = counted(self.num_settings, "setting")
         devices = f"{self.num_devices} x {self.device_kind}"
         part = counted(self.num_parts, "part") + (", one after another" if self.num_parts > 1 else "")
-        pieces = f"states {size(self.states)}, programs {size(self.programs)}"
-        host = f"process {size(self.process)}, results {size(self.results)}"
         lines = {
             "runs": f"{self.num_runs:,}: {settings} x {counted(self.num_seeds, 'seed')} of {self.name}, "
             f"{self.env_steps:,} env steps each",
             "layout": f"{self._blocks} in each of {counted(self.num_threads, 'thread')} on {devices}",
             "parts": part,
             "compilations": f"{self.compilations:,}",
-            "memory": f"{self._memory_text()}: {f'{host}, {pieces}' if self.on_host else pieces}",
+            "memory": f"{self._memory_text()}: {self.pieces}",
         }
         if not self.on_host:
-            lines["host memory"] = f"about {size(self.process + self.results)}: {host}"
+            lines["host memory"] = f"about {size(max(self.process + self.results, self.compiling))}: {self._of_host}"
         if self.seconds is not None:
             lines["time"] = f"about {duration(self.seconds)}, by a first chunk and an untrained policy's evaluation"
         if self._narrowed:
@@ -180,7 +203,7 @@ def programs_of(call: Call, layout: Layout, precision: str = "default") -> tuple
         dtype = jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype)
         return jax.ShapeDtypeStruct((layout.block, *np.shape(leaf)[1:]), dtype)
 
-    arguments = jax.tree.map(of_block, call.arguments())
+    arguments = jax.tree.map(of_block, run_arguments(call.seeds[:1], call.prepared, call.env_params))
     with in_force(precision):
         programs = compiled_programs(call.loop, call.identity, layout.block, layout.devices, arguments, call.reserved)
     return programs, _sizes(programs, arguments, layout.block)
@@ -215,12 +238,14 @@ class Planner:
       layout: that it would have with memory enough.
       limit: bytes, None for none.
       checkpoints: whether the states are written now and then.
+      asked: whether somebody asked for the limit.
     """
 
     call: Call
     layout: Layout
     limit: int | None
     checkpoints: bool = False
+    asked: bool = True
 
     @property
     def on_host(self) -> bool:
@@ -232,23 +257,25 @@ class Planner:
         """A planner that keeps to a size, or to a share of what is free.
 
         Raises:
-          ValueError: the size is none, or below what the process has already.
+          ValueError: the size is none.
         """
         asked = None if memory is None else parse_size(memory)
         if layout.devices[0].platform != "cpu":
-            return cls(call, layout, _device_limit(layout.devices, asked), checkpoints)
+            return cls(call, layout, _device_limit(layout.devices, asked), checkpoints, asked is not None)
         has, free = resident(), available()
-        if asked is not None and asked <= has:
-            raise UserValueError(
-                f"memory must be more than the {size(has)} that this process has before any run, got {memory}"
-            )
-        if free is None:
-            return cls(call, layout, asked, checkpoints)
         most = has + free if asked is not None else has + int(SHARE * free)
-        return cls(call, layout, most if asked is None else min(asked, most), checkpoints)
+        return cls(call, layout, most if asked is None else min(asked, most), checkpoints, asked is not None)
 
-    def at(self, sizes: Sizes, block: int, num_parts: int, process: int) -> Plan:
-        """The plan with blocks of a width and so many parts."""
+    def at(self, sizes: Sizes, block: int, num_parts: int, process: int, compiling: int = 0) -> Plan:
+        """The plan with blocks of a width and so many parts.
+
+        Args:
+          sizes: of programs that were compiled.
+          block: the width.
+          num_parts: how many parts.
+          process: bytes, of the process before any run.
+          compiling: bytes, of the process at the highest while programs were compiled.
+        """
         runs = self.runs_of_part(num_parts)
         total_blocks = -(-runs // block)
         threads = min(len(self.layout.devices), total_blocks)
@@ -266,7 +293,7 @@ class Planner:
         held = 2 * points * sizes.metrics * (runs + every) + sizes.kept * (runs + 2 * every)
         phases = [(advancing + room, held), (evaluating + room, held + runs * sizes.kept)]
         if self.checkpoints:
-            phases.append((room, held + int(CHECKPOINT_COPIES * runs * sizes.state)))
+            phases.append((room, held + WRITERS + int(CHECKPOINT_COPIES * runs * sizes.state)))
         programs, results = max(phases, key=lambda phase: phase[0] + phase[1] if self.on_host else phase[0])
         attrs = self.call.attrs
         return Plan(
@@ -286,26 +313,39 @@ class Planner:
             programs=int(programs),
             states=slots * (sizes.state + sizes.arguments) + here * num_blocks * sizes.arrays,
             results=int(results),
+            compiling=compiling,
             limit=self.limit,
             on_host=self.on_host,
+            asked=self.asked,
         )
 
     def compiled(
-        self, call: Call, layout: Layout, num_parts: int, precision: str = "default"
+        self, call: Call, layout: Layout, num_parts: int, precision: str = "default", peak: Peak | None = None
     ) -> tuple[Programs, Sizes, Plan]:
         """The programs of one of so many parts, what they take, and the plan with them.
 
         Where it does not fit, the programs of earlier calls are let go of before it is made.
+
+        Args:
+          call: of one part.
+          layout: of it.
+          num_parts: how many parts.
+          precision: of matrix products.
+          peak: what has been compiled for this call before was watched by; None where nothing was.
+
+        Raises:
+          ValueError: there is too little memory to compile them.
         """
-        before = compilations()
-        with compiling_within(self.limit if self.on_host else None):
+        before, peak, compiling = compilations(), Peak() if peak is None else peak, 0
+        with peak, compiling_within(self.limit if self.on_host else None, self.asked):
             programs, sizes = programs_of(call, layout, precision)
         if compilations() > before:
             give_back()
-        planned = self.at(sizes, layout.block, num_parts, resident())
+            compiling = int(COMPILING_SPREAD * peak.highest)
+        planned = self.at(sizes, layout.block, num_parts, resident(), compiling)
         if not planned.fits and forget(but=programs):
             give_back()
-            planned = self.at(sizes, layout.block, num_parts, resident())
+            planned = self.at(sizes, layout.block, num_parts, resident(), compiling)
         return programs, sizes, planned
 
     def fit(self, precision: str = "default") -> Plan:
@@ -314,10 +354,10 @@ class Planner:
         Raises:
           ValueError: not even blocks of one run fit.
         """
-        layout, num_parts = self.layout, 1
+        layout, num_parts, peak = self.layout, 1, Peak()
         while True:
             with Exhaustion() as exhaustion:  # compilers try programs out on some devices
-                programs, sizes, compiled = self.compiled(self.call, layout, num_parts, precision)
+                programs, sizes, compiled = self.compiled(self.call, layout, num_parts, precision, peak)
             if exhaustion.reason:
                 wider, block = layout.block, exhaustion.narrower(layout.block)
                 layout = self.layout_of(layout.num_runs, num_parts, block)
@@ -349,22 +389,23 @@ class Planner:
         Raises:
           ValueError: not even blocks of one run do.
         """
-        block = self.layout.block if refused is None else refused.block
+        block, compiling = (self.layout.block, 0) if refused is None else (refused.block, refused.compiling)
         num_parts, fewer_than = 1 if refused is None else refused.num_parts + 1, refused
+        smallest: Plan | None = None
         while True:
             most = -(-self.call.num_runs // block)
             while True:
-                planned = self.at(sizes, block, min(num_parts, most), process)
+                planned = self.at(sizes, block, min(num_parts, most), process, compiling)
                 if planned.fits and (fewer_than is None or planned.num_slots < fewer_than.num_slots):
                     return planned
+                smallest = planned if smallest is None else min(smallest, planned, key=lambda plan: plan.memory)
                 if num_parts >= most:
                     break
                 num_parts = max(num_parts + 1, num_parts * 17 // 16)
             if block == 1:
                 raise UserValueError(
-                    f"memory is too little for blocks of one run: {size(self.limit or 0)} where these take about "
-                    f"{size(planned.memory)} (process {size(process)}, programs {size(planned.programs)}, states "
-                    f"{size(planned.states)}, results {size(planned.results)})"
+                    f"memory must be at least {at_least(smallest.memory)} for this call, got {size(self.limit or 0)}: "
+                    f"it takes {smallest.pieces}"
                 )
             block, num_parts, fewer_than = block // 2, 1, None
 

@@ -11,13 +11,12 @@ import jax
 
 from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.runtime.call import Call, shard_of, sharded
+from jaxrl.runtime.call import Call, seeds_that_fit, shard_of, sharded
 from jaxrl.runtime.layout import Layout, plan_layout
 from jaxrl.runtime.memory_plan import Plan, Planner
 from jaxrl.runtime.options import PlanOptions, checked
 from jaxrl.runtime.runs import Runs
 from jaxrl.runtime.training import points_of, training_call
-from jaxrl.sweeps.batching import seed_list
 
 MEASURED_SECONDS = 2.0
 
@@ -59,7 +58,7 @@ def plan(
         raise UserValueError(f"shard takes one algorithm, got {len(algos)}")
     plans = []
     for group in groups:
-        first, numbers = algos[group[0]], seed_list(seeds)
+        first, numbers = algos[group[0]], seeds_that_fit(seeds, hparams)
         call = training_call(
             first,
             hparams,

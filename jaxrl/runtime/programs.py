@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from envs.errors import UserValueError
+from jaxrl.runtime.compiling import check_loops, tight
 from jaxrl.runtime.layout import compile_programs
 from jaxrl.runtime.loop import Loop
-from jaxrl.runtime.memory import tight
 
 T = TypeVar("T")
 
@@ -179,7 +179,9 @@ def _compile(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Colle
         return jit_init.lower(at(device, arguments))
 
     def lower_advance(device: Any) -> Any:
-        return jit_advance.lower(at(device, shapes), at(device, arguments), np.int32(0), np.int32(1))
+        lowered = jit_advance.lower(at(device, shapes), at(device, arguments), np.int32(0), np.int32(1))
+        check_loops(lowered, jax.tree.leaves(arguments)[0].shape[0])
+        return lowered
 
     def lower_evaluate(device: Any) -> Any:
         return jit_evaluate.lower(at(device, shapes), at(device, arguments), np.int32(0))

@@ -18,13 +18,13 @@ from jaxrl.checks import check_count
 from jaxrl.discounts.parsing import Prepared
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
-from jaxrl.runtime.call import Call
+from jaxrl.runtime.call import Call, seeds_that_fit
 from jaxrl.runtime.checkpoints.store import begun_in
 from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.loop import evaluation_points, make_loop
 from jaxrl.runtime.options import RunOptions, checked
 from jaxrl.runtime.starting import starting_policies
-from jaxrl.sweeps.batching import batched_env_params, batched_hparams, seed_list
+from jaxrl.sweeps.batching import batched_env_params, batched_hparams
 from jaxrl.sweeps.paths import leaves
 from jaxrl.sweeps.sweep import Sweep
 
@@ -131,7 +131,7 @@ def train(
     call = training_call(
         algo,
         hparams,
-        seeds=seed_list(seeds),
+        seeds=seeds_that_fit(seeds, hparams),
         points=points,
         eval_episodes=eval_episodes,
         env_params=env_params,

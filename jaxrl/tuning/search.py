@@ -20,7 +20,7 @@ from jaxrl.results.description import plain
 from jaxrl.results.loading import load_result
 from jaxrl.results.result import Result
 from jaxrl.results.storage import SEARCH, finished
-from jaxrl.runtime.call import Call
+from jaxrl.runtime.call import Call, seeds_that_fit
 from jaxrl.runtime.checkpoints.identity import IDENTITY, SOFT, identity_of, read_identity
 from jaxrl.runtime.checkpoints.store import has_checkpoint
 from jaxrl.runtime.execution import carry_out
@@ -123,7 +123,7 @@ def search(
     if seeds > FIRST_TEST_SEED:
         raise UserValueError(f"seeds must be at most {FIRST_TEST_SEED}, where the test seeds begin, got {seeds}")
     if test_seeds != 0:
-        check_count("test_seeds", test_seeds)
+        seeds_that_fit(test_seeds, name="test_seeds")
     check_count("seed", seed, 0)
     if halving is not None and not isinstance(halving, Halving):
         raise UserTypeError(f"halving takes a Halving, such as jaxrl.Halving(eta=3), got {halving!r}")

@@ -75,7 +75,8 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     monkeypatch.setattr(fitting, "ROOM_PER_THREAD", 0)
     monkeypatch.setattr(fitting, "resident", lambda: 0)
-    monkeypatch.setattr(fitting, "compiling_within", lambda limit: contextlib.nullcontext())
+    monkeypatch.setattr(fitting, "COMPILING_SPREAD", 0)
+    monkeypatch.setattr(fitting, "compiling_within", lambda limit, asked: contextlib.nullcontext())
 
     def of(_: Any, call: Call, layout: Layout, memory: Any) -> Planner:
         free = Planner(call, layout, None, False)

@@ -1,0 +1,120 @@
+"""Plans of memory beside what commands then have at the most: `jaxrl plan` and `jaxrl train`, a fresh process each.
+
+    python bench/memory_peak.py [--only 1 4] [--repeats 1] [--json FILE]
+
+Both commands get the same arguments, and nothing is kept from one to the other: programs are compiled in both. The
+highest resident size is that of the whole life of the process which trains: imports, compilation, training,
+evaluations, checkpoints and the result. The exit status is 1 where it is above what was planned, where over a
+quarter more is planned, or where it is above the `--memory` that was given.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.report import Report, benchmark_parser
+from bench.sides import ROOT
+from jaxrl.runtime.memory import MIB, highest_ever, parse_size
+
+MOST_ABOVE = 0.25
+OUT = "OUT"  # in arguments stands for a directory that is deleted afterwards
+CONFIGURATIONS = (
+    "ppo cartpole --env-steps 5120 --evals 2",
+    "ppo cartpole --seeds 64 --env-steps 2048 --evals 2 --out OUT",
+    "ppo cartpole --seeds 1000 --env-steps 1024 --evals 2 --out OUT",
+    "ppo crowd/circle --static num_agents=8 --seeds 4 --env-steps 2048 --evals 1",
+    "ppo pendulum --seeds 16 --env-steps 4096 --evals 2",
+    "ppo cartpole --seeds 1000 --env-steps 1024 --evals 2 --memory 1GiB --out OUT",
+    "ppo crowd/circle --static num_agents=8 --seeds 4 --env-steps 2048 --evals 1 --memory 1GiB",
+)
+NO_CACHE = {"JAXRL_COMPILATION_CACHE": "", "JAX_COMPILATION_CACHE_DIR": "", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+
+
+def worker(command: str, args: Sequence[str]) -> None:
+    """Does what the command line does, and prints a JSON line."""
+    from jaxrl.cli import plan as plan_command
+    from jaxrl.cli.main import main as jaxrl_main
+
+    figures: dict[str, Any] = {}
+    plan = plan_command.plan
+
+    def plan_and_note(*args: Any, **options: Any) -> Any:
+        planned = plan(*args, **options)
+        figures.update(planned=planned.memory, running=planned.running, parts=planned.num_parts, block=planned.block)
+        return planned
+
+    plan_command.plan = plan_and_note
+    with contextlib.redirect_stdout(sys.stderr):
+        status = jaxrl_main([command, *args])
+    print(json.dumps(figures | {"status": status, "highest": highest_ever()}), flush=True)
+
+
+def measured(command: str, args: Sequence[str]) -> dict[str, Any]:
+    """The figures of one fresh process, without programs that others compiled; the refusal where there is one."""
+    with tempfile.TemporaryDirectory() as folder:
+        placed = [str(Path(folder, "run")) if arg == OUT else arg for arg in args]
+        done = subprocess.run(
+            [sys.executable, __file__, "--worker", json.dumps([command, placed])],
+            env={**os.environ, **NO_CACHE, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+    if done.returncode:
+        raise SystemExit(f"jaxrl {command} {shlex.join(args)} ended with {done.returncode}:\n{done.stderr}")
+    said = [line for line in done.stderr.splitlines() if line.startswith("jaxrl: ")]
+    return json.loads(done.stdout.splitlines()[-1]) | {"said": said[-1] if said else ""}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = benchmark_parser(__doc__)
+    every = list(range(1, len(CONFIGURATIONS) + 1))
+    parser.add_argument("--only", type=int, nargs="+", default=every, choices=every, help="configurations, from 1")
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker is not None:
+        worker(*arguments.worker)
+        return
+
+    report = Report(parser, arguments, "planned memory beside the highest resident size of the process that trains")
+    columns = {"jaxrl train": "", "planned, MiB": ",.0f", "while it runs, MiB": ",.0f", "highest, MiB": ",.0f"}
+    table = report.table("Plans and peaks", columns | {"planned to highest": ".2f", "parts": ""})
+    worst: list[float] = []
+    for number in arguments.only:
+        text = CONFIGURATIONS[number - 1]
+        args = text.split()
+        plans = [measured("plan", args) for _ in range(arguments.repeats)]
+        runs = [measured("train", args) for _ in range(arguments.repeats)]
+        refused = [side["said"] for side in (*plans, *runs) if side["status"]]
+        if refused:
+            table.add(text, None, None, [run["highest"] / MIB for run in runs], None, "refused")
+            report.note(f"`{text}`: {refused[0]}")
+            continue
+        planned = [plan["planned"] / MIB for plan in plans]
+        running = [plan["running"] / MIB for plan in plans]
+        highest = [run["highest"] / MIB for run in runs]
+        within = sorted([min(planned) / max(highest), max(planned) / min(highest)])
+        table.add(text, planned, running, highest, within if len(plans) > 1 else within[:1], str(plans[0]["parts"]))
+        worst += within
+        report.require(within[0] >= 1, f"{text}: the highest lies above what was planned.")
+        report.require(within[1] <= 1 + MOST_ABOVE, f"{text}: over {MOST_ABOVE:.0%} more is planned than the highest.")
+        if "--memory" in args:
+            limit = parse_size(args[args.index("--memory") + 1]) / MIB
+            report.require(max(highest) <= limit, f"{text}: the highest lies above the memory that was given.")
+    report.finish(f"planned is {min(worst):.2f} to {max(worst):.2f} times the highest" if worst else "all were refused")
+
+
+if __name__ == "__main__":
+    main()
