@@ -22,7 +22,7 @@ from jaxrl.results.loading import load_metrics
 from jaxrl.results.result import Result
 from jaxrl.sweeps.sweep import Sweep
 from jaxrl.tuning.result import write_json, write_trials
-from jaxrl.tuning.study import Told
+from jaxrl.tuning.study import Outcome
 
 STEPS = (1000, 2000, 3000, 4000)
 ATTRS = {
@@ -262,7 +262,7 @@ def test_importance_in_a_random_design_is_association():
 SPACE = {"lr": "log:0.0001:0.1", "lam": "0.8:1.0", "discount": "0.9,0.99", "config.num_steps": "16,32"}
 
 
-def search_of(directory, tested=True, complete=20, test_seeds=range(1_000_000, 1_000_012)) -> Told:
+def search_of(directory, tested=True, complete=20, test_seeds=range(1_000_000, 1_000_012)) -> Outcome:
     """The directory of a search: trials whose return falls with lr, of which some were stopped and one failed.
 
     Its incumbent, and a trial that is none where none is complete.
@@ -280,7 +280,7 @@ def search_of(directory, tested=True, complete=20, test_seeds=range(1_000_000, 1
         returns = [100 - 20 * float(np.log10(lr)) + offset for offset in (-1.0, 0.0, 4.0)]
         state = "complete" if number < complete else "failed" if number == complete else "pruned"
         returns = [float("nan")] * 3 if state == "failed" else returns
-        trials.append(Told(number, state, setting, float(np.mean(returns)), returns, 96))
+        trials.append(Outcome(number, state, setting, float(np.mean(returns)), returns, 96))
     directory.mkdir()
     identity = {
         "algorithm": "ppo",
@@ -392,7 +392,7 @@ def test_the_page_refers_to_nothing_outside(tmp_path):
     [
         ([], {}, ValueError, "runs is empty; it takes at least one run directory"),
         (["nowhere"], {}, ResultError, "nowhere is not a run directory: there is no such directory"),
-        (["empty"], {}, ResultError, "empty holds no whole result: metrics.nc, config.json is missing"),
+        (["empty"], {}, ResultError, "empty does not hold a complete result: metrics.nc, config.json is missing"),
         (["a", "a"], {}, ValueError, "runs has .*a twice; a report compares different runs"),
         (["a", "b/../a"], {}, ValueError, r"runs has .*b/../a twice, which is .*/a; a report"),
         (["a", "bandit"], {}, ResultError, "no metric in common: a has return, length, value_loss; bandit has regret"),
