@@ -329,7 +329,7 @@ def test_of_a_search_come_its_test_its_trials_and_what_mattered_in_them(tmp_path
     assert f"lr={best.setting['lr']:.7g}" in facts["Its values"] and "lam=0.8:1.0" in facts["Searched"]
     assert "Study" not in data["runs"][0]["facts"]
     (note,) = [note for note in data["notes"] if "search" in note]
-    assert "test seeds, which no trial has seen" in note and "20 complete trials" in note
+    assert "test seeds, which no trial used" in note and "20 complete trials" in note
 
 
 def test_test_seeds_that_trials_have_seen_are_told(tmp_path):
@@ -346,14 +346,14 @@ def test_of_a_search_without_a_test_come_its_trials(tmp_path):
     assert ends.index(max(ends)) == best.number
     (found,) = data["metrics"]["return"]["importance"]
     assert dict(found["shares"])["lr"] == 1.0
-    assert "mine is a search that was not tried on test seeds" in data["notes"][0]
+    assert "mine is a search without results on test seeds" in data["notes"][0]
     assert "Devices" not in data["runs"][0]["facts"] and "trials.csv" in data["runs"][0]["again"]
     assert report_of(tmp_path, [tmp_path / "sweep", result_of()])["first"] == "return"  # beside others
 
 
 def test_a_search_that_tells_nothing_gets_one_sentence(tmp_path):
     search_of(tmp_path / "begun", complete=0)
-    with pytest.raises(ResultError, match=r"begun holds a search of which no trial has come to its end yet\.$"):
+    with pytest.raises(ResultError, match=r"begun holds a search without a complete trial\.$"):
         write_report([tmp_path / "begun"], tmp_path / "x.html")
     search_of(tmp_path / "cut")
     (tmp_path / "cut" / "search.json").write_text('{"study": "x"}')
@@ -621,7 +621,7 @@ def test_the_page_of_a_search_shows_what_mattered_in_its_trials(browser, tmp_pat
     browser.get_log("browser")
     browser.get(write_report([tmp_path / "sweep"], tmp_path / "x.html").as_uri())
     rows = [[cell.text for cell in find(row, "th, td")][:2] for row in find(browser, "#importance tbody tr")]
-    assert rows[0] == ["lr", "100.0 %"] and "which no trial has seen" in browser.find_element("id", "notes").text
+    assert rows[0] == ["lr", "100.0 %"] and "which no trial used" in browser.find_element("id", "notes").text
     choose(browser, "metric", "length")
     assert "tell of the return alone" in browser.find_element("id", "importance").text
     assert [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"] == []

@@ -154,9 +154,9 @@ def test_nested_parameters_of_the_environment_come_back(tmp_path):
 def test_parameters_that_are_no_numbers_are_told_apart(tmp_path):
     nested("hills").save(tmp_path)
     loaded = load_result(tmp_path, allow=__name__)
-    with pytest.raises(ResultError, match=r"unknown \(its env_params are unlike the environment's default ones"):
+    with pytest.raises(ResultError, match=r"unknown \(its env_params are different from the environment's defaults"):
         loaded.policy()
-    with pytest.raises(ResultError, match=r"it has env_params .unlike the environment's default ones"):
+    with pytest.raises(ResultError, match=r"it has env_params .different from the environment's defaults"):
         load_result(tmp_path, jaxrl.ppo(NestedCrowd(), PPO.config))
 
 

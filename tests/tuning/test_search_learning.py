@@ -111,7 +111,9 @@ def test_too_few_trials_to_learn_from_are_warned_of(algo: Algorithm, training: T
 
 def test_no_two_rungs_of_halving_are_one_iteration(algo: Algorithm, training: Training):
     options: dict[str, Any] = {"search": "random", "halving": Halving()}
-    sentence = r"^halving compares trials after 8, 22 and 64 env steps, which are 1, 1 and 2 iterations of 32 each, and needs"
+    sentence = (
+        r"^halving compares trials after 8, 22 and 64 env steps, which are 1, 1 and 2 iterations of 32 each, and needs"
+    )
     with pytest.raises(ValueError, match=sentence):
         searched(algo, env_steps=64, **options)
     assert searched(algo, env_steps=9 * 32, **options)

@@ -131,7 +131,12 @@ def test_what_the_command_line_takes_is_what_a_space_is_told_as(algo: Algorithm)
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("lr", "PATH=LOW:HIGH"), ("lr=", "PATH=LOW:HIGH"), ("lr=a,b", "numbers with commas"), ("lr=2:1", "low < high")],
+    [
+        ("lr", "PATH=LOW:HIGH"),
+        ("lr=", "PATH=LOW:HIGH"),
+        ("lr=a,b", "numbers separated by commas"),
+        ("lr=2:1", "low < high"),
+    ],
 )
 def test_bad_words_are_refused_in_a_sentence(algo: Algorithm, text: str, sentence: str):
     with pytest.raises(ValueError, match=sentence):

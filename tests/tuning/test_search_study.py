@@ -208,7 +208,7 @@ def test_another_study_is_refused_in_a_sentence(space: Space, tmp_path: Path):
     ):
         pass
     optuna.create_study(storage=url, study_name="foreign").ask()
-    with pytest.raises(ResultError, match="'foreign' is none of jaxrl's"), opened(url, "foreign", {}):
+    with pytest.raises(ResultError, match="'foreign' was not created by jaxrl"), opened(url, "foreign", {}):
         pass
 
 
