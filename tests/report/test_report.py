@@ -334,7 +334,7 @@ def test_of_a_search_come_its_test_its_trials_and_what_mattered_in_them(tmp_path
 
 def test_test_seeds_that_trials_have_seen_are_told(tmp_path):
     search_of(tmp_path / "sweep", test_seeds=range(2, 14))
-    assert "some of which its trials have seen" in " ".join(report_of(tmp_path, [tmp_path / "sweep"])["notes"])
+    assert "some of which its trials used" in " ".join(report_of(tmp_path, [tmp_path / "sweep"])["notes"])
 
 
 def test_of_a_search_without_a_test_come_its_trials(tmp_path):
