@@ -50,7 +50,7 @@ def worker(seeds: int, env_steps: int, minutes: float, memory: int | None) -> No
         timer.cancel()
     attrs = result.metrics.attrs
     if attrs["stopped_by_signal"] not in (0, signal.SIGUSR1):
-        raise KeyboardInterrupt("a signal ended the call early, so that its figures are no measurement")
+        raise KeyboardInterrupt("a signal ended the call early, so that its figures are not a measurement")
     figures = {
         "planned": plan.memory / MIB,
         "highest": highest[0],

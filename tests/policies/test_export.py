@@ -341,7 +341,7 @@ def test_a_bandit_has_no_policy_to_export(tmp_path: Path):
 
 def test_what_cannot_be_exported_gets_one_sentence(cartpole: Result, pendulum: TrainedPolicy, tmp_path: Path):
     path = tmp_path / "policy.stablehlo"
-    with pytest.raises(TypeError, match=r"policy must be a Result or what .* gives, got str"):
+    with pytest.raises(TypeError, match=r"policy must be a Result or a policy from .*, got str"):
         jaxrl.export_policy("runs/x", path)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ResultError, match="2 settings"):
         jaxrl.export_policy(cartpole, path)
@@ -407,7 +407,7 @@ def test_damaged_and_missing_files_get_one_sentence(file_format: str, elsewhere:
     data = whole.read_bytes()
     file.write_bytes(data[: len(data) // 2])
     if file_format == "stablehlo":
-        with pytest.raises(ResultError, match=r"pendulum.stablehlo.json is missing, which says what"):
+        with pytest.raises(ResultError, match=r"pendulum.stablehlo.json is missing, which describes"):
             jaxrl.load_exported(file)
         (tmp_path / "pendulum.stablehlo.json").write_text(Path(f"{whole}.json").read_text())
     with pytest.raises(ResultError, match="is damaged"):
