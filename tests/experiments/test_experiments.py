@@ -222,7 +222,7 @@ def test_a_part_is_a_files_name(part: str, tmp_path: Path):
 def test_two_parts_have_two_names(tmp_path: Path):
     study = Study(tmp_path, "toy", Settings(), progress=False)
     study.compute("one", lambda: xarray.Dataset({"x": 1}))
-    with pytest.raises(ValueError, match="'one' is another part's already"):
+    with pytest.raises(ValueError, match="'one' is the name of another part"):
         study.compute("one", lambda: xarray.Dataset({"x": 2}))
 
 
