@@ -623,7 +623,7 @@ def test_the_page_of_a_search_shows_what_mattered_in_its_trials(browser, tmp_pat
     rows = [[cell.text for cell in find(row, "th, td")][:2] for row in find(browser, "#importance tbody tr")]
     assert rows[0] == ["lr", "100.0 %"] and "which no trial used" in browser.find_element("id", "notes").text
     choose(browser, "metric", "length")
-    assert "tell of the return alone" in browser.find_element("id", "importance").text
+    assert "have the return alone" in browser.find_element("id", "importance").text
     assert [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"] == []
 
 
