@@ -1,6 +1,6 @@
-"""Benchmarks: each file is a script of its own, and `python -m bench` runs them all."""
+"""Benchmarks: each file is a separate script, and `python -m bench` runs them all."""
 
 import os
 
-# Sides of a comparison live in processes of their own at the same time: none may take most of a GPU's memory at once.
+# The sides of a comparison are concurrent processes: none of them may preallocate most of a GPU's memory.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

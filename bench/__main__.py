@@ -1,15 +1,16 @@
-"""Run benchmarks one after another, and keep what they find.
+"""Run benchmarks one after another and store their results.
 
     python -m bench                                  all of them
     python -m bench train envs                       these
-    python -m bench train -- --seeds 1024 4096       these, with options of their own, stored only where --out says
-    python -m bench --table                          only the table of docs/results/benchmarks.md, from what is stored
+    python -m bench train -- --seeds 1024 4096       these, with additional options, stored only in the folder of --out
+    python -m bench --table                          only the table of docs/results/benchmarks.md, from stored reports
 
-Each runs in a process of its own and leaves NAME.json, with every number, and NAME.md in bench/results; a name ends in
--gpu or -tpu if that is what it ran on. One that fails leaves the rows it had in the folder `unfinished` beside them.
-Then the table of docs/results/benchmarks.md is written from all the files there, and the targets that were missed are
-listed; the exit status is 1 if there are any, or if a benchmark failed, and 130 after Ctrl-C. A benchmark that compares
-asks for an interpreter in which the peer is installed; `make bench` makes these and calls this.
+Each benchmark runs in a separate process and writes NAME.json, with every number, and NAME.md to bench/results; the
+name ends in -gpu or -tpu if it ran on such a device. A benchmark that fails leaves its rows so far in the folder
+`unfinished` next to them. Then the table of docs/results/benchmarks.md is written from all files in the folder, and
+the missed targets are listed; the exit status is 1 if there are any or if a benchmark failed, and 130 after Ctrl-C. A
+benchmark that compares with a peer needs an interpreter in which the peer is installed; `make bench` creates these and
+then runs this module.
 """
 
 import argparse
@@ -34,9 +35,9 @@ class Benchmark(NamedTuple):
     """A script.
 
     Attributes:
-      smallest: its options where it only has to work.
-      usual: its options otherwise, as far as they are not its defaults.
-      peers: its options that name interpreters.
+      smallest: Options of the smallest run, which only shows that the script works.
+      usual: Options of a measurement that differ from the script's defaults.
+      peers: Names of the options that take interpreters.
     """
 
     smallest: str
@@ -76,7 +77,7 @@ def stored(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def machine_of(document: dict[str, Any]) -> str:
-    """What a report was measured on, without the number of cores, of which some benchmarks use fewer."""
+    """The machine of a report, without the number of cores, because some benchmarks use fewer."""
     measured = document["header"]
     if measured["platform"] == "cpu":
         return f"{measured['processor']}, jax {measured['jax']}"
@@ -84,12 +85,12 @@ def machine_of(document: dict[str, Any]) -> str:
 
 
 def cores_of(document: dict[str, Any]) -> int:
-    """That a report's process might use."""
+    """Number of cores that the process of a report could use."""
     return int(document["header"]["cores"].split()[0].replace(",", ""))
 
 
 def table(documents: Sequence[dict[str, Any]]) -> str:
-    """The tables of the page of results, one for every machine."""
+    """The tables of the results page, one per machine."""
     machines: dict[str, list[dict[str, Any]]] = {}
     for document in documents:
         machines.setdefault(machine_of(document), []).append(document)
@@ -103,10 +104,10 @@ def table(documents: Sequence[dict[str, Any]]) -> str:
 
 
 def with_table(text: str, documents: Sequence[dict[str, Any]]) -> str:
-    """The text of the page of results with the tables between its two marks.
+    """The text of the results page with the tables between its two marks.
 
     Raises:
-      ValueError: the marks are not there, once each and in order.
+      ValueError: The text does not have each of the two marks once, in order.
     """
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -117,12 +118,12 @@ def with_table(text: str, documents: Sequence[dict[str, Any]]) -> str:
 
 
 def write_table() -> None:
-    """Write the tables of the page of results, from what is stored."""
+    """Write the tables of the results page from the stored reports."""
     PAGE.write_text(with_table(PAGE.read_text(), list(stored(RESULTS))))
 
 
 def run(name: str, options: Sequence[str], out: Path | None) -> list[str]:
-    """Runs one benchmark and stores what it found, if anywhere; sentences on what it missed."""
+    """Run one benchmark, store its report in `out` unless it is None, and return a sentence per missed target."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.json"
         command = [sys.executable, str(ROOT / f"bench/{name}.py"), *options, "--json", str(file)]
@@ -141,7 +142,7 @@ def run(name: str, options: Sequence[str], out: Path | None) -> list[str]:
 
 
 def store(name: str, document: dict[str, Any], out: Path) -> None:
-    """Writes a report and its page."""
+    """Write a report and its page."""
     platform = document["header"]["platform"]
     stem = name if platform == "cpu" else f"{name}-{platform}"
     out.mkdir(parents=True, exist_ok=True)
@@ -150,22 +151,22 @@ def store(name: str, document: dict[str, Any], out: Path) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit status."""
+    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"benchmarks: {', '.join(BENCHMARKS)}. `python bench/NAME.py --help` says what each measures.",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="which to run, all if none is named")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (default: all)")
     parser.add_argument(
-        "--table", action="store_true", help=f"run nothing, write the table of {PAGE.name} from what is stored"
+        "--table", action="store_true", help=f"run nothing, write the table of {PAGE.name} from the stored reports"
     )
     for peer, (_, has) in PEERS.items():
         parser.add_argument(f"--{peer}", metavar="PYTHON", help=f"interpreter that has {has}")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="in place of bench/results")
-    parser.add_argument("--smallest", action="store_true", help="only see whether they work; takes --out")
-    parser.epilog = f"{parser.epilog} What follows -- are options of every script that is named."
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="output folder (default: bench/results)")
+    parser.add_argument("--smallest", action="store_true", help="smallest sizes, to check that they work; needs --out")
+    parser.epilog = f"{parser.epilog} Arguments after -- are passed to every named script."
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--") if "--" in words else len(words)
     arguments, extra = parser.parse_args(words[:split]), words[split + 1 :]
@@ -174,14 +175,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"NAME must be among {', '.join(BENCHMARKS)}, got {unknown[0]!r}")
     out = RESULTS if arguments.out is None else arguments.out.resolve()
     if arguments.smallest and out == RESULTS:
-        parser.error("--smallest needs --out: what it finds is no measurement to keep")
+        parser.error("--smallest needs --out: its figures are not a measurement to keep")
     if arguments.table:
         if arguments.names or arguments.out is not None or extra:
             parser.error("--table runs nothing and takes neither NAME nor --out")
         write_table()
         return 0
     if extra and arguments.out is None:
-        print("With options of their own, benchmarks store nothing: --out says where they shall.")
+        print("With additional options, benchmarks store nothing unless --out names a folder.")
         out = None
     asked: dict[str, list[str]] = {}
     for name in arguments.names or BENCHMARKS:

@@ -1,14 +1,13 @@
-"""What a discount costs: Beta-weighted advantages beside plain GAE and the dense form, their memory, and PPO.
+"""Cost of a discount: Beta-weighted advantages compared with plain GAE and the dense form, their memory, and PPO.
 
     python bench/advantages.py [--rounds 15] [--seeds 1 16] [--iterations 40] [--json FILE]
 
 At 128 steps of 64 environments: GAE, Beta weights by the mixture scan, and Beta weights by the dense form that masks
-`[T, T]` weights by episode, each a compiled loop of calls, by turns; ratios are of neighbouring timings. The numbers of
-the two Beta-weighted forms are compared before anything is timed. Then 1,024 steps of 1,024 environments: the
-compiler's figure for scratch memory and how far the highest resident size lies above that before the call. Then
-iterations of PPO on CartPole, exponential, Beta-weighted, and with observations and rewards normalised as well, by
-turns. The exit status is 1 where the numbers disagree, where scratch memory is not bounded, or where a target is
-missed by the median.
+`[T, T]` weights by episode, each a compiled loop of calls, run alternately; ratios are of neighbouring timings. The
+values of the two Beta-weighted forms are compared before anything is timed. At 1,024 steps of 1,024 environments: the
+compiler's figure for scratch memory, and the highest resident size minus the size before the call. Last, iterations of
+PPO on CartPole, exponential, Beta-weighted, and with observations and rewards normalised as well, run alternately. The
+exit status is 1 if the values disagree, if scratch memory is not bounded, or if a median misses its target.
 """
 
 import dataclasses
@@ -40,7 +39,7 @@ MEBIBYTE = 2**20
 
 
 def rollout(num_steps: int, num_envs: int) -> tuple[jax.Array, ...]:
-    """reward, value, next_value, terminated, done."""
+    """Random `reward, value, next_value, terminated, done`, each `[T, B]`."""
     generator = np.random.default_rng(0)
     numbers = generator.normal(size=(3, num_steps, num_envs)).astype(np.float32)
     terminated, done = generator.random((2, num_steps, num_envs)) < 0.01
@@ -64,7 +63,7 @@ def dense(curve: jax.Array, lam: Any, *data: jax.Array) -> tuple[jax.Array, jax.
 
 
 def compiled_loop(estimate: Callable[..., Any], data: Sequence[jax.Array], calls: int) -> Callable[[], float]:
-    """Seconds of one call, within a compiled loop of `calls`, each of which waits for the one before."""
+    """A function that returns the seconds of one call, within a compiled loop of `calls` dependent calls."""
 
     def body(_: Any, previous: jax.Array) -> jax.Array:
         advantage, target = estimate(LAM + 1e-9 * previous, *data)
@@ -82,7 +81,7 @@ def compiled_loop(estimate: Callable[..., Any], data: Sequence[jax.Array], calls
 
 
 def small(report: Report, rounds: int) -> str:
-    """The table at 128 steps of 64 environments; what it says in short."""
+    """Add the table at 128 steps of 64 environments; returns a summary."""
     data = rollout(128, 64)
     prepared, single = prepare(DISCOUNT, 128), prepare(GAMMA, 128)
     curve = jaxrl.as_discount(DISCOUNT).curve(128)
@@ -110,10 +109,8 @@ def small(report: Report, rounds: int) -> str:
     for (name, times), target in zip(seconds.items(), targets, strict=True):
         table.add(name, [1e6 * one for one in times], ratios(times, gae), target)
     over_gae, below = statistics.median(ratios(beta, gae)), statistics.median(ratios(dense_form, beta))
-    report.note(
-        f"Dense form / mixture scan: {below:.1f}; largest difference of the two: {difference:.1e} of the largest."
-    )
-    # At most 128 additions and 128 decays in float32, and a quadrature within one rounding.
+    report.note(f"Dense form / mixture scan: {below:.1f}; largest difference: {difference:.1e} of the largest value.")
+    # At most 128 additions and 128 decays in float32, and a quadrature accurate to one rounding.
     report.require(difference <= 4 * 128 * 2.0**-24, f"The scan and the dense form differ by {difference:.1e}.")
     report.require(
         over_gae <= MOST_TIMES_GAE,
@@ -129,7 +126,7 @@ def small(report: Report, rounds: int) -> str:
 
 
 def large(report: Report) -> None:
-    """Memory at 1,024 steps of 1,024 environments."""
+    """Add the table of memory at 1,024 steps of 1,024 environments."""
     data = rollout(1024, 1024)
     prepared = prepare(DISCOUNT, 1024)
     compiled = jax.jit(lambda *data: jaxrl.ugae(prepared, LAM, *data)).lower(*data).compile()
@@ -152,7 +149,7 @@ def large(report: Report) -> None:
     running = False
     watcher.join()
     finite = bool(jnp.isfinite(output[0]).all())
-    columns = {"call, s": ".3f", "scratch, MiB": ".1f", "highest resident above the level before, MiB": ".1f"}
+    columns = {"call, s": ".3f", "scratch, MiB": ".1f", "highest resident size above the level before, MiB": ".1f"}
     table = report.table(
         f"T = 1,024, 1,024 environments, {len(prepared.rates)} nodes, an array [T, B] of {array:.0f} MiB",
         columns | {"one mask [T, T, B], MiB": ".0f"},
@@ -165,15 +162,15 @@ def large(report: Report) -> None:
 
 
 def training(report: Report, all_seeds: Sequence[int], iterations: int, rounds: int) -> str:
-    """Iterations of PPO on CartPole, plain, Beta-weighted, and normalised as well; what they say in short."""
+    """Add the table of PPO on CartPole: exponential, Beta-weighted, and normalised as well; returns a summary."""
     plain = jaxrl.preset("ppo", "cartpole").algo
     config = dataclasses.replace(plain.config, normalise_observation=True, normalise_reward=True)
     normalised = jaxrl.ppo(plain.env, config)
     table = report.table(
-        f"PPO on CartPole, 4 environments of 128 steps; {rounds} rounds of {iterations} iterations, by turns",
+        f"PPO on CartPole, 4 environments of 128 steps; {rounds} alternating rounds of {iterations} iterations",
         {"seeds": "", "PPO": "", "ms an iteration": ".3f", "added": "+.1%", "target": ""},
     )
-    told = []
+    sentences = []
     for num_seeds in all_seeds:
         keys = jax.random.split(jax.random.key(0), num_seeds)
         sides: dict[str, tuple[Callable[[], Any], list[float]]] = {
@@ -197,14 +194,14 @@ def training(report: Report, all_seeds: Sequence[int], iterations: int, rounds: 
             added = [ratio - 1 for ratio in ratios(seconds, exponential)]
             table.add(num_seeds, name, seconds, added, f"under {most:.0%}")
             median = statistics.median(added)
-            report.require(median < most, f"{name}: {median:.1%} more for PPO's iteration at {num_seeds} seeds.")
-            told.append(f"{median:+.1%}")
+            report.require(median < most, f"{name}: {median:.1%} more for an iteration of PPO at {num_seeds} seeds.")
+            sentences.append(f"{median:+.1%}")
     seeds = " / ".join(map(str, all_seeds))
-    return f"{', '.join(told)} an iteration of PPO at {seeds} seeds, each without and with both normalisations"
+    return f"{', '.join(sentences)} an iteration of PPO at {seeds} seeds, each without and with both normalisations"
 
 
 def compiled_iterations(algo: Any, discount: Any, keys: jax.Array, iterations: int) -> Callable[[], Any]:
-    """Iterations of PPO for these keys, compiled and begun; each call goes on and waits."""
+    """Compiled iterations of PPO for these keys; each call continues the runs and waits for the result."""
     loop, env_params = make_loop(algo, 1), algo.env.default_params
     advance = jax.jit(jax.vmap(loop.advance, (0, 0, None, None, None, None)))
     hparams = algo.prepare(algo.hparams.replace(discount=jaxrl.as_discount(discount)), run_length=500_000)

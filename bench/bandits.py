@@ -1,20 +1,20 @@
-"""Bandits in pulls a second, beside SMPyBandits, MABWiser and a vectorised NumPy loop, in one invocation.
+"""Bandits in pulls per second, compared with SMPyBandits, MABWiser and a vectorised NumPy loop, in one invocation.
 
     python bench/bandits.py [--peers PYTHON | --no-peers] [--rounds 5] [--quick] [--json FILE]
     python bench/bandits.py --memory [--runs 100000] [--steps 10000]
     python bench/bandits.py --beta
     python bench/bandits.py --regret [--peer-runs 200]
 
-Speed: UCB1 and Thompson sampling on Bernoulli arms, LinUCB on linear ones with 5 features drawn anew for every pull,
-each in 10^2 to 10^5 runs. Ours is a whole call of `run_bandit` once it is compiled, on all cores that this process may
-use; the NumPy loop works on all runs at a time, on one core as NumPy does; SMPyBandits (UCB1, Thompson) and MABWiser
-(LinUCB, with coefficients for each arm) work on one run in one process; the last column gives them a process on each
-core that scales perfectly. The sides take turns; figures are medians of `--rounds`, with the least and the most.
+Speed: UCB1 and Thompson sampling on Bernoulli arms, LinUCB on linear arms with 5 features resampled for every pull,
+each in 10^2 to 10^5 runs. Ours is a whole call of `run_bandit`, already compiled, on all cores available to this
+process; the NumPy loop processes all runs at a time, on one core; SMPyBandits (UCB1, Thompson) and MABWiser (LinUCB,
+with coefficients for each arm) process one run in one process; the last column assumes for them one process per core
+with perfect scaling. The sides run alternately; figures are medians of `--rounds`, with minimum and maximum.
 
-Memory: the highest resident size of a process that does nothing but 10^5 runs of UCB1 of 10^4 steps on 10 arms. The
-exit status is 1 above 4 GB. Beta: what a variate costs by `jax.random.beta`, by ours and by NumPy. Regret: mean regrets
-on three instances beside those of the same policies of SMPyBandits; the exit status is 1 where one differs by more than
-95 % of such tables would show by chance. `make bench` makes the environment of the peers, .venv-peers.
+Memory: the highest resident size of a process that only runs 10^5 runs of UCB1 of 10^4 steps on 10 arms. The exit
+status is 1 above 4 GB. Beta: the cost of a variate by `jax.random.beta`, by ours and by NumPy. Regret: mean regrets on
+three instances, compared with the same policies of SMPyBandits; the exit status is 1 if one differs by more than 95 %
+of such tables would show by chance. `make bench` creates the environment of the peers, .venv-peers.
 """
 
 import argparse
@@ -55,7 +55,7 @@ from jaxrl.bandits.runner import run_bandit
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = (100, 1_000, 10_000, 100_000)
 ARMS = (10, 100)
-# Policy: builder, peer, pulls times arms of a measurement of ours, pulls of one of the peer.
+# Policy: builder, peer, pulls times arms of our measurement, pulls of the peer's measurement.
 SPEED: dict[str, tuple[Callable[[], BanditAlgorithm], str, float, int]] = {
     "ucb1": (ucb1, "smpybandits", 2e8, 10_000),
     "thompson": (thompson, "smpybandits", 2e7, 2_000),
@@ -63,7 +63,7 @@ SPEED: dict[str, tuple[Callable[[], BanditAlgorithm], str, float, int]] = {
 }
 NUMPY_WORK = 5e6
 INSTANCES = ((0.9, 0.8), (0.5, 0.45, 0.45, 0.4, 0.3), (0.1, 0.05, 0.05, 0.02, 0.02, 0.01, 0.01))
-# Policies that SMPyBandits has too, with hyper-parameters that make them the same.
+# Policies that SMPyBandits also has, with hyper-parameters for which both agree.
 SHARED: dict[str, tuple[Callable[[], BanditAlgorithm], dict[str, float]]] = {
     "ucb1": (ucb1, {}),
     "ucb-v": (ucb_v, {"exploration": 1.0}),
@@ -78,7 +78,7 @@ Ask = Callable[..., dict[str, Any]]
 
 @contextlib.contextmanager
 def peers(python: str) -> Iterator[Ask]:
-    """A process that answers requests in the environment of the peers."""
+    """A function that sends requests to a process in the environment of the peers."""
     command = [python, str(ROOT / "bench/peers/bandits.py")]
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
@@ -104,7 +104,7 @@ def peers(python: str) -> Iterator[Ask]:
 
 
 def ours(policy: BanditAlgorithm, env: Bandit, num_runs: int, steps: int) -> float:
-    """Seconds of a call."""
+    """Seconds of one call of ours."""
     started = time.perf_counter()
     whole(run_bandit(policy, env, steps=steps, runs=num_runs, points=5, progress=False))
     return time.perf_counter() - started
@@ -113,12 +113,12 @@ def ours(policy: BanditAlgorithm, env: Bandit, num_runs: int, steps: int) -> flo
 def speed(
     report: Report, ask: Ask | None, rounds: int, sizes: tuple[int, ...], arms: tuple[int, ...], share: float
 ) -> str:
-    """The table of pulls a second; what it says of the second size in short."""
+    """Add the table of pulls per second; returns a summary of the second size."""
     cores = num_cores()
     columns = {"policy": "", "arms": "", "runs": ",d", "steps": ",d", "ours": ".3f", "compile s": ".1f"}
     columns |= {"NumPy": ".3f", "ours / NumPy": ".1f", "peer": ".5f", "ours / peer": ",.0f", "all cores": ",.0f"}
-    table = report.table(f"Millions of pulls a second, median of {rounds} (least to most), {cores} cores", columns)
-    told = []
+    table = report.table(f"Millions of pulls per second, median of {rounds} (least to most), {cores} cores", columns)
+    sentences = []
     for name, (build, library, work, peer_steps) in SPEED.items():
         work, peer_steps = work * share, max(int(peer_steps * share), 10)
         for num_arms in arms:
@@ -143,21 +143,21 @@ def speed(
                 table.add(*cells, loops, over_loop, peers, over_peer, [one / cores for one in over_peer])
                 if num_runs == 1_000:
                     medians = statistics.median(over_loop), statistics.median(over_peer)
-                    told.append(f"{name} of {num_arms} arms {medians[0]:.1f} and {medians[1]:,.0f}")
-    return f"times as fast: {', '.join(told)}" if told else "no peer was asked"
+                    sentences.append(f"{name} of {num_arms} arms {medians[0]:.1f} and {medians[1]:,.0f}")
+    return f"times as fast: {', '.join(sentences)}" if sentences else "no peer was measured"
 
 
 def memory(report: Report, num_runs: int, steps: int) -> str:
-    """The highest resident size of a process of its own; what it says in short."""
+    """Add the table of the highest resident size of a separate process; returns a summary."""
     command = [sys.executable, str(ROOT / "bench/bandits.py"), "--worker"]
     command += ["--runs", str(num_runs), "--steps", str(steps)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    if found.returncode:
-        raise SystemExit(f"the run failed:\n{found.stderr}")
-    figures = json.loads(found.stdout.splitlines()[-1])
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise SystemExit(f"the run failed:\n{process.stderr}")
+    figures = json.loads(process.stdout.splitlines()[-1])
     columns = {"runs": ",d", "steps": ",d", "highest resident, GB": ".2f", "before the call, GB": ".2f"}
     table = report.table(
-        "Memory of UCB1 on 10 arms", columns | {"s": ".1f", "million pulls a second": ".1f", "regret": ".1f"}
+        "Memory of UCB1 on 10 arms", columns | {"s": ".1f", "million pulls per second": ".1f", "regret": ".1f"}
     )
     highest, seconds = figures["highest"] / GIGABYTE, figures["seconds"]
     pulls = num_runs * steps / seconds / 1e6
@@ -167,7 +167,7 @@ def memory(report: Report, num_runs: int, steps: int) -> str:
 
 
 def memory_worker(num_runs: int, steps: int) -> None:
-    """One call, and the highest resident size of this process."""
+    """Run one call and print the highest resident size of this process."""
 
     def highest() -> float:
         return highest_ever() * 2**20
@@ -180,10 +180,10 @@ def memory_worker(num_runs: int, steps: int) -> None:
 
 
 def variates(report: Report, ask: Ask | None, rounds: int) -> str:
-    """What a Beta variate costs, ten for each of a thousand runs at a time, on one core; in short, too."""
+    """Add the table of the cost of a Beta variate, ten for each of a thousand runs, on one core; returns a summary."""
     shape, times = (1_000, 10), 20
     table = report.table(
-        f"Nanoseconds of a Beta variate, {shape[1]} for each of {shape[0]:,} runs, median of {rounds} (least to most)",
+        f"Nanoseconds per Beta variate, {shape[1]} for each of {shape[0]:,} runs, median of {rounds} (least to most)",
         {"parameters": "", "jax.random.beta": ".0f", "ours": ".1f", "theirs / ours": ".1f", "NumPy": ".0f"},
     )
     costs, faster = [], []
@@ -223,7 +223,7 @@ def variates(report: Report, ask: Ask | None, rounds: int) -> str:
 
 
 def regret(report: Report, ask: Ask, peer_runs: int, runs: int, steps: int) -> str:
-    """Mean regrets beside those of SMPyBandits; what they say in short."""
+    """Add the table of mean regrets of ours and of SMPyBandits; returns a summary."""
     comparisons = len(SHARED) * len(INSTANCES)
     level = scipy.stats.norm.ppf(1 - 0.025 / comparisons)
     table = report.table(
@@ -243,15 +243,16 @@ def regret(report: Report, ask: Ask, peer_runs: int, runs: int, steps: int) -> s
                 points=1,
                 progress=False,
             )
-            mine = result.metrics["regret"].values[:, -1].astype(np.float64)
+            our_regrets = result.metrics["regret"].values[:, -1].astype(np.float64)
             theirs = np.asarray(ask(do="regrets", policy=name, means=means, num_runs=peer_runs, steps=steps)["regret"])
-            errors = [values.std(ddof=1) / np.sqrt(len(values)) for values in (mine, theirs)]
-            apart.append((mine.mean() - theirs.mean()) / np.hypot(*errors))
+            errors = [values.std(ddof=1) / np.sqrt(len(values)) for values in (our_regrets, theirs)]
+            apart.append((our_regrets.mean() - theirs.mean()) / np.hypot(*errors))
             listed = " ".join(f"{mean:g}" for mean in means)
-            cells = [f"{values.mean():.2f} +- {1.96 * e:.2f}" for values, e in zip((mine, theirs), errors, strict=True)]
+            both = zip((our_regrets, theirs), errors, strict=True)
+            cells = [f"{values.mean():.2f} +- {1.96 * e:.2f}" for values, e in both]
             table.add(name, listed, *cells, apart[-1])
     worst = max(map(abs, apart))
-    report.require(worst <= level, f"Regrets lie {worst:.2f} standard errors apart, over the {level:.2f} of chance.")
+    report.require(worst <= level, f"Regrets differ by {worst:.2f} standard errors, over the {level:.2f} of chance.")
     return f"{comparisons} comparisons, at most {worst:.2f} standard errors apart; chance allows {level:.2f}"
 
 
@@ -259,17 +260,17 @@ def main() -> None:
     """Print the tables."""
     parser = benchmark_parser(__doc__)
     add_peers(parser, "peers")
-    parser.add_argument("--no-peers", action="store_true", help="ours alone")
+    parser.add_argument("--no-peers", action="store_true", help="measure ours alone")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--work", type=float, default=1.0, help="share of the usual pulls of a timing")
     parser.add_argument("--quick", action="store_true", help="1,000 runs and 10 arms only")
     parser.add_argument("--memory", action="store_true", help="only the memory of many runs")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--beta", action="store_true", help="only the cost of Beta variates")
-    parser.add_argument("--regret", action="store_true", help="only the regrets beside SMPyBandits")
-    parser.add_argument("--runs", type=int, help="of --memory (100,000) and of ours in --regret (10,000)")
+    parser.add_argument("--regret", action="store_true", help="only the regrets, compared with SMPyBandits")
+    parser.add_argument("--runs", type=int, help="number of runs (default: --memory 100,000, ours in --regret 10,000)")
     parser.add_argument("--steps", type=int, help="of --memory (10,000) and --regret (1,000)")
-    parser.add_argument("--peer-runs", type=int, default=200, help="of SMPyBandits in --regret")
+    parser.add_argument("--peer-runs", type=int, default=200, help="number of runs of SMPyBandits in --regret")
     options = parser.parse_args()
     if options.worker:
         memory_worker(options.runs, options.steps)
@@ -283,16 +284,16 @@ def main() -> None:
     if not options.no_peers:
         options.peers = find_peer(parser, "peers", options.peers)
     with contextlib.nullcontext() if options.no_peers else peers(options.peers) as ask:
-        what = "pulls a second of 1,000 runs"
+        what = "pulls per second of 1,000 runs"
         if ask is not None:
             names = {name: f"{name} {version}" for name, version in ask(do="versions").items()}
             what += (
-                f" beside a NumPy loop over all runs at a time, and one run in one process of {names['SMPyBandits']}"
+                f", compared with a NumPy loop over all runs, and with one run in one process of {names['SMPyBandits']}"
             )
             what += f" or {names['mabwiser']}"
         if options.regret:
             assert ask is not None
-            report = Report(parser, options, "regrets beside those of SMPyBandits")
+            report = Report(parser, options, "regrets compared with SMPyBandits")
             report.finish(regret(report, ask, options.peer_runs, options.runs or 10_000, options.steps or 1_000))
             return
         if options.beta:
@@ -301,10 +302,11 @@ def main() -> None:
             return
         report = Report(parser, options, what)
         sizes, arms = ((1_000,), (10,)) if options.quick else (RUNS, ARMS)
-        told = [speed(report, ask, options.rounds, sizes, arms, options.work), variates(report, ask, options.rounds)]
+        sentences = [speed(report, ask, options.rounds, sizes, arms, options.work)]
+        sentences.append(variates(report, ask, options.rounds))
     if not options.quick:
-        told.append(memory(report, 100_000, 10_000))
-    report.finish("; ".join(told))
+        sentences.append(memory(report, 100_000, 10_000))
+    report.finish("; ".join(sentences))
 
 
 if __name__ == "__main__":

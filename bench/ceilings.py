@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured in this process: products, memory, random words, tanh, launches."""
+"""Peak rates of this machine, measured in this process: products, memory, random words, tanh, launches."""
 
 import time
 from collections.abc import Callable
@@ -13,17 +13,19 @@ from jaxrl.runtime.layout import default_devices, run_on_devices
 
 
 class Ceilings(NamedTuple):
-    """The best of some measurements each, on JAX's first device, a CPU with a thread for every core.
+    """The best of several measurements each, on JAX's first device; a CPU uses a thread for every core.
 
     Attributes:
-      large_product: operations a second of a float32 product, 2,048 each way, at JAX's default precision.
-      small_product: of (128, 64) by (64, 64), one after another.
-      bandwidth: bytes a second that a x + b reads and writes, into a buffer that is given, of 128 MiB.
-      cached: likewise, of 1 or 16 MiB for every thread again and again, which stay in caches, if that is more.
-      words: random words of 32 bits a second, by threefry: of many at a time, or of few that stay in a cache.
-      tanh: a second, of few that stay in a cache, or of many.
-      launch: seconds of one operation on two numbers inside a compiled loop.
-      dispatch: seconds of one call of a small program.
+      large_product: Operations per second of a float32 product of 2,048^3, at JAX's default precision.
+      small_product: Operations per second of successive float32 products of (128, 64) by (64, 64).
+      bandwidth: Bytes per second that a x + b reads and writes, into a donated buffer of 128 MiB.
+      cached: Bytes per second of the same operation repeated on 1 or 16 MiB per thread, which stay in caches, or
+        `bandwidth` if that is higher.
+      words: Random words of 32 bits per second by threefry, the higher rate of many at a time and of few that stay in
+        a cache.
+      tanh: Evaluations of tanh per second, the higher rate of few that stay in a cache and of many.
+      launch: Seconds of one operation on two numbers inside a compiled loop.
+      dispatch: Seconds of one call of a small program.
     """
 
     large_product: float
@@ -37,17 +39,17 @@ class Ceilings(NamedTuple):
 
 
 def one_device() -> tuple[Any, ...]:
-    """JAX's first device; a CPU once for every core, as `train` uses it, for a thread each."""
+    """JAX's first device; a CPU is repeated for every core, for a thread each, as in `train`."""
     first = jax.devices()[0]
     return tuple(device for device in default_devices() if device == first)
 
 
 def measure_ceilings(rounds: int = 5, share: float = 1.0) -> Ceilings:
-    """The ceilings.
+    """Measure the ceilings.
 
     Args:
-      rounds: of which the best counts.
-      share: of the usual sizes, less than 1 only to see that it works.
+      rounds: Number of measurements, of which the best counts.
+      share: Fraction of the usual sizes; below 1 only to check that it works.
     """
 
     def best(run: Callable[[], Any]) -> float:
@@ -55,7 +57,7 @@ def measure_ceilings(rounds: int = 5, share: float = 1.0) -> Ceilings:
         return min(_seconds(run) for _ in range(rounds))
 
     def rate(amount: float, program: Callable[[jax.Array], Any], start: jax.Array) -> float:
-        """The most of so much work a second, by one call at a time or by one in every thread."""
+        """The highest rate of `amount` units of work per second, by one call at a time or by one in every thread."""
         compiled: Any = jax.jit(program).lower(start).compile()
         threads = len(one_device())
         together = best(lambda: run_on_devices([compiled] * threads, [start] * threads))
@@ -89,7 +91,7 @@ def measure_ceilings(rounds: int = 5, share: float = 1.0) -> Ceilings:
         return rate(amount, lambda x: _looped(turns, lambda x: _repeated(jnp.tanh, x, at_once), x), jnp.ones(count))
 
     def again_and_again(size: int) -> float:
-        count, turns = size // 8, max(int(2**31 * share) // size, 2)  # two arrays, of which one is written, too
+        count, turns = size // 8, max(int(2**31 * share) // size, 2)  # two arrays, one of which is also written
 
         def turn(pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             return 0.5 * pair[0] + pair[1], pair[1]
@@ -114,7 +116,7 @@ def measure_ceilings(rounds: int = 5, share: float = 1.0) -> Ceilings:
         bandwidth=from_memory,
         cached=max(from_memory, again_and_again(2**20), again_and_again(2**24)),
         words=max(words(1, more_words), words(more_words // few_words, few_words)),
-        tanh=max(tanh(2**13, max(values // 2**7, 1), 1), tanh(values, 8, 16)),  # what suits a CPU, and a GPU
+        tanh=max(tanh(2**13, max(values // 2**7, 1), 1), tanh(values, 8, 16)),  # suited to a CPU and to a GPU
         launch=_launch_seconds(best),
         dispatch=best(dispatch) / 1000,
     )
@@ -125,8 +127,8 @@ def _looped(turns: int, function: Callable[[jax.Array], jax.Array], x: jax.Array
 
 
 def _launch_seconds(best: Callable[[Callable[[], Any]], float]) -> float:
-    """From a loop of many small operations a turn, of the kinds that no fusion joined."""
-    turns, length, found = 1000, 100, []
+    """Seconds of a launch, from a loop of many small operations per turn, of the kinds that no fusion joined."""
+    turns, length, times = 1000, 100, []
     for small in SMALL:
         start = jnp.ones((1, 2)), jnp.ones((64, 64))
         compiled: Any = (
@@ -135,8 +137,8 @@ def _launch_seconds(best: Callable[[Callable[[], Any]], float]) -> float:
         count = launches(compiled.as_text())
         if count >= turns * length:
             seconds = best(lambda compiled=compiled, start=start: jax.block_until_ready(compiled(*start)))
-            found.append(seconds / count)
-    return min(found)
+            times.append(seconds / count)
+    return min(times)
 
 
 def _barrier(numbers: jax.Array, others: jax.Array) -> jax.Array:
@@ -154,7 +156,7 @@ SMALL = (_barrier, _product)  # jax 0.10 joins the former
 def small_operations(
     small: Callable[..., jax.Array], turns: int, length: int, numbers: jax.Array, others: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """A loop of so many small operations on `[1, 2]`, and a larger one: no compiler makes one function of all."""
+    """A loop of `length` small operations on `[1, 2]` and one larger one, which no compiler fuses into one function."""
 
     def turn(_: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         numbers, others = carry

@@ -1,13 +1,14 @@
-"""How often intervals hold the true value: four kinds of them, over seeds from four distributions.
+"""Coverage of confidence intervals: four kinds of interval, over seeds from four distributions.
 
     python bench/coverage.py [--samples 2000] [--resamples 1000] [--json FILE]
 
-Each sample is so many seeds of a distribution whose mean and interquartile mean are known: a normal and an exponential
-one, the exponential of a normal one, and one of two modes, as of runs of which 30 % fail. An interval at 95 % should
-hold the true value in 95 % of samples. Compared are the percentiles of the bootstrap, those with bias and acceleration
-corrected (BCa), the bootstrap of Student's statistic (with the standard error of the mean, or of the trimmed mean), and
-percentiles stretched to Student's quantile, which `jaxrl.statistics` takes. Last comes the time of a table's intervals.
-The exit status is 1 where another kind than the default is nearer to 95 %, by the mean distance over all rows.
+Each sample has a number of seeds from a distribution whose mean and interquartile mean are known: a normal, an
+exponential and a lognormal distribution, and one with two modes, like runs of which 30 % fail. A 95 % interval should
+contain the true value in 95 % of samples. The kinds of interval are the percentiles of the bootstrap, those corrected
+for bias and acceleration (BCa), the bootstrap of Student's statistic (with the standard error of the mean, or of the
+trimmed mean), and percentiles stretched to Student's quantile, which `jaxrl.statistics` uses. The time of a table's
+intervals is measured last. The exit status is 1 if another kind than the default is nearer to 95 %, by the mean
+distance over all rows.
 """
 
 import sys
@@ -28,13 +29,13 @@ from bench.report import Report, benchmark_parser
 from jaxrl.results import statistics
 
 COUNTS = (4, 8, 16, 64)
-FAILED, WIDTH = 0.3, 0.1  # of the runs of two modes: the share at 0 instead of 1, and the spread of either
+FAILED, WIDTH = 0.3, 0.1  # of the distribution with two modes: share of runs at 0 instead of 1, and width of each mode
 CONFIDENCE = 0.95
 Sampler = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
 
 def two_modes(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """Samples around 0 and 1."""
+    """Samples from the distribution with modes at 0 and 1."""
     return (generator.random(shape) > FAILED) + WIDTH * generator.normal(size=shape)
 
 
@@ -64,7 +65,7 @@ def true_iqm(quantile: Callable[[Any], Any]) -> float:
 
 
 def standard_error(values: np.ndarray, name: str) -> np.ndarray:
-    """Of the mean, or of the interquartile mean by its winsorised samples (Yuen, 1974)."""
+    """Standard error of the mean, or of the interquartile mean by its winsorised samples (Yuen, 1974)."""
     count = values.shape[-1]
     if name == "mean":
         return values.std(axis=-1, ddof=1) / np.sqrt(count)
@@ -74,7 +75,7 @@ def standard_error(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def bootstrap_t(values: np.ndarray, name: str, resamples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ends by the bootstrap of (estimate - value) / error; draws without an error count as infinitely far."""
+    """Interval ends by the bootstrap of (estimate - value) / error; draws with an error of 0 count as infinite."""
     statistic = {"mean": statistics.mean, "iqm": statistics.iqm}[name]
     draws = np.random.default_rng(0).integers(values.shape[-1], size=(resamples, values.shape[-1]))
     value, error = statistic(values), standard_error(values, name)
@@ -92,14 +93,14 @@ def bootstrap_t(values: np.ndarray, name: str, resamples: int) -> tuple[np.ndarr
 
 
 def corrected(values: np.ndarray, name: str, resamples: int) -> tuple[np.ndarray, np.ndarray]:
-    """BCa's ends, as scipy has them."""
+    """Interval ends by scipy's BCa."""
     statistic = {"mean": statistics.mean, "iqm": statistics.iqm}[name]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of samples that are all alike
-        found = scipy.stats.bootstrap(
+        warnings.simplefilter("ignore")  # scipy warns about samples that are all equal
+        interval = scipy.stats.bootstrap(
             (values,), statistic, n_resamples=resamples, batch=50, axis=-1, method="BCa", rng=np.random.default_rng(0)
         ).confidence_interval
-    return found.low, found.high
+    return interval.low, interval.high
 
 
 def ends_of(kind: str, values: np.ndarray, name: str, resamples: int) -> tuple[np.ndarray, np.ndarray]:
@@ -110,24 +111,24 @@ def ends_of(kind: str, values: np.ndarray, name: str, resamples: int) -> tuple[n
         return bootstrap_t(values, name, resamples)
     statistic = {"mean": statistics.mean, "iqm": statistics.iqm}[name]
     method: Any = kind
-    found = statistics.bootstrap_interval(statistic, values, num_resamples=resamples, method=method)
-    return found.low, found.high
+    interval = statistics.bootstrap_interval(statistic, values, num_resamples=resamples, method=method)
+    return interval.low, interval.high
 
 
 def main() -> None:
-    """Measure, print and keep."""
+    """Measure, print and store the tables."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--samples", type=int, default=2000, help="of each distribution and number of seeds")
-    parser.add_argument("--resamples", type=int, default=1000, help="of each interval")
-    parser.add_argument("--settings", type=int, default=2000, help="rows of the table that is timed")
+    parser.add_argument("--samples", type=int, default=2000, help="samples per distribution and number of seeds")
+    parser.add_argument("--resamples", type=int, default=1000, help="resamples per interval")
+    parser.add_argument("--settings", type=int, default=2000, help="rows of the timed table")
     options = parser.parse_args()
-    report = Report(parser, options, "how often 95 % intervals over 4 to 64 seeds hold the true value")
+    report = Report(parser, options, "how often 95 % intervals over 4 to 64 seeds contain the true value")
     kinds = ("percentile", "BCa", "bootstrap-t", "student")
     missed: dict[str, list[float]] = {kind: [] for kind in kinds}
     for name in ("iqm", "mean"):
         columns = {"seeds": "", "distribution": "", **{kind: ".1f" for kind in kinds}, "width": ".2f"}
         table = report.table(
-            f"{name}: share of 95 % intervals that hold it, in %; width over the percentile's", columns
+            f"{name}: share of 95 % intervals that contain it, in %; width relative to the percentile's", columns
         )
         for count in COUNTS:
             for distribution, (draw, quantile, mean) in DISTRIBUTIONS.items():

@@ -1,16 +1,17 @@
-"""Crowds in agent-steps a second, and social forces beside PySocialForce and JuPedSim, in one invocation.
+"""Crowds in agent-steps per second, and social forces compared with PySocialForce and JuPedSim, in one invocation.
 
     python bench/crowd.py [--peers PYTHON | --no-peers] [--cores 1] [--spacing 1.5] [--rounds 5] [--quick] [--json FILE]
 
-An agent-step is one integration substep of one agent. Everybody starts on a grid with `--spacing` m between neighbours,
-every second one bound to the right and the others to the left. All sides run on the same cores, by turns; figures are
-medians of `--rounds`, after compilation, with the least and the most, and a ratio is of medians.
-`make bench` makes the environment of the peers, .venv-peers.
+An agent-step is one integration substep of one agent. Agents start on a grid with `--spacing` m between neighbours,
+every second one heading right and the others left. All sides run on the same cores, alternately; figures are medians of
+`--rounds`, after compilation, with minimum and maximum, and a ratio is of medians. `make bench` creates the environment
+of the peers, .venv-peers.
 
-Ours is measured three ways: "forces", social forces felt and integrated every substep of 0.01 s with bodies that pass
-through each other, as the peers do it (lists of who is near are made every ten substeps); "env", the environment's step
-with hard contacts, ten substeps of 1/120 s a decision, steered by social forces felt once a decision; "env, every
-substep", the same with forces felt every substep. Metrics are computed, observations are not, for no network looks.
+Ours is measured in three ways: "forces", social forces evaluated and integrated every substep of 0.01 s with bodies
+that pass through each other, as in the peers (neighbour lists are rebuilt every ten substeps); "env", the environment's
+step with hard contacts, ten substeps of 1/120 s per decision, steered by social forces evaluated once per decision;
+"env, every substep", the same with forces evaluated every substep. Metrics are computed; observations are not, because
+there is no network.
 """
 
 import argparse
@@ -54,7 +55,7 @@ SIZES = (
     (16, 1_000),
     (1, 10_000),
 )
-SKIN = 0.35  # m that lists of who is near reach farther than the forces: two people, ten substeps
+SKIN = 0.35  # m by which neighbour lists reach farther than the forces: two people, ten substeps
 CAPACITY = 32
 
 
@@ -95,7 +96,7 @@ def forces_only(num_worlds: int, num_agents: int, spacing: float, steps: int) ->
 def environment(
     num_worlds: int, num_agents: int, spacing: float, steps: int, substeps: int
 ) -> tuple[Callable[..., Any], Any]:
-    """The environment's own step with hard contacts, vmapped over worlds: a program and its arguments likewise."""
+    """The environment's step with hard contacts, vmapped over worlds: a program and arguments, as in `forces_only`."""
     place, way = grid(num_agents, spacing)
     goals = place + 100.0 * way[:, None] * [1.0, 0.0]
     table = jnp.concatenate([jnp.asarray(place), jnp.asarray(goals)], axis=1)
@@ -124,7 +125,7 @@ WAYS: dict[str, Callable[..., tuple[Callable[..., Any], Any]]] = {
 
 
 def ready(way: str, num_worlds: int, num_agents: int, spacing: float, steps: int) -> tuple[Callable[[], float], Any]:
-    """Agent-steps a second of a call, once compiled; seconds of the first call and what found no place in a list."""
+    """A function for the agent-steps per second of a call; seconds of the first call, and the overflow of the lists."""
     run, arguments = WAYS[way](num_worlds, num_agents, spacing, steps)
 
     def rate() -> float:
@@ -138,7 +139,7 @@ def ready(way: str, num_worlds: int, num_agents: int, spacing: float, steps: int
 
 
 def peer(python: str, library: str, options: argparse.Namespace) -> Side:
-    """The process of another library, in its own environment."""
+    """The process of a peer library, in its own environment."""
     steps = 10 if library == "pysocialforce" else 100
     command = [python, str(ROOT / "bench/peers/crowd.py"), library, "--num-agents", str(options.agents)]
     command += ["--spacing", str(options.spacing), "--steps", str(steps)]
@@ -149,18 +150,18 @@ def main() -> None:
     """Print the tables."""
     parser = benchmark_parser(__doc__)
     add_peers(parser, "peers")
-    parser.add_argument("--no-peers", action="store_true", help="ours alone")
-    parser.add_argument("--agents", type=int, default=1_000, help="in the comparison with the peers")
-    parser.add_argument("--cores", type=int, default=1, help="cores that every side may use")
-    parser.add_argument("--spacing", type=float, default=1.5, help="m between neighbours at the start")
+    parser.add_argument("--no-peers", action="store_true", help="measure ours alone")
+    parser.add_argument("--agents", type=int, default=1_000, help="number of agents in the comparison with the peers")
+    parser.add_argument("--cores", type=int, default=1, help="number of cores for every side")
+    parser.add_argument("--spacing", type=float, default=1.5, help="initial distance between neighbours, in m")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="only the comparison with the peers")
     options = parser.parse_args()
     if not options.no_peers:
         options.peers = find_peer(parser, "peers", options.peers)
     cores = counted(options.cores, "core") if options.cores else "all cores"
-    what = f"agent-steps a second at {options.agents:,} agents, {cores}"
-    report = Report(parser, options, what + ("" if options.no_peers else "; beside PySocialForce and JuPedSim"))
+    what = f"agent-steps per second at {options.agents:,} agents, {cores}"
+    report = Report(parser, options, what + ("" if options.no_peers else "; compared with PySocialForce and JuPedSim"))
     table = report.table(
         f"{options.agents:,} agents, {options.spacing} m apart; median of {options.rounds} (least to most)",
         {
@@ -188,24 +189,24 @@ def main() -> None:
         side.close()
         theirs[library] = side.figures("agent_steps_per_second")
         table.add(f"{library} {side.compiled['version']}", 1, theirs[library], *[None] * 4)
-    told = []
-    for (way, num_worlds), mine in rates.items():
+    sentences = []
+    for (way, num_worlds), our_rates in rates.items():
         first, overflow = ours[way, num_worlds][1]
-        beside = [ratios(mine, theirs[name]) if name in theirs else None for name in PEERS]
-        median = statistics.median(mine)
+        ratios_of = [ratios(our_rates, theirs[name]) if name in theirs else None for name in PEERS]
+        median = statistics.median(our_rates)
         compiling = first - num_worlds * options.agents * 100 / median
-        table.add(way, num_worlds, mine, *beside, compiling, overflow)
-        times = " and ".join(spread(found, ",.1f") for found in beside if found is not None)
-        told.append(
+        table.add(way, num_worlds, our_rates, *ratios_of, compiling, overflow)
+        times = " and ".join(spread(one, ",.1f") for one in ratios_of if one is not None)
+        sentences.append(
             f"{way}, {counted(num_worlds, 'world')} {median / 1e6:.2f} M" + (f", {times} times" if times else "")
         )
     if not options.quick:
         sizes(report, options)
-    report.finish("; ".join(told))
+    report.finish("; ".join(sentences))
 
 
 def sizes(report: Report, options: argparse.Namespace) -> None:
-    """The table of crowds of all sizes."""
+    """Add the table of crowds of all sizes."""
     columns = {"worlds": ",d", "agents": ",d", "agent-steps/s": ",.0f", "us an agent-step": ".3f"}
     table = report.table(
         f"The environment with hard contacts, steered by social forces; median of {options.rounds} (least to most)",
@@ -220,7 +221,7 @@ def sizes(report: Report, options: argparse.Namespace) -> None:
 
 
 def pin() -> None:
-    """Start over on the first cores this process may use, before JAX counts them."""
+    """Restart this process on the first cores available to it, before JAX counts them."""
     cores = next((argument for flag, argument in zip(sys.argv, sys.argv[1:], strict=False) if flag == "--cores"), "1")
     if cores.isdigit() and int(cores) and hasattr(os, "sched_setaffinity") and "JAXRL_BENCH_PINNED" not in os.environ:
         os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: int(cores)]))

@@ -2,10 +2,10 @@
 
     python bench/devices.py [--seeds 64] [--env-steps 100000] [--repeats 5] [--json FILE]
 
-One device works in a thread for each core, which is the best layout of a single device, and in one thread;
-two devices, forced by XLA's flag, work in a thread each. Each way compiles once in a process of its own,
-then they run by turns. A ratio is of env steps a second, with the least and the most of the ratios within
-the turns. The exit status is 1 where results differ in a bit.
+One device runs in a thread for each core, which is the best layout of a single device, and in one thread;
+two devices, forced by XLA's flag, run in a thread each. Each way compiles once in a separate process, then
+they run alternately. A ratio is of env steps per second, with the minimum and maximum of the ratios within
+the turns. The exit status is 1 if results differ in a bit.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from typing import Any
 if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX starts: forced devices are a CPU's
+os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX starts: only the CPU can have forced devices
 
 from bench.report import Report, benchmark_parser, ratios, spread
 from bench.sides import Side, whole
@@ -31,7 +31,7 @@ WAYS = {"one device, a thread for each core": "", ALONE: "", TWO: FORCED}
 
 
 def worker(way: str, num_seeds: int, env_steps: int) -> None:
-    """A JSON line when compiled, and one for each line read."""
+    """Print a JSON line when compiled, and one for each line read."""
     import jax
 
     import jaxrl
@@ -69,7 +69,8 @@ def main() -> None:
         worker(arguments.worker, arguments.seeds, arguments.env_steps)
         return
 
-    what = f"two forced CPU devices beside one with a thread for each core, {arguments.seeds} seeds of PPO on CartPole"
+    what = "two forced CPU devices compared with one with a thread for each core, "
+    what += f"{arguments.seeds} seeds of PPO on CartPole"
     report = Report(parser, arguments, what)
     sides = {}
     for way, flags in WAYS.items():
@@ -95,7 +96,7 @@ def main() -> None:
         rates = [arguments.seeds * arguments.env_steps / one / 1e6 for one in seconds]
         cells = (last["num_devices"], last["num_threads"], seconds, rates, faster[-1])
         table.add(way, *cells, last["return"], str(last["sha256"])[:8])
-    report.require(len(digests) == 1, "The ways gave different numbers.")
+    report.require(len(digests) == 1, "The results of the ways differ.")
     same = "equal bit for bit" if len(digests) == 1 else "not equal"
     one_thread = statistics.median(faster[1])
     report.finish(f"{same}, {spread(faster[0], '.3f')} times as fast; one thread takes {one_thread:.1f} times as long")

@@ -1,22 +1,22 @@
-"""What the driver costs: chunks, checkpoints, and the compilation that a persistent cache saves.
+"""Cost of the driver: chunks, checkpoints, and the compilation that a persistent cache saves.
 
     python bench/driver.py [--seeds 64] [--env-steps 200000] [--repeats 5]
         [--only chunks checkpoints cache] [--json FILE]
 
-Chunks: `jaxrl.train` beside one compiled call, which is `make_train` from the first key to the last
-evaluation in one program for each thread, in the same blocks on the same threads; and beside the
-driver's own programs without the driver, from one evaluation to the next in one chunk, and in chunks of
-one iteration. All are compiled first and run by turns. A ratio is of medians, with the least and the most
-of the ratios within the turns. Where others use the machine, look at processor time, and at what the end
-of a chunk costs, which comes from the two ways without the driver: a chunk of the driver is as many
-iterations as take a second, which are the fewer the more others compute.
+Chunks: `jaxrl.train` is compared with one compiled call, which is `make_train` from the first key to the
+last evaluation in one program for each thread, in the same blocks on the same threads; and with the
+driver's programs without the driver, from one evaluation to the next in one chunk, and in chunks of one
+iteration. All are compiled first and run alternately. A ratio is of medians, with the minimum and maximum
+of the ratios within the turns. On a shared machine, rely on the processor time and on the cost of the end
+of a chunk, which is computed from the two ways without the driver: the driver sizes a chunk by time
+(`SECONDS_PER_CHUNK`), so that it has fewer iterations on a busy machine.
 
-Checkpoints: what `train` does at each of them, after ten evaluations, as a share of the minute
-between two. The first one also loads the library that writes them, and is told apart.
+Checkpoints: the work of `train` at each checkpoint, after ten evaluations, as a share of the minute
+between two. The first checkpoint also loads the library that writes them and has a separate column.
 
 Cache: a fresh process from its start to the end of the first iteration of 64 runs, without a persistent
-cache, with an empty one, and with the one that was filled so; by turns, and whether results are equal
-bit for bit.
+cache, with an empty one, and with the cache filled by the latter; run alternately, with a digest of the
+results to show whether they are equal bit for bit.
 """
 
 import argparse
@@ -37,22 +37,22 @@ if __name__ == "__main__":  # as a script this file lies first on the path, wher
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.report import Report, benchmark_parser
-from bench.report import ratios as by_turns
+from bench.report import ratios as paired_ratios
 from bench.sides import whole
 
 PARTS = ("chunks", "checkpoints", "cache")
-EVALS, EVAL_EPISODES = 10, 8  # few episodes: evaluations are the same in every way, and would hide what chunks cost
+EVALS, EVAL_EPISODES = 10, 8  # few episodes: evaluations are the same in every way and would hide the cost of chunks
 
 
 def measured(function: Callable[[], Any]) -> tuple[Any, float, float]:
-    """What a function gives, its wall time and its processor time in all threads, in seconds."""
+    """The value of a function, its wall time and its processor time in all threads, in seconds."""
     wall, processor = time.perf_counter(), time.process_time()
     value = function()
     return value, time.perf_counter() - wall, time.process_time() - processor
 
 
 def chunks(report: Report, num_seeds: int, env_steps: int, repeats: int) -> str:
-    """The table of the chunked driver; what it says in short."""
+    """Add the table of the chunked driver; returns a summary."""
     from jaxrl.runtime.driver import SECONDS_PER_CHUNK
     from jaxrl.runtime.layout import plan_layout
 
@@ -63,25 +63,25 @@ def chunks(report: Report, num_seeds: int, env_steps: int, repeats: int) -> str:
         "jaxrl.train": chunked(num_seeds, env_steps),
     }
     for way in ways.values():
-        way()  # compiles what is left to compile
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
+        way()  # compiles
+    timings: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
     for turn in range(repeats):
         names = list(ways)
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            found[name].append(measured(ways[name]))
+            timings[name].append(measured(ways[name]))
     columns = {"way": "", "wall s": ".2f", "processor s": ".2f", "return": ".1f"}
     table = report.table(
         f"{num_seeds} seeds of PPO on CartPole, {env_steps:,} env steps each, {EVALS} evaluations",
         columns | {"jaxrl.train takes, wall": ".3f", "processor": ".3f"},
     )
     ratios = {}
-    for name, runs in found.items():
+    for name, runs in timings.items():
         times = [[run[i] for run in runs] for i in (1, 2)]
-        ratios[name] = [by_turns([run[i] for run in found["jaxrl.train"]], times[i - 1]) for i in (1, 2)]
+        ratios[name] = [paired_ratios([run[i] for run in timings["jaxrl.train"]], times[i - 1]) for i in (1, 2)]
         table.add(name, *times, runs[-1][0], *ratios[name])
-    long, short = (statistics.median(run[2] for run in found[name]) for name in list(ways)[1:3])
+    long, short = (statistics.median(run[2] for run in timings[name]) for name in list(ways)[1:3])
     call = call_of(num_seeds, env_steps)
-    more = max(int(call.points[-1]) - len(call.points), 1)  # chunks, where each is one iteration
+    more = max(int(call.points[-1]) - len(call.points), 1)  # additional chunks, where each is one iteration
     milliseconds = 1000 * (short - long) / more
     threads = len(plan_layout(num_seeds, None, None).devices)
     share = milliseconds / 1000 / SECONDS_PER_CHUNK / threads
@@ -90,11 +90,11 @@ def chunks(report: Report, num_seeds: int, env_steps: int, repeats: int) -> str:
         f"of a chunk that keeps {threads} threads busy for {SECONDS_PER_CHUNK} s."
     )
     longer = [statistics.median(each) - 1 for each in ratios["one compiled call"]]
-    return f"chunks {longer[0]:+.1%} beside one compiled call ({longer[1]:+.1%} of processor time)"
+    return f"chunks {longer[0]:+.1%} compared with one compiled call ({longer[1]:+.1%} of processor time)"
 
 
 def chunked(num_seeds: int, env_steps: int) -> Callable[[], float]:
-    """`jaxrl.train` as anyone calls it; gives the final return."""
+    """A function that calls `jaxrl.train` and returns the final return."""
     import jaxrl
 
     algo = jaxrl.preset("ppo", "cartpole").algo
@@ -108,7 +108,7 @@ def chunked(num_seeds: int, env_steps: int) -> Callable[[], float]:
 
 
 def call_of(num_seeds: int, env_steps: int) -> Any:
-    """What `train` is to do."""
+    """The training call of `train` for these arguments."""
     import jaxrl
     from jaxrl.runtime.loop import evaluation_points
     from jaxrl.runtime.training import training_call
@@ -119,7 +119,7 @@ def call_of(num_seeds: int, env_steps: int) -> Any:
 
 
 def in_chunks(num_seeds: int, env_steps: int, iterations: int | None) -> Callable[[], float]:
-    """The driver's programs in chunks of so many iterations, None for all up to an evaluation; without the driver."""
+    """The driver's programs without the driver, in chunks of `iterations`; None for all up to an evaluation."""
     from jaxrl.runtime.layout import plan_layout
     from jaxrl.runtime.runs import Runs
 
@@ -156,10 +156,10 @@ def one_compiled_call(num_seeds: int, env_steps: int) -> Callable[[], float]:
     program = jax.jit(lambda seeds: jax.lax.map(jax.vmap(one), seeds))
     parts = [np.stack(part) for part in layout.spread(np.arange(num_seeds, dtype=np.int32))]
     (executables,) = compile_programs([lambda device: program.lower(jax.device_put(parts[0], device))], layout.devices)
-    given = [jax.device_put(part, device) for part, device in zip(parts, layout.devices, strict=True)]
+    inputs = [jax.device_put(part, device) for part, device in zip(parts, layout.devices, strict=True)]
 
     def run() -> float:
-        outputs = jax.device_get(run_on_devices(executables, given))
+        outputs = jax.device_get(run_on_devices(executables, inputs))
         returns = [metrics["return"][..., -1].ravel() for metrics, _ in outputs]
         return float(np.concatenate(returns)[:num_seeds].mean())
 
@@ -167,7 +167,7 @@ def one_compiled_call(num_seeds: int, env_steps: int) -> Callable[[], float]:
 
 
 def checkpoints(report: Report, nums_runs: list[int], repeats: int) -> str:
-    """The table of checkpoints; what it says in short."""
+    """Add the table of checkpoints; returns a summary."""
     import numpy as np
 
     from jaxrl.runtime.checkpoints.store import Checkpoints
@@ -179,7 +179,7 @@ def checkpoints(report: Report, nums_runs: list[int], repeats: int) -> str:
         f"One checkpoint after {EVALS} evaluations, written to {tempfile.gettempdir()}",
         columns | {"processor s": ".2f", "return": ".1f"},
     )
-    told = []
+    sentences = []
     for num_runs in nums_runs:
         call = call_of(num_runs, 512 * EVALS)
         runs = Runs(call, call.arguments(), plan_layout(num_runs, None, None))
@@ -197,19 +197,19 @@ def checkpoints(report: Report, nums_runs: list[int], repeats: int) -> str:
         walls, processor = ([turn[i] for turn in later] for i in (0, 1))
         shares = [wall / 60 for wall in walls]
         table.add(num_runs, size, first, walls, shares, processor, float(metrics["return"].mean()))
-        told.append(f"{statistics.median(shares):.1%} of {num_runs:,} runs")
-    return f"a checkpoint takes {', '.join(told)} of the minute between two"
+        sentences.append(f"{statistics.median(shares):.1%} of {num_runs:,} runs")
+    return f"a checkpoint takes {', '.join(sentences)} of the minute between two"
 
 
 def write_checkpoint(keeper: Any, runs: Any, metrics: dict[str, Any]) -> None:
-    """What `train` does at a checkpoint: the states come to the host, and everything is written."""
+    """The work of `train` at a checkpoint: copy the states to the host and write everything."""
     from jaxrl.runtime.checkpoints.store import Checkpoint
 
     keeper.write(Checkpoint(runs.iteration, runs.states(), list(range(1, EVALS + 1)), metrics))
 
 
 def first_step() -> None:
-    """In a process of its own: one iteration of 64 runs, and a JSON line of what it gave."""
+    """In a separate process: run one iteration of 64 runs and print its figures as a JSON line."""
     import jax
 
     import jaxrl
@@ -227,13 +227,13 @@ def first_step() -> None:
 
 
 def cache(report: Report, repeats: int) -> str:
-    """The table of the persistent compilation cache; what it says in short."""
+    """Add the table of the persistent compilation cache; returns a summary."""
     command = [sys.executable, __file__, "--worker"]
-    found: dict[str, list[dict[str, Any]]] = {"none": [], "empty": [], "filled": []}
+    processes: dict[str, list[dict[str, Any]]] = {"none": [], "empty": [], "filled": []}
     complaints, size = set(), 0.0
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
-            for name, runs in found.items():
+            for name, runs in processes.items():
                 environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": "" if name == "none" else folder}
                 start = functools.partial(subprocess.run, command, env=environment, capture_output=True, text=True)
                 done, wall, _ = measured(start)
@@ -248,14 +248,14 @@ def cache(report: Report, repeats: int) -> str:
         columns | {"of the time without": ".3f", "return": ".1f", "sha256": ""},
     )
     processor = {}
-    for name, runs in found.items():
+    for name, runs in processes.items():
         seconds, compiling, processor[name] = (
             [run[of] for run in runs] for of in ("seconds", "compile_seconds", "processor_seconds")
         )
-        of_all = by_turns(seconds, [run["seconds"] for run in found["none"]])
+        of_all = paired_ratios(seconds, [run["seconds"] for run in processes["none"]])
         digests = ", ".join(sorted({run["sha256"][:8] for run in runs}))
         table.add(name, seconds, compiling, processor[name], of_all, runs[-1]["return"], digests)
-    report.note(f"Of the machine XLA says: {'; '.join(sorted(complaints))[:600] or 'nothing'}.")
+    report.note(f"XLA's messages on the machine: {'; '.join(sorted(complaints))[:600] or 'none'}.")
     filled, none = (statistics.median(processor[name]) for name in ("filled", "none"))
     return f"a fresh process takes {filled:.1f} s of processor time with a filled cache, {none:.1f} without"
 
@@ -266,7 +266,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=64)
     parser.add_argument("--env-steps", type=int, default=200_000)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--runs", type=int, nargs="+", default=[64, 1000], help="of which checkpoints are written")
+    parser.add_argument("--runs", type=int, nargs="+", default=[64, 1000], help="numbers of runs in a checkpoint")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -275,14 +275,14 @@ def main() -> None:
         return
 
     report = Report(parser, arguments, f"the driver of `train`, {arguments.seeds} seeds of PPO on CartPole")
-    told = []
+    sentences = []
     if "chunks" in arguments.only:
-        told.append(chunks(report, arguments.seeds, arguments.env_steps, arguments.repeats))
+        sentences.append(chunks(report, arguments.seeds, arguments.env_steps, arguments.repeats))
     if "checkpoints" in arguments.only:
-        told.append(checkpoints(report, arguments.runs, arguments.repeats))
+        sentences.append(checkpoints(report, arguments.runs, arguments.repeats))
     if "cache" in arguments.only:
-        told.append(cache(report, arguments.repeats))
-    report.finish("; ".join(told))
+        sentences.append(cache(report, arguments.repeats))
+    report.finish("; ".join(sentences))
 
 
 if __name__ == "__main__":

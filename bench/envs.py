@@ -1,19 +1,18 @@
-"""Random-policy stepping of the control environments beside gymnax's and Gymnasium's, in one invocation.
+"""Random-policy stepping of the control environments, compared with gymnax and Gymnasium, in one invocation.
 
     python bench/envs.py [--num-envs 1 64 1024 8192] [--steps 250000] [--rounds 15] [--json FILE]
 
-The sides in JAX run scans of 128 steps and keep every reward, observation and flag of a scan as a trainer would, four
-scans or more in one compiled program as in a training loop, so that all but the first write where the one before did.
-(Calls of single scans of many environments touch fresh memory or not by chance, which shows in their time.)
+The JAX sides run scans of 128 steps and store every reward, observation and flag of a scan, as a trainer would. One
+compiled program runs four scans or more, as in a training loop, so that all but the first reuse the memory of the one
+before. (A call of a single scan of many environments may or may not touch fresh memory, which changes its time.)
 Ours steps by `jaxrl.learning.rollout`, with random words for the actions drawn in bulk, by keys of `envs.unrolled` as
-`train` does, and every initial state fresh: a count of states that were given out twice is printed, and is 0. gymnax
-steps by its own `step`, once as its README does, with an action sampled from the action space at every step, and once
-given our words, which its users have not. Gymnasium's CartPole that steps all environments in NumPy, without JAX and on
-one core, gets actions drawn in bulk, too, and keeps nothing. Figures are medians of runs by turns, with the least and
-the most.
+in `train`, and with a fresh state for every reset: the number of reused states is printed, and is 0. gymnax steps by
+its own `step`, once as in its README, with an action sampled from the action space at every step, and once with our
+words, which its users do not have. Gymnasium's CartPole steps all environments in NumPy, without JAX and on one core,
+with actions drawn in bulk, and stores nothing. Figures are medians of alternating runs, with minimum and maximum.
 
-The exit status is 1 where from 64 environments on CartPole is not at least 5 times as fast as gymnax as its README
-steps it, another task not 3 times, or CartPole not 3 times as fast as Gymnasium's.
+The exit status is 1 if, at 64 environments or more, CartPole is less than 5 times as fast as gymnax stepped as in its
+README, another task less than 3 times, or CartPole less than 3 times as fast as Gymnasium's.
 """
 
 import statistics
@@ -50,7 +49,7 @@ LEAST_TIMES_GYMNAX = {"cartpole": 5.0, "pendulum": 3.0, "acrobot": 3.0, "mountai
 
 
 def random_words(space: Any, key: jax.Array, num_envs: int) -> jax.Array:
-    """What uniform actions are made of, drawn in bulk: `[T, N, ...]`, 16 bits for a discrete one, else from 0 to 1."""
+    """Random words for uniform actions, drawn in bulk: `[T, N, ...]`, 16 bits for a discrete action, else in [0, 1)."""
     shape = (NUM_STEPS, num_envs, *space.shape)
     if isinstance(space, envs.spaces.Discrete):
         return jax.random.bits(key, shape, jnp.uint16)
@@ -58,14 +57,14 @@ def random_words(space: Any, key: jax.Array, num_envs: int) -> jax.Array:
 
 
 def action_of(space: Any, words: jax.Array) -> jax.Array:
-    """The uniform actions that random words stand for."""
+    """Uniform actions computed from random words."""
     if isinstance(space, envs.spaces.Discrete):
         return (words.astype(jnp.int32) * space.n) >> 16
     return space.low + (space.high - space.low) * words
 
 
 def in_one_program(once: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
-    """Rollouts one after another as one compiled function of a key, the environments and how many rollouts."""
+    """Successive rollouts as one compiled function of a key, the environments and the number of rollouts."""
 
     @jax.jit
     def run(key: jax.Array, carry: Any, calls: jax.Array) -> Any:
@@ -86,7 +85,7 @@ def no_noise(key: jax.Array, shape: tuple[int, ...]) -> Any:
 
 
 def ours(name: str, num_envs: int) -> tuple[Callable[[Any, Any], Any], Any]:
-    """One rollout of 128 steps, and where it starts."""
+    """One rollout of 128 steps by ours, and its initial carry."""
     env = envs.make(name)
     params = env.default_params
     space = env.action_space(params)
@@ -102,7 +101,7 @@ def ours(name: str, num_envs: int) -> tuple[Callable[[Any, Any], Any], Any]:
 
 
 def theirs(env_id: str, num_envs: int, in_bulk: bool) -> tuple[Callable[[Any, Any], Any], Any]:
-    """The same by gymnax's own `step`, with actions drawn in bulk or sampled step by step."""
+    """One rollout of 128 steps by gymnax's `step`, with actions drawn in bulk or sampled step by step."""
     env, params = gymnax.make(env_id)
     space = env.action_space(params)
     step = jax.vmap(env.step, (0, 0, 0, None))
@@ -134,14 +133,14 @@ def theirs(env_id: str, num_envs: int, in_bulk: bool) -> tuple[Callable[[Any, An
 
 
 def measure(run: Callable[..., Any], carry: Any, calls: int) -> tuple[float, Any, int]:
-    """Seconds of `calls` rollouts, where they end, and the states reused."""
+    """Seconds of `calls` rollouts, their final carry, and the number of reused states."""
     start = time.perf_counter()
     carry, _, reused = jax.block_until_ready(run(jax.random.key(calls), carry, jnp.int32(calls)))
     return time.perf_counter() - start, carry, int(reused)
 
 
 def gymnasium_numpy(num_envs: int) -> Callable[[int], float]:
-    """Seconds of so many times 128 steps of Gymnasium's CartPole, all environments at a time in NumPy."""
+    """A function for the seconds of `calls` times 128 steps of Gymnasium's CartPole, vectorised in NumPy."""
     env = gymnasium.make_vec("CartPole-v1", num_envs=num_envs, vectorization_mode="vector_entry_point")
     generator = np.random.default_rng(0)
     env.reset(seed=0)
@@ -157,18 +156,18 @@ def gymnasium_numpy(num_envs: int) -> Callable[[int], float]:
 
 
 def calls_of(steps: int, num_envs: int) -> int:
-    """Rollouts of one timing."""
+    """Number of rollouts in one timing."""
     return max(LEAST_CALLS, steps // (NUM_STEPS * num_envs))
 
 
-def beside_gymnasium(num_envs: int, steps: int, rounds: int) -> tuple[list[float], list[float]]:
-    """Millions of steps a second, ours and Gymnasium's, by turns."""
+def compare_with_gymnasium(num_envs: int, steps: int, rounds: int) -> tuple[list[float], list[float]]:
+    """Millions of steps per second of ours and of Gymnasium, measured alternately."""
     calls = calls_of(steps, num_envs)
     once, carry = ours("cartpole", num_envs)
     run, theirs = in_one_program(once), gymnasium_numpy(num_envs)
     carry = measure(run, carry, 1)[1]  # compiles
     theirs(1)
-    their_calls = max(1, calls // 8)  # it is the slower one, and its steps do not depend on how many there are
+    their_calls = max(1, calls // 8)  # the slower side, whose time per step does not depend on their number
     rates: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):
         seconds, carry, _ = measure(run, carry, calls)
@@ -177,8 +176,10 @@ def beside_gymnasium(num_envs: int, steps: int, rounds: int) -> tuple[list[float
     return rates
 
 
-def beside_gymnax(name: str, env_id: str, num_envs: int, steps: int, rounds: int) -> tuple[list[list[float]], int]:
-    """Millions of steps a second, ours, gymnax's and gymnax's with actions in bulk, by turns; states reused."""
+def compare_with_gymnax(
+    name: str, env_id: str, num_envs: int, steps: int, rounds: int
+) -> tuple[list[list[float]], int]:
+    """Millions of steps per second of ours, gymnax, and gymnax with bulk actions; and the number of reused states."""
     calls = calls_of(steps, num_envs)
     sides = [ours(name, num_envs), *(theirs(env_id, num_envs, in_bulk) for in_bulk in (False, True))]
     programs = [in_one_program(once) for once, _ in sides]
@@ -197,45 +198,44 @@ def main() -> None:
     """Print the tables."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--num-envs", type=int, nargs="+", default=[1, 64, 1024, 8192])
-    parser.add_argument(
-        "--steps", type=int, default=250_000, help="of one timing, at least, and never fewer than four rollouts"
-    )
+    parser.add_argument("--steps", type=int, default=250_000, help="minimum steps of one timing (at least 4 rollouts)")
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     sizes = " / ".join(f"{num_envs:,}" for num_envs in arguments.num_envs)
     report = Report(parser, arguments, f"random-policy steps of {sizes} environments")
     columns = {"task": "", "N": ",d", "ours": ".2f", "gymnax": ".2f", "ours / gymnax": ".1f"}
-    columns |= {"gymnax, actions in bulk": ".2f", "ours / that": ".1f", "states reused": ""}
-    title = f"Millions of steps a second; {arguments.rounds} runs by turns: median (least to most)"
+    columns |= {"gymnax, actions in bulk": ".2f", "ours / bulk": ".1f", "states reused": ""}
+    title = f"Millions of steps per second; {arguments.rounds} alternating runs: median (least to most)"
     table = report.table(title, columns)
-    told = []
+    sentences = []
     for name, env_id in TASKS:
         medians: dict[int, float] = {}
         for num_envs in arguments.num_envs:
-            (mine, usual, bulk), reused = beside_gymnax(name, env_id, num_envs, arguments.steps, arguments.rounds)
-            faster = ratios(mine, usual)
-            table.add(name, num_envs, mine, usual, faster, bulk, ratios(mine, bulk), reused)
+            rates, reused = compare_with_gymnax(name, env_id, num_envs, arguments.steps, arguments.rounds)
+            our_rates, usual, bulk = rates
+            faster = ratios(our_rates, usual)
+            table.add(name, num_envs, our_rates, usual, faster, bulk, ratios(our_rates, bulk), reused)
             medians[num_envs] = statistics.median(faster)
-            require(report, f"{name} beside gymnax", num_envs, medians[num_envs], LEAST_TIMES_GYMNAX[name])
-            report.require(reused == 0, f"{name} gave {reused} initial states out twice at N = {num_envs:,}.")
-        told.append(f"{name} {' / '.join(f'{one:.1f}' for one in medians.values())}")
+            require(report, f"{name} against gymnax", num_envs, medians[num_envs], LEAST_TIMES_GYMNAX[name])
+            report.require(reused == 0, f"{name} reused {reused} initial states at N = {num_envs:,}.")
+        sentences.append(f"{name} {' / '.join(f'{one:.1f}' for one in medians.values())}")
     columns = {"N": ",d", "ours": ".2f", "Gymnasium": ".2f", "ours / Gymnasium": ".1f"}
-    table = report.table(f"CartPole beside Gymnasium {gymnasium.__version__}'s in NumPy. {title}", columns)
-    beside = []
+    table = report.table(f"CartPole compared with Gymnasium {gymnasium.__version__} in NumPy. {title}", columns)
+    factors = []
     for num_envs in arguments.num_envs:
-        mine, numpy_loop = beside_gymnasium(num_envs, arguments.steps, arguments.rounds)
-        faster = ratios(mine, numpy_loop)
-        table.add(num_envs, mine, numpy_loop, faster)
-        require(report, "cartpole beside Gymnasium", num_envs, statistics.median(faster), LEAST_TIMES_GYMNASIUM)
-        beside.append(spread(faster, ".1f"))
+        our_rates, numpy_loop = compare_with_gymnasium(num_envs, arguments.steps, arguments.rounds)
+        faster = ratios(our_rates, numpy_loop)
+        table.add(num_envs, our_rates, numpy_loop, faster)
+        require(report, "cartpole against Gymnasium", num_envs, statistics.median(faster), LEAST_TIMES_GYMNASIUM)
+        factors.append(spread(faster, ".1f"))
     report.finish(
-        f"times as fast as gymnax {version('gymnax')} as its README steps it: {', '.join(told)}; as Gymnasium's "
-        f"CartPole in NumPy: {' / '.join(beside)}"
+        f"times as fast as gymnax {version('gymnax')} stepped as in its README: {', '.join(sentences)}; as Gymnasium's "
+        f"CartPole in NumPy: {' / '.join(factors)}"
     )
 
 
 def require(report: Report, sides: str, num_envs: int, times: float, least: float) -> None:
-    """A target of the larger sizes."""
+    """Add a target, which applies to the larger sizes."""
     met = num_envs < TARGETS_FROM or times >= least
     report.require(met, f"{sides} at N = {num_envs:,}: {times:.1f} times as fast, under {least:g}.")
 

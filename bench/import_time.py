@@ -1,9 +1,9 @@
-"""How long it takes to import jaxrl and envs, beside JAX, and until `jaxrl --help` has answered.
+"""Time to import jaxrl and envs, compared with JAX, and to run `jaxrl --help`.
 
     python bench/import_time.py [--repeats 7] [--json FILE]
 
-A fresh interpreter each, by turns, timed from the outside: the interpreter's own start is a row of the table. The first
-turn, which reads the files from the disk and may compile them, is left out. There is no floor to compare with.
+Alternating fresh interpreters are timed from outside; the start of the interpreter alone is a row of the table. The
+first turn, which reads the files from the disk and may compile them, is excluded. There is no floor to compare with.
 """
 
 import statistics
@@ -28,7 +28,7 @@ WAYS = {
 
 
 def seconds(arguments: list[str]) -> float:
-    """Of an interpreter from its start to its end."""
+    """Seconds of an interpreter from its start to its end."""
     started = time.perf_counter()
     subprocess.run([sys.executable, *arguments], check=True, capture_output=True, cwd=ROOT)
     return time.perf_counter() - started
@@ -47,7 +47,7 @@ def main() -> None:
             if turn:
                 times[name].append(taken)
     table = report.table(
-        f"Fresh interpreters by turns, {arguments.repeats} each: median (least to most)",
+        f"Alternating fresh interpreters, {arguments.repeats} each: median (least to most)",
         {"way": "", "s": ".2f", "s more than `import jax`": "+.2f"},
     )
     for name, taken in times.items():

@@ -1,9 +1,9 @@
-"""How many operations a compiled program starts, counted from its text.
+"""Number of operations that a compiled program starts, counted from its text.
 
-On a CPU each is a function that the runtime calls, on a GPU a kernel or a call of a library. A fusion counts once
-whatever is in it; what has no work to do does not count, nor do copies, which take a CPU next to nothing. The body of a
-loop counts as often as the compiler knows it to run. Of the branches of a condition the one with the fewest counts, so
-that the number is a lower bound.
+On a CPU each is a function that the runtime calls, on a GPU a kernel or a call of a library. A fusion counts once,
+whatever its contents; instructions without work do not count, nor do copies, whose cost on a CPU is negligible. The
+body of a loop counts as often as the compiler knows it to run. Of the branches of a condition the one with the fewest
+operations counts, so that the number is a lower bound.
 """
 
 import functools
@@ -20,26 +20,26 @@ BRANCHES = re.compile(rf"branch_computations=\{{([^}}]*)\}}|true_computation={NA
 
 
 def launches(text: str | None, unknown_trips: Sequence[int] = ()) -> int:
-    """Of one call of a program.
+    """Number of operations of one call of a program.
 
     Args:
-      text: `compiled.as_text()`.
-      unknown_trips: how often the bodies of loops run of which the compiler does not know it: of the outermost ones,
-        of those within their bodies, and so on; those farther inside run once.
+      text: Text of the program, `compiled.as_text()`.
+      unknown_trips: Trip counts of the loops whose count the compiler does not know: first of the outermost loops,
+        then of the loops in their bodies, and so on; loops nested deeper run once.
 
     Raises:
-      ValueError: the text has no entry computation.
+      ValueError: The text has no entry computation.
     """
     bodies: dict[str, list[tuple[str, str]]] = {}
     entry, inside = None, None
     for line in (text or "").splitlines():
-        if found := COMPUTATION.match(line):
-            inside = bodies[found[2]] = []
-            entry = found[2] if found[1] else entry
+        if match := COMPUTATION.match(line):
+            inside = bodies[match[2]] = []
+            entry = match[2] if match[1] else entry
         elif line.startswith("}"):
             inside = None
-        elif inside is not None and (found := INSTRUCTION.match(line)):
-            inside.append((found[2], line))
+        elif inside is not None and (match := INSTRUCTION.match(line)):
+            inside.append((match[2], line))
     if entry is None:
         raise ValueError("text must be that of a compiled program, which has a line that begins with ENTRY")
 
@@ -56,9 +56,9 @@ def launches(text: str | None, unknown_trips: Sequence[int] = ()) -> int:
             trips = unknown_trips[depth] if depth < len(unknown_trips) else 1
             return trips * of(_named("body", line), depth + 1)
         if opcode == "conditional":
-            found = BRANCHES.search(line)
-            assert found is not None
-            names = re.findall(NAME, found[1]) if found[1] else [found[2], found[3]]
+            match = BRANCHES.search(line)
+            assert match is not None
+            names = re.findall(NAME, match[1]) if match[1] else [match[2], match[3]]
             return 1 + min(of(name, depth) for name in names)
         if opcode == "call" and 'xla_cpu_small_call="true"' not in line:
             return of(_named("to_apply", line), depth)
@@ -68,6 +68,6 @@ def launches(text: str | None, unknown_trips: Sequence[int] = ()) -> int:
 
 
 def _named(attribute: str, line: str) -> str:
-    found = re.search(rf"{attribute}={NAME}", line)
-    assert found is not None
-    return found[1]
+    match = re.search(rf"{attribute}={NAME}", line)
+    assert match is not None
+    return match[1]

@@ -1,4 +1,4 @@
-"""What every benchmark prints first: the machine and the versions."""
+"""Header of every benchmark: the machine and the versions."""
 
 import os
 import platform
@@ -15,12 +15,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def num_cores() -> int:
-    """Cores that this process may use."""
+    """Number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def commit() -> str:
-    """Of the checkout that this is, with a word on changes since; empty where it is none."""
+    """The commit of this checkout, with a mark for uncommitted changes; empty outside a checkout."""
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         return ""
 
@@ -33,7 +33,7 @@ def commit() -> str:
 
 
 def header() -> dict[str, str]:
-    """Processor, cores this process may use, memory, devices, XLA's flags if any, versions."""
+    """Processor, cores available to this process, memory, devices, XLA's flags if any, versions."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():

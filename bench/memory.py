@@ -1,12 +1,12 @@
-"""Memory of a training call at 200 thousand and at 2 million environment steps: the same.
+"""Memory of a training call at 200 thousand and at 2 million environment steps, which should be the same.
 
     python bench/memory.py [--seeds 64] [--env-steps 200000 2000000] [--json FILE]
 
-Each length runs in a process of its own. Printed are the compiler's own figure (arguments,
-outputs and temporaries of the three programs), the resident size after compilation (once every
-program has run and what compiling left behind is given back to the system, without which the level
-varies by a hundred MiB), and how far the highest resident size later lies above it. The exit status is 1
-where the longest run needs more than the shortest: by over 5 % and by over 2 MiB.
+Each length runs in a separate process. The table has the compiler's figure (arguments, outputs and
+temporaries of the three programs), the resident size after compilation (once every program has run and
+memory freed by the compiler is returned to the system, without which the level varies by a hundred MiB),
+and the later highest resident size minus that level. The exit status is 1 if the longest run needs more
+memory than the shortest, by over 5 % and by over 2 MiB.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from jaxrl.runtime.memory import give_back, resident
 
 
 def resident_mebibytes() -> float:
-    """The resident size of this process; on a GPU or TPU what JAX holds on its first device."""
+    """The resident size of this process in MiB; on a GPU or TPU the memory that JAX uses on its first device."""
     device = jax.devices()[0]
     if device.platform != "cpu":
         return (device.memory_stats() or {})["bytes_in_use"] / 2**20
@@ -40,14 +40,14 @@ def resident_mebibytes() -> float:
 
 
 def highest_ever() -> float:
-    """The highest resident size in the life of this process, in MiB."""
+    """The highest resident size since the start of this process, in MiB."""
     unit = 1 if sys.platform == "darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
 @contextlib.contextmanager
 def highest_resident() -> Iterator[list[float]]:
-    """A list whose one number is the highest resident size since, in MiB, read twenty times a second."""
+    """A list whose only element is the highest resident size within the context, in MiB, read twenty times a second."""
     highest, running = [0.0], True
 
     def watch() -> None:
@@ -65,7 +65,7 @@ def highest_resident() -> Iterator[list[float]]:
 
 
 def worker(num_seeds: int, env_steps: int) -> None:
-    """Trains once and prints a JSON line."""
+    """Train once and print a JSON line."""
     import jaxrl
 
     compiled = []
@@ -126,7 +126,7 @@ def main() -> None:
     what = f"resident memory of PPO on CartPole, {longest:,} against {shortest:,} steps, {arguments.seeds} seeds"
     report = Report(parser, arguments, what)
     columns = {"env steps": ",d", "compiler, MiB": ".2f", "resident after compilation, MiB": ".1f"}
-    table = report.table("A process of its own each", columns | {"highest above it, MiB": ".2f", "return": ".1f"})
+    table = report.table("A separate process each", columns | {"highest above it, MiB": ".2f", "return": ".1f"})
     measured = {}
     for env_steps in arguments.env_steps:
         command = [sys.executable, __file__, "--worker", str(env_steps), "--seeds", str(arguments.seeds)]

@@ -1,8 +1,8 @@
-"""What a benchmark gives: tables with every number, the targets it missed, and a sentence for the table of results.
+"""Report of a benchmark: tables with every number, the missed targets, and a sentence for the table of results.
 
-A script makes a parser with `benchmark_parser`, a `Report` from what was parsed, adds rows to tables, which are
-printed as they come, and ends with `Report.finish`. All is written to the file that `--json` names after every row,
-so that what was measured before an error is kept.
+A script creates a parser with `benchmark_parser` and a `Report` from the parsed arguments, adds rows to tables, which
+are printed at once, and ends with `Report.finish`. The whole report is written to the file of `--json` after every row,
+so that an error loses no measurement.
 """
 
 import argparse
@@ -18,25 +18,25 @@ from bench.machine import header
 from jaxrl.results.printing import markdown_row
 
 Cell = str | float | Sequence[float] | None
-NOT_TOLD = ("json", "worker", "rejax", "sb3", "peers")  # options that say where things are, and not what is measured
+UNLISTED = ("json", "worker", "rejax", "sb3", "peers")  # options with locations, which do not affect the measurement
 
 
 def benchmark_parser(description: str | None) -> argparse.ArgumentParser:
-    """A parser with the module's docstring for its help, and the options of every benchmark."""
+    """A parser with the module's docstring as its help, and the options that all benchmarks share."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write every figure")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file for every figure")
     return parser
 
 
 def spread(values: Sequence[float], style: str) -> str:
-    """Median, least and most; of a single one nothing but that."""
+    """Median, least and most as text; a single value alone."""
     if len(values) == 1:
         return f"{values[0]:{style}}"
     return f"{statistics.median(values):{style}} ({min(values):{style}} to {max(values):{style}})"
 
 
 def shown(cell: Cell, style: str) -> str:
-    """A cell as it is read: text as it is, a number in its style, several as median (least to most)."""
+    """A cell as text: a string unchanged, a number in its style, several numbers as median (least to most)."""
     if cell is None:
         return ""
     if isinstance(cell, str):
@@ -45,7 +45,7 @@ def shown(cell: Cell, style: str) -> str:
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
-    """The least ratio within a turn, the ratio of the medians and the most within a turn; of one turn its ratio alone.
+    """The least ratio within a turn, the ratio of the medians, and the largest within a turn; one turn has one ratio.
 
     A ratio of medians lies between the other two, so that it is the median of the three, which `spread` shows first.
     """
@@ -69,9 +69,9 @@ class Table:
     """A table that is printed row by row.
 
     Args:
-      title: a line above it.
-      columns: the format of each column's numbers by its name; a list of numbers is shown by median, least and most.
-      on_row: called after each row.
+      title: Line above the table.
+      columns: Format of the numbers of each column by its name; a list of numbers is shown as median (least to most).
+      on_row: Function called after each row.
     """
 
     def __init__(self, title: str, columns: Mapping[str, str], on_row: Callable[[], None]):
@@ -86,16 +86,17 @@ class Table:
         self._on_row()
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The table as plain values for JSON."""
         return {"title": self.title, "columns": self.columns, "rows": self.rows}
 
 
 class Report:
-    """Everything that one benchmark found.
+    """The results of one benchmark.
 
     Args:
-      parser, arguments: of the command line; what was not left at its default stands in the command.
-      what: what is measured, for the table of results.
+      parser: Parser of the command line.
+      arguments: Parsed arguments; those that differ from their defaults are listed in the command.
+      what: Measured quantity, for the table of results.
     """
 
     def __init__(self, parser: argparse.ArgumentParser, arguments: argparse.Namespace, what: str):
@@ -109,22 +110,22 @@ class Report:
             print(f"{name}: {value}")
 
     def table(self, title: str, columns: Mapping[str, str]) -> Table:
-        """A new table, see `Table`."""
+        """Add and return a new table; see `Table`."""
         self.tables.append(Table(title, columns, lambda: self._write("unfinished")))
         return self.tables[-1]
 
     def note(self, sentence: str) -> None:
-        """A sentence below the tables."""
+        """Add a sentence below the tables."""
         self.notes.append(sentence)
         print(f"\n{sentence}", flush=True)
 
     def require(self, met: bool, sentence: str) -> None:
-        """A target; the sentence says how it was missed."""
+        """Add a target; `sentence` states how it was missed."""
         if not met:
             self.missed.append(sentence)
 
     def as_dict(self, result: str) -> dict[str, Any]:
-        """For JSON."""
+        """The report as plain values for JSON."""
         return {
             "header": self.header,
             "command": self.command,
@@ -136,10 +137,10 @@ class Report:
         }
 
     def finish(self, result: str) -> None:
-        """Writes the file, if any; the exit status is 1 where a target was missed.
+        """Write the file, if any, and exit with status 1 if a target was missed.
 
         Args:
-          result: one short sentence in markdown for the table of results.
+          result: Short sentence in Markdown for the table of results.
         """
         print(f"\n{self.what}: {result}")
         self._write(result)
@@ -152,10 +153,10 @@ class Report:
 
 
 def command(name: str, parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> str:
-    """What to type for the same measurement."""
+    """The command line that repeats the measurement."""
     words = ["python", f"bench/{name}.py"]
     for option, value in vars(arguments).items():
-        if option in NOT_TOLD or value == parser.get_default(option):
+        if option in UNLISTED or value == parser.get_default(option):
             continue
         words.append(f"--{option.replace('_', '-')}")
         if value is not True:

@@ -1,19 +1,19 @@
-"""How far every workload is from what this machine can do at most, measured in the same process.
+"""Distance of every workload from the limits of this machine, measured in the same process.
 
     python bench/roofline.py [--rounds 5] [--seeds 1 8 64] [--num-envs 64 1024 8192] [--json FILE]
 
 Ceilings: float32 products of 2,048^3 and of (128, 64) by (64, 64), bandwidth into donated buffers of the memory and of
 the caches, threefry words, tanh, and the seconds of a launch, which is one small operation inside a compiled loop (on a
-CPU a call by the runtime, on a GPU a small kernel), and of a dispatch, which is one call of a program. Each workload
-has so many operations, bytes, random words and transcendentals by the formulas of bench/work.py, and launches counted
-from the compiled program's text. Each implies a floor of time: operations at the best rate of any product, though few
-of them are products; bytes at the bandwidth of the caches where what is worked on at a time (a block of runs, or all of
-a rollout) is no more than 64 MiB, of which nothing has to come from memory, and else at the memory's; launches one
-after another on each device, or thread of a CPU. The largest floor binds, and the fraction is that floor by the median
-of the measured times: 100 % cannot be passed but for noise.
+CPU a call by the runtime, on a GPU a small kernel), and of a dispatch, which is one call of a program. The operations,
+bytes, random words and transcendentals of a workload follow from the formulas of bench/work.py; its launches are
+counted from the compiled program's text. Each count implies a floor of time: operations at the best rate of any
+product, though few of them are products; bytes at the bandwidth of the caches if the working set (a block of runs, or a
+whole rollout) is no more than 64 MiB, because it need not come from memory, otherwise at the memory's; launches one
+after another on each device, or thread of a CPU. The largest floor binds, and the fraction is that floor divided by the
+median of the measured times: only noise can raise it above 100 %.
 
-The work is environments, advantages, PPO, crowds and bandits. What bench/driver.py, compile_time.py, import_time.py
-and memory.py measure has no such floor. On a GPU the same runs there: `--seeds 1024 4096 16384`.
+The workloads are environments, advantages, PPO, crowds and bandits. The measurements of bench/driver.py,
+compile_time.py, import_time.py and memory.py have no such floor. On a GPU: `--seeds 1024 4096 16384`.
 """
 
 import argparse
@@ -50,20 +50,20 @@ from jaxrl.runtime.loop import evaluation_points
 from jaxrl.runtime.runs import Runs
 from jaxrl.runtime.training import training_call
 
-CACHED = 2**26  # bytes that may lie in caches
+CACHED = 2**26  # largest working set in bytes that may fit in caches
 
 
 class Workload(NamedTuple):
     """A row of the table.
 
     Attributes:
-      name: what is done, and how much of it.
-      work: by formula.
-      launches: one after another on the device, or thread, that has most of them.
-      dispatches: calls of a program, likewise.
-      seconds: measured.
-      short: its name in the table of results.
-      footprint: bytes of its work on which it works at a time.
+      name: Kind and amount of work.
+      work: Work by formula.
+      launches: Number of successive launches on the device, or thread, that has the most.
+      dispatches: Number of calls of a program on the same device or thread.
+      seconds: Measured seconds of each round.
+      short: Name in the table of results.
+      footprint: Working set in bytes.
     """
 
     name: str
@@ -87,14 +87,14 @@ def floors(workload: Workload, ceilings: Ceilings) -> dict[str, float]:
 
 
 def binding(workload: Workload, ceilings: Ceilings) -> tuple[str, float]:
-    """The limit that allows the least, and its seconds."""
-    found = floors(workload, ceilings)
-    name = max(found, key=lambda limit: found[limit])
-    return name, found[name]
+    """The limit with the largest floor, and its seconds."""
+    limits = floors(workload, ceilings)
+    name = max(limits, key=lambda limit: limits[limit])
+    return name, limits[name]
 
 
 def timed(run: Callable[[], Any], rounds: int) -> list[float]:
-    """Seconds of calls, after one that is not timed."""
+    """Seconds of each call, after one call that is not timed."""
     run()
     seconds = []
     for _ in range(rounds):
@@ -105,7 +105,7 @@ def timed(run: Callable[[], Any], rounds: int) -> list[float]:
 
 
 def environments(num_envs: int, rounds: int, calls: int) -> Workload:
-    """CartPole under random actions, a rollout."""
+    """A rollout of CartPole under random actions."""
     once, carry = bench_envs.ours("cartpole", num_envs)
     count = launches(jax.jit(once).lower(jax.random.key(0), carry).compile().as_text())
     seconds = [one / calls for one in timed_calls(bench_envs.in_one_program(once), carry, calls, rounds)]
@@ -115,7 +115,7 @@ def environments(num_envs: int, rounds: int, calls: int) -> Workload:
 
 
 def timed_calls(run: Callable[..., Any], carry: Any, calls: int, rounds: int) -> list[float]:
-    """Seconds of rounds of calls, after a round that is not timed."""
+    """Seconds of each round of calls, after a round that is not timed."""
     seconds = []
     for _ in range(rounds + 1):
         taken, carry, _ = bench_envs.measure(run, carry, calls)
@@ -140,15 +140,15 @@ def estimates(discount: Any, name: str, rounds: int, calls: int) -> Workload:
 
 
 def launches_of_an_iteration(text: str | None, iterations: int) -> float:
-    """Of one block, from the text of its program, whose outer loop goes through iterations.
+    """Number of launches of one block, from the text of its program, whose outer loop runs over iterations.
 
-    The compiler does not know its turns. What a program does beside its iterations is shared among them.
+    The compiler does not know its trip count. Launches outside the loop are divided among the iterations.
     """
     return launches(text, (iterations,)) / iterations
 
 
 def of_runs(name: str, short: str, runs: Runs, work_of_all: work.Work, iterations: int, rounds: int) -> Workload:
-    """Iterations of runs, as the driver does them; all figures are of one iteration of all runs."""
+    """Iterations of runs, as in the driver; all figures are of one iteration of all runs."""
     count = launches_of_an_iteration(runs.executables["advance"][0].as_text(), iterations)
     seconds = [one / iterations for one in timed(lambda: runs.advance(iterations), rounds)]
     layout = runs.layout
@@ -157,7 +157,7 @@ def of_runs(name: str, short: str, runs: Runs, work_of_all: work.Work, iteration
 
 
 def training(num_seeds: int, rounds: int, share: int) -> Workload:
-    """PPO on CartPole, an iteration of all seeds."""
+    """An iteration of PPO on CartPole for all seeds."""
     algo = jaxrl.preset("ppo", "cartpole").algo
     points = evaluation_points(512 * 10**6, 1, algo.env_steps_per_iteration)
     call = training_call(algo, None, seeds=list(range(num_seeds)), points=points, eval_episodes=8)
@@ -168,7 +168,7 @@ def training(num_seeds: int, rounds: int, share: int) -> Workload:
 
 
 def crowds(num_worlds: int, num_agents: int, rounds: int) -> Workload:
-    """Social forces, ten substeps of everybody."""
+    """Ten substeps of all agents by social forces."""
     substeps = bench_crowd.SUBSTEPS
     program, arguments = bench_crowd.forces_only(num_worlds, num_agents, 1.5, substeps)
     compiled: Any = program
@@ -181,7 +181,7 @@ def crowds(num_worlds: int, num_agents: int, rounds: int) -> Workload:
 
 
 def bandits(policy: str, num_runs: int, num_arms: int, steps: int, rounds: int) -> Workload:
-    """A policy on Bernoulli arms, a pull of every run."""
+    """A pull of every run of a policy on Bernoulli arms."""
     build = {"ucb1": ucb1, "thompson": thompson}[policy]
     env = BernoulliBandit(num_arms=num_arms)
     call = bandit_call(build(), env, steps=2**30, runs=num_runs, points=1)
@@ -191,7 +191,7 @@ def bandits(policy: str, num_runs: int, num_arms: int, steps: int, rounds: int) 
 
 
 def ceilings_table(report: Report, ceilings: Ceilings) -> None:
-    """What the machine can do."""
+    """Add the table of the machine's ceilings."""
     table = report.table("Ceilings, the best of some measurements", {"limit": "", "at most": ".4g", "unit": ""})
     for limit, value, unit in (
         ("float32 product of 2,048^3", ceilings.large_product / 1e9, "G operations/s"),
@@ -207,7 +207,7 @@ def ceilings_table(report: Report, ceilings: Ceilings) -> None:
 
 
 def usual(arguments: argparse.Namespace) -> list[Callable[[], Workload]]:
-    """Every row of the table."""
+    """All rows of the table, as functions that measure them."""
     rounds = arguments.rounds
     return [
         *(
@@ -224,7 +224,7 @@ def usual(arguments: argparse.Namespace) -> list[Callable[[], Workload]]:
 
 
 def smallest(rounds: int) -> list[Callable[[], Workload]]:
-    """A row of each kind that takes the least."""
+    """The cheapest row of each kind."""
     return [
         lambda: environments(2, rounds, 1),
         lambda: estimates(0.98, "GAE", rounds, 2),
@@ -238,9 +238,9 @@ def main() -> None:
     """Print the tables."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 8, 64], help="of PPO")
-    parser.add_argument("--num-envs", type=int, nargs="+", default=[64, 1024, 8192], help="of CartPole")
-    parser.add_argument("--smallest", action="store_true", help="only see whether it works")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 8, 64], help="numbers of seeds of PPO")
+    parser.add_argument("--num-envs", type=int, nargs="+", default=[64, 1024, 8192], help="numbers of CartPoles")
+    parser.add_argument("--smallest", action="store_true", help="smallest sizes, to check that it works")
     arguments = parser.parse_args()
     small, rounds = arguments.smallest, arguments.rounds
     report = Report(parser, arguments, "fraction of the floor that operations, bytes, words or launches imply")
@@ -249,15 +249,15 @@ def main() -> None:
     columns = {"workload": "", "operations": ".3g", "bytes": ".3g", "random words": ".3g", "transcendentals": ".3g"}
     columns |= {"launches": ",.0f", "floor, us": ",.1f", "binding": "", "measured, us": ",.1f", "fraction": ".1%"}
     table = report.table(f"Floors, and medians of {rounds} timings (least to most)", columns)
-    told = []
+    sentences = []
     for way in smallest(rounds) if small else usual(arguments):
-        found = way()
-        limit, floor = binding(found, ceilings)
-        fractions = ratios([floor] * len(found.seconds), found.seconds)
-        microseconds = [1e6 * one for one in found.seconds]
-        table.add(found.name, *found.work, found.launches, 1e6 * floor, limit, microseconds, fractions)
-        told.append(f"{found.short} {statistics.median(fractions):.0%} ({limit})")
-    report.finish("; ".join(told))
+        workload = way()
+        limit, floor = binding(workload, ceilings)
+        fractions = ratios([floor] * len(workload.seconds), workload.seconds)
+        microseconds = [1e6 * one for one in workload.seconds]
+        table.add(workload.name, *workload.work, workload.launches, 1e6 * floor, limit, microseconds, fractions)
+        sentences.append(f"{workload.short} {statistics.median(fractions):.0%} ({limit})")
+    report.finish("; ".join(sentences))
 
 
 if __name__ == "__main__":

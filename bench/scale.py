@@ -1,15 +1,15 @@
-"""Memory of a call of many seeds: what is planned, and what the process then has.
+"""Memory of a call of many seeds: the plan, and the size of the process.
 
     python bench/scale.py [--seeds 10000] [--env-steps 200000] [--minutes 6] [--smaller 3000]
         [--share 0.333] [--json FILE]
 
-PPO on CartPole in a fresh process each time: the call is planned, trains for some minutes, is
-interrupted by SIGUSR1 as a batch system would, and evaluates all its policies; the time of the whole is
-extrapolated from the environment steps that were done. Then as many seeds as `--smaller` says, over two
-iterations, in a share of the memory that was planned for the first. The resident size is read from
-/proc twenty times a second from the end of compiling on; its highest in the whole life of the process,
-compiling included, stands beside it. The exit status is 1 where the highest lies more than a quarter
-off the plan, or above the memory that was given.
+PPO on CartPole in a fresh process each time: the call is planned, trains for `--minutes`, is
+interrupted by SIGUSR1 as by a batch system, and evaluates all its policies; the time of the complete call
+is extrapolated from the environment steps done. Then `--smaller` seeds run for two iterations in a share
+of the memory planned for the first call. The resident size is read from /proc twenty times a second after
+compilation; the highest size since the start of the process, compilation included, has a separate column.
+The exit status is 1 if the highest size differs from the plan by more than a quarter, or exceeds the
+memory limit.
 """
 
 import argparse
@@ -34,7 +34,7 @@ MIB = 2**20
 
 
 def worker(seeds: int, env_steps: int, minutes: float, memory: int | None) -> None:
-    """Plans and trains once, and prints a JSON line."""
+    """Plan and train once, and print a JSON line."""
     import jaxrl
     from bench.memory import highest_ever, highest_resident
 
@@ -50,7 +50,7 @@ def worker(seeds: int, env_steps: int, minutes: float, memory: int | None) -> No
         timer.cancel()
     attrs = result.metrics.attrs
     if attrs["stopped_by_signal"] not in (0, signal.SIGUSR1):
-        raise KeyboardInterrupt("a signal ended the call early, so that its figures are no measurement")
+        raise KeyboardInterrupt("a signal ended the call early, so that its figures are not a measurement")
     figures = {
         "planned": plan.memory / MIB,
         "highest": highest[0],
@@ -77,7 +77,7 @@ def measured(seeds: int, env_steps: int, minutes: float, memory: int | None) -> 
 
 
 def add_row(table: Table, asked: int, limit: float | None, figures: dict[str, Any]) -> None:
-    """A line of the table."""
+    """Add a row to the table."""
     of_plan = figures["highest"] / figures["planned"]
     table.add(
         asked,
@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--env-steps", type=int, default=200_000)
     parser.add_argument("--minutes", type=float, default=6.0)
     parser.add_argument("--smaller", type=int, default=3000)
-    parser.add_argument("--share", type=float, default=1 / 3, help="of the planned memory, for the smaller call")
+    parser.add_argument("--share", type=float, default=1 / 3, help="share of the planned memory for the smaller call")
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker is not None:
@@ -110,35 +110,35 @@ def main() -> None:
         return
 
     if jax.default_backend() != "cpu":
-        parser.error(f"plans of memory are held against a CPU's, got {jax.default_backend()}: set JAX_PLATFORMS=cpu")
+        parser.error(f"this benchmark runs on a CPU only, got {jax.default_backend()}: set JAX_PLATFORMS=cpu")
     what = f"memory of {arguments.seeds:,} seeds of PPO on CartPole, {arguments.env_steps:,} steps each, for "
     what += f"{arguments.minutes:g} minutes; {arguments.smaller:,} seeds in {arguments.share:.2g} of that"
     report = Report(parser, arguments, what)
-    columns = {"seeds": ",d", "memory given, MiB": ",.0f", "planned, MiB": ",.0f", "highest, MiB": ",.0f"}
+    columns = {"seeds": ",d", "memory limit, MiB": ",.0f", "planned, MiB": ",.0f", "highest, MiB": ",.0f"}
     columns |= {"of the plan": ".2f", "with compiling, MiB": ",.0f", "block": "", "parts": "", "seeds done": ",d"}
     table = report.table(
-        "Plans and what came of them", columns | {"env steps of each": ",d", "s": ".0f", "thousand env steps/s": ",.0f"}
+        "Plans and measurements", columns | {"env steps of each": ",d", "s": ".0f", "thousand env steps/s": ",.0f"}
     )
     whole = measured(arguments.seeds, arguments.env_steps, arguments.minutes, None)
     add_row(table, arguments.seeds, None, whole)
-    given = int(whole["planned"] * arguments.share * MIB)
-    smaller = measured(arguments.smaller, 2 * 512, 60.0, given)
-    add_row(table, arguments.smaller, given / MIB, smaller)
+    limit = int(whole["planned"] * arguments.share * MIB)
+    smaller = measured(arguments.smaller, 2 * 512, 60.0, limit)
+    add_row(table, arguments.smaller, limit / MIB, smaller)
     every = arguments.seeds * arguments.env_steps / whole["rate"]
     report.note(
-        f"Extrapolated from what was done, {arguments.seeds:,} seeds of {arguments.env_steps:,} env steps take "
+        f"Extrapolated from the steps done, {arguments.seeds:,} seeds of {arguments.env_steps:,} env steps take "
         f"{every / 3600:.1f} h here; the plan expected {whole['expected'] / 3600:.1f} h."
     )
     report.require(
         0.75 <= whole["highest"] / whole["planned"] <= 1.25,
-        "The highest resident size lies more than a quarter off the plan.",
+        "The highest resident size differs from the plan by more than a quarter.",
     )
-    report.require(smaller["highest"] <= given / MIB, "The highest resident size lies above the memory that was given.")
+    report.require(smaller["highest"] <= limit / MIB, "The highest resident size exceeds the memory limit.")
     complete = not smaller["interrupted"] and smaller["seeds"] == arguments.smaller
     report.require(complete, "The smaller call did not complete.")
     report.finish(
         f"{whole['planned']:,.0f} MiB planned, {whole['highest']:,.0f} the highest "
-        f"({whole['highest'] / whole['planned']:.2f}); {given / MIB:,.0f} MiB given, {smaller['highest']:,.0f} the "
+        f"({whole['highest'] / whole['planned']:.2f}); {limit / MIB:,.0f} MiB allowed, {smaller['highest']:,.0f} the "
         f"highest, in {smaller['parts']} parts"
     )
 

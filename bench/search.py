@@ -2,9 +2,9 @@
 
     python bench/search.py [--trials 256] [--env-steps 32768] [--seeds 2] [--test-seeds 16] [--json FILE]
 
-Six hyper-parameters, two of them static: four programs. Both searches draw the same trials, as one
-population each; halving comes second and finds the programs of the first. Each incumbent is then
-trained anew on test seeds; returns are interquartile means with 95 % bootstrap intervals.
+Six hyper-parameters, two of them static, give four programs. Both searches draw the same trials, as one
+population each; halving comes second and reuses the programs of the first. Each incumbent is then
+retrained on test seeds; returns are interquartile means with 95 % bootstrap intervals.
 """
 
 import sys
@@ -77,8 +77,8 @@ def main() -> None:
         incumbent, default = (row[1:4] for row in result.table().rows)
         cells = (*counts, result.compilations, result.static_groups, result.env_steps / 1e6, result.seconds, best.score)
         table.add(name, *cells, *incumbent, *default, result.test_seconds)
-        told = ", ".join(f"{path}={value:.4g}" for path, value in best.setting.items())
-        report.note(f"{name}: {told}")
+        setting = ", ".join(f"{path}={value:.4g}" for path, value in best.setting.items())
+        report.note(f"{name}: {setting}")
         results.append((result, incumbent, default))
     (whole, first, default), (halved, second, _) = results
     overlap = first[1] <= second[2] and second[1] <= first[2]

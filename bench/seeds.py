@@ -1,14 +1,14 @@
-"""What one seed costs as seeds grow: time an iteration, and memory beside the runs' own states.
+"""Cost of one seed as the number of seeds grows: time per iteration, and memory relative to the runs' states.
 
     python bench/seeds.py [--seeds 64 256 1024 4096] [--work 24576] [--repeats 5] [--json FILE]
 
-PPO on CartPole with PureJaxRL's settings. Each number of seeds compiles once in a process of its own; then
-they run by turns, the same number of iterations times seeds each, in chunks as long as those of `train`. A
-ratio is to the fewest seeds, of medians, with the least and the most of the ratios within the turns. Memory is
-the highest resident size while training above that before the runs exist. Allowed are 1.5 times the bytes of the
-runs' states, and what `jaxrl plan` counts for a block in every thread: its temporaries, by the compiler's own
-figure, and what its steps leave behind until a chunk ends. The exit status is 1 where a seed costs over 10 % more
-than with the fewest, or where memory exceeds what is allowed.
+PPO on CartPole with PureJaxRL's settings. Each number of seeds compiles once in a separate process; then
+they run alternately, the same number of iterations times seeds each, in chunks as long as those of `train`. A
+ratio is to the fewest seeds, of medians, with the minimum and maximum of the ratios within the turns. Memory is
+the highest resident size during training minus the size before the runs exist. Its limit is 1.5 times the bytes of
+the runs' states, plus the figure of `jaxrl plan` for a block in every thread: its temporaries, by the compiler's
+figure, and the memory that its steps hold until a chunk ends. The exit status is 1 if a seed costs over 10 % more
+than with the fewest seeds, or if memory exceeds the limit.
 """
 
 import argparse
@@ -29,7 +29,7 @@ MEBIBYTE, MOST_ADDED, MOST_TIMES_STATES = 2**20, 0.10, 1.5
 
 
 def worker(num_seeds: int, work: int) -> None:
-    """A JSON line when compiled, and one for each line read."""
+    """Print a JSON line when compiled, and one for each line read."""
     import jax
 
     import jaxrl
@@ -56,7 +56,7 @@ def worker(num_seeds: int, work: int) -> None:
 
     before = resident_mebibytes()
     with highest_resident() as highest:
-        further(iterations)  # until the pace has settled
+        further(iterations)  # warm-up
         print(json.dumps({"compile_seconds": runs.compile_seconds}), flush=True)
         for _ in sys.stdin:
             started = time.perf_counter()
@@ -65,18 +65,18 @@ def worker(num_seeds: int, work: int) -> None:
             print(json.dumps({"microseconds": 1e6 * seconds, "highest": highest[0] - before}), flush=True)
     states: Any = jax.tree.leaves(runs.states())
     metrics, _ = runs.evaluate()
-    told = {"states": sum(leaf.nbytes for leaf in states) / MEBIBYTE, "return": float(metrics["return"].mean())}
+    figures = {"states": sum(leaf.nbytes for leaf in states) / MEBIBYTE, "return": float(metrics["return"].mean())}
     blocks = runs.executables["advance"]
     temporaries = sum(program.memory_analysis().temp_size_in_bytes for program in blocks)
-    told["blocks"] = (temporaries + len(blocks) * ROOM_PER_THREAD) / MEBIBYTE
-    print(json.dumps(told | {"iterations": runs.iteration}), flush=True)
+    figures["blocks"] = (temporaries + len(blocks) * ROOM_PER_THREAD) / MEBIBYTE
+    print(json.dumps(figures | {"iterations": runs.iteration}), flush=True)
 
 
 def main() -> None:
     """Print the table."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[64, 256, 1024, 4096])
-    parser.add_argument("--work", type=int, default=24_576, help="seeds times iterations of one timing")
+    parser.add_argument("--work", type=int, default=24_576, help="product of seeds and iterations in one timing")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -84,18 +84,18 @@ def main() -> None:
         worker(arguments.worker, arguments.work)
         return
 
-    report = Report(parser, arguments, f"cost of a seed of PPO on CartPole beside {min(arguments.seeds)} seeds")
+    report = Report(parser, arguments, f"cost of a seed of PPO on CartPole relative to {min(arguments.seeds)} seeds")
     command = [sys.executable, __file__, "--work", str(arguments.work), "--worker"]
     sides = {num_seeds: Side([*command, str(num_seeds)]) for num_seeds in arguments.seeds}
     for _ in range(arguments.repeats):
         for side in sides.values():
             side.run()
-    columns = {"seeds": ",d", "compile s": ".1f", "us an iteration of a seed": ".0f", "to the fewest seeds": ".3f"}
+    columns = {"seeds": ",d", "compile s": ".1f", "us per iteration and seed": ".0f", "to the fewest seeds": ".3f"}
     columns |= {"MiB above before": ",.0f", "MiB of states": ",.0f", "MiB allowed": ",.0f", "return": ".1f"}
     columns |= {"after iterations": ""}
-    table = report.table(f"{arguments.repeats} timings by turns: median (least to most)", columns)
+    table = report.table(f"{arguments.repeats} alternating timings: median (least to most)", columns)
     fewest = sides[min(arguments.seeds)].figures("microseconds")
-    told = []
+    sentences = []
     for num_seeds, side in sides.items():
         cost, highest, end = side.figures("microseconds"), max(side.figures("highest")), side.finish()
         to_fewest = ratios(cost, fewest)
@@ -108,10 +108,10 @@ def main() -> None:
             highest <= most,
             f"{num_seeds:,} seeds take {highest:,.0f} MiB, over the {most:,.0f} of a block in every thread and states.",
         )
-        told.append(
+        sentences.append(
             f"{spread(to_fewest, '.2f')} at {num_seeds:,}, {highest:,.0f} MiB for {end['states']:,.0f} of states"
         )
-    report.finish("; ".join(told[1:] or told))
+    report.finish("; ".join(sentences[1:] or sentences))
 
 
 if __name__ == "__main__":

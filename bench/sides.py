@@ -1,4 +1,4 @@
-"""Sides of a comparison: processes that compile once and then run by turns, and the interpreters of the peers."""
+"""Sides of a comparison: processes that compile once and then run alternately, and the interpreters of the peers."""
 
 import argparse
 import json
@@ -18,52 +18,54 @@ PEERS = {
 
 
 def add_peers(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Options for the interpreters of some peers."""
+    """Add options for the interpreters of the named peers."""
     for name in names:
         default, has = PEERS[name]
         parser.add_argument(f"--{name}", metavar="PYTHON", default=str(default), help=f"interpreter that has {has}")
 
 
 def find_peer(parser: argparse.ArgumentParser, name: str, interpreter: str) -> str:
-    """The interpreter's path; ends the program with a sentence where it is not there."""
-    found = shutil.which(interpreter)
-    if found is None:
+    """The path of the interpreter; ends the program with a message if it is missing."""
+    path = shutil.which(interpreter)
+    if path is None:
         has = PEERS[name][1]
         parser.error(
-            f"--{name}: there is no {interpreter}; `make bench` makes it, name one that has {has}, or --no-peers"
+            f"--{name}: there is no {interpreter}; `make bench` makes it, name one that has {has}, or use --no-peers"
         )
-    return str(Path(found).absolute())
+    return str(Path(path).absolute())
 
 
 def whole(result: Any) -> Any:
-    """A result as it is: one that a signal cut short took a time that is no measurement.
+    """The result itself, if it is complete; the time of one that a signal ended early is not a measurement.
 
     Raises:
-      KeyboardInterrupt: it was.
+      KeyboardInterrupt: A signal ended the call early.
     """
     if result.metrics.attrs["interrupted"]:
-        raise KeyboardInterrupt("a signal ended the call early, so that its time is no measurement")
+        raise KeyboardInterrupt("a signal ended the call early, so that its time is not a measurement")
     return result
 
 
 def require_same_device(ours: "Side", theirs: "Side") -> None:
-    """Ends the program with a sentence where one side computes on another kind of device than the other."""
-    mine, other = ours.compiled["device"], theirs.compiled["device"]
-    if mine != other:
-        raise SystemExit(f"both sides must run on the same kind of device, got {mine} for ours and {other} for theirs")
+    """End the program with a message if the two sides run on different kinds of device."""
+    our_device, their_device = ours.compiled["device"], theirs.compiled["device"]
+    if our_device != their_device:
+        raise SystemExit(
+            f"both sides must run on the same kind of device, got {our_device} for ours and {their_device} for theirs"
+        )
 
 
 class Side:
-    """One side's process: compiled, waiting to be told to run.
+    """The process of one side: compiled, and waiting for a line that starts a run.
 
     Args:
-      command: of a process that writes a JSON line when it is ready, and one for each line that it reads.
-      environment: of that process, this one's if None.
-      folder: in which it runs, this one's if None.
+      command: Command of a process that writes a JSON line when it is ready, and one for each line that it reads.
+      environment: Environment variables of the process; None for those of this process.
+      folder: Working directory of the process; None for that of this process.
 
     Attributes:
-      compiled: the first line.
-      runs: the others.
+      compiled: Values of the first line.
+      runs: Values of the other lines.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None, folder: str | None = None):
@@ -74,20 +76,20 @@ class Side:
         self.runs: list[dict[str, Any]] = []
 
     def run(self) -> None:
-        """One timed run."""
+        """Start one timed run and read its line."""
         assert self._process.stdin is not None
         self._process.stdin.write("run\n")
         self._process.stdin.flush()
         self.runs.append(self._read())
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
     def finish(self) -> dict[str, Any]:
-        """Ends the process, and gives what it tells last."""
+        """End the process and return the values of its last line."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         last = self._read()
@@ -95,11 +97,11 @@ class Side:
         return last
 
     def figures(self, name: str) -> list[float]:
-        """Of all runs."""
+        """One figure of all runs."""
         return [run[name] for run in self.runs]
 
     def median(self, name: str) -> float:
-        """Over the runs."""
+        """The median of one figure over the runs."""
         return statistics.median(self.figures(name))
 
     def _read(self) -> dict[str, Any]:

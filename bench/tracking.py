@@ -1,12 +1,11 @@
-"""What following a thousand seeds costs: PPO on CartPole with and without TensorBoard, by turns, in one invocation.
+"""Cost of tracking a thousand seeds: PPO on CartPole with and without TensorBoard, alternately, in one invocation.
 
     python bench/tracking.py [--seeds 1000] [--env-steps 49152] [--evals 10] [--repeats 1]
         [--track tensorboard] [--json FILE]
 
-The program is compiled by a short call before; a run is timed from the first chunk to the result, and
-what its tracker takes of it by clocks around each of the tracker's calls: one of time, and one of
-processor time, whose share of the run's own does not depend on what else the machine does. Of the
-files one in a hundred is read back.
+The program is compiled by a short call beforehand; a run is timed from the first chunk to the result, and
+each call of its tracker is timed separately, by wall time and by processor time, whose share of the run's
+processor time does not depend on other load of the machine. One file in a hundred is read back.
 """
 
 import statistics
@@ -28,23 +27,23 @@ class Timed:
     """A tracker with clocks.
 
     Attributes:
-      seconds: that its calls took so far.
-      processor_seconds: likewise, of this process.
+      seconds: Wall time of its calls so far, in seconds.
+      processor_seconds: Processor time of this process during its calls so far, in seconds.
     """
 
     def __init__(self, tracker: Any):
         self._tracker, self.seconds, self.processor_seconds = tracker, 0.0, 0.0
 
     def start(self, call: Any, resumed: int | None) -> None:
-        """Passed on."""
+        """Call the tracker's `start`."""
         self._add(lambda: self._tracker.start(call, resumed))
 
     def __call__(self, env_step: int, metrics: Mapping[str, Any]) -> None:
-        """Passed on."""
+        """Call the tracker."""
         self._add(lambda: self._tracker(env_step, metrics))
 
     def finish(self, result: Any) -> None:
-        """Passed on."""
+        """Call the tracker's `finish`."""
         self._add(lambda: self._tracker.finish(result))
 
     def _add(self, call: Callable[[], None]) -> None:
@@ -78,7 +77,7 @@ def main() -> None:
         f"Medians of {arguments.repeats}",
         columns | {"of the run's processor s": ".2%", "files": ".0f", "return": ".1f"},
     )
-    told = []
+    sentences = []
     options |= {"env_steps": arguments.env_steps, "evals": arguments.evals}
     for by in arguments.by:
         rows = [_measure(arguments.track, by, algo, options) for _ in range(arguments.repeats)]
@@ -88,12 +87,12 @@ def main() -> None:
         cells = (median["without"], median["with"], median["with"] / median["without"], median["tracker"], share)
         processor = (median["run processor"], median["tracker processor"], processor_share)
         table.add(f"{arguments.seeds} seeds, by {by}", *cells, *processor, median["files"], median["return"])
-        told.append(f"by {by} {share:.1%} of the run's time, {processor_share:.1%} of its processor time")
-    report.finish("; ".join(told))
+        sentences.append(f"by {by} {share:.1%} of the run's time, {processor_share:.1%} of its processor time")
+    report.finish("; ".join(sentences))
 
 
 def _measure(track: str, by: str, algo: Any, options: dict[str, Any]) -> dict[str, float]:
-    """One run without a tracker and one with it."""
+    """Time one run without a tracker and one with it."""
     import jaxrl
 
     without = whole(jaxrl.train(algo, **options)).metrics.attrs["run_seconds"]
@@ -129,17 +128,17 @@ def _tracker(name: str, by: str, directory: Path) -> Any:
 
 
 def _compare(directory: Path, result: Any, by: str) -> None:
-    """Fails where TensorBoard's own reader finds other numbers than the result has."""
+    """Raise an error if TensorBoard's reader returns other values than the result."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     env_steps = result.metrics["env_step"].values.tolist()
     for seed in result.seeds[::100] if by == "seed" else []:
         events = EventAccumulator(str(directory / f"seed={seed}"))
         events.Reload()
-        found = {event.step: event.value for event in events.Scalars("return")}
+        logged = {event.step: event.value for event in events.Scalars("return")}
         expected = dict(zip(env_steps, result.metrics["return"].sel(seed=seed).values.tolist(), strict=True))
-        if found != expected:
-            raise SystemExit(f"the events of seed {seed} are {found}, and its returns {expected}")
+        if logged != expected:
+            raise SystemExit(f"the events of seed {seed} are {logged}, and its returns {expected}")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,20 @@
-"""PPO training beside rejax and Stable-Baselines3 with PureJaxRL's CartPole settings, in one invocation.
+"""PPO training compared with rejax and Stable-Baselines3, with PureJaxRL's CartPole settings, in one invocation.
 
     python bench/train.py [--seeds 1 8 64 256] [--repeats 5] [--env-steps 499712] [--rejax PYTHON] [--sb3 PYTHON]
         [--sb3-env-steps 20480] [--no-peers] [--json FILE]
 
-rejax 0.1.3 needs gymnax 0.0.9 and so an environment of its own, and Stable-Baselines3 brings torch; `make bench` makes
-.venv-rejax and .venv-sb3. Each side compiles once in its own process; then they run by turns. Run time is that of a
-whole call of ours and of rejax's compiled function; compile time, apart, is what the first call takes but for the run,
-beside tracing, lowering and compiling of rejax's. Ours and rejax evaluate 128 whole episodes a seed at the end, within
-the run time: rejax sampled ones, ours 64 greedy and 64 sampled. Ours runs in the layout that `train` and the command
-line choose: a thread for every core. A ratio is of medians, with the least and the most of those within a turn.
+rejax 0.1.3 needs gymnax 0.0.9 and therefore a separate environment, and Stable-Baselines3 needs torch; `make bench`
+creates .venv-rejax and .venv-sb3. Each side compiles once in its own process; then they run alternately. Run time is
+that of a whole call of ours and of rejax's compiled function. Compile time is a separate column: for ours the time of
+the first call except for the run, for rejax that of tracing, lowering and compiling. Ours and rejax evaluate 128 whole
+episodes per seed at the end, within the run time: rejax samples all actions, ours runs 64 episodes greedily and 64 with
+sampled actions. Ours runs in the layout that `train` and the command line choose: a thread for every core. A ratio is
+of medians, with the minimum and maximum of the ratios within a turn.
 
-Stable-Baselines3 trains one seed at a time, on a CPU, with torch's threads, for fewer env steps; its time for all of
-them is extrapolated from these, evaluation left out, and the return is that of the shorter run. The exit status is 1
-where ours is less than 1.3 times as fast as rejax, or where, of more than one seed, our sampled return lies below
-rejax's by over three standard errors of the difference over seeds. On a GPU: `--seeds 1024 4096 16384 --repeats 3`.
+Stable-Baselines3 trains one seed at a time, on a CPU, with torch's threads, for fewer env steps; its time for all env
+steps is extrapolated from these, without evaluation, and the return is that of the shorter run. The exit status is 1 if
+ours is less than 1.3 times as fast as rejax, or if, with more than one seed, our sampled return is below rejax's by
+over three standard errors of the difference over seeds. On a GPU: `--seeds 1024 4096 16384 --repeats 3`.
 """
 
 import argparse
@@ -35,7 +36,7 @@ ENV_STEPS, LEAST_TIMES_REJAX, STANDARD_ERRORS = 499_712, 1.3, 3.0
 
 
 def worker(num_seeds: int, env_steps: int) -> None:
-    """Ours: a JSON line when compiled, and one for each line read."""
+    """Train by ours; print a JSON line when compiled, and one for each line read."""
     import jax
 
     import jaxrl
@@ -50,28 +51,28 @@ def worker(num_seeds: int, env_steps: int) -> None:
 
     first, seconds = train(512)
     device = f"{jax.default_backend()} {jax.devices()[0].device_kind}"
-    told = {"compile_seconds": seconds - first.attrs["run_seconds"], "jax": jax.__version__, "device": device}
-    print(json.dumps(told), flush=True)
+    figures = {"compile_seconds": seconds - first.attrs["run_seconds"], "jax": jax.__version__, "device": device}
+    print(json.dumps(figures), flush=True)
     for _ in sys.stdin:
         metrics, seconds = train(env_steps)
         sampled = metrics["return_sampled"][:, -1]
-        told = {"run_seconds": seconds, "return": float(metrics["return"][:, -1].mean())}
-        told |= {"sampled": float(sampled.mean()), "deviation": float(sampled.std())}
-        print(json.dumps(told), flush=True)
+        figures = {"run_seconds": seconds, "return": float(metrics["return"][:, -1].mean())}
+        figures |= {"sampled": float(sampled.mean()), "deviation": float(sampled.std())}
+        print(json.dumps(figures), flush=True)
 
 
 def our_command(num_seeds: int, env_steps: int) -> list[str]:
-    """Of a process that is a `Side`."""
+    """Command of our `Side`."""
     return [sys.executable, str(ROOT / "bench/train.py"), "--worker", str(num_seeds), "--env-steps", str(env_steps)]
 
 
 def rejax_command(python: str, num_seeds: int, env_steps: int) -> list[str]:
-    """Likewise."""
+    """Command of rejax's `Side`."""
     return [python, str(ROOT / "bench/peers/rejax_ppo.py"), str(num_seeds), str(env_steps)]
 
 
 def below(ours: Side, theirs: Side, num_seeds: int) -> float:
-    """By how many standard errors over seeds our sampled return lies below theirs; no number of a single seed."""
+    """Standard errors over seeds by which our sampled return is below theirs; nan for a single seed."""
     if num_seeds == 1:
         return math.nan
     error = math.hypot(ours.runs[-1]["deviation"], theirs.runs[-1]["deviation"]) / math.sqrt(num_seeds - 1)
@@ -80,18 +81,18 @@ def below(ours: Side, theirs: Side, num_seeds: int) -> float:
 
 
 def beside_rejax(report: Report, arguments: argparse.Namespace) -> list[str]:
-    """The table of many seeds; what it says in short."""
+    """Add the table of many seeds; returns its summaries."""
     columns = {"seeds": ",d"}
     for side in ("ours", "rejax"):
         columns |= {f"{side}: compile s": ".1f", f"{side}: run s": ".2f", f"{side}: M steps/s": ".2f"}
         columns |= {"ours: return greedy": ".1f"} if side == "ours" else {}
         columns |= {f"{side}: return sampled": ".1f"}
     table = report.table(
-        f"PPO on CartPole, {arguments.env_steps:,} env steps a seed; {arguments.repeats} runs by turns: "
+        f"PPO on CartPole, {arguments.env_steps:,} env steps per seed; {arguments.repeats} alternating runs: "
         "median (least to most)",
         columns | {"rejax / ours, run": ".2f"},
     )
-    told, versions = [], set()
+    sentences, versions = [], set()
     for num_seeds in arguments.seeds:
         ours = Side(our_command(num_seeds, arguments.env_steps))
         peer = None if arguments.no_peers else Side(rejax_command(arguments.rejax, num_seeds, arguments.env_steps))
@@ -111,7 +112,7 @@ def beside_rejax(report: Report, arguments: argparse.Namespace) -> list[str]:
             cells += [side.median("sampled")] if side is ours else []
         if peer is None:
             table.add(num_seeds, *cells, *[None] * 5)
-            told.append(f"{ours.median('run_seconds'):.2f} s at {num_seeds:,}")
+            sentences.append(f"{ours.median('run_seconds'):.2f} s at {num_seeds:,}")
             continue
         faster = ratios(peer.figures("run_seconds"), ours.figures("run_seconds"))
         table.add(num_seeds, *cells, faster)
@@ -127,15 +128,15 @@ def beside_rejax(report: Report, arguments: argparse.Namespace) -> list[str]:
             f"errors below rejax's {peer.median('return'):.1f}.",
         )
         returns = f"return {ours.median('sampled'):.0f} against {peer.median('return'):.0f}"
-        told.append(f"{spread(faster, '.2f')} times as fast as rejax at {num_seeds:,} ({returns})")
+        sentences.append(f"{spread(faster, '.2f')} times as fast as rejax at {num_seeds:,} ({returns})")
         versions.add(str(peer.compiled["jax"]))
     if versions:
         report.note(f"rejax ran on jax {', '.join(sorted(versions))}.")
-    return told
+    return sentences
 
 
 def beside_stable_baselines(report: Report, arguments: argparse.Namespace) -> str:
-    """The table of one seed; what it says in short."""
+    """Add the table of one seed; returns its summary."""
     ours = Side(our_command(1, arguments.env_steps))
     theirs = Side([arguments.sb3, str(ROOT / "bench/peers/sb3_ppo.py"), str(arguments.sb3_env_steps)])
     for _ in range(arguments.repeats):
@@ -144,16 +145,16 @@ def beside_stable_baselines(report: Report, arguments: argparse.Namespace) -> st
     for side in (ours, theirs):
         side.close()
     versions = f"Stable-Baselines3 {theirs.compiled['stable_baselines3']} on torch {theirs.compiled['torch']}"
-    mine = ours.figures("run_seconds")
+    our_seconds = ours.figures("run_seconds")
     extrapolated = [one * arguments.env_steps / arguments.sb3_env_steps for one in theirs.figures("run_seconds")]
     table = report.table(
-        f"One seed beside {versions}, {theirs.compiled['threads']} thread(s), whose time is extrapolated from "
+        f"One seed compared with {versions}, {theirs.compiled['threads']} thread(s), whose time is extrapolated from "
         f"{arguments.sb3_env_steps:,} env steps",
         {"side": "", "env steps run": ",d", f"s for {arguments.env_steps:,}": ".2f", "return": ".1f"}
         | {"times as long as ours": ".1f"},
     )
-    table.add("ours", arguments.env_steps, mine, ours.median("sampled"), None)
-    longer = ratios(extrapolated, mine)
+    table.add("ours", arguments.env_steps, our_seconds, ours.median("sampled"), None)
+    longer = ratios(extrapolated, our_seconds)
     table.add("Stable-Baselines3", arguments.sb3_env_steps, extrapolated, theirs.median("return"), longer)
     return f"{spread(longer, '.0f')} times Stable-Baselines3 at 1, extrapolated from {arguments.sb3_env_steps:,} steps"
 
@@ -165,8 +166,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--env-steps", type=int, default=ENV_STEPS)
     add_peers(parser, "rejax", "sb3")
-    parser.add_argument("--sb3-env-steps", type=int, default=20_480, help="that Stable-Baselines3 does in a run")
-    parser.add_argument("--no-peers", action="store_true", help="ours alone")
+    parser.add_argument("--sb3-env-steps", type=int, default=20_480, help="env steps of a run of Stable-Baselines3")
+    parser.add_argument("--no-peers", action="store_true", help="measure ours alone")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker is not None:
@@ -175,12 +176,12 @@ def main() -> None:
     if not arguments.no_peers:
         arguments.rejax = find_peer(parser, "rejax", arguments.rejax)
         arguments.sb3 = find_peer(parser, "sb3", arguments.sb3)
-    what = f"PPO on CartPole, {arguments.env_steps:,} env steps a seed, evaluated at the end"
-    report = Report(parser, arguments, what if arguments.no_peers else f"{what}; beside rejax 0.1.3")
-    told = beside_rejax(report, arguments)
+    what = f"PPO on CartPole, {arguments.env_steps:,} env steps per seed, evaluated at the end"
+    report = Report(parser, arguments, what if arguments.no_peers else f"{what}; compared with rejax 0.1.3")
+    sentences = beside_rejax(report, arguments)
     if not arguments.no_peers:
-        told.append(beside_stable_baselines(report, arguments))
-    report.finish("; ".join(told))
+        sentences.append(beside_stable_baselines(report, arguments))
+    report.finish("; ".join(sentences))
 
 
 if __name__ == "__main__":

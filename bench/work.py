@@ -1,8 +1,8 @@
-"""How much there is to do in a workload, by formula: what bench/roofline.py sets against the machine's ceilings.
+"""Work of a workload by formula, which bench/roofline.py compares with the machine's ceilings.
 
-All are lower bounds of the algorithm as it is written. Operations are additions, multiplications, divisions and
-comparisons of float32, an exponential or a root being a transcendental and no operation. Bytes are what has to come
-from memory and go there if all that is needed in between stays in caches. Random words have 32 bits.
+All counts are lower bounds for the algorithm as it is written. Operations are additions, multiplications, divisions and
+comparisons of float32; exponentials and roots count as transcendentals instead. Bytes are the reads and writes of
+memory if all intermediate values stay in caches. Random words have 32 bits.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ import numpy as np
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.learning.rollout import default_reset_pool
 
-STEP_OPERATIONS = 38 + 34  # of CartPole: of the equations and limits, and of sine and cosine together
-OBSERVATION, STATE = 16, 20  # bytes of CartPole's
-RESET_WORDS = 4 + 2  # four coordinates, and a key of two words
+STEP_OPERATIONS = 38 + 34  # of CartPole: equations and limits, and sine and cosine together
+OBSERVATION, STATE = 16, 20  # bytes of CartPole's observation and state
+RESET_WORDS = 4 + 2  # four coordinates and a key of two words
 ADAM_OPERATIONS = 14
 PAIR_OPERATIONS, PAIR_TRANSCENDENTALS = 54, 6
 AGENT_OPERATIONS = 12
@@ -24,7 +24,7 @@ BETA_OPERATIONS, BETA_TRANSCENDENTALS, BETA_WORDS = 2 * 20 + 2, 2 * 4, 2 * 2
 
 
 class Work(NamedTuple):
-    """Of one unit of a workload, which its docstring names."""
+    """Work of one unit of a workload; the docstring of each function names the unit."""
 
     operations: float
     bytes: float
@@ -32,20 +32,20 @@ class Work(NamedTuple):
     transcendentals: float
 
     def times(self, count: float) -> "Work":
-        """Of several units."""
+        """The work of `count` units."""
         return Work(*(count * each for each in self))
 
     def plus(self, other: "Work") -> "Work":
-        """Of this and another."""
-        return Work(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        """The sum of this work and another."""
+        return Work(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 def cartpole_rollout(num_envs: int, num_steps: int) -> Work:
     """A rollout of random actions, `bench.envs.ours`.
 
-    72 operations a step, of which sine and cosine take 34. Bytes: what is kept of a step, two observations of 16, a
-    reward of 4 and four flags; observation and state, 36, before and after the rollout. Words: half of one for an
-    action of 16 bits, and 6 for each fresh state of the pool, of which there is one for every 8 steps.
+    72 operations per step, of which sine and cosine take 34. Bytes: the stored values of a step, which are two
+    observations of 16, a reward of 4 and four flags; observation and state, 36, before and after the rollout. Words:
+    half a word for an action of 16 bits, and 6 for each fresh state of the pool, which has one for every 8 steps.
     """
     steps = num_envs * num_steps
     kept = 2 * OBSERVATION + 4 + 4
@@ -59,9 +59,9 @@ def cartpole_rollout(num_envs: int, num_steps: int) -> Work:
 
 
 def advantages(num_steps: int, num_envs: int, num_nodes: int) -> Work:
-    """Advantages and targets of a mixture of so many exponentials, 1 for GAE.
+    """Advantages and targets of a mixture of `num_nodes` exponentials, 1 for GAE.
 
-    For a step 7 operations a node and 3 beside. Bytes: three numbers and two flags come, two numbers go.
+    Per step 7 operations for each node and 3 more. Bytes: three numbers and two flags are read, two numbers written.
     """
     steps = num_steps * num_envs
     return Work(operations=(7 * num_nodes + 3) * steps, bytes=(3 * 4 + 2 + 2 * 4) * steps, words=0, transcendentals=0)
@@ -74,10 +74,11 @@ def layers(inputs: int, hidden: Sequence[int], outputs: int) -> np.ndarray:
 
 
 def gradient(config: PPOConfig, inputs: int, outputs: int) -> Work:
-    """Of the loss of an actor and a critic apart, of one sample: the products, forward, by weights and by inputs.
+    """The gradient of the loss of separate actor and critic networks, for one sample.
 
-    With P the sum of inputs times outputs over all layers and F that of the first ones, 6 P - 2 F operations: the
-    first layers' inputs need no gradient. A tanh for every hidden unit; its derivative takes none.
+    The products of the forward pass, by weights and by inputs: with P the sum of inputs times outputs over all layers
+    and F that of the first layers, 6 P - 2 F operations, because the first layers' inputs need no gradient. One tanh
+    for every hidden unit; its derivative needs none.
     """
     both = np.concatenate([layers(inputs, config.hidden, outputs), layers(inputs, config.hidden, 1)])
     products, first = both.prod(axis=1).sum(), 2 * inputs * config.hidden[0]
@@ -85,13 +86,13 @@ def gradient(config: PPOConfig, inputs: int, outputs: int) -> Work:
 
 
 def ppo_iteration(config: PPOConfig) -> Work:
-    """One iteration of one run of PPO on CartPole, with tanh and networks apart.
+    """One iteration of one run of PPO on CartPole, with tanh and separate networks.
 
     The rollout, with a forward pass of the actor; a forward pass of the actor and two of the critic for values and
-    log-probabilities; `gradient` for every sample of every epoch; 14 operations a parameter of Adam for every
-    minibatch. Words: two for an action's noise, one a sample and epoch to shuffle, and those of the environments'
-    fresh states. Bytes: parameters and Adam's two moments come and go once, 24 for each parameter. The
-    losses, softmaxes and advantages are left out.
+    log-probabilities; `gradient` for every sample of every epoch; 14 operations of Adam per parameter for every
+    minibatch. Words: two for an action's noise, one per sample and epoch to shuffle, and those of the environments'
+    fresh states. Bytes: parameters and Adam's two moments are read and written once, 24 for each parameter. The
+    losses, softmaxes and advantages are excluded.
     """
     inputs, outputs = OBSERVATION // 4, 2
     samples, epochs = config.num_envs * config.num_steps, config.num_epochs
@@ -110,9 +111,9 @@ def ppo_iteration(config: PPOConfig) -> Work:
 def crowd_agent_step(capacity: int, substeps: int) -> Work:
     """A substep of one agent by social forces alone, `bench.crowd.forces_only`.
 
-    54 operations and 6 transcendentals (two roots, three exponentials, an arc tangent) for each slot of the list of
-    neighbours, and 12 operations to move. Bytes: the list, an index and a flag a slot, and place and velocity come and
-    go once in so many substeps, after which lists are made anew; making them is left out.
+    54 operations and 6 transcendentals (two roots, three exponentials, an arc tangent) for each slot of the neighbour
+    list, and 12 operations to move. Bytes: the list, with an index and a flag per slot, and position and velocity are
+    read and written once in `substeps`, after which the lists are rebuilt; rebuilding them is excluded.
     """
     per_list = 5 * capacity + 4 * 8
     return Work(
@@ -126,10 +127,10 @@ def crowd_agent_step(capacity: int, substeps: int) -> Work:
 def bandit_pull(policy: str, num_arms: int) -> Work:
     """A pull on Bernoulli arms.
 
-    Of an arm UCB1 takes 8 operations and a root, Thompson sampling a Beta variate, which is made of two gamma variates
-    of 20 operations, 4 transcendentals and 2 words each (none of them rejected); both count pulls and rewards
-    in 14, as tallies of two numbers. One word a pull is the arm's reward. Bytes: none, what a block of runs knows of
-    its arms stays in a cache.
+    For each arm UCB1 takes 8 operations and a root, and Thompson sampling a Beta variate, made of two gamma variates of
+    20 operations, 4 transcendentals and 2 words each (without rejections); both count pulls and rewards in 14
+    operations, as tallies of two numbers. One word per pull is for the arm's reward. Bytes: none, because the arms'
+    statistics of a block of runs stay in a cache.
     """
     if policy == "ucb1":
         return Work((UCB_OPERATIONS + UPDATE_OPERATIONS) * num_arms, 0, 1, num_arms + 1)

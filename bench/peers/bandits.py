@@ -1,9 +1,9 @@
-"""Bandits elsewhere, for bench/bandits.py: SMPyBandits, MABWiser and a vectorised NumPy loop.
+"""Bandits of other libraries, for bench/bandits.py: SMPyBandits, MABWiser and a vectorised NumPy loop.
 
     python bench/peers/bandits.py        answers requests, a line of JSON each, on standard input
 
-Runs in an environment of its own, which has SMPyBandits and MABWiser and no jaxrl. SMPyBandits 0.9.7 wants a function
-that SciPy has renamed since, and gets it under the old name.
+Runs in a separate environment with SMPyBandits and MABWiser but without jaxrl. SMPyBandits 0.9.7 needs a function that
+SciPy has since renamed; the script adds the old name.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 FEATURES = 5
-# Name here: module and class of SMPyBandits.Policies, and arguments that make them the same policies.
+# Our name: module and class of SMPyBandits.Policies, and arguments for which the policies agree.
 POLICIES = {
     "ucb1": ("UCBalpha", "UCBalpha", {"alpha": 4}),
     "ucb-v": ("UCBV", "UCBV", {}),
@@ -41,9 +41,9 @@ def smpybandits(name: str, num_arms: int, steps: int):
 
 
 def play(name: str, means: np.ndarray, steps: int, first_of_equals: bool) -> float:
-    """One run of SMPyBandits as its evaluator does it, and its regret.
+    """One run of SMPyBandits as in its evaluator; returns its regret.
 
-    Where `first_of_equals`, the first arm with the highest index is pulled, as jaxrl does, and not any of them.
+    With `first_of_equals` ties go to the first arm with the highest index, as in jaxrl, and not to a random one.
     """
     policy = smpybandits(name, len(means), steps)
     policy.startGame()
@@ -74,7 +74,7 @@ def mabwiser(num_arms: int, steps: int) -> None:
 
 
 def loop_ucb1(num_runs: int, num_arms: int, steps: int) -> np.ndarray:
-    """UCB1 on Bernoulli arms, all runs at a time, after each arm was pulled once; regrets `[R]`."""
+    """UCB1 on Bernoulli arms, vectorised over runs, after one pull of each arm; regrets `[R]`."""
     rng = np.random.default_rng(0)
     means, rows = rng.random((num_runs, num_arms)), np.arange(num_runs)
     best = means.max(axis=1)
@@ -89,7 +89,7 @@ def loop_ucb1(num_runs: int, num_arms: int, steps: int) -> np.ndarray:
 
 
 def loop_thompson(num_runs: int, num_arms: int, steps: int) -> np.ndarray:
-    """Thompson sampling on Bernoulli arms, all runs at a time; regrets `[R]`."""
+    """Thompson sampling on Bernoulli arms, vectorised over runs; regrets `[R]`."""
     rng = np.random.default_rng(0)
     means, rows = rng.random((num_runs, num_arms)), np.arange(num_runs)
     won, lost, regret = np.ones_like(means), np.ones_like(means), np.zeros(num_runs)
@@ -104,7 +104,7 @@ def loop_thompson(num_runs: int, num_arms: int, steps: int) -> np.ndarray:
 
 
 def loop_lin_ucb(num_runs: int, num_arms: int, steps: int) -> np.ndarray:
-    """LinUCB with common coefficients and features drawn anew for every pull, all runs at a time; regrets `[R]`."""
+    """LinUCB with shared coefficients and features resampled for every pull, vectorised over runs; regrets `[R]`."""
     rng = np.random.default_rng(0)
     rows = np.arange(num_runs)
     theta = rng.normal(size=(num_runs, FEATURES))
@@ -133,7 +133,7 @@ LOOPS: dict[str, Callable[[int, int, int], np.ndarray]] = {
 
 
 def rate(library: str, policy: str, num_arms: int, num_runs: int, steps: int) -> dict[str, float]:
-    """Pulls a second."""
+    """Pulls per second."""
     started = time.perf_counter()
     if library == "numpy":
         LOOPS[policy](num_runs, num_arms, steps)
@@ -152,7 +152,7 @@ def regrets(policy: str, means: list[float], num_runs: int, steps: int) -> dict[
 
 
 def beta(shape: list[int], alpha: float, beta: float, times: int) -> dict[str, float]:
-    """Beta variates a second of NumPy."""
+    """Beta variates per second of NumPy."""
     rng = np.random.default_rng(0)
     parameters = np.full(shape, alpha), np.full(shape, beta)
     started = time.perf_counter()
@@ -162,7 +162,7 @@ def beta(shape: list[int], alpha: float, beta: float, times: int) -> dict[str, f
 
 
 def versions() -> dict[str, str]:
-    """Of what this environment has."""
+    """Versions of the packages in this environment."""
     return {name: importlib.metadata.version(name) for name in ("SMPyBandits", "mabwiser", "numpy")}
 
 
@@ -173,7 +173,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     for line in sys.stdin:
         request = json.loads(line)
-        with contextlib.redirect_stdout(sys.stderr):  # SMPyBandits prints what it could not import
+        with contextlib.redirect_stdout(sys.stderr):  # SMPyBandits prints the imports that failed
             answer = ANSWERS[request.pop("do")](**request)
         print(json.dumps(answer), flush=True)
 

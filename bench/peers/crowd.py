@@ -2,8 +2,8 @@
 
     python bench/peers/crowd.py pysocialforce|jupedsim --num-agents 1000 --spacing 1.5 --steps 100
 
-Runs in an environment of its own, which has PySocialForce and JuPedSim and no jaxrl. Everybody starts on a grid, every
-second one to the right and the others to the left, at 1.33 m/s.
+Runs in a separate environment with PySocialForce and JuPedSim but without jaxrl. Agents start on a grid, every second
+one heading right and the others left, at 1.33 m/s.
 """
 
 import argparse
@@ -20,7 +20,7 @@ SPEED = 1.33
 
 
 def grid(num_agents: int, spacing: float) -> tuple[np.ndarray, np.ndarray]:
-    """Places `[N, 2]` m, a little off a square grid, and directions `[N]`, 1 or -1."""
+    """Positions `[N, 2]` in m, slightly off a square grid, and directions `[N]`, 1 or -1."""
     side = int(np.ceil(np.sqrt(num_agents)))
     place = np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(-1, 2)[:num_agents] * spacing
     place = place + np.random.default_rng(0).uniform(-0.2, 0.2, place.shape)
@@ -28,8 +28,8 @@ def grid(num_agents: int, spacing: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pysocialforce(num_agents: int, spacing: float, steps: int):
-    """Steps of PySocialForce's simulator, which compiles at the first."""
-    import pysocialforce as psf  # pyright: ignore[reportMissingImports] -- it lives in another environment
+    """Steps of PySocialForce's simulator, which compiles in the first."""
+    import pysocialforce as psf  # pyright: ignore[reportMissingImports] -- installed in another environment
 
     logging.disable(logging.CRITICAL)
     place, way = grid(num_agents, spacing)
@@ -73,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", choices=("pysocialforce", "jupedsim"))
     parser.add_argument("--num-agents", type=int, default=1000)
-    parser.add_argument("--spacing", type=float, default=1.5, help="m between neighbours on the grid")
+    parser.add_argument("--spacing", type=float, default=1.5, help="distance between neighbours on the grid, in m")
     parser.add_argument("--steps", type=int, default=100)
     options = parser.parse_args()
     run = {"pysocialforce": pysocialforce, "jupedsim": jupedsim}[options.library](

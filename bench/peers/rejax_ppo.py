@@ -1,4 +1,4 @@
-"""PPO by rejax with PureJaxRL's CartPole settings, in an environment of its own; one JSON line for each "run" it reads.
+"""PPO by rejax with PureJaxRL's CartPole settings, in a separate environment; one JSON line for each "run" it reads.
 
 python bench/peers/rejax_ppo.py NUM_SEEDS ENV_STEPS
 """
@@ -8,7 +8,7 @@ import sys
 import time
 
 import jax
-from rejax import PPO  # pyright: ignore[reportMissingImports] -- it lives in another environment
+from rejax import PPO  # pyright: ignore[reportMissingImports] -- installed in another environment
 
 num_seeds, env_steps = int(sys.argv[1]), int(sys.argv[2])
 algo = PPO.create(
@@ -39,6 +39,6 @@ for _ in sys.stdin:
     started = time.perf_counter()
     _, (_, returns) = jax.block_until_ready(program(keys))
     seconds = time.perf_counter() - started
-    last = returns[:, -1].mean(axis=tuple(range(1, returns[:, -1].ndim)))  # of each seed
-    told = {"run_seconds": seconds, "return": float(last.mean()), "deviation": float(last.std())}
-    print(json.dumps(told), flush=True)
+    last = returns[:, -1].mean(axis=tuple(range(1, returns[:, -1].ndim)))  # one value per seed
+    figures = {"run_seconds": seconds, "return": float(last.mean()), "deviation": float(last.std())}
+    print(json.dumps(figures), flush=True)

@@ -2,15 +2,15 @@
 
     python bench/peers/sb3_ppo.py ENV_STEPS
 
-Runs in an environment of its own, which has stable-baselines3 and no jaxrl, with as many threads as torch takes. A
-short run comes first; evaluation is not timed.
+Runs in a separate environment with stable-baselines3 but without jaxrl, with torch's default number of threads. A short
+run comes first; evaluation is not timed.
 """
 
 import json
 import sys
 import time
 
-import stable_baselines3  # pyright: ignore[reportMissingImports] -- it lives in another environment
+import stable_baselines3  # pyright: ignore[reportMissingImports] -- installed in another environment
 import torch  # pyright: ignore[reportMissingImports]
 from stable_baselines3 import PPO  # pyright: ignore[reportMissingImports]
 from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[reportMissingImports]
@@ -18,7 +18,7 @@ from stable_baselines3.common.evaluation import evaluate_policy  # pyright: igno
 
 
 def make(seed: int):
-    """The algorithm at its start."""
+    """The untrained algorithm."""
     return PPO(
         "MlpPolicy",
         make_vec_env("CartPole-v1", n_envs=4, seed=seed),

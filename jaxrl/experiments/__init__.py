@@ -1,4 +1,4 @@
-"""Studies over the public API, each in one short file: `jaxrl experiment NAME`."""
+"""Studies that use the public API, each in one short file: `jaxrl experiment NAME`."""
 
 from jaxrl.experiments import (
     bandit_slopes,

@@ -1,4 +1,4 @@
-"""How fast regret grows for late pulls, beside the least that it can: the slope of Lai and Robbins."""
+"""Growth of regret in late pulls, compared with the lower bound: the slope of Lai and Robbins."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What is compared, and over how many runs."""
+    """Settings of the study: policies, instances and numbers of runs."""
 
     policies: tuple[str, ...] = ("kl-ucb", "thompson")
     """Policies, by the names of jaxrl.bandits."""
     instances: tuple[str, ...] = ("0.9,0.3", "0.9,0.6,0.6", "0.3,0.1", "0.6,0.4", "0.1,0.02", "0.9,0.8", "0.98,0.9")
-    """Means of Bernoulli arms, each instance's with commas."""
+    """Instances of Bernoulli arms, each as means separated by commas."""
     steps: int = 100_000
-    """Pulls of a run; the slope is that of the last decade, from a tenth of them on."""
+    """Number of pulls of a run; the slope is that of the last decade, from a tenth of them on."""
     runs: int = 1000
-    """Independent runs of each policy on each instance."""
+    """Number of independent runs of each policy on each instance."""
 
     def __post_init__(self):
         from jaxrl.bandits.registry import policy
@@ -40,10 +40,10 @@ class Settings:
 
 
 def means_of(instance: str) -> tuple[float, ...]:
-    """The means that an instance's text names.
+    """The means in the text of an instance.
 
     Raises:
-      ValueError: no numbers in [0, 1], fewer than two, or all alike.
+      ValueError: The text is not a list of numbers in [0, 1], or has fewer than two different ones.
     """
     try:
         means = tuple(float(part) for part in instance.split(","))
@@ -51,13 +51,13 @@ def means_of(instance: str) -> tuple[float, ...]:
         means = ()
     if len(set(means)) < 2 or not all(0 <= mean <= 1 for mean in means):
         raise UserValueError(
-            f"instances takes different means in [0, 1] with commas, such as 0.9,0.8, got {instance!r}"
+            f"instances takes different means in [0, 1] separated by commas, such as 0.9,0.8, got {instance!r}"
         )
     return means
 
 
 def run(settings: Settings, study: Study) -> None:
-    """Runs every policy on every instance, then writes a table of slopes."""
+    """Run every policy on every instance, then write a table of slopes."""
     import pandas
 
     from jaxrl.bandits.bounds.lower import lai_robbins
@@ -67,23 +67,23 @@ def run(settings: Settings, study: Study) -> None:
         least = float(lai_robbins(np.asarray(means_of(instance), np.float32)))
         row: dict[str, str] = {"means": instance, "Lai-Robbins": f"{least:.2f}"}
         for name in settings.policies:
-            found = study.compute(
+            estimates = study.compute(
                 f"{name}_{instance}", lambda name=name, instance=instance: slopes(settings, name, instance)
             )
-            slope, error = float(found["slope"]), float(found["error"])
+            slope, error = float(estimates["slope"]), float(estimates["error"])
             row |= {name: f"{slope:.2f}", f"{name} over it": f"{slope / least:.2f} ± {1.96 * error / least:.2f}"}
         rows.append(row)
     study.table(
         "slopes",
         pandas.DataFrame(rows),
         f"Growth of the mean regret with the natural logarithm of the pulls, from {settings.steps // 10:,} to "
-        f"{settings.steps:,} pulls, beside the slope that no policy which is good everywhere stays below for ever (Lai "
-        f"and Robbins, 1985); {settings.runs:,} runs; ± is half the width of a 95 % interval.",
+        f"{settings.steps:,} pulls, compared with the asymptotic lower bound for consistent policies (Lai and Robbins, "
+        f"1985); {settings.runs:,} runs; ± is half the width of a 95 % interval.",
     )
 
 
 def slopes(settings: Settings, name: str, instance: str) -> xarray.Dataset:
-    """The mean slope over runs of the last decade, `slope`, and its standard error, `error`."""
+    """The mean over runs of the slope in the last decade, `slope`, and its standard error, `error`."""
     import xarray
 
     import envs
@@ -102,7 +102,7 @@ def slopes(settings: Settings, name: str, instance: str) -> xarray.Dataset:
 
 EXPERIMENT = Experiment(
     "bandit-slopes",
-    "Late growth of regret beside the least that it can be.",
+    "Late growth of regret compared with its lower bound.",
     Settings,
     run,
 )

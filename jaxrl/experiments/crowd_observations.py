@@ -1,4 +1,4 @@
-"""What a crowd observes, in which frame, and how it moves: the study of 2022."""
+"""Perception, frame of observations and dynamics of a crowd: the study of 2022."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ OF_PAPER = "2022"
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What is compared, and how long it trains."""
+    """Settings of the study: combinations to compare, and lengths of training."""
 
     frames: tuple[str, ...] = FRAMES
     """Frames of observations: absolute, relative, egocentric."""
     dynamics: tuple[str, ...] = DYNAMICS
     """Dynamics: cartesian or polar, velocity or acceleration."""
     perceptions: tuple[str, ...] = PERCEPTIONS
-    """What is perceived: neighbours, rays, or both."""
+    """Kinds of perception: neighbours, rays, both."""
     scenarios: tuple[str, ...] = ("circle12", "circle30", "crossway50", "corridor50", "random20")
-    """Scenarios, each with its number of agents."""
+    """Scenarios, each with its number of agents, such as circle12."""
     reward: str = OF_PAPER
-    """The paper's reward, 2022, or the name of another one, such as straight."""
+    """Name of the reward: 2022 for that of the paper, or another one, such as straight."""
     tuned: bool = False
-    """Learn with what was tuned for each frame and dynamics, not with the library's own settings for crowds."""
+    """Settings tuned for each frame and dynamics in place of the library's settings for crowds."""
     seeds: int = 8
-    """Seeds of every combination."""
+    """Number of seeds of every combination."""
     env_steps: int = 0
-    """Environment steps of a run; 0 takes the paper's 1000 iterations of 200 in each world."""
+    """Number of environment steps of a run; 0 for the paper's 1000 iterations of 200 steps in each world."""
     agent_steps: int = 0
-    """Agent-steps of a run, in place of env_steps: the same number in scenarios of few and of many."""
+    """Number of agent-steps of a run, in place of env_steps; equal for scenarios with few and with many agents."""
     evals: int = 1
-    """Evaluations, evenly spaced, the last at the end; only this one is reported."""
+    """Number of evaluations, evenly spaced; only the last one, at the end, is reported."""
     eval_episodes: int = 10
-    """Whole episodes of an evaluation, greedy and again sampled."""
+    """Number of whole episodes of an evaluation with greedy actions, and again with sampled ones."""
     block: int = 1
-    """Runs computed side by side: 1 is fastest on a CPU, 0 leaves it to the library."""
+    """Number of runs computed in one block: 1 is fastest on a CPU, 0 for the library's choice."""
 
     def __post_init__(self):
         crowds.check_choices("frames", self.frames, FRAMES)
@@ -70,7 +70,7 @@ class Settings:
 
 
 class Combination(NamedTuple):
-    """What a crowd observes and how it moves."""
+    """Frame, dynamics and perception of a crowd."""
 
     frame: str
     dynamics: str
@@ -78,7 +78,7 @@ class Combination(NamedTuple):
 
 
 def run(settings: Settings, study: Study) -> None:
-    """Trains every combination with all seeds in one call, then writes tables and a figure."""
+    """Train every combination with all seeds in one call, then write tables and a figure."""
     cells: dict[str, list[Cell]] = {kind: [] for kind in KINDS}
     for name in settings.scenarios:
         for combination in map(
@@ -95,8 +95,8 @@ def run(settings: Settings, study: Study) -> None:
                 eval_episodes=settings.eval_episodes,
                 block=settings.block or None,
             )
-            for kind, found in cells.items():
-                found.append(Cell({"scenario": name, **combination._asdict()}, crowds.measured(result, kind)[0]))
+            for kind, cells_of in cells.items():
+                cells_of.append(Cell({"scenario": name, **combination._asdict()}, crowds.measured(result, kind)[0]))
     for kind, words in KINDS.items():
         study.table(f"cells{kind}", crowds.frame_of(cells[kind], MEASURES), _caption(settings, words))
         claims = comparison(cells[kind])
@@ -114,7 +114,7 @@ def run(settings: Settings, study: Study) -> None:
 
 
 def learning(settings: Settings, place: Place, combination: Combination) -> Preset:
-    """What a combination is trained with: two worlds for up to 20 agents, one for more."""
+    """The preset with which a combination is trained: two worlds for up to 20 agents, one for more."""
     reward = {} if settings.reward == OF_PAPER else {"reward": settings.reward}
     if settings.tuned:
         preset = tuned(combination.frame, combination.dynamics, *place, combination.perception)
@@ -151,16 +151,16 @@ SIGNS = {"return": 1.0, "energy": -1.0, RATIO: -1.0}
 
 
 def comparison(cells: Sequence[Cell]) -> pandas.DataFrame:
-    """The paper's two claims, and the second one's halves.
+    """The paper's two claims, and the two parts of the second.
 
     Args:
-      cells: labelled with scenario, frame, dynamics and perception.
+      cells: Cells labelled with scenario, frame, dynamics and perception.
 
     Returns:
-      A row per claim and scenario, and one for "all" where there are several: the number of
+      A row per claim and scenario, and one for "all" if there are several scenarios: the number of
       combinations that were compared with their counterparts, equal in everything else, and for
       return, energy and energy-plus the probability that a run is better than one of the
-      counterpart, averaged over them, with its 95 % interval. A failed run is worse than all others.
+      counterpart, averaged over the combinations, with its 95 % interval. A failed run is worse than all others.
     """
     import pandas
 
@@ -174,12 +174,12 @@ def comparison(cells: Sequence[Cell]) -> pandas.DataFrame:
             theirs = runs.get((place, other)) if other is not None else None
             if theirs is not None:
                 pairs[place].append((ours, theirs))
-        groups = {place: found for place, found in pairs.items() if found}
+        groups = {place: pairs_of for place, pairs_of in pairs.items() if pairs_of}
         if len(groups) > 1:
-            groups["all"] = [pair for found in pairs.values() for pair in found]
-        for place, found in groups.items():
-            row = {"claim": claim, "scenario": place, "combinations": len(found)}
-            rows.append(row | {measure: _chance(found, measure) for measure in SIGNS})
+            groups["all"] = [pair for pairs_of in pairs.values() for pair in pairs_of]
+        for place, pairs_of in groups.items():
+            row = {"claim": claim, "scenario": place, "combinations": len(pairs_of)}
+            rows.append(row | {measure: _chance(pairs_of, measure) for measure in SIGNS})
     return pandas.DataFrame(rows)
 
 
@@ -188,7 +188,7 @@ def _combination(cell: Cell) -> Combination:
 
 
 def _chance(pairs: Sequence[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]], measure: str) -> str:
-    """The probability that the first of a pair is better, its interval, and what it says."""
+    """The probability that the first of a pair is better, its interval, and the verdict."""
 
     def scores(side: int) -> np.ndarray:
         values = SIGNS[measure] * np.stack([pair[side][measure] for pair in pairs])
@@ -200,7 +200,7 @@ def _chance(pairs: Sequence[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]
 
 
 def _length(settings: Settings) -> str:
-    learned = "with what was tuned for each" if settings.tuned else "with the library's settings for crowds"
+    learned = "with the settings tuned for each" if settings.tuned else "with the library's settings for crowds"
     return f"after {crowds.said_length(settings)} of PPO {learned} under the reward {settings.reward}"
 
 
@@ -209,7 +209,7 @@ def _caption(settings: Settings, words: str) -> str:
         f"Crowds by frame, dynamics and perception, {_length(settings)}, {words}: interquartile mean over "
         f"{settings.seeds} seeds with its 95 % bootstrap interval. Success is the share that arrives, energy is in "
         f"J/kg, energy-plus adds the least energy for the rest of the way, the optimum is that for the whole way; "
-        f"contacts are an agent's, summed over substeps."
+        f"contacts are per agent, summed over substeps."
     )
 
 
@@ -217,14 +217,14 @@ def _claims_caption(settings: Settings, words: str) -> str:
     return (
         f"Which is better, {_length(settings)}, {words}: the probability that a run has the higher return, the lower "
         f"energy, and the lower energy-plus over the optimum than a run of its counterpart, ties counting one half, "
-        f"averaged over the combinations; 95 % bootstrap intervals over {settings.seeds} seeds. It is better or worse "
-        f"where the interval leaves 0.5 out. Who stands still spends little energy: read it beside energy-plus."
+        f"averaged over the combinations; 95 % bootstrap intervals over {settings.seeds} seeds. A run is better or "
+        f"worse if the interval excludes 0.5. Agents that stand still spend little energy: compare with energy-plus."
     )
 
 
 EXPERIMENT = Experiment(
     "crowd-observations",
-    "Crowds by what they observe, in which frame, and how they move.",
+    "Crowds by perception, frame of observations and dynamics.",
     Settings,
     run,
 )

@@ -1,4 +1,4 @@
-"""Do learned crowds walk better than those that are planned: social forces, reciprocal avoidance, straight lines?"""
+"""Learned crowds compared with planned ones: social forces, reciprocal avoidance, straight lines."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ METRICS = ("success", "contacts", "time_to_goal", "energy_plus", "optimum")
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Who walks where."""
+    """Settings of the study: scenarios, planners and learned policies."""
 
     scenarios: tuple[str, ...] = ("circle30", "corridor50", "crossway50", "choke20")
-    """Scenarios, each with its number of agents."""
+    """Scenarios, each with its number of agents, such as circle12."""
     planners: tuple[str, ...] = tuple(PLANNERS)
-    """Policies that read the state, beside the learned one."""
+    """Planners, which read the state, in addition to the learned policy."""
     dynamics: tuple[str, ...] = ("polar-acceleration", "cartesian-velocity")
-    """Dynamics in which planners walk; the learned walk in those of their preset."""
+    """Dynamics of the planners; learned policies use those of their preset."""
     seeds: int = 4
-    """Seeds of the learned; 0 leaves them out."""
+    """Number of seeds of the learned policies; 0 omits them."""
     env_steps: int = 0
-    """Environment steps of a run; 0 takes the preset's."""
+    """Number of environment steps of a run; 0 for the preset's."""
     episodes: int = 16
-    """Whole episodes of each planner, and of the evaluation of each run, played greedily."""
+    """Number of whole episodes of each planner, and of the greedy evaluation of each run."""
     seed: int = 0
-    """Of the planners' episodes."""
+    """Random seed of the planners' episodes."""
     block: int = 1
-    """Runs computed side by side: 1 is fastest on a CPU, 0 leaves it to the library."""
+    """Number of runs computed in one block: 1 is fastest on a CPU, 0 for the library's choice."""
 
     def __post_init__(self):
         crowds.check_choices("scenarios", self.scenarios)
@@ -59,7 +59,7 @@ class Settings:
 
 
 def run(settings: Settings, study: Study) -> None:
-    """Trains the preset of each scenario, plays the planners in the same scenario, then writes a table and a figure."""
+    """Train the preset of each scenario, play the planners in the same scenario, then write a table and a figure."""
     cells: list[Cell] = []
     for name in settings.scenarios:
         place = crowds.as_place(name)
@@ -79,11 +79,11 @@ def run(settings: Settings, study: Study) -> None:
             cells.append(_cell(name, "learned", str(preset.static.get("dynamics", Crowd.dynamics)), last))
         for dynamics in settings.dynamics:
             for planner in settings.planners:
-                found = study.compute(
+                episodes = study.compute(
                     f"{name}_{planner}_{dynamics}",
                     lambda place=place, planner=planner, dynamics=dynamics: played(place, planner, dynamics, settings),
                 )
-                cells.append(_cell(name, planner, dynamics, {metric: found[metric].values for metric in METRICS}))
+                cells.append(_cell(name, planner, dynamics, {metric: episodes[metric].values for metric in METRICS}))
     study.table("planners", crowds.frame_of(cells, MEASURES), _caption(settings))
     study.figure(
         "crowd_planners",
@@ -92,7 +92,7 @@ def run(settings: Settings, study: Study) -> None:
 
 
 def learning(place: Place) -> Preset:
-    """The scenario's own preset, or that of `crowd/circle` where it has none, with this number of agents."""
+    """The preset of the scenario, or that of `crowd/circle` if it has none, with this number of agents."""
     own = jaxrl.presets.find("ppo", f"crowd/{place.scenario}")
     if own is None:
         return crowds.library_settings(place, 1, {"perception": "neighbours", "reward": "straight"})
@@ -100,7 +100,7 @@ def learning(place: Place) -> Preset:
 
 
 def played(place: Place, planner: str, dynamics: str, settings: Settings) -> xarray.Dataset:
-    """The metrics of a planner's episodes, `[episode]` each."""
+    """The metrics of a planner's episodes, each `[episode]`."""
     import xarray
 
     env = Crowd(place.scenario, num_agents=place.num_agents, dynamics=dynamics)  # pyright: ignore[reportArgumentType]
@@ -121,15 +121,15 @@ def _cell(scenario: str, policy: str, dynamics: str, metrics: dict[str, np.ndarr
 
 
 def _caption(settings: Settings) -> str:
-    learned = f"{settings.seeds} seeds of the learned, each over {settings.episodes} greedy episodes, and "
+    learned = f"{settings.seeds} seeds of the learned policy, each over {settings.episodes} greedy episodes, and "
     return (
-        f"Crowds by who steers them: interquartile means with 95 % intervals over {learned if settings.seeds else ''}"
-        f"{settings.episodes} episodes of each planner. Contacts are an agent's in an episode, summed over substeps; "
-        "the time to the goal is in s, that of who does not arrive being the time limit. Planners know no way around "
-        "a wall, and a scenario without randomness plays the same for each episode of those that draw nothing."
+        f"Crowds by policy: interquartile means with 95 % intervals over {learned if settings.seeds else ''}"
+        f"{settings.episodes} episodes of each planner. Contacts are per agent in an episode, summed over substeps; "
+        "the time to the goal is in s, and equals the time limit for agents that do not arrive. Planners cannot walk "
+        "around walls; without randomness in the scenario, all episodes of a deterministic planner are equal."
     )
 
 
 EXPERIMENT = Experiment(
-    "crowd-planners", "Learned crowds beside ORCA, social forces and straight lines.", Settings, run
+    "crowd-planners", "Learned crowds compared with ORCA, social forces and straight lines.", Settings, run
 )

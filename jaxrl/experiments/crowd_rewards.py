@@ -1,4 +1,4 @@
-"""What a crowd is rewarded for: the study of 2023."""
+"""Rewards of a crowd: the study of 2023."""
 
 from __future__ import annotations
 
@@ -28,37 +28,38 @@ MEASURES = ("success", "energy", RATIO, "mean speed", "contacts")
 PRESET = "2023"
 OWN_DISCOUNT = "own"
 OF_PAPER = tuple(name for name in REWARDS if name not in ("straight", "yielding", "through"))
-CAR_COLLISION = -0.02  # in place of -0.05, where a car crosses
+CAR_COLLISION = -0.02  # in place of -0.05, in the scenario with a car
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What is compared, and how long it trains."""
+    """Settings of the study: rewards to compare, and lengths of training."""
 
     rewards: tuple[str, ...] = OF_PAPER
-    """Rewards, by their names in envs.crowd.REWARDS."""
+    """Names of rewards in envs.crowd.REWARDS."""
     scenarios: tuple[str, ...] = ("circle40",)
-    """Scenarios, each with its number of agents; the paper has car20, too."""
+    """Scenarios, each with its number of agents, such as circle12; the paper also has car20."""
     discounts: tuple[str, ...] = (OWN_DISCOUNT,)
-    """Discounts: own, that of the settings of learning, or such as exp:gamma=1 and beta:mu=0.99,eta=1."""
+    """Discounts: own for that of the learning settings, or others such as exp:gamma=1 and beta:mu=0.99,eta=1."""
     collision: float | None = None
-    """Weight of a contact, in place of each reward's own."""
+    """Weight of a contact, in place of the weight of each reward."""
     tuned: bool = False
-    """Learn with the paper's settings and large networks, not with the library's own settings for crowds."""
+    """The paper's settings with large networks, in place of the library's settings for crowds."""
     test_agents: tuple[int, ...] = ()
-    """Numbers of agents with which what was learned is tested, too."""
+    """Further numbers of agents with which the learned policies are tested."""
     seeds: int = 8
-    """Seeds of every combination."""
+    """Number of seeds of every combination."""
     env_steps: int = 0
-    """Environment steps of a run, of which stage one takes the paper's share; 0 takes the paper's 1000 iterations."""
+    """Number of environment steps of a run, with the paper's share in the first stage; 0 for the paper's 1000
+    iterations."""
     agent_steps: int = 0
-    """Agent-steps of a run, in place of env_steps: the same number in scenarios of few and of many."""
+    """Number of agent-steps of a run, in place of env_steps; equal for scenarios with few and with many agents."""
     evals: int = 1
-    """Evaluations, evenly spaced, the last at the end; only this one is reported."""
+    """Number of evaluations, evenly spaced; only the last one, at the end, is reported."""
     eval_episodes: int = 10
-    """Whole episodes of an evaluation, greedy and again sampled."""
+    """Number of whole episodes of an evaluation with greedy actions, and again with sampled ones."""
     block: int = 1
-    """Runs computed side by side: 1 is fastest on a CPU, 0 leaves it to the library."""
+    """Number of runs computed in one block: 1 is fastest on a CPU, 0 for the library's choice."""
 
     def __post_init__(self):
         crowds.check_choices("rewards", self.rewards, tuple(REWARDS))
@@ -80,7 +81,7 @@ class Settings:
 
 
 def run(settings: Settings, study: Study) -> None:
-    """Trains every reward in every scenario with all discounts and seeds in one call, then writes tables, a figure."""
+    """Train every reward in every scenario with all discounts and seeds in one call, then write tables and a figure."""
     cells: dict[str, list[Cell]] = {kind: [] for kind in KINDS}
     tests: list[Cell] = []
     for name in settings.scenarios:
@@ -103,8 +104,8 @@ def run(settings: Settings, study: Study) -> None:
                 block=settings.block or None,
             )
             labels = [{"scenario": name, "reward": reward, "discount": text} for text in discounts]
-            for kind, found in cells.items():
-                found += map(Cell, labels, crowds.measured(result, kind))
+            for kind, cells_of in cells.items():
+                cells_of += map(Cell, labels, crowds.measured(result, kind))
             if settings.test_agents:
                 tested = study.compute(
                     f"{name}_{reward}_tests",
@@ -121,7 +122,7 @@ def run(settings: Settings, study: Study) -> None:
     for kind, words in KINDS.items():
         study.table(f"rewards{kind}", crowds.frame_of(cells[kind], MEASURES), _caption(settings, words))
     if tests:
-        caption = f"The same policies among other numbers of agents. {_caption(settings, KINDS[''])}"
+        caption = f"The same policies with other numbers of agents. {_caption(settings, KINDS[''])}"
         study.table("tests", crowds.frame_of(tests, MEASURES), caption)
     several = len(settings.discounts) > 1
     study.figure(
@@ -136,10 +137,10 @@ def run(settings: Settings, study: Study) -> None:
 
 
 def learning(settings: Settings, place: Place, reward: str) -> Preset:
-    """What a reward is trained with: polar acceleration, egocentric, two worlds for fewer than 50 agents.
+    """The preset with which a reward is trained: polar acceleration, egocentric, two worlds for fewer than 50 agents.
 
-    Neighbours are perceived, and rays that see walls where a car crosses. The time is observed, and
-    a time limit counts as an end, for the terms that are due then tell of all that is to come.
+    Agents perceive neighbours, and in the scenario with a car also rays that detect walls. The time is observed, and
+    a time limit counts as termination, because the terms paid then represent all that would follow.
     """
     perception = "both" if place.scenario == "car" else "neighbours"
     preset = settings_of_2023(*place, perception)
@@ -155,13 +156,13 @@ def curriculum(
     """The environment's parameters for a run of a certain length.
 
     Args:
-      params: with that reward's weights.
-      place: where.
-      reward: a name in `REWARDS`.
-      env_steps: of the run. The second stage begins after the same share of it as in the paper: 199 of 1000
-        iterations.
-      collision: weight of a contact in place of the reward's own; None keeps it, but where a car crosses -0.05
-        becomes -0.02.
+      params: Parameters with the weights of the reward.
+      place: Scenario and number of agents.
+      reward: Name in `REWARDS`.
+      env_steps: Number of environment steps of the run. The second stage begins after the same share of the run as in
+        the paper: 199 of 1000 iterations.
+      collision: Weight of a contact in place of that of the reward; None keeps it, except that -0.05 becomes -0.02 in
+        the scenario with a car.
     """
     stages = {"weights": params.weights, "later_weights": params.later_weights}
     for stage, weights in stages.items():
@@ -174,7 +175,7 @@ def curriculum(
 
 
 def among_others(result: Result, numbers: tuple[int, ...], num_episodes: int) -> xarray.Dataset:
-    """What was learned, greedy, among other numbers of agents; each sees as many neighbours as in training.
+    """Greedy evaluation of the learned policies with other numbers of agents, each with the same number of neighbours.
 
     Returns:
       Measures with the dims (agents, setting, seed).
@@ -183,35 +184,35 @@ def among_others(result: Result, numbers: tuple[int, ...], num_episodes: int) ->
 
     algo, params = result.algo, result.env_params
     if algo is None or params is None or not isinstance(algo.env, Crowd):
-        raise UserValueError("result must hold its algorithm and its parameters of a crowd")
+        raise UserValueError("result must hold its algorithm and the parameters of a crowd")
     env = dataclasses.replace(algo.env, num_agents=max(algo.env.num_agents, *numbers))
     larger = jaxrl.ppo(env, dataclasses.replace(algo.config, num_minibatches=1))
-    found: dict[str, list[np.ndarray]] = {measure: [] for measure in crowds.MEASURES}
+    measured: dict[str, list[np.ndarray]] = {measure: [] for measure in crowds.MEASURES}
     for number in numbers:
         present = np.full_like(params.num_present, number)
         there = dataclasses.replace(result, algo=larger, env_params=dataclasses.replace(params, num_present=present))
         each = crowds.measured(evaluate_result(there, num_episodes))
-        for measure, values in found.items():
+        for measure, values in measured.items():
             values.append(np.stack([runs[measure] for runs in each]))
     dims = ("agents", "setting", "seed")
-    return xarray.Dataset({measure: (dims, values) for measure, values in found.items()}, {"agents": list(numbers)})
+    return xarray.Dataset({measure: (dims, values) for measure, values in measured.items()}, {"agents": list(numbers)})
 
 
 def _caption(settings: Settings, words: str) -> str:
     learned = "with the paper's settings" if settings.tuned else "with the library's settings for crowds"
-    contact = "" if settings.collision is None else f" with {settings.collision:g} a contact"
+    contact = "" if settings.collision is None else f" with {settings.collision:g} per contact"
     return (
         f"Crowds by their reward{contact}, after {crowds.said_length(settings)} of PPO {learned}, {words}: "
         f"interquartile mean over {settings.seeds} seeds with its 95 % bootstrap interval. "
         f"Rewards of two stages change after 199 of 1000 parts of a run. Success is the share that arrives, "
         f"energy is in J/kg, energy-plus adds the least energy for the rest of the way, the optimum is that for the "
-        f"whole way; speed is in m/s; contacts are an agent's, summed over substeps."
+        f"whole way; speed is in m/s; contacts are per agent, summed over substeps."
     )
 
 
 EXPERIMENT = Experiment(
     "crowd-rewards",
-    "Crowds by what they are rewarded for.",
+    "Crowds by reward.",
     Settings,
     run,
 )

@@ -1,4 +1,4 @@
-"""What the studies of crowds share: scenarios by name, settings of learning, measures of runs, tables and figures."""
+"""Shared parts of the studies of crowds: scenarios by name, learning settings, measures of runs, tables and figures."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ __all__ = [
 
 
 class Place(NamedTuple):
-    """A scenario and how many walk there; written `circle12`."""
+    """A scenario with a number of agents; written `circle12`."""
 
     scenario: str
     num_agents: int
@@ -65,8 +65,8 @@ class Cell(NamedTuple):
     """The runs of one combination.
 
     Attributes:
-      labels: `{column: text}`, the scenario first.
-      runs: `{measure: [seeds]}`, nan where a run failed.
+      labels: Labels of the combination, `{column: text}`, the scenario first.
+      runs: Measures of the runs, `{measure: [seeds]}`, nan for a failed run.
     """
 
     labels: dict[str, str]
@@ -77,11 +77,11 @@ def as_place(name: str, **static: Any) -> Place:
     """A scenario by its name and number of agents, such as `circle12`.
 
     Args:
-      name: with the number at its end.
-      static: of the environment, such as its preset.
+      name: Name of the scenario, followed by the number of agents.
+      **static: Static fields of the environment, such as its preset.
 
     Raises:
-      ValueError: no such scenario, or more agents than it holds.
+      ValueError: There is no such scenario, or it has no room for so many agents.
     """
     match = re.fullmatch(r"([a-z-]+?)(\d+)", name)
     if match is None or match[1] not in SCENARIOS:
@@ -98,15 +98,15 @@ def as_place(name: str, **static: Any) -> Place:
 
 
 def check_choices(name: str, values: Sequence[Any], known: Sequence[Any] | None = None) -> None:
-    """Refuse no value, the same value twice, and one that is not known.
+    """Check that a setting has at least one value, no value twice, and only known values.
 
     Args:
-      name: of the setting.
-      values: its value.
-      known: what it takes; None for whatever.
+      name: Name of the setting.
+      values: Values of the setting.
+      known: Valid values; None for any.
 
     Raises:
-      ValueError: which, and what it takes.
+      ValueError: The values are invalid.
     """
     if not values or len(set(values)) < len(values):
         raise UserValueError(f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}")
@@ -116,15 +116,15 @@ def check_choices(name: str, values: Sequence[Any], known: Sequence[Any] | None 
 
 
 def library_settings(place: Place, num_envs: int, static: dict[str, Any]) -> Preset:
-    """How the library's own preset of `crowd/circle` learns, in another scenario.
+    """The learning settings of the library's preset of `crowd/circle`, for another scenario.
 
-    Minibatches are about as large. Rays alone, which the pooling and the scales of that preset do not serve,
-    are normalised by their running mean and variance.
+    Minibatches are about as large. Observations of rays alone, to which the pooling and the scales of that preset do
+    not apply, are normalised by their running mean and variance.
 
     Args:
-      place: where.
-      num_envs: worlds of a rollout of 200 decisions each.
-      static: of the environment, the perception among them.
+      place: Scenario and number of agents.
+      num_envs: Number of worlds of a rollout, with 200 decisions each.
+      static: Static fields of the environment, including the perception.
 
     Returns:
       A preset of 1000 iterations.
@@ -145,36 +145,36 @@ def library_settings(place: Place, num_envs: int, static: dict[str, Any]) -> Pre
 
 
 def run_length(settings: Any, place: Place, preset: Preset) -> int:
-    """Environment steps of a run: those of the settings, their agent-steps shared out, or else the preset's."""
+    """Number of environment steps of a run: from the settings, from their agent-steps, or else from the preset."""
     return settings.env_steps or math.ceil(settings.agent_steps / place.num_agents) or preset.env_steps
 
 
 def said_length(settings: Any) -> str:
-    """How long a run is, for a caption."""
+    """The length of a run as text for a caption."""
     if settings.agent_steps:
         return f"{settings.agent_steps:,} agent-steps"
     return f"{settings.env_steps:,} environment steps" if settings.env_steps else "1000 iterations"
 
 
 def check_length(settings: Any) -> None:
-    """Refuse a length that is given twice or below 0.
+    """Check that the length of a run is set once and is not below 0.
 
     Raises:
-      ValueError: which setting, and what it takes.
+      ValueError: A length is set twice or is below 0.
     """
     check_counts(settings, env_steps=0, agent_steps=0)
     if settings.env_steps and settings.agent_steps:
         raise UserValueError(
-            f"agent_steps is given beside env_steps, {settings.agent_steps} beside {settings.env_steps}: give one"
+            f"agent_steps and env_steps are both set, to {settings.agent_steps} and {settings.env_steps}: set one"
         )
 
 
 def measured(result: Result, kind: str = "") -> list[dict[str, np.ndarray]]:
-    """What `Cell.runs` is, for each setting of a result at its last point.
+    """The measures of the runs as in `Cell.runs`, for each setting of a result at its last point.
 
     Args:
-      result: of a crowd.
-      kind: one of `KINDS`.
+      result: Result of a crowd.
+      kind: Suffix of the metrics, one of `KINDS`.
     """
     failed = result.failed_runs()
 
@@ -188,17 +188,17 @@ def measured(result: Result, kind: str = "") -> list[dict[str, np.ndarray]]:
 
 
 def estimate(values: np.ndarray) -> str:
-    """The interquartile mean of the runs that did not fail and its 95 % interval, as text."""
+    """The interquartile mean over the runs that did not fail, with its 95 % interval, as text."""
     good = values[np.isfinite(values)]
     if good.size < 2:
         return MISSING
-    found = bootstrap_interval(iqm, good)
+    interval = bootstrap_interval(iqm, good)
     decimals = int(np.clip(2 - np.floor(np.log10(max(float(np.abs(good).max()), 1e-9))), 0, 4))
-    return f"{found.value:.{decimals}f} [{found.low:.{decimals}f}, {found.high:.{decimals}f}]"
+    return f"{interval.value:.{decimals}f} [{interval.low:.{decimals}f}, {interval.high:.{decimals}f}]"
 
 
 def frame_of(cells: Iterable[Cell], measures: Sequence[str]) -> pandas.DataFrame:
-    """A row per combination: labels, `estimate` of each measure, and how many runs failed if any did."""
+    """A row per combination: labels, `estimate` of each measure, and the number of failed runs if there are any."""
     import pandas
 
     rows = []
@@ -212,13 +212,13 @@ def frame_of(cells: Iterable[Cell], measures: Sequence[str]) -> pandas.DataFrame
 def dots(
     cells: Sequence[Cell], measures: Sequence[str], label: Callable[[Cell], str], series: Callable[[Cell], str]
 ) -> matplotlib.figure.Figure:
-    """A row of pictures per scenario, one per measure: interquartile means with their intervals.
+    """A row of plots per scenario, one per measure: interquartile means with their intervals.
 
     Args:
-      cells: whose labels begin with the scenario.
-      measures: of the columns.
-      label: names a cell's line.
-      series: names a cell's colour; cells of one line stand a little apart.
+      cells: Cells, whose labels begin with the scenario.
+      measures: Measures of the columns.
+      label: Function from a cell to the label of its line.
+      series: Function from a cell to the name of its colour; cells of one line are drawn slightly apart.
     """
     from matplotlib.figure import Figure
 
@@ -237,12 +237,12 @@ def dots(
                 good = cell.runs[measure][np.isfinite(cell.runs[measure])]
                 if cell.labels["scenario"] != place or good.size < 2:
                     continue
-                found = bootstrap_interval(iqm, good)
+                interval = bootstrap_interval(iqm, good)
                 colour = colours.index(series(cell))
                 ax.errorbar(
-                    found.value,
+                    interval.value,
                     lines.index(label(cell)) + 0.5 * (colour + 0.5 - len(colours) / 2) / len(colours),
-                    xerr=[[found.value - found.low], [found.high - found.value]],
+                    xerr=[[interval.value - interval.low], [interval.high - interval.value]],
                     color=COLOURS[colour % len(COLOURS)],
                     marker="o",
                     markersize=4,

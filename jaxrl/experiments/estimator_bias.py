@@ -29,7 +29,7 @@ VALUES = ("exact", "approximate")
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What is estimated, and from how much."""
+    """Settings of the study: discounts, critics and sampled trajectories."""
 
     discounts: tuple[str, ...] = (
         "exp:gamma=0.98",
@@ -39,21 +39,21 @@ class Settings:
         "fixed:horizon=50",
         "truncated:inner=(exp:gamma=0.98),horizon=50",
     )
-    """Discounts; those that are no mixture of exponentials have the single critic alone."""
+    """Discounts; those that are not mixtures of exponentials have only the single critic."""
     lam: tuple[float, ...] = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 1.0)
     """Lambdas of the estimates."""
     heads: int = 8
-    """Exponentials of the mixture critic."""
+    """Number of exponentials of the mixture critic."""
     states: int = 10
-    """States of the ring."""
+    """Number of states of the ring."""
     num_steps: int = 128
-    """Steps of a trajectory, at whose end it bootstraps."""
+    """Number of steps of a trajectory, which bootstraps at its end."""
     trajectories: int = 1000
-    """Trajectories from each state."""
+    """Number of trajectories from each state."""
     error: float = 0.2
-    """Standard deviation of the relative errors of the approximate values, one a state and the same for all heads."""
+    """Standard deviation of the relative errors of the approximate values, one per state and equal for all heads."""
     seed: int = 0
-    """Of trajectories and errors."""
+    """Random seed of trajectories and errors."""
 
     def __post_init__(self):
         check_counts(self, heads=1, states=3, num_steps=1, trajectories=2)
@@ -64,7 +64,7 @@ class Settings:
                     f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}"
                 )
         for discount in self.discounts:
-            jaxrl.as_discount(discount)  # refuses what does not parse
+            jaxrl.as_discount(discount)  # raises an error for an invalid discount
         if not all(0.0 <= lam <= 1.0 for lam in self.lam):
             raise UserValueError(f"lam takes numbers in [0, 1], got {' '.join(map(str, self.lam))}")
         if not 0.0 <= self.error < 1.0:
@@ -73,12 +73,12 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Ring:
-    """A Markov reward process: a walk around a ring of states that pays 1 for a step out of the first.
+    """A Markov reward process: a walk around a ring of states that pays 1 for a step out of the first state.
 
     Attributes:
-      states: number of them.
-      forward: probability of a step forward; otherwise one back.
-      end: probability that a step ends the walk, wherever it goes.
+      states: Number of states.
+      forward: Probability of a step forward; otherwise the step is backward.
+      end: Probability that a step ends the walk, in either direction.
     """
 
     states: int = 10
@@ -87,32 +87,32 @@ class Ring:
 
     @property
     def rewards(self) -> np.ndarray:
-        """`[states]`, of a step out of each."""
+        """The rewards of a step out of each state, `[states]`."""
         return np.eye(self.states)[0]
 
     @property
     def transitions(self) -> np.ndarray:
-        """`[states, states]` float64: the probabilities of going on to each state; rows add up to 1 - end."""
+        """The probabilities of continuing to each state, float64 `[states, states]`; rows add up to 1 - end."""
         stay = np.eye(self.states)
         ahead = self.forward * np.roll(stay, 1, axis=1) + (1 - self.forward) * np.roll(stay, -1, axis=1)
         return (1 - self.end) * ahead
 
     def values(self, curve: np.ndarray) -> np.ndarray:
-        """`[states]` float64: sum_t curve[t] E[r_t], for a curve long enough to be all that matters."""
+        """The values sum_t curve[t] E[r_t], float64 `[states]`, for a curve whose remainder is negligible."""
         total, expected = np.zeros(self.states), self.rewards
         for weight in np.asarray(curve, np.float64):
             total, expected = total + weight * expected, self.transitions @ expected
         return total
 
     def values_at_rates(self, rates: np.ndarray) -> np.ndarray:
-        """`[states, K]` float64: the values under each exponential, by a linear solve."""
+        """The values under each exponential, float64 `[states, K]`, by a linear solve."""
         solved = [np.linalg.solve(np.eye(self.states) - rate * self.transitions, self.rewards) for rate in rates]
         return np.stack(solved, axis=1)
 
     def walk(self, key: jax.Array, start: jax.Array, num_steps: int) -> tuple[jax.Array, jax.Array]:
         """States `[num_steps + 1, *start.shape]`, and whether each step ended the walk `[num_steps, ...]`.
 
-        A walk that has ended goes on, as a rollout goes on after a reset.
+        A walk continues after its end, like a rollout after a reset.
         """
         step_key, end_key = jax.random.split(key)
         shape = (num_steps, *start.shape)
@@ -122,9 +122,9 @@ class Ring:
 
 
 def run(settings: Settings, study: Study) -> None:
-    """Estimates everything, then writes two tables and a figure."""
+    """Compute all estimates, then write two tables and a figure."""
     dataset = study.compute("estimates", lambda: estimates(settings))
-    ring = f"a ring of {settings.states} states whose first one pays 1"
+    ring = f"a ring of {settings.states} states whose first state pays 1"
     for values in VALUES:
         known = "exact" if values == "exact" else f"{100 * settings.error:.0f} % wrong"
         study.table(
@@ -142,11 +142,11 @@ def estimates(settings: Settings) -> xarray.Dataset:
     """Bias and deviation of the lambda-return from each state.
 
     The estimators are linear in rewards and values, so that the estimate from expected rewards and values is the
-    expected estimate: `bias` has no sampling noise. `bias_sampled` is that of the walks' mean.
+    expected estimate: `bias` has no sampling noise. `bias_sampled` is the bias of the mean over the walks.
 
     Returns:
-      `bias`, `bias_sampled`, `deviation` `[discount, critic, values, lam, state]`, nan where a discount has no
-      mixture, and `exact` `[discount, state]`, the values.
+      `bias`, `bias_sampled` and `deviation` `[discount, critic, values, lam, state]`, nan for a discount that is not a
+      mixture, and the exact values, `exact` `[discount, state]`.
     """
     import xarray
 
@@ -163,7 +163,7 @@ def estimates(settings: Settings) -> xarray.Dataset:
     }
     dims = ("discount", "critic", "values", "lam", "state")
     shape = (len(settings.discounts), len(CRITICS), len(VALUES), len(settings.lam), settings.states)
-    found = {name: np.full(shape, np.nan) for name in ("bias", "bias_sampled", "deviation")}
+    arrays = {name: np.full(shape, np.nan) for name in ("bias", "bias_sampled", "deviation")}
     exact = np.zeros((len(settings.discounts), settings.states))
     for d, text in enumerate(settings.discounts):
         discount = jaxrl.as_discount(text)
@@ -184,21 +184,21 @@ def estimates(settings: Settings) -> xarray.Dataset:
                     mean = estimate(lam, expected[:-1, :, 0], expected[1:, :, 1:], no_end)
                     samples = estimate(lam, rewards, value[path[1:]], ended)
                     samples = np.reshape(np.asarray(samples, np.float64), (settings.states, settings.trajectories))
-                    found["bias"][d, c, v, i] = np.asarray(mean, np.float64) - exact[d]
-                    found["bias_sampled"][d, c, v, i] = samples.mean(axis=1) - exact[d]
-                    found["deviation"][d, c, v, i] = samples.std(axis=1, ddof=1)
+                    arrays["bias"][d, c, v, i] = np.asarray(mean, np.float64) - exact[d]
+                    arrays["bias_sampled"][d, c, v, i] = samples.mean(axis=1) - exact[d]
+                    arrays["deviation"][d, c, v, i] = samples.std(axis=1, ddof=1)
     coords = {
         "discount": list(settings.discounts),
         "critic": list(CRITICS),
         "values": list(VALUES),
         "lam": list(settings.lam),
     }
-    variables = {name: (dims, array) for name, array in found.items()}
+    variables = {name: (dims, array) for name, array in arrays.items()}
     return xarray.Dataset(variables | {"exact": (("discount", "state"), exact)}, coords)
 
 
 def table(dataset: xarray.Dataset, values: str) -> pandas.DataFrame:
-    """A row per discount and lambda: bias of either critic, as a share of the values too, and deviation."""
+    """A row per discount and lambda: bias of each critic, also as a share of the values, and deviation."""
     import pandas
 
     rows = []
@@ -217,17 +217,17 @@ def table(dataset: xarray.Dataset, values: str) -> pandas.DataFrame:
 
 
 def root_mean_square(array: np.ndarray) -> float:
-    """Over all entries."""
+    """The root mean square over all entries."""
     return float(np.sqrt(np.mean(np.square(array))))
 
 
 def _horizon(ring: Ring) -> int:
-    """Steps after which fewer than 1e-12 of the walks go on."""
+    """Number of steps after which fewer than 1e-12 of the walks continue."""
     return int(np.ceil(np.log(1e-12) / np.log(1 - ring.end)))
 
 
 def _prepared(discount: Discount, critic: str, settings: Settings) -> Prepared | None:
-    """What the estimates need of a discount, None where it is no mixture and the critic is one."""
+    """The prepared discount; None if the critic is a mixture and the discount is not."""
     prepared = prepare(discount, settings.num_steps)
     if critic == "single":
         return prepared
@@ -252,7 +252,7 @@ def _estimator(discount: Prepared, critic: str) -> Callable[..., jax.Array]:
 
 
 def _figure(dataset: xarray.Dataset) -> matplotlib.figure.Figure:
-    """Bias above, deviation below, over lambda; a column per discount."""
+    """Bias (top) and deviation (bottom) over lambda; a column per discount."""
     from matplotlib.figure import Figure
 
     from jaxrl.results.plotting.curves import COLOURS

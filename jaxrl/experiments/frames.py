@@ -1,4 +1,4 @@
-"""Data frames as text: aligned for a terminal, and as a table of Markdown."""
+"""Data frames as text: aligned for a terminal, and as a Markdown table."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["MISSING", "markdown", "plain"]
 
 
 def plain(frame: pandas.DataFrame) -> str:
-    """The columns of a frame, numbers to the right, floats to about four digits, nan as a dash."""
+    """A frame as aligned text: numbers to the right, floats to about four digits, nan as a dash."""
     cells, right = _cells(frame)
     return "\n".join(plain_lines(aligned(cells, right, least=3)))
 
 
 def markdown(frame: pandas.DataFrame) -> str:
-    """The same as a table of Markdown."""
+    """A frame as a Markdown table."""
     cells, right = _cells(frame)
     cells = [[cell.replace("|", "\\|") for cell in row] for row in cells]
     head, *rows = aligned(cells, right, least=3)
@@ -32,7 +32,7 @@ def markdown(frame: pandas.DataFrame) -> str:
 
 
 def _cells(frame: pandas.DataFrame) -> tuple[list[list[str]], list[bool]]:
-    """Header and rows as text, and which columns are numbers."""
+    """Header and rows as text, and whether each column is numeric."""
     columns = [[str(name), *_column(frame[name].tolist())] for name in frame.columns]
     right = [not any(isinstance(value, str) for value in frame[name]) for name in frame.columns]
     return [list(row) for row in zip(*columns, strict=True)], right
@@ -40,7 +40,7 @@ def _cells(frame: pandas.DataFrame) -> tuple[list[list[str]], list[bool]]:
 
 def _column(values: list[Any]) -> list[str]:
     floats = [value for value in values if isinstance(value, float) and np.isfinite(value)]
-    typed = all(float(f"{value:.4g}") == value for value in floats)  # as a setting is: nothing to round
+    typed = all(float(f"{value:.4g}") == value for value in floats)  # like settings, which need no rounding
     decimals = decimals_of(floats)
 
     def text(value: Any) -> str:

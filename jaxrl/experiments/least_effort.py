@@ -1,4 +1,4 @@
-"""Walking or standing: the least energy, under any discount, of one who is to walk a way in a given time."""
+"""Walking or standing: the least energy, under any discount, of an agent with a distance and a time limit."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ __all__ = [
     "threshold",
 ]
 
-DECISIONS = 200  # of an episode
-INTERVAL = 10 * preset("2022").dt  # s, of a decision
+DECISIONS = 200  # decisions of an episode
+INTERVAL = 10 * preset("2022").dt  # s per decision
 TIME_LIMIT = DECISIONS * INTERVAL
 PREFERRED = (RESTING / WALKING) ** 0.5  # m/s
 THRESHOLD = TIME_LIMIT * PREFERRED / 2  # m
 
 
 def cheapest(distance: float, weights: np.ndarray) -> tuple[float, float]:
-    """Brute force over constant speeds, standing included.
+    """The cheapest constant speed by brute force, including standing.
 
     Args:
-      distance: m, to the touch of the goal.
-      weights: `[decisions]`, of each decision of an episode.
+      distance: Distance to the touch of the goal, in m.
+      weights: Weight of each decision of an episode, `[decisions]`.
 
     Returns:
       The speed, in m/s, with the least weighted sum of e_s + e_w v^2 over the time that it walks or
@@ -51,18 +51,18 @@ def cheapest(distance: float, weights: np.ndarray) -> tuple[float, float]:
 
 
 def least(distance: float, weights: np.ndarray) -> float:
-    """The energy below which no way of walking or standing gets, speeds changing from decision to decision.
+    """A lower bound on the energy of walking or standing, with speeds that may change from decision to decision.
 
-    Who is to arrive after given decisions spends least with speeds inverse to their weights; the
-    number of decisions is tried out. Speed and acceleration are unlimited, so this is a bound.
+    For an arrival after a fixed number of decisions, the least energy has speeds inverse to the weights; all
+    numbers of decisions are tried. Speed and acceleration are unlimited, so this is a bound.
 
     Args:
-      distance, weights: as for `cheapest`.
+      distance, weights: Distance and weights as for `cheapest`.
 
     Returns:
-      J/kg, weighted as the decisions are.
+      The energy in J/kg, weighted like the decisions.
     """
-    share = np.linspace(0.0, 1.0, 101)  # of the last decision
+    share = np.linspace(0.0, 1.0, 101)  # shares of the last decision
 
     def so_far(values: np.ndarray) -> np.ndarray:
         before = np.cumsum(values) - values
@@ -75,12 +75,12 @@ def least(distance: float, weights: np.ndarray) -> float:
 
 
 def standing_cost(weights: np.ndarray) -> float:
-    """The energy, in J/kg, of who never moves."""
+    """The energy, in J/kg, of an agent that never moves."""
     return float(RESTING * INTERVAL * weights.sum())
 
 
 def threshold(discount: Any) -> float:
-    """The distance, in m, from which on no walk is cheaper than standing under a discount, by bisection."""
+    """The smallest distance, in m, at which no walk is cheaper than standing under a discount, by bisection."""
     weights = decision_weights(discount)
     low, high = 0.0, TIME_LIMIT * preset("2022").max_speed
     for _ in range(40):
@@ -90,5 +90,5 @@ def threshold(discount: Any) -> float:
 
 
 def decision_weights(discount: Any) -> np.ndarray:
-    """What a discount makes of each decision of an episode, float64 `[DECISIONS]`."""
+    """The weight of each decision of an episode under a discount, float64 `[DECISIONS]`."""
     return np.asarray(jaxrl.as_discount(discount).curve(DECISIONS), np.float64)[:DECISIONS]

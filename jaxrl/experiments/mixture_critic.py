@@ -23,24 +23,24 @@ CRITICS = ("single", "mixture")
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What is compared, and how long it trains."""
+    """Settings of the study: tasks, discounts, critics and lengths of training."""
 
     tasks: tuple[str, ...] = ("cartpole", "pendulum")
-    """Environments: any with a preset of PPO, from which everything else is taken."""
+    """Environments with a preset of PPO, from which all other settings are taken."""
     discounts: tuple[str, ...] = ("beta:mu=0.98,eta=0.5", "hyperbolic:k=0.02")
-    """Discounts: mixtures of exponentials."""
+    """Discounts, which must be mixtures of exponentials."""
     heads: int = 8
-    """Exponentials of the mixture critic."""
+    """Number of exponentials of the mixture critic."""
     lam: float = 0.9
     """Lambda of the estimates."""
     seeds: int = 32
-    """Seeds of every setting."""
+    """Number of seeds of every setting."""
     env_steps: int = 0
-    """Environment steps of a run; 0 takes the preset's."""
+    """Number of environment steps of a run; 0 for the preset's."""
     evals: int = 10
-    """Evaluations, evenly spaced, the last at the end."""
+    """Number of evaluations, evenly spaced, the last at the end."""
     eval_episodes: int = 16
-    """Whole episodes of an evaluation, played greedily."""
+    """Number of whole episodes of an evaluation, played greedily."""
 
     def __post_init__(self):
         known = [environment for algorithm, environment in jaxrl.presets.names() if algorithm == "ppo"]
@@ -61,7 +61,7 @@ class Settings:
 
 
 def run(settings: Settings, study: Study) -> None:
-    """Trains every task with either critic, then writes a table and a figure."""
+    """Train every task with either critic, then write a table and a figure."""
     returns: dict[str, dict[str, np.ndarray]] = {}
     steps: dict[str, np.ndarray] = {}
     for task in settings.tasks:
@@ -97,12 +97,12 @@ def table(returns: dict[str, dict[str, np.ndarray]], settings: Settings) -> pand
     """A row per task, discount and measure.
 
     Args:
-      returns: `{task: {critic: [discounts, seeds, evaluations]}}`; a run that failed holds nan at its end.
-      settings: its discounts label the first axis.
+      returns: Returns `{task: {critic: [discounts, seeds, evaluations]}}`; nan at the end of a failed run.
+      settings: Settings, whose discounts label the first axis.
 
     Returns:
       Interquartile means of both critics over the runs that did not fail, and the probability of
-      improvement by the mixture, in which a failed run is below all others.
+      improvement by the mixture, where a failed run ranks below all others.
     """
     import pandas
 
@@ -133,7 +133,7 @@ def _text(values: np.ndarray, decimals: int) -> str:
 def _figure(
     returns: dict[str, dict[str, np.ndarray]], steps: dict[str, np.ndarray], settings: Settings
 ) -> matplotlib.figure.Figure:
-    """Interquartile means over training with pointwise intervals, a picture per task and discount."""
+    """Interquartile means over training with pointwise intervals, a plot per task and discount."""
     from matplotlib.figure import Figure
 
     from jaxrl.results.plotting.curves import COLOURS

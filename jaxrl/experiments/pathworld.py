@@ -1,4 +1,4 @@
-"""Pathworld: how well a discount that knows of no hazard values what an uncertain hazard leaves."""
+"""Pathworld: errors of the values of discounts, which do not know the hazard, under an uncertain hazard."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The hazard, the paths, and the discounts that value them."""
+    """Settings of the study: hazard, paths and discounts."""
 
     mean_hazard: float = 0.05
-    """Mean of the hazard, uniform, exponential or constant; the matching hyperbolic discount has this k."""
+    """Mean of the uniform, exponential or constant hazard, and k of the hyperbolic discount."""
     num_paths: int = 15
-    """Paths 0, 1, ...: path i pays i after i^2 steps."""
+    """Number of paths 0, 1, ...; path i pays i after i^2 steps."""
     gammas: tuple[float, ...] = (0.975, 0.95, 0.99)
-    """Rates of the exponential discounts."""
+    """Rates gamma of the exponential discounts."""
     episodes: int = 4000
-    """Episodes that walk each path in the environment, to see that the exact values are its own."""
+    """Number of episodes on each path in the environment, to verify the exact values."""
 
     def __post_init__(self):
         if not 0 < self.mean_hazard < 1:
@@ -41,11 +41,11 @@ class Settings:
         if len(set(self.gammas)) < len(self.gammas):
             raise UserValueError(f"gammas takes different values, got {' '.join(map(str, self.gammas))}")
         for gamma in self.gammas:
-            jaxrl.Exponential(gamma)  # refuses what is out of range
+            jaxrl.Exponential(gamma)  # raises an error for a value out of range
 
 
 def run(settings: Settings, study: Study) -> None:
-    """Computes exact, simulated and discounted values, then writes two tables and a figure."""
+    """Compute exact, simulated and discounted values, then write two tables and a figure."""
     values = study.compute("values", lambda: path_values(settings))
     study.table("errors", errors(values), _ERRORS)
     study.table("choices", choices(values), _CHOICES)
@@ -53,11 +53,11 @@ def run(settings: Settings, study: Study) -> None:
 
 
 def path_values(settings: Settings) -> xarray.Dataset:
-    """What every path is worth, by every account.
+    """The exact, simulated and estimated value of every path.
 
     Returns:
       `exact`, `simulated` and its `standard_error` with the dims `(hazard, path)`, `estimate` with
-      `(hazard, discount, path)`, and the discounts' strings, `parameters (hazard, discount)`.
+      `(hazard, discount, path)`, and the discounts as strings, `parameters`, with `(hazard, discount)`.
     """
     import xarray
 
@@ -101,7 +101,7 @@ def errors(values: xarray.Dataset) -> pandas.DataFrame:
 
 
 def choices(values: xarray.Dataset) -> pandas.DataFrame:
-    """The path that each discount takes for the best, and how much less it really pays than the best one."""
+    """The path that each discount ranks first, and the difference of its true value to that of the best path."""
     import pandas
 
     rows = []
@@ -121,10 +121,10 @@ def heuristic(mean: float) -> jaxrl.BetaWeighted:
     """A Beta-weighted discount from its first step alone, as in the experiments that preceded UGAE.
 
     Args:
-      mean: mu, in (0, 1).
+      mean: Mean mu, in (0, 1).
 
     Returns:
-      With p = (1 - mu) / mu and s = 1 - mu: alpha = 2 (p - s^2) / s^2 and beta = p alpha.
+      The discount with alpha = 2 (p - s^2) / s^2 and beta = p alpha, where p = (1 - mu) / mu and s = 1 - mu.
 
     Source: the pathworld notebook of A. Kwiatkowski's fork of Stable-Baselines3 (2021).
     """
@@ -137,7 +137,7 @@ def heuristic(mean: float) -> jaxrl.BetaWeighted:
 def _discounts(settings: Settings, task: Pathworld) -> dict[str, Any]:
     lengths = np.arange(settings.num_paths) ** 2
     weights = np.zeros(lengths[-1] + 1)
-    weights[lengths] = np.square(np.arange(settings.num_paths))  # the squared errors of the paths' values
+    weights[lengths] = np.square(np.arange(settings.num_paths))  # weights of the squared errors of the paths' values
     survival = task.survival(np.arange(lengths[-1] + 1), settings.mean_hazard)
     return {
         "Beta, fitted": jaxrl.fit(survival, weights=weights),
@@ -170,7 +170,7 @@ def _simulate(task: Pathworld, mean_hazard: float, episodes: int) -> jax.Array:
 
 
 def _figure(values: xarray.Dataset) -> matplotlib.figure.Figure:
-    """A picture for each hazard: the paths' exact values, simulated ones, and what each discount takes them for."""
+    """A plot for each hazard: exact and simulated values of the paths, and their values under each discount."""
     from matplotlib.figure import Figure
 
     from jaxrl.results.plotting.curves import COLOURS, LINE_STYLES
@@ -214,18 +214,18 @@ def _figure(values: xarray.Dataset) -> matplotlib.figure.Figure:
 
 
 _ERRORS = (
-    "Mean squared error, over the paths, of the value that an agent which knows of no hazard gives to a path, "
-    "Gamma(i^2) i, against what the path really pays on average. 'Fitted' Beta weights minimise it for each hazard, "
-    "'heuristic' ones follow from the mean discount alone; the last column is of simulated episodes: sampling error."
+    "Mean squared error, over the paths, of the value Gamma(i^2) i that an agent without knowledge of the hazard gives "
+    "to a path, against the true mean payment of the path. 'Fitted' Beta weights minimise it for each hazard, "
+    "'heuristic' ones follow from the mean discount alone; the last column is the sampling error of simulated episodes."
 )
 _CHOICES = (
-    "The path with the highest value by each account, and how much less it really pays than the best one. A different "
-    "question from the error: a discount may be wrong about every value and still rank the paths well."
+    "The path with the highest value under each discount, and how much less it pays on average than the best one. This "
+    "differs from the error: a discount may misjudge every value and still rank the paths well."
 )
 
 EXPERIMENT = Experiment(
     "pathworld",
-    "Errors of discounts that stand for an uncertain hazard, against exact values.",
+    "Errors of discounts that represent an uncertain hazard, against exact values.",
     Settings,
     run,
 )

@@ -1,10 +1,10 @@
-"""Preference reversal: what discounts plan and then choose, and what policies trained under them do.
+"""Preference reversal: the plans and choices of discounts, and the behaviour of policies trained under them.
 
-Whether an agent that takes its plans for granted would change its mind follows from Gamma alone,
-and is tabulated exactly. Whether a trained policy does is another question. Its first choice is
-weighed by the returns that follow it, with the second choice as the policy itself makes it: early in
-training, while the second choice is still undecided, committing to the later reward pays, and once
-the policy has learned to switch it does not. `break_even` is the rate of switching in between.
+Whether a naive agent, which assumes that it will keep to its plan, would change its choice follows from Gamma
+alone, and is tabulated exactly. A trained policy can differ. Its first choice is evaluated by the returns
+that follow it under its own second choice: early in training, while the second choice is still
+undecided, committing to the later reward pays, and once the policy has learned to switch it does
+not. `break_even` is the rate of switching in between.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMMITS, SWITCHES = "chose_later_sampled", "switched_sampled"
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Which agents choose, between what, and how long they learn."""
+    """Settings of the study: discounts, rewards and lengths of training."""
 
     discounts: tuple[str, ...] = (
         "exp:gamma=0.99",
@@ -43,27 +43,27 @@ class Settings:
         "hyperbolic:k=0.01",
         "quasi:beta=0.8,gamma=0.996",
     )
-    """One agent for each."""
+    """Discounts, with one agent for each."""
     tax: tuple[float, ...] = (0.01, 0.1)
-    """What switching costs: 0.01 is the task's own; a larger one makes foresight worth more."""
+    """Costs of switching: 0.01 is the default of the task; a larger cost increases the value of foresight."""
     sooner_step: int = 99
-    """The step that pays 1, and at which one may switch."""
+    """Step of the sooner reward of 1, at which the agent may switch."""
     later_step: int = 199
-    """The step that pays 1.75, the last of an episode."""
+    """Step of the later reward of 1.75, the last of an episode."""
     seeds: int = 16
-    """Seeds of every setting; equal seeds share their keys."""
+    """Number of seeds of every setting; equal seeds share their keys."""
     env_steps: int = 384_000
-    """Environment steps of a run."""
+    """Number of environment steps of a run."""
     evals: int = 20
-    """Evaluations, evenly spaced, the last at the end."""
+    """Number of evaluations, evenly spaced, the last at the end."""
     eval_episodes: int = 16
-    """Whole episodes of an evaluation, greedily and again with sampled actions."""
+    """Number of whole episodes of an evaluation with greedy actions, and again with sampled ones."""
     lr: float = 3e-3
-    """Adam's step size."""
+    """Step size of Adam."""
     entropy_coef: float = 0.0
-    """Weight of the entropy bonus; above 0 it keeps both choices alive, and pays for being undecided."""
+    """Weight of the entropy bonus; above 0 it maintains exploration of both choices, and rewards indecision."""
     num_envs: int = 32
-    """Environments of a run; each iteration plays one whole episode in each."""
+    """Number of environments of a run; each iteration plays one whole episode in each."""
 
     def __post_init__(self):
         for name in ("discounts", "tax"):
@@ -83,13 +83,13 @@ class Settings:
 
 
 def run(settings: Settings, study: Study) -> None:
-    """Tabulates exact preferences, trains every agent in one call, then draws what they do over training."""
+    """Tabulate exact preferences, train every agent in one call, then plot the behaviour over training."""
     study.table("preferences", preferences(settings), _PREFERENCES)
     algo = jaxrl.ppo(
         envs.make("preference-reversal"),
         jaxrl.PPOConfig(
             num_envs=settings.num_envs,
-            num_steps=settings.later_step + 1,  # whole episodes, so that with lam = 1 nothing is ever bootstrapped
+            num_steps=settings.later_step + 1,  # whole episodes, so that nothing is bootstrapped with lam = 1
             hidden=(32,),
             normalise_advantage="batch",
         ),
@@ -111,7 +111,7 @@ def run(settings: Settings, study: Study) -> None:
 
 
 def preferences(settings: Settings) -> pandas.DataFrame:
-    """What each discount plans at the first choice and chooses afresh at the second, exactly, under each tax."""
+    """The exact plan of each discount at the first choice, and its new choice at the second, for each tax."""
     import pandas
 
     rows = []
@@ -136,16 +136,16 @@ def preferences(settings: Settings) -> pandas.DataFrame:
 
 
 def behaviour(metrics: xarray.Dataset, settings: Settings) -> pandas.DataFrame:
-    """What trained policies do, a row for each discount and tax.
+    """The behaviour of trained policies, a row for each discount and tax.
 
     Args:
-      metrics: of the training call, with `chose_later_sampled` and `switched_sampled`.
-      settings: of the experiment.
+      metrics: Metrics of the training call, with `chose_later_sampled` and `switched_sampled`.
+      settings: Settings of the experiment.
 
     Returns:
-      Rates over episodes with sampled actions: of the reversals at their most frequent, and when
-      that was; of reversals, of commitments to the later reward, and of switches among those
-      commitments at the last evaluation, with intervals over seeds; and how many seeds reverse
+      Rates over episodes with sampled actions: the highest rate of reversals, and its environment step;
+      the rates of reversals, of commitments to the later reward, and of switches among those
+      commitments at the last evaluation, with intervals over seeds; and the number of seeds that reverse
       in more than half of the episodes of the last evaluation.
     """
     import pandas
@@ -176,8 +176,8 @@ def behaviour(metrics: xarray.Dataset, settings: Settings) -> pandas.DataFrame:
 def break_even(values: PlanValues) -> float:
     """The probability of switching above which committing to the later reward is worse than the sooner one.
 
-    Outside [0, 1] where no probability makes that difference; the value of the commitment is
-    linear in it, from `later` at 0 to `switching` at 1.
+    It is outside [0, 1] if there is no such probability; the value of the commitment is linear in the
+    probability, from `later` at 0 to `switching` at 1.
     """
     return (values.later - values.sooner) / (values.later - values.switching)
 
@@ -199,21 +199,21 @@ def _values(settings: Settings, discount: str, tax: float) -> PlanValues:
 def _disagreement(values: PlanValues, tax: float) -> str:
     if values.reverses:
         return "yes"
-    if values.plans_later == values.would_switch:  # holds on without having planned for the later reward
+    if values.plans_later == values.would_switch:  # holds although the plan was not the later reward
         return "by the tax" if 0 <= values.hold - values.switch <= tax else "yes"
     return "no"
 
 
 def _runs(metrics: xarray.Dataset, settings: Settings) -> list[tuple[str, float, np.ndarray, np.ndarray]]:
     """Discount, tax, and the rates of commitments and of switches, `[seeds, points]`, of the runs that are finite."""
-    found = []
+    rows = []
     for discount in settings.discounts:
         for tax in settings.tax:
             at = metrics.sel({"discount": str(jaxrl.as_discount(discount)), "env.tax": tax})
             pair = [at[name].transpose("seed", "env_step").values.astype(np.float64) for name in (COMMITS, SWITCHES)]
             finite = np.isfinite(pair[0] + pair[1]).all(axis=1)
-            found.append((discount, tax, pair[0][finite], pair[1][finite]))
-    return found
+            rows.append((discount, tax, pair[0][finite], pair[1][finite]))
+    return rows
 
 
 def _rate(values: np.ndarray) -> str:
@@ -222,7 +222,7 @@ def _rate(values: np.ndarray) -> str:
 
 
 def _figure(metrics: xarray.Dataset, settings: Settings) -> matplotlib.figure.Figure:
-    """A row of pictures for each tax: commitments, switches among them, and reversals, over training."""
+    """A row of plots for each tax: commitments, switches among them, and reversals, over training."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
@@ -257,7 +257,7 @@ def _figure(metrics: xarray.Dataset, settings: Settings) -> matplotlib.figure.Fi
                 ax.set_xlabel("environment steps")
                 ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    note = "dotted: the rate of switching\nabove which the commitment\nis not worth while"
+    note = "dotted: the rate of switching\nabove which the commitment\ndoes not pay"
     figure.legend(handles, labels, title=note, title_fontsize="small", frameon=False, loc="outside right upper")
     return figure
 
@@ -268,25 +268,25 @@ def _line(ax: Any, steps: np.ndarray, band: Interval, colour: str, style: str, l
 
 
 _PREFERENCES = (
-    "Exact values, each choice seen with the clock restarted at it: 1 at the sooner step (less the tax after a switch) "
-    "against 1.75 at the later one. They differ where the plan is the later reward and the fresh choice to switch, or "
-    "the other way round; 'by the tax' where the tax alone keeps the two apart. An agent that foresees its own switch "
+    "Exact values, with delays counted from each choice: 1 at the sooner step (less the tax after a switch) "
+    "against 1.75 at the later one. Plan and choice differ if the plan is the later reward and the new choice is to "
+    "switch, or vice versa; 'by the tax' if the tax alone causes the difference. An agent that foresees its switch "
     "compares the sooner reward with the switch, not with the plan."
 )
 _BEHAVIOUR = (
     "Policies trained by PPO with lam = 1 on whole episodes, so that advantages are returns under the discount itself; "
     "rates are of episodes with sampled actions, brackets 95 % bootstrap intervals over seeds. A reversal commits to "
     "the later reward and then switches, which an undecided policy does by chance in a quarter of its episodes. "
-    "'naive' takes the plan at t = 0 for granted, 'foreseeing' knows the second choice. A policy gradient weighs the "
-    "first choice by what the policy itself goes on to do, so once it switches more often than the figure's dotted "
-    "line says, committing no longer pays, and reversals fade: the slower, the smaller the tax, which is all that "
-    "foresight gains. A seed still reverses if it does in more than half of its last episodes: if its first choice has "
-    "become all but certain before, hardly an episode tries the other, and the gradient that remains is small."
+    "'naive' assumes that the plan at t = 0 will be kept, 'foreseeing' knows the second choice. A policy gradient "
+    "evaluates the first choice under the policy's own second choice, so once the policy switches more often than the "
+    "figure's dotted line, committing no longer pays, and reversals become rarer: more slowly for a smaller tax, which "
+    "is the whole gain from foresight. A seed still reverses if it reverses in more than half of its last episodes: if "
+    "its first choice was nearly deterministic before, few episodes try the other, and the remaining gradient is small."
 )
 
 EXPERIMENT = Experiment(
     "preference-reversal",
-    "What discounts plan and then choose, exactly, and how often trained policies change their minds.",
+    "Exact plans and choices of discounts, and rates of reversal of trained policies.",
     Settings,
     run,
 )

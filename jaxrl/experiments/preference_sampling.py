@@ -1,4 +1,4 @@
-"""Which pairs to show a judge: comparisons until a reward model is as good as wanted, by sampler and by error."""
+"""Sampling of pairs for a judge: comparisons until a reward model reaches an error, by sampler and by error."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 SAMPLERS = (uniform_pairs(), policy_pairs(), pilaf(), pilaf_weighted())
 ERRORS = {
-    "policy_shortfall": "what the policy that the model implies lacks of the best regularised objective",
+    "policy_shortfall": "the shortfall of the model's policy from the best regularised objective",
     "policy_error": "the error under the best policy",
-    "uniform_error": "the error over all arms alike",
+    "uniform_error": "the error under equal weights of all arms",
 }
 SHARES = {
     "policy / uniform": ("policy-pairs", "uniform-pairs"),
@@ -42,20 +42,20 @@ NEVER = "never"
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The judge, the policies that are wanted, and how many runs there are."""
+    """Settings of the study: judge, policies and numbers of comparisons and runs."""
 
     arms: int = 10
-    """Arms, whose rewards are drawn anew in every run."""
+    """Number of arms, whose rewards are redrawn in every run."""
     scale: float = 1.0
-    """Standard deviation of rewards, in the judge's unit; the fit knows it."""
+    """Standard deviation of rewards, in the judge's unit; known to the fit."""
     betas: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0)
-    """Temperatures of the policy; the lower, the fewer arms matter."""
+    """Temperatures of the policy; at a lower temperature fewer arms matter."""
     comparisons: int = 3000
-    """Comparisons of a run."""
+    """Number of comparisons of a run."""
     at: tuple[int, ...] = (100, 300, 1000)
-    """Comparisons of uniform sampling; its mean error after so many is the error to be reached."""
+    """Numbers of comparisons of uniform sampling whose mean error is the target error."""
     runs: int = 1000
-    """Runs of every sampler and temperature; equal numbers share the rewards."""
+    """Number of runs of every sampler and temperature; runs with equal indices share the rewards."""
 
     def __post_init__(self):
         check_counts(self, arms=2, comparisons=FIRST, runs=2)
@@ -76,18 +76,18 @@ class Settings:
 
 
 def run(settings: Settings, study: Study) -> None:
-    """Measures every sampler, then writes a table for each error and a figure."""
-    found = {
+    """Measure every sampler, then write a table for each error and a figure."""
+    measured = {
         sampler.name: study.compute(sampler.name, lambda sampler=sampler: measure(sampler, settings))
         for sampler in SAMPLERS
     }
     for error in ERRORS:
-        study.table(error, table(found, error, settings), _caption(error, settings))
-    study.figure("preference_sampling", _figure(found, settings))
+        study.table(error, table(measured, error, settings), _caption(error, settings))
+    study.figure("preference_sampling", _figure(measured, settings))
 
 
 def points(comparisons: int) -> np.ndarray:
-    """After how many comparisons to look, int32, the last at the end."""
+    """Numbers of comparisons at which errors are measured, int32, the last at the end."""
     decades = np.log10(comparisons / FIRST)
     return np.unique(np.rint(np.geomspace(FIRST, comparisons, round(PER_DECADE * decades) + 1)).astype(np.int32))
 
@@ -104,12 +104,12 @@ def measure(sampler: BanditAlgorithm, settings: Settings) -> xarray.Dataset:
     def one_run(key: jax.Array, beta: jax.Array) -> dict[str, jax.Array]:
         hparams = dataclasses.replace(sampler.hparams, beta=beta, scale=settings.scale)
 
-        def go_on(run: Any, chunk: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+        def advance(run: Any, chunk: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
             start, end = chunk
             run = loop.advance(run, key, hparams, params, start, end - start)
             return run, errors(run.policy.rewards, run.env.values, beta)
 
-        return jax.lax.scan(go_on, loop.init(key, hparams, params), chunks)[1]
+        return jax.lax.scan(advance, loop.init(key, hparams, params), chunks)[1]
 
     keys = jax.vmap(jax.random.key)(np.arange(settings.runs))
     betas = np.asarray(settings.betas, np.float32)
@@ -122,17 +122,18 @@ def measure(sampler: BanditAlgorithm, settings: Settings) -> xarray.Dataset:
 
 
 def errors(model: jax.Array, rewards: jax.Array, beta: jax.Array) -> dict[str, jax.Array]:
-    """How far a reward model is from the truth, in three ways that forgive a constant.
+    """Errors of a reward model by three measures, which are invariant to a constant.
 
     Args:
-      model, rewards: float32 `[K]`, learned and true.
-      beta: of the objective E[reward] - beta KL(pi | uniform), whose optimum is proportional to
+      model: Learned rewards, float32 `[K]`.
+      rewards: True rewards, float32 `[K]`.
+      beta: Temperature of the objective E[reward] - beta KL(pi | uniform), whose optimum is proportional to
         exp(reward / beta).
 
     Returns:
-      `uniform_error` and `policy_error`, standard deviations of the difference over all arms alike
-      and under the optimum; `policy_shortfall`, of the policy that the model takes for the optimum:
-      the objective's loss, which is beta KL(that policy | optimum).
+      `uniform_error` and `policy_error`, standard deviations of the difference with equal weights of all arms
+      and under the optimum; `policy_shortfall`, the loss in the objective of the model's policy,
+      which is beta KL(model's policy | optimum).
     """
     best, implied = (jax.nn.log_softmax(each / beta) for each in (rewards, model))
     difference = model - rewards
@@ -144,30 +145,31 @@ def errors(model: jax.Array, rewards: jax.Array, beta: jax.Array) -> dict[str, j
 
 
 def reached(curves: np.ndarray, at: np.ndarray, target: float) -> np.ndarray:
-    """After how many comparisons curves come down to a target and stay there.
+    """Numbers of comparisons after which curves stay below a target.
 
     Args:
-      curves: `[..., points]`, above 0.
-      at: `[points]`, comparisons.
+      curves: Errors `[..., points]`, above 0.
+      at: Numbers of comparisons `[points]`.
+      target: Target error.
 
     Returns:
-      `[...]`, between points on a line through logarithms; the first point where a curve never
-      exceeds the target, infinite where it does at the end.
+      Numbers of comparisons `[...]`, interpolated log-linearly between points; the first point for a curve that never
+      exceeds the target, infinite for a curve that exceeds it at the end.
     """
     above = curves > target
     before = curves.shape[-1] - 1 - np.argmax(above[..., ::-1], axis=-1)  # the last point above
     after = np.minimum(before + 1, curves.shape[-1] - 1)
     high, low = (np.log(np.take_along_axis(curves, i[..., None], axis=-1)[..., 0]) for i in (before, after))
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = (high - np.log(target)) / (high - low)  # of no account where before is the end
-        found = np.exp(np.log(at[before]) + share * (np.log(at[after]) - np.log(at[before])))
-    return np.where(above[..., -1], np.inf, np.where(above.any(axis=-1), found, at[0]))
+        share = (high - np.log(target)) / (high - low)  # ignored where `before` is the end
+        count = np.exp(np.log(at[before]) + share * (np.log(at[after]) - np.log(at[before])))
+    return np.where(above[..., -1], np.inf, np.where(above.any(axis=-1), count, at[0]))
 
 
-def table(found: dict[str, xarray.Dataset], error: str, settings: Settings) -> pandas.DataFrame:
-    """A row per temperature and target: comparisons of uniform sampling, and shares of one sampler's in another's.
+def table(measured: dict[str, xarray.Dataset], error: str, settings: Settings) -> pandas.DataFrame:
+    """A row per temperature and target: comparisons of uniform sampling, and ratios between samplers.
 
-    Intervals are percentiles of bootstraps that draw whole runs, the same of every sampler.
+    Intervals are percentiles of bootstraps that resample whole runs, the same for every sampler.
     """
     import pandas
 
@@ -176,16 +178,16 @@ def table(found: dict[str, xarray.Dataset], error: str, settings: Settings) -> p
     drawn = generator.multinomial(settings.runs, share, size=NUM_RESAMPLES) / settings.runs
     weights = np.concatenate([share[None], drawn])  # the runs themselves, then their bootstraps
     base = uniform_pairs().name
-    at = found[base]["comparison"].values
+    at = measured[base]["comparison"].values
     rows = []
     for b, beta in enumerate(settings.betas):
-        curves = {name: weights @ of[error].values[b].astype(np.float64) for name, of in found.items()}
+        curves = {name: weights @ of[error].values[b].astype(np.float64) for name, of in measured.items()}
         for count in settings.at:
             target = float(np.exp(np.interp(np.log(count), np.log(at), np.log(curves[base][0]))))
             needs = {name: reached(each, at, target) for name, each in curves.items()}
             row = {"beta": beta, "error": target, base: _text(needs[base], 0)}
             for label, (name, other) in SHARES.items():
-                # Where the other arrives too late it is taken to arrive at the end: the share is at most that.
+                # If the other sampler does not reach the target, the end is used: the ratio is at most that.
                 row[label] = _text(needs[name] / np.minimum(needs[other], settings.comparisons), 2)
             rows.append(row)
     return pandas.DataFrame(rows)
@@ -204,14 +206,14 @@ def _caption(error: str, settings: Settings) -> str:
     return (
         f"A judge of Bradley and Terry compares {settings.arms} arms with normal rewards of standard deviation "
         f"{settings.scale:g}; {settings.runs} runs. Comparisons until {ERRORS[error]}, averaged over runs, stays below "
-        f"what it is after {counts} comparisons of uniform pairs: for these in number, then as shares of one sampler's "
-        f"in another's, so that below 1 is fewer; {NEVER}: not within {settings.comparisons}. Intervals at "
+        f"its value after {counts} comparisons of uniform pairs: as a number for uniform pairs, then as ratios between "
+        f"samplers, where below 1 means fewer comparisons; {NEVER}: not within {settings.comparisons}. Intervals at "
         f"{CONFIDENCE:.0%} from bootstraps over runs, which share their rewards. The policy is proportional to "
         "exp(reward / beta)."
     )
 
 
-def _figure(found: dict[str, xarray.Dataset], settings: Settings) -> matplotlib.figure.Figure:
+def _figure(measured: dict[str, xarray.Dataset], settings: Settings) -> matplotlib.figure.Figure:
     """A row for each error, a column for each temperature: means over runs, with bands of two standard errors."""
     from matplotlib.figure import Figure
 
@@ -223,12 +225,12 @@ def _figure(found: dict[str, xarray.Dataset], settings: Settings) -> matplotlib.
     for row, error in enumerate(ERRORS):
         for column, beta in enumerate(settings.betas):
             ax = axes[row, column]
-            for i, (name, of) in enumerate(found.items()):
+            for i, (name, of) in enumerate(measured.items()):
                 values = of[error].values[column].astype(np.float64)
                 middle, width = values.mean(axis=0), 2 * values.std(axis=0, ddof=1) / np.sqrt(len(values))
                 look, at = style(i), of["comparison"].values
                 ax.plot(at, middle, label=name, **look)
-                low = np.maximum(middle - width, 0.2 * middle)  # a logarithm has no place for less than 0
+                low = np.maximum(middle - width, 0.2 * middle)  # a logarithmic axis needs positive values
                 ax.fill_between(at, low, middle + width, color=look["color"], alpha=0.2, linewidth=0)
             ax.set_xscale("log")
             ax.set_yscale("log")
@@ -246,7 +248,7 @@ def _figure(found: dict[str, xarray.Dataset], settings: Settings) -> matplotlib.
 
 EXPERIMENT = Experiment(
     "preference-sampling",
-    "Comparisons until a reward model is good enough: PILAF's pairs, the policy's own, and uniform ones.",
+    "Comparisons until a reward model reaches an error: pairs of PILAF, pairs from the policy, and uniform pairs.",
     Settings,
     run,
 )

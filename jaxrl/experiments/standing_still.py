@@ -1,4 +1,4 @@
-"""Standing still: when least effort is to stay where one is, and whether a learner finds out."""
+"""Standing still: when the least effort is not to move, and whether training finds that policy."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from jaxrl.results.result import Result
 
 TO_TOUCH = GOAL_HALF + 0.2  # m from a goal's centre at which a body touches it
-TOLERANCE = 0.03  # of the optimum and of the preferred speed
-LONGEST_SHARE = 1.5  # of the threshold, which the arena holds
+TOLERANCE = 0.03  # relative to the optimum and to the preferred speed
+LONGEST_SHARE = 1.5  # longest distance in the arena, as a share of the threshold
 
-# Ours: wide enough for one walker, who has no neighbours.
+# Our settings: networks wide enough for one walker without neighbours.
 CONFIG = PPOConfig(
     num_envs=8,
     num_steps=DECISIONS,
@@ -67,7 +67,7 @@ HPARAMS: dict[str, Any] = {
     "entropy_coef": 0.0,
     "log_std_init": -0.5,
 }
-# What changes where the reward guides: less noise, for the greedy walker of a noisy one that walks at v* is too fast.
+# Changes under guiding rewards: less noise, because a noisy policy that walks at v* is too fast with greedy actions.
 GUIDED: dict[str, Any] = {"lr": 2e-3, "lr_end": 0.0, "discount": jaxrl.Exponential(0.98), "log_std_init": -1.0}
 PURE = Weights(bmr=1.0, drag=1.0)
 WALKING_REWARDS = {
@@ -78,7 +78,7 @@ WALKING_REWARDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How far the way is, how the future is discounted, and how long it trains."""
+    """Settings of the study: distances, discounts and lengths of training."""
 
     shares: tuple[float, ...] = (0.4, 0.7, 1.3)
     """Distances to the touch of the goal under pure energy, as shares of the threshold T v* / 2."""
@@ -91,21 +91,21 @@ class Settings:
     )
     """Discounts under pure energy."""
     lessons: tuple[float, ...] = (0.5, 0.0, 1.0)
-    """Shares of the guiding potential in a first stage before pure energy, which teaches to walk to the goal at v*
-    times this share. At 0.5 those arrive in time whose way is below the threshold, so that neither end is nearer; 0 is
-    pure energy from the beginning."""
+    """Shares of the guiding potential in a first stage before pure energy, which trains walking to the goal at v*
+    times this share. At 0.5 walkers with a distance below the threshold arrive in time, so that the stage favours
+    neither outcome; 0 is pure energy from the beginning."""
     lesson_share: float = 0.4
-    """Share of training that the first stage takes."""
+    """Share of training in the first stage."""
     seeds: int = 8
-    """Seeds of every setting; equal seeds share their keys."""
+    """Number of seeds of every setting; equal seeds share their keys."""
     env_steps: int = 150_000
-    """Environment steps of a run under pure energy."""
+    """Number of environment steps of a run under pure energy."""
     guided_env_steps: int = 400_000
-    """Environment steps of a run under the rewards that guide."""
+    """Number of environment steps of a run under the guiding rewards."""
     evals: int = 5
-    """Evaluations, evenly spaced, the last at the end."""
+    """Number of evaluations, evenly spaced, the last at the end."""
     eval_episodes: int = 8
-    """Whole episodes of an evaluation, played greedily."""
+    """Number of whole episodes of an evaluation, played greedily."""
 
     def __post_init__(self):
         for name in ("shares", "discounts", "lessons"):
@@ -117,10 +117,10 @@ class Settings:
         for share in self.shares:
             if not 0 < share <= LONGEST_SHARE:
                 raise UserValueError(
-                    f"shares takes numbers in (0, {LONGEST_SHARE:g}], which the arena holds, got {share}"
+                    f"shares takes numbers in (0, {LONGEST_SHARE:g}], the limit of the arena, got {share}"
                 )
         for discount in self.discounts:
-            jaxrl.as_discount(discount)  # refuses what is none
+            jaxrl.as_discount(discount)  # raises an error for an invalid discount
         for lesson in self.lessons:
             if not 0 <= lesson <= 1:
                 raise UserValueError(f"lessons takes numbers in [0, 1], got {lesson}")
@@ -130,7 +130,7 @@ class Settings:
 
 
 def run(settings: Settings, study: Study) -> None:
-    """Trains one walker under two rewards that guide and under pure energy, then writes tables and a figure."""
+    """Train one walker under two guiding rewards and under pure energy, then write tables and a figure."""
     algo = algorithm()
     common: dict[str, Any] = {
         "seeds": settings.seeds,
@@ -159,19 +159,19 @@ def run(settings: Settings, study: Study) -> None:
 
 
 def algorithm() -> Algorithm:
-    """PPO for one walker on a circle with the preset of 2022, who is told the time that is left."""
+    """PPO for one walker on a circle with the preset of 2022, which observes the remaining time."""
     algo = ppo(time_feature(Crowd("circle", num_agents=1, iterations=1)), CONFIG)
     return algo._replace(hparams=dataclasses.replace(algo.hparams, **HPARAMS))
 
 
 def guided_params(weights: Weights) -> CrowdParams:
-    """The circle of 2022, starts and goals scattered, under a reward."""
+    """The circle of 2022 with scattered starts and goals, under a reward."""
     base = Crowd("circle", num_agents=1).default_params
     return dataclasses.replace(base, weights=weights, later_weights=weights)
 
 
 def pure_params(settings: Settings) -> CrowdParams:
-    """Pure energy after a first stage with a share of the potential, starts and goals not scattered."""
+    """Pure energy after a first stage with a share of the potential, without scattered starts and goals."""
     return dataclasses.replace(
         Crowd("circle", num_agents=1).default_params,
         scenario=CircleParams(radius_of(1.0), 0.0),
@@ -182,7 +182,7 @@ def pure_params(settings: Settings) -> CrowdParams:
 
 
 def radius_of(share: float) -> float:
-    """The circle's radius, in m, at which the way to the touch is a share of the threshold."""
+    """The radius of the circle, in m, at which the distance to the touch is `share` times the threshold."""
     return (share * THRESHOLD + TO_TOUCH) / 2
 
 
@@ -208,7 +208,7 @@ def walking(guided: dict[str, Result]) -> pandas.DataFrame:
 
 
 def standing(result: Result, settings: Settings) -> dict[float, pandas.DataFrame]:
-    """For each first lesson a row per discount and distance: what is best, and how many seeds walk and stand."""
+    """For each first lesson a row per discount and distance: the best outcome, and the seeds that walk and stand."""
     import pandas
 
     success, reached = _last(result, "success"), _last(result, "mean_speed") * TIME_LIMIT
@@ -237,16 +237,16 @@ def standing(result: Result, settings: Settings) -> dict[float, pandas.DataFrame
                 **_estimate("energy / optimum", energy[i] / optimum[i]),
             }
         )
-    return {lesson: pandas.DataFrame(found) for lesson, found in rows.items()}
+    return {lesson: pandas.DataFrame(records) for lesson, records in rows.items()}
 
 
 def thresholds(discounts: Sequence[str]) -> pandas.DataFrame:
-    """A row per discount: the distance from which on standing is best."""
+    """A row per discount: the smallest distance at which standing is best."""
     import pandas
 
-    found = {each: threshold(each) for each in discounts}
+    distances = {each: threshold(each) for each in discounts}
     return pandas.DataFrame(
-        [{"discount": each, "threshold": at, "of T v* / 2": at / THRESHOLD} for each, at in found.items()]
+        [{"discount": each, "threshold": at, "of T v* / 2": at / THRESHOLD} for each, at in distances.items()]
     )
 
 
@@ -270,7 +270,7 @@ def _estimate(name: str, values: np.ndarray) -> dict[str, Any]:
 
 
 def _figure(frames: dict[float, pandas.DataFrame], settings: Settings) -> matplotlib.figure.Figure:
-    """A picture for each first lesson: the seeds that walk, over the distance, and where standing becomes best."""
+    """A plot for each first lesson: the seeds that walk over the distance, and the threshold beyond which to stand."""
     from matplotlib.figure import Figure
 
     from jaxrl.results.plotting.style import finish, style
@@ -284,7 +284,7 @@ def _figure(frames: dict[float, pandas.DataFrame], settings: Settings) -> matplo
             rows = frame.iloc[here].sort_values("distance / threshold")
             walk = np.array([int(cell.split()[0]) / settings.seeds for cell in rows["walk"]])
             look = style(i)
-            apart = 0.016 * (i - (count - 1) / 2)  # lines that coincide stay visible
+            apart = 0.016 * (i - (count - 1) / 2)  # offset that keeps coinciding lines visible
             ax.plot(rows["distance / threshold"], walk + apart, marker="o", markersize=4, label=discount, **look)
             ax.axvline(threshold(discount) / THRESHOLD, color=look["color"], linewidth=0.9, linestyle=":")
         ax.set_title(f"first lesson {lesson:g} v*" if lesson else "no first lesson")
@@ -307,25 +307,25 @@ _SCENE = (
 _WALKING = (
     f"{_SCENE} Radius 6 m, starts and goals scattered by 0.5 m; gamma 0.98. Energy-plus over the "
     "optimum to the touch of the goal, and mean speed over v*, of greedy episodes: interquartile means over seeds with "
-    "bootstrap intervals at 95 %, and the seeds that are within 3 % in both."
+    "bootstrap intervals at 95 %, and the number of seeds within 3 % in both."
 )
-_THRESHOLDS = "The distance, in m, from which on standing costs less than any walk, by discount."
+_THRESHOLDS = "The distance, in m, beyond which standing costs less than any walk, by discount."
 
 
 def _standing_caption(lesson: float) -> str:
-    start = f"after a first stage that teaches to walk to the goal at {lesson:g} v*" if lesson else "from the beginning"
+    start = f"after a first stage that trains walking to the goal at {lesson:g} v*" if lesson else "from the beginning"
     return (
         f"{_SCENE} Pure energy, {start}. Distances to the touch, in m; the threshold T v* / 2 is {THRESHOLD:.3f} m. "
-        "Best speed: the cheapest of all constant ones under the discount, in m/s, by brute force; best: whether any "
-        "walk beats standing. Walk: seeds whose greedy walker arrives; stand: that move less than a tenth of the way. "
-        "Cost: the discounted energy over the least of all speeds, changing ones included and accelerations free; "
-        "energy over the optimum of the way. Interquartile means over seeds with bootstrap intervals at 95 %."
+        "Best speed: the cheapest constant speed under the discount, in m/s, by brute force; best: whether any "
+        "walk beats standing. Walk: seeds whose greedy walker arrives; stand: seeds that cover less than a tenth of "
+        "the way. Cost: the discounted energy relative to the lower bound for variable speeds and free accelerations; "
+        "energy relative to the optimum of the way. Interquartile means over seeds with bootstrap intervals at 95 %."
     )
 
 
 EXPERIMENT = Experiment(
     "standing-still",
-    "One walker: energy and speed under rewards that guide; walking or standing under pure energy.",
+    "One walker: energy and speed under guiding rewards; walking or standing under pure energy.",
     Settings,
     run,
 )

@@ -1,4 +1,4 @@
-"""One run of an experiment: a directory of finished parts, tables and figures, that a second call resumes."""
+"""One run of an experiment: a directory of finished parts, tables and figures, which a second call resumes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from jaxrl.results.result import Result
 
 MANIFEST = "experiment.json"
-FORCE_HINT = "choose another directory, or start over with --force (force=True)"
+FORCE_HINT = "choose another directory, or restart with --force (force=True)"
 
 __all__ = ["Experiment", "Study", "StudyError", "default_directory", "run_experiment"]
 
 
 class StudyError(UserValueError):
-    """A directory does not hold the experiment that is to go on in it."""
+    """A directory does not hold the experiment that is to be resumed in it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Experiment:
     """A study that `jaxrl experiment NAME` runs.
 
     Attributes:
-      name: as on the command line.
-      summary: one line of the list.
-      settings: a frozen dataclass of defaults, each field with a docstring: the flags. Its
-        `__post_init__` refuses what makes no sense.
-      run: called as `run(settings, study)`; does all of its work through the study.
+      name: Name on the command line.
+      summary: Line in the list of experiments.
+      settings: Frozen dataclass whose fields, with defaults and docstrings, are the flags. Its
+        `__post_init__` raises an error for invalid values.
+      run: Function called as `run(settings, study)`, which does all of its work through the study.
     """
 
     name: str
@@ -54,21 +54,21 @@ class Experiment:
 
 
 class Study:
-    """Where an experiment's parts, tables and figures go.
+    """The directory of an experiment with its parts, tables and figures.
 
-    A part is done once: a later study of the same experiment with equal settings loads it. A
-    part that was interrupted is done again.
+    A part is computed once: a later study of the same experiment with equal settings loads it. An
+    interrupted part is computed again.
 
     Args:
-      directory: made where it is missing.
-      name: the experiment's.
-      settings: a dataclass instance; a directory remembers with which settings it was made.
-      force: do every part again, whatever the directory holds.
-      progress: whether to show what is going on.
+      directory: Directory, created if it is missing.
+      name: Name of the experiment.
+      settings: Dataclass instance with the settings, which are recorded in the directory.
+      force: Whether to compute every part again, whatever the directory holds.
+      progress: Whether to show progress.
 
     Raises:
-      StudyError: the directory holds another experiment, other settings, or other files.
-      ResultError: the directory cannot be written.
+      StudyError: The directory holds another experiment, other settings, or other files.
+      ResultError: The directory cannot be written.
     """
 
     def __init__(self, directory: str | Path, name: str, settings: Any, *, force: bool = False, progress: bool = True):
@@ -81,20 +81,20 @@ class Study:
             "seconds": {},
         }
         self._used: set[str] = set()
-        finished = self._found(force)
+        finished = self._finished_parts(force)
         claim_directory(self.directory, force=True)
         if not force:
             self._manifest |= finished
 
     def train(self, part: str, algo: Algorithm, hparams: Any = None, **train_arguments: Any) -> Result:
-        """What `jaxrl.train` returns, saved in the directory `part` and loaded from there once it is finished.
+        """The result of `jaxrl.train`, saved in the directory `part` and loaded from there once it is finished.
 
         Args:
-          part: a name of its own.
-          algo, hparams, **train_arguments: as for `jaxrl.train`, without `out`, `force` and `progress`.
+          part: Name of the part, unique in the study.
+          algo, hparams, **train_arguments: Arguments of `jaxrl.train`, without `out`, `force` and `progress`.
 
         Raises:
-          KeyboardInterrupt: a signal ended training; the part counts as finished only if it was.
+          KeyboardInterrupt: A signal ended training; the part counts as finished only if training was complete.
         """
         where = self._part(part)
         if self._is_finished(part, where / CONFIG):
@@ -109,11 +109,11 @@ class Study:
         return result
 
     def compute(self, part: str, function: Callable[[], xarray.Dataset]) -> xarray.Dataset:
-        """What a function returns, kept as `part.nc` and loaded from there once it is finished.
+        """The Dataset that a function returns, saved as `part.nc` and loaded from there once it is finished.
 
         Args:
-          part: a name of its own.
-          function: takes nothing and returns a Dataset that netCDF can hold.
+          part: Name of the part, unique in the study.
+          function: Function without arguments that returns a Dataset that netCDF can store.
         """
         import xarray
 
@@ -128,54 +128,54 @@ class Study:
         return xarray.load_dataset(file, engine="h5netcdf")
 
     def table(self, name: str, frame: pandas.DataFrame, caption: str) -> None:
-        """Prints a table and writes it as `name.md`, rounded, and `name.csv`, with every digit.
+        """Print a table and write it as `name.md`, rounded, and `name.csv`, with all digits.
 
         Args:
-          name: of the files.
-          frame: its columns are printed, its index is not.
-          caption: one or a few sentences that head it.
+          name: Name of the files.
+          frame: Frame, of which the columns are printed and the index is not.
+          caption: Sentences above the table.
         """
         print(f"\n{caption}\n\n{plain(frame)}\n", flush=True)
         (self.directory / f"{name}.md").write_text(f"{caption}\n\n{markdown(frame)}\n", encoding="utf-8")
         frame.to_csv(self.directory / f"{name}.csv", index=False)
 
     def figure(self, name: str, figure: matplotlib.figure.Figure) -> None:
-        """Writes a figure as `name.png` and says so."""
+        """Write a figure as `name.png` and print its path."""
         file = self.directory / f"{name}.png"
         figure.savefig(file, dpi=150)
         self._say(f"Wrote {file}.")
 
-    def say_what_is_left(self) -> None:
-        """Says, after an interruption, what stays and how to go on."""
+    def print_status(self) -> None:
+        """Print, after an interruption, the finished parts and how to resume."""
         done = ", ".join(self._manifest["seconds"]) or "nothing"
-        print(f"Stopped with {done} finished in {self.directory}; the same command goes on from there.", flush=True)
+        print(f"Stopped with {done} finished in {self.directory}; the same command resumes from there.", flush=True)
 
-    def _found(self, force: bool) -> dict[str, Any]:
+    def _finished_parts(self, force: bool) -> dict[str, Any]:
         """The `seconds` and `versions` of a directory's finished parts, if they are this experiment's."""
         file = self.directory / MANIFEST
         if not file.is_file():
             if self.directory.is_dir() and any(self.directory.iterdir()):
-                raise StudyError(f"{self.directory} holds other files and no experiment: choose another directory.")
+                raise StudyError(f"{self.directory} holds files other than an experiment: choose another directory.")
             return {}
         if force:
             return {}
         try:
-            found = from_json(json.loads(file.read_text(encoding="utf-8")))
-            name, settings = found["experiment"], dict(found["settings"])
-            finished = {"seconds": dict(found["seconds"]), "versions": dict(found["versions"])}
+            manifest = from_json(json.loads(file.read_text(encoding="utf-8")))
+            name, settings = manifest["experiment"], dict(manifest["settings"])
+            finished = {"seconds": dict(manifest["seconds"]), "versions": dict(manifest["versions"])}
         except (OSError, ValueError, KeyError, TypeError):
             raise StudyError(f"{file} is damaged: {FORCE_HINT}.") from None
-        if not finished["seconds"]:  # nothing there that could be of other settings
+        if not finished["seconds"]:  # no parts that could be of other settings
             return {}
         if name != self._manifest["experiment"]:
             raise StudyError(
                 f"{self.directory} holds the experiment {name}, not {self._manifest['experiment']}: {FORCE_HINT}."
             )
-        wanted = self._manifest["settings"]
+        current = self._manifest["settings"]
         differing = [
-            f"{_shown(field, settings)}, not {_shown(field, wanted, short=True)}"
-            for field in (wanted | settings)
-            if (field in settings, settings.get(field)) != (field in wanted, wanted.get(field))
+            f"{_shown(field, settings)}, not {_shown(field, current, short=True)}"
+            for field in (current | settings)
+            if (field in settings, settings.get(field)) != (field in current, current.get(field))
         ]
         if differing:
             raise StudyError(f"{self.directory} was made with {' and '.join(differing)}: {FORCE_HINT}.")
@@ -185,7 +185,7 @@ class Study:
         if not part or part != Path(part).name or part.startswith("."):
             raise UserValueError(f"part must be a file's name, got {part!r}")
         if part in self._used:
-            raise UserValueError(f"part must be a name of its own, but {part!r} is another part's already")
+            raise UserValueError(f"part must be unique, but {part!r} is the name of another part")
         self._used.add(part)
         return self.directory / part
 
@@ -201,7 +201,7 @@ class Study:
         return finished
 
     def _begin(self, part: str) -> float:
-        """Forgets that a part was finished, before its files change."""
+        """Record that a part is not finished, before its files change."""
         self._manifest["seconds"].pop(part, None)
         self._write_manifest()
         self._say(f"Working on {part} ...")
@@ -223,7 +223,7 @@ class Study:
 
 
 def default_directory(experiment: Experiment) -> Path:
-    """Where an experiment goes if not told otherwise."""
+    """The default directory of an experiment."""
     return Path("runs/experiments") / experiment.name
 
 
@@ -235,21 +235,21 @@ def run_experiment(
     force: bool = False,
     progress: bool = True,
 ) -> Study:
-    """Runs an experiment, or what is left of it.
+    """Run an experiment, or the remaining parts of an interrupted one.
 
     Args:
-      experiment: such as `EXPERIMENTS["ugae-vs-monte-carlo"]`.
-      settings: of the experiment's type; its defaults if None.
-      out: a directory; `runs/experiments/<name>` if None.
-      force: do every part again.
-      progress: whether to show what is going on.
+      experiment: Experiment, such as `EXPERIMENTS["ugae-vs-monte-carlo"]`.
+      settings: Settings of the experiment's type; None for its defaults.
+      out: Directory; None for `runs/experiments/<name>`.
+      force: Whether to compute every part again.
+      progress: Whether to show progress.
 
     Returns:
       The study, with the directory that holds parts, tables and figures.
 
     Raises:
-      StudyError: the directory holds something else.
-      ResultError: it cannot be written.
+      StudyError: The directory holds other files, another experiment or other settings.
+      ResultError: The directory cannot be written.
     """
     settings = experiment.settings() if settings is None else settings
     directory = default_directory(experiment) if out is None else out
@@ -257,7 +257,7 @@ def run_experiment(
     try:
         experiment.run(settings, study)
     except KeyboardInterrupt:
-        study.say_what_is_left()
+        study.print_status()
         raise
     return study
 

@@ -1,4 +1,4 @@
-"""UGAE against Monte Carlo: lambda below 1 beside lambda = 1, under Beta-weighted discounts."""
+"""UGAE against Monte Carlo: lambda below 1 compared with lambda = 1, under Beta-weighted discounts."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ BETTER, WORSE, UNCLEAR, EQUAL = "better", "worse", "unclear", "equal"
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What is compared, and how long it trains."""
+    """Settings of the study: tasks, discounts, lambdas and lengths of training."""
 
     tasks: tuple[str, ...] = tuple(ENV_STEPS)
-    """Environments: any with a preset of PPO, from which everything else is taken."""
+    """Environments with a preset of PPO, from which all other settings are taken."""
     mu: float = 0.98
-    """Weight of the next step under each of the Beta-weighted discounts."""
+    """Weight mu of the next step under each of the Beta-weighted discounts."""
     eta: tuple[float, ...] = (0.0, 0.5, 0.8, 1.0)
-    """Dispersions: 0 is exponential, 1 hyperbolic."""
+    """Dispersions eta: 0 is exponential, 1 hyperbolic."""
     lam: tuple[float, ...] = (0.8, 0.9, 0.95, 1.0)
     """Lambdas; each below 1 is compared with 1, Monte Carlo."""
     seeds: int = 64
-    """Seeds of every setting; equal seeds share their keys."""
+    """Number of seeds of every setting; equal seeds share their keys."""
     env_steps: int = 0
-    """Environment steps of a run; 0 takes a number of each task's own."""
+    """Number of environment steps of a run; 0 for the default of each task."""
     evals: int = 10
-    """Evaluations, evenly spaced, the last at the end."""
+    """Number of evaluations, evenly spaced, the last at the end."""
     eval_episodes: int = 16
-    """Whole episodes of an evaluation, played greedily."""
+    """Number of whole episodes of an evaluation, played greedily."""
     num_steps: int = 0
-    """Steps of a rollout, at whose end every lambda bootstraps; 0 takes the preset's."""
+    """Number of steps of a rollout, which bootstraps at its end for every lambda; 0 for the preset's."""
 
     def __post_init__(self):
         known = [environment for algorithm, environment in jaxrl.presets.names() if algorithm == "ppo"]
@@ -66,12 +66,12 @@ class Settings:
         if not all(0.0 <= lam <= 1.0 for lam in self.lam):
             raise UserValueError(f"lam takes numbers in [0, 1], got {' '.join(map(str, self.lam))}")
         for eta in self.eta:
-            jaxrl.BetaWeighted(self.mu, eta)  # refuses what is out of range
+            jaxrl.BetaWeighted(self.mu, eta)  # raises an error for a value out of range
         check_counts(self, seeds=2, env_steps=0, evals=1, eval_episodes=1, num_steps=0)
 
 
 def run(settings: Settings, study: Study) -> None:
-    """Trains every task in one call, then writes two tables and a figure."""
+    """Train every task in one call, then write two tables and a figure."""
     results = {}
     for task in settings.tasks:
         preset = jaxrl.preset("ppo", task)
@@ -102,13 +102,13 @@ def comparison(scores: dict[str, np.ndarray], settings: Settings) -> pandas.Data
     """A row per task, eta and lambda.
 
     Args:
-      scores: `{task: [num_eta, num_lam, num_seeds]}`, nan for a failed run.
-      settings: eta and lam label the axes.
+      scores: Scores `{task: [num_eta, num_lam, num_seeds]}`, nan for a failed run.
+      settings: Settings, whose eta and lam label the axes.
 
     Returns:
-      IQM over the seeds that did not fail with its 95 % interval; the probability that a seed's
-      run improves on the same seed's run with lambda 1, in which a failure loses, with its
-      interval; and what that says. Rows of the task "all" average the probability over tasks.
+      IQM over the seeds that did not fail with its 95 % interval; the probability that the run of a seed
+      improves on the run of the same seed with lambda 1, where a failed run loses, with its
+      interval; and the verdict. Rows of the task "all" average the probability over tasks.
     """
     import pandas
 
@@ -161,7 +161,7 @@ def summary(frame: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _scores(result: Result) -> dict[str, np.ndarray]:
-    """The measures of each run, `[num_eta, num_lam, num_seeds]`, nan where a run failed."""
+    """The measures of each run, `[num_eta, num_lam, num_seeds]`, nan for a failed run."""
     returns = result.metrics["return"].transpose("discount.eta", "lam", "seed", "env_step").values.astype(np.float64)
     failed = result.failed_runs().reshape(returns.shape[:-1])
     measures = {"final": returns[..., -1], "mean": returns.mean(axis=-1)}
@@ -169,19 +169,19 @@ def _scores(result: Result) -> dict[str, np.ndarray]:
 
 
 def _improvement(values: np.ndarray, baseline: np.ndarray, is_baseline: bool) -> dict[str, str]:
-    """The three last columns of a row, for scores `[seeds]` or `[tasks, seeds]`."""
+    """The last three columns of a row, for scores `[seeds]` or `[tasks, seeds]`."""
     columns = ("P(improvement)", "95 % interval of P", "against Monte Carlo")
     if is_baseline:
         return dict(zip(columns, (MISSING, MISSING, "is Monte Carlo"), strict=True))
     chance = _chance(values, baseline)
     verdict = BETTER if chance.low > 0.5 else WORSE if chance.high < 0.5 else UNCLEAR
-    if chance.low == chance.high == 0.5:  # every run ties, as where all reach the highest return
+    if chance.low == chance.high == 0.5:  # every run ties, for example because all reach the highest return
         verdict = EQUAL
     return dict(zip(columns, (f"{chance.value:.2f}", f"[{chance.low:.2f}, {chance.high:.2f}]", verdict), strict=True))
 
 
 def _chance(values: np.ndarray, baseline: np.ndarray) -> Interval:
-    """The probability that a run improves on the one with the same seed; a failed run is below all others."""
+    """The probability that a run improves on the one with the same seed; a failed run ranks below all others."""
     lowest = [np.where(np.isnan(scores), -np.inf, scores) for scores in (values, baseline)]
     return probability_of_improvement(*lowest, paired=True)
 
@@ -197,13 +197,13 @@ def _caption(words: str, settings: Settings, results: dict[str, Result]) -> str:
         f"PPO's {words}, greedy and undiscounted, under Beta-weighted discounts with mu = {settings.mu:g}: "
         f"interquartile mean of {settings.seeds} seeds, and the probability that a run improves on the run of the "
         f"same seed with lam = 1 (Monte Carlo), ties counting one half. Intervals are bootstraps at 95 % each, not "
-        f"corrected for their number; P is better or worse than Monte Carlo where its interval leaves 0.5 out. "
+        f"corrected for their number; P is better or worse than Monte Carlo if its interval excludes 0.5. "
         f"Environment steps: {steps}."
     )
 
 
 def _figure(scores: dict[str, np.ndarray], settings: Settings) -> matplotlib.figure.Figure:
-    """Two pictures a task: the return averaged over training, and the probability of improvement."""
+    """Two plots per task: the return averaged over training, and the probability of improvement."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(3.4 * len(scores) + 1.2, 5.6), layout="constrained")
@@ -231,12 +231,12 @@ def _figure(scores: dict[str, np.ndarray], settings: Settings) -> matplotlib.fig
 
 
 def _draw(ax: matplotlib.axes.Axes, index: int, eta: float, num_lines: int, estimates: list[Interval | None]) -> None:
-    """A line over the lambdas with an interval at each, set off sideways so that lines do not cover each other."""
+    """A line over the lambdas with an interval at each, offset sideways so that lines do not cover each other."""
     from jaxrl.results.plotting.curves import COLOURS
 
     at = [i for i, estimate in enumerate(estimates) if estimate is not None]
-    found = [estimate for estimate in estimates if estimate is not None]
-    value, low, high = (np.array([getattr(estimate, name) for estimate in found]) for name in Interval._fields)
+    intervals = [estimate for estimate in estimates if estimate is not None]
+    value, low, high = (np.array([getattr(estimate, name) for estimate in intervals]) for name in Interval._fields)
     ax.errorbar(
         np.array(at) + 0.08 * (index - (num_lines - 1) / 2),
         value,

@@ -1,1 +1,1 @@
-"""What one does with a trained policy: export, load, draw and walk it."""
+"""Uses of a trained policy: export, loading, rendering, and walks of crowds."""

@@ -1,4 +1,4 @@
-"""A learned crowd in another one: among more people, and in other scenes."""
+"""Policies of crowds in other crowds: with another number of people, and in other scenes."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def walk(
     seed: int = 0,
     num_steps: int | None = None,
 ) -> Trajectory:
-    """One greedy episode of a learned crowd, in its own scene or in another, among any number of people.
+    """One greedy episode of a learned crowd, in its own scene or in another, with any number of people.
 
     Args:
-      policy: of a crowd, as `result.policy(seed=3)` gives it.
-      scenario: name in `envs.crowd.SCENARIOS`, or a scene of your own such as `envs.crowd.Areas`;
+      policy: Policy of a crowd, such as `result.policy(seed=3)`.
+      scenario: Name in `envs.crowd.SCENARIOS`, or a custom scene such as `envs.crowd.Areas`;
         None for that of the policy.
-      num_agents: people who take part; None for as many as in training.
-      seed: of the episode's random key.
-      num_steps: decisions; None for all up to the time limit.
+      num_agents: Number of people; None for the number in training.
+      seed: Random seed of the episode.
+      num_steps: Number of decisions; None for all up to the time limit.
 
     Returns:
       The paths and the metrics of the episode, for `envs.rendering_crowd.paths` and the player.
 
     Raises:
-      ValueError: the policy is of no crowd, there is no such scenario, or it has no room for so many.
+      ValueError: The policy is not of a crowd, there is no such scenario, or it has no room for so many people.
     """
     crowd, params = crowd_like(policy, scenario, num_agents)
     start = for_any_number(policy).start(crowd.num_agents)
     return roll(crowd, _walker(policy), jax.random.key(seed), params, num_steps, start)
 
 
-@functools.lru_cache(maxsize=16)  # `roll` compiles once for each of these
+@functools.lru_cache(maxsize=16)  # `roll` compiles once for each walker
 def _walker(policy: TrainedPolicy) -> Callable[..., tuple[jax.Array, Any]]:
     crowd = for_any_number(policy)
     return lambda key, obs, state, memory, ended: crowd.act(obs, policy.remembered(memory, ended))
@@ -61,23 +61,23 @@ def _walker(policy: TrainedPolicy) -> Callable[..., tuple[jax.Array, Any]]:
 def crowd_like(
     policy: TrainedPolicy, scenario: str | Scenario | None = None, num_agents: int | None = None
 ) -> tuple[Crowd, CrowdParams]:
-    """A crowd in which a policy can walk though it was trained in another one.
+    """A crowd in which a policy can walk although it was trained in another one.
 
     Args:
-      policy: of a crowd.
-      scenario: name in `envs.crowd.SCENARIOS`, or a scene of your own; None for that of the policy.
-      num_agents: people who take part; None for as many as in training. Where they are too few for the neighbours
-        that the policy observes, there are places for more, who are not present.
+      policy: Policy of a crowd.
+      scenario: Name in `envs.crowd.SCENARIOS`, or a custom scene; None for that of the policy.
+      num_agents: Number of people; None for the number in training. If they are fewer than the neighbours
+        that the policy observes, the crowd has additional agents that are not present.
 
     Returns:
       The environment and its parameters, for `jaxrl.render(env, policy, path, env_params=params)`.
 
     Raises:
-      ValueError: the policy is of no crowd, there is no such scenario, or it has no room for so many.
+      ValueError: The policy is not of a crowd, there is no such scenario, or it has no room for so many people.
     """
     env = policy.algo.env
     if not isinstance(env, Crowd):
-        raise UserValueError(f"policy was trained on {env.name}; only that of a crowd can walk elsewhere.")
+        raise UserValueError(f"policy was trained on {env.name}; only the policy of a crowd can walk in another scene.")
     trained = env.default_params if policy.env_params is None else policy.env_params
     count = int(trained.num_present) if num_agents is None else num_agents
     check_count("num_agents", count)
@@ -90,14 +90,14 @@ def crowd_like(
 
 
 def params_in(env: Environment, policy: TrainedPolicy) -> Any:
-    """The parameters of a policy's training as far as they hold in an environment.
+    """The parameters of a policy's training, adapted to an environment.
 
     Args:
-      env: the policy's own, or, where that is a crowd, another crowd.
-      policy: with the parameters.
+      env: Environment of the policy, or another crowd if that is a crowd.
+      policy: Policy with the parameters.
 
     Returns:
-      The parameters; in another crowd with everybody present, and in another scenario with its own numbers.
+      The parameters; in another crowd all agents are present, and another scenario keeps its own values.
     """
     params, trained = policy.env_params, policy.algo.env
     if params is None:
@@ -115,8 +115,8 @@ class Walkers(NamedTuple):
     """The policy of a crowd for crowds of any size.
 
     Attributes:
-      start: `(N) -> memory` at the start of an episode, leaves `[N, ...]`.
-      act: `(obs, memory) -> (actions, memory)`, greedy; observations `[N, ...]`, actions `[N, 2]`, for every N.
+      start: Function `(N) -> memory` for the start of an episode, leaves `[N, ...]`.
+      act: Greedy function `(obs, memory) -> (actions, memory)`; observations `[N, ...]`, actions `[N, 2]`, for any N.
     """
 
     start: Callable[[int], Any]
@@ -124,7 +124,7 @@ class Walkers(NamedTuple):
 
 
 def for_any_number(policy: TrainedPolicy) -> Walkers:
-    """The policy of a crowd for crowds of any size: agents share it, so they act in groups of the size that it takes.
+    """The policy of a crowd for crowds of any size: agents share it and act in groups of the size that it takes.
 
     Args:
       policy: Policy of a crowd.

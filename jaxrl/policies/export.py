@@ -1,4 +1,4 @@
-"""Greedy policies as files for elsewhere: StableHLO programs, safetensors weights, ONNX models."""
+"""Export of greedy policies: StableHLO programs, safetensors weights, ONNX models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jaxrl.policies.export_program import (
     greedy_program,
     named,
     named_parameters,
-    told,
+    spec_of,
 )
 from jaxrl.policies.load_exported import KEY, PROGRAM, SUFFIXES, format_of, needs_extra, open_exported, spec_file
 from jaxrl.results.checksums import CHECKSUM, UNSEALED, checksum_of_file, sealed, sealed_json
@@ -34,8 +34,8 @@ from jaxrl.results.result import Result
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 FORMATS = tuple(SUFFIXES.values())
-# How far a file may be from its policy, relative to the largest number: float32 sums of some hundred
-# terms in another order, and for ONNX with other tanh and exp.
+# Tolerance of an exported policy relative to the largest number: float32 sums of some hundred terms
+# in another order, and for ONNX other implementations of tanh and exp.
 TOLERANCES = {"stablehlo": 1e-6, "safetensors": 1e-6, "onnx": 1e-5}
 _NUM_CHECKED = 8
 
@@ -52,30 +52,31 @@ def export_policy(
     force: bool = False,
     platforms: Sequence[str] = PLATFORMS,
 ) -> Path:
-    """Writes the greedy policy, with its normalisation and the bounds of its actions, as a file that is checked.
+    """Write the greedy policy, with its normalisation and the bounds of its actions, to a file, and verify the file.
 
-    Every format takes any number of observations at a time, and of a crowd any number of agents; matrix
-    products are of full float32 precision everywhere. What it takes and gives (shapes, dtypes, spaces) and
-    where it comes from stand in `PATH.json` beside a StableHLO file and in the metadata of the others.
+    Every format takes any number of observations at a time, and any number of agents of a crowd; all matrix
+    products have full float32 precision. The inputs and outputs (shapes, dtypes, spaces) and the origin of the
+    policy are recorded in `PATH.json` next to a StableHLO file and in the metadata of the other formats.
 
     Args:
-      policy: of one run, or a result, of which `seed` and `at` choose the run.
-      path: the file; its name ends in .stablehlo, .safetensors or .onnx.
-      format: "stablehlo", "safetensors" or "onnx"; None for the one that the name tells.
-      seed, at: as in `Result.policy`, `at` being `{path: value}`; not for a policy.
-      force: whether the file may be there already.
-      platforms: that a StableHLO file runs on, of `PLATFORMS`.
+      policy: Policy of one run, or a result, from which `seed` and `at` choose the run.
+      path: File to write; its name ends in .stablehlo, .safetensors or .onnx.
+      format: Format "stablehlo", "safetensors" or "onnx"; None for the format of the file's suffix.
+      seed: Seed of the run in a result, as in `Result.policy`; not for a policy.
+      at: Coordinates of the run in a result, `{path: value}`, as in `Result.policy`; not for a policy.
+      force: Whether to replace an existing file.
+      platforms: Platforms that a StableHLO file must run on, from `PLATFORMS`.
 
     Returns:
       The file.
 
     Raises:
-      TypeError: `policy` is neither.
-      ValueError: another format or platform.
-      ResultError: the result has no policy or several, the policy cannot be converted, or the
-        converted one does not agree with it (to 1e-6, ONNX to 1e-5).
-      FileExistsError: the file is there.
-      ImportError: the extra is missing.
+      TypeError: `policy` is neither a policy nor a result.
+      ValueError: The format or a platform is unknown.
+      ResultError: The result has no policy or several, the policy cannot be converted, or the
+        converted policy does not agree with it (to 1e-6, ONNX to 1e-5).
+      FileExistsError: The file exists and `force` is false.
+      ImportError: The extra `export` is not installed.
     """
     file = Path(path)
     file_format = check_format(file, format)
@@ -87,11 +88,11 @@ def export_policy(
     chosen = _chosen(policy, seed, at)
     for existing in (file, spec_file(file)) if file_format == "stablehlo" else (file,):
         if existing.exists() and not force:
-            raise ExistsError(f"{existing} is there already: choose another name, or --force (force=True).")
+            raise ExistsError(f"{existing} exists already: choose another name, or --force (force=True).")
     write = _writer(file_format, tuple(platforms))
     with jax.default_matmul_precision("highest"):
         program = greedy_program(chosen.algo, chosen.params)
-        spec = told(chosen, program, file_format)
+        spec = spec_of(chosen, program, file_format)
         if file_format == "stablehlo":
             spec["platforms"] = list(platforms)
         with replacing(file) as part:
@@ -102,16 +103,16 @@ def export_policy(
                 part.write_bytes(sealed(write(chosen, program, json.dumps(spec | {CHECKSUM: UNSEALED}))))
             _compare(chosen, program, part, spec)
             if file_format == "stablehlo":
-                with replacing(spec_file(file)) as beside:
-                    beside.write_bytes(sealed_json(spec))
+                with replacing(spec_file(file)) as spec_part:
+                    spec_part.write_bytes(sealed_json(spec))
     return file
 
 
 def check_exportable(result: Result) -> None:
-    """Refuse a result without policies that act.
+    """Raise an error for a result without policies that can be exported.
 
     Raises:
-      ResultError: saying why.
+      ResultError: The algorithm of the result is unknown; the message states the reason.
     """
     if result.algo is None:
         reason = result.metrics.attrs.get(UNKNOWN, "the result was made without one")
@@ -119,14 +120,14 @@ def check_exportable(result: Result) -> None:
 
 
 def check_format(file: Path, named: str | None) -> str:
-    """The format to write a file in.
+    """The format of a file to write.
 
     Args:
-      file: whose name tells it.
-      named: by the user, or None.
+      file: File, whose suffix determines the format.
+      named: Format named by the user, or None.
 
     Raises:
-      ValueError: there is no such format, or the name tells another one or none.
+      ValueError: There is no such format, or the suffix of the file does not agree with it.
     """
     if named is not None and named not in FORMATS:
         hint = near(named, FORMATS) or f"; it takes {', '.join(FORMATS)}."
@@ -142,17 +143,17 @@ def _chosen(policy: Any, seed: int | None, at: Mapping[str, Any] | None) -> Trai
         check_exportable(policy)
         return policy.policy(seed=seed, **dict(at or {}))
     if not isinstance(policy, TrainedPolicy):
-        raise UserTypeError(f"policy must be a Result or what Result.policy gives, got {type(policy).__name__}")
+        raise UserTypeError(f"policy must be a Result or a policy from Result.policy, got {type(policy).__name__}")
     if seed is not None or at:
         raise UserValueError("seed and at choose the run of a Result; a policy is of one run already")
     return policy
 
 
 def _writer(file_format: str, platforms: tuple[str, ...]) -> Callable[[TrainedPolicy, Program, str], bytes]:
-    """The function that makes a file's bytes; its libraries are imported here, before anything is traced."""
+    """The function that returns a file's bytes; its libraries are imported here, before anything is traced."""
     try:
         if file_format == "stablehlo":
-            import flatbuffers  # noqa: F401 -- what jax.export serialises with, and does not install
+            import flatbuffers  # noqa: F401 -- needed by jax.export to serialise, but not installed by it
 
             return lambda policy, program, spec: _stablehlo(program, platforms)
         if file_format == "safetensors":
@@ -169,17 +170,17 @@ def _writer(file_format: str, platforms: tuple[str, ...]) -> Callable[[TrainedPo
 def _stablehlo(program: Program, platforms: tuple[str, ...]) -> bytes:
     try:
         exported = jax.export.export(jax.jit(program.function), platforms=platforms)(*program.arguments)
-    except Exception as error:  # of whatever primitive a network of one's own has
+    except Exception as error:  # from any primitive of a user-defined network
         raise ResultError(f"The policy cannot be lowered for {', '.join(platforms)}: {_reason(error)}.") from error
     return bytes(exported.serialize())
 
 
 def _onnx(to_onnx: Callable[..., Any], program: Program, spec: str) -> bytes:
     ports = json.loads(spec)
-    # Traced here: the converter exchanges flax's layers for its own while it traces, and those have no vmap.
+    # Traced here, because the converter replaces flax's layers by its own while it traces, and those have no vmap.
     closed = jax.make_jaxpr(program.function)(*program.arguments)
     flat = jax.extend.core.jaxpr_as_fun(closed)
-    # In ONNX, one value is not two outputs, nor an input and an output.
+    # In ONNX one value cannot be two outputs, nor both an input and an output.
     repeated, seen = [], {id(value) for value in closed.jaxpr.invars}
     for value in closed.jaxpr.outvars:
         repeated.append(id(value) in seen)
@@ -197,17 +198,17 @@ def _onnx(to_onnx: Callable[..., Any], program: Program, spec: str) -> bytes:
             output_names=[port["name"] for port in ports["outputs"]],
             model_name="policy",
         )
-    except Exception as error:  # of whatever primitive the converter does not know
+    except Exception as error:  # from any primitive that the converter does not support
         raise ResultError(f"jax2onnx cannot convert this policy ({_reason(error)}); stablehlo takes any.") from error
     model.metadata_props.add(key=KEY, value=spec)
     return model.SerializeToString()
 
 
 def _compare(policy: TrainedPolicy, program: Program, file: Path, spec: Mapping[str, Any]) -> None:
-    """Refuse a file that does not answer to the first observations of some episodes as the policy does.
+    """Check that a file agrees with the policy on the first observations of some episodes.
 
     Raises:
-      ResultError: saying by how much.
+      ResultError: They differ; the message states by how much.
     """
     env = policy.algo.env
     env_params = env.default_params if policy.env_params is None else policy.env_params
@@ -221,7 +222,7 @@ def _compare(policy: TrainedPolicy, program: Program, file: Path, spec: Mapping[
     exported = open_exported(file, spec, policy.algo)
     function, agents = jax.jit(program.function), check_abstractly(env)
     memory, expected_memory = exported.start(_NUM_CHECKED, *agents), policy.start(_NUM_CHECKED)
-    for _ in range(2 if policy.remembers else 1):  # the second answer is by what the first one left
+    for _ in range(2 if policy.remembers else 1):  # the second call uses the memory that the first returned
         arguments = {"obs": obs, "mask": mask, MEMORY: dict(named("", expected_memory))}
         expected = function(*(arguments[name] for name in program.names))
         acted = policy(obs, mask=mask, memory=expected_memory)
@@ -234,15 +235,15 @@ def _compare(policy: TrainedPolicy, program: Program, file: Path, spec: Mapping[
         difference = max(map(_difference, jax.tree.leaves(got), jax.tree.leaves(expected)))
         if not difference <= TOLERANCES[spec["format"]]:
             raise ResultError(
-                f"The policy cannot be exported as {spec['format']}: what was written differs from it by "
+                f"The policy cannot be exported as {spec['format']}: the file differs from it by "
                 f"{difference:.1e} of the largest number."
             )
 
 
-def _difference(got: Any, wanted: Any) -> float:
-    """The largest difference between two arrays, relative to the largest number where that is above 1."""
-    got, wanted = np.asarray(got, np.float64), np.asarray(wanted, np.float64)
-    return float(np.max(np.abs(got - wanted)) / max(1.0, np.max(np.abs(wanted))))
+def _difference(got: Any, expected: Any) -> float:
+    """The largest difference between two arrays, relative to the largest number if that is above 1."""
+    got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    return float(np.max(np.abs(got - expected)) / max(1.0, np.max(np.abs(expected))))
 
 
 def _reason(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What an exported policy computes, and what it says of itself: inputs, outputs, spaces, origin."""
+"""Computation of an exported policy, and its description: inputs, outputs, spaces, origin."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from jaxrl.sweeps.paths import leaves
 ACTION, MEMORY = "action", "memory"
 NEXT_MEMORY = f"next_{MEMORY}"  # in ONNX, an output cannot have the name of an input
 
-__all__ = ["ACTION", "MEMORY", "NEXT_MEMORY", "Program", "greedy_program", "named", "named_parameters", "told"]
+__all__ = ["ACTION", "MEMORY", "NEXT_MEMORY", "Program", "greedy_program", "named", "named_parameters", "spec_of"]
 
 
 class Program(NamedTuple):
     """The greedy policy on a batch, as a pure function.
 
     Attributes:
-      function: `(obs[, mask][, memory])` to `{"action": ..., "logits": ..., "next_memory": ...}`, all with a batch axis
-        in front; the memory is there for a policy that remembers.
-      names: Names of the arguments: "obs", and "mask" and "memory" where there are such.
+      function: Function from `(obs[, mask][, memory])` to `{"action": ..., "logits": ..., "next_memory": ...}`, all
+        with a leading batch axis; the memory is present for a policy with a memory.
+      names: Names of the arguments: "obs", and "mask" and "memory" if the policy takes them.
       arguments: Shapes of the arguments, with a symbolic batch and, for crowds, symbolic agents; the memory is a
         dictionary of its leaves by their paths.
       results: Shapes of the results.
@@ -50,8 +50,8 @@ def greedy_program(algo: Algorithm, params: Any) -> Program:
     """The greedy policy with its normalisation, for any number of observations at a time.
 
     Args:
-      algo: Algorithm whose actor acts.
-      params: What `algo.actor` acts by, concrete.
+      algo: Algorithm with the actor of the policy.
+      params: Parameters for `algo.actor`, concrete.
     """
     actor = algo.actor
     start = actor.start(params)
@@ -60,7 +60,7 @@ def greedy_program(algo: Algorithm, params: Any) -> Program:
     def function(*arguments: Any) -> dict[str, Any]:
         by_name = dict(zip(shapes, arguments, strict=True))
         mask = by_name.get("mask")
-        # By name, as another process need not know the classes that the memory is made of.
+        # By name, because another process may not know the classes of the memory's pytree.
         leaves = [by_name[MEMORY][name] for name, _ in named("", start)]
         memory = jax.tree.unflatten(jax.tree.structure(start), leaves)
         scores, memory = actor.scores(params, memory, by_name["obs"], mask)
@@ -104,24 +104,24 @@ def named(prefix: str, tree: Any) -> list[tuple[str, Any]]:
 
 
 def named_parameters(params: Any) -> dict[str, np.ndarray]:
-    """Every array that acting needs by its path, such as `params.params.actor_0.kernel`.
+    """The arrays of the policy by their paths, such as `params.params.actor_0.kernel`.
 
     Raises:
-      ResultError: two have the same path.
+      ResultError: Two arrays have the same path.
     """
-    found = leaves(params)
-    arrays = {name: np.asarray(leaf, order="C") for name, leaf in found}
-    if len(arrays) < len(found):
+    named_leaves = leaves(params)
+    arrays = {name: np.asarray(leaf, order="C") for name, leaf in named_leaves}
+    if len(arrays) < len(named_leaves):
         raise ResultError("The policy's parameters cannot be named by their paths: a name in them has a dot.")
     return arrays
 
 
-def told(policy: TrainedPolicy, program: Program, file_format: str) -> dict[str, Any]:
-    """What an artefact says of itself, as plain JSON.
+def spec_of(policy: TrainedPolicy, program: Program, file_format: str) -> dict[str, Any]:
+    """The description of an artefact, as plain JSON.
 
-    Inputs and outputs are in the order in which the artefact has them; a size that is a word is free, and
-    where the word is the same, so is the size. `memory` has what a policy that remembers has at the start of an
-    episode, of one agent, by the name of its input; the output to pass to the next call has `next_` in front.
+    Inputs and outputs are in the order of the artefact; a size given by a word is variable, and sizes with
+    the same word are equal. `memory` holds the initial memory of one agent for a policy with a memory, by the name
+    of its input; the output to pass to the next call has the prefix `next_`.
     """
     algo = policy.algo
     try:
@@ -155,7 +155,7 @@ def _port(name: str, leaf: Any) -> dict[str, Any]:
 
 
 def _normalisation(params: Any) -> dict[str, str]:
-    """Which parameters are running statistics, and how they are used; empty without normalisation."""
+    """The parameters that are running statistics, and their use; empty without normalisation."""
 
     def is_statistics(node: Any) -> bool:
         return isinstance(node, RunningStatistics)
@@ -164,7 +164,7 @@ def _normalisation(params: Any) -> dict[str, str]:
 
 
 def _space(space: Any) -> dict[str, Any]:
-    """A space of one agent as plain values."""
+    """The space of one agent as plain values."""
     if isinstance(space, spaces.Discrete):
         return {"kind": "discrete", "n": int(space.n), "dtype": np.dtype(space.dtype).name}
     if isinstance(space, spaces.Box):
@@ -180,6 +180,6 @@ def _space(space: Any) -> dict[str, Any]:
 
 
 def _bound(bound: Any) -> Any:
-    """One number where all are equal, otherwise an array."""
+    """One number if all are equal, otherwise an array."""
     array = np.asarray(bound)
     return array.flat[0].item() if array.size and np.all(array == array.flat[0]) else array.tolist()

@@ -1,4 +1,4 @@
-"""Exported policies, read back: StableHLO and ONNX without the algorithm, weights with it."""
+"""Loading of exported policies: StableHLO and ONNX without the algorithm, weights with it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from jaxrl.results.plain import from_json
 
 EXTRA = "pip install 'jaxrl[export]'"
 SUFFIXES = {".stablehlo": "stablehlo", ".safetensors": "safetensors", ".onnx": "onnx"}
-PROGRAM = "program"  # the checksum of a StableHLO file in the one beside it
-KEY = "jaxrl"  # of what an artefact says of itself, in its metadata
+PROGRAM = "program"  # key of the checksum of a StableHLO file in its JSON file
+KEY = "jaxrl"  # key of the description in the metadata of an artefact
 
 Run = Callable[[list[np.ndarray]], list[Any]]
 
@@ -42,16 +42,16 @@ __all__ = [
 
 
 class ExportedPolicy:
-    """A greedy policy from a file: `policy(obs)` is an action, `policy.respond(obs)` also what it is chosen by.
+    """A greedy policy from a file: `policy(obs)` returns an action, `policy.respond(obs)` also its logits or mean.
 
-    One that remembers takes and returns its memory:
+    A policy with a memory takes and returns it:
 
         memory = policy.start()
         action, memory = policy(obs, memory=memory)
-        memory = policy.remembered(memory, done)    # that of the start where an episode has ended
+        memory = policy.remembered(memory, done)    # reset where an episode has ended
 
     Attributes:
-      spec: What the file says of itself: inputs, outputs, spaces, normalisation, memory, origin.
+      spec: Description recorded in the file: inputs, outputs, spaces, normalisation, memory, origin.
     """
 
     def __init__(self, spec: Mapping[str, Any], run: Run):
@@ -67,18 +67,18 @@ class ExportedPolicy:
         """The memory at the start of an episode, by the names of its inputs.
 
         Args:
-          *axes: Axes of the observations in front of those of one agent, the agents of a crowd among them.
+          *axes: Leading axes of the observations before those of one agent, including the agents of a crowd.
         """
         dtypes = {port["name"]: port["dtype"] for port in self.spec["inputs"]}
         first = {name: np.asarray(value, dtypes[name]) for name, value in self.spec.get(MEMORY, {}).items()}
         return {name: np.broadcast_to(leaf, (*axes, *leaf.shape)) for name, leaf in first.items()}
 
     def remembered(self, memory: Mapping[str, Any], ended: Any) -> dict[str, np.ndarray]:
-        """The memory to go on with: that of the start where an agent's episode has ended.
+        """The memory for the next step: reset to its initial value where an agent's episode has ended.
 
         Args:
           memory: Memory that the last call returned.
-          ended: Whether the episode has ended, bool with the axes in front of those of the memory, or fewer of them.
+          ended: Whether the episode has ended, bool with the leading axes of the memory, or the first of them.
         """
         after = {}
         for name, first in self.start().items():
@@ -88,24 +88,24 @@ class ExportedPolicy:
         return after
 
     def __call__(self, obs: Any, mask: Any = None, memory: Mapping[str, Any] | None = None) -> Any:
-        """The action for an observation or a batch of them, as `respond`; `(action, memory)` of one that remembers."""
+        """The action for one observation or a batch, see `respond`; `(action, memory)` for a policy with a memory."""
         response = self.respond(obs, mask, memory)
         return (response[ACTION], response[MEMORY]) if self.remembers else response[ACTION]
 
     def respond(self, obs: Any, mask: Any = None, memory: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The action and the numbers that it is chosen by.
+        """The action and the numbers from which it is chosen.
 
         Args:
-          obs: Observation, or observations with further axes in front; of a crowd with any number of agents.
-          mask: The environment's `action_mask`, with the same axes; None where it has none.
-          memory: Memory of a policy that remembers, as `start` or the last call returned it.
+          obs: Observation, or observations with leading axes; those of a crowd have any number of agents.
+          mask: Action mask from `env.action_mask`, with the same leading axes; None if the environment has none.
+          memory: Memory returned by `start` or by the last call; None for a policy without a memory.
 
         Returns:
-          `{"action": ..., "logits": ...}`, or "mean" and "std" for continuous actions, and "memory" of a policy that
-          remembers: NumPy arrays with the same axes.
+          `{"action": ..., "logits": ...}`, or "mean" and "std" for continuous actions, and "memory" for a policy with a
+          memory: NumPy arrays with the same leading axes.
 
         Raises:
-          ValueError: The observation, the mask or the memory is not as `spec["inputs"]` says.
+          ValueError: The observation, the mask or the memory does not match `spec["inputs"]`.
         """
         if self.remembers and memory is None:
             raise UserValueError(
@@ -113,19 +113,19 @@ class ExportedPolicy:
                 "then what the last call returned: action, memory = policy(obs, memory=memory)."
             )
         remembered = [] if memory is None else sorted(memory.items(), key=lambda item: self._order(item[0]))
-        given = [*named("obs", obs), *named("mask", mask), *remembered]
-        wanted = self.spec["inputs"]
-        if [name for name, _ in given] != [port["name"] for port in wanted]:
-            takes = ", ".join(port["name"] for port in wanted)
+        inputs = [*named("obs", obs), *named("mask", mask), *remembered]
+        expected = self.spec["inputs"]
+        if [name for name, _ in inputs] != [port["name"] for port in expected]:
+            takes = ", ".join(port["name"] for port in expected)
             what = "obs and mask give" if memory is None else "obs, mask and memory give"
-            raise UserValueError(f"{what} {', '.join(name for name, _ in given)}; this policy takes {takes}.")
-        axes = np.ndim(given[0][1]) - len(wanted[0]["shape"]) + 1
-        front = np.shape(given[0][1])[: max(axes, 0)]
+            raise UserValueError(f"{what} {', '.join(name for name, _ in inputs)}; this policy takes {takes}.")
+        axes = np.ndim(inputs[0][1]) - len(expected[0]["shape"]) + 1
+        front = np.shape(inputs[0][1])[: max(axes, 0)]
         leaves, free = [], {}
-        for (name, leaf), port in zip(given, wanted, strict=True):
+        for (name, leaf), port in zip(inputs, expected, strict=True):
             array, takes = np.asarray(leaf), port["shape"][1:]
             shape = array.shape[len(front) :]
-            free |= {size: size for size in takes if isinstance(size, int)}  # and these have to be so
+            free |= {size: size for size in takes if isinstance(size, int)}  # fixed sizes
             fits = array.shape[: len(front)] == front and len(shape) == len(takes)
             if not fits or any(free.setdefault(size, at) != at for size, at in zip(takes, shape, strict=True)):
                 whole = f"[{', '.join(map(str, takes))}]"
@@ -150,10 +150,10 @@ class ExportedPolicy:
 
 
 def format_of(path: Path) -> str:
-    """The format that a file's name tells.
+    """The format of a file, from its suffix.
 
     Raises:
-      ValueError: it tells none.
+      ValueError: The suffix is not that of a format.
     """
     if path.suffix not in SUFFIXES:
         raise UserValueError(f"path is {str(path)!r}; an exported policy's name ends in {', '.join(SUFFIXES)}.")
@@ -161,38 +161,38 @@ def format_of(path: Path) -> str:
 
 
 def spec_file(path: Path) -> Path:
-    """The file beside a StableHLO artefact that says what it takes."""
+    """The JSON file next to a StableHLO artefact, with its description."""
     return path.with_name(f"{path.name}.json")
 
 
 def load_exported(
     path: str | Path, algo: Algorithm | None = None, *, allow: Allow = (), trust: bool = False
 ) -> ExportedPolicy:
-    """Reads what `export_policy` or `jaxrl export` wrote.
+    """Read a policy that `export_policy` or `jaxrl export` wrote.
 
     Args:
-      path: the file, whose name ends in .stablehlo, .safetensors or .onnx.
-      algo: the algorithm, for .safetensors whose network or environment is one's own.
-      allow: Names of modules of the user's own that .safetensors may import, as in `load_result`.
-      trust: Whether to read a file that does not have its checksum; older files have none.
+      path: File, whose name ends in .stablehlo, .safetensors or .onnx.
+      algo: Algorithm, required for .safetensors files with a user-defined network or environment.
+      allow: Names of user modules that a .safetensors file may import, as in `load_result`.
+      trust: Whether to read a file that does not match its checksum; older files have none.
 
     Raises:
-      ValueError: the name says no format.
-      ResultError: the file is missing or damaged, or its algorithm cannot be built here.
-      ImportError: the extra is missing.
+      ValueError: The suffix of the file is not that of a format.
+      ResultError: The file is missing or damaged, or its algorithm cannot be built.
+      ImportError: The extra `export` is not installed.
     """
     file, allow = Path(path), modules_of(allow)
     file_format = format_of(file)
     if not file.is_file():
-        raise ResultError(f"{file} is not there; jaxrl export or export_policy writes one.")
+        raise ResultError(f"{file} does not exist; jaxrl export or export_policy writes one.")
     try:
         spec = _read_spec(file, file_format, trust)
         return open_exported(file, spec, algo, allow)
     except (ImportError, ResultError):
         raise
     except UserError as error:
-        raise ResultError(f"The algorithm of {file} cannot be built here: {str(error).rstrip('.')}.") from error
-    except Exception as error:  # of whichever library reads the format
+        raise ResultError(f"The algorithm of {file} cannot be built: {str(error).rstrip('.')}.") from error
+    except Exception as error:  # from any library that reads the format
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ResultError(f"{file} is damaged or not a policy of jaxrl: {reason}.") from error
 
@@ -200,7 +200,7 @@ def load_exported(
 def open_exported(
     file: Path, spec: Mapping[str, Any], algo: Algorithm | None = None, allow: Allow = ()
 ) -> ExportedPolicy:
-    """The policy of a file that is as `spec` says."""
+    """The policy of a file with the description `spec`."""
     if spec["format"] == "stablehlo":
         return ExportedPolicy(spec, _stablehlo(file, spec))
     if spec["format"] == "onnx":
@@ -209,22 +209,22 @@ def open_exported(
 
 
 def needs_extra(file_format: str, error: ImportError) -> ImportError:
-    """The error to raise where what a format needs is not installed."""
+    """The error to raise if a library of a format is not installed."""
     return MissingPackageError(f"format {file_format!r} needs the extra: {EXTRA} ({error})")
 
 
 def _read_spec(file: Path, file_format: str, trust: bool) -> dict[str, Any]:
     if file_format == "stablehlo":
-        beside = spec_file(file)
-        if not beside.is_file():
+        spec_path = spec_file(file)
+        if not spec_path.is_file():
             raise ResultError(
-                f"{beside} is missing, which says what {file.name} takes; jax.export.deserialize reads it without."
+                f"{spec_path} is missing, which describes {file.name}; jax.export.deserialize can read it without."
             )
-        spec = read_sealed(beside, trust=trust)
+        spec = read_sealed(spec_path, trust=trust)
         if not trust and PROGRAM in spec and spec[PROGRAM] != checksum_of_file(file):
             raise ResultError(
-                f"{file} is damaged, or of another policy than {beside}: it does not have the checksum that stands "
-                f"there; trust=True goes on regardless."
+                f"{file} is damaged, or of another policy than {spec_path}: it does not match the checksum recorded "
+                f"there; trust=True ignores this."
             )
         return {name: value for name, value in spec.items() if name != PROGRAM}
     check_seal(file, file.read_bytes(), trust=trust)
@@ -240,18 +240,18 @@ def _read_spec(file: Path, file_format: str, trust: bool) -> dict[str, Any]:
 
 def _stablehlo(file: Path, spec: Mapping[str, Any]) -> Run:
     try:
-        import flatbuffers  # noqa: F401 -- what jax.export reads with, and does not install
+        import flatbuffers  # noqa: F401 -- needed by jax.export to read, but not installed by it
     except ImportError as error:
         raise needs_extra("stablehlo", error) from None
     exported = jax.export.deserialize(bytearray(file.read_bytes()))
     try:
         exported.mlir_module()
-    except Exception as error:  # which would otherwise come with the first observation
+    except Exception as error:  # raised here rather than at the first observation
         written = spec["versions"]["jax"]
         reason = str(error).strip().splitlines()[0]
         raise ResultError(
             f"{file}, written by JAX {written}, cannot be read by JAX {jax.__version__}: {reason}; "
-            "an older JAX reads what a newer one wrote for some weeks only."
+            "an older JAX can read files of a newer one for some weeks only."
         ) from None
 
     def run(leaves: list[np.ndarray]) -> list[Any]:
@@ -267,7 +267,7 @@ def _session(file: Path) -> Any:
     except ImportError as error:
         raise needs_extra("onnx", error) from None
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors: it warns of every constant that it has folded away
+    options.log_severity_level = 3  # errors only: it warns of every folded constant
     return onnxruntime.InferenceSession(file.read_bytes(), options, providers=["CPUExecutionProvider"])
 
 
@@ -287,20 +287,20 @@ def _safe_open(file: Path) -> Any:
 
 def _safetensors(file: Path, spec: Mapping[str, Any], algo: Algorithm | None, allow: Allow) -> Run:
     with _safe_open(file) as stream:
-        arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 -- it is no dictionary
+        arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 -- not a dictionary
     if algo is None:
         if spec["algorithm"] is None:
-            raise ResultError(f"{file} does not say how to build its algorithm ({spec[UNKNOWN]}): pass algo=.")
+            raise ResultError(f"{file} does not describe how to build its algorithm ({spec[UNKNOWN]}): pass algo=.")
         try:
             algo = algorithms.build(spec, allow)
         except NotAllowedError as error:
             raise ResultError(f"{file} holds weights of an algorithm that is not imported: {error}") from None
     shapes = policy_shapes(algo)
-    wanted = named("", shapes)
-    shapes_of = [{name: (leaf.shape, leaf.dtype) for name, leaf in some} for some in (wanted, arrays.items())]
+    expected = named("", shapes)
+    shapes_of = [{name: (leaf.shape, leaf.dtype) for name, leaf in some} for some in (expected, arrays.items())]
     if shapes_of[0] != shapes_of[1]:
         raise ResultError(f"{file} does not fit the algorithm {algo.name}: it holds other parameters.")
-    params = jax.tree.unflatten(jax.tree.structure(shapes), [arrays[name] for name, _ in wanted])
+    params = jax.tree.unflatten(jax.tree.structure(shapes), [arrays[name] for name, _ in expected])
     program = greedy_program(algo, params)
     function = jax.jit(program.function)
 

@@ -1,4 +1,4 @@
-"""A policy that plays an episode step by step, with what it remembers: trained, a user's function, or a crowd's."""
+"""Stepwise play of a policy with its memory: a trained policy, a user's function, or the policy of a crowd."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,12 +12,13 @@ __all__ = ["Player", "player_of"]
 
 
 class Player(NamedTuple):
-    """How a policy plays.
+    """The functions by which a policy plays.
 
     Attributes:
-      start: `() -> memory` at the start of an episode.
-      act: `(obs, mask, memory) -> (action, memory)`, greedy.
-      remembered: `(memory, ended) -> memory` after a step, that of the start where an agent's episode has ended.
+      start: Function `() -> memory` for the start of an episode.
+      act: Greedy function `(obs, mask, memory) -> (action, memory)`.
+      remembered: Function `(memory, ended) -> memory` after a step, which resets the memory where an agent's episode
+        has ended.
     """
 
     start: Callable[[], Any]
@@ -26,11 +27,11 @@ class Player(NamedTuple):
 
 
 def player_of(env: Environment, policy: Callable[..., Any]) -> Player:
-    """How a policy plays in an environment.
+    """The player of a policy in an environment.
 
     Args:
       env: Environment, which may be another crowd than that of the policy.
-      policy: Trained policy, or a function `policy(obs)`, called as `policy(obs, mask=mask)` where actions are masked.
+      policy: Trained policy, or a function `policy(obs)`, called as `policy(obs, mask=mask)` if actions are masked.
     """
     if isinstance(policy, TrainedPolicy) and isinstance(env, Crowd):
         crowd = for_any_number(policy)

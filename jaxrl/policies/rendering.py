@@ -1,4 +1,4 @@
-"""Films of a policy at work, and pages and pictures of a crowd's."""
+"""Films of a policy, and pages and pictures of crowds."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ def render(
     seed: int = 0,
     fps: int = 30,
 ) -> Path:
-    """Plays a policy and writes what is seen: a film, or of a crowd a page that plays it or a picture of its paths.
+    """Play a policy and write a film, or for a crowd a page that plays the episode or a picture of its paths.
 
     Args:
-      env: an environment that can be drawn. A crowd's policy may be one that was trained in another scenario or
-        with another number of people, as long as it observes as many neighbours.
-      policy: `policy(obs) -> action`, such as `result.policy(...)`, which then acts greedily;
-        where the environment masks actions it is called as `policy(obs, mask=mask)`. None acts at random.
-        For a page or a picture it is traced.
-      path: file to write; one that is there is replaced. `.mp4` or `.gif` is a film; of a crowd, `.html` is a page
+      env: Environment that can be drawn. The policy of a crowd may have been trained in another scenario or
+        with another number of people, if it observes the same number of neighbours.
+      policy: Function `policy(obs) -> action`, such as `result.policy(...)`, which then acts greedily;
+        if the environment masks actions it is called as `policy(obs, mask=mask)`. None acts at random.
+        For a page or a picture the function is traced.
+      path: File to write; an existing file is replaced. `.mp4` or `.gif` is a film; for a crowd, `.html` is a page
         to play in a browser (`envs.rendering_player`) and `.png` shows all paths (`envs.rendering_crowd.paths`).
-      env_params: the environment's parameters; None takes those that a policy of `result.policy`
-        was trained with, and otherwise the default ones. In another crowd, what belongs to its scenario is the
-        scenario's own, and everybody takes part.
-      num_steps: steps to play, over as many episodes as begin; None plays one episode. A page or a picture shows
-        the start of one episode.
-      seed: of the episodes' random keys.
-      fps: frames a second of a film.
+      env_params: Parameters of the environment; None for those with which a policy of `result.policy`
+        was trained, otherwise the defaults. In another crowd, the parameters of the scenario are those of that
+        scenario, and all agents are present.
+      num_steps: Number of steps to play, over several episodes if necessary; None plays one episode. A page or a
+        picture shows the start of one episode.
+      seed: Random seed of the episodes.
+      fps: Frames per second of a film.
 
     Returns:
       The path.
 
     Raises:
-      TypeError: `env` is no environment, or `policy` no function, such as a whole result.
-      ValueError: an environment without a drawing, a policy of another environment, another suffix, a
-        number out of range, or a file that cannot be written.
-      ImportError: an `.mp4` is asked for and imageio-ffmpeg is not installed.
+      TypeError: `env` is not an environment, or `policy` is not a function (for example a whole result).
+      ValueError: The environment cannot be drawn, the policy is of another environment, the suffix is unknown, a
+        number is out of range, or the file cannot be written.
+      ImportError: The file is an `.mp4` and imageio-ffmpeg is not installed.
     """
     file = Path(path)
     suffix = file.suffix.lower()
     films = {".mp4": _write_mp4, ".gif": _write_gif}
     if suffix not in (*films, *EPISODES):
         raise UserValueError(
-            f"path is {str(file)!r}; a film's name ends in {' or '.join(films)}, and of a crowd there is "
+            f"path is {str(file)!r}; a film's name ends in {' or '.join(films)}, and for a crowd there is "
             f"{' or '.join(EPISODES)} as well."
         )
     for name, number in (("num_steps", 1 if num_steps is None else num_steps), ("fps", fps)):
@@ -112,7 +112,7 @@ def _write_film(
 
 
 def _check_fit(env: Any, policy: Any) -> None:
-    """Refuse what cannot play, as far as it tells before it is called."""
+    """Check the environment and the policy as far as possible before the policy is called."""
     if not isinstance(env, Environment):
         raise UserTypeError(f"env must be an environment, such as envs.make('cartpole'), got {type(env).__name__}.")
     if policy is not None and not callable(policy):
@@ -124,8 +124,8 @@ def _check_fit(env: Any, policy: Any) -> None:
         return
     if isinstance(env, Crowd) and isinstance(policy.algo.env, Crowd):
         raise UserValueError(
-            f"policy was trained to observe other things than {env.name} shows: perception, preset, dynamics and number"
-            " of neighbours must be its own, as in jaxrl.policies.crowds.crowd_like(policy, scenario, num_agents)."
+            f"policy was trained with other observations than those of {env.name}: perception, preset, dynamics and "
+            "number of neighbours must be equal, as in jaxrl.policies.crowds.crowd_like(policy, scenario, num_agents)."
         )
     raise UserValueError(
         f"policy was trained on {policy.algo.env.name}, whose observations or actions are unlike those of "
@@ -134,11 +134,11 @@ def _check_fit(env: Any, policy: Any) -> None:
 
 
 def _interface(env: Environment) -> Any:
-    """What a policy must know of an environment: structure, shapes and types of observations, and its actions."""
+    """The interface of an environment for a policy: structure, shapes and types of observations, and actions."""
     params, key = env.default_params, jax.random.key(0)
     space = env.action_space(params)
     obs, action = jax.eval_shape(env.reset_env, key, params)[0], jax.eval_shape(space.sample, key)
-    if isinstance(env, Crowd):  # whose agents share the policy, however many they are
+    if isinstance(env, Crowd):  # agents share the policy, so their number does not matter
         obs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), obs)
     leaves, structure = jax.tree.flatten((obs, action))
     numbers = [part.n for part in getattr(space, "spaces", (space,)) if isinstance(part, spaces.Discrete)]
@@ -146,7 +146,7 @@ def _interface(env: Environment) -> Any:
 
 
 def _play(env: Any, player: Player | None, params: Any, num_steps: int | None, seed: int) -> Iterable[Any]:
-    """The states of the episodes, the first one and the last one of each included."""
+    """The states of the episodes, including the first and the last of each."""
     reset = jax.jit(env.reset_env)
     sample = jax.jit(random_actions(env, params) if isinstance(env, Crowd) else env.action_space(params).sample)
 
@@ -181,12 +181,12 @@ def _write_gif(file: Path, frames: Iterable[np.ndarray], size: tuple[int, int], 
 
     del size
     pictures: list[Image.Image] = []
-    for frame in frames:  # all in the colours of the first one: an adaptive palette for each is slow
+    for frame in frames:  # all in the colours of the first frame: an adaptive palette for each is slow
         picture = Image.fromarray(frame)
         pictures.append(
             picture.quantize(palette=pictures[0], dither=Image.Dither.NONE) if pictures else picture.quantize()
         )
-    # A GIF counts in hundredths of a second.
+    # Durations in a GIF are in hundredths of a second.
     duration = max(1, round(100 / fps)) * 10
     pictures[0].save(file, format="GIF", save_all=True, append_images=pictures[1:], duration=duration, loop=0)
 
@@ -201,7 +201,7 @@ def _write_mp4(file: Path, frames: Iterable[np.ndarray], size: tuple[int, int], 
     target = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "20", "-f", "mp4", str(file)]
     command = [get_ffmpeg_exe(), "-y", "-loglevel", "error", *source, *target]
     with tempfile.TemporaryFile() as errors:
-        # Its own session, so that Ctrl-C ends this process first; and no fork beside JAX's threads.
+        # Its own session, so that Ctrl-C ends this process first; and no fork, because JAX has threads.
         with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors, start_new_session=True) as encoder:
             assert encoder.stdin is not None
             for frame in frames:

@@ -1,4 +1,4 @@
-"""What shows one episode of a crowd at once."""
+"""Pages and pictures of one whole episode of a crowd."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["EPISODES", "random_actions", "write_episode"]
 
 
 def random_actions(env: Crowd, params: CrowdParams) -> Callable[[jax.Array], jax.Array]:
-    """A function of a key to actions `[N, 2]`, those of everybody drawn alone."""
+    """A function from a key to actions `[N, 2]`, drawn independently for each agent."""
     sample = env.action_space(params).sample
     return lambda key: jax.vmap(sample)(jax.random.split(key, env.num_agents))
 
@@ -32,21 +32,21 @@ def write_episode(
     seed: int,
     file: Path,
 ) -> Path:
-    """Plays the start of an episode and writes what `EPISODES` makes of it.
+    """Play the start of an episode and write it in the format of the file's suffix, one of `EPISODES`.
 
     Args:
-      env: static.
-      player: How the policy plays, traced; None acts at random.
-      params: concrete.
-      num_steps: decisions; None for all up to the time limit.
-      seed: of the episode's random key.
-      file: with a suffix of `EPISODES`.
+      env: Environment, static.
+      player: Player of the policy, traced; None acts at random.
+      params: Parameters of the environment, concrete.
+      num_steps: Number of decisions; None for all up to the time limit.
+      seed: Random seed of the episode.
+      file: File to write, with a suffix of `EPISODES`.
 
     Returns:
       The file.
 
     Raises:
-      ValueError: more steps than an episode has, or a file that cannot be written.
+      ValueError: There are more steps than an episode has, or the file cannot be written.
     """
     longest = int(params.max_steps_in_episode)
     if num_steps is not None and num_steps > longest:

@@ -1,4 +1,4 @@
-"""Tuned settings by name, one file a group of environments."""
+"""Tuned settings by name, one file per group of environments."""
 
 from jaxrl.presets.control import PRESETS, find, names, preset
 from jaxrl.presets.preset import Preset

@@ -1,4 +1,4 @@
-"""Named tuned settings: what to train on an environment, and for how long."""
+"""Named tuned settings: algorithm, hyper-parameters and number of environment steps for an environment."""
 
 from typing import Any
 
@@ -152,28 +152,28 @@ def names() -> tuple[tuple[str, str], ...]:
 def find(algorithm: str, environment: str) -> Preset | None:
     """The preset of an algorithm on an environment (or Gymnasium's id of it), None without one."""
     row = next((name for name, row in registry.ROWS.items() if row.gymnasium_id == environment), environment)
-    return next((found for found in PRESETS if (found.algorithm, found.environment) == (algorithm, row)), None)
+    return next((entry for entry in PRESETS if (entry.algorithm, entry.environment) == (algorithm, row)), None)
 
 
 def preset(algorithm: str, environment: str, *, tuned: str | None = None) -> Preset:
     """The tuned settings of an algorithm on an environment.
 
     Args:
-      algorithm: such as `ppo`.
-      environment: such as `pendulum`, or Gymnasium's id.
-      tuned: on a crowd, the settings of 2022 for a frame and a kind of dynamics, such as
-        "egocentric polar-acceleration"; see `presets_crowd.tuned`.
+      algorithm: Name of the algorithm, such as `ppo`.
+      environment: Name of the environment, such as `pendulum`, or its id in Gymnasium.
+      tuned: Frame and kind of dynamics of a crowd whose settings of 2022 are used, such as
+        "egocentric polar-acceleration"; see `jaxrl.presets.crowd.tuned`.
 
     Raises:
-      ValueError: there is no such preset.
+      ValueError: There is no such preset.
     """
     if tuned is not None:
         from jaxrl.presets import crowd as presets_crowd
 
         return presets_crowd.named(algorithm, environment, tuned)
-    found = find(algorithm, environment)
-    if found is None:
+    row = find(algorithm, environment)
+    if row is None:
         known = [f"{algorithm} {environment}" for algorithm, environment in names()]
-        wanted = f"{algorithm} {environment}"
-        raise UserValueError(f"There is no preset for {wanted!r}{near(wanted, known)} ({', '.join(known)} exist)")
-    return found
+        name = f"{algorithm} {environment}"
+        raise UserValueError(f"There is no preset for {name!r}{near(name, known)} ({', '.join(known)} exist)")
+    return row

@@ -1,4 +1,4 @@
-"""The tuned settings of 2022 for each way in which a crowd observes and moves, and those of the rewards of 2023."""
+"""The tuned settings of 2022 for each frame and kind of dynamics of a crowd, and those of the rewards of 2023."""
 
 import math
 from typing import Any, Literal, NamedTuple
@@ -13,10 +13,10 @@ from jaxrl.presets.preset import Preset
 
 __all__ = ["NUM_AGENTS", "TUNED", "Tuned", "minibatches", "named", "settings_of_2023", "tuned"]
 
-NUM_STEPS = 200  # of an episode, and of a rollout
+NUM_STEPS = 200  # steps of an episode and of a rollout
 NUM_ITERATIONS = 1000
 MINIBATCH = 2048
-ENTROPY_ITERATIONS = 500  # in which the entropy bonus falls to a tenth: in 2022
+ENTROPY_ITERATIONS = 500  # iterations in which the entropy bonus falls to a tenth, in the settings of 2022
 ENTROPY_ITERATIONS_2023 = 100
 NUM_AGENTS = {
     "circle": 12,
@@ -31,7 +31,7 @@ RAYS_HIDDEN = (64, 64, 64)
 
 
 class Tuned(NamedTuple):
-    """What was tuned for one frame and one kind of dynamics, by names of `PPOHParams` and `PPOConfig`."""
+    """Tuned values for one frame and one kind of dynamics, named as in `PPOHParams` and `PPOConfig`."""
 
     frame: str
     dynamics: str
@@ -48,7 +48,7 @@ class Tuned(NamedTuple):
 
 
 def _row(name: str, *numbers: Any) -> Tuned:
-    """A row, whose last entry names three groups of layers, `32x2` being two of 32."""
+    """A row; the last entry of `numbers` lists three groups of layers, where `32x2` means two layers of 32."""
     frame, dynamics = name.split()
     lr, discount, lam, clip_eps, target_kl, entropy_coef, activation, layers = numbers
     sizes = [tuple(map(int, group.split("x"))) for group in layers.split()]
@@ -86,26 +86,27 @@ def tuned(
 ) -> Preset:
     """The settings of 2022 for one frame and one kind of dynamics, in any scenario.
 
-    They were tuned with neighbours; rays alone go through three layers of 64 with the same other
-    numbers. Rollouts are whole episodes, in two worlds for up to 20 agents and in one for more.
-    Beside what was tuned: 20 epochs of minibatches of about 2048 (the number of a rollout's
-    samples divides evenly), an entropy bonus that falls to a tenth in 500 iterations, advantages
-    standardised over the batch, Adam's 1e-7, an initial log standard deviation of 0.4, a squared
-    error of the value of weight 1 and no bound on gradients, and a time limit that counts as an
-    end. Learning stops at the minibatch that finds the KL divergence too large. Two things differ:
-    that divergence is estimated by (ratio - 1) - log ratio, not by -log ratio; and hidden layers
-    start with orthogonal weights of gain sqrt(2) and the policy's last of 0.01, in place of 1 and
-    a hundredth.
+    They were tuned with observations of neighbours; observations by rays alone use three layers of 64
+    and otherwise the same values. Rollouts are whole episodes, in two worlds for up to 20 agents and in
+    one for more. The values that were not tuned: 20 epochs of minibatches of about 2048 (a size that
+    divides the samples of a rollout evenly), an entropy bonus that falls to a tenth in 500 iterations,
+    advantages standardised over the batch, Adam's epsilon of 1e-7, an initial log standard deviation of
+    0.4, a squared error of the value of weight 1, no bound on gradients, and a time limit that counts as
+    termination. Learning stops at the minibatch where the KL divergence becomes too large. There are two
+    differences from the source: the divergence is estimated by (ratio - 1) - log ratio, not by -log ratio;
+    and hidden layers start with orthogonal weights of gain sqrt(2) and the policy's last layer of gain
+    0.01, in place of 1 and a hundredth.
 
     Args:
-      frame: "absolute", "relative" or "egocentric".
-      dynamics: "cartesian-velocity", "cartesian-acceleration", "polar-velocity" or "polar-acceleration".
-      scenario: a name in `envs.crowd.SCENARIOS`.
-      num_agents: None for the usual number of the scenario, `NUM_AGENTS`.
-      perception: "neighbours", "rays" or "both".
+      frame: Frame of observations: "absolute", "relative" or "egocentric".
+      dynamics: Kind of dynamics: "cartesian-velocity", "cartesian-acceleration", "polar-velocity" or
+        "polar-acceleration".
+      scenario: Name of a scenario in `envs.crowd.SCENARIOS`.
+      num_agents: Number of agents; None for the usual number of the scenario, `NUM_AGENTS`.
+      perception: Kind of perception: "neighbours", "rays" or "both".
 
     Raises:
-      ValueError: an unknown name, or no place for so many agents once it is built.
+      ValueError: A name is unknown, or the scenario has no room for so many agents once it is built.
 
     Source: Kwiatkowski et al. (2023), "Understanding reinforcement learned crowds".
     """
@@ -134,14 +135,14 @@ def tuned(
 def settings_of_2023(scenario: str = "circle", num_agents: int = 40, perception: str = "neighbours") -> Preset:
     """The settings with which the rewards of 2023 were compared: polar acceleration, egocentric.
 
-    As `tuned`, with other numbers, large networks, an entropy bonus that falls to a tenth in 100
-    iterations, two worlds for fewer than 50 agents; and where the KL divergence goes too far,
-    the weights of before the last step come back.
+    They differ from `tuned` in the hyper-parameters, in large networks, in an entropy bonus that falls
+    to a tenth in 100 iterations, and in two worlds for fewer than 50 agents; and where the KL divergence
+    becomes too large, the weights before the last step are restored.
 
     Args:
-      scenario: a name in `envs.crowd.SCENARIOS`.
-      num_agents: that take part.
-      perception: "neighbours", "rays" or "both".
+      scenario: Name of a scenario in `envs.crowd.SCENARIOS`.
+      num_agents: Number of agents.
+      perception: Kind of perception: "neighbours", "rays" or "both".
 
     Source: Kwiatkowski et al. (2023), "Reward function design for crowd simulation via reinforcement learning".
     """
@@ -171,15 +172,15 @@ def settings_of_2023(scenario: str = "circle", num_agents: int = 40, perception:
 
 
 def named(algorithm: str, environment: str, name: str) -> Preset:
-    """`tuned` by names, as `jaxrl.preset` takes them.
+    """The settings of `tuned`, selected by the names that `jaxrl.preset` takes.
 
     Args:
-      algorithm: `ppo`.
-      environment: a crowd, such as `crowd/circle`.
-      name: a frame and a kind of dynamics, such as "egocentric polar-acceleration".
+      algorithm: Name of the algorithm, `ppo`.
+      environment: Name of a crowd, such as `crowd/circle`.
+      name: Frame and kind of dynamics, such as "egocentric polar-acceleration".
 
     Raises:
-      ValueError: nothing was tuned for these.
+      ValueError: There are no tuned settings for these names.
     """
     known = [f"{row.frame} {row.dynamics}" for row in TUNED]
     if algorithm != "ppo" or not environment.startswith("crowd/"):
@@ -213,7 +214,7 @@ def _preset(
     static: dict[str, Any],
     kl_stop: Literal["minibatch", "rewind"] = "minibatch",
 ) -> Preset:
-    """What both papers share: see `tuned`."""
+    """The settings that both papers share; see `tuned`."""
     per_iteration = num_envs * NUM_STEPS
     if static["perception"] == "rays":
         layers = {"hidden": RAYS_HIDDEN}
@@ -231,7 +232,7 @@ def _preset(
     )
     fixed = {
         "entropy_decay_env_steps": float(entropy_iterations * per_iteration),
-        "value_coef": 2.0,  # of half the squared error
+        "value_coef": 2.0,  # coefficient of half the squared error
         "max_grad_norm": math.inf,
         "adam_eps": 1e-7,
         "log_std_init": 0.4,

@@ -1,4 +1,4 @@
-"""What a preset is: tuned settings of one algorithm on one environment."""
+"""Presets: tuned settings of one algorithm on one environment."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,11 +16,12 @@ class Preset(NamedTuple):
     """Tuned settings of one algorithm on one environment.
 
     Attributes:
-      algorithm, environment: names, as on the command line.
-      config: static.
-      hparams: `{name: value}` of the hyper-parameters that differ from the algorithm's defaults.
-      env_steps: environment steps of a run.
-      static: `{name: value}` of the environment's static fields that differ from its defaults.
+      algorithm: Name of the algorithm, as on the command line.
+      environment: Name of the environment, as on the command line.
+      config: Static configuration of the algorithm.
+      hparams: Hyper-parameters that differ from the algorithm's defaults, `{name: value}`.
+      env_steps: Number of environment steps of a run.
+      static: Static fields of the environment that differ from its defaults, `{name: value}`.
     """
 
     algorithm: str
@@ -36,11 +37,11 @@ class Preset(NamedTuple):
         return self.on()
 
     def on(self, env: Environment | None = None, /, **static: Any) -> Algorithm:
-        """The same with other static fields of the environment, such as `num_agents`, or on another environment.
+        """The algorithm of the preset with other static fields of its environment, or on another environment.
 
         Args:
-          env: such as a crowd in a scene of your own; None for the preset's.
-          **static: of the preset's environment.
+          env: Environment, such as a crowd in a custom scene; None for the preset's.
+          **static: Static fields of the preset's environment to change, such as `num_agents`.
         """
         if env is None:
             env = envs.make(self.environment, **{**self.static, **static})

@@ -1,5 +1,5 @@
 "use strict";
-// Lines with bands on axes that can be zoomed; whoever points at them reads the values.
+// Lines with bands on axes that can be zoomed; the pointer shows the values.
 const SPACE = document.getElementById("space").namespaceURI;
 
 function draw(name, attributes = {}, children = []) {

@@ -1,4 +1,4 @@
-"""What the page of a report knows: estimates, computed once here, and nothing of single runs but which failed."""
+"""Data of a report's page: estimates, computed once here; of single runs only the failures."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from jaxrl.results.words import short
 HIGHER = ("return", "discounted_return", "reward", "optimal")
 LOWER = ("regret", "realised_regret", "simple_regret", "fixed_regret")
 DISCOUNTED = "discounted_return"
-MOST_LINES = 200  # of a report
-PAIRED_LINES = 12  # up to which every line is compared with every other
-MOST_POINTS = 200  # of a curve
-THRESHOLDS = (21, 101)  # of a profile: at least, and at most
+MOST_LINES = 200  # lines of a report
+PAIRED_LINES = 12  # number of lines up to which every line is compared with every other
+MOST_POINTS = 200  # points of a curve
+THRESHOLDS = (21, 101)  # minimum and maximum number of thresholds of a profile
 CURVE_RESAMPLES = 500
 MOST_FAILURES = 1000  # listed by seed
 
@@ -38,9 +38,9 @@ class Line:
     """One setting of one run.
 
     Attributes:
-      label: unique in the report.
-      run: position of its run.
-      index: position of the setting in the run.
+      label: Label, unique in the report.
+      run: Position of the run.
+      index: Position of the setting in the run.
     """
 
     label: str
@@ -49,51 +49,51 @@ class Line:
 
 
 def lines_of(runs: Sequence[Run]) -> list[Line]:
-    """Every setting of every run, under a label of its own."""
-    found = []
+    """Every setting of every run, with a unique label."""
+    rows = []
     for position, run in enumerate(runs):
         settings = run.result.settings
-        told = [path for path in settings[0] if len({setting[path] for setting in settings}) > 1]
+        varying = [path for path in settings[0] if len({setting[path] for setting in settings}) > 1]
         for index, setting in enumerate(settings):
-            parts = [f"{path} {short(setting[path])}" for path in told]
+            parts = [f"{path} {short(setting[path])}" for path in varying]
             name = [run.name] if len(runs) > 1 or not parts else []
-            found.append((": ".join([*name, ", ".join(parts)] if parts else name), position, index))
+            rows.append((": ".join([*name, ", ".join(parts)] if parts else name), position, index))
     counts: dict[str, int] = {}
     lines = []
-    for label, position, index in found:
+    for label, position, index in rows:
         counts[label] = counts.get(label, 0) + 1
         lines.append(Line(label if counts[label] == 1 else f"{label} ({counts[label]})", position, index))
     return lines
 
 
 def common_metrics(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
-    """The metrics with one number for a run that all runs have, and those that only some have.
+    """The metrics with a single number per run that all runs have, and those that only some have.
 
     Raises:
-      ResultError: there is none.
+      ResultError: The runs have no metric in common.
     """
     each = [_scalar_metrics(run) for run in runs]
     common = [name for name in each[0] if all(name in names for names in each)]
     if not common:
-        told = "; ".join(f"{run.name} has {', '.join(names)}" for run, names in zip(runs, each, strict=True))
-        raise ResultError(f"The runs have no metric in common: {told}.")
+        listing = "; ".join(f"{run.name} has {', '.join(names)}" for run, names in zip(runs, each, strict=True))
+        raise ResultError(f"The runs have no metric in common: {listing}.")
     return common, [name for name in dict.fromkeys(itertools.chain(*each)) if name not in common]
 
 
 def directions(
     metrics: Sequence[str], runs: Sequence[Run], higher: Collection[str], lower: Collection[str]
 ) -> dict[str, int]:
-    """1 where higher is better, -1 where lower is, 0 where nobody has said so or numbers are on different scales.
+    """1 if higher is better, -1 if lower is better, 0 if that is unknown or the numbers are on different scales.
 
     Raises:
-      ValueError: a name that is no metric, or that is in both.
+      ValueError: A name is not a metric, or is in both lists.
     """
     for option, names in (("higher", higher), ("lower", lower)):
         for name in names:
             _require(option, name, metrics)
     for name in lower:
         if name in higher:
-            raise UserValueError(f"lower names {name!r}, and so does higher; a metric takes one of them.")
+            raise UserValueError(f"lower names {name!r}, and so does higher; a metric can be in one of them.")
     known = {}
     for name in metrics:
         plain = name.removesuffix("_sampled")
@@ -105,10 +105,10 @@ def directions(
 
 
 def first_metric(metric: str | None, metrics: Sequence[str], known: dict[str, int]) -> str:
-    """The metric to begin with: as asked for, or what agents are judged by.
+    """The metric shown first: the requested one, or by default the return, the regret or the reward.
 
     Raises:
-      ValueError: there is no such metric in all runs.
+      ValueError: There is no such metric in all runs.
     """
     if metric is not None:
         _require("metric", metric, metrics)
@@ -118,7 +118,7 @@ def first_metric(metric: str | None, metrics: Sequence[str], known: dict[str, in
 
 
 def chosen_lines(lines: list[Line], runs: Sequence[Run], metric: str, direction: int, keep: Line) -> list[Line]:
-    """At most `MOST_LINES`: those that end best by the metric, in their order, and one to keep."""
+    """At most `MOST_LINES` lines, in their order: those with the best final values of the metric, and `keep`."""
     if len(lines) <= MOST_LINES:
         return lines
     ends = {}
@@ -133,19 +133,20 @@ def chosen_lines(lines: list[Line], runs: Sequence[Run], metric: str, direction:
 def estimates(
     runs: Sequence[Run], lines: Sequence[Line], metric: str, direction: int, baseline: int, confidence: float
 ) -> dict[str, Any]:
-    """Everything that the page tells of a metric, ready for JSON: nan is None.
+    """The data of a metric on the page, ready for JSON, with None for nan.
 
     Args:
-      runs, lines: of the report.
-      metric: its name.
-      direction: as `directions` has it.
-      baseline: position of the line that others are compared with, where there are more than `PAIRED_LINES`.
-      confidence: of every interval.
+      runs: Runs of the report.
+      lines: Lines of the report.
+      metric: Name of the metric.
+      direction: Direction of the metric, as in `directions`.
+      baseline: Position of the line that others are compared with if there are more than `PAIRED_LINES` lines.
+      confidence: Confidence level of every interval, in (0, 1).
 
     Returns:
-      `curves`: `{"iqm" or "mean": [value, low, high] of each line}`; `numbers` and `cells`: of the table;
-      `better`: `{position of a baseline: [probability, low, high] of each line}`; `paired`: likewise, whether runs
-      of equal seeds were compared; `profile`; `importance`.
+      `curves`: `{"iqm" or "mean": [value, low, high] of each line}`; `numbers` and `cells` of the table;
+      `better`: `{position of a baseline: [probability, low, high] of each line}`; `paired`: for each baseline, whether
+      runs of equal seeds were compared; `profile`; `importance`.
     """
     tables = [run.result.table(metric, confidence=confidence) for run in runs]
     curves = {"iqm": [], "mean": []}
@@ -159,7 +160,7 @@ def estimates(
         middle = _over_points(values[:, kept], finite[:, kept], lambda good: _iqm(good, confidence))
         row = dict(zip(tables[line.run].columns, tables[line.run].rows[line.index], strict=True))
         for part, name in zip(middle, ("iqm", "low", "high"), strict=True):
-            part[-1] = row[name]  # of more resamples than the curve's
+            part[-1] = row[name]  # with more resamples than the curve
         ends = (row["iqm"], row["low"], row["high"], row["mean"], float(mean.low[-1]), float(mean.high[-1]))
         numbers.append([*ends, row["seeds"], row.get("failed", 0)])
         for name, band in (("iqm", middle), ("mean", mean)):
@@ -177,17 +178,17 @@ def estimates(
 
 
 def failures(runs: Sequence[Run], lines: Sequence[Line]) -> tuple[list[dict[str, Any]], int]:
-    """The runs that had a metric that was not finite, as many as can be listed, and how many there are."""
-    found, total = [], 0
+    """The runs with a metric that was not finite, up to the limit of the list, and their total number."""
+    failed, total = [], 0
     labels = {(line.run, line.index): line.label for line in lines}
     for position, run in enumerate(runs):
         steps, seeds, finite = run.result.metrics["env_step"].values, run.result.seeds, run.finite
         for setting, seed in np.argwhere(~finite.all(axis=-1)):
             total += 1
-            if len(found) == MOST_FAILURES:
+            if len(failed) == MOST_FAILURES:
                 continue
             bad = ~finite[setting, seed]
-            found.append(
+            failed.append(
                 {
                     "line": labels.get((position, int(setting))) or f"{run.name}: {run.result.settings[setting]}",
                     "seed": seeds[seed],
@@ -196,11 +197,11 @@ def failures(runs: Sequence[Run], lines: Sequence[Line]) -> tuple[list[dict[str,
                     "at_the_end": bool(bad[-1]),
                 }
             )
-    return found, total
+    return failed, total
 
 
 def points_of(count: int) -> np.ndarray:
-    """Which points of a curve are drawn."""
+    """Positions of the points of a curve that are drawn."""
     return np.unique(np.round(np.linspace(0, count - 1, min(count, MOST_POINTS))).astype(int))
 
 
@@ -210,14 +211,14 @@ def rounded(values: Any) -> list[float | None]:
 
 
 def plain(number: float) -> float | None:
-    """A number as JSON takes it."""
+    """A number for JSON, with None for one that is not finite."""
     return number if np.isfinite(number) else None
 
 
 def _require(argument: str, name: str, metrics: Sequence[str]) -> None:
     if name not in metrics:
         hint = near(name, metrics) or f"; the runs have {', '.join(metrics)}."
-        raise UserValueError(f"{argument} is {name!r}, which is no metric of all the runs{hint}")
+        raise UserValueError(f"{argument} is {name!r}, which is not a metric of all the runs{hint}")
 
 
 def _scalar_metrics(run: Run) -> list[str]:
@@ -226,13 +227,13 @@ def _scalar_metrics(run: Run) -> list[str]:
 
 
 def _discounts_differ(runs: Sequence[Run]) -> bool:
-    """Whether the settings have different discounts, or discounts that nobody can tell."""
-    told = [
+    """Whether the settings have different or unknown discounts."""
+    discounts = [
         (run.config.get("hparams") or {}).get("discount") if isinstance(run.config.get("hparams"), dict) else None
         for run in runs
     ]
     swept = any(path.partition(".")[0] == "discount" for run in runs for path in run.result.settings[0])
-    return swept or len({str(value) for value in told}) > 1 or any(isinstance(value, list) for value in told)
+    return swept or len({str(value) for value in discounts}) > 1 or any(isinstance(value, list) for value in discounts)
 
 
 def _bad_metrics(run: Run, setting: int, seed: int) -> list[str]:
@@ -244,7 +245,7 @@ def _bad_metrics(run: Run, setting: int, seed: int) -> list[str]:
 
 
 class Scores(NamedTuple):
-    """The final values of a line's runs that did not fail, and their seeds; `trained` are those of all its runs."""
+    """The final values of a line's runs that did not fail, and their seeds; `trained` are the seeds of all runs."""
 
     values: np.ndarray
     seeds: np.ndarray
@@ -258,7 +259,7 @@ def _good(run: Run, metric: str, setting: int) -> Scores:
 
 
 def _over_points(values: np.ndarray, finite: np.ndarray, estimate: Any) -> Interval:
-    """An estimate at every point, of the runs that are finite there: `estimate([points, runs])`."""
+    """An estimate at every point, over the runs that are finite there, by `estimate([points, runs])`."""
     if finite.all():
         return estimate(values.T)
     points = [estimate(values[finite[:, point], point][None]) for point in range(values.shape[1])]
@@ -279,16 +280,16 @@ def _mean(good: np.ndarray, confidence: float) -> Interval:
 
 
 def _cells(tables: Sequence[Table], lines: Sequence[Line], numbers: Sequence[Sequence[float]]) -> list[list[str]]:
-    """The texts of a table's estimates, with as many decimals as `Result.table` prints."""
+    """The texts of a table's estimates, with the decimals of `Result.table`."""
     decimals = [
         {name: decimals_of(table.to_pandas()[name].tolist()) for name in ("iqm", "high", "mean")} for table in tables
     ]
-    found = []
+    texts = []
     for line, (middle, low, high, mean, mean_low, mean_high, *_) in zip(lines, numbers, strict=True):
         of = decimals[line.run]
         cells = [_fixed(middle, of["iqm"]), _interval(low, high, of["high"])]
-        found.append([*cells, _fixed(mean, of["mean"]), _interval(mean_low, mean_high, of["mean"])])
-    return found
+        texts.append([*cells, _fixed(mean, of["mean"]), _interval(mean_low, mean_high, of["mean"])])
+    return texts
 
 
 def _fixed(value: float, decimals: int) -> str:
@@ -304,9 +305,9 @@ def _interval(low: float, high: float, decimals: int) -> str:
 def _better(
     scores: Sequence[Scores], direction: int, baseline: int, confidence: float, several: bool
 ) -> dict[str, dict[str, Any]]:
-    """Of every baseline, the probability that a run of each line is better than one of its own, ties one half.
+    """For every baseline, the probability that a run of each line is better than a run of the baseline; ties count 1/2.
 
-    Lines that were trained on equal seeds are compared in pairs of runs of one seed, of which neither failed.
+    Lines that were trained on equal seeds are compared in pairs of runs with the same seed, of which neither failed.
     """
     count = len(scores) if direction and several else 0
     every = count <= PAIRED_LINES
@@ -342,7 +343,7 @@ def _better(
 
 
 def _profile(scores: Sequence[np.ndarray], direction: int, confidence: float) -> dict[str, Any]:
-    """The share of runs above each threshold, or at or below it where lower is better."""
+    """The share of runs above each threshold, or at or below it if lower is better."""
     every = np.concatenate(scores)
     if not every.size:
         return {"tau": [], "lines": [None] * len(scores)}
@@ -364,16 +365,16 @@ def _profile(scores: Sequence[np.ndarray], direction: int, confidence: float) ->
 
 
 def _importance(run: Run, metric: str) -> dict[str, Any] | None:
-    result = run.result if run.search is None else run.search.trials  # which tell of the return alone
-    found = importance(result, metric) if metric in result.metrics else None
-    if found is None:
+    result = run.result if run.search is None else run.search.trials  # trials hold the return alone
+    measured = importance(result, metric) if metric in result.metrics else None
+    if measured is None:
         return None
     return {
         "run": run.name if run.search is None else f"{run.search_name}, complete trials",
-        "method": found.method,
-        "shares": [[path, plain(round(share, 4))] for path, share in found.shares.items()],
-        "pairs": [[" and ".join(pair), round(share, 4)] for pair, share in found.pairs.items()],
-        "noise": plain(round(found.noise, 4)) if np.isfinite(found.noise) else None,
-        "settings": found.settings,
-        "left_out": found.left_out,
+        "method": measured.method,
+        "shares": [[path, plain(round(share, 4))] for path, share in measured.shares.items()],
+        "pairs": [[" and ".join(pair), round(share, 4)] for pair, share in measured.pairs.items()],
+        "noise": plain(round(measured.noise, 4)) if np.isfinite(measured.noise) else None,
+        "settings": measured.settings,
+        "left_out": measured.left_out,
     }

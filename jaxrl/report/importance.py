@@ -1,4 +1,4 @@
-"""How much of what the settings of a sweep reach is due to which hyper-parameter."""
+"""Importance of the hyper-parameters of a sweep: their shares of the variance between settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import scipy.stats
 if TYPE_CHECKING:
     from jaxrl.results.result import Result
 
-FEWEST = 5  # settings of a random design below which a rank correlation says nothing
+FEWEST = 5  # minimum number of settings of a random design for a rank correlation
 
 __all__ = ["Importance", "importance"]
 
@@ -22,13 +22,13 @@ class Importance:
     """Shares of the variance between the settings' means.
 
     Attributes:
-      method: "anova" on a whole grid, where the shares of hyper-parameters and of their pairs add up to at most 1;
-        "association" otherwise, where each stands alone.
-      shares: `{path: share}`, the largest first; nan where none can be told.
-      pairs: `{(path, path): share}` of what two do together beyond what each does alone, the largest first.
-      noise: the share that the seeds alone would give, nan where no setting has two.
-      settings: how many there are.
-      left_out: how many of them have no run that went well.
+      method: Method: "anova" on a whole grid, where the shares of hyper-parameters and of their pairs add up to at
+        most 1; "association" otherwise, where each share is independent of the others.
+      shares: Share of each path, `{path: share}`, the largest first; nan if it cannot be computed.
+      pairs: Share of the interaction of each pair, `{(path, path): share}`, the largest first.
+      noise: Share expected from the seeds alone; nan if no setting has two seeds.
+      settings: Number of settings.
+      left_out: Number of settings of which all runs failed.
     """
 
     method: str
@@ -43,16 +43,16 @@ def importance(result: Result, metric: str) -> Importance | None:
     """The importance of every swept hyper-parameter for a metric at the last point.
 
     On a grid: a functional analysis of variance, that is the variance of the means over all other
-    hyper-parameters. In a random design: the squared rank correlation of a number with the
-    settings' means, which sees what rises or falls and nothing else; and of what is no number
-    the share of variance between its values (epsilon squared, which chance leaves at 0).
+    hyper-parameters. In a random design: for a number the squared rank correlation with the
+    settings' means, which detects monotonic effects only; for a non-numeric value
+    the share of variance between its values (epsilon squared, which is 0 in expectation without an effect).
 
     Args:
-      result: of a sweep.
-      metric: with one number for a run.
+      result: Result of a sweep.
+      metric: Name of a metric with a single number per run.
 
     Returns:
-      None where nothing varies: one setting, equal means, or too few settings for the method.
+      The importance, or None for one setting, equal means, or too few settings for the method.
 
     Source: Hutter, Hoos and Leyton-Brown (2014), "An efficient approach for assessing
     hyperparameter importance", for the decomposition, here of the grid itself and not of a model.
@@ -89,7 +89,7 @@ def importance(result: Result, metric: str) -> Importance | None:
 
 
 def _grid_of(result: Result, paths: list[str]) -> list[int] | None:
-    """The lengths of the axes of the varying paths, None where they do not each have an axis of their own name."""
+    """The lengths of the axes of the varying paths; None if not every path has an axis of its name."""
     dims = [dim for dim in result.dims if result.metrics.sizes[dim] > 1]
     return [result.metrics.sizes[dim] for dim in dims] if dims == paths else None
 

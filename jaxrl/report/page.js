@@ -4,7 +4,7 @@
   const element = (id) => document.getElementById(id);
   const { lines, runs, metrics, percent } = report;
   const shown = new Set(report.shown);
-  const INK = "#000000";  // the one colour that has to follow the page's
+  const INK = "#000000";  // the only colour that follows the theme of the page
   const colourOf = (line) => lines[line].colour === INK ? "var(--ink)" : lines[line].colour;
   const metric = () => metrics[element("metric").value];
   const estimate = () => element("estimate").value;
@@ -151,7 +151,7 @@
         "seeds, and else of every run with every other.";
     element("table-help").textContent = `${text} after ${last} ${report.unit}. ` +
       `IQM is the interquartile mean of the seeds, with its ${percent} bootstrap interval; the mean has its Student t ` +
-      "interval. Runs that failed are left out." +
+      "interval. Failed runs are excluded." +
       `${against}${note ? ` ${note}` : ""}`;
   }
 
@@ -173,8 +173,8 @@
     element("importance-section").hidden = !report.swept;
     if (!found.length) {
       element("importance").replaceChildren(make("p", { class: "soft" },
-        ["Nothing can be told of this metric: all settings have equal means, there are too few of them, or they " +
-          "are the trials of a search, which tell of the return alone."]));
+        ["There is no estimate for this metric: all settings have equal means, there are too few of them, or they " +
+          "are the trials of a search, which have the return alone."]));
       return;
     }
     const heading = (text, kind = "") => make("th", { scope: "col", class: kind }, [text]);
@@ -186,7 +186,7 @@
     ]);
     element("importance").replaceChildren(...found.flatMap((one) => {
       const together = one.pairs.slice(0, 10).map(([pair, share]) => [`${pair}, together`, share]);
-      const seeds = one.noise === null ? [] : [["expected of the seeds alone", one.noise]];
+      const seeds = one.noise === null ? [] : [["expected from the seeds alone", one.noise]];
       const head = [heading("Hyper-parameter"), heading("Share", "number"), heading("of the variance")];
       const into = make("table", {}, [make("thead", {}, [make("tr", {}, head)]),
         make("tbody", {}, [...one.shares, ...together, ...seeds].map(row))]);
@@ -198,13 +198,13 @@
   function method({ method: name, settings: count, left_out: left }) {
     if (name === "anova") {
       return `Functional analysis of variance on the grid of ${settings(count)}: the variance of the means over ` +
-        "everything else, as a share of the variance between the settings' means; “together” is what two do beyond " +
-        "what each does alone. It holds for the values of this grid: wider ranges would give other shares.";
+        "everything else, as a share of the variance between the settings' means; “together” is the interaction of " +
+        "two. It holds for the values of this grid: wider ranges would give other shares.";
     }
-    const failed = left ? `, ${left} of them without a run that went well` : "";
-    return `Of ${settings(count)}${failed}: the squared rank correlation of a number with the settings' means, and of ` +
-      "what is no number the share of variance between its values (epsilon squared). It sees what each does alone, " +
-      "and of a number only what rises or falls; shares need not add up to 100 %.";
+    const failed = left ? `, ${left} of them with failed runs only` : "";
+    return `For ${settings(count)}${failed}: for numbers the squared rank correlation with the settings' means, for ` +
+      "other values the share of variance between them (epsilon squared). It ignores interactions, " +
+      "and for numbers detects monotonic effects only; shares need not add up to 100 %.";
   }
 
   function grid(target, head, body) {
@@ -225,7 +225,7 @@
       grid(into, ["", ...runs.map((run) => run.name)], different.map(([path, values]) => [path, ...values]));
       target.replaceChildren(into);
     } else {
-      const text = runs.length > 1 ? "Nothing: the runs are configured alike." : "There is one run.";
+      const text = runs.length > 1 ? "Nothing: the runs have equal configurations." : "There is one run.";
       target.replaceChildren(make("p", { class: "soft" }, [text]));
     }
     failures();
@@ -243,7 +243,7 @@
     const many = report.left_out
       ? ` The ${lines.length} best settings are in this report, ${report.left_out} others are not.` : "";
     const alike = lines.length > report.looks
-      ? ` Only ${report.looks} lines can look different: show fewer at a time.` : "";
+      ? ` Only ${report.looks} lines have distinct styles: show fewer at a time.` : "";
     element("curves-help").textContent = `Lines are the estimate over seeds, bands its ${percent} interval. ` +
       "Press a setting above to hide or show it. Drag to zoom (double-click for all); with the keyboard, the arrow " +
       `keys read values, + and - zoom and 0 shows all.${many}${alike}`;
@@ -261,8 +261,8 @@
     grid(into, ["Setting", "Seed", "Since", "Metrics that are not finite"],
       listed.map((one) => [one.line, String(one.seed), when(one), one.metrics.join(", ")]));
     const more = total > listed.length ? ` The first ${listed.length.toLocaleString("en")} are listed.` : "";
-    const text = `${total.toLocaleString("en")} of ${all} have metrics that are not finite: where one is so at the end, ` +
-      `the run is left out of the final values; elsewhere, of those points of the curves.${more}`;
+    const text = `${total.toLocaleString("en")} of ${all} have metrics that are not finite: a run with such a metric at ` +
+      `the end is excluded from the final values, otherwise from those points of the curves.${more}`;
     target.replaceChildren(make("p", {}, [text]), make("div", { class: "wide" }, [into]));
   }
 
@@ -289,7 +289,7 @@
     element("profile-help").textContent = "Of each setting, the share of its runs whose final value is " +
       `${better(direction)} a threshold, with pointwise ${percent} intervals. ` +
       `${direction ? "A line that is above another everywhere belongs to the better setting. " : ""}` +
-      "The legend above chooses what is shown.";
+      "The legend above selects the settings shown.";
   }
 
   options("metric", Object.entries(metrics).map(([name]) => [name, words(name)]), report.first);

@@ -1,4 +1,4 @@
-"""Runs beside each other on one page that needs nothing else: curves, estimates, differences, failures."""
+"""Comparison of runs on one self-contained page: curves, estimates, differences, failures."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from jaxrl.results.words import counted
 from jaxrl.version import REPOSITORY, __version__
 
 PAGE, SCRIPTS = "page.html", ("chart.js", "page.js")
-SHOWN = 12  # lines that are all shown at first; of more, the best
+SHOWN = 12  # maximum number of lines shown initially; of more lines the best are shown
 SHOWN_OF_MANY = 8
 DASHES = dict(zip(LINE_STYLES, ("", "8 4", "8 3 2 3", "2 3"), strict=True))
-DISCOUNTS_DIFFER = "Each setting's own discount weighs it: settings of different discounts have no common scale here."
+DISCOUNTS_DIFFER = "Each setting's own discount weights it: settings with different discounts have no common scale."
 
 __all__ = ["write_report"]
 
@@ -55,51 +55,53 @@ def write_report(
     title: str | None = None,
     trust: bool = False,
 ) -> Path:
-    """Writes a page that compares runs: it opens in any browser, without a network, and refers to nothing outside.
+    """Write a self-contained page that compares runs; it opens in any browser, without a network.
 
-    It holds estimates and no single runs but those that failed, so that a thousand seeds take no more room than ten.
+    It holds estimates and no single runs except failures, so that its size does not grow with the number of seeds.
 
     Args:
-      runs: run directories, directories of searches, or results; a mapping gives them names, which are otherwise
-        those of the directories. Of a search come the default setting and the incumbent on its test seeds, how its
-        trials ended, and which hyper-parameter mattered in them.
-      out: file to write, `.html`; one that is there is replaced.
-      metric: the page begins with it; `return`, `regret` or `reward` if None. Every metric that all runs have can be
-        chosen there.
-      baseline: the setting that others are compared with at first, by the label that the page gives it or by its
-        run's name; the first one if None.
-      higher, lower: metrics of which higher, or lower, values are better, beside those known: of returns, rewards and
-        optimal pulls higher ones are, of regrets lower ones. Others get no probability of improvement.
-      confidence: of every interval.
-      title: of the page.
-      trust: whether to read files that do not have their checksums.
+      runs: Run directories, directories of searches, or results; the keys of a mapping are their names, which are
+        otherwise those of the directories. A search is shown by the default setting and the incumbent on its test
+        seeds, the states of its trials, and the importance of its hyper-parameters.
+      out: File to write, `.html`; an existing file is replaced.
+      metric: Metric shown first; None for `return`, `regret` or `reward`. Every metric that all runs have can be
+        selected on the page.
+      baseline: Setting that others are compared with initially, by its label on the page or by the name of its run;
+        None for the first one.
+      higher: Further metrics of which higher values are better; returns, rewards and optimal pulls are known.
+      lower: Further metrics of which lower values are better; regrets are known. Metrics without a direction get no
+        probability of improvement.
+      confidence: Confidence level of every interval, in (0, 1).
+      title: Title of the page.
+      trust: Whether to read files that do not match their checksums.
 
     Returns:
       The file.
 
     Raises:
-      ResultError: a directory holds no result, or the runs have no metric in common.
-      ValueError: another suffix, no run, a run twice, an unknown name, or a file that cannot be written.
+      ResultError: A directory holds no result, or the runs have no metric in common.
+      ValueError: The suffix is not `.html`, there is no run, a run is listed twice, a name is unknown, or the file
+        cannot be written.
     """
     file = Path(out)
     if file.suffix.lower() != ".html":
         raise UserValueError(f"out is {str(file)!r}; a report's name ends in .html.")
     if not 0.0 < confidence < 1.0:
         raise UserValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
-    given = runs_of(runs, trust=trust)
-    names = [run.name for run in given]
+    chosen = runs_of(runs, trust=trust)
+    names = [run.name for run in chosen]
     shown = ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
     heading = title or (f"Comparison of {shown}" if len(names) > 1 else f"Report on {shown}")
     with replacing(file) as part:
         if file.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        part.touch()  # whoever cannot be written is told so before the work
-        told = _report(given, metric, baseline, higher, lower, confidence)
+        part.touch()  # fails early if the file is not writable
+        content = _report(chosen, metric, baseline, higher, lower, confidence)
         parts = {
             "TITLE": html.escape(heading),
-            "DESCRIPTION": html.escape(_description(given, told["lines"])),
-            # Nothing in the data may end the script that it is in.
-            "DATA": json.dumps(told, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+            "DESCRIPTION": html.escape(_description(chosen, content["lines"])),
+            # The data must not contain the end tag of its script.
+            "DATA": json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
             "SCRIPT": "\n".join(_template(name) for name in SCRIPTS),
         }
         page = re.sub("__(TITLE|DESCRIPTION|DATA|SCRIPT)__", lambda match: parts[match[1]], _template(PAGE))
@@ -119,7 +121,7 @@ def _report(
     lower: Sequence[str],
     confidence: float,
 ) -> dict[str, Any]:
-    """What the page knows, ready for JSON."""
+    """The data of the page, ready for JSON."""
     names, left_out = common_metrics(runs)
     better = directions(names, runs, higher, lower)
     first = first_metric(metric, names, better)
@@ -129,18 +131,18 @@ def _report(
     place = lines.index(base)
     metrics = {}
     for name in names:
-        told = estimates(runs, lines, name, better[name], place, confidence)
+        entry = estimates(runs, lines, name, better[name], place, confidence)
         undecided = name.removesuffix("_sampled") == DISCOUNTED and not better[name]
-        told |= {"direction": better[name], "note": DISCOUNTS_DIFFER if undecided else "", "text": _axis(name)}
-        metrics[name] = told
+        entry |= {"direction": better[name], "note": DISCOUNTS_DIFFER if undecided else "", "text": _axis(name)}
+        metrics[name] = entry
     listed, total = failures(runs, lines)
-    more = [f"Metrics that only some of the runs have are left out: {', '.join(left_out)}."] if left_out else []
+    more = [f"Metrics that only some of the runs have are omitted: {', '.join(left_out)}."] if left_out else []
     bandits = all("pulls" in run.result.metrics for run in runs)
     return {
         "percent": f"{100 * confidence:g} %",
         "unit": "pulls" if bandits else "environment steps",
         "first": first,
-        "estimate": "mean" if bandits else "iqm",  # a regret is a mean
+        "estimate": "mean" if bandits else "iqm",  # regret is reported as a mean
         "baseline": place,
         "shown": _shown(lines, metrics[first], better[first]),
         "looks": MOST_LINES,
@@ -148,7 +150,7 @@ def _report(
         "left_out": len(every) - len(lines),
         "steps": [[int(step) for step in _steps(run)] for run in runs],
         "metrics": metrics,
-        "swept": sum(any(told["importance"][at] for told in metrics.values()) for at in range(len(runs))),
+        "swept": sum(any(entry["importance"][at] for entry in metrics.values()) for at in range(len(runs))),
         "notes": [*notes(runs), *more],
         "runs": [{"name": run.name, "facts": facts(run), "config": plain_config(run)} | _again(run) for run in runs],
         "differences": differences(runs),
@@ -160,7 +162,7 @@ def _report(
 
 
 def _baseline(baseline: str | None, lines: list[Line], runs: list[Run]) -> Line:
-    """The line of a label, or the first one of a run's name."""
+    """The line with a label, or the first line of the run with that name."""
     if baseline is None:
         return lines[0]
     by_name = {runs[line.run].name: line for line in reversed(lines)} | {line.label: line for line in lines}
@@ -170,11 +172,11 @@ def _baseline(baseline: str | None, lines: list[Line], runs: list[Run]) -> Line:
     return by_name[baseline]
 
 
-def _shown(lines: list[Line], told: Mapping[str, Any], direction: int) -> list[int]:
-    """Which lines are drawn at first."""
+def _shown(lines: list[Line], entry: Mapping[str, Any], direction: int) -> list[int]:
+    """Positions of the lines that are drawn initially."""
     if len(lines) <= SHOWN:
         return list(range(len(lines)))
-    ends = [row[0] for row in told["numbers"]]
+    ends = [row[0] for row in entry["numbers"]]
     worth = [float("-inf") if end is None else end * (direction or 1) for end in ends]
     return sorted(sorted(range(len(lines)), key=lambda at: -worth[at])[:SHOWN_OF_MANY])
 
@@ -190,7 +192,7 @@ def _steps(run: Run) -> Any:
 
 
 def _axis(metric: str) -> str:
-    """What an axis says of a metric; estimates are named elsewhere."""
+    """The label of a metric's axis, without the estimate."""
     text = UNITS.get(metric) or NAMES.get(metric, "").partition(" (mean")[0]
     return text or metric.replace("_", " ")
 
@@ -204,14 +206,14 @@ def _description(runs: list[Run], lines: list[dict[str, Any]]) -> str:
 
 
 def _again(run: Run) -> dict[str, str]:
-    """How to have a run again: what was recorded, and code where one setting of a known algorithm ran."""
+    """Instructions to repeat a run: the recorded files, and code for one setting of a known algorithm."""
     versions = run.config.get("versions", {})
-    wanted = " ".join(f"{name}=={versions[name]}" for name in ("jaxrl", "jax", "jaxlib") if name in versions)
+    packages = " ".join(f"{name}=={versions[name]}" for name in ("jaxrl", "jax", "jaxlib") if name in versions)
     if run.search is not None and not run.search.tests:
-        return {"again": "The call of the search is told by search.json, its trials by trials.csv.", "code": ""}
+        return {"again": "search.json records the call of the search, trials.csv its trials.", "code": ""}
     text = (
-        "Its configuration is config.json: algorithm, environment, hyper-parameters, seeds and versions "
-        f"({wanted}). Equal seeds give equal numbers, bit for bit at one block width on one kind of device."
+        "Its configuration is in config.json: algorithm, environment, hyper-parameters, seeds and versions "
+        f"({packages}). Equal seeds give equal numbers, bit for bit at one block width on one kind of device."
     )
     return {"again": text, "code": _code(run)}
 

@@ -1,4 +1,4 @@
-"""The runs of a report: their names, what each is, and in what they differ."""
+"""Runs of a report: their names, facts and differences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jaxrl.results.plain import to_json
 from jaxrl.results.result import Result
 from jaxrl.results.words import counted, duration
 
-# Attributes of a call that are measured, or told elsewhere; every other one may differ between runs.
+# Attributes of a call that are measured, or shown elsewhere; all others are compared between runs.
 MEASURED = (
     "algorithm",
     "environment",
@@ -42,11 +42,11 @@ class Run:
     """One result of a report.
 
     Attributes:
-      name: unique among the report's.
-      path: its directory as it was named, None for a result in memory.
-      result: its metrics.
-      config: what `config.json` tells of it, or would.
-      search: that it is the incumbent of, or the trials; None for any other run.
+      name: Name, unique in the report.
+      path: Directory as named by the user; None for a result in memory.
+      result: Result with the metrics.
+      config: Contents of `config.json`, also for a result that was not saved.
+      search: Search whose incumbent or trials it is; None for any other run.
     """
 
     name: str
@@ -57,55 +57,55 @@ class Run:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What was recorded of the whole call."""
+        """Attributes of the whole call."""
         attrs = self.result.metrics.attrs
         return {str(name): value.item() if isinstance(value, np.generic) else value for name, value in attrs.items()}
 
     @cached_property
     def finite(self) -> np.ndarray:
-        """Where every metric is finite: bool `[settings, seeds, points]`."""
+        """Whether every metric is finite, bool `[settings, seeds, points]`."""
         each = [np.isfinite(self.result.values(str(name))) for name in self.result.metrics.data_vars]
         return np.all([values.all(axis=tuple(range(3, values.ndim))) for values in each], axis=0)
 
     @property
     def algorithm(self) -> str:
-        """Its algorithm's name."""
+        """Name of the algorithm."""
         return _name(self.attributes.get("algorithm") or self.config.get("name") or self.config.get("algorithm"))
 
     @property
     def environment(self) -> str:
-        """Its environment's name."""
+        """Name of the environment."""
         return _name(self.attributes.get("environment") or self.config.get("environment"))
 
     @property
     def search_name(self) -> str:
-        """The name of the search that it tells of."""
+        """Name of its search."""
         return self.name.removesuffix("/incumbent")
 
     @property
     def last_step(self) -> int:
-        """Environment steps, or pulls, at the last point."""
+        """Number of environment steps, or pulls, at the last point."""
         return int(self.result.metrics["env_step"].values[-1])
 
 
 def runs_of(
-    given: Sequence[str | Path | Result] | Mapping[str, str | Path | Result], *, trust: bool = False
+    sources: Sequence[str | Path | Result] | Mapping[str, str | Path | Result], *, trust: bool = False
 ) -> list[Run]:
-    """The runs, each under a name of its own.
+    """The runs of a report, with unique names.
 
     Args:
-      given: run directories, directories of searches or results; a mapping gives them names, otherwise a directory
-        is named after itself and a result after its algorithm. Of a search come the default setting and the
-        incumbent on its test seeds, or its complete trials where these were not trained there.
-      trust: as in `load_metrics`.
+      sources: Run directories, directories of searches or results; the keys of a mapping are their names, otherwise a
+        directory is named after itself and a result after its algorithm. A search has as runs the default setting and
+        the incumbent on its test seeds, or its complete trials if it has no results there.
+      trust: Whether to read files that do not match their checksums, as in `load_metrics`.
 
     Raises:
-      ValueError: there are none, one is of another type, or a directory or a result comes twice.
-      ResultError: a directory holds no result.
+      ValueError: There are no sources, one has another type, or a directory or result is listed twice.
+      ResultError: A directory holds no result.
     """
-    if isinstance(given, str | Path | Result):
-        given = [given]
-    items = list(given.values()) if isinstance(given, Mapping) else list(given)
+    if isinstance(sources, str | Path | Result):
+        sources = [sources]
+    items = list(sources.values()) if isinstance(sources, Mapping) else list(sources)
     if not items:
         raise UserValueError("runs is empty; it takes at least one run directory or result.")
     seen: dict[Any, str | Path | Result] = {}
@@ -118,7 +118,7 @@ def runs_of(
             same = "" if isinstance(item, Result) or str(seen[identity]) == again else f", which is {seen[identity]}"
             raise UserValueError(f"runs has {again} twice{same}; a report compares different runs.")
         seen[identity] = item
-    names = list(given) if isinstance(given, Mapping) else _names(items)
+    names = list(sources) if isinstance(sources, Mapping) else _names(items)
     runs = []
     for name, item in zip(names, items, strict=True):
         if not isinstance(item, Result) and holds_search(item):
@@ -139,7 +139,7 @@ def _run(name: str, path: str | Path | None, result: Result, search: Search | No
 
 
 def _of_search(name: str, path: Path, search: Search) -> list[Run]:
-    """The default setting and the incumbent on the test seeds, or the complete trials; the last tells of the search."""
+    """The default setting and the incumbent on the test seeds, or the complete trials; the last has the search."""
     if not search.tests:
         return [_run(name, path, search.trials, search)]
     return [
@@ -149,13 +149,13 @@ def _of_search(name: str, path: Path, search: Search) -> list[Run]:
 
 
 def facts(run: Run) -> dict[str, str]:
-    """What a run is, as a reader wants to know it."""
+    """The facts about a run for the reader, by name."""
     attributes, result = run.attributes, run.result
     versions = run.config.get("versions", {})
     settings, seeds = len(result.settings), len(result.seeds)
     seconds = [attributes[name] for name in ("compile_seconds", "run_seconds") if name in attributes]
     rate = attributes.get("env_steps_per_second")
-    told = {
+    rows = {
         "Algorithm": run.algorithm,
         "Environment": run.environment,
         "Runs": f"{counted(settings, 'setting')} x {counted(seeds, 'seed')}",
@@ -175,12 +175,12 @@ def facts(run: Run) -> dict[str, str]:
         "Python": str(versions.get("python", NOTHING)),
         "Directory": run.path or "in memory, not saved",
     }
-    told |= {} if run.search is None else search_facts(run.search)
-    return {name: text for name, text in told.items() if text != NOTHING}
+    rows |= {} if run.search is None else search_facts(run.search)
+    return {name: text for name, text in rows.items() if text != NOTHING}
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """`{path: [value of each run]}` of everything in their configurations that is not the same in all."""
+    """`{path: [value of each run]}` of all configuration values that differ between runs."""
     columns = [_described(run) for run in runs]
     paths = list(dict.fromkeys(path for column in columns for path in column))
     rows = {path: [cell(column[path]) if path in column else NOTHING for column in columns] for path in paths}
@@ -188,31 +188,31 @@ def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
 
 
 def notes(runs: Sequence[Run]) -> list[str]:
-    """What a reader must know before comparing these runs."""
-    found = []
+    """Notes for the reader on comparing these runs."""
+    sentences = []
     environments = dict.fromkeys(run.environment for run in runs)
     if len(environments) > 1:
-        found.append(f"The runs are of different environments ({', '.join(environments)}): no scale is common to all.")
+        sentences.append(f"The runs are of different environments ({', '.join(environments)}) without a common scale.")
     if len({run.last_step for run in runs}) > 1:
         last = ", ".join(f"{run.last_step:,} of {run.name}" for run in runs)
-        found.append(f"Runs of different lengths: every final value is of the run's own last step ({last}).")
+        sentences.append(f"The runs have different lengths: every final value is at the last step of its run ({last}).")
     for run in runs:
         if run.search is not None:
-            found.append(search_note(run.search_name, run.search))
+            sentences.append(search_note(run.search_name, run.search))
         if run.attributes.get("interrupted"):
-            found.append(f"{run.name} was interrupted: it ends at {run.last_step:,} steps.")
+            sentences.append(f"{run.name} was interrupted: it ends at {run.last_step:,} steps.")
         if "shard" in run.attributes:
-            found.append(
-                f"{run.name} is the shard {run.attributes['shard']} of a run (jaxrl merge puts them together)."
+            sentences.append(
+                f"{run.name} is the shard {run.attributes['shard']} of a run (jaxrl merge joins the shards)."
             )
     few = [run.name for run in runs if len(run.result.seeds) < 10]
     if few:
-        found.append(f"Fewer than 10 seeds in {', '.join(few)}: an interval of so few is too narrow.")
-    return found
+        sentences.append(f"Fewer than 10 seeds in {', '.join(few)}: intervals of so few seeds are too narrow.")
+    return sentences
 
 
 def _names(items: Sequence[str | Path | Result]) -> list[str]:
-    """The last parts of the paths, as many as tell them apart."""
+    """The last parts of the paths, as many as needed to distinguish them."""
     paths = [None if isinstance(item, Result) else Path(item).resolve() for item in items]
     algorithms = [_name(item.metrics.attrs.get("algorithm")) if isinstance(item, Result) else "" for item in items]
     for depth in range(1, 1 + max((len(path.parts) for path in paths if path), default=1)):
@@ -227,43 +227,43 @@ def _names(items: Sequence[str | Path | Result]) -> list[str]:
 
 
 def _name(value: Any) -> str:
-    """A name out of what `config.json` describes something by."""
+    """The name in a description from `config.json`."""
     if isinstance(value, Mapping):
         value = value.get("name") or value.get("type") or next(iter(value.values()), None)
     return NOTHING if value in (None, "") else str(value)
 
 
 def _described(run: Run) -> dict[str, Any]:
-    """Everything that was configured, `{path: value}`."""
+    """The complete configuration, `{path: value}`."""
     config = run.config
-    found: dict[str, Any] = {"algorithm": run.algorithm, "environment": run.environment}
+    values: dict[str, Any] = {"algorithm": run.algorithm, "environment": run.environment}
     if isinstance(config.get("environment"), Mapping):
-        found |= _flat({name: value for name, value in config["environment"].items() if name != "name"}, "environment")
+        values |= _flat({name: value for name, value in config["environment"].items() if name != "name"}, "environment")
     for part in ("config", "hparams", "env_params"):
         if isinstance(config.get(part), Mapping):
-            found |= _flat(config[part], part)
+            values |= _flat(config[part], part)
         elif config.get(part) is not None:
-            found[part] = config[part]
+            values[part] = config[part]
     for path, coord in config["sweep"]["coords"].items():
         name = f"env_params.{path.removeprefix('env.')}" if path.startswith("env.") else f"hparams.{path}"
-        found[name] = coord["values"]
-    found["seeds"] = ranges(run.result.seeds)
-    found["env_steps"] = run.last_step
-    found |= {
+        values[name] = coord["values"]
+    values["seeds"] = ranges(run.result.seeds)
+    values["env_steps"] = run.last_step
+    values |= {
         name: value
         for name, value in run.attributes.items()
         if name not in MEASURED and not name.startswith("version_") and name != "shard"
     }
-    found["devices"] = config["devices"]
-    return found | {f"versions.{name}": value for name, value in config.get("versions", {}).items()}
+    values["devices"] = config["devices"]
+    return values | {f"versions.{name}": value for name, value in config.get("versions", {}).items()}
 
 
 def _flat(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    found = {}
+    values = {}
     for name, value in tree.items():
         path = f"{prefix}.{name}"
-        found |= _flat(value, path) if isinstance(value, Mapping) else {path: value}
-    return found
+        values |= _flat(value, path) if isinstance(value, Mapping) else {path: value}
+    return values
 
 
 def _precision(precision: Any) -> str:
@@ -271,6 +271,6 @@ def _precision(precision: Any) -> str:
 
 
 def plain_config(run: Run) -> dict[str, Any]:
-    """The configuration with nothing that JSON lacks, to be written into the page."""
+    """The configuration as plain values of JSON, for the page."""
     attributes = (run.result.loaded or {}).get("attributes", run.attributes)
     return to_json(run.config | {"attributes": attributes})

@@ -1,4 +1,4 @@
-"""What a report reads of a search: how its trials ended, and what was trained anew on test seeds."""
+"""Searches in a report: the states of their trials, and the results on test seeds."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from jaxrl.results.words import counted
 from jaxrl.sweeps.sweep import Sweep
 from jaxrl.tuning.result import INCUMBENT, TRIALS
 
-TESTED = ("default", "incumbent")  # directories of what was trained on the test seeds; the first is what to beat
+TESTED = ("default", "incumbent")  # directories of the results on the test seeds; the first is the baseline
 
 __all__ = ["Search", "holds_search", "read_search", "search_facts", "search_note"]
 
 
 @dataclass(frozen=True)
 class Search:
-    """What the directory of a search tells.
+    """The contents of the directory of a search.
 
     Attributes:
-      told: `search.json`: the study, its tuning seeds and what all trials have in common.
-      best: `incumbent.json`.
-      ended: `{state: number}` of the trials.
-      trials: the returns of those that are complete, on the tuning seeds: a setting each.
-      tests: the default setting and the incumbent on the test seeds; empty where they were not trained there.
+      summary: Contents of `search.json`: the study, its tuning seeds and the settings that all trials share.
+      best: Contents of `incumbent.json`.
+      ended: Number of trials by state, `{state: number}`.
+      trials: Returns of the complete trials on the tuning seeds, with a setting for each trial.
+      tests: Results of the default setting and the incumbent on the test seeds; empty without such results.
     """
 
-    told: Mapping[str, Any]
+    summary: Mapping[str, Any]
     best: Mapping[str, Any]
     ended: Mapping[str, int]
     trials: Result
@@ -52,24 +52,24 @@ def holds_search(path: str | Path) -> bool:
 
 
 def read_search(path: str | Path, *, trust: bool = False) -> Search:
-    """What a search has written so far.
+    """Read the files that a search has written so far.
 
     Args:
-      path: its directory.
-      trust: as in `load_metrics`.
+      path: Directory of the search.
+      trust: Whether to read files that do not match their checksums, as in `load_metrics`.
 
     Raises:
-      ResultError: no trial is complete yet, or a file is missing or damaged.
+      ResultError: No trial is complete yet, or a file is missing or damaged.
     """
     directory = Path(path)
     try:
-        told = _json(directory / SEARCH)
+        summary = _json(directory / SEARCH)
         rows = _rows(directory / TRIALS) if (directory / TRIALS).is_file() else []
         complete = [row for row in rows if row["state"] == "complete"]
         if not complete:
-            raise ResultError(f"{directory} holds a search of which no trial has come to its end yet.")
+            raise ResultError(f"{directory} holds a search without a complete trial.")
         best = _json(directory / INCUMBENT)
-        trials = _trials(told, complete)
+        trials = _trials(summary, complete)
         tested = bool(best["trained_on_test_seeds"])
     except ResultError:
         raise
@@ -78,38 +78,38 @@ def read_search(path: str | Path, *, trust: bool = False) -> Search:
         raise ResultError(f"{directory} holds a search that is damaged: {reason}") from None
     ended = Counter(row["state"] for row in rows)
     tests = {name: load_metrics(directory / name, trust=trust) for name in TESTED} if tested else {}
-    return Search(told, best, ended, trials, tests)
+    return Search(summary, best, ended, trials, tests)
 
 
 def search_facts(search: Search) -> dict[str, str]:
-    """How a search went."""
+    """The facts about a search for the reader, by name."""
     best, ended = search.best, search.ended
     states = f"{ended['complete']} complete, {ended['pruned']} stopped by halving, {ended['failed']} failed"
-    told = {
-        "Study": f"{search.told['study']}: {counted(sum(ended.values()), 'trial')}, {states}",
-        "Searched": ", ".join(f"{path}={text}" for path, text in search.told["space"].items()),
-        "Tuning seeds": ranges(search.told["seeds"]),
+    summary = {
+        "Study": f"{search.summary['study']}: {counted(sum(ended.values()), 'trial')}, {states}",
+        "Searched": ", ".join(f"{path}={text}" for path, text in search.summary["space"].items()),
+        "Tuning seeds": ranges(search.summary["seeds"]),
         "Incumbent": f"trial {best['trial']}, {best['aggregate']} final return {best['score']:.2f} over the tuning "
-        f"seeds, the best of {ended['complete']} and so too good",
+        f"seeds, biased upwards as the best of {ended['complete']}",
         "Its values": ", ".join(f"{path}={cell(value)}" for path, value in best["setting"].items()),
     }
-    return told | ({"Test seeds": ranges(search.tests["incumbent"].seeds)} if search.tests else {})
+    return summary | ({"Test seeds": ranges(search.tests["incumbent"].seeds)} if search.tests else {})
 
 
 def search_note(name: str, search: Search) -> str:
-    """What the numbers of a search are worth."""
+    """A note for the reader on the numbers of a search."""
     importance = (
-        f"the importance of hyper-parameters is told by its {counted(search.ended['complete'], 'complete trial')}"
+        f"the importance of hyper-parameters is that in its {counted(search.ended['complete'], 'complete trial')}"
     )
     if not search.tests:
         return (
-            f"{name} is a search that was not tried on test seeds: these are its trials, and the best of them looks "
-            f"better than it is; {importance}."
+            f"{name} is a search without results on test seeds: its lines are the trials, and the return of the best "
+            f"is biased upwards; {importance}."
         )
-    seen = set(search.told["seeds"]) & set(search.tests["incumbent"].seeds)
-    which = "some of which its trials have seen, so that they look too good" if seen else "which no trial has seen"
+    seen = set(search.summary["seeds"]) & set(search.tests["incumbent"].seeds)
+    which = "some of which its trials used, so that the returns are biased upwards" if seen else "which no trial used"
     return (
-        f"{name} is a search: its incumbent and the default setting were trained anew on test seeds, {which}; "
+        f"{name} is a search: its incumbent and the default setting were retrained on test seeds, {which}; "
         f"{importance}."
     )
 
@@ -123,25 +123,25 @@ def _rows(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def _trials(told: Mapping[str, Any], complete: Sequence[Mapping[str, str]]) -> Result:
-    """The final returns of complete trials, as those of a sweep over their settings."""
-    seeds, count = told["seeds"], len(complete)
-    coords = {path: (("setting",), _column([row[path] for row in complete])) for path in told["space"]}
+def _trials(summary: Mapping[str, Any], complete: Sequence[Mapping[str, str]]) -> Result:
+    """The final returns of complete trials, as a result of a sweep over their settings."""
+    seeds, count = summary["seeds"], len(complete)
+    coords = {path: (("setting",), _column([row[path] for row in complete])) for path in summary["space"]}
     returns = [[[float(row[f"return_{i}"])] for i in range(len(seeds))] for row in complete]
-    attrs = {name: told[name] for name in ("algorithm", "environment", "eval_episodes")}
+    attrs = {name: summary[name] for name in ("algorithm", "environment", "eval_episodes")}
     dataset = metrics_dataset(
         {"return": returns},
         seeds=seeds,
-        env_steps=[told["env_steps"]],
+        env_steps=[summary["env_steps"]],
         sweep=Sweep(None, {}, ("setting",), (count,), coords, [{} for _ in complete]),
         attrs=attrs,
     )
-    config = {"name": told["algorithm"], "hparams": told["hparams"], "devices": [], "versions": {}}
+    config = {"name": summary["algorithm"], "hparams": summary["hparams"], "devices": [], "versions": {}}
     return Result(dataset, {}, loaded=config)
 
 
 def _column(texts: list[str]) -> np.ndarray:
-    """Values as numbers, where all of them are."""
+    """The values as numbers if all of them are numbers."""
     try:
         return np.array([float(text) for text in texts])
     except ValueError:

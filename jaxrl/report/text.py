@@ -1,4 +1,4 @@
-"""Numbers and values as a report writes them."""
+"""Numbers and values as text of a report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["NOTHING", "cell", "ranges"]
 
 
 def cell(value: Any) -> str:
-    """A value as a cell has it: one for all settings, or the different ones of a sweep."""
+    """A value as the text of a cell: one value for all settings, or the different values of a sweep."""
     if isinstance(value, list | tuple):
         texts = list(dict.fromkeys(cell(item) for item in value))
         return ", ".join(texts) if len(texts) <= 8 else f"{', '.join(texts[:7])}, ... ({len(texts)} in all)"
@@ -23,6 +23,6 @@ def cell(value: Any) -> str:
 
 
 def ranges(seeds: Sequence[int]) -> str:
-    """Seeds in a row by the first and the last, others one by one."""
+    """Consecutive seeds as a range, others one by one."""
     whole = list(seeds) == list(range(seeds[0], seeds[0] + len(seeds)))
     return f"{seeds[0]} to {seeds[-1]}" if whole and len(seeds) > 1 else cell(list(seeds))

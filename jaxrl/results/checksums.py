@@ -1,4 +1,4 @@
-"""Checksums (CRC-32) by which damage to files is found: one for what a file holds, and one within the file itself."""
+"""Checksums (CRC-32) that detect damage to files: either of the content of a file, or stored within the file itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.plain import from_json, to_json
 
-CHECKSUM = "checksum"  # the name under which a file tells its own
+CHECKSUM = "checksum"  # key of the checksum that a file stores of itself
 UNSEALED = "crc32-of-this-file:00000000"
 _SEAL = re.compile(rb"crc32-of-this-file:[0-9a-f]{8}")
 
@@ -30,9 +30,9 @@ def checksum(content: Any) -> str:
 
 
 def checksum_of_file(file: Path) -> str:
-    """The checksum of a file; of an archive (.npz) that of its directory.
+    """The checksum of a file; for an archive (.npz), of its directory.
 
-    The directory of an archive has a checksum for each of its members, which is verified where they are read.
+    The directory of an archive holds a checksum of each member, which is verified when the member is read.
 
     Raises:
       OSError: The file cannot be read.
@@ -49,19 +49,19 @@ def checksum_of_file(file: Path) -> str:
 
 
 def sealed(content: bytes) -> bytes:
-    """The content of a file with its own checksum in place of `UNSEALED`, which has to be in it once."""
+    """The content of a file with its checksum in place of `UNSEALED`, which must occur once."""
     if len(_SEAL.findall(content)) != 1:
         raise AssertionError(f"a file takes its checksum in one place, and has {len(_SEAL.findall(content))}")
     return _SEAL.sub(UNSEALED[:-8].encode() + checksum(_SEAL.sub(UNSEALED.encode(), content)).encode(), content)
 
 
 def check_seal(file: Path, content: bytes, *, trust: bool = False) -> None:
-    """Refuses a file whose content does not have the checksum that it tells; one that tells none is older.
+    """Raise an error if the content of a file does not match its checksum; a file without one is from an older version.
 
     Args:
-      file: File, for what is said of it.
+      file: Path of the file, for the error message.
       content: Content of the file.
-      trust: Whether to let it be.
+      trust: Whether to skip the check.
 
     Raises:
       ResultError: The file is damaged.
@@ -72,13 +72,13 @@ def check_seal(file: Path, content: bytes, *, trust: bool = False) -> None:
     plain = _SEAL.sub(UNSEALED.encode(), content)
     if len(seals) != 1 or seals[0][-8:].decode() != checksum(plain):
         raise ResultError(
-            f"{file} is damaged, or was changed by hand: its content does not have the checksum that it tells; "
-            f"--trust (trust=True) goes on regardless."
+            f"{file} is damaged, or was changed by hand: its content does not match the checksum that it records; "
+            f"--trust (trust=True) ignores this."
         )
 
 
 def sealed_json(values: Mapping[str, Any]) -> bytes:
-    """Values as the content of a file of JSON, which tells its own checksum."""
+    """Values as the content of a JSON file that records its own checksum."""
     text = json.dumps(
         to_json({**values, CHECKSUM: UNSEALED}), indent=2, default=str, allow_nan=False, ensure_ascii=True
     )
@@ -86,7 +86,7 @@ def sealed_json(values: Mapping[str, Any]) -> bytes:
 
 
 def read_sealed(file: Path, *, trust: bool = False) -> Any:
-    """What a file of JSON holds, without its checksum, which is verified.
+    """The values of a JSON file without its checksum, which is verified.
 
     Raises:
       OSError, ValueError: The file cannot be read.

@@ -20,15 +20,15 @@ __all__ = ["MAIN_METRICS", "RUN_DIMS", "UNKNOWN", "ResultError", "main_metric", 
 
 RUN_DIMS = ("seed", "env_step")
 MAIN_METRICS = ("return", "regret", "reward")
-UNKNOWN = "algorithm_unknown"  # the attribute that says why a loaded result has no algorithm
+UNKNOWN = "algorithm_unknown"  # attribute with the reason why a loaded result has no algorithm
 
 
 class ResultError(UserValueError):
-    """A result is missing, damaged, or does not hold what is asked of it."""
+    """A result is missing or damaged, or lacks the requested item."""
 
 
 def main_metric(metrics: xarray.Dataset) -> str:
-    """What a result is about: the return of an agent, the regret of a bandit, or the reward where it has none."""
+    """The main metric of a result: the return of an agent, the regret of a bandit, or the reward without either."""
     names = [str(name) for name in metrics.data_vars]
     return next((name for name in MAIN_METRICS if name in names), names[0])
 
@@ -45,31 +45,31 @@ def metrics_dataset(
     """Metrics with named axes.
 
     Args:
-      values: `{name: [num_settings, num_seeds, num_points]}`, settings row-major over the sweep.
-      seeds: the seeds' labels, `[num_seeds]`.
-      env_steps: environment steps at each point, `[num_points]`.
-      sweep: names and coordinates of the settings, or None for a single setting.
-      attrs: strings and numbers about the whole call.
-      last_dims: `{name: dims}` of metrics that are arrays: their values have these axes behind.
+      values: Metrics `{name: [num_settings, num_seeds, num_points]}`, settings row-major over the sweep.
+      seeds: Labels of the seeds, `[num_seeds]`.
+      env_steps: Environment steps at each point, `[num_points]`.
+      sweep: Names and coordinates of the settings, or None for a single setting.
+      attrs: Strings and numbers that describe the whole call.
+      last_dims: Names of the trailing axes of array-valued metrics, `{name: dims}`.
 
     Returns:
-      A Dataset with the dims `(*sweep.dims, "seed", "env_step")`, and the `last_dims` behind.
+      A Dataset with the dims `(*sweep.dims, "seed", "env_step")`, followed by the `last_dims`.
 
     Raises:
-      ValueError: an array of another shape.
+      ValueError: An array has the wrong shape.
     """
     import xarray
 
     shape = () if sweep is None else tuple(sweep.shape)
     dims = () if sweep is None else tuple(sweep.dims)
-    wanted = (math.prod(shape), len(seeds), len(env_steps))
+    expected = (math.prod(shape), len(seeds), len(env_steps))
     variables = {}
     for name, value in values.items():
         array = np.asarray(value)
         behind = tuple(last_dims.get(name, ()))
-        if array.shape[:3] != wanted or array.ndim != 3 + len(behind):
+        if array.shape[:3] != expected or array.ndim != 3 + len(behind):
             raise UserValueError(
-                f"values[{name!r}] has shape {array.shape}; it takes (settings, seeds, points) = {wanted}."
+                f"values[{name!r}] has shape {array.shape}; it takes (settings, seeds, points) = {expected}."
             )
         variables[name] = ((*dims, *RUN_DIMS, *behind), array.reshape(*shape, *array.shape[1:]))
     coords: dict[str, Any] = {"seed": np.asarray(seeds, np.int64), "env_step": np.asarray(env_steps, np.int64)}

@@ -1,4 +1,4 @@
-"""What a call is, before and after it ran: what `config.json` tells of it, and what can be read back from it."""
+"""Description of a call, before and after it ran: how `config.json` records it, and how it is read back."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from jaxrl.sweeps.paths import leaves
 if TYPE_CHECKING:
     import xarray
 
-OTHER_PARAMS = "unlike the environment's default ones in what is no number"
+OTHER_PARAMS = "different from the environment's defaults in non-numeric fields"
 
 __all__ = ["Description", "Labelled", "attribute", "config_of", "env_params", "hparams", "plain"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What a call is; equal for the call and for its result.
+    """Description of a call; equal for the call and for its result.
 
     Attributes:
-      algo: the algorithm, None where it is unknown.
-      hparams: batched pytree `[num_settings]`; None stands for those of `algo`.
-      env_params: the environment's parameters, likewise; None stands for its defaults.
-      seeds: the seeds themselves.
-      dims: of the sweep, in order, with their sizes; empty for a single setting.
-      coords: `{path: (dims, values)}` of the sweep.
-      attrs: strings and numbers about the whole call, the names of algorithm and environment among them.
-      loaded: what the `config.json` says that it was read from, None where it was not read.
+      algo: Algorithm, or None if it is unknown.
+      hparams: Batched pytree `[num_settings]`; None for those of `algo`.
+      env_params: Parameters of the environment, a batched pytree `[num_settings]`; None for its defaults.
+      seeds: Seeds of the call.
+      dims: Dimensions of the sweep, in order, with their sizes; empty for a single setting.
+      coords: Coordinates of the sweep, `{path: (dims, values)}`.
+      attrs: Strings and numbers that describe the whole call, including the names of algorithm and environment.
+      loaded: Contents of the `config.json` from which the description was read; None if it was not read.
     """
 
     algo: Algorithm | None
@@ -55,19 +55,19 @@ class Description:
     @property
     def settings(self) -> list[dict[str, Any]]:
         """The coordinates of every setting, `{path: value}`, row-major over `dims`."""
-        found = []
+        settings = []
         for index in np.ndindex(*self.dims.values()):
             at = dict(zip(self.dims, index, strict=True))
             setting = {}
             for path, (on, values) in self.coords.items():
                 value = values[tuple(at[dim] for dim in on)]
                 setting[path] = value.item() if isinstance(value, np.generic) else value
-            found.append(setting)
-        return found
+            settings.append(setting)
+        return settings
 
 
 class Labelled(Protocol):
-    """What tables, pictures and files read of a `jaxrl.Result`, which says what each is."""
+    """The part of `jaxrl.Result` that tables, pictures and files use; see there for each member."""
 
     @property
     def metrics(self) -> xarray.Dataset: ...
@@ -92,7 +92,7 @@ class Labelled(Protocol):
 
 
 def config_of(described: Description) -> dict[str, Any]:
-    """What `config.json` tells of a call; of a loaded one, what its own told."""
+    """The contents of `config.json` for a call; for a loaded result, those of its own `config.json`."""
     reason = described.attrs.get(UNKNOWN, "the result was made without one")
     loaded = described.loaded or {}
     spec: dict[str, Any] = {"algorithm": None, UNKNOWN: reason}
@@ -101,7 +101,7 @@ def config_of(described: Description) -> dict[str, Any]:
         own = described.hparams is None and "hparams" in loaded
         spec["hparams"] = loaded["hparams"] if own else _hparams(described, described.algo)
     elif loaded:
-        whole = loaded.get("algorithm") is not None  # it was not allowed, or its module is elsewhere
+        whole = loaded.get("algorithm") is not None  # its module is not allowed or not available
         spec = {name: loaded.get(name) for name in ("algorithm", "environment", "config")} if whole else spec
         spec |= {name: loaded[name] for name in ("name", "hparams", "env_params") if name in loaded}
     return spec | {
@@ -119,7 +119,7 @@ def config_of(described: Description) -> dict[str, Any]:
 
 
 def _spec(described: Description, algo: Algorithm) -> dict[str, Any]:
-    """The algorithm and the environment's parameters; an algorithm of None, and why, where they cannot be told."""
+    """The algorithm and the environment's parameters; an algorithm of None and the reason if not recordable."""
     spec: dict[str, Any] = {"env_params": None}
     if described.env_params is not None and not _alike(described.env_params, algo.env.default_params):
         spec["env_params"] = OTHER_PARAMS
@@ -141,7 +141,7 @@ def _hparams(described: Description, algo: Algorithm) -> dict[str, Any]:
     settings = described.settings
     batched = described.hparams is not None
     hparams = described.hparams if batched else algo.hparams
-    told = {}
+    entries = {}
     for field in dataclasses.fields(hparams) if dataclasses.is_dataclass(hparams) else ():
         value = getattr(hparams, field.name)
         if field.name in settings[0]:
@@ -150,19 +150,19 @@ def _hparams(described: Description, algo: Algorithm) -> dict[str, Any]:
             values = [plain(jax.tree.map(itemgetter(s), value)) for s in range(len(settings))]
         else:
             values = [plain(value)]
-        told[field.name] = values[0] if all(value == values[0] for value in values) else values
-    return told
+        entries[field.name] = values[0] if all(value == values[0] for value in values) else values
+    return entries
 
 
 def plain(value: Any) -> Any:
-    """A hyper-parameter as a number, or a discount's string; None for a discount that is resolved already."""
+    """A hyper-parameter as a number, or a discount as a string; None for a discount that is already resolved."""
     if isinstance(value, int | float | np.ndarray | np.generic | jax.Array):
         return float(np.format_float_positional(np.float32(value)))
     return str(value) if isinstance(value, Family) else None
 
 
 def attribute(value: Any) -> Any:
-    """What netCDF can hold: strings and numbers as they are, anything else as JSON."""
+    """A value that netCDF can store: strings and numbers unchanged, anything else as JSON."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, bool):
         return int(value)
@@ -172,10 +172,10 @@ def attribute(value: Any) -> Any:
 
 
 def env_params(file: Path, config: dict[str, Any], algo: Algorithm, num_settings: int) -> Any:
-    """The environment's parameters `[num_settings]` as they were trained with, None for its defaults.
+    """The environment's parameters `[num_settings]` used in training, None for its defaults.
 
     Raises:
-      ResultError: they are not those of the algorithm's environment.
+      ResultError: They do not match the algorithm's environment.
     """
     saved, params = config.get("env_params"), algo.env.default_params
     if saved is None:
@@ -194,16 +194,16 @@ def env_params(file: Path, config: dict[str, Any], algo: Algorithm, num_settings
         except ValueError:  # lists of different lengths
             array = np.asarray(None)
         if array.shape != shape or array.dtype.kind not in "biuf" or not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise ResultError(f"{where} its {name} is no {dtype}{list(shape)}.")
+            raise ResultError(f"{where} its {name} is not {dtype}{list(shape)}.")
         arrays.append(array.astype(dtype))
     return jax.tree.unflatten(jax.tree.structure(params), arrays)
 
 
 def hparams(config: dict[str, Any], algo: Algorithm, num_settings: int) -> tuple[Any, list[Any]] | None:
-    """The hyper-parameters that ran, float32 `[num_settings]`, and those of every setting.
+    """The hyper-parameters of the runs, float32 `[num_settings]`, and those of every setting.
 
     Returns:
-      None where the algorithm does not take what is saved.
+      The batched hyper-parameters and a list with those of each setting; None if the algorithm does not take them.
     """
     saved, defaults = config.get("hparams"), algo.hparams
     if not dataclasses.is_dataclass(defaults) or isinstance(defaults, type) or not isinstance(saved, dict):
@@ -232,7 +232,7 @@ def hparams(config: dict[str, Any], algo: Algorithm, num_settings: int) -> tuple
 
 
 def _takes(default: Any, value: Any) -> bool:
-    """Whether a value as JSON has it may stand where a hyper-parameter has this default."""
+    """Whether a value read from JSON is valid for a hyper-parameter with this default."""
     if isinstance(value, str):
         return isinstance(default, Discount)
     return default is None if value is None else isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""The mean of a metric over runs, for every result and setting, as lines of a picture or a table."""
+"""The mean of a metric over runs, for every result and setting, as lines of a picture or rows of a table."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ class Line:
     """A metric of one policy under one setting.
 
     Attributes:
-      label: of the policy.
-      setting: `{path: value}` of the sweep, empty for a single setting.
-      metric: its name.
-      steps: pulls at each point, `[P]`.
-      mean: over runs, with its interval, each `[P]`.
-      runs, failed: how many runs count, and how many have a metric that is not finite at the end.
+      label: Label of the policy.
+      setting: Coordinates of the setting in the sweep, `{path: value}`; empty for a single setting.
+      metric: Name of the metric.
+      steps: Number of pulls at each point, `[P]`.
+      mean: Mean over runs with its interval, each `[P]`.
+      runs: Number of runs in the mean.
+      failed: Number of runs with a metric that is not finite at the end.
     """
 
     label: str
@@ -51,7 +52,7 @@ class Line:
 
     @property
     def label_with_failures(self) -> str:
-        """The label, the setting and the number of runs left out."""
+        """The label, the setting and the number of excluded runs."""
         parts = [self.label, *(f"{path.rpartition('.')[2]} {short(value)}" for path, value in self.setting.items())]
         total = self.runs + self.failed
         return ", ".join(parts) + (f" ({self.failed} of {total} failed)" if self.failed else "")
@@ -61,12 +62,12 @@ def lines_of(results: Mapping[str, Labelled], metric: str = "regret", confidence
     """The mean of a metric over runs, for every policy and setting.
 
     Args:
-      results: `{label: result of run_bandit}`.
-      metric: one with a number for each run.
-      confidence: of the intervals.
+      results: Results by label, `{label: result of run_bandit}`.
+      metric: Name of a metric with a number for each run.
+      confidence: Confidence level of the intervals, in (0, 1).
 
     Raises:
-      ValueError: no results, or a metric that a result has not.
+      ValueError: `results` is empty, or a result lacks the metric.
     """
     if not results:
         raise UserValueError("results is empty; it takes at least one result of run_bandit with its label.")
@@ -84,17 +85,17 @@ def lines_of(results: Mapping[str, Labelled], metric: str = "regret", confidence
 
 
 def mean_interval(runs: npt.ArrayLike, confidence: float = 0.95) -> Interval:
-    """The mean over runs and its Student-t interval, which costs nothing for a hundred thousand runs.
+    """The mean over runs and its Student-t interval, which is cheap even for a hundred thousand runs.
 
     Args:
-      runs: `[N, ...]`.
-      confidence: between 0 and 1.
+      runs: Values of the runs, `[N, ...]`.
+      confidence: Confidence level, in (0, 1).
 
     Returns:
-      Each `[...]`; the ends are nan below two runs, and so is the mean of none.
+      Arrays `[...]`; the ends are nan for fewer than two runs, and so is the mean of no runs.
 
     Raises:
-      ValueError: a confidence out of range.
+      ValueError: `confidence` is out of range.
     """
     if not 0.0 < confidence < 1.0:
         raise UserValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")

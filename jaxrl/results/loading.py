@@ -27,24 +27,24 @@ __all__ = ["load_metrics", "load_policies", "load_result"]
 
 
 def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow = (), trust: bool = False) -> Result:
-    """Reads what `Result.save` wrote.
+    """Read a result that `Result.save` wrote.
 
     Args:
-      path: the run directory.
-      algo: the algorithm; needed for policies where its network or environment is one's own,
-        and otherwise built again from `config.json`.
-      allow: Names of modules of the user's own that the result may import where it names them, such as
-        `"my_algorithms"`; nothing that is not jaxrl's or a known library's is imported otherwise.
-      trust: Whether to read files that do not have their checksums; older results have none.
+      path: Run directory.
+      algo: Algorithm; required for the policies if its network or environment is user-defined,
+        otherwise rebuilt from `config.json`.
+      allow: Names of user modules that the result may import, such as `"my_algorithms"`; otherwise only
+        modules of jaxrl and of known libraries are imported.
+      trust: Whether to read files that do not match their checksums; older results have none.
 
     Returns:
-      The result; its `algo` is None where it is not given and cannot be built again, or is of a module
-      that is not allowed; the attribute `algorithm_unknown` says why. Its
-      `hparams` are those that ran, and so are those of its `algo` where there is one setting;
-      where `config.json` has none that the algorithm takes, `hparams` is None.
+      The result. Its `algo` is None if `algo` is None and the algorithm cannot be rebuilt or is from a module
+      that is not allowed; the attribute `algorithm_unknown` states the reason. Its `hparams` are those of the
+      runs, and for a single setting also those of its `algo`; `hparams` is None if `config.json` has no
+      hyper-parameters that the algorithm takes.
 
     Raises:
-      ResultError: a file is missing or damaged, or the policies do not fit the algorithm.
+      ResultError: A file is missing or damaged, or the policies do not match the algorithm.
     """
     directory, allow = Path(path), modules_of(allow)
     config, metrics = _described(directory, (METRICS, POLICIES, CONFIG), trust)
@@ -60,23 +60,23 @@ def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow
     num_settings = len(result.settings)
     result.env_params = env_params(directory / CONFIG, config, algo, num_settings)
     result.policies = _restore(directory / POLICIES, result, leaves, algo)
-    found = hparams(config, algo, num_settings)
-    if found is not None:
-        result.hparams, settings = found
+    restored = hparams(config, algo, num_settings)
+    if restored is not None:
+        result.hparams, settings = restored
         if num_settings == 1:
             result.algo = algo._replace(hparams=settings[0])
     return result
 
 
 def load_metrics(path: str | Path, *, trust: bool = False) -> Result:
-    """Reads the metrics and the description of a result, which takes neither its policies nor its algorithm.
+    """Read the metrics and the description of a result, without its policies and its algorithm.
 
     Args:
-      path: the run directory.
-      trust: as in `load_result`.
+      path: Run directory.
+      trust: Whether to read files that do not match their checksums, as in `load_result`.
 
     Raises:
-      ResultError: a file is missing or damaged.
+      ResultError: A file is missing or damaged.
     """
     config, metrics = _described(Path(path), (METRICS, CONFIG), trust)
     metrics.attrs.setdefault(UNKNOWN, "only its metrics were read")
@@ -84,16 +84,16 @@ def load_metrics(path: str | Path, *, trust: bool = False) -> Result:
 
 
 def load_policies(source: str | Path | Result, algo: Algorithm) -> tuple[Result, Any]:
-    """The labels of a result, and its policies as those of an algorithm whose policies have the same shapes.
+    """The labels of a result, and its policies in the structure of an algorithm with policies of the same shapes.
 
-    The algorithm and the environment that the result names are neither built nor imported.
+    The algorithm and the environment of the result are neither built nor imported.
 
     Args:
-      source: the run directory, or a result, whose algorithm may be unknown.
-      algo: the algorithm that is to take the policies.
+      source: Run directory, or a result, whose algorithm may be unknown.
+      algo: Algorithm that determines the structure of the policies.
 
     Raises:
-      ResultError: a file is missing or damaged, or the policies do not fit the algorithm.
+      ResultError: A file is missing or damaged, or the policies do not match the algorithm.
     """
     if isinstance(source, Result) and source.algo is not None:
         return source, source.policies
@@ -104,16 +104,16 @@ def load_policies(source: str | Path | Result, algo: Algorithm) -> tuple[Result,
 
 
 def _described(directory: Path, names: Sequence[str], trust: bool) -> tuple[dict[str, Any], xarray.Dataset]:
-    """What `config.json` says and the metrics, of a directory that must hold these files."""
+    """The contents of `config.json` and the metrics of a directory, which must hold the named files."""
     if not directory.is_dir():
         raise ResultError(f"{directory} is not a run directory: there is no such directory.")
     missing = [name for name in names if not (directory / name).is_file()]
     if missing:
         if (directory / SEARCH).is_file():
             raise ResultError(
-                f"{directory} holds a search: its best setting, trained anew, is {directory / 'incumbent'}."
+                f"{directory} holds a search: the result of its best setting is in {directory / 'incumbent'}."
             )
-        raise ResultError(f"{directory} holds no whole result: {', '.join(missing)} is missing.")
+        raise ResultError(f"{directory} does not hold a complete result: {', '.join(missing)} is missing.")
     config = _read(directory / CONFIG, lambda file: read_sealed(file, trust=trust))
     if not isinstance(config, dict) or "algorithm" not in config:
         raise ResultError(f"{directory / CONFIG} is damaged: it names no algorithm.")
@@ -121,8 +121,8 @@ def _described(directory: Path, names: Sequence[str], trust: bool) -> tuple[dict
     for file in (directory / name for name in names if not trust and name in checksums):
         if _read(file, checksum_of_file) != checksums[file.name]:
             raise ResultError(
-                f"{file} is damaged, or of another result than {directory / CONFIG}: it does not have the checksum "
-                f"that stands there; --trust (trust=True) goes on regardless."
+                f"{file} is damaged, or of another result than {directory / CONFIG}: it does not match the checksum "
+                f"recorded there; --trust (trust=True) ignores this."
             )
     metrics = _read(directory / METRICS, _read_dataset)
     return config, metrics
@@ -135,14 +135,14 @@ def _read(file: Path, reader: Callable[[Path], Any]) -> Any:
         raise
     except (OSError, ValueError, KeyError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ResultError(f"{file} is damaged or no result of jaxrl: {reason}") from None
+        raise ResultError(f"{file} is damaged or not a result of jaxrl: {reason}") from None
 
 
 def _read_dataset(file: Path) -> xarray.Dataset:
     import h5py
     import xarray
 
-    with h5py.File(file) as stream:  # h5netcdf leaves a file half open, and prints so, where these are damaged
+    with h5py.File(file) as stream:  # on damaged files h5netcdf leaves the file half open and prints a message
         list(stream.attrs.values())
     dataset = xarray.load_dataset(file, engine="h5netcdf")
     if not dataset.data_vars or any(dim not in dataset.dims for dim in RUN_DIMS):
@@ -156,7 +156,7 @@ def _read_policies(file: Path) -> dict[str, np.ndarray]:
 
 
 def _build(directory: Path, config: dict[str, Any], allow: Allow) -> tuple[Algorithm | None, str | None]:
-    """The algorithm, or why it is unknown: for a module that is not allowed or not here; metrics can be read."""
+    """The algorithm, or the reason why it is unknown: its module is not allowed or not available."""
     spec = {name: config.get(name) for name in ("algorithm", "environment", "config")}
     try:
         return algorithms.build(spec, allow), None
@@ -169,12 +169,12 @@ def _build(directory: Path, config: dict[str, Any], allow: Allow) -> tuple[Algor
 
 
 def _restore(file: Path, result: Result, leaves: dict[str, np.ndarray], algo: Algorithm) -> Any:
-    """The policies' pytree, from the algorithm's own structure and the arrays' key paths."""
+    """The pytree of the policies, from the algorithm's structure and the key paths of the arrays."""
 
-    wanted, structure = jax.tree_util.tree_flatten_with_path(policy_shapes(algo))
+    expected, structure = jax.tree_util.tree_flatten_with_path(policy_shapes(algo))
     runs = (len(result.settings), len(result.seeds))
     arrays = []
-    for at, leaf in wanted:
+    for at, leaf in expected:
         name = jax.tree_util.keystr(at)
         if name not in leaves:
             raise ResultError(f"{file} does not fit the algorithm {algo.name}: it has no array {name}.")

@@ -1,4 +1,4 @@
-"""Plain values for files that are read without jaxrl, and the versions that a file records."""
+"""Plain values for files that can be read without jaxrl, and the versions that a file records."""
 
 import json
 import math
@@ -15,13 +15,13 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "chex", "distrax", "gymnax", "nump
 
 
 def versions() -> dict[str, str]:
-    """The versions of jaxrl, Python and what the numbers depend on."""
+    """The versions of jaxrl, Python and the libraries on which the numbers depend."""
     ours = {"jaxrl": __version__, "python": platform.python_version()}
     return ours | {name: metadata.version(name) for name in PACKAGES}
 
 
 def to_json(value: Any) -> Any:
-    """Plain values with a string for every number that JSON lacks."""
+    """Plain values, with a string for every number that JSON cannot represent."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(float(value))
     if isinstance(value, dict):
@@ -30,7 +30,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """The inverse of `to_json`, with lists for tuples."""
+    """The inverse of `to_json`, with lists in place of tuples."""
     if isinstance(value, dict):
         return {name: from_json(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -39,5 +39,5 @@ def from_json(value: Any) -> Any:
 
 
 def as_read(value: Any) -> Any:
-    """What a file of JSON gives back of a value: plain values, lists for tuples, text for what JSON lacks."""
+    """A value as read back from JSON: plain values, lists for tuples, text for other types."""
     return from_json(json.loads(json.dumps(to_json(value), default=str)))

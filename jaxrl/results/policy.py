@@ -40,15 +40,15 @@ def _act_batch(
 class TrainedPolicy:
     """The policy of one finished run: `policy(obs)` is an action.
 
-    One that remembers takes and returns its memory, for the user's loop to keep:
+    A policy with a memory takes and returns it, and the caller's loop keeps it:
 
         memory = policy.start()
         action, memory = policy(obs, memory=memory)
-        memory = policy.remembered(memory, done)    # that of the start where an episode has ended
+        memory = policy.remembered(memory, done)    # reset where an episode has ended
 
     Attributes:
       algo: Algorithm that it was trained by.
-      params: Pytree of arrays, what `algo.actor` acts by: parameters and normalisation.
+      params: Pytree of arrays that `algo.actor` takes: network parameters and normalisation statistics.
       setting: Coordinates of the run within the sweep, `{path: value}`.
       seed: Seed of the run, or None where the policy does not come from a result.
       env_params: Parameters of the environment that it was trained in; None for the defaults.
@@ -82,11 +82,11 @@ class TrainedPolicy:
         return bool(jax.tree.leaves(self._memory_shape))
 
     def start(self, *batch: int) -> Any:
-        """The memory at the start of an episode, leaves `[*batch, *A, ...]`; `()` if the policy remembers nothing."""
+        """The memory at the start of an episode, leaves `[*batch, *A, ...]`; `()` for a policy without a memory."""
         return memories(self.algo.actor.start(self.params), (*batch, *self._agents))
 
     def remembered(self, memory: Any, ended: Any) -> Any:
-        """The memory to go on with: that of the start where an agent's episode has ended.
+        """The memory for the next step: reset to its initial value where an agent's episode has ended.
 
         Args:
           memory: Memory that the last call returned, leaves `[*batch, *A, ...]`.
@@ -109,11 +109,11 @@ class TrainedPolicy:
           obs: Observation of the environment, or observations with further leading axes.
           key: Random key; needed where `greedy` is false.
           greedy: Whether to take the most likely action instead of a sampled one.
-          mask: The environment's `action_mask`, with the same leading axes; None where it has none.
-          memory: Memory of a policy that remembers, as `start` or the last call returned it.
+          mask: Action mask from `env.action_mask`, with the same leading axes; None if the environment has none.
+          memory: Memory returned by `start` or by the last call; None for a policy without a memory.
 
         Returns:
-          The action, with the same leading axes; of a policy that remembers `(action, memory)`.
+          The action, with the same leading axes; `(action, memory)` for a policy with a memory.
 
         Raises:
           ValueError: The observation or the memory does not fit, or a key, a mask or the memory is missing.
@@ -134,9 +134,9 @@ class TrainedPolicy:
             key = jax.random.key(0)
         batch = self._batch_shape(obs)
         memory = self._checked_memory(memory, batch)
-        for given, leaf in zip(jax.tree.leaves(mask), jax.tree.leaves(self._mask_shape), strict=False):
-            if np.shape(given) != (*batch, *leaf.shape):
-                raise UserValueError(f"mask has the shape {np.shape(given)}; it takes {(*batch, *leaf.shape)}.")
+        for array, leaf in zip(jax.tree.leaves(mask), jax.tree.leaves(self._mask_shape), strict=False):
+            if np.shape(array) != (*batch, *leaf.shape):
+                raise UserValueError(f"mask has the shape {np.shape(array)}; it takes {(*batch, *leaf.shape)}.")
         static = (self.algo.actor, self._agents, bool(greedy))
         if not batch:
             action, memory = _act(*static, key, self.params, memory, obs, mask)
@@ -152,7 +152,7 @@ class TrainedPolicy:
         return f"TrainedPolicy({self.algo.name} on {type(self.algo.env).__name__}; {where})"
 
     def _checked_memory(self, memory: Any, batch: tuple[int, ...]) -> Any:
-        """The memory, `()` for a policy that remembers nothing, refused where it is of other shapes."""
+        """The memory, `()` for a policy without one; raises an error if its shapes do not match."""
         if not self.remembers:
             if jax.tree.leaves(memory):
                 raise UserValueError("memory has no effect on a policy that remembers nothing; leave it out.")
@@ -167,14 +167,14 @@ class TrainedPolicy:
         return memory
 
     def _batch_shape(self, obs: Any) -> tuple[int, ...]:
-        wanted, structure = jax.tree.flatten(self._obs_shape)
+        expected, structure = jax.tree.flatten(self._obs_shape)
         got, got_structure = jax.tree.flatten(obs)
         if structure != got_structure:
             raise UserValueError(f"obs has the structure {got_structure}; the environment's is {structure}.")
         shapes = [np.shape(leaf) for leaf in got]
-        extra = len(shapes[0]) - len(wanted[0].shape)
+        extra = len(shapes[0]) - len(expected[0].shape)
         batch = shapes[0][: max(extra, 0)]
-        for shape, leaf in zip(shapes, wanted, strict=True):
+        for shape, leaf in zip(shapes, expected, strict=True):
             if shape != (*batch, *leaf.shape):
                 raise UserValueError(
                     f"obs has the shape {shape}; the environment's is {leaf.shape}, or that behind further axes."

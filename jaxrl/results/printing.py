@@ -1,4 +1,4 @@
-"""Tables as text: numbers to about four digits, columns that line up, and rows of Markdown."""
+"""Tables as text: numbers to about four digits, aligned columns, and rows of Markdown."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,12 +15,12 @@ def decimals_of(values: Iterable[Any]) -> int:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool], least: int = 1) -> list[list[str]]:
-    """Cells filled up with blanks to the widths of their columns.
+    """Cells padded with blanks to the widths of their columns.
 
     Args:
-      rows: Text of every cell, the header among the rows.
+      rows: Text of every cell, including the header row.
       right: Whether each column is aligned to the right.
-      least: Least width of a column.
+      least: Minimum width of a column.
     """
     widths = [max(least, *(len(row[column]) for row in rows)) for column in range(len(right))]
     return [
@@ -38,5 +38,5 @@ def plain_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def markdown_row(cells: Iterable[str]) -> str:
-    """A row of a table of Markdown."""
+    """A row of a Markdown table."""
     return f"| {' | '.join(cells)} |"

@@ -1,4 +1,4 @@
-"""What a training call returns: labelled metrics and the final policies."""
+"""Result of a training call: labelled metrics and the final policies."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class Result:
     """A finished training call.
 
     Attributes:
-      metrics: Dataset with the dims `(*sweep dims, "seed", "env_step")`; the attributes tell of
+      metrics: Dataset with the dims `(*sweep dims, "seed", "env_step")`; its attributes describe
         the whole call (algorithm, environment, block, device, precision, wall times).
-      policies: pytree of NumPy arrays `[num_settings, num_seeds, ...]`, settings row-major over
+      policies: Pytree of NumPy arrays `[num_settings, num_seeds, ...]`, settings row-major over
         the sweep's dims; for one run with its labels, see `policy`.
-      algo: the algorithm, or None where a loaded one cannot be built again.
-      hparams: batched pytree `[num_settings]`, or None in a loaded result whose `config.json` has
-        none that the algorithm takes.
-      env_params: the environment's parameters, a batched pytree `[num_settings]`; None stands for
-        its defaults, and for an unknown environment.
-      loaded: of a loaded result, what its `config.json` says; saving it again keeps what jaxrl
-        cannot tell anew, such as the versions that it was made with.
-      unsaved: whether the call that made it could not save it, such as on a full disk.
+      algo: Algorithm, or None in a loaded result whose algorithm cannot be rebuilt.
+      hparams: Batched pytree `[num_settings]`, or None in a loaded result whose `config.json` has
+        no hyper-parameters that the algorithm takes.
+      env_params: Parameters of the environment, a batched pytree `[num_settings]`; None for its
+        defaults and for an unknown environment.
+      loaded: Contents of `config.json` for a loaded result, otherwise None; saving the result again
+        keeps the entries that cannot be recomputed, such as the versions that it was made with.
+      unsaved: Whether the call could not save its result, for example because the disk is full.
     """
 
     metrics: xarray.Dataset
@@ -67,7 +67,7 @@ class Result:
 
     @property
     def seeds(self) -> list[int]:
-        """The label of every seed."""
+        """Labels of the seeds."""
         return [int(seed) for seed in self.metrics["seed"].values]
 
     @property
@@ -76,7 +76,7 @@ class Result:
         return self.description().settings
 
     def description(self) -> Description:
-        """What the call is, without what it computed."""
+        """Description of the call, without its metrics and policies."""
         coords = {
             str(path): (tuple(map(str, coord.dims)), coord.values)
             for path, coord in self.metrics.coords.items()
@@ -93,7 +93,7 @@ class Result:
         return [(settings[s], seeds[n]) for s, n in np.argwhere(self.failed_runs())]
 
     def failed_runs(self) -> np.ndarray:
-        """Which runs have a metric that is not finite at the last point: bool `[num_settings, num_seeds]`."""
+        """Whether a metric of each run is not finite at the last point, bool `[num_settings, num_seeds]`."""
         bad = np.zeros((len(self.settings), len(self.seeds)), dtype=bool)
         for name in self.metrics.data_vars:
             last = self.values(str(name))[:, :, -1]
@@ -101,10 +101,10 @@ class Result:
         return bad
 
     def values(self, metric: str) -> np.ndarray:
-        """A metric as a plain array `[num_settings, num_seeds, num_points]`, and the axes behind of one that has some.
+        """A metric as a plain array `[num_settings, num_seeds, num_points, ...]`, with the trailing axes of the metric.
 
         Raises:
-          ResultError: there is no such metric.
+          ResultError: There is no such metric.
         """
         if metric not in self.metrics.data_vars:
             known = sorted(str(name) for name in self.metrics.data_vars)
@@ -117,15 +117,15 @@ class Result:
         """A row per setting: interquartile mean over seeds, its bootstrap interval, and the mean.
 
         Args:
-          metric: taken at the last point; the return, and of a bandit the regret, if None.
-          confidence: of the interval.
+          metric: Name of the metric, taken at the last point; None for the return, or the regret of a bandit.
+          confidence: Confidence level of the interval, in (0, 1).
 
         Returns:
-          A table that prints well and has `to_pandas()`. Runs that failed are left out of the
-          estimates and counted in a column of their own; below two runs there is no interval.
+          A table with a text form and `to_pandas()`. Failed runs are excluded from the estimates
+          and counted in a separate column; with fewer than two runs there is no interval.
 
         Raises:
-          ResultError: there is no such metric, or it has several numbers for a run.
+          ResultError: There is no such metric, or it has several numbers for a run.
         """
         from jaxrl.results.tables import estimate_table
 
@@ -149,15 +149,15 @@ class Result:
         """The final policy of one run.
 
         Args:
-          seed: its seed; may be left out where there is one only.
-          **coords: its coordinates in the sweep, such as `lr=1e-3, discount="exp:gamma=0.98"`
-            (`**{"env.gravity": 9.8}` for a path with dots); those of a single value may be left out.
+          seed: Seed of the run; optional if the result has a single seed.
+          **coords: Coordinates of the run in the sweep, such as `lr=1e-3, discount="exp:gamma=0.98"`
+            (`**{"env.gravity": 9.8}` for a path with dots); optional for coordinates with a single value.
 
         Returns:
           A callable `policy(obs, key=None, greedy=True)`.
 
         Raises:
-          ResultError: no run, or several, answer to the coordinates, or the algorithm is unknown.
+          ResultError: No run or several runs match the coordinates, or the algorithm is unknown.
         """
         if self.algo is None:
             reason = self.metrics.attrs.get(UNKNOWN, "the result was made without one")
@@ -179,18 +179,18 @@ class Result:
     def save(self, path: str | Path, force: bool = False) -> Path:
         """Writes a run directory: `metrics.nc`, `metrics.csv`, `policies.npz`, `config.json`.
 
-        With the extra `parquet` there is `metrics.parquet` as well, the table of `metrics.csv`.
+        With the extra `parquet` it also writes `metrics.parquet`, the table of `metrics.csv`.
 
         Args:
-          path: the directory, made where it is missing.
-          force: replace a result that is there already.
+          path: Directory, created if it is missing.
+          force: Whether to replace an existing result.
 
         Returns:
           The directory.
 
         Raises:
-          FileExistsError: there is a result already.
-          ResultError: the directory cannot be written.
+          FileExistsError: The directory already holds a result and `force` is false.
+          ResultError: The directory cannot be written.
         """
         from jaxrl.results.storage import save
 

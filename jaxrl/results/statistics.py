@@ -1,4 +1,4 @@
-"""Point and interval estimates over seeds, in NumPy, for anyone's arrays."""
+"""Point and interval estimates over seeds, in NumPy, for arrays from any source."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -15,7 +15,7 @@ Statistic = Callable[[Array, Axis], Array]
 NanPolicy = Literal["raise", "propagate"]
 Method = Literal["student", "percentile"]
 
-MAX_RESAMPLED = 4_000_000  # numbers resampled at once: the bound of the working memory, 32 MB
+MAX_RESAMPLED = 4_000_000  # numbers resampled at once, which bounds the working memory to 32 MB
 
 __all__ = [
     "Interval",
@@ -42,15 +42,15 @@ def mean(scores: npt.ArrayLike, axis: Axis = -1, nan_policy: NanPolicy = "raise"
     """The mean over the axis (or axes) of the runs.
 
     Args:
-      scores: `[..., seeds]`.
-      axis: the axis of the seeds, or a tuple such as `(-2, -1)` for `[tasks, seeds]`.
-      nan_policy: `"raise"` refuses a nan, `"propagate"` makes the estimate nan.
+      scores: Scores `[..., seeds]`.
+      axis: Axis of the seeds, or a tuple such as `(-2, -1)` for `[tasks, seeds]`.
+      nan_policy: Treatment of nan: `"raise"` raises an error, `"propagate"` makes the estimate nan.
 
     Returns:
-      The scores' shape without the axis.
+      An array of the scores' shape without the axis.
 
     Raises:
-      ValueError: there is no score, or a nan that the policy refuses.
+      ValueError: There is no score, or a score is nan under `"raise"`.
     """
     return np.mean(_checked("scores", scores, nan_policy), axis=axis)
 
@@ -65,17 +65,17 @@ def median(scores: npt.ArrayLike, axis: Axis = -1, nan_policy: NanPolicy = "rais
 
 
 def iqm(scores: npt.ArrayLike, axis: Axis = -1, nan_policy: NanPolicy = "raise") -> Array:
-    """The interquartile mean: the mean of what remains when a quarter is cut off each end.
+    """The interquartile mean: the mean of the scores without the lowest and the highest quarter.
 
     Args:
-      scores, axis, nan_policy: as for `mean`. Over several axes the runs are pooled first.
+      scores, axis, nan_policy: Scores, axis and treatment of nan, as for `mean`. Runs on several axes are pooled first.
 
     Returns:
-      The scores' shape without the axis. Of n runs, floor(n / 4) are cut at each end.
+      An array of the scores' shape without the axis. Of n runs, floor(n / 4) are removed at each end.
 
-    `scipy.stats.trim_mean(scores, 0.25)` is the same but for rounding, and is not used: it sums the middle half in no
-    certain order, which moves the last digits of two intervals in five, and the intervals of 1,000 settings of 100
-    seeds take 2.3 times as long.
+    `scipy.stats.trim_mean(scores, 0.25)` is equal up to rounding, but is not used: it sums the middle half in an
+    unspecified order, which changes the last digits of two intervals in five, and the intervals of 1,000 settings of
+    100 seeds take 2.3 times as long.
 
     Source: Agarwal et al. (2021), "Deep reinforcement learning at the edge of the
     statistical precipice", section 4.3.
@@ -89,11 +89,11 @@ def iqm(scores: npt.ArrayLike, axis: Axis = -1, nan_policy: NanPolicy = "raise")
 def optimality_gap(
     scores: npt.ArrayLike, axis: Axis = -1, *, target: float = 1.0, nan_policy: NanPolicy = "raise"
 ) -> Array:
-    """How far the runs fall short of a target on average, overshooting not counted.
+    """The mean shortfall of the runs below a target; scores above it count as 0.
 
     Args:
-      scores, axis, nan_policy: as for `mean`.
-      target: the score that is good enough; 1 for normalised scores.
+      scores, axis, nan_policy: Scores, axis and treatment of nan, as for `mean`.
+      target: Sufficient score; 1 for normalised scores.
 
     Returns:
       The mean of max(target - score, 0); smaller is better.
@@ -107,14 +107,14 @@ def normalise(scores: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) ->
     """Scores on the scale where `low` is 0 and `high` is 1.
 
     Args:
-      scores: `[seeds]` or `[tasks, seeds]`.
-      low, high: scalars, or `[tasks]`: such as a random policy's return and a solved one's.
+      scores: Scores `[seeds]` or `[tasks, seeds]`.
+      low, high: Reference scores, scalars or `[tasks]`, such as the returns of a random and of a solving policy.
 
     Returns:
-      The shape of the scores.
+      An array of the shape of the scores.
 
     Raises:
-      ValueError: high does not exceed low, or their shapes do not fit the scores.
+      ValueError: `high` does not exceed `low`, or their shapes do not match the scores.
     """
     values = _checked("scores", scores, "propagate")
     bounds = []
@@ -142,33 +142,34 @@ def bootstrap_interval(
 ) -> Interval:
     """A bootstrap interval for a statistic of the runs.
 
-    At few seeds percentiles of the bootstrap are too narrow: resamples have the divisor n in their variance, and lie
-    within the range of the scores. Of 500 to 1,000 samples each, intervals at 95 % hold the true IQM in 96 % (4 seeds),
-    97 % (8), 94 to 95 % (16) and 95 to 97 % (64) by `"student"`, and in 87 to 89 %, 92 to 93 %, 90 to 93 % and 95 to
-    97 % by `"percentile"`: of normal, exponential and lognormal scores. Of scores of two modes, 30 % of which fail,
-    `"student"` covers 90 % at 4 seeds and 94 % at 8 and 16. The mean of lognormal scores, which few of them determine,
-    it covers in 84, 85, 86 and 94 %, of normal ones in 93 to 96 %. `bench/coverage.py` measures these.
+    With few seeds, percentiles of the bootstrap are too narrow: resamples have the divisor n in their variance, and lie
+    within the range of the scores. In 500 to 1,000 samples each of normal, exponential and lognormal scores, 95 %
+    intervals contain the true IQM in 96 % (4 seeds), 97 % (8), 94 to 95 % (16) and 95 to 97 % (64) by `"student"`, and
+    in 87 to 89 %, 92 to 93 %, 90 to 93 % and 95 to 97 % by `"percentile"`. For scores with two modes, 30 % of which
+    fail, the coverage of `"student"` is 90 % at 4 seeds and 94 % at 8 and 16. For the mean, it is 84, 85, 86 and 94 %
+    with lognormal scores, of which few determine the mean, and 93 to 96 % with normal scores. `bench/coverage.py`
+    measures these.
 
     Args:
-      statistic: called as `statistic(array, axis)`; `mean`, `median`, `iqm`,
-        `optimality_gap` or a function alike.
-      scores: `[..., seeds]`, or `[..., tasks, seeds]` with `tasks=True`: seeds are then drawn
+      statistic: Function called as `statistic(array, axis)`: `mean`, `median`, `iqm`,
+        `optimality_gap` or one with the same signature.
+      scores: Scores `[..., seeds]`, or `[..., tasks, seeds]` with `tasks=True`: seeds are then resampled
         within each task (stratified) and the statistic is taken over both axes. Leading axes
         share the same draws, so that seeds stay paired along them.
-      tasks: whether the last but one axis holds tasks.
-      confidence: between 0 and 1.
-      num_resamples: how many times the runs are drawn anew, with replacement.
-      seed: of the draws; equal seeds give equal intervals.
-      nan_policy: as for `mean`.
-      method: Way to the ends. `"percentile"` takes percentiles of the resampled statistic; `"student"` stretches their
-        distances from the estimate by the ratio of Student's quantile with n - 1 degrees of freedom to the normal one,
-        and by sqrt(n / (n - 1)) for the divisor of the resampled variance; with `tasks`, tasks * (n - 1) degrees.
+      tasks: Whether the last but one axis holds tasks.
+      confidence: Confidence level, in (0, 1).
+      num_resamples: Number of times that the runs are resampled, with replacement.
+      seed: Random seed of the draws; equal seeds give equal intervals.
+      nan_policy: Treatment of nan, as for `mean`.
+      method: Method for the ends. `"percentile"` takes percentiles of the resampled statistic; `"student"` stretches
+        their distances from the estimate by the ratio of Student's quantile with n - 1 degrees of freedom to the normal
+        one, and by sqrt(n / (n - 1)) for the divisor of the resampled variance; with `tasks`, tasks * (n - 1) degrees.
 
     Returns:
       The statistic of the scores and the ends of its interval, of the leading shape.
 
     Raises:
-      ValueError: an argument out of range, no score, or a nan that the policy refuses.
+      ValueError: An argument is out of range, there is no score, or a score is nan under `"raise"`.
 
     Source: Agarwal et al. (2021), section 4.1; Hesterberg (2015), "What teachers should know about the bootstrap",
     section 4.1, on the width at few samples.
@@ -180,11 +181,12 @@ def bootstrap_interval(
         raise UserValueError(f"scores has shape {values.shape}; with tasks=True it takes [..., tasks, seeds].")
     _check_draws(confidence, num_resamples)
     value = np.asarray(statistic(values, (-2, -1) if tasks else -1))
-    if values.shape[-1] == 1:  # which scipy refuses; drawn again and again it stays what it is
+    if values.shape[-1] == 1:  # scipy raises an error here; every resample equals the score
         return Interval(value, value, value)
 
     def of_draws(*drawn: Array, axis: int) -> Array:
-        # Sums round by the layout in memory, which indexing leaves open: a row gets one number, alone and among others.
+        # Rounding of sums depends on the memory layout, which indexing leaves open; a fixed layout makes each row's
+        # value independent of the other rows.
         return (
             statistic(np.stack(drawn, axis=-2), (-2, -1)) if tasks else statistic(np.ascontiguousarray(drawn[0]), axis)
         )
@@ -220,15 +222,15 @@ def performance_profile(
     """The share of runs that score above each threshold, with pointwise intervals.
 
     Args:
-      scores: `[seeds]` or `[tasks, seeds]`, every task of equal weight.
-      thresholds: `[num_thresholds]`.
-      confidence, num_resamples, seed: as for `bootstrap_interval`, stratified over tasks.
+      scores: Scores `[seeds]` or `[tasks, seeds]`, every task of equal weight.
+      thresholds: Thresholds `[num_thresholds]`.
+      confidence, num_resamples, seed: Options as for `bootstrap_interval`, stratified over tasks.
 
     Returns:
       Arrays `[num_thresholds]`, values in [0, 1].
 
     Raises:
-      ValueError: a nan, a wrong number of axes, or an argument out of range.
+      ValueError: A score is nan, the number of axes is wrong, or an argument is out of range.
 
     Source: Agarwal et al. (2021), section 4.2.
     """
@@ -254,16 +256,16 @@ def probability_of_improvement(
     """The probability that a run of x scores higher than a run of y, ties counting one half.
 
     Args:
-      x, y: `[seeds]` or `[tasks, seeds]`, averaged over tasks.
-      paired: compare run i of x with run i of y only, as where equal seeds share their keys,
-        and draw such pairs together.
-      confidence, num_resamples, seed: as for `bootstrap_interval`, stratified over tasks.
+      x, y: Scores `[seeds]` or `[tasks, seeds]`, averaged over tasks.
+      paired: Whether run i of x is compared with run i of y only, for example because equal seeds
+        share their keys; such pairs are resampled together.
+      confidence, num_resamples, seed: Options as for `bootstrap_interval`, stratified over tasks.
 
     Returns:
       Scalars in [0, 1].
 
     Raises:
-      ValueError: a nan, numbers of tasks that differ, or `paired` with numbers of seeds that do.
+      ValueError: A score is nan, the numbers of tasks differ, or the numbers of seeds differ with `paired`.
 
     Source: Agarwal et al. (2021), section 4.3; unpaired it is the Mann-Whitney statistic U / (n m).
     """
@@ -333,7 +335,7 @@ def _check_draws(confidence: float, num_resamples: int) -> None:
 
 
 def _counts(draws: Array, num_seeds: int) -> Array:
-    """How often each seed of each task was drawn, the shape of the draws."""
+    """Number of times that each seed of each task was drawn, of the shape of the draws."""
     rows = draws.reshape(-1, num_seeds)
     shifted = rows + num_seeds * np.arange(rows.shape[0])[:, None]
     counts = np.bincount(shifted.ravel(), minlength=rows.size)

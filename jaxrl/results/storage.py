@@ -33,15 +33,15 @@ METRICS, TABLE, PARQUET, POLICIES, CONFIG = FILES = (
     "config.json",
 )
 
-VERIFIED = (METRICS, POLICIES)  # files by whose checksums in `config.json` a result is known to be of one piece
-CHECKSUMS = "files"  # the name of those in `config.json`
+VERIFIED = (METRICS, POLICIES)  # files whose checksums in `config.json` show that the files of a result belong together
+CHECKSUMS = "files"  # key of the checksums in `config.json`
 
 CSV_NEWLINE = "\r\n"  # of RFC 4180
 
-SEARCH = "search.json"  # what a directory holds that is a search's
+SEARCH = "search.json"  # file that marks the directory of a search
 LOCK = ".lock"
-PATIENCE = 0.2  # seconds to try for a lock that another call may be just releasing
-_WITHOUT_LOCKS: set[int] = set()  # file systems that a warning has named
+PATIENCE = 0.2  # seconds to wait for a lock that another call may be about to release
+_WITHOUT_LOCKS: set[int] = set()  # file systems for which a warning was issued
 
 __all__ = [
     "claim_directory",
@@ -54,18 +54,18 @@ __all__ = [
 
 
 def claim_directory(path: str | Path, force: bool = False) -> Path:
-    """Makes sure, before the work starts, that a result can be saved in a directory.
+    """Check, before the work starts, that a result can be saved in a directory.
 
     Args:
-      path: the directory, made where it is missing.
-      force: accept a directory that holds a result already.
+      path: Directory, created if it is missing.
+      force: Whether to accept a directory that already holds a result.
 
     Returns:
       The directory.
 
     Raises:
-      FileExistsError: there is a result already, and no `force`.
-      ResultError: the path is an empty string, or the directory cannot be written.
+      FileExistsError: The directory already holds a result and `force` is false.
+      ResultError: The path is an empty string, or the directory cannot be written.
     """
     if path == "":
         raise ResultError("out, the directory to save in, is an empty string; it takes a name, such as runs/first.")
@@ -82,19 +82,19 @@ def claim_directory(path: str | Path, force: bool = False) -> Path:
 
 @contextlib.contextmanager
 def exclusive(directory: Path | None, force: bool = False) -> Iterator[None]:
-    """Keeps every other training call out of a directory; a process that dies lets go of it.
+    """Lock a directory against other training calls; the lock is released when the process ends.
 
-    The lock is on a file of the directory, which other hosts see too where a directory's own lock would be this host's.
-    Where the file system has no locks, a warning says so and nobody is kept out. A directory that is left empty is
-    removed.
+    The lock is on a file in the directory, which is visible to other hosts, unlike a lock on the directory itself.
+    On a file system without locks a warning is issued and other calls are not excluded. A directory that is left empty
+    is removed.
 
     Args:
-      directory: as `claim_directory` returned it; None does nothing.
-      force: accept that a result has come into it since.
+      directory: Directory returned by `claim_directory`; None does nothing.
+      force: Whether to accept a result that was saved there in the meantime.
 
     Raises:
-      FileExistsError: another call is training into it, or has saved a result there.
-      ResultError: the directory cannot be written.
+      FileExistsError: Another call is training into the directory, or has saved a result there.
+      ResultError: The directory cannot be written.
     """
     if directory is None:
         yield
@@ -113,7 +113,7 @@ def exclusive(directory: Path | None, force: bool = False) -> Iterator[None]:
 
 def _lock(directory: Path) -> FileLock:
     """The lock of a directory, held unless the file system has none."""
-    # No marker file in place of a lock: it would outlive a process that is killed.
+    # A marker file in place of a lock would outlive a killed process.
     lock = FileLock(
         directory / LOCK, timeout=PATIENCE, poll_interval=PATIENCE / 10, thread_local=False, fallback_to_soft=False
     )
@@ -122,7 +122,7 @@ def _lock(directory: Path) -> FileLock:
         lock.acquire()
     except Timeout:
         raise ExistsError(
-            f"{directory} is being written by another run that is still training: choose another directory."
+            f"{directory} is in use by another run that is still training: choose another directory."
         ) from None
     except OSError as error:
         if error.filename is not None:  # errors of opening name the file, those of locking do not
@@ -131,8 +131,8 @@ def _lock(directory: Path) -> FileLock:
         if file_system not in _WITHOUT_LOCKS:
             _WITHOUT_LOCKS.add(file_system)
             warnings.warn(
-                f"the file system of {directory} has no locks ({error.strerror or error}): nothing keeps another "
-                f"call from training into the same directory",
+                f"the file system of {directory} has no locks ({error.strerror or error}): another call could train "
+                f"into the same directory",
                 RuntimeWarning,
                 stacklevel=5,
             )
@@ -145,12 +145,12 @@ def holds_result(directory: Path) -> bool:
 
 
 def finished(directory: Path) -> bool:
-    """Whether a directory holds a result that came to its end."""
+    """Whether a directory holds a result of a completed call."""
     return not _attributes(directory).get("interrupted", True)
 
 
 def _attributes(directory: Path) -> dict[str, Any]:
-    """Of the result in a directory; none where there is no result, or one that cannot be read."""
+    """Attributes of the result in a directory; empty without a readable result."""
     try:
         return dict(json.loads((directory / CONFIG).read_text(encoding="utf-8"))["attributes"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -160,18 +160,18 @@ def _attributes(directory: Path) -> dict[str, Any]:
 def _refuse_result(directory: Path, force: bool) -> None:
     if not force and holds_result(directory):
         stopped = _attributes(directory).get("interrupted")
-        go_on = ", of a run that was stopped: go on with it by --resume (resume=True)," if stopped else ":"
+        hint = ", of a run that was stopped: resume it with --resume (resume=True)," if stopped else ":"
         raise ExistsError(
-            f"{directory} holds a result already{go_on} choose another directory, or overwrite it with --force "
+            f"{directory} holds a result already{hint} choose another directory, or overwrite it with --force "
             "(force=True)."
         )
 
 
 def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
-    """Writes a result; see `Result.save`. A file is complete or not there."""
+    """Write a result; see `Result.save`. Files are written atomically."""
     directory = claim_directory(path, force)
     dataset = result.metrics.assign_attrs({name: attribute(value) for name, value in result.metrics.attrs.items()})
-    leaves = result.policies  # of an unknown algorithm they are still as they were read
+    leaves = result.policies  # with an unknown algorithm they are still in the form in which they were read
     if UNKNOWN not in result.metrics.attrs:
         leaves = {jax.tree_util.keystr(at): np.asarray(leaf) for at, leaf in jax.tree.leaves_with_path(result.policies)}
     config, table = config_of(result.description()), _table(result)
@@ -185,18 +185,18 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
         file.write_bytes(sealed_json(config | {CHECKSUMS: checksums}))
 
     writers: dict[str, Callable[[Path], Any]] = {
-        # By way of memory: the library leaves files open where there is no room left for them.
+        # Through memory, because the library leaves files open when the disk is full.
         METRICS: lambda file: file.write_bytes(dataset.to_netcdf(None, engine="h5netcdf")),
         TABLE: lambda file: table.to_csv(file, index=False, na_rep="nan", lineterminator=CSV_NEWLINE),
         PARQUET: lambda file: table.to_parquet(file, index=False, engine="pyarrow"),
         POLICIES: write_policies,
         CONFIG: write_config,
     }
-    if importlib.util.find_spec("pyarrow") is None:  # the extra "parquet": the same table, which is then there as CSV
+    if importlib.util.find_spec("pyarrow") is None:  # without the extra "parquet" the same table is only written as CSV
         del writers[PARQUET]
         (directory / PARQUET).unlink(missing_ok=True)
     try:
-        with contextlib.ExitStack() as files:  # which come into their places in the order of the writers
+        with contextlib.ExitStack() as files:  # moved into place in the order of the writers
             parts = {name: files.enter_context(replacing(directory / name, None)) for name in reversed(writers)}
             for name, write in writers.items():
                 write(parts[name])
@@ -206,12 +206,12 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
 
 
 def _numbers(result: Labelled) -> list[str]:
-    """The metrics that are one number of a run."""
+    """Names of the metrics with a single number per run."""
     return [str(name) for name, metric in result.metrics.items() if set(metric.dims) <= {*result.dims, *RUN_DIMS}]
 
 
 def _table(result: Labelled) -> pandas.DataFrame:
-    """A row for each setting, seed and evaluation, with the metrics as they were computed."""
+    """A row for each setting, seed and evaluation, with the unrounded metrics."""
     import pandas
 
     settings, seeds, env_steps = result.settings, result.seeds, result.metrics["env_step"].values

@@ -26,11 +26,11 @@ class Table:
     """Rows of estimates.
 
     Attributes:
-      title: what the rows tell.
-      columns: their names.
-      rows: `[num_rows]` of `[num_columns]`, plain values.
-      num_labels: how many of the columns, from the left, name the row.
-      interval: names of the two columns printed together as `[low, high]`, or as a dash where
+      title: Heading of the table.
+      columns: Names of the columns.
+      rows: Plain values, `[num_rows]` of `[num_columns]`.
+      num_labels: Number of leading columns that name the row.
+      interval: Names of the two columns printed together as `[low, high]`, or as a dash where
         they are nan.
     """
 
@@ -82,7 +82,7 @@ def estimate_table(result: Labelled, metric: str, confidence: float) -> Table:
         numbers = [float("nan")] * 4
         if good.size:
             numbers[0], numbers[3] = float(iqm(good)), float(good.mean())
-        if good.size > 1:  # one run drawn again and again would give an interval of no width
+        if good.size > 1:  # resampling a single run would give an interval of width 0
             estimate = bootstrap_interval(iqm, good, confidence=confidence)
             numbers[1:3] = float(estimate.low), float(estimate.high)
         rows.append((*setting.values(), *numbers, int(good.size), int(bad.sum())))

@@ -1,4 +1,4 @@
-"""Numbers and values as sentences, labels and pages have them."""
+"""Numbers and values as text for sentences, labels and pages."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ __all__ = ["counted", "duration", "short"]
 
 
 def counted(count: int, what: str) -> str:
-    """A number and what it counts: `1 seed`, `2,000 seeds`."""
+    """A number with its noun: `1 seed`, `2,000 seeds`."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 

@@ -1,4 +1,4 @@
-"""Following training as it goes, in TensorBoard, Weights & Biases, MLflow or a CSV file."""
+"""Trackers of running training calls: TensorBoard, Weights & Biases, MLflow and CSV files."""
 
 from jaxrl.tracking.trackers import csv, mlflow, tensorboard, wandb
 

@@ -1,4 +1,4 @@
-"""A CSV file that grows while a call runs."""
+"""A CSV file to which rows are appended while a call runs."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ __all__ = ["Table"]
 
 
 class Table:
-    """A sink that appends a row a point.
+    """A sink that appends a row per point.
 
     Args:
-      path: the file.
-      force: whether one that is there is replaced where a call begins anew.
+      path: File to write.
+      force: Whether a call that does not resume replaces an existing file.
     """
 
     def __init__(self, path: Path, force: bool):
         self._path, self._force = path, force
 
-    def open(self, tracked: Tracked, going_on: bool) -> np.ndarray:
-        """See `Sink.open`; raises FileExistsError where a call begins anew and the file is there."""
+    def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:
+        """See `Sink.open`; raises FileExistsError if the file exists and the call does not resume."""
         self._runs = tracked.runs
         last = np.full(len(tracked.runs), -1)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if not self._path.exists():
             return last
-        if not going_on:
+        if not resuming:
             if not self._force:
                 raise ExistsError(
-                    f"{self._path} is there already: choose another file, or replace it with force=True (--force)."
+                    f"{self._path} exists already: choose another file, or replace it with force=True (--force)."
                 )
             self._path.unlink()
             return last
         places = {run.name: i for i, run in enumerate(tracked.runs)}
-        whole, _, _ = self._path.read_text(encoding="utf-8").rpartition("\n")  # what was being written when it ended
+        whole, _, _ = self._path.read_text(encoding="utf-8").rpartition("\n")  # drops an incomplete last line
         rows = list(csv.DictReader(whole.splitlines()))
         if any(row.get("run") not in places for row in rows):
-            raise ExistsError(f"{self._path} is there already, with runs of another call: choose another file.")
+            raise ExistsError(f"{self._path} exists already, with runs of another call: choose another file.")
         for row in rows:
             i = places[row["run"]]
             last[i] = max(last[i], int(row["env_step"]))
@@ -63,4 +63,4 @@ class Table:
                 writer.writerow([run.name, *run.coordinates.values(), *seed, points.env_step, *values])
 
     def close(self, ends: list[str]) -> None:
-        """See `Sink.close`; nothing is left to write."""
+        """See `Sink.close`; does nothing."""

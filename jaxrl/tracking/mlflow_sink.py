@@ -1,4 +1,4 @@
-"""Runs of MLflow, found again by the tags that they are made with."""
+"""Runs of MLflow, identified by their tags when a call resumes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxrl.tracking.runs import Points, Tracked
 CALL, RUN = "jaxrl.call", "jaxrl.run"
 STATUSES = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 SQLITE = "sqlite:///"
-MOST_PARAMS = 100  # of one request
+MOST_PARAMS = 100  # parameters in one request
 
 __all__ = ["MLflow"]
 
@@ -23,16 +23,16 @@ class MLflow:
     """A sink that logs to an MLflow store.
 
     Args:
-      uri: of the store.
-      experiment: made where it is missing.
-      tags: of every run.
+      uri: URI of the store.
+      experiment: Name of the experiment, created if it is missing.
+      tags: Tags of every run.
     """
 
     def __init__(self, uri: str, experiment: str, tags: Mapping[str, str]):
         self._uri, self._experiment, self._tags = uri, experiment, tags
 
-    def open(self, tracked: Tracked, going_on: bool) -> np.ndarray:
-        """See `Sink.open`; raises ValueError where MLflow cannot keep runs there."""
+    def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:
+        """See `Sink.open`; raises ValueError if MLflow cannot store runs there."""
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
 
@@ -43,15 +43,15 @@ class MLflow:
         self._begun: set[int] = set()
         try:
             self._client = MlflowClient(tracking_uri=self._uri)
-            found = self._client.get_experiment_by_name(self._experiment)
-            made = self._client.create_experiment(self._experiment) if found is None else found.experiment_id
+            experiment = self._client.get_experiment_by_name(self._experiment)
+            made = self._client.create_experiment(self._experiment) if experiment is None else experiment.experiment_id
         except (MlflowException, OSError) as error:
             raise UserValueError(
-                f"uri is {self._uri!r}, where MLflow keeps no runs: {str(error).splitlines()[0]}"
+                f"uri is {self._uri!r}, where MLflow cannot store runs: {str(error).splitlines()[0]}"
             ) from None
         self._experiment_id = made
         last = np.full(len(tracked.runs), -1)
-        if going_on:
+        if resuming:
             self._ids = self._earlier()
             for i, id in self._ids.items():
                 last[i] = self._last_step(id)
@@ -90,9 +90,9 @@ class MLflow:
             self._client.log_batch(self._ids[i], params=params[first : first + MOST_PARAMS])
 
     def _earlier(self) -> dict[int, str]:
-        """The latest run of each name that this call has made before."""
+        """The latest earlier run of each name of this call, by position among the runs."""
         places = {run.name: i for i, run in enumerate(self._tracked.runs)}
-        found: dict[int, str] = {}
+        runs: dict[int, str] = {}
         token = None
         while True:
             page = self._client.search_runs(
@@ -102,10 +102,10 @@ class MLflow:
                 page_token=token,
             )
             for run in page:
-                found.setdefault(places[run.data.tags[RUN]], run.info.run_id)
+                runs.setdefault(places[run.data.tags[RUN]], run.info.run_id)
             token = page.token
             if not token:
-                return found
+                return runs
 
     def _last_step(self, id: str) -> int:
         names = list(self._client.get_run(id).data.metrics)
@@ -115,5 +115,5 @@ class MLflow:
 
 
 def _name(name: str) -> str:
-    """A name of what MLflow takes in one: letters, digits and a few signs."""
+    """The name with only the characters that MLflow accepts: letters, digits and a few signs."""
     return "".join(sign if sign.isalnum() or sign in "_-. /" else "_" for sign in name)

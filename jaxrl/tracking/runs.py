@@ -1,4 +1,4 @@
-"""What a tracker follows of a call: a run for each seed, or one for each setting with bands."""
+"""Runs of a call as trackers log them: one for each seed, or one for each setting with bands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from jaxrl.tracking.tracker import FollowedCall
 
 GROUPINGS = ("seed", "setting")
 STATISTICS = {"iqm": iqm, "mean": mean}
-RESAMPLES = 200  # of a band: enough for a curve that is looked at; `Result.table` takes ten times as many
+RESAMPLES = 200  # resamples of a band, enough for a plotted curve; `Result.table` takes ten times as many
 LONGEST_NAME = 100
 
 __all__ = ["GROUPINGS", "STATISTICS", "Grouping", "Points", "Run", "RunTracker", "Sink", "Tracked", "tracked"]
@@ -34,12 +34,12 @@ __all__ = ["GROUPINGS", "STATISTICS", "Grouping", "Points", "Run", "RunTracker",
 
 @dataclasses.dataclass(frozen=True)
 class Grouping:
-    """What is one run to a tracker.
+    """Grouping of the runs of a call into runs of a tracker.
 
     Attributes:
-      by: "seed", or "setting": the estimate over its seeds, with the ends of its interval.
-      statistic: the estimate of a setting, "iqm" or "mean".
-      confidence: of its interval.
+      by: Unit of a run: "seed", or "setting" for the estimate over its seeds with the ends of its interval.
+      statistic: Estimate of a setting, "iqm" or "mean".
+      confidence: Confidence level of its interval, in (0, 1).
     """
 
     by: str = "seed"
@@ -55,14 +55,14 @@ class Grouping:
 
 
 class Run(NamedTuple):
-    """What a tracker follows under one name.
+    """A run that a tracker logs under one name.
 
     Attributes:
-      name: its setting's coordinates and its seed, such as `lr=0.001/seed=3`.
-      coordinates: of its setting.
-      seed: None for a setting.
-      hparams: its coordinates and hyper-parameters, and its seed.
-      config: all that is known of it before it begins, these included.
+      name: Name from the coordinates of its setting and its seed, such as `lr=0.001/seed=3`.
+      coordinates: Coordinates of its setting.
+      seed: Seed of the run; None for a setting.
+      hparams: Coordinates, hyper-parameters and seed.
+      config: Full configuration of the run before it begins, including `hparams`.
     """
 
     name: str
@@ -76,9 +76,9 @@ class Tracked(NamedTuple):
     """The runs of a call.
 
     Attributes:
-      name: of the algorithm and the environment, such as `ppo-cartpole`.
-      identity: equal for a call and its resumption, and for no call of another configuration.
-      runs: seeds within settings, or settings.
+      name: Names of the algorithm and the environment, such as `ppo-cartpole`.
+      identity: Digest that is equal for a call and its resumption, and differs for another configuration.
+      runs: Runs in the order of settings, and of seeds within each setting.
     """
 
     name: str
@@ -90,10 +90,10 @@ class Points(NamedTuple):
     """One evaluation of some runs.
 
     Attributes:
-      env_step: of all of them.
-      runs: int `[num_points]`, positions among the runs.
-      names: of the metrics.
-      values: float64 `[num_points, num_metrics]`.
+      env_step: Environment steps at the evaluation.
+      runs: Positions among the runs, int `[num_points]`.
+      names: Names of the metrics.
+      values: Values of the metrics, float64 `[num_points, num_metrics]`.
     """
 
     env_step: int
@@ -103,35 +103,35 @@ class Points(NamedTuple):
 
 
 class Sink(Protocol):
-    """Where a tracker's library keeps what it is given."""
+    """The storage behind a tracker, such as the library of a tracking service."""
 
-    def open(self, tracked: Tracked, going_on: bool) -> np.ndarray:
-        """The runs that are to come, before any point.
+    def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:
+        """Prepare for the runs, before any point.
 
         Args:
-          tracked: the runs.
-          going_on: whether what the same call has written before is to be continued.
+          tracked: Runs of the call.
+          resuming: Whether to continue the runs that the same call wrote before.
 
         Returns:
-          int64 `[num_runs]`, environment steps up to which points need not come again; -1 for none.
+          Environment steps up to which points are already stored, int64 `[num_runs]`; -1 for none.
         """
         ...
 
     def write(self, points: Points) -> None:
-        """Points later than all before of these runs."""
+        """Write points, which are later than all earlier points of these runs."""
         ...
 
     def close(self, ends: list[str]) -> None:
-        """How each run ended: "finished", "failed" (a metric that is not finite) or "stopped"."""
+        """Close the runs; each end is "finished", "failed" (a metric is not finite) or "stopped"."""
         ...
 
 
 class RunTracker:
-    """A tracker of whole runs: `jaxrl.train(..., trackers=[...])` takes it.
+    """A tracker for `jaxrl.train(..., trackers=[...])` that writes the points of each run to a sink.
 
     Args:
-      sink: where they are kept.
-      grouping: what a run is.
+      sink: Storage of the runs.
+      grouping: Grouping of the call's runs into runs of the tracker.
     """
 
     def __init__(self, sink: Sink, grouping: Grouping):
@@ -147,7 +147,7 @@ class RunTracker:
         self._opened = True
 
     def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
-        """See `jaxrl.tracking.tracker.Tracker`; a run without a number among its metrics does not train now."""
+        """See `jaxrl.tracking.tracker.Tracker`; runs whose metrics are all nan are not training at present."""
         names, values = _scalars(metrics)
         there = np.asarray(~np.isnan(values).all(axis=-1))
         self._failed = np.where(there, ~np.isfinite(values).all(axis=-1), self._failed)
@@ -180,7 +180,7 @@ class RunTracker:
         self._sink.close(ends.tolist())
 
     def _fill(self, result: Result) -> None:
-        """Writes the points of settings whose seeds did not all come in one piece."""
+        """Write the points of settings whose seeds were evaluated in several parts."""
         every = {str(name): result.values(str(name)) for name in result.metrics.data_vars}
         for i, env_step in enumerate(result.metrics["env_step"].values):
             names, values = _scalars({name: of_name[:, :, i] for name, of_name in every.items()})
@@ -193,7 +193,7 @@ class RunTracker:
             self._last[points.runs[new]] = points.env_step
 
     def _bands(self, env_step: int, names: tuple[str, ...], values: np.ndarray, settings: np.ndarray) -> Points:
-        """Estimates over the seeds that have not failed; intervals where there are two seeds or more."""
+        """Estimates over the seeds that have not failed, with intervals for two or more seeds."""
         statistic, several = STATISTICS[self._grouping.statistic], values.shape[1] > 1
         settings = settings[env_step > self._last[settings]]
         rows = np.full((len(settings), 3, len(names)), np.nan)
@@ -220,16 +220,16 @@ def tracked(described: Description, by: str) -> Tracked:
     """The runs of a call, with their names, hyper-parameters and configurations.
 
     Args:
-      described: the call.
-      by: "seed" or "setting".
+      described: Description of the call.
+      by: Unit of a run, "seed" or "setting".
     """
-    told = config_of(described)
-    name = "-".join(str(told["attributes"][part]) for part in ("algorithm", "environment"))
+    content = config_of(described)
+    name = "-".join(str(content["attributes"][part]) for part in ("algorithm", "environment"))
     static = {
-        **{key: value for key, value in told["attributes"].items() if key != "whole"},
-        **_flat("config", told.get("config", {})),
-        **_flat("environment", told.get("environment", {})),
-        **{f"version.{package}": told["versions"][package] for package in ("jaxrl", "jax")},
+        **{key: value for key, value in content["attributes"].items() if key != "whole"},
+        **_flat("config", content.get("config", {})),
+        **_flat("environment", content.get("environment", {})),
+        **{f"version.{package}": content["versions"][package] for package in ("jaxrl", "jax")},
     }
     runs = []
     for s, (label, coordinates) in enumerate(zip(_labels(described.settings), described.settings, strict=True)):
@@ -243,19 +243,19 @@ def tracked(described: Description, by: str) -> Tracked:
             parts = [part for part in (label, f"seed={seed}") if part]
             runs.append(Run("/".join(parts), coordinates, seed, hparams | of_run, config | of_run))
     changing = ("attributes", "devices", "versions")
-    identity = {key: value for key, value in told.items() if key not in changing} | {"name": name, "by": by}
+    identity = {key: value for key, value in content.items() if key not in changing} | {"name": name, "by": by}
     digest = hashlib.sha256(json.dumps(to_json(identity), sort_keys=True, default=str).encode()).hexdigest()
     return Tracked(name, digest[:16], runs)
 
 
 def _scalars(metrics: Mapping[str, np.ndarray]) -> tuple[tuple[str, ...], np.ndarray]:
-    """The metrics that are one number of a run: names, and values `[num_settings, num_seeds, num_metrics]`."""
+    """The metrics with a single number per run: names, and values `[num_settings, num_seeds, num_metrics]`."""
     chosen = {name: np.asarray(values, np.float64) for name, values in metrics.items() if np.ndim(values) == 2}
     return tuple(chosen), np.stack(list(chosen.values()), axis=-1)
 
 
 def _labels(settings: list[dict[str, Any]]) -> list[str]:
-    """A short name of every setting, by the coordinates that vary; with its number where these are long or coincide."""
+    """A short name of every setting from the varying coordinates; numbered if names are long or coincide."""
     varying = [path for path in settings[0] if any(setting[path] != settings[0][path] for setting in settings)]
     labels = [",".join(f"{path}={short(setting[path])}" for path in varying or setting) for setting in settings]
     if len(set(labels)) == len(labels) and max(map(len, labels)) <= LONGEST_NAME:
@@ -269,19 +269,19 @@ def _labels(settings: list[dict[str, Any]]) -> list[str]:
 
 
 def _numbers(prefix: str, params: Any, setting: int) -> dict[str, Any]:
-    """What one setting has of hyper-parameters or parameters: single numbers by their paths, a discount by its name."""
-    found = {}
+    """The hyper-parameters or parameters of one setting by path: single numbers, and discounts as strings."""
+    entries = {}
     for path, value in numbers(params).items():
         if isinstance(value, Discount):
             name = plain(jax.tree.map(itemgetter(setting), value))
-            found |= {} if name is None else {prefix + path: name}
+            entries |= {} if name is None else {prefix + path: name}
         elif np.ndim(value) == 1:
-            found[prefix + path] = plain(value[setting])
-    return found
+            entries[prefix + path] = plain(value[setting])
+    return entries
 
 
 def _flat(prefix: str, value: Any) -> dict[str, Any]:
-    """Nested dictionaries by their paths, sequences as JSON, without what is None."""
+    """Nested dictionaries flattened to paths, with sequences as JSON and without None."""
     if isinstance(value, Mapping):
         return {path: at for name, inner in value.items() for path, at in _flat(f"{prefix}.{name}", inner).items()}
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Event files of TensorBoard: one directory a run, one append a point, no thread and no open file."""
+"""Event files of TensorBoard: one directory per run and one append per point, without threads or open files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 from envs.errors import ExistsError
 from jaxrl.tracking.runs import Points, Run, Tracked
 
-SUFFIX = ".jaxrl"  # of our event files, which alone are ever replaced
+SUFFIX = ".jaxrl"  # suffix of our event files; no other files are replaced
 
 __all__ = ["TensorBoard"]
 
@@ -26,24 +26,24 @@ __all__ = ["TensorBoard"]
 class TensorBoard:
     """A sink that writes event files, a thousand runs at a time.
 
-    An event of a run holds all its metrics at a step. Where a call goes on, its runs get a further
-    file each, which begins by taking back what an earlier one says of later steps: what was
-    evaluated after the checkpoint is shown once.
+    An event of a run holds all its metrics at a step. When a call resumes, each run gets a further
+    file, which begins by withdrawing later steps of earlier files, so that evaluations after the
+    checkpoint are shown once.
 
     Args:
-      directory: of all runs, each in a directory below.
-      force: whether runs of the same names that are there are replaced.
+      directory: Directory of all runs, with a subdirectory for each.
+      force: Whether to replace existing runs of the same names.
     """
 
     def __init__(self, directory: Path, force: bool):
         self._directory, self._force = directory, force
 
-    def open(self, tracked: Tracked, going_on: bool) -> np.ndarray:
-        """See `Sink.open`; raises FileExistsError where a call begins anew and its runs are there."""
-        self._runs, self._going_on = tracked.runs, going_on
+    def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:
+        """See `Sink.open`; raises FileExistsError if runs exist and the call does not resume."""
+        self._runs, self._resuming = tracked.runs, resuming
         self._files: list[Path | None] = [None] * len(tracked.runs)
         self._directory.mkdir(parents=True, exist_ok=True)
-        for run in [] if going_on else tracked.runs:
+        for run in [] if resuming else tracked.runs:
             earlier = _event_files(self._path(run))
             if earlier and not self._force:
                 raise ExistsError(
@@ -65,7 +65,7 @@ class TensorBoard:
             self._append(i, [*head, point])
 
     def close(self, ends: list[str]) -> None:
-        """See `Sink.close`; a run that was stopped has no end."""
+        """See `Sink.close`; stopped runs get no end event."""
         now, status = time.time(), _proto("api").Status
         statuses = {"finished": status.Value("STATUS_SUCCESS"), "failed": status.Value("STATUS_FAILURE")}
         for i, end in enumerate(ends):
@@ -73,7 +73,7 @@ class TensorBoard:
                 self._append(i, [_proto("event").Event(wall_time=now, summary=_session_end(statuses[end], now))])
 
     def _begin(self, i: int, points: Points) -> list[Any]:
-        """The events before the first point of a run, whose file is named here."""
+        """The events before the first point of a run; also chooses the name of its file."""
         run, now, event = self._runs[i], time.time(), _proto("event").Event
         directory = self._path(run)
         directory.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ class TensorBoard:
             again = session(status=session.SessionStatus.Value("START"))
             return [*head, event(wall_time=now, step=points.env_step, session_log=again)]
         summaries = [_session_start(run, now)]
-        if run.seed == self._runs[0].seed:  # one table a setting
+        if run.seed == self._runs[0].seed:  # one table per setting
             summaries.append(_configuration(run))
         if i == 0 and f"{points.names[0]}/low" in points.names:
             summaries.append(_bands(points.names))
@@ -100,7 +100,7 @@ class TensorBoard:
             stream.write(b"".join(_record(event.SerializeToString()) for event in events))
 
     def _path(self, run: Run) -> Path:
-        """The run's directory, of a name that every file system takes."""
+        """The directory of a run, with a name that every file system accepts."""
         return self._directory.joinpath(*(re.sub(r'[<>:"\\|?*]', "_", part) for part in run.name.split("/")))
 
 
@@ -109,7 +109,7 @@ def _event_files(directory: Path) -> list[Path]:
 
 
 def _record(data: bytes) -> bytes:
-    """A record of an event file: its length and itself, each with a checksum behind."""
+    """A record of an event file: its length and its data, each followed by a checksum."""
     from tensorboardX.record_writer import masked_crc32c
 
     length = struct.pack("<Q", len(data))
@@ -117,7 +117,7 @@ def _record(data: bytes) -> bytes:
 
 
 def _session_start(run: Run, now: float) -> Any:
-    """The hyper-parameters, from which TensorBoard makes its page of them."""
+    """The hyper-parameters, for TensorBoard's page of hyper-parameters."""
     start = _proto("plugin_hparams").SessionStartInfo(start_time_secs=now)
     for name, value in run.hparams.items():
         if isinstance(value, str) or not math.isfinite(value):
@@ -128,7 +128,7 @@ def _session_start(run: Run, now: float) -> Any:
 
 
 def _configuration(run: Run) -> Any:
-    """All that is known of a run, as a table."""
+    """The configuration of a run as a table."""
     from tensorboardX import summary
 
     rows = "\n".join(f"| {name} | {value} |" for name, value in run.config.items())
@@ -150,14 +150,14 @@ def _session_end(status: int, now: float) -> Any:
     return _of_plugin("session_end_info", session_end_info=end)
 
 
-def _of_plugin(tag: str, **told: Any) -> Any:
-    """A summary that the page of hyper-parameters reads."""
-    content = _proto("plugin_hparams").HParamsPluginData(**told).SerializeToString()
+def _of_plugin(tag: str, **fields: Any) -> Any:
+    """A summary for the page of hyper-parameters."""
+    content = _proto("plugin_hparams").HParamsPluginData(**fields).SerializeToString()
     summary, metadata = _proto("summary").Summary, _proto("summary").SummaryMetadata
     data = metadata(plugin_data=metadata.PluginData(plugin_name="hparams", content=content))
     return summary(value=[summary.Value(tag=f"_hparams_/{tag}", metadata=data)])
 
 
 def _proto(name: str) -> Any:
-    """A module of messages, whose classes are made when it is imported."""
+    """A module of protobuf messages, imported on demand because the import creates their classes."""
     return importlib.import_module(f"tensorboardX.proto.{name}_pb2")

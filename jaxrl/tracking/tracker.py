@@ -1,4 +1,4 @@
-"""What follows a call from outside, and what it is told of it."""
+"""Protocols of trackers and of the calls that they follow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FollowedCall(Protocol):
 
     @property
     def seeds(self) -> Sequence[int]:
-        """The seeds themselves."""
+        """Seeds of the call."""
         ...
 
     @property
@@ -30,25 +30,25 @@ class FollowedCall(Protocol):
 
     @property
     def env_steps(self) -> int:
-        """Environment steps of each run."""
+        """Number of environment steps of each run."""
         ...
 
     def description(self) -> Description:
-        """What the call is."""
+        """Description of the call."""
         ...
 
 
 class Tracker(Protocol):
-    """What follows a call: it hears of the start, of each evaluation, and of the end."""
+    """A tracker of a call, called at the start, at each evaluation, and at the end."""
 
     def start(self, call: FollowedCall, resumed: int | None) -> None:
-        """The call, before anything is computed, and the environment steps that it resumes from; None begins anew."""
+        """Called before anything is computed; `resumed` is the environment step to resume from, None for a new call."""
         ...
 
     def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
-        """An evaluation, as `on_chunk` gets it."""
+        """Called at each evaluation, with the arguments of `on_chunk`."""
         ...
 
     def finish(self, result: Result | None) -> None:
-        """The result, None where an error ended the call."""
+        """Called at the end with the result, or None if an error ended the call."""
         ...

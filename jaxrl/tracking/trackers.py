@@ -1,17 +1,17 @@
-"""Following training as it goes, in TensorBoard, Weights & Biases, MLflow or a CSV file.
+"""Trackers of running training calls: TensorBoard, Weights & Biases, MLflow and CSV files.
 
     jaxrl.train(algo, sweep, seeds=100, env_steps=1e6, trackers=[jaxrl.tracking.tensorboard("runs/tb")])
 
-Each follows one run for each seed, or one for each setting: the estimate over its seeds, and the
-ends of its interval as further metrics `return/low` and `return/high`, with `failed_seeds`, the
-number left out of the estimate because a metric of theirs is not finite. Runs are named by the
-coordinates of their setting and their seed; hyper-parameters and configuration are logged once, and
-each metric that is one number under its own name against environment steps, between the compiled
-chunks. A run that ends with a metric that is not finite is marked as failed. Where a call goes on
-(`resume=True`), so do its runs, and no point is there twice.
+Each tracker logs one run for each seed, or one for each setting: the estimate over its seeds, the ends
+of its interval as further metrics `return/low` and `return/high`, and `failed_seeds`, the number of seeds
+excluded from the estimate because one of their metrics is not finite. Runs are named by the coordinates
+of their setting and their seed. Hyper-parameters and configuration are logged once; each metric with a
+single number is logged under its name against environment steps, between the compiled chunks. A run that
+ends with a metric that is not finite is marked as failed. When a call resumes (`resume=True`), so do its
+runs, and no point is logged twice.
 
-Anything with `start`, `__call__` and `finish` of `jaxrl.tracking.tracker.Tracker` can be passed beside them.
-An error in a tracker ends the call, once what was evaluated is saved.
+Any object with `start`, `__call__` and `finish` of `jaxrl.tracking.tracker.Tracker` is a tracker, too.
+An error in a tracker ends the call after the evaluated metrics are saved.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ def tensorboard(
     confidence: float = 0.95,
     force: bool = False,
 ) -> RunTracker:
-    """Event files for `tensorboard --logdir`, with the page of hyper-parameters; of settings, one of bands.
+    """Event files for `tensorboard --logdir`, with a page of hyper-parameters and, by setting, a page of bands.
 
     Args:
-      directory: where each run gets a directory of its own.
-      by: "seed", a run for each seed, or "setting", the estimate over its seeds with its interval.
-      statistic: that estimate: "iqm" or "mean".
-      confidence: of its interval.
-      force: whether to replace runs of the same names that are there already.
+      directory: Directory in which each run gets a subdirectory.
+      by: Unit of a run: "seed", or "setting" for the estimate over its seeds with its interval.
+      statistic: Estimate of a setting, "iqm" or "mean".
+      confidence: Confidence level of its interval, in (0, 1).
+      force: Whether to replace existing runs of the same names.
 
     Raises:
-      ImportError: the extra `tensorboard` is not installed.
-      ValueError: a bad argument.
+      ImportError: The extra `tensorboard` is not installed.
+      ValueError: An argument is invalid.
     """
     from jaxrl.tracking.tensorboard_sink import TensorBoard
 
@@ -73,17 +73,17 @@ def wandb(
     """Runs of Weights & Biases.
 
     Args:
-      project, entity, tags: as the library takes them.
-      by, statistic, confidence: as in `tensorboard`. A thousand runs are a thousand uploads: for
-        many seeds take `by="setting"`.
-      group: of the runs; the algorithm and the environment, such as `ppo-cartpole`, if None.
-      mode: "online", "offline", "disabled" or "shared"; if None the library's, which takes it from
-        WANDB_MODE. What was logged offline, `wandb sync` uploads later.
-      directory: where the library keeps its files, and this tracker the ids by which a call goes on.
+      project, entity, tags: Arguments of `wandb.init`.
+      by, statistic, confidence: Grouping of the runs, as in `tensorboard`. A thousand runs are a thousand uploads:
+        for many seeds use `by="setting"`.
+      group: Group of the runs; None for the algorithm and the environment, such as `ppo-cartpole`.
+      mode: Mode "online", "offline", "disabled" or "shared"; None for the library's default, the variable
+        WANDB_MODE. `wandb sync` later uploads runs that were logged offline.
+      directory: Directory for the files of the library, and for the run ids that this tracker needs to resume.
 
     Raises:
-      ImportError: the extra `wandb` is not installed.
-      ValueError, TypeError: a bad argument.
+      ImportError: The extra `wandb` is not installed.
+      ValueError, TypeError: An argument is invalid.
     """
     from jaxrl.tracking.wandb_sink import WandB
 
@@ -105,20 +105,20 @@ def mlflow(
     experiment: str = "jaxrl",
     tags: Mapping[str, str] | None = None,
 ) -> RunTracker:
-    """Runs of MLflow, which are found again by their tags where a call goes on.
+    """Runs of MLflow, identified by their tags when a call resumes.
 
     Args:
-      uri: of the store: a file such as "runs/mlflow.db" (SQLite), a directory such as "runs/mlruns"
-        (which MLflow opens with MLFLOW_ALLOW_FILE_STORE=true only), or what MLflow itself takes, such
-        as "http://localhost:5000"; if None that of MLFLOW_TRACKING_URI, or else "mlflow.db".
-      by, statistic, confidence: as in `tensorboard`. Each point of a run is a request: for many
-        seeds take `by="setting"`.
-      experiment: made where it is missing.
-      tags: of every run.
+      uri: Store: a file such as "runs/mlflow.db" (SQLite), a directory such as "runs/mlruns"
+        (which MLflow opens only with MLFLOW_ALLOW_FILE_STORE=true), or a URI that MLflow takes, such
+        as "http://localhost:5000"; None for the variable MLFLOW_TRACKING_URI, or else "mlflow.db".
+      by, statistic, confidence: Grouping of the runs, as in `tensorboard`. Each point of a run is a request:
+        for many seeds use `by="setting"`.
+      experiment: Name of the experiment, created if it is missing.
+      tags: Tags of every run.
 
     Raises:
-      ImportError: the extra `mlflow` is not installed.
-      ValueError: a bad argument.
+      ImportError: The extra `mlflow` is not installed.
+      ValueError: An argument is invalid.
     """
     from jaxrl.tracking.mlflow_sink import MLflow
 
@@ -140,15 +140,15 @@ def csv(
     confidence: float = 0.95,
     force: bool = False,
 ) -> RunTracker:
-    """A table that grows while a call runs; `metrics.csv` of its result is there at the end in any case.
+    """A CSV file to which rows are appended while a call runs; the result always has its own `metrics.csv` at the end.
 
     Args:
-      path: the file.
-      by, statistic, confidence: as in `tensorboard`.
-      force: whether to replace a file that is there already.
+      path: File to write.
+      by, statistic, confidence: Grouping of the runs, as in `tensorboard`.
+      force: Whether to replace an existing file.
 
     Raises:
-      ValueError: a bad argument.
+      ValueError: An argument is invalid.
     """
     from jaxrl.tracking.csv_sink import Table
 

@@ -1,4 +1,4 @@
-"""Runs of Weights & Biases, many at once in one process, whose ids a file remembers."""
+"""Runs of Weights & Biases, many at once in one process, whose ids are stored in a file."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class WandB:
     """A sink that logs to Weights & Biases.
 
     Args:
-      directory: where the library puts its folder `wandb`, and where ids are remembered.
-      project, entity, group, tags, mode: as `wandb.init` takes them; a group of None is that of
+      directory: Directory for the library's folder `wandb` and for the file of ids.
+      project, entity, group, tags, mode: Arguments of `wandb.init`; a group of None is named after
         the algorithm and the environment.
     """
 
@@ -40,27 +40,27 @@ class WandB:
         self._directory, self._project, self._entity = directory, project, entity
         self._group, self._tags, self._mode = group, tags, mode
 
-    def open(self, tracked: Tracked, going_on: bool) -> np.ndarray:
-        """See `Sink.open`; raises ValueError where the library cannot begin a run."""
+    def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:
+        """See `Sink.open`; raises ValueError if the library cannot start a run."""
         self._tracked = tracked
         self._directory.mkdir(parents=True, exist_ok=True)
         file = self._directory / IDS
-        self._told: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        self._known = self._told.get(tracked.identity, {}) if going_on else {}
-        self._told[tracked.identity] = self._known
+        self._ids: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        self._known = self._ids.get(tracked.identity, {}) if resuming else {}
+        self._ids[tracked.identity] = self._known
         self._runs: dict[int, Any] = {}
-        self._begin(0)  # now, so that a missing login is told before anything is computed
+        self._begin(0)  # early, so that a missing login is reported before anything is computed
         return np.array([self._known.get(run.name, {"env_step": -1})["env_step"] for run in tracked.runs], np.int64)
 
     def write(self, points: Points) -> None:
-        """See `Sink.write`; the library's own step is the environment's."""
+        """See `Sink.write`; the library's step is the environment step."""
         for i, values in zip(points.runs.tolist(), points.values.tolist(), strict=True):
             run = self._runs[i] if i in self._runs else self._begin(i)
             numbers = dict(zip(points.names, values, strict=True))
             run.log(numbers | {"env_step": points.env_step}, step=points.env_step, commit=True)
             self._known[self._tracked.runs[i].name] = {"id": run.id, "env_step": points.env_step}
         with replacing(self._directory / IDS, None) as part:
-            part.write_text(json.dumps(self._told, indent=1), encoding="utf-8")
+            part.write_text(json.dumps(self._ids, indent=1), encoding="utf-8")
 
     def close(self, ends: list[str]) -> None:
         """See `Sink.close`."""
@@ -73,7 +73,7 @@ class WandB:
 
         run = self._tracked.runs[i]
         known = run.name in self._known
-        # What costs half a second a run, or tells of the process rather than of one run, is left out.
+        # Features that cost half a second per run, or describe the process rather than a run, are disabled.
         settings = wandb.Settings(console="off", silent=True, x_disable_stats=True, x_save_requirements=False)
         try:
             self._runs[i] = wandb.init(
@@ -91,5 +91,5 @@ class WandB:
                 settings=settings,
             )
         except wandb.Error as error:
-            raise UserValueError(f"Weights & Biases begins no run in project {self._project!r}: {error}") from None
+            raise UserValueError(f"Weights & Biases cannot start a run in project {self._project!r}: {error}") from None
         return self._runs[i]

@@ -1,4 +1,4 @@
-"""Successive halving: many settings for a short while, the best of them for longer."""
+"""Successive halving: train many settings briefly and the best of them for longer."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["Halving", "survivors"]
 
 @dataclasses.dataclass(frozen=True)
 class Halving:
-    """How a population of trials shrinks while it trains.
+    """Successive halving of a population of trials.
 
-    After each rung the best `1 / eta` of the population go on, repacked into blocks, and the others
-    cost nothing from then on. Every run follows the schedules of a whole run, however early it ends.
+    After each rung the best `1 / eta` of the population continue, repacked into blocks, and the others
+    stop. Every run follows the schedules of a whole run, even if it is stopped early.
 
     Attributes:
-      eta: above 1.
-      first_env_steps: of the first rung; each following one is `eta` times as long, the last as long as
-        a run. None takes `env_steps / eta ** 2`, which makes three rungs.
+      eta: Factor by which the population shrinks after each rung, above 1.
+      first_env_steps: Number of environment steps of the first rung; each following rung is `eta` times as
+        long, the last as long as a run. None takes `env_steps / eta ** 2`, which makes three rungs.
 
     Source: Jamieson and Talwalkar (2016), "Non-stochastic best arm identification and
     hyperparameter optimization", section 3.
@@ -42,35 +42,35 @@ class Halving:
             check_count("first_env_steps", self.first_env_steps)
 
     def rungs(self, env_steps: int) -> list[int]:
-        """Environment steps at which a run is judged, increasing, the last its whole length.
+        """Environment steps at which trials are compared, increasing; the last is the length of a run.
 
         Raises:
-          ValueError: the first rung is as long as a run.
+          ValueError: The first rung is as long as a run.
         """
         first = env_steps / self.eta**2 if self.first_env_steps is None else self.first_env_steps
         if first >= env_steps:
             raise UserValueError(f"first_env_steps must be below the {env_steps} env_steps of a run, got {first:g}")
-        found, length = [], float(first)
+        rungs, length = [], float(first)
         while length < env_steps * (1 - 1e-9):
-            found.append(max(1, math.ceil(length)))
+            rungs.append(max(1, math.ceil(length)))
             length *= self.eta
-        return [*found, env_steps]
+        return [*rungs, env_steps]
 
     def share(self, env_steps: int) -> float:
-        """Environment steps that a large population takes, as a share of whole runs."""
+        """Environment steps of a large population, as a share of those of whole runs."""
         rungs = [0, *self.rungs(env_steps)]
         parts = [(end - begin) / self.eta**i for i, (begin, end) in enumerate(itertools.pairwise(rungs))]
         return sum(parts) / env_steps
 
 
 def survivors(scores: Sequence[float] | np.ndarray, eta: float) -> np.ndarray:
-    """Which settings go on: the best `1 / eta`, rounded up, and none that failed.
+    """Positions of the settings that continue: the best `1 / eta`, rounded up, without failures.
 
     Args:
-      scores: `[n]`, higher is better, nan for a failure.
+      scores: Scores `[n]`, higher is better, nan for a failure.
 
     Returns:
-      int `[<= ceil(n / eta)]`, positions in increasing order.
+      Positions in increasing order, int `[<= ceil(n / eta)]`.
     """
     values = np.asarray(scores, float)
     order = np.argsort(-values, kind="stable")  # nan comes last

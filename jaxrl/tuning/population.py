@@ -1,4 +1,4 @@
-"""Population-based training: runs that copy the better ones and change their hyper-parameters as they go."""
+"""Population-based training: runs copy better runs and change their hyper-parameters during training."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ __all__ = ["PopulationResult", "population_based_training"]
 
 @dataclasses.dataclass
 class PopulationResult:
-    """A population that was trained.
+    """A trained population.
 
     Attributes:
-      result: the members at the end, one setting each under the hyper-parameters that they ended with, and
-        `member_seed`, with which they trained; its curves are those of the members' places, and the
-        axis `seed` has the one of the population.
-      settings: `[num_rounds][num_members]`, what each member trained with in each round.
-      returns: `[num_rounds, num_members]`, greedy, at the end of each round; nan for a member that failed.
-      parents: int `[num_rounds, num_members]`, whose weights each member began the round with: a position
-        in the round before, its own where it went on.
-      env_steps: `[num_rounds]`, of each member at the end of each round.
-      seeds: `[num_members]`, with which the members train; it stays with the place.
+      result: Members at the end as settings, labelled by their last hyper-parameters and by `member_seed`,
+        the seed with which they trained; its curves are those of the members' positions, and the
+        axis `seed` holds the single seed of the population.
+      settings: Hyper-parameters of each member in each round, `[num_rounds][num_members]`.
+      returns: Greedy return at the end of each round, `[num_rounds, num_members]`; nan for a failed member.
+      parents: Member whose weights each member began the round with, int `[num_rounds, num_members]`: a position
+        in the round before, its own if it continued.
+      env_steps: Environment steps of each member at the end of each round, `[num_rounds]`.
+      seeds: Seeds of the members, `[num_members]`; a seed stays with its position.
     """
 
     result: Result
@@ -59,11 +59,11 @@ class PopulationResult:
 
     @property
     def best(self) -> int:
-        """The member of the best return at the end, chosen by it: evaluate it anew to know its return."""
+        """The member with the best return at the end; that return is biased by the choice, so evaluate it again."""
         return int(np.argmax(np.where(np.isfinite(self.returns[-1]), self.returns[-1], -np.inf)))
 
     def ancestry(self, member: int) -> list[int]:
-        """Which place a member's weights were at in each round, the first to the last."""
+        """Positions of a member's weights in each round, from the first to the last."""
         places = [member]
         for parents in self.parents[:0:-1]:
             places.append(int(parents[places[-1]]))
@@ -89,33 +89,34 @@ def population_based_training(
     seed: int = 0,
     **options: Unpack[PopulationOptions],
 ) -> PopulationResult:
-    """Trains a population in one program, whose worst members go on from copies of the best with changed settings.
+    """Train a population in one program; its worst members restart from copies of the best with changed settings.
 
-    After each round but the last, a share `replaced` of the members, those of the lowest greedy returns,
-    take the whole state of a random one of the best as many (exploit), and each of their hyper-parameters
-    is drawn anew with probability `redraw`, or else moved (explore): multiplied or divided by
-    `perturb` under LogUniform, shifted by `(perturb - 1)` of the range under Uniform, to a neighbour
-    of its value under Choice. Nothing is ever compiled but one program. Ctrl-C and SIGTERM end after
-    the chunk under way, with the rounds that are done; of a call that is killed `out` has the lineage
-    of these and no policies, and it cannot be gone on with.
+    After each round except the last, the share `replaced` of the members with the lowest greedy returns
+    copy the whole state of a random member among the same number of best ones (exploit), and each of their
+    hyper-parameters is resampled with probability `redraw`, or else perturbed (explore): multiplied or divided
+    by `perturb` under LogUniform, shifted by `(perturb - 1)` of the range under Uniform, moved to a neighbour
+    of its value under Choice. Only one program is compiled. Ctrl-C and SIGTERM end the call after
+    the current chunk, with the completed rounds. After a killed call, `out` holds the lineage
+    of the completed rounds and no policies, and the call cannot be resumed.
 
     Args:
-      algo, env_params, eval_episodes: as in `train`.
-      space: `{path: Uniform | LogUniform | Choice}` of traced values; the first population is drawn from it.
-      members: runs that train together, each with a seed of its own.
-      env_steps: of each member.
-      rounds: evenly spaced, at most one per iteration.
-      replaced: share of the members, in [0, 0.5], rounded down, but one at least; 0 only trains the first
-        population.
-      perturb: above 1.
-      redraw: a probability.
-      seed: of all that is drawn.
-      **options: Options that say where and how the call is carried out, see
+      algo, env_params, eval_episodes: Algorithm, environment parameters and episodes per evaluation, as in `train`.
+      space: Distributions of traced values, `{path: Uniform | LogUniform | Choice}`; the first population is
+        drawn from them.
+      members: Number of runs that train together, each with its own seed.
+      env_steps: Number of environment steps of each member.
+      rounds: Number of rounds, evenly spaced, at most one per iteration.
+      replaced: Share of the members replaced after each round, in [0, 0.5], rounded down but at least one member;
+        0 only trains the first population.
+      perturb: Factor of perturbations, above 1.
+      redraw: Probability of resampling a hyper-parameter.
+      seed: Random seed of all draws.
+      **options: Options on where and how the call runs, see
         `jaxrl.runtime.options.PopulationOptions`; `out` also gets `lineage.csv`, after each round.
 
     Raises:
-      ValueError, TypeError: bad arguments, before anything is compiled.
-      KeyboardInterrupt: a signal came before the end of the first round.
+      ValueError, TypeError: An argument is invalid; raised before anything is compiled.
+      KeyboardInterrupt: A signal came before the end of the first round.
 
     Source: Jaderberg et al. (2017), "Population based training of neural networks".
     """
@@ -127,7 +128,7 @@ def population_based_training(
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             raise UserValueError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r}")
     if replaced and members < 2:
-        raise UserValueError("members must be at least 2, one to go on from the other, or replaced 0, got 1")
+        raise UserValueError("members must be at least 2, or replaced must be 0, got members=1")
     if isinstance(perturb, bool) or not isinstance(perturb, int | float) or not 1 < perturb < math.inf:
         raise UserValueError(f"perturb must be a number above 1, such as 1.25, got {perturb!r}")
     check_count("seed", seed, 0)
@@ -166,7 +167,7 @@ def population_based_training(
                 states = jax.tree.map(lambda leaf, parents=parents: leaf[parents], states)
         if not population.metrics:
             raise KeyboardInterrupt(stop.signal)
-        found = population.result(
+        trained = population.result(
             {
                 "block": waves.layout.block,
                 "precision": chosen.precision,
@@ -177,12 +178,12 @@ def population_based_training(
             }
         )
         if directory is not None:
-            found.result.save(directory, force=True)
-    return found
+            trained.result.save(directory, force=True)
+    return trained
 
 
 class _Population:
-    """The members between two rounds, on the host."""
+    """The state of the members between two rounds, on the host."""
 
     def __init__(
         self,
@@ -214,23 +215,23 @@ class _Population:
         return call_of(self._space, self._settings[-1], [self._seed], self._episodes, points)
 
     def arguments(self) -> Any:
-        """`(seed, hparams, env_params)` of the members, each with a seed of its own."""
+        """`(seed, hparams, env_params)` of the members, each with its own seed."""
         members = len(self._settings[-1])
         _, hparams, env_params = arguments_of(self._call(), members)
         return self._seeds.astype(np.uint32), hparams, env_params
 
     def add(self, metrics: dict[str, np.ndarray], policies: Any) -> None:
-        """The end of a round."""
+        """Record the end of a round."""
         self.metrics.append(metrics)
         self._policies = policies
 
     def best_return(self) -> float:
-        """Of the last round, nan where all failed."""
+        """The best return of the last round, nan if all members failed."""
         finite = self.metrics[-1]["return"][np.isfinite(self.metrics[-1]["return"])]
         return float(finite.max()) if finite.size else float("nan")
 
     def evolve(self) -> np.ndarray:
-        """Whose states the members take into the next round, whose settings are changed where it is another's."""
+        """The member whose state each member takes into the next round; changes the settings of replaced members."""
         returns, settings = self.metrics[-1]["return"], self._settings[-1]
         order = np.argsort(-np.where(np.isfinite(returns), returns, -np.inf), kind="stable")
         count = max(int(self._replaced * len(order)), 1) if self._replaced else 0
@@ -263,7 +264,7 @@ class _Population:
         return min(max(moved, distribution.low), distribution.high)
 
     def result(self, attrs: Mapping[str, Any]) -> PopulationResult:
-        """What the rounds that are done come to."""
+        """The result of the completed rounds."""
         done, members = len(self.metrics), len(self._settings[0])
         del self._settings[done:], self._parents[done:]
         call = self._call()
@@ -285,7 +286,7 @@ class _Population:
         return PopulationResult(result, self._settings, self._returns(), parents, env_steps, self._seeds)
 
     def write_lineage(self, file: Path) -> None:
-        """A row for each member and each round that is done."""
+        """Write a row for each member and each completed round."""
         import pandas
 
         paths, env_steps, returns = list(self._settings[0][0]), self._env_steps(), self._returns()

@@ -1,4 +1,4 @@
-"""What a search found, in words and on disk."""
+"""Result of a search, as text and on disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_imp
 from jaxrl.results.storage import CSV_NEWLINE, SEARCH
 from jaxrl.results.tables import Table
 from jaxrl.tuning.space import Setting
-from jaxrl.tuning.study import Told
+from jaxrl.tuning.study import Outcome
 
 if TYPE_CHECKING:
     import pandas
@@ -31,27 +31,28 @@ __all__ = ["SearchResult", "claim", "write_json", "write_trials"]
 
 @dataclasses.dataclass
 class SearchResult:
-    """A search, as far as it has come.
+    """A search, complete or in progress.
 
     Attributes:
-      identity: what all trials have in common, as JSON has it.
-      study: its name in the storage.
-      trials: those that have ended, in the order of their numbers, whichever process did them.
-      num_trials: that the study is to have.
-      num_running: under way in other processes.
-      seconds: that this call took for trials, and `test_seconds` for training on the test seeds.
-      static_groups: static configurations that this call has met.
-      compilations: of programs, that this call made for them.
-      env_steps: of all trials that have ended, all their seeds together.
-      test_seeds: on which the incumbent and the default setting were trained anew.
-      test: the incumbent's result there; None where the search is not over, or nobody asked.
-      default: that of the setting which the search started from.
-      stopped_by_signal: the signal that ended the search early, or 0.
+      identity: Settings that all trials share, as values of JSON.
+      study: Name of the study in the storage.
+      trials: Finished trials of all processes, in the order of their numbers.
+      num_trials: Number of trials of the complete study.
+      num_running: Number of trials running in other processes.
+      seconds: Time of this call for trials, in seconds.
+      test_seconds: Time of this call for training on the test seeds, in seconds.
+      static_groups: Number of static configurations in this call.
+      compilations: Number of programs that this call compiled for them.
+      env_steps: Number of environment steps of all finished trials, over all their seeds.
+      test_seeds: Seeds on which the incumbent and the default setting are retrained.
+      test: Result of the incumbent on the test seeds; None if the search is not complete or has no test seeds.
+      default: Result of the algorithm's default setting on the test seeds, or None.
+      stopped_by_signal: Signal that ended the search early, or 0.
     """
 
     identity: Mapping[str, Any]
     study: str
-    trials: list[Told]
+    trials: list[Outcome]
     num_trials: int
     num_running: int
     seconds: float
@@ -65,12 +66,12 @@ class SearchResult:
 
     @property
     def env_steps(self) -> int:
-        """Environment steps of all trials that have ended, all their seeds together."""
+        """Number of environment steps of all finished trials, over all their seeds."""
         return sum(trial.env_steps for trial in self.trials)
 
     @property
-    def incumbent(self) -> Told | None:
-        """The trial of the best score among those that ran to their end; None where there is none."""
+    def incumbent(self) -> Outcome | None:
+        """The complete trial with the best score; None if no trial is complete."""
         whole = [trial for trial in self.trials if trial.state == "complete"]
         return max(whole, key=lambda trial: trial.score, default=None)
 
@@ -85,10 +86,10 @@ class SearchResult:
         """The incumbent and the default setting on the test seeds.
 
         Raises:
-          ResultError: they were not trained there.
+          ResultError: They were not trained on test seeds.
         """
         if self.test is None or self.default is None:
-            raise ResultError("this search has no results on test seeds: it is not over, or was made with test_seeds=0")
+            raise ResultError("this search has no results on test seeds: it is not complete, or test_seeds was 0")
         rows = []
         for name, result in (("incumbent", self.test), ("default", self.default)):
             returns = _test_returns(result)
@@ -105,40 +106,40 @@ class SearchResult:
         return Table(title, ("setting", "iqm", "low", "high", "mean", "seeds", "failed"), tuple(rows), 1)
 
     def report(self) -> str:
-        """What was done and found, in sentences and a table."""
-        told = self.identity
+        """A summary of the search, in sentences and a table."""
+        identity = self.identity
         count = {
             state: sum(trial.state == state for trial in self.trials) for state in ("complete", "pruned", "failed")
         }
-        seeds = told["seeds"]
+        seeds = identity["seeds"]
         lines = [
-            f"Study {self.study}: {len(self.trials)} of {self.num_trials} trials of {told['algorithm']} on "
-            f"{told['environment']}, {told['env_steps']:,} env steps of each of {len(seeds)} tuning seeds "
+            f"Study {self.study}: {len(self.trials)} of {self.num_trials} trials of {identity['algorithm']} on "
+            f"{identity['environment']}, {identity['env_steps']:,} env steps of each of {len(seeds)} tuning seeds "
             f"({_span(seeds)})",
             f"  {count['complete']} complete, {count['pruned']} stopped by halving, {count['failed']} failed (a metric "
-            f"that is not finite){f', {self.num_running} under way elsewhere' if self.num_running else ''}",
-            f"  {self.env_steps:,} env steps in all; this call took {self.seconds:.0f} s, and compiled "
+            f"that is not finite){f', {self.num_running} running elsewhere' if self.num_running else ''}",
+            f"  {self.env_steps:,} env steps in all; this call took {self.seconds:.0f} s and compiled "
             f"{self.compilations} times for {self.static_groups} static configurations",
         ]
         best = self.incumbent
         if best is None:
-            return "\n".join([*lines, "No trial has come to its end, so there is no incumbent."])
+            return "\n".join([*lines, "No trial is complete, so there is no incumbent."])
         lines += [
-            f"Incumbent: trial {best.number}, {told['aggregate']} final return {best.score:.2f} over the tuning seeds, "
-            f"the best of {count['complete']} and so too good",
+            f"Incumbent: trial {best.number}, {identity['aggregate']} final return {best.score:.2f} over the tuning "
+            f"seeds, biased upwards as the best of {count['complete']}",
             *(f"  {path} = {label}" for path, label in best.setting.items()),
         ]
         if self.test is None or self.default is None:
             return "\n".join(lines)
-        found, usual = _test_returns(self.test), _test_returns(self.default)
-        good, also = found[np.isfinite(found)], usual[np.isfinite(usual)]
+        incumbent, default = _test_returns(self.test), _test_returns(self.default)
+        sound, default_sound = incumbent[np.isfinite(incumbent)], default[np.isfinite(default)]
         lines += [
-            f"Trained anew on {len(self.test_seeds)} test seeds ({_span(self.test_seeds)}), which no trial has seen; "
-            f"these are the numbers to quote",
+            f"Retrained on {len(self.test_seeds)} test seeds ({_span(self.test_seeds)}), which no trial used; "
+            f"report these numbers",
             str(self.table()),
         ]
-        if len(good) and len(also):
-            better = probability_of_improvement(good, also)
+        if len(sound) and len(default_sound):
+            better = probability_of_improvement(sound, default_sound)
             lines.append(
                 f"A run of the incumbent beats one of the default setting with probability {float(better.value):.2f} "
                 f"[{float(better.low):.2f}, {float(better.high):.2f}]"
@@ -147,25 +148,25 @@ class SearchResult:
 
 
 def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
-    """Makes sure that a directory can hold a search, and holds no other one.
+    """Check that a directory can hold a search and does not hold another one.
 
     Raises:
-      ResultError: it cannot, or does.
+      ResultError: The directory cannot be written, or holds another search or a result.
     """
     directory = Path(path)
     if path == "":
         raise ResultError("out, the directory to save in, is an empty string; it takes a name, such as runs/search.")
-    told = as_read({"study": study, **identity})
+    content = as_read({"study": study, **identity})
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / SEARCH).is_file():
             saved = from_json(json.loads((directory / SEARCH).read_text(encoding="utf-8")))
-            if {**saved, "found": None} != {**told, "found": None}:
+            if {**saved, "found": None} != {**content, "found": None}:
                 raise ResultError(f"{directory} holds another search: choose another directory.")
         elif any(directory.glob("*.nc")):
             raise ResultError(f"{directory} holds a result of training: choose another directory.")
         else:
-            write_json(directory / SEARCH, told)
+            write_json(directory / SEARCH, content)
     except OSError as error:
         raise ResultError(f"{directory} cannot be written: {error.strerror or error}.") from None
     except json.JSONDecodeError as error:
@@ -173,8 +174,8 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
     return directory
 
 
-def write_trials(directory: Path, trials: Sequence[Told]) -> None:
-    """A row per trial in `trials.csv`, and in `trials.parquet` where pyarrow is installed."""
+def write_trials(directory: Path, trials: Sequence[Outcome]) -> None:
+    """Write a row per trial to `trials.csv`, and to `trials.parquet` if pyarrow is installed."""
     import pandas
 
     columns, rows = _rows(trials)
@@ -191,12 +192,12 @@ def write_trials(directory: Path, trials: Sequence[Told]) -> None:
 
 
 def write_json(file: Path, value: Any) -> None:
-    """A file that is whole or not there."""
+    """Write a JSON file atomically."""
     with replacing(file, None) as part:
         part.write_text(json.dumps(to_json(value), indent=2, default=str, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _rows(trials: Sequence[Told]) -> tuple[list[str], list[list[Any]]]:
+def _rows(trials: Sequence[Outcome]) -> tuple[list[str], list[list[Any]]]:
     setting: Setting = trials[0].setting if trials else {}
     num_seeds = len(trials[0].returns) if trials else 0
     columns = ["trial", "state", "score", *setting, "env_steps", *(f"return_{i}" for i in range(num_seeds))]
@@ -205,7 +206,7 @@ def _rows(trials: Sequence[Told]) -> tuple[list[str], list[list[Any]]]:
 
 
 def _test_returns(result: Result) -> np.ndarray:
-    """Of each seed at the end, nan where the run failed."""
+    """Final return of each seed, nan for a failed run."""
     return np.where(result.failed_runs()[0], np.nan, result.values("return")[0, :, -1])
 
 

@@ -1,4 +1,4 @@
-"""How the next trials of a study are chosen."""
+"""Samplers, which choose the next trials of a study."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from envs.errors import UserValueError
 from jaxrl.sweeps.distributions import Choice
 from jaxrl.tuning.space import Setting, Space
 
-# Trials that are asked for together where a search does not learn; one that does has this many populations instead.
+# Trials per population of a search that does not learn, and number of populations of a search that does.
 POPULATION, POPULATIONS = 64, 8
-# That tpe draws at random before it learns.
+# Trials that tpe draws at random before it learns.
 STARTUP_TRIALS = 10
 
 __all__ = ["Design", "population_of", "sampler_of"]
 
 
 class Design(BaseSampler):
-    """A design that is known beforehand: the trial at a place is the same whoever asks, and in whatever order.
+    """A fixed design: the setting at a place does not depend on the process or on the order of requests.
 
     Args:
-      setting_at: from the place.
+      setting_at: Function from a place to its setting.
 
     Attributes:
-      place: of the trial that is asked for, to be set before its values are.
+      place: Place of the next trial, set before its values are sampled.
     """
 
     def __init__(self, setting_at: Callable[[int], Setting]):
@@ -58,11 +58,11 @@ class Design(BaseSampler):
 
 
 class _OfEachTrial(BaseSampler):
-    """A sampler of its own for each trial, seeded by the trial's number, which no two processes share.
+    """A separate sampler for each trial, seeded by the trial's number, which is unique among all processes.
 
     Args:
-      make: from a seed.
-      seed: of the search.
+      make: Function from a seed to a sampler.
+      seed: Random seed of the search.
     """
 
     def __init__(self, make: Callable[[int], BaseSampler], seed: int):
@@ -90,16 +90,16 @@ class _OfEachTrial(BaseSampler):
 
 
 def sampler_of(name: str, space: Space, seed: int, population: int) -> BaseSampler:
-    """How trials are chosen.
+    """The sampler of a search.
 
     Args:
-      name: tpe, random, grid or cmaes.
-      space: to sample from.
-      seed: equal seeds choose equal trials where equal results are told.
-      population: trials that are asked for together, the population of cmaes.
+      name: Name of the sampler: tpe, random, grid or cmaes.
+      space: Space to sample from.
+      seed: Random seed; equal seeds choose equal trials if the results of trials are equal.
+      population: Number of trials in a population, also the population size of cmaes.
 
     Raises:
-      ValueError: the space has what the sampler cannot do.
+      ValueError: The sampler does not support the space.
     """
     if name == "grid":
         every = space.combinations()
@@ -132,43 +132,43 @@ def sampler_of(name: str, space: Space, seed: int, population: int) -> BaseSampl
 
 
 def population_of(name: str, asked: int | None, num_trials: int, num_paths: int, least: int) -> int:
-    """How many trials are asked for and trained together.
+    """Number of trials in a population, which are trained together.
 
     Args:
-      name: of the search.
-      asked: by the user; None chooses.
-      num_trials: of the study in all.
-      num_paths: of the space.
-      least: trials below which devices stand idle.
+      name: Name of the sampler.
+      asked: Number requested by the user; None chooses one.
+      num_trials: Number of trials of the complete study.
+      num_paths: Number of paths of the space.
+      least: Number of trials below which devices are idle.
 
     Returns:
-      What was asked, or 64; but an eighth of the trials where a search learns from results, or `least` of
-      them where that is at most a quarter, since it learns between populations only.
+      `asked`, or 64 by default. A sampler that learns from results, which it does between populations only,
+      takes by default an eighth of the trials, or `least` if that is more, up to a quarter of the trials.
 
     Raises:
-      ValueError: with the population that was asked for no trial could learn from another.
+      ValueError: With the requested population no trial could learn from another.
     """
     if name not in ("tpe", "cmaes"):
         return POPULATION if asked is None else asked
     population = asked or max(-(-num_trials // POPULATIONS), min(least, num_trials // 4))
     if name == "tpe":
         blind = population * -(-STARTUP_TRIALS // population)
-    else:  # a population at random, and then a generation, by which the next one goes
+    else:  # a random population, and then a generation, from which the next one is sampled
         blind = population * (1 + -(-_generation(population, num_paths) // population))
     if blind >= num_trials:
-        told = (
+        message = (
             f"{name} learns nothing from {num_trials} trials in populations of {population}, the first {blind} of "
-            f"which it chooses without results: take more trials"
+            f"which it chooses without results: use more trials"
         )
         if asked is not None:
-            raise UserValueError(f"{told}, a smaller population, or a random search")
-        told = f"{told}, or a random search"
-        warnings.warn(told, RuntimeWarning, stacklevel=3)
+            raise UserValueError(f"{message}, a smaller population, or a random search")
+        message = f"{message}, or a random search"
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
     return population
 
 
 def _generation(population: int, num_paths: int) -> int:
-    """Trials by which cmaes moves on: a population, and not fewer than its authors take."""
+    """Trials in a generation of cmaes: a population, and at least the number that its authors recommend."""
     return max(population, 4 + int(3 * math.log(num_paths)))
 
 

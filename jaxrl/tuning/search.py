@@ -1,4 +1,4 @@
-"""Search for hyper-parameters: populations of trials, each one call, in a study that many processes may share."""
+"""Search for hyper-parameters: populations of trials, each a single call, in a study that processes can share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from jaxrl.sweeps.sweep import grid
 from jaxrl.tuning.halving import Halving
 from jaxrl.tuning.result import INCUMBENT, SearchResult, claim, write_json, write_trials
 from jaxrl.tuning.space import Builder, Space
-from jaxrl.tuning.study import Told, TrialStudy, import_optuna, opened
+from jaxrl.tuning.study import Outcome, TrialStudy, import_optuna, opened
 from jaxrl.tuning.trials import AGGREGATES, Tuning, check_rungs, do_trials, wave_layout
 
 SEARCHES = ("tpe", "random", "grid", "cmaes")
@@ -67,48 +67,49 @@ def search(
     builder: Builder | None = None,
     **options: Unpack[SearchOptions],
 ) -> SearchResult:
-    """Searches a space for the setting with the best final return, and trains what it found anew on other seeds.
+    """Search a space for the setting with the best final return, and retrain that setting on other seeds.
 
     A population of trials is one call: it is grouped by static configuration, each group one
-    program, compiled once. What is told to the study stays there, whatever ends the search; the same
-    call goes on with it, here or in other processes at the same time, until the study has its trials.
+    program, compiled once. Finished trials stay in the study even if the search is interrupted; the same
+    call resumes it, here or in several processes at the same time, until the study has all its trials.
 
-    Tuning seeds are 0, 1, ...; test seeds begin at 1,000,000. The best of many trials is too good on
-    the seeds that it was chosen by, so the incumbent and `algo.hparams` are trained anew on the
-    latter. Source: Eimer, Lindauer and Raileanu (2023), "Hyperparameters in reinforcement learning
+    Tuning seeds are 0, 1, ...; test seeds begin at 1,000,000. The return of the best of many trials is biased
+    upwards on its tuning seeds, so the incumbent and `algo.hparams` are retrained on the test seeds.
+    Source: Eimer, Lindauer and Raileanu (2023), "Hyperparameters in reinforcement learning
     and how to tune them".
 
     Args:
-      algo: what to tune; its hyper-parameters and configuration hold where the space says nothing.
-      space: `{path: Uniform | LogUniform | Choice}`, of hyper-parameters ("lr", "discount.gamma"), the
-        environment ("env.gravity") and, by Choice, of the configuration ("config.num_steps"); a
-        default one for PPO if None.
-      trials: of the study in all; None takes every point of a grid, and 64 otherwise.
-      env_steps: of each run.
-      search: "tpe", "random", "grid" or "cmaes".
-      seeds: how many tuning seeds a trial has.
-      test_seeds: how many the incumbent is trained anew on; 0 for none.
-      population: trials that are asked for and trained together; None takes 64. "tpe" and "cmaes" learn
-        between populations only, and take an eighth of the trials, more where devices would stand idle;
+      algo: Algorithm to tune; its hyper-parameters and configuration apply to all paths that are not in the space.
+      space: Distributions `{path: Uniform | LogUniform | Choice}` of hyper-parameters ("lr", "discount.gamma"), of
+        the environment ("env.gravity") and, by Choice, of the configuration ("config.num_steps"); None
+        for the default space of PPO.
+      trials: Number of trials of the complete study; None takes every point of a grid, and 64 otherwise.
+      env_steps: Number of environment steps of each run.
+      search: Sampler: "tpe", "random", "grid" or "cmaes".
+      seeds: Number of tuning seeds of a trial.
+      test_seeds: Number of test seeds on which the incumbent is retrained; 0 for none.
+      population: Number of trials that are sampled and trained together; None takes 64. "tpe" and "cmaes" learn
+        between populations only, and by default take an eighth of the trials, or more if devices would be idle;
         "tpe" chooses its first 10 trials at random, and "cmaes" its first population.
-      halving: stops the worse part of each population early; None trains every trial to its end, from which alone
-        "cmaes" learns.
-      aggregate: of the tuning seeds' greedy returns at the end: their "mean" or interquartile mean ("iqm").
-      eval_episodes: whole episodes of each evaluation, greedy and again sampled.
-      env_params: the environment's parameters, its defaults if None.
-      seed: of what the search draws.
-      storage: of the study, a URL such as `sqlite:///study.db`; None keeps it in `out`, or in memory.
-      study: its name in the storage; None names it after the algorithm and the environment.
-      builder: `(config) -> Algorithm`, to search the configuration of an algorithm that is not jaxrl's own.
-      **options: Options that say where and how the call is carried out, see `jaxrl.runtime.options.SearchOptions`.
-        There is one width of blocks for all trials, and trials that do not fit into memory at the same time
-        train one after another. `out` gets the trials' table, the incumbent, and what it and the default
-        setting did on the test seeds, each of which `load_result` reads.
+      halving: Successive halving, which stops the worse part of each population early; None trains every trial to
+        its end, which "cmaes" requires.
+      aggregate: Score of a trial from the final greedy returns of its tuning seeds: "mean", or "iqm" for the
+        interquartile mean.
+      eval_episodes: Number of whole episodes of each evaluation with greedy actions, and again with sampled ones.
+      env_params: Parameters of the environment; None for its defaults.
+      seed: Random seed of the search.
+      storage: URL of the study's storage, such as `sqlite:///study.db`; None stores it in `out`, or in memory.
+      study: Name of the study in the storage; None names it after the algorithm and the environment.
+      builder: Function `(config) -> Algorithm` for searching the configuration of a user-defined algorithm.
+      **options: Options on where and how the call runs, see `jaxrl.runtime.options.SearchOptions`.
+        All trials share one width of blocks, and trials that do not fit into memory together
+        train one after another. `out` gets the table of trials, the incumbent, and the results of the incumbent
+        and of the default setting on the test seeds, each of which `load_result` reads.
 
     Raises:
-      ValueError, TypeError: bad arguments, before anything is compiled.
-      ImportError: the extra `search` is not installed.
-      ResultError: the storage or `out` cannot be used, or hold another search.
+      ValueError, TypeError: An argument is invalid; raised before anything is compiled.
+      ImportError: The extra `search` is not installed.
+      ResultError: The storage or `out` cannot be used, or holds another search.
     """
     import_optuna()
     from jaxrl.tuning.samplers import population_of, sampler_of
@@ -129,7 +130,7 @@ def search(
         raise UserTypeError(f"halving takes a Halving, such as jaxrl.Halving(eta=3), got {halving!r}")
     if halving is not None and search == "cmaes":
         raise UserValueError(
-            "halving does not go with cmaes, which learns from whole runs only: leave it out, or search by tpe"
+            "halving does not work with cmaes, which learns from whole runs only: leave it out, or search by tpe"
         )
     searched = Space(algo, default_space(algo) if space is None else space, env_params, builder)
     num_trials = DEFAULT_TRIALS if trials is None else trials
@@ -170,21 +171,21 @@ def search(
     with room_for(len(searched.groups) + 4), stop_on_signals(chosen.progress) as stop:
         with opened(storage, name, identity) as opened_study:
             shared = TrialStudy(opened_study, searched, sampler, num_trials)
-            found = _run_trials(shared, tuning, population, directory, chosen.progress, stop)
-            told = sorted(shared.told(), key=lambda trial: trial.number)
+            work = _run_trials(shared, tuning, population, directory, chosen.progress, stop)
+            outcomes = sorted(shared.outcomes(), key=lambda trial: trial.number)
             result = SearchResult(
                 identity=identity,
                 study=name,
-                trials=told,
+                trials=outcomes,
                 num_trials=num_trials,
                 num_running=shared.num_running(),
-                seconds=found.seconds,
-                static_groups=len(found.groups),
-                compilations=found.compilations,
+                seconds=work.seconds,
+                static_groups=len(work.groups),
+                compilations=work.compilations,
                 test_seeds=chosen_test_seeds,
             )
         _save(result, searched, directory)
-        over = not stop and not result.num_running and len(told) >= num_trials
+        over = not stop and not result.num_running and len(outcomes) >= num_trials
         if over and test_seeds and result.incumbent is not None:
             started = time.perf_counter()
             _train_on_test_seeds(result, tuning, directory, stop)
@@ -194,11 +195,11 @@ def search(
     return result
 
 
-_search = search  # under a name that none of its arguments has
+_search = search  # a name that no argument of the function shadows
 
 
-class _Found:
-    """What the populations of one call come to."""
+class _Work:
+    """Counts of the work of one call."""
 
     def __init__(self) -> None:
         self.groups: set[tuple[Any, ...]] = set()
@@ -208,9 +209,9 @@ class _Found:
 
 def _run_trials(
     shared: TrialStudy, tuning: Tuning, population: int, directory: Path | None, progress: bool, stop: StopRequest
-) -> _Found:
-    """Does populations of trials until there are no more, or a signal has come."""
-    found, best = _Found(), -math.inf
+) -> _Work:
+    """Run populations of trials until none is left or a signal has come."""
+    work, best = _Work(), -math.inf
     share = 1.0 if tuning.halving is None else tuning.halving.share(tuning.env_steps)
     total = round(shared.num_free() * len(tuning.seeds) * tuning.env_steps * share)
     started = time.perf_counter()
@@ -220,35 +221,35 @@ def _run_trials(
         while not stop and (asked := shared.ask(population)):
             left = {trial.number: trial for trial in asked}
 
-            def tell(told: Told, left: dict[int, Any] = left) -> None:
+            def tell(outcome: Outcome, left: dict[int, Any] = left) -> None:
                 nonlocal best
-                shared.tell(told)
-                del left[told.number]
-                if told.state == "complete" and told.score > best:
-                    best = told.score
-                    bar.report(f"best so far {best:.1f} (trial {told.number})")
+                shared.tell(outcome)
+                del left[outcome.number]
+                if outcome.state == "complete" and outcome.score > best:
+                    best = outcome.score
+                    bar.report(f"best so far {best:.1f} (trial {outcome.number})")
 
             try:
                 waves = do_trials(tuning, asked, tell, bar, stop)
-                found.groups |= waves.groups
-                found.compilations += waves.compilations
+                work.groups |= waves.groups
+                work.compilations += waves.compilations
             finally:
                 shared.release(list(left.values()))
                 if directory is not None:
-                    write_trials(directory, sorted(shared.told(), key=lambda trial: trial.number))
-    found.seconds = time.perf_counter() - started
-    return found
+                    write_trials(directory, sorted(shared.outcomes(), key=lambda trial: trial.number))
+    work.seconds = time.perf_counter() - started
+    return work
 
 
 def _train_on_test_seeds(result: SearchResult, tuning: Tuning, directory: Path | None, stop: StopRequest) -> None:
-    """Trains the incumbent and the default setting on the test seeds; both are kept as run directories."""
+    """Train the incumbent and the default setting on the test seeds; both are saved as run directories."""
     space, best = tuning.space, result.incumbent
     assert best is not None
     group = space.static_part(best.setting)
     algo = space.groups[group]
     values = {path: [space.value(path, best.setting[path])] for path in space.traced}
     hparams = grid(algo.hparams, values) if values else None
-    # The programs of the search serve here, too.
+    # The programs of the search are reused.
     settings = {
         "incumbent": (algo, hparams, tuning.layout_of(group)),
         "default": (space.algo, None, tuning.layout),
@@ -266,9 +267,9 @@ def _train_on_test_seeds(result: SearchResult, tuning: Tuning, directory: Path |
         layout = wave._replace(num_runs=call.num_runs, num_blocks=-(-call.num_runs // wave.num_runs))
         try:
             results[name] = _trained(call, layout, None if directory is None else directory / name, tuning, stop)
-        except FileExistsError:  # another process of this study is just training it
+        except FileExistsError:  # another process of this study is training it
             return
-        except KeyboardInterrupt as interrupt:  # before there was anything to keep
+        except KeyboardInterrupt as interrupt:  # before there was anything to save
             stop.signal = stop.signal or (interrupt.args[0] if interrupt.args else signal.SIGINT)
             return
         if results[name].metrics.attrs["interrupted"] or stop:
@@ -277,13 +278,13 @@ def _train_on_test_seeds(result: SearchResult, tuning: Tuning, directory: Path |
 
 
 def _trained(call: Call, layout: Layout, out: Path | None, tuning: Tuning, stop: StopRequest) -> Result:
-    """The result of a call in a directory of its own, which goes on with what an earlier process did of the same."""
+    """The result of a call in its own directory, resumed from the checkpoint of an earlier process if there is one."""
     options: RunOptions = {"memory": tuning.memory, "precision": tuning.precision, "progress": tuning.progress}
     begun = None
     if out is not None:
         begun = read_identity(out) if (out / IDENTITY).is_file() else {}
         layout = layout._replace(block=begun.get("block", layout.block))
-        # Whatever else keeps it from going on, such as a damaged checkpoint, is told, and nothing is overwritten.
+        # Other obstacles to resuming, such as a damaged checkpoint, raise an error, and nothing is overwritten.
         same = _same(begun, identity_of(call, layout, tuning.precision))
         if same and finished(out) and not has_checkpoint(out):
             return load_result(out, call.algo)
@@ -292,10 +293,10 @@ def _trained(call: Call, layout: Layout, out: Path | None, tuning: Tuning, stop:
     return carry_out(call, checked(search, RunOptions, options), begun=begun, layout=layout, stop=stop)
 
 
-def _same(begun: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether a run directory holds these runs, and not those of another incumbent."""
-    names = (begun.keys() & wanted.keys()).difference(SOFT)
-    return bool(names) and all(begun[name] == wanted[name] for name in names)
+def _same(begun: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+    """Whether a run directory holds these runs and not those of another incumbent."""
+    names = (begun.keys() & current.keys()).difference(SOFT)
+    return bool(names) and all(begun[name] == current[name] for name in names)
 
 
 def _save(result: SearchResult, space: Space, directory: Path | None) -> None:
@@ -320,7 +321,7 @@ def _save(result: SearchResult, space: Space, directory: Path | None) -> None:
             "trained_on_test_seeds": result.test is not None,
         },
     )
-    found = {
+    summary = {
         "trials": len(result.trials),
         "env_steps": result.env_steps,
         "seconds_of_last_call": result.seconds,
@@ -328,11 +329,11 @@ def _save(result: SearchResult, space: Space, directory: Path | None) -> None:
         "compilations_of_last_call": result.compilations,
         "report": result.report().splitlines(),
     }
-    write_json(directory / SEARCH, {"study": result.study, **result.identity, "found": found})
+    write_json(directory / SEARCH, {"study": result.study, **result.identity, "found": summary})
 
 
 def _identity(tuning: Tuning, algo: Algorithm, env_params: Any) -> dict[str, Any]:
-    """What two processes must agree on to work on one study."""
+    """Settings on which two processes must agree to work on one study."""
     params = algo.env.default_params if env_params is None else env_params
     hparams = {name: value for name, value in vars(algo.hparams).items() if value is not None}
     halving = tuning.halving
@@ -354,5 +355,5 @@ def _identity(tuning: Tuning, algo: Algorithm, env_params: Any) -> dict[str, Any
 
 
 def _fields(config: Any) -> dict[str, Any]:
-    """Of a configuration, which an algorithm of one's own may do without."""
+    """Fields of a configuration; empty for a user-defined algorithm without one."""
     return vars(config) if dataclasses.is_dataclass(config) else {}

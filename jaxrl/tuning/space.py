@@ -1,4 +1,4 @@
-"""What a search may try: ranges and lists of values for hyper-parameters, configuration and environment."""
+"""Search spaces: ranges and lists of values for hyper-parameters, configuration and environment."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Setting = dict[str, Any]
 __all__ = ["Builder", "Setting", "Space", "parse_space", "spelled"]
 
 
-class _Given(NamedTuple):
-    """What `sample` draws from where the values are known already."""
+class _Fixed(NamedTuple):
+    """A distribution whose draws are known values, for `sample`."""
 
     values: list[Any]
 
@@ -42,22 +42,22 @@ class _Given(NamedTuple):
 
 
 class Space:
-    """A checked search space. A setting of it is `{path: label}`: numbers, and strings for what is no number.
+    """A checked search space. A setting is `{path: label}`, with numbers, and strings for non-numeric values.
 
     Args:
-      algo: whose hyper-parameters and configuration hold where the space says nothing.
-      distributions: `{path: Uniform | LogUniform | Choice}`; a path is one that `grid` takes, or `config.X` for a
-        static field X of the configuration, which takes a Choice.
-      env_params: the environment's parameters, its defaults if None.
-      builder: `(config) -> Algorithm`, for static paths of an algorithm that is not jaxrl's own.
+      algo: Algorithm; its hyper-parameters and configuration apply to all paths that are not in the space.
+      distributions: Distributions `{path: Uniform | LogUniform | Choice}`; a path is one that `grid` takes, or
+        `config.X` for a static field X of the configuration, which takes a Choice.
+      env_params: Parameters of the environment; None for its defaults.
+      builder: Function `(config) -> Algorithm` for static paths of a user-defined algorithm.
 
     Attributes:
-      distributions: as given.
-      groups: `{static values: Algorithm}`, one for each static configuration that there is.
+      distributions: Distributions of the space, `{path: Uniform | LogUniform | Choice}`.
+      groups: Algorithm of each static configuration, `{static values: Algorithm}`.
 
     Raises:
-      ValueError, TypeError: an unknown path, a distribution or value that it does not take, or a
-        configuration that makes no algorithm.
+      ValueError, TypeError: A path is unknown, a path does not take its distribution or value, or a
+        configuration is invalid.
     """
 
     def __init__(
@@ -89,35 +89,35 @@ class Space:
             if isinstance(d, Choice)
         }
         for path, values in self._values.items():
-            given = self.distributions[path]
-            assert isinstance(given, Choice)
-            if len(values) < len(given.values):
-                raise UserValueError(f"{path} has a value twice: {spelled(given)}")
+            choice = self.distributions[path]
+            assert isinstance(choice, Choice)
+            if len(values) < len(choice.values):
+                raise UserValueError(f"{path} has a value twice: {spelled(choice)}")
         self.groups = self._build(builder)
         for labels, group in self.groups.items():
             for path in self.traced:
                 name = path.partition(".")[0]
                 if name != "env" and getattr(group.hparams, name) is None:
-                    told = ", ".join(f"{at}={label}" for at, label in zip(self.static, labels, strict=True))
-                    raise UserValueError(f"{path} has no effect under {told or 'this configuration'}; leave it out")
+                    shown = ", ".join(f"{at}={label}" for at, label in zip(self.static, labels, strict=True))
+                    raise UserValueError(f"{path} has no effect under {shown or 'this configuration'}; leave it out")
 
     def labels(self, path: str) -> list[Any]:
-        """What a Choice takes, as numbers, strings, True, False and None."""
+        """The values of a Choice as labels: numbers, strings, True, False and None."""
         return list(self._values[path])
 
     def static_part(self, setting: Setting) -> tuple[Any, ...]:
-        """The values of the static paths: the key of the setting's group."""
+        """The values of the static paths, which are the key of the setting's group."""
         return tuple(setting[path] for path in self.static)
 
     def draw(self, generator: Callable[[str], np.random.Generator]) -> Setting:
-        """A random setting; each path draws from a generator of its own."""
+        """A random setting; each path draws from its own generator."""
         return {path: _label(path, d.draw(generator(path), 1)[0]) for path, d in self.distributions.items()}
 
     def combinations(self) -> list[Setting]:
         """Every setting, the last path varying fastest.
 
         Raises:
-          ValueError: there are ranges.
+          ValueError: The space has ranges.
         """
         ranges = [path for path in self.distributions if path not in self._values]
         if ranges:
@@ -129,20 +129,20 @@ class Space:
         return [dict(zip(self.distributions, values, strict=True)) for values in every]
 
     def sweep(self, settings: Sequence[Setting]) -> Sweep | None:
-        """Settings of one group as a Sweep along `"setting"`; None where nothing traced is searched.
+        """Settings of one group as a Sweep along `"setting"`; None if the space has no traced paths.
 
-        Its programs are those of every setting of the group, whatever families of discounts are among these.
+        All settings of the group share the programs of the sweep, also if their discounts are of different families.
         """
         if not self.traced:
             return None
         algo = self.groups[self.static_part(settings[0])]
         discounts = list(self._values.get("discount", {}))
         padded = [*settings, *({**settings[0], "discount": label} for label in discounts)]
-        columns = {path: _Given([self.value(path, setting[path]) for setting in padded]) for path in self.traced}
+        columns = {path: _Fixed([self.value(path, setting[path]) for setting in padded]) for path in self.traced}
         return sample(algo.hparams, len(padded), columns)
 
     def value(self, path: str, label: Any) -> Any:
-        """What a label stands for."""
+        """The value of a label."""
         return self._values[path][label] if path in self._values else label
 
     def config_of(self, setting: Setting) -> Any:
@@ -151,7 +151,7 @@ class Space:
         return dataclasses.replace(self.algo.config, **values) if values else self.algo.config
 
     def described(self) -> dict[str, str]:
-        """`{path: text}`, as the command line takes it."""
+        """The space as `{path: text}` in the syntax of the command line."""
         return {path: spelled(distribution) for path, distribution in self.distributions.items()}
 
     def _check_static(self, path: str) -> None:
@@ -160,10 +160,10 @@ class Space:
         fields = [field.name for field in dataclasses.fields(config) if field.init]
         if name not in fields:
             hint = near(name, fields) or f"; there are {', '.join(fields)}"
-            raise UserValueError(f"{path} is no field of {type(config).__name__}{hint}")
+            raise UserValueError(f"{path} is not a field of {type(config).__name__}{hint}")
         if not isinstance(distribution, Choice):
             raise UserTypeError(
-                f"{path} is static, each value a program of its own: it takes a Choice, got {spelled(distribution)}"
+                f"{path} is static, with one program per value: it takes a Choice, got {spelled(distribution)}"
             )
         default = getattr(config, name)
         distribution = Choice([tuple(v) if isinstance(v, list) else v for v in distribution.values])
@@ -185,7 +185,7 @@ class Space:
             )
         if isinstance(distribution, Choice):
             values = list(distribution.values)
-        else:  # a point between tells a range of whole numbers from one of numbers
+        else:  # a point between the ends distinguishes a range of integers from one of numbers
             low, high = distribution.low, distribution.high
             values = [low, low + (high - low) / math.pi, high]
         sweep = grid(self.algo.hparams, {path: values})
@@ -196,7 +196,7 @@ class Space:
         every = list(itertools.product(*(self.labels(path) for path in self.static)))
         if len(every) > MOST_CONFIGURATIONS:
             raise UserValueError(
-                f"{', '.join(self.static)} make {len(every)} static configurations, each a program of its own; a "
+                f"{', '.join(self.static)} make {len(every)} static configurations with one program each; a "
                 f"search takes at most {MOST_CONFIGURATIONS}"
             )
         if not self.static:
@@ -209,11 +209,11 @@ class Space:
         groups = {}
         for labels in every:
             setting = dict(zip(self.static, labels, strict=True))
-            told = ", ".join(f"{path}={label}" for path, label in setting.items())
+            shown = ", ".join(f"{path}={label}" for path, label in setting.items())
             try:
                 groups[labels] = self._group(self.config_of(setting), builder)
             except (ValueError, TypeError) as error:
-                raise UserValueError(f"space has {told}, which makes no algorithm: {error}") from None
+                raise UserValueError(f"space has {shown}, which makes no algorithm: {error}") from None
         return groups
 
     def _group(self, config: Any, builder: Builder | None) -> Algorithm:
@@ -231,11 +231,11 @@ def parse_space(texts: Sequence[str], algo: Algorithm) -> dict[str, Uniform | Lo
     """A search space as the command line takes it.
 
     Args:
-      texts: `PATH=LOW:HIGH`, `PATH=log:LOW:HIGH` or `PATH=VALUE,VALUE,...` each.
-      algo: tells what is static.
+      texts: Distributions, each `PATH=LOW:HIGH`, `PATH=log:LOW:HIGH` or `PATH=VALUE,VALUE,...`.
+      algo: Algorithm, which determines the static paths.
 
     Raises:
-      ValueError: a text is none of these.
+      ValueError: A text has none of these forms.
     """
     space: dict[str, Uniform | LogUniform | Choice] = {}
     for text in texts:
@@ -262,7 +262,7 @@ def _parsed(path: str, text: str) -> Uniform | LogUniform | Choice:
     ends = re.fullmatch(r"(log:)?([^:,]+):([^:,]+)", text)
     if ends is not None and (numbers := _numbers([ends[2], ends[3]])) is not None:
         return (LogUniform if ends[1] else Uniform)(*numbers)
-    if path == "discount":  # a comma before a named parameter is the discount's own
+    if path == "discount":  # a comma before a named parameter belongs to the discount
         return Choice([as_discount(part) for part in re.split(r",(?![\w.]+=)", text)])
     if path.startswith(STATIC):
         try:
@@ -271,7 +271,7 @@ def _parsed(path: str, text: str) -> Uniform | LogUniform | Choice:
             return Choice(text.split(","))
     numbers = _numbers(text.split(","))
     if numbers is None:
-        raise UserValueError(f"{path} takes LOW:HIGH, log:LOW:HIGH or numbers with commas between, got {text!r}")
+        raise UserValueError(f"{path} takes LOW:HIGH, log:LOW:HIGH or numbers separated by commas, got {text!r}")
     return Choice(numbers)
 
 

@@ -1,4 +1,4 @@
-"""A study that several processes may work on: no trial is lost, and none is done twice."""
+"""A study that several processes can share: no trial is lost, and none is run twice."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from jaxrl.runtime.checkpoints.identity import difference
 from jaxrl.sweeps.distributions import Choice, LogUniform
 from jaxrl.tuning.space import Setting, Space
 
-# Attributes of a study and of its trials. A trial that has failed and was told nothing of is to be done anew.
-IDENTITY, TOLD, PLACE, WORKER, BEAT = "jaxrl", "jaxrl told", "jaxrl place", "worker", "alive "
+# Attributes of a study and of its trials. A failed trial without an outcome is run again.
+IDENTITY, OUTCOME, PLACE, WORKER, BEAT = "jaxrl", "jaxrl told", "jaxrl place", "worker", "alive "
 SECONDS_BETWEEN_BEATS = 20.0
 SECONDS_TO_LIVE = 300.0
-_PATIENCE = 60.0  # seconds that a process waits for another's transaction in SQLite
+_PATIENCE = 60.0  # seconds to wait for a transaction of another process in SQLite
 
-__all__ = ["Asked", "Told", "TrialStudy", "opened"]
+__all__ = ["Asked", "Outcome", "TrialStudy", "opened"]
 
 
 class Asked(NamedTuple):
-    """A trial to be done.
+    """A trial to run.
 
     Attributes:
-      number: in the study.
-      setting: to train with.
+      number: Number of the trial in the study.
+      setting: Setting to train with.
     """
 
     number: int
     setting: Setting
 
 
-class Told(NamedTuple):
-    """What is known of a trial that has ended.
+class Outcome(NamedTuple):
+    """The outcome of a finished trial.
 
     Attributes:
-      number: in the study.
-      state: "complete", "pruned" (stopped by halving) or "failed" (metrics that are not finite).
-      setting: its values.
-      score: over the tuning seeds, at the last evaluation; nan for a failed one.
-      returns: of each tuning seed then.
-      env_steps: that its runs took, all seeds together.
+      number: Number of the trial in the study.
+      state: State of the trial: "complete", "pruned" (stopped by halving) or "failed" (metrics that are not finite).
+      setting: Setting of the trial.
+      score: Aggregate over the tuning seeds at the last evaluation; nan for a failed trial.
+      returns: Return of each tuning seed at the last evaluation.
+      env_steps: Number of environment steps of its runs, over all seeds.
     """
 
     number: int
@@ -62,29 +62,29 @@ class Told(NamedTuple):
 
 
 class TrialStudy:
-    """One process's view of a study.
+    """The view of one process on a study.
 
-    Every trial has a place in `0 ... num_trials - 1`, the same for a trial that is done anew because
-    whoever was at it died. Whether a trial counts follows from the study alone, so that all
-    processes agree without talking to each other.
+    Every trial has a place in `0 ... num_trials - 1`; a trial that is run again because its process died
+    keeps its place. Whether a trial counts follows from the study alone, so that all
+    processes agree without communicating.
 
     Args:
-      study: Optuna's.
-      space: what to sample from.
-      sampler: Optuna's, or a Design.
-      num_trials: of the study in all, by however many processes.
+      study: Study of Optuna.
+      space: Space to sample from.
+      sampler: Sampler of Optuna, or a Design.
+      num_trials: Number of trials of the complete study, over all processes.
     """
 
     def __init__(self, study: Any, space: Space, sampler: Any, num_trials: int):
         self._study, self._space, self._sampler, self._num_trials = study, space, sampler, num_trials
-        self._mine: dict[int, Any] = {}
+        self._own: dict[int, Any] = {}
         self._worker = f"{_host()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         study.sampler = sampler
 
     def ask(self, count: int) -> list[Asked]:
-        """At most `count` trials that nobody has done or is doing; none where there are no more.
+        """At most `count` trials that no process has finished or is running; empty if none is left.
 
-        Trials of processes that died are given out anew.
+        Trials of dead processes are assigned again.
         """
         from jaxrl.tuning.samplers import Design
 
@@ -93,7 +93,7 @@ class TrialStudy:
         asked: list[Asked] = []
         while len(asked) < count and self.num_free():
             trial = self._study.ask()
-            self._mine[trial.number] = trial
+            self._own[trial.number] = trial
             trial.set_user_attr(WORKER, self._worker)
             trials = self._trials()
             places = _places(trials)
@@ -107,63 +107,63 @@ class TrialStudy:
             asked.append(Asked(trial.number, self._suggested(trial)))
         return asked
 
-    def tell(self, told: Told) -> None:
-        """Notes how a trial of this process ended."""
-        trial = self._mine.pop(told.number)
+    def tell(self, outcome: Outcome) -> None:
+        """Store the outcome of a trial of this process."""
+        trial = self._own.pop(outcome.number)
         with self._outlived():
-            trial.set_user_attr(TOLD, to_json(told._replace(setting={})._asdict()))
-            if told.state == "pruned":
-                trial.report(told.score, told.env_steps)
-            self._finish(told)
+            trial.set_user_attr(OUTCOME, to_json(outcome._replace(setting={})._asdict()))
+            if outcome.state == "pruned":
+                trial.report(outcome.score, outcome.env_steps)
+            self._finish(outcome)
 
-    def _finish(self, told: Told) -> None:
+    def _finish(self, outcome: Outcome) -> None:
         from optuna.trial import TrialState
 
-        state = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[told.state]
-        self._study.tell(told.number, told.score if told.state == "complete" else None, state=state)
+        state = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[outcome.state]
+        self._study.tell(outcome.number, outcome.score if outcome.state == "complete" else None, state=state)
 
     @contextlib.contextmanager
     def _outlived(self) -> Iterator[None]:
-        """Lets it be that another process took this one for dead, and has given its trial to somebody else."""
+        """Ignore the error that another process considered this one dead and reassigned its trial."""
         import optuna
 
         with contextlib.suppress(ValueError, optuna.exceptions.UpdateFinishedTrialError):
             yield
 
     def release(self, trials: Sequence[Asked]) -> None:
-        """Gives back trials that were not done, for whoever asks next."""
+        """Release trials that did not finish, so that any process can run them."""
         for trial in trials:
-            self._mine.pop(trial.number, None)
+            self._own.pop(trial.number, None)
             self._drop(trial.number)
         self._reclaim()
 
-    def told(self) -> list[Told]:
-        """Every trial that has ended, by whomever."""
+    def outcomes(self) -> list[Outcome]:
+        """Outcomes of all finished trials of all processes."""
         return [
-            _told(trial)._replace(setting={path: trial.params[path] for path in self._space.distributions})
+            _outcome_of(trial)._replace(setting={path: trial.params[path] for path in self._space.distributions})
             for trial in self._trials()
-            if TOLD in trial.user_attrs and trial.state.is_finished()
+            if OUTCOME in trial.user_attrs and trial.state.is_finished()
         ]
 
     def num_free(self) -> int:
-        """Trials that nobody has done or is doing."""
+        """Number of trials that no process has finished or is running."""
         trials = self._trials()
         places = _places(trials)
         taken = {places[trial.number] for trial in trials if _counts(trial)}
         return self._num_trials - len({place for place in taken if place < self._num_trials})
 
     def num_running(self) -> int:
-        """Trials under way, here or elsewhere."""
+        """Number of running trials of all processes."""
         return sum(trial.state.name == "RUNNING" for trial in self._trials())
 
     @contextlib.contextmanager
     def alive(self) -> Iterator[None]:
-        """Lets other processes know that this one is there."""
+        """Signal to other processes, at intervals, that this one is alive."""
         over = threading.Event()
 
         def beat() -> None:
             while not over.wait(SECONDS_BETWEEN_BEATS):
-                with contextlib.suppress(Exception):  # the next one comes soon
+                with contextlib.suppress(Exception):  # the next beat follows soon
                     self._beat()
 
         self._beat()
@@ -174,20 +174,20 @@ class TrialStudy:
         finally:
             over.set()
             thread.join()
-            with contextlib.suppress(Exception):  # a storage that is gone has told so already
+            with contextlib.suppress(Exception):  # the error of a lost storage was raised before
                 self._study.set_user_attr(BEAT + self._worker, 0.0)
 
     def _beat(self) -> None:
         self._study.set_user_attr(BEAT + self._worker, time.time())
 
     def _reclaim(self) -> None:
-        """Gives back the trials of the dead, and enqueues whatever place has nobody."""
+        """Release the trials of dead processes, and enqueue trials for places without one."""
         attrs = self._study.user_attrs
         for trial in self._trials():
             if trial.state.name == "RUNNING" and self._is_lost(trial, attrs):
                 with self._outlived():
-                    if TOLD in trial.user_attrs:  # it died just before the end of telling
-                        self._finish(_told(trial))
+                    if OUTCOME in trial.user_attrs:  # its process died between the two steps of `tell`
+                        self._finish(_outcome_of(trial))
                     else:
                         self._drop(trial.number)
         trials = self._trials()
@@ -203,7 +203,7 @@ class TrialStudy:
         worker = trial.user_attrs.get(WORKER)
         if worker == self._worker:
             return False
-        if worker is None:  # died before it signed, or is just about to sign, which a process does that is alive
+        if worker is None:  # its process died before it signed the trial, or is alive and about to sign
             others = [name.removeprefix(BEAT) for name in attrs if name.startswith(BEAT)]
             if all(other == self._worker or _is_dead(other, attrs) for other in others):
                 return True
@@ -232,16 +232,16 @@ class TrialStudy:
 
 @contextlib.contextmanager
 def opened(storage: str | None, name: str, identity: Mapping[str, Any]) -> Iterator[Any]:
-    """An Optuna study, made where there is none, for as long as the context lasts.
+    """An Optuna study, created if it is missing, open within the context.
 
     Args:
-      storage: a URL as SQLAlchemy takes it; None keeps the study in memory.
-      name: of the study.
-      identity: what all trials of it must have in common.
+      storage: URL of the storage in SQLAlchemy's format; None keeps the study in memory.
+      name: Name of the study.
+      identity: Settings that all its trials share.
 
     Raises:
-      ImportError: Optuna, or the storage's own driver, is not installed.
-      ResultError: the storage cannot be used, or the study is another one.
+      ImportError: Optuna or the storage's driver is not installed.
+      ResultError: The storage cannot be used, or the study is of another search.
     """
     optuna = import_optuna()
     import sqlalchemy.exc
@@ -253,15 +253,15 @@ def opened(storage: str | None, name: str, identity: Mapping[str, Any]) -> Itera
         try:
             backend = None if storage is None else _storage(storage)
             study = optuna.create_study(storage=backend, study_name=name, direction="maximize", load_if_exists=True)
-            wanted = as_read(dict(identity))
+            expected = as_read(dict(identity))
             if IDENTITY not in study.user_attrs:
                 if study.get_trials(deepcopy=False):
-                    raise ResultError(f"the study {name!r} is none of jaxrl's: choose another name for this one")
-                study.set_user_attr(IDENTITY, json.dumps(to_json(wanted)))
-            found = difference(from_json(json.loads(study.user_attrs[IDENTITY])), wanted)
-            if found is not None:
+                    raise ResultError(f"the study {name!r} was not created by jaxrl: choose another name for this one")
+                study.set_user_attr(IDENTITY, json.dumps(to_json(expected)))
+            changed = difference(from_json(json.loads(study.user_attrs[IDENTITY])), expected)
+            if changed is not None:
                 raise ResultError(
-                    f"the study {name!r} is of another search: {found}; choose another name, or the same search"
+                    f"the study {name!r} is of another search: {changed}; choose another name, or the same search"
                 )
             yield study
         except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
@@ -275,10 +275,10 @@ def opened(storage: str | None, name: str, identity: Mapping[str, Any]) -> Itera
 
 
 def import_optuna() -> Any:
-    """The module.
+    """The module `optuna`.
 
     Raises:
-      ImportError: naming the extra that brings it.
+      ImportError: Optuna is not installed; the message names the extra.
     """
     try:
         import cmaes
@@ -298,32 +298,32 @@ def _storage(url: str) -> Any:
     options = {"connect_args": {"timeout": _PATIENCE}} if local else {}
     for attempts_left in reversed(range(5)):
         try:
-            found = optuna.storages.RDBStorage(url, engine_kwargs=options)
+            backend = optuna.storages.RDBStorage(url, engine_kwargs=options)
             break
         except ImportError as error:
             raise MissingPackageError(
                 f"the storage {_shown(url)} needs a package that is not installed: {error.__cause__ or error}"
             ) from None
         except (sqlalchemy.exc.OperationalError, sqlalchemy.exc.IntegrityError) as error:
-            # Another process makes the same tables at this moment.
+            # Another process is creating the same tables.
             if not attempts_left or not ("already exists" in str(error) or "UNIQUE" in str(error)):
                 raise
             time.sleep(0.2)
     else:
         raise AssertionError
     if local:
-        # SQLite locks a file when it is first written to: of two processes that have read the same waiting trial both
-        # would take it. A lock from the beginning of a transaction lets one of them read at a time.
-        @sqlalchemy.event.listens_for(found.engine, "connect")
+        # SQLite locks a file at the first write: two processes that have read the same waiting trial would both take
+        # it. A lock from the beginning of a transaction lets only one of them read at a time.
+        @sqlalchemy.event.listens_for(backend.engine, "connect")
         def connect(connection: Any, _: Any) -> None:
             connection.isolation_level = None
 
-        @sqlalchemy.event.listens_for(found.engine, "begin")
+        @sqlalchemy.event.listens_for(backend.engine, "begin")
         def begin(connection: Any) -> None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-        found.engine.dispose()  # connections from before
-    return found
+        backend.engine.dispose()  # connections from before
+    return backend
 
 
 def _shown(storage: str | None) -> str:
@@ -338,17 +338,17 @@ def _shown(storage: str | None) -> str:
 
 
 def _counts(trial: Any) -> bool:
-    """Whether a trial is done or being done, and not given back."""
-    return trial.state.name == "RUNNING" or (trial.state.is_finished() and TOLD in trial.user_attrs)
+    """Whether a trial is running or has an outcome."""
+    return trial.state.name == "RUNNING" or (trial.state.is_finished() and OUTCOME in trial.user_attrs)
 
 
-def _told(trial: Any) -> Told:
-    values = from_json(trial.user_attrs[TOLD])
-    return Told(**{**values, "env_steps": int(values["env_steps"])})
+def _outcome_of(trial: Any) -> Outcome:
+    values = from_json(trial.user_attrs[OUTCOME])
+    return Outcome(**{**values, "env_steps": int(values["env_steps"])})
 
 
 def _places(trials: Sequence[Any]) -> dict[int, int]:
-    """The place of each trial, by its number: that of the trial that it does anew, or else the next one."""
+    """The place of each trial, by its number: the place of the trial that it repeats, or else the next one."""
     places, fresh = {}, 0
     for trial in sorted(trials, key=lambda trial: trial.number):
         if PLACE in trial.user_attrs:
@@ -359,7 +359,7 @@ def _places(trials: Sequence[Any]) -> dict[int, int]:
 
 
 def _is_dead(worker: str, attrs: Mapping[str, Any]) -> bool:
-    """Whether a process is gone: it is not among those of this machine, or has long told nothing."""
+    """Whether a process is dead: it does not run on this machine, or its last beat is too long ago."""
     host, pid, _ = worker.rsplit(":", 2)
     if host == _host() and not _runs(int(pid)):
         return True
@@ -371,7 +371,7 @@ def _age(moment: Any) -> float:
 
 
 def _host() -> str:
-    """This machine, or this container of it, where a process has a number of its own."""
+    """The name of this machine or container, within which process ids are unique."""
     spaces = Path("/proc/self/ns/pid")
     try:
         return f"{platform.node()}/{spaces.stat().st_ino}"

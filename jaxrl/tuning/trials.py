@@ -1,4 +1,4 @@
-"""Populations of trials: each static group one compiled program, every wave of runs of one size."""
+"""Populations of trials: one compiled program per static group, and waves of runs of equal size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jaxrl.runtime.progress import Progress, StopRequest
 from jaxrl.runtime.training import training_call
 from jaxrl.tuning.halving import Halving, survivors
 from jaxrl.tuning.space import Setting, Space
-from jaxrl.tuning.study import Asked, Told
+from jaxrl.tuning.study import Asked, Outcome
 from jaxrl.tuning.waves import Waves
 
 AGGREGATES: dict[str, Callable[[np.ndarray], float]] = {
@@ -32,20 +32,20 @@ __all__ = ["AGGREGATES", "Done", "Tuning", "arguments_of", "call_of", "check_run
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """What every trial of a search does.
+    """Settings that all trials of a search share.
 
     Attributes:
-      space: that it is from.
-      env_steps: of each run.
-      seeds: on which it is tuned.
-      eval_episodes: of each evaluation, greedy and again sampled.
-      aggregate: of the returns of the seeds: "mean" or "iqm".
-      halving: how a population shrinks; None trains every trial to its end.
-      population: trials that go together.
-      layout: of a wave of runs, with memory enough for it.
-      memory: to keep to, as in `train`.
-      precision: of matrix products.
-      progress: whether to show any.
+      space: Search space.
+      env_steps: Number of environment steps of each run.
+      seeds: Tuning seeds.
+      eval_episodes: Number of episodes of each evaluation with greedy actions, and again with sampled ones.
+      aggregate: Aggregate of the returns over the seeds: "mean" or "iqm".
+      halving: Successive halving of a population; None trains every trial to its end.
+      population: Number of trials trained together.
+      layout: Layout of a wave of runs, if memory suffices.
+      memory: Memory limit, as in `train`.
+      precision: Precision of matrix products.
+      progress: Whether to show progress.
     """
 
     space: Space
@@ -63,30 +63,30 @@ class Tuning:
 
     @property
     def rungs(self) -> list[int]:
-        """Environment steps at which trials are judged, the last the length of a run."""
+        """Environment steps at which trials are compared; the last is the length of a run."""
         return [self.env_steps] if self.halving is None else self.halving.rungs(self.env_steps)
 
     def waves_of(self, group: tuple[Any, ...], call: Call) -> Waves:
-        """Those of a static group, its programs compiled when it is first met."""
+        """The waves of a static group; its programs are compiled at the first use."""
         if group not in self._waves:
             held_runs = 0 if self.halving is None else self.population * len(self.seeds)
             self._waves[group] = Waves(call, self.layout, self.memory, self.precision, held_runs, self.progress)
         return self._waves[group]
 
     def layout_of(self, group: tuple[Any, ...]) -> Layout:
-        """Of a wave of a static group, as far as is known what fits."""
+        """Layout of a wave of a static group, reduced to memory once that is known."""
         return self._waves[group].layout if group in self._waves else self.layout
 
 
 def check_rungs(rungs: Sequence[int], space: Space) -> None:
-    """Refuses trials that are shorter than an iteration, and to judge trials twice after one and the same.
+    """Check that trials are no shorter than an iteration, and that rungs end after different iterations.
 
     Args:
-      rungs: in environment steps, increasing.
-      space: whose static groups differ in the environment steps of an iteration.
+      rungs: Ends of the rungs in environment steps, increasing.
+      space: Search space, whose static groups can differ in the environment steps of an iteration.
 
     Raises:
-      ValueError: a trial of some group is shorter than an iteration, or two rungs are one iteration there.
+      ValueError: In some group a trial is shorter than an iteration, or two rungs end after the same iteration.
     """
     for labels, algo in space.groups.items():
         per_iteration = algo.env_steps_per_iteration
@@ -100,9 +100,9 @@ def check_rungs(rungs: Sequence[int], space: Space) -> None:
         iterations = [-(-env_steps // per_iteration) for env_steps in rungs]
         if len(set(iterations)) < len(iterations):
             raise UserValueError(
-                f"halving judges after {_listed(rungs)} env steps, which are {_listed(iterations)} iterations of "
-                f"{per_iteration:,} each{where}, and takes different ones: raise env_steps "
-                f"or first_env_steps, or eta"
+                f"halving compares trials after {_listed(rungs)} env steps, which are {_listed(iterations)} iterations "
+                f"of {per_iteration:,} each{where}, and needs different numbers of iterations: raise env_steps, "
+                f"first_env_steps or eta"
             )
 
 
@@ -110,12 +110,12 @@ class _Batch(NamedTuple):
     """Trials of one static group between two rungs, on the host.
 
     Attributes:
-      group: the static values.
-      call: of the group.
-      trials: positions in the population.
-      arguments: of their runs, leaves `[num_trials * num_seeds, ...]`.
-      states: likewise; None before the start.
-      iteration: that they have reached.
+      group: Static values of the group.
+      call: Training call of the group.
+      trials: Positions of the trials in the population.
+      arguments: Arguments of their runs, leaves `[num_trials * num_seeds, ...]`.
+      states: States of their runs, leaves `[num_trials * num_seeds, ...]`; None before the start.
+      iteration: Iteration that they have reached.
     """
 
     group: tuple[Any, ...]
@@ -126,19 +126,19 @@ class _Batch(NamedTuple):
     iteration: int
 
     def take(self, kept: np.ndarray, num_seeds: int) -> _Batch:
-        """Only the trials at these positions of the batch."""
+        """The batch with only the trials at the positions `kept`."""
         runs = (kept[:, None] * num_seeds + np.arange(num_seeds)).ravel()
         arguments, states = jax.tree.map(lambda leaf: np.asarray(leaf)[runs], (self.arguments, self.states))
         return self._replace(trials=self.trials[kept], arguments=arguments, states=states)
 
 
 class Done(NamedTuple):
-    """What was done: counted over a population.
+    """Counts of the work for a population.
 
     Attributes:
-      compilations: of programs.
-      groups: static parts that were seen.
-      env_steps: of all runs, padding left out.
+      compilations: Number of compiled programs.
+      groups: Static values of the groups.
+      env_steps: Number of environment steps of all runs, without padding.
     """
 
     compilations: int
@@ -147,7 +147,7 @@ class Done(NamedTuple):
 
 
 def wave_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None) -> Layout:
-    """Runs that go together: one block for every device, filled by about `num_runs` where these are fewer."""
+    """Layout of the runs of a wave: one block for every device, smaller if there are only about `num_runs` runs."""
     planned = plan_layout(num_runs, block, devices)
     return Layout(planned.block * len(planned.devices), planned.block, 1, planned.devices)
 
@@ -155,7 +155,7 @@ def wave_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None)
 def call_of(
     space: Space, settings: Sequence[Setting], seeds: list[int], eval_episodes: int, points: Sequence[int]
 ) -> Call:
-    """The call of settings of one group, which `arguments_of` takes."""
+    """The training call of settings of one group, for `arguments_of`."""
     algo = space.groups[space.static_part(settings[0])]
     per_iteration = algo.env_steps_per_iteration
     iterations = np.unique([-(-env_steps // per_iteration) for env_steps in points])
@@ -171,21 +171,21 @@ def call_of(
 
 def arguments_of(call: Call, num_settings: int) -> Any:
     """`(seed, hparams, env_params)` of the runs of the first settings, leaves `[num_settings * num_seeds, ...]`."""
-    runs = np.arange(num_settings * len(call.seeds)) % call.num_runs  # one setting stands for all where none is traced
+    runs = np.arange(num_settings * len(call.seeds)) % call.num_runs  # without traced paths one setting represents all
     return jax.tree.map(lambda leaf: np.asarray(leaf)[runs], call.arguments())
 
 
 def do_trials(
-    tuning: Tuning, asked: Sequence[Asked], tell: Callable[[Told], None], bar: Progress, stop: StopRequest
+    tuning: Tuning, asked: Sequence[Asked], tell: Callable[[Outcome], None], bar: Progress, stop: StopRequest
 ) -> Done:
-    """Trains a population, and tells each trial as soon as it has ended.
+    """Train a population, and report the outcome of each trial as soon as it has finished.
 
     Args:
-      tuning: what every trial does.
-      asked: the population.
-      tell: takes the trials that have ended; those that have not when `stop` is set are not told.
-      bar: counts environment steps.
-      stop: whether to end after the chunk under way.
+      tuning: Settings that all trials share.
+      asked: Trials of the population.
+      tell: Function called with the outcome of each finished trial; not called for trials that `stop` interrupts.
+      bar: Progress bar, which counts environment steps.
+      stop: Request to end after the current chunk.
     """
     before = compilations()
     settings = [trial.setting for trial in asked]
@@ -194,11 +194,11 @@ def do_trials(
     groups = frozenset(map(tuning.space.static_part, settings))
     scores, returns, done = np.full(len(asked), np.nan), np.full((len(asked), num_seeds), np.nan), 0
 
-    def told(trial: int, state: str, env_steps: int) -> None:
+    def report(trial: int, state: str, env_steps: int) -> None:
         score = float(scores[trial])
         state = state if math.isfinite(score) else "failed"
         number, setting = asked[trial]
-        tell(Told(number, state, setting, score, returns[trial].tolist(), env_steps))
+        tell(Outcome(number, state, setting, score, returns[trial].tolist(), env_steps))
 
     for rung, env_steps in enumerate(rungs):
         last = rung == len(rungs) - 1
@@ -219,7 +219,7 @@ def do_trials(
                 for trial in batch.trials[filled // num_seeds : (filled + len(values)) // num_seeds]:
                     scores[trial] = AGGREGATES[tuning.aggregate](returns[trial]) if _finite(returns[trial]) else np.nan
                     if last:
-                        told(int(trial), "complete", steps_each)
+                        report(int(trial), "complete", steps_each)
                 filled += len(values)
                 if not last:
                     states.append(wave.states)
@@ -235,7 +235,7 @@ def do_trials(
         for batch, steps_each in advanced:
             on = np.asarray([int(trial) in chosen for trial in batch.trials], bool)
             for trial in batch.trials[~on]:
-                told(int(trial), "pruned", steps_each)
+                report(int(trial), "pruned", steps_each)
             if on.any():
                 batches.append(batch.take(np.flatnonzero(on), num_seeds))
         if not batches:

@@ -1,4 +1,4 @@
-"""Runs in waves: as many at a time as fit into memory, one wave after another, their states on the host in between."""
+"""Runs in waves: as many at a time as fit into memory, one wave after another, with states on the host in between."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from jaxrl.runtime.pace import Pace
 from jaxrl.runtime.progress import Progress, StopRequest
 from jaxrl.runtime.runs import Runs
 
-# Copies of the states on the host while some are chosen to go on: of each wave, of all together, of the chosen.
+# Copies of the states on the host while runs are selected to continue: of each wave, of all runs, of the selection.
 HELD_COPIES = 3
 
 __all__ = ["Wave", "Waves"]
 
 
 class Wave(NamedTuple):
-    """Runs that have come to an iteration.
+    """Runs that have reached an iteration.
 
     Attributes:
-      metrics: of the evaluation there, `{name: [num_runs, ...]}`.
-      policies: what a result keeps of them, leaves `[num_runs, ...]`.
-      states: likewise, on the host; None where nobody goes on from them.
+      metrics: Metrics of the evaluation, `{name: [num_runs, ...]}`.
+      policies: Policies for a result, leaves `[num_runs, ...]`.
+      states: States of the runs on the host, leaves `[num_runs, ...]`; None if the runs do not continue.
     """
 
     metrics: dict[str, np.ndarray]
@@ -43,21 +43,21 @@ class Wave(NamedTuple):
 
 
 class Waves:
-    """Advances any number of runs of one program, so many at a time as fit.
+    """Advance any number of runs of one program, as many at a time as fit into memory.
 
     Args:
-      call: some of the runs; its programs are compiled here.
-      layout: of a wave, with memory enough for it.
-      memory: that the process may take, or each device of its own, as in `train`.
-      precision: of matrix products.
-      held_runs: whose states are on the host between waves.
-      progress: whether to say what does not fit.
+      call: Call with some of the runs; its programs are compiled by the constructor.
+      layout: Layout of a wave, if memory suffices.
+      memory: Memory limit of the process, or of each device with its own memory, as in `train`.
+      precision: Precision of matrix products.
+      held_runs: Number of runs whose states are on the host between waves.
+      progress: Whether to report runs that do not fit.
 
     Attributes:
-      layout: of a full wave.
+      layout: Layout of a full wave.
 
     Raises:
-      ValueError: the size makes no sense, or not even a block of one run fits.
+      ValueError: The memory limit is invalid, or not even a block of one run fits.
     """
 
     def __init__(
@@ -73,18 +73,19 @@ class Waves:
     def advance(
         self, arguments: Any, states: Any, iteration: int, target: int, bar: Progress, stop: StopRequest, keep: bool
     ) -> Iterator[Wave]:
-        """Brings runs from one iteration to another, and evaluates them.
+        """Advance runs from one iteration to another, and evaluate them.
 
         Args:
-          arguments: of the runs, leaves `[num_runs, ...]`.
-          states: likewise, on the host; None begins them.
-          iteration, target: that they have reached, and are to reach.
-          bar: counts environment steps.
-          stop: whether to end after the chunk under way.
-          keep: whether the waves are to have states.
+          arguments: Arguments of the runs, leaves `[num_runs, ...]`.
+          states: States of the runs on the host, leaves `[num_runs, ...]`; None starts the runs.
+          iteration: Iteration that the runs have reached.
+          target: Iteration to advance to.
+          bar: Progress bar, which counts environment steps.
+          stop: Request to end after the current chunk.
+          keep: Whether the waves include the states.
 
         Yields:
-          Waves in the order of the runs; ends early where it is to stop.
+          Waves in the order of the runs; fewer if `stop` is set.
         """
         num_runs, begin = len(jax.tree.leaves(arguments)[0]), 0
         while begin < num_runs:
@@ -107,7 +108,7 @@ class Waves:
     def _wave(
         self, arguments: Any, states: Any, iteration: int, target: int, bar: Progress, stop: StopRequest, keep: bool
     ) -> Wave | None:
-        """One wave, None where it was stopped on its way."""
+        """One wave, or None if it was stopped before its end."""
         layout = self.layout._replace(num_runs=len(jax.tree.leaves(arguments)[0]))
         runs = Runs(self._call, arguments, layout, precision=self._precision, states=states, iteration=iteration)
         pace = Pace(SECONDS_PER_CHUNK, layout.num_blocks)
@@ -120,7 +121,7 @@ class Waves:
 
 
 def _planned(call: Call, layout: Layout, memory: int | str | None, precision: str, held_runs: int) -> Plan:
-    """How many runs go at a time: those of the layout in one wave, or in as many as it takes."""
+    """The plan of a wave: all runs of the layout at once, or as many as fit."""
     one = call.part(Part(np.arange(1), np.arange(1)))
     planner = Planner.of(dataclasses.replace(one, seeds=list(range(layout.num_runs))), layout, memory)
     if planner.limit is not None and planner.on_host and held_runs:
@@ -129,7 +130,7 @@ def _planned(call: Call, layout: Layout, memory: int | str | None, precision: st
         if held + compiled.process >= planner.limit:
             raise UserValueError(
                 f"memory is too little for a population of {held_runs} runs: {size(planner.limit)}, where its states "
-                f"take {size(held)} beside the {size(compiled.process)} of the process"
+                f"take {size(held)} in addition to the {size(compiled.process)} of the process"
             )
         planner = dataclasses.replace(planner, limit=planner.limit - held)
     return planner.fit(precision)

@@ -245,10 +245,10 @@ def test_sides_on_two_kinds_of_devices_are_not_compared():
         sides.require_same_device(one, other)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_call_that_a_signal_cut_short_is_no_measurement():
+def test_a_call_that_a_signal_ended_early_is_not_a_measurement():
     cut, complete = (argparse.Namespace(metrics=argparse.Namespace(attrs={"interrupted": one})) for one in (1, 0))
     assert sides.whole(complete) is complete
-    with pytest.raises(KeyboardInterrupt, match="no measurement"):
+    with pytest.raises(KeyboardInterrupt, match="not a measurement"):
         sides.whole(cut)
 
 

@@ -176,7 +176,7 @@ def test_the_settings_of_2023():
         ("crowd-observations --seeds 1", "seeds must be a whole number of at least 2, got 1"),
         (
             "crowd-observations --agent-steps 9 --env-steps 9",
-            "agent_steps is given beside env_steps, 9 beside 9: give one",
+            "agent_steps and env_steps are both set, to 9 and 9: set one",
         ),
         ("crowd-rewards --agent-steps -1", "agent_steps must be a whole number of at least 0, got -1"),
         ("crowd-rewards --rewards base bas", "rewards has 'bas'; did you mean 'base'"),

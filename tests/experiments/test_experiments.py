@@ -127,7 +127,7 @@ def test_force_does_all_again_with_other_settings(toy: Experiment, work: Work, t
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (Settings(seeds=3), "was made with seeds 2, not 3: choose another directory, or start over with --force"),
+        (Settings(seeds=3), "was made with seeds 2, not 3: choose another directory, or restart with --force"),
         (Settings(3, (0.9,)), "was made with seeds 2, not 3 and lam 0.9 1.0, not 0.9: "),
     ],
 )
@@ -158,7 +158,7 @@ def test_another_experiment_is_named(toy: Experiment, tmp_path: Path):
 @pytest.mark.parametrize("force", [False, True])
 def test_a_directory_of_other_files_is_left_alone(toy: Experiment, force: bool, tmp_path: Path):
     (tmp_path / "trained").mkdir()
-    with pytest.raises(StudyError, match="holds other files and no experiment"):
+    with pytest.raises(StudyError, match="holds files other than an experiment"):
         run_experiment(toy, out=tmp_path, force=force)
     assert not any((tmp_path / "trained").iterdir())
 
@@ -184,7 +184,7 @@ def test_an_interrupted_part_is_done_again_and_the_others_stay(
     work.attrs |= {"interrupted": 1, "stopped_by_signal": signal}
     args = ["experiment", "toy", "--out", str(tmp_path / "toy")]
     assert cli.main(args) == status
-    assert f"Stopped with computed finished in {tmp_path / 'toy'}; the same command goes on" in capsys.readouterr().out
+    assert f"Stopped with computed finished in {tmp_path / 'toy'}; the same command resumes" in capsys.readouterr().out
     assert (tmp_path / "toy" / "trained" / "config.json").is_file()
     work.attrs.clear()
     assert cli.main(args) == 0
@@ -222,7 +222,7 @@ def test_a_part_is_a_files_name(part: str, tmp_path: Path):
 def test_two_parts_have_two_names(tmp_path: Path):
     study = Study(tmp_path, "toy", Settings(), progress=False)
     study.compute("one", lambda: xarray.Dataset({"x": 1}))
-    with pytest.raises(ValueError, match="'one' is another part's already"):
+    with pytest.raises(ValueError, match="'one' is the name of another part"):
         study.compute("one", lambda: xarray.Dataset({"x": 2}))
 
 
@@ -255,7 +255,7 @@ def test_the_command_runs_an_experiment_with_flags_for_settings(
     assert cli.main(["experiment", "toy", "--out", out]) == 2
     assert capsys.readouterr().err == (
         f"jaxrl: {out} was made with seeds 1, not 2 and lam 0.8 1.0, not 0.9 1.0: "
-        "choose another directory, or start over with --force (force=True).\n"
+        "choose another directory, or restart with --force (force=True).\n"
     )
 
 

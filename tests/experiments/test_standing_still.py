@@ -167,7 +167,7 @@ def test_the_table_of_walking_counts_who_is_near_in_both() -> None:
     [
         ({"shares": ()}, r"^shares takes one or more different values, got none$"),
         ({"shares": (0.7, 0.7)}, r"^shares takes one or more different values, got 0\.7 0\.7$"),
-        ({"shares": (2.0,)}, r"^shares takes numbers in \(0, 1\.5\], which the arena holds, got 2\.0$"),
+        ({"shares": (2.0,)}, r"^shares takes numbers in \(0, 1\.5\], the limit of the arena, got 2\.0$"),
         ({"discounts": ("exp:gamma=2",)}, r"gamma must"),
         ({"discounts": ("expo:gamma=1",)}, r"'?expo'?"),
         ({"lessons": (0.5, 2.0)}, r"^lessons takes numbers in \[0, 1\], got 2\.0$"),

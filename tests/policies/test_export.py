@@ -316,7 +316,7 @@ def test_the_command_writes_what_was_chosen(run: Path, cartpole: Result, capsys:
         ("--at lr=7", "lr is '7'; this result has 0.001, 0.01"),
         ("--at lr=1e-3 --seed 4", "seed is 4; this result has 3, 5"),
         ("--at lr=1e-3 --platforms abacus", "platforms takes cpu, cuda, rocm, tpu, got 'abacus'"),
-        ("--at lr=1e-3 --format onnx", "policy.onnx is there already: choose another name, or --force (force=True)"),
+        ("--at lr=1e-3 --format onnx", "policy.onnx exists already: choose another name, or --force (force=True)"),
     ],
 )
 def test_bad_input_gets_one_sentence(options: str, sentence: str, run: Path, capsys: pytest.CaptureFixture[str]):
@@ -341,7 +341,7 @@ def test_a_bandit_has_no_policy_to_export(tmp_path: Path):
 
 def test_what_cannot_be_exported_gets_one_sentence(cartpole: Result, pendulum: TrainedPolicy, tmp_path: Path):
     path = tmp_path / "policy.stablehlo"
-    with pytest.raises(TypeError, match=r"policy must be a Result or what .* gives, got str"):
+    with pytest.raises(TypeError, match=r"policy must be a Result or a policy from .*, got str"):
         jaxrl.export_policy("runs/x", path)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ResultError, match="2 settings"):
         jaxrl.export_policy(cartpole, path)
@@ -365,7 +365,7 @@ def test_a_file_that_would_differ_from_the_policy_is_not_kept(
         return bytes_of(program._replace(function=shifted), platforms)
 
     monkeypatch.setattr(export, "_stablehlo", of_another)
-    with pytest.raises(ResultError, match="cannot be exported as stablehlo: what was written differs from it by"):
+    with pytest.raises(ResultError, match="cannot be exported as stablehlo: the file differs from it by"):
         jaxrl.export_policy(pendulum, tmp_path / "policy.stablehlo")
     assert not list(tmp_path.iterdir())
 
@@ -402,12 +402,12 @@ def test_a_missing_extra_is_named(
 def test_damaged_and_missing_files_get_one_sentence(file_format: str, elsewhere: dict[str, Any], tmp_path: Path):
     whole = elsewhere["folder"] / f"pendulum.{file_format}"
     file = tmp_path / whole.name
-    with pytest.raises(ResultError, match="is not there; jaxrl export"):
+    with pytest.raises(ResultError, match="does not exist; jaxrl export"):
         jaxrl.load_exported(file)
     data = whole.read_bytes()
     file.write_bytes(data[: len(data) // 2])
     if file_format == "stablehlo":
-        with pytest.raises(ResultError, match=r"pendulum.stablehlo.json is missing, which says what"):
+        with pytest.raises(ResultError, match=r"pendulum.stablehlo.json is missing, which describes"):
             jaxrl.load_exported(file)
         (tmp_path / "pendulum.stablehlo.json").write_text(Path(f"{whole}.json").read_text())
     with pytest.raises(ResultError, match="is damaged"):
@@ -449,7 +449,9 @@ def test_weights_of_a_network_of_ones_own_ask_for_the_algorithm(tmp_path: Path):
     algo = jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(**SMALL), MLPActorCritic(2, (8,)))
     policy = TrainedPolicy(algo, filled(algo, 2))
     file = jaxrl.export_policy(policy, tmp_path / "policy.safetensors")
-    with pytest.raises(ResultError, match=r"does not say how to build its algorithm \(its network is the user's own"):
+    with pytest.raises(
+        ResultError, match=r"does not describe how to build its algorithm \(its network is the user's own"
+    ):
         jaxrl.load_exported(file)
     obs = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
     np.testing.assert_array_equal(jaxrl.load_exported(file, algo)(obs), policy(obs))

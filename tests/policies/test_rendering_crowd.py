@@ -111,13 +111,15 @@ def test_crowds_that_cannot_be(policy, scenario, num_agents, sentence):
 
 def test_only_crowds_are_like_crowds():
     other = TrainedPolicy(ppo(Pendulum(), PPOConfig(num_envs=2, num_steps=8, hidden=(4,))), params=None)
-    with pytest.raises(ValueError, match="policy was trained on pendulum; only that of a crowd can walk elsewhere"):
+    with pytest.raises(
+        ValueError, match="policy was trained on pendulum; only the policy of a crowd can walk in another scene"
+    ):
         crowd_like(other, "circle")
 
 
 def test_other_observations_are_refused(policy):
     for change in ({"num_neighbours": 3}, {"extended": True}):
-        with pytest.raises(ValueError, match="policy was trained to observe other things than crowd/circle shows"):
+        with pytest.raises(ValueError, match="policy was trained with other observations than those of crowd/circle"):
             _check_fit(replace(policy.algo.env, **change), policy)
 
 

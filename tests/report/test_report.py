@@ -22,7 +22,7 @@ from jaxrl.results.loading import load_metrics
 from jaxrl.results.result import Result
 from jaxrl.sweeps.sweep import Sweep
 from jaxrl.tuning.result import write_json, write_trials
-from jaxrl.tuning.study import Told
+from jaxrl.tuning.study import Outcome
 
 STEPS = (1000, 2000, 3000, 4000)
 ATTRS = {
@@ -262,7 +262,7 @@ def test_importance_in_a_random_design_is_association():
 SPACE = {"lr": "log:0.0001:0.1", "lam": "0.8:1.0", "discount": "0.9,0.99", "config.num_steps": "16,32"}
 
 
-def search_of(directory, tested=True, complete=20, test_seeds=range(1_000_000, 1_000_012)) -> Told:
+def search_of(directory, tested=True, complete=20, test_seeds=range(1_000_000, 1_000_012)) -> Outcome:
     """The directory of a search: trials whose return falls with lr, of which some were stopped and one failed.
 
     Its incumbent, and a trial that is none where none is complete.
@@ -280,7 +280,7 @@ def search_of(directory, tested=True, complete=20, test_seeds=range(1_000_000, 1
         returns = [100 - 20 * float(np.log10(lr)) + offset for offset in (-1.0, 0.0, 4.0)]
         state = "complete" if number < complete else "failed" if number == complete else "pruned"
         returns = [float("nan")] * 3 if state == "failed" else returns
-        trials.append(Told(number, state, setting, float(np.mean(returns)), returns, 96))
+        trials.append(Outcome(number, state, setting, float(np.mean(returns)), returns, 96))
     directory.mkdir()
     identity = {
         "algorithm": "ppo",
@@ -329,12 +329,12 @@ def test_of_a_search_come_its_test_its_trials_and_what_mattered_in_them(tmp_path
     assert f"lr={best.setting['lr']:.7g}" in facts["Its values"] and "lam=0.8:1.0" in facts["Searched"]
     assert "Study" not in data["runs"][0]["facts"]
     (note,) = [note for note in data["notes"] if "search" in note]
-    assert "test seeds, which no trial has seen" in note and "20 complete trials" in note
+    assert "test seeds, which no trial used" in note and "20 complete trials" in note
 
 
 def test_test_seeds_that_trials_have_seen_are_told(tmp_path):
     search_of(tmp_path / "sweep", test_seeds=range(2, 14))
-    assert "some of which its trials have seen" in " ".join(report_of(tmp_path, [tmp_path / "sweep"])["notes"])
+    assert "some of which its trials used" in " ".join(report_of(tmp_path, [tmp_path / "sweep"])["notes"])
 
 
 def test_of_a_search_without_a_test_come_its_trials(tmp_path):
@@ -346,14 +346,14 @@ def test_of_a_search_without_a_test_come_its_trials(tmp_path):
     assert ends.index(max(ends)) == best.number
     (found,) = data["metrics"]["return"]["importance"]
     assert dict(found["shares"])["lr"] == 1.0
-    assert "mine is a search that was not tried on test seeds" in data["notes"][0]
+    assert "mine is a search without results on test seeds" in data["notes"][0]
     assert "Devices" not in data["runs"][0]["facts"] and "trials.csv" in data["runs"][0]["again"]
     assert report_of(tmp_path, [tmp_path / "sweep", result_of()])["first"] == "return"  # beside others
 
 
 def test_a_search_that_tells_nothing_gets_one_sentence(tmp_path):
     search_of(tmp_path / "begun", complete=0)
-    with pytest.raises(ResultError, match=r"begun holds a search of which no trial has come to its end yet\.$"):
+    with pytest.raises(ResultError, match=r"begun holds a search without a complete trial\.$"):
         write_report([tmp_path / "begun"], tmp_path / "x.html")
     search_of(tmp_path / "cut")
     (tmp_path / "cut" / "search.json").write_text('{"study": "x"}')
@@ -392,7 +392,7 @@ def test_the_page_refers_to_nothing_outside(tmp_path):
     [
         ([], {}, ValueError, "runs is empty; it takes at least one run directory"),
         (["nowhere"], {}, ResultError, "nowhere is not a run directory: there is no such directory"),
-        (["empty"], {}, ResultError, "empty holds no whole result: metrics.nc, config.json is missing"),
+        (["empty"], {}, ResultError, "empty does not hold a complete result: metrics.nc, config.json is missing"),
         (["a", "a"], {}, ValueError, "runs has .*a twice; a report compares different runs"),
         (["a", "b/../a"], {}, ValueError, r"runs has .*b/../a twice, which is .*/a; a report"),
         (["a", "bandit"], {}, ResultError, "no metric in common: a has return, length, value_loss; bandit has regret"),
@@ -621,9 +621,9 @@ def test_the_page_of_a_search_shows_what_mattered_in_its_trials(browser, tmp_pat
     browser.get_log("browser")
     browser.get(write_report([tmp_path / "sweep"], tmp_path / "x.html").as_uri())
     rows = [[cell.text for cell in find(row, "th, td")][:2] for row in find(browser, "#importance tbody tr")]
-    assert rows[0] == ["lr", "100.0 %"] and "which no trial has seen" in browser.find_element("id", "notes").text
+    assert rows[0] == ["lr", "100.0 %"] and "which no trial used" in browser.find_element("id", "notes").text
     choose(browser, "metric", "length")
-    assert "tell of the return alone" in browser.find_element("id", "importance").text
+    assert "have the return alone" in browser.find_element("id", "importance").text
     assert [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"] == []
 
 

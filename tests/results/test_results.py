@@ -398,7 +398,7 @@ def test_who_begins_where_a_run_was_stopped_is_told_how_to_go_on(tmp_path, inter
     write_json(tmp_path / "config.json", config)
     with pytest.raises(FileExistsError) as refused:
         claim_directory(tmp_path)
-    assert ("was stopped: go on with it by --resume (resume=True)" in str(refused.value)) is bool(interrupted)
+    assert ("was stopped: resume it with --resume (resume=True)" in str(refused.value)) is bool(interrupted)
     assert "--force (force=True)" in str(refused.value)
 
 

@@ -478,7 +478,7 @@ def test_a_directory_is_locked_by_a_file_that_goes_away(tmp_path: Path) -> None:
     (directory / "kept").touch()
     with exclusive(directory):
         assert (directory / LOCK).is_file()
-        with pytest.raises(FileExistsError, match="is being written by another run"), exclusive(directory):
+        with pytest.raises(FileExistsError, match="is in use by another run"), exclusive(directory):
             pass
         assert (directory / LOCK).is_file()
     assert [path.name for path in directory.iterdir()] == ["kept"]

@@ -359,7 +359,7 @@ def test_an_existing_result_is_kept_unless_forced(algo: Algorithm, tmp_path: Any
 
 def test_two_calls_do_not_train_into_one_directory(algo: Algorithm, tmp_path: Any) -> None:
     def second_call(env_step: int, metrics: Any) -> None:
-        with pytest.raises(FileExistsError, match=r"x is being written by another run that is still training"):
+        with pytest.raises(FileExistsError, match=r"x is in use by another run that is still training"):
             run(algo, out=tmp_path / "x", force=True)
         seen.append(env_step)
 

@@ -72,8 +72,8 @@ class Kept:
     def __init__(self, last: int = -1) -> None:
         self.last, self.points, self.ends = last, [], []
 
-    def open(self, tracked: Tracked, going_on: bool) -> np.ndarray:
-        self.tracked, self.going_on = tracked, going_on
+    def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:
+        self.tracked, self.resuming = tracked, resuming
         return np.full(len(tracked.runs), self.last)
 
     def write(self, points: Points) -> None:
@@ -209,7 +209,7 @@ def test_settings_whose_other_seeds_trained_before_are_filled_in_at_the_end() ->
 def test_points_up_to_the_last_that_is_there_are_not_written_again() -> None:
     sink = Kept(last=128)
     follow(RunTracker(sink, Grouping()), a_call(), resumed=0)
-    assert sink.going_on and [points.env_step for points in sink.points] == [192]
+    assert sink.resuming and [points.env_step for points in sink.points] == [192]
 
 
 @pytest.mark.parametrize("end", ["signal", "error"])
@@ -332,7 +332,7 @@ def test_a_table_grows_and_goes_on_after_half_a_line(tmp_path: Path) -> None:
         True,
         True,
     ]
-    with pytest.raises(FileExistsError, match="is there already: choose another file"):
+    with pytest.raises(FileExistsError, match="exists already: choose another file"):
         tracking.csv(path).start(a_call(), None)
     with pytest.raises(FileExistsError, match="with runs of another call"):
         tracking.csv(path).start(a_call(seeds=[7]), 0)

@@ -10,7 +10,7 @@ import jaxrl
 from jaxrl import Choice, Halving, LogUniform, Uniform
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.tuning import search as searching
-from jaxrl.tuning.study import Asked, Told
+from jaxrl.tuning.study import Asked, Outcome
 from jaxrl.tuning.trials import Done, Tuning
 
 SPACE = {"lr": LogUniform(1e-4, 1e-2), "lam": Uniform(0.8, 1.0), "clip_eps": Uniform(0.1, 0.4)}
@@ -34,13 +34,13 @@ class Training:
         self.populations: list[int] = []
 
     def __call__(
-        self, tuning: Tuning, asked: Sequence[Asked], tell: Callable[[Told], None], bar: Any, stop: Any
+        self, tuning: Tuning, asked: Sequence[Asked], tell: Callable[[Outcome], None], bar: Any, stop: Any
     ) -> Done:
         del bar, stop
         self.populations.append(len(asked))
         for trial in asked:
             score = self.sign * abs(trial.setting["lam"] - 0.9)
-            tell(Told(trial.number, "complete", trial.setting, score, [score] * len(tuning.seeds), tuning.env_steps))
+            tell(Outcome(trial.number, "complete", trial.setting, score, [score] * len(tuning.seeds), tuning.env_steps))
         return Done(0, frozenset(), 0)
 
 
@@ -91,7 +91,7 @@ def test_populations_occupy_the_devices_as_far_as_the_search_still_learns(algo: 
         ({"search": "tpe", "trials": 64, "population": 64}, "tpe learns nothing from 64 trials in populations of 64"),
         ({"search": "tpe", "trials": 10, "population": 1}, "the first 10 of which it chooses without results"),
         ({"search": "cmaes", "trials": 64, "population": 32}, "cmaes learns nothing from 64 trials in populations"),
-        ({"search": "cmaes", "halving": Halving()}, "halving does not go with cmaes, which learns from whole runs"),
+        ({"search": "cmaes", "halving": Halving()}, "halving does not work with cmaes, which learns from whole runs"),
         ({"search": "tpe", "population": 0}, "population must be"),
     ],
 )
@@ -111,7 +111,9 @@ def test_too_few_trials_to_learn_from_are_warned_of(algo: Algorithm, training: T
 
 def test_no_two_rungs_of_halving_are_one_iteration(algo: Algorithm, training: Training):
     options: dict[str, Any] = {"search": "random", "halving": Halving()}
-    sentence = r"^halving judges after 8, 22 and 64 env steps, which are 1, 1 and 2 iterations of 32 each, and takes"
+    sentence = (
+        r"^halving compares trials after 8, 22 and 64 env steps, which are 1, 1 and 2 iterations of 32 each, and needs"
+    )
     with pytest.raises(ValueError, match=sentence):
         searched(algo, env_steps=64, **options)
     assert searched(algo, env_steps=9 * 32, **options)

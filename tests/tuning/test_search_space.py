@@ -75,9 +75,9 @@ def test_a_group_keeps_the_hyper_parameters_that_the_search_starts_from(algo: Al
         ({}, ValueError, "at least one path"),
         ({"lrr": Uniform(0, 1)}, ValueError, "'lrr'; did you mean 'lr'"),
         ({"gamma": Uniform(0, 1)}, ValueError, "use discount"),
-        ({"config.num_step": Choice([1, 2])}, ValueError, "config.num_step is no field of PPOConfig; did you mean"),
+        ({"config.num_step": Choice([1, 2])}, ValueError, "config.num_step is not a field of PPOConfig; did you mean"),
         ({"num_steps": Choice([1, 2])}, ValueError, "num_steps is static: a search space takes it as config.num_steps"),
-        ({"config.num_steps": Uniform(1, 2)}, TypeError, "config.num_steps is static, each value a program of its own"),
+        ({"config.num_steps": Uniform(1, 2)}, TypeError, "config.num_steps is static, with one program per value"),
         ({"config.num_steps": Choice([16, 32.0])}, TypeError, "config.num_steps takes values such as 16, got 32.0"),
         ({"config.num_steps": Choice([16, True])}, TypeError, "config.num_steps takes values such as 16, got True"),
         ({"config.activation": Choice(["tanh", "sin"])}, ValueError, "config.activation=sin, which makes no algorithm"),
@@ -131,7 +131,12 @@ def test_what_the_command_line_takes_is_what_a_space_is_told_as(algo: Algorithm)
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("lr", "PATH=LOW:HIGH"), ("lr=", "PATH=LOW:HIGH"), ("lr=a,b", "numbers with commas"), ("lr=2:1", "low < high")],
+    [
+        ("lr", "PATH=LOW:HIGH"),
+        ("lr=", "PATH=LOW:HIGH"),
+        ("lr=a,b", "numbers separated by commas"),
+        ("lr=2:1", "low < high"),
+    ],
 )
 def test_bad_words_are_refused_in_a_sentence(algo: Algorithm, text: str, sentence: str):
     with pytest.raises(ValueError, match=sentence):

@@ -19,7 +19,7 @@ from jaxrl import Choice, LogUniform, Uniform
 from jaxrl.results.dataset import ResultError
 from jaxrl.tuning.samplers import drawn, sampler_of
 from jaxrl.tuning.space import Space
-from jaxrl.tuning.study import Asked, Told, TrialStudy, opened
+from jaxrl.tuning.study import Asked, Outcome, TrialStudy, opened
 
 ROOT = Path(__file__).parents[2]
 SPACE = {"lr": LogUniform(1e-4, 1e-2), "lam": Uniform(0.8, 1.0), "config.num_epochs": Choice([1, 2])}
@@ -30,7 +30,7 @@ import envs, jaxrl
 from jaxrl import Choice, LogUniform, Uniform
 from jaxrl.tuning.samplers import sampler_of
 from jaxrl.tuning.space import Space
-from jaxrl.tuning.study import Told, TrialStudy, opened
+from jaxrl.tuning.study import Outcome, TrialStudy, opened
 url, search, num_trials, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 algo = jaxrl.ppo(envs.make("pendulum"), jaxrl.PPOConfig(num_envs=2, num_steps=16, num_minibatches=2, hidden=(8,)))
 space = Space(algo, {"lr": LogUniform(1e-4, 1e-2), "lam": Uniform(0.8, 1.0), "config.num_epochs": Choice([1, 2])})
@@ -43,7 +43,7 @@ with opened(url, "shared", {"space": space.described()}) as study:
             for trial in asked:
                 time.sleep(seconds)
                 print(trial.number, flush=True)
-                shared.tell(Told(trial.number, "complete", trial.setting, trial.setting["lam"], [0.0], 64))
+                shared.tell(Outcome(trial.number, "complete", trial.setting, trial.setting["lam"], [0.0], 64))
 """
 
 
@@ -69,8 +69,8 @@ def begin(*processes: subprocess.Popen[str]) -> None:
         process.stdin.flush()
 
 
-def complete(trial: Asked, score: float = 1.0) -> Told:
-    return Told(trial.number, "complete", trial.setting, score, [score], 10)
+def complete(trial: Asked, score: float = 1.0) -> Outcome:
+    return Outcome(trial.number, "complete", trial.setting, score, [score], 10)
 
 
 def shared(study: Any, space: Space, num_trials: int, search: str = "random") -> TrialStudy:
@@ -88,7 +88,7 @@ def test_two_processes_share_a_study_and_neither_lose_nor_repeat_a_trial(space: 
     every = [number for numbers in done for number in numbers]
     assert len(every) == len(set(every)) == 24
     with opened(url, "shared", {"space": space.described()}) as study:
-        told = shared(study, space, 24).told()
+        told = shared(study, space, 24).outcomes()
         assert sorted(trial.number for trial in told) == sorted(every)
         found = sorted(trial.setting["lr"] for trial in told)
     # The random design of one process alone, trial by trial.
@@ -107,12 +107,12 @@ def test_the_trials_of_a_killed_process_are_done_anew(space: Space, tmp_path: Pa
     process.communicate()
     with opened(url, "shared", {"space": space.described()}) as study:
         mine = shared(study, space, 12)
-        before = {trial.number for trial in mine.told()}
+        before = {trial.number for trial in mine.outcomes()}
         assert 1 <= len(before) < 5
         while asked := mine.ask(5):
             for trial in asked:
                 mine.tell(complete(trial))
-        told = mine.told()
+        told = mine.outcomes()
         assert before < {trial.number for trial in told}
         # Each place of the design once, those that the killed process was at included.
         assert sorted(trial.setting["lr"] for trial in told) == pytest.approx(
@@ -127,8 +127,8 @@ def test_what_is_given_back_is_asked_again_with_the_same_values(space: Space, st
         mine = shared(study, space, 6)
         first = mine.ask(4)
         mine.tell(complete(first[0]))
-        mine.tell(Told(first[1].number, "failed", first[1].setting, float("nan"), [float("nan")], 10))
-        mine.tell(Told(first[2].number, "pruned", first[2].setting, 0.5, [0.5], 5))
+        mine.tell(Outcome(first[1].number, "failed", first[1].setting, float("nan"), [float("nan")], 10))
+        mine.tell(Outcome(first[2].number, "pruned", first[2].setting, 0.5, [0.5], 5))
         mine.release(first[3:])
         assert mine.num_free() == 3
         rest = mine.ask(10)
@@ -137,10 +137,14 @@ def test_what_is_given_back_is_asked_again_with_the_same_values(space: Space, st
         for trial in rest:
             mine.tell(complete(trial, 2.0))
         assert mine.ask(10) == []
-        assert collections.Counter(trial.state for trial in mine.told()) == {"complete": 4, "pruned": 1, "failed": 1}
+        assert collections.Counter(trial.state for trial in mine.outcomes()) == {
+            "complete": 4,
+            "pruned": 1,
+            "failed": 1,
+        }
         states = collections.Counter(trial.state.name for trial in study.trials)
         assert states == {"COMPLETE": 4, "PRUNED": 1, "FAIL": 2}  # the one that was given back among the failures
-        assert mine.told()[2].score == 0.5
+        assert mine.outcomes()[2].score == 0.5
         # A longer study goes on with new places.
         longer = shared(study, space, 8)
         assert len(longer.ask(10)) == 2
@@ -158,7 +162,7 @@ def test_a_process_that_others_took_for_dead_does_not_count_twice(space: Space):
         assert again.setting == trial.setting
         slow.tell(complete(trial, 7.0))
         other.tell(complete(again, 3.0))
-        assert [told.score for told in other.told()] == [3.0]
+        assert [told.score for told in other.outcomes()] == [3.0]
 
 
 def test_a_grid_is_done_once(space: Space):
@@ -204,7 +208,7 @@ def test_another_study_is_refused_in_a_sentence(space: Space, tmp_path: Path):
     ):
         pass
     optuna.create_study(storage=url, study_name="foreign").ask()
-    with pytest.raises(ResultError, match="'foreign' is none of jaxrl's"), opened(url, "foreign", {}):
+    with pytest.raises(ResultError, match="'foreign' was not created by jaxrl"), opened(url, "foreign", {}):
         pass
 
 
@@ -248,7 +252,7 @@ def test_a_trial_of_a_process_that_died_before_it_signed_is_done_anew(space: Spa
         assert len(asked) == 4 and not mine.num_free()
         for trial in asked:
             mine.tell(complete(trial))
-        assert len(mine.told()) == 4 and not mine.num_running()
+        assert len(mine.outcomes()) == 4 and not mine.num_running()
 
 
 def test_a_trial_that_another_process_is_about_to_sign_is_left_to_it(space: Space, tmp_path: Path):

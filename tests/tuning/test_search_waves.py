@@ -30,7 +30,7 @@ from jaxrl.tuning import search as searching
 from jaxrl.tuning import waves as search_waves
 from jaxrl.tuning.halving import Halving
 from jaxrl.tuning.result import write_json
-from jaxrl.tuning.study import Asked, Told
+from jaxrl.tuning.study import Asked, Outcome
 from jaxrl.tuning.trials import Done, Tuning
 
 SPACE = {"lr": Uniform(0.05, 0.5)}
@@ -211,7 +211,7 @@ def test_one_of_a_few_members_is_replaced(algo: Algorithm):
             expected = np.arange(members)
             expected[order[-1]] = order[0]
             np.testing.assert_array_equal(parents, expected)
-    with pytest.raises(ValueError, match=r"^members must be at least 2, one to go on from the other, or replaced 0"):
+    with pytest.raises(ValueError, match=r"^members must be at least 2, or replaced must be 0"):
         population(algo, members=1)
     assert population(algo, members=1, replaced=0).returns.shape == (3, 1)
 
@@ -220,10 +220,10 @@ def test_one_of_a_few_members_is_replaced(algo: Algorithm):
 def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials that are as good as their number is high, so that more of them have another incumbent."""
 
-    def do_trials(tuning: Tuning, asked: Sequence[Asked], tell: Callable[[Told], None], *_: Any) -> Done:
+    def do_trials(tuning: Tuning, asked: Sequence[Asked], tell: Callable[[Outcome], None], *_: Any) -> Done:
         for number, setting in asked:
             score = float(number)
-            tell(Told(number, "complete", setting, score, [score] * len(tuning.seeds), tuning.env_steps))
+            tell(Outcome(number, "complete", setting, score, [score] * len(tuning.seeds), tuning.env_steps))
         return Done(0, frozenset(), 0)
 
     monkeypatch.setattr(searching, "do_trials", do_trials)

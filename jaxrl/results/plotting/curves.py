@@ -59,22 +59,23 @@ def learning_curves(
     """The interquartile mean over seeds against environment steps, with a bootstrap band.
 
     Args:
-      result: a `Result`, or a Dataset with the dims `(..., "seed", "env_step")`.
-      metric: name of the variable; the return, and of a bandit the regret, if None.
-      hue: the sweep coordinate that the lines differ in; the runs of the other coordinates are
-        pooled, and drawn anew within each (stratified). None draws a line per setting.
-      ax: where to draw; None makes a figure.
-      path: picture file to write as well.
-      confidence, num_resamples: of the bootstrap.
+      result: `Result`, or a Dataset with the dims `(..., "seed", "env_step")`.
+      metric: Name of the metric; None for the return, or the regret of a bandit.
+      hue: Sweep coordinate that distinguishes the lines; runs that differ in the other coordinates
+        are pooled and resampled within each setting (stratified). None draws a line per setting.
+      ax: Axes to draw on; None creates a figure.
+      path: Picture file to write in addition.
+      confidence: Confidence level of the band, in (0, 1).
+      num_resamples: Number of bootstrap resamples.
 
     Returns:
-      The axes. Where any metric of a run is not finite, the run is left out and the others are
-      drawn anew from one pool; the legend counts such runs, as failed where that is so at the
-      last point, as `Result.table` does.
+      The axes. At points where any metric of a run is not finite, the run is excluded and the others
+      are resampled from one pool; the legend counts such runs, as failed if a metric is not finite at
+      the last point, like `Result.table`.
 
     Raises:
-      ValueError: an unknown metric or hue, one with several numbers for a run, or more lines than
-        can be told apart.
+      ValueError: The metric or hue is unknown, the metric has several numbers for a run, or there are
+        more lines than can be distinguished.
     """
     import xarray
 
@@ -118,17 +119,17 @@ def performance_profiles(
     """The share of runs above each score, a line per algorithm or setting.
 
     Args:
-      scores: `{label: [seeds] or [tasks, seeds]}`.
-      thresholds: `[num_thresholds]`; None takes 101 over the range of all scores.
-      ax, path: as for `learning_curves`.
-      label: what the scores are, for the axis.
-      confidence: of the pointwise intervals.
+      scores: Scores by label, `{label: [seeds] or [tasks, seeds]}`.
+      thresholds: Thresholds `[num_thresholds]`; None takes 101 over the range of all scores.
+      ax, path: Axes and picture file, as for `learning_curves`.
+      label: Name of the score, for the axis.
+      confidence: Confidence level of the pointwise intervals, in (0, 1).
 
     Returns:
       The axes.
 
     Raises:
-      ValueError: no scores, a nan among them, or more lines than can be told apart.
+      ValueError: `scores` is empty or contains a nan, or there are more lines than can be distinguished.
     """
     if not scores:
         raise UserValueError("scores is empty; it takes at least one array of scores with its label.")
@@ -157,7 +158,7 @@ def _without_failures(metrics: xarray.Dataset, metric: str) -> xarray.DataArray:
 
 
 def _failures(finite: np.ndarray) -> str:
-    """What the legend says of runs left out of [settings, seeds, points]."""
+    """Legend text on the runs excluded from [settings, seeds, points]."""
     at_the_end = ~finite[..., -1]
     counts = {"failed": at_the_end, "failed for a time": ~finite.all(axis=-1) & ~at_the_end}
     shown = [f"{runs.sum()} of {runs.size} {how}" for how, runs in counts.items() if runs.any()]
@@ -169,7 +170,7 @@ def _coordinates(array: xarray.DataArray) -> list[str]:
 
 
 def _groups(array: xarray.DataArray, hue: str | None) -> tuple[dict[str, np.ndarray], list[str]]:
-    """`{label: [settings pooled, seeds, points]}` and the names of what is pooled."""
+    """`{label: [settings pooled, seeds, points]}` and the names of the pooled coordinates."""
     names = _coordinates(array)
     if hue is not None and hue not in names:
         has = ", ".join(names) if names else "none but the seed"

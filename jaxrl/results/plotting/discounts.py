@@ -1,4 +1,4 @@
-"""Discounts side by side: their curves, one-step rates, and where their weight lies."""
+"""Comparison of discounts: their curves, one-step rates and shares of the weight."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def discount_curves(
     """The weight of a reward against its delay, a line per discount.
 
     Args:
-      discounts: numbers, strings, Discounts or priors of `jaxrl.hazards`; a mapping gives them labels of their own.
-      horizon: the longest delay drawn, in steps.
-      ax, path: as for `learning_curves`.
+      discounts: Numbers, strings, Discounts or priors of `jaxrl.hazards`; the keys of a mapping are their labels.
+      horizon: Longest delay drawn, in steps.
+      ax, path: Axes and picture file, as for `learning_curves`.
 
     Returns:
       The axes.
 
     Raises:
-      ValueError: more lines than can be told apart, or what is no discount.
+      ValueError: An element is not a discount, or there are more lines than can be distinguished.
     """
     named = _named(discounts)
     require_few(len(named), "draw fewer of them")
@@ -54,21 +54,22 @@ def discount_overview(
     boundaries: tuple[int, int, int] = (100, 1_000, 10_000),
     path: str | Path | None = None,
 ) -> matplotlib.figure.Figure:
-    """Families side by side: curves with their effective horizons, one-step rates, and shares of the weight.
+    """Several families in one figure: curves with their effective horizons, one-step rates, and shares of the weight.
 
     Args:
-      discounts: as in `discount_curves`, at most 7; families of one's own have no effective horizon.
-      horizon: the longest delay drawn, in steps. Effective horizons within it are marked on the curves, and the legend
-        tells all of them.
-      boundaries: delays at which the near, the middle and the far future end; the shares are of the weight before the
-        last of them.
-      path: picture file to write as well.
+      discounts: Discounts as in `discount_curves`, at most 7; user-defined families have no effective horizon.
+      horizon: Longest delay drawn, in steps. Effective horizons within it are marked on the curves; the legend lists
+        all of them.
+      boundaries: Delays at which the near, the middle and the far future end; the shares refer to the weight before
+        the last of them.
+      path: Picture file to write in addition.
 
     Returns:
       The figure, with three axes.
 
     Raises:
-      ValueError: none or too many discounts, what is no discount, or another kind of picture.
+      ValueError: There are no or too many discounts, an element is not a discount, or the suffix of `path` is not one
+        of a picture.
     """
     from matplotlib.figure import Figure
 
@@ -97,8 +98,8 @@ def discount_overview(
         if not isinstance(discount, Family):
             continue
         within = float(effective_horizon(discount))
-        told = f"{within:,.0f} steps" if np.isfinite(within) else "infinite"
-        line.set_label(f"{label}: effective horizon {told}")
+        text = f"{within:,.0f} steps" if np.isfinite(within) else "infinite"
+        line.set_label(f"{label}: effective horizon {text}")
         if within <= horizon:
             weight = float(np.asarray(discount.curve(int(within)))[-1])
             curves.plot([within], [weight], marker="o", color=line.get_color(), markeredgecolor="white", markersize=8)
@@ -108,19 +109,19 @@ def discount_overview(
     curves.legend().remove()  # one legend, above both
     figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, handlelength=3)
 
-    steps, found = np.arange(horizon), []
+    steps, drawn = np.arange(horizon), []
     for index, (label, discount) in enumerate(named.items()):
-        found.append(np.asarray(one_step_rates(discount, horizon)))
-        rates.plot(steps, found[-1], label=label, **style(index))
+        drawn.append(np.asarray(one_step_rates(discount, horizon)))
+        rates.plot(steps, drawn[-1], label=label, **style(index))
     rates.set_xlabel("delay t (steps)")
     rates.set_ylabel("one-step rate \N{GREEK CAPITAL LETTER GAMMA}(t + 1) / \N{GREEK CAPITAL LETTER GAMMA}(t)")
     rates.set_xlim(0, horizon)
-    # A first drop or an end would leave no room for how the others differ.
-    later = np.asarray(found)[:, 1:]
+    # A first drop or an end would compress the scale on which the others differ.
+    later = np.asarray(drawn)[:, 1:]
     low = later[later > 0].min(initial=1.0)
     margin = max(0.1 * (1.0 - low), 1e-3)
     rates.set_ylim(low - margin, 1.0 + margin)
-    cut = np.min(found) < low - margin
+    cut = np.min(drawn) < low - margin
     rates.set_title("one-step rates" + (" (first drops and ends lie below)" if cut else ""), fontsize="medium")
     finish(rates, None, None)
     rates.legend().remove()

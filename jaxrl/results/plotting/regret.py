@@ -1,4 +1,4 @@
-"""Pictures of bandits: the regret of policies beside each other and beside what cannot be beaten."""
+"""Pictures of bandits: the regret of several policies, with lower bounds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAMES = {
     "optimal": "fraction of optimal pulls",
     "reward": "reward of a pull (mean)",
 }
-DECADES = 5  # that the logarithmic panel shows below its highest number
+DECADES = 5  # number of decades that the logarithmic panel shows below its highest number
 CURVE_POINTS = 200
 
 __all__ = ["regret_curves"]
@@ -46,20 +46,20 @@ def regret_curves(
     """The mean regret of policies against pulls, on linear axes and on logarithmic ones.
 
     Args:
-      results: `{label: result of run_bandit}`; a result with several settings gets a line for each.
-      metric: such as `regret`, `realised_regret`, `simple_regret`, `fixed_regret`, `optimal`.
-      bounds: `{label: function of the numbers of pulls}`, drawn in black; `jaxrl.bandits.bounds_of`
-        has those that hold for a bandit.
-      confidence: of the bands, intervals of the mean over runs.
-      figure: where to draw; None makes one.
-      path: picture file to write as well.
+      results: Results by label, `{label: result of run_bandit}`; a result with several settings gets a line for each.
+      metric: Name of the metric, such as `regret`, `realised_regret`, `simple_regret`, `fixed_regret`, `optimal`.
+      bounds: Bounds by label, `{label: function of the numbers of pulls}`, drawn in black;
+        `jaxrl.bandits.bounds_of` returns those that hold for a bandit.
+      confidence: Confidence level of the bands, which are intervals of the mean over runs.
+      figure: Figure to draw on; None creates one.
+      path: Picture file to write in addition.
 
     Returns:
-      The two axes, linear and logarithmic. Runs with a metric that is not finite are left out, and
-      counted in the legend. On logarithmic axes a mean that is not above 0 has no place.
+      The two axes, linear and logarithmic. Runs with a metric that is not finite are excluded and
+      counted in the legend. Logarithmic axes omit means that are not above 0.
 
     Raises:
-      ValueError: no results, an unknown metric, or more lines than can be told apart.
+      ValueError: `results` is empty, the metric is unknown, or there are more lines than can be distinguished.
     """
     if path is not None:
         require_picture(path)

@@ -1,4 +1,4 @@
-"""How every picture looks: colours, lines, axes, legends, files."""
+"""Common style of the pictures: colours, lines, axes, legends, files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from envs.errors import UserValueError
 if TYPE_CHECKING:
     import matplotlib.axes
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; yellow, faint on white, is left out.
+# Okabe and Ito's colours, which colour-blind readers can distinguish, without yellow, which is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LINE_STYLES = ("-", "--", "-.", ":")
 MOST_LINES = len(COLOURS) * len(LINE_STYLES)
@@ -18,19 +18,19 @@ SUFFIXES = (".png", ".pdf", ".svg", ".jpg")
 
 
 def require_few(count: int, remedy: str) -> None:
-    """Refuse more lines than can be told apart."""
+    """Raise an error for more lines than can be distinguished."""
     if count > MOST_LINES:
         raise UserValueError(f"{count} lines cannot be told apart, {MOST_LINES} can: {remedy}.")
 
 
 def require_picture(path: str | Path) -> None:
-    """Refuse a file name that is no picture's."""
+    """Raise an error for a file name without the suffix of a picture."""
     if Path(path).suffix.lower() not in SUFFIXES:
         raise UserValueError(f"path is {str(path)!r}; a picture's name ends in {', '.join(SUFFIXES)}.")
 
 
 def axes(ax: matplotlib.axes.Axes | None, path: str | Path | None) -> matplotlib.axes.Axes:
-    """The axes to draw on: those given, or those of a new figure."""
+    """The axes to draw on: `ax`, or those of a new figure."""
     if path is not None:
         require_picture(path)
     if ax is not None:
@@ -45,7 +45,7 @@ def axes(ax: matplotlib.axes.Axes | None, path: str | Path | None) -> matplotlib
 
 
 def style(index: int) -> dict[str, Any]:
-    """Colour and line style of the line at a position, which differ together."""
+    """Colour and line style of the line at a position; both change with the position."""
     return {
         "color": COLOURS[index % len(COLOURS)],
         "linestyle": LINE_STYLES[(index % len(COLOURS) + index // len(COLOURS)) % len(LINE_STYLES)],
@@ -54,7 +54,7 @@ def style(index: int) -> dict[str, Any]:
 
 
 def finish(ax: matplotlib.axes.Axes, path: str | Path | None, title: str | None) -> matplotlib.axes.Axes:
-    """Grid, spines and legend; and the file, if one is asked for."""
+    """Set grid, spines and legend, and write the file if `path` is not None."""
     ax.grid(True, color="0.9", linewidth=0.8)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
