@@ -208,7 +208,7 @@ def _again(run: Run) -> dict[str, str]:
     versions = run.config.get("versions", {})
     wanted = " ".join(f"{name}=={versions[name]}" for name in ("jaxrl", "jax", "jaxlib") if name in versions)
     if run.search is not None and not run.search.tests:
-        return {"again": "The call of the search is told by search.json, its trials by trials.csv.", "code": ""}
+        return {"again": "The call of the search and its trials are told by search.json.", "code": ""}
     text = (
         "Its configuration is config.json: algorithm, environment, hyper-parameters, seeds and versions "
         f"({wanted}). Equal seeds give equal numbers, bit for bit at one block width on one kind of device."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from envs.files import replacing
+from jaxrl.results.checksums import read_sealed, sealed_json
 from jaxrl.results.dataset import ResultError
-from jaxrl.results.plain import as_read, from_json, to_json
+from jaxrl.results.plain import as_read
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
 from jaxrl.results.storage import CSV_NEWLINE, SEARCH
@@ -24,9 +24,11 @@ from jaxrl.tuning.study import Told
 if TYPE_CHECKING:
     import pandas
 
-TRIALS, PARQUET, INCUMBENT = "trials.csv", "trials.parquet", "incumbent.json"
+TRIALS, PARQUET, INCUMBENT = "trials.csv", "trials.parquet", "incumbent.json"  # which nothing of jaxrl reads
+TESTED = ("default", "incumbent")  # directories of what was trained on the test seeds; the first is what to beat
+_PROGRESS = ("trials", "found")  # in `search.json`, beside what all trials have in common
 
-__all__ = ["SearchResult", "claim", "write_json", "write_trials"]
+__all__ = ["SearchResult", "claim", "write_json", "write_search"]
 
 
 @dataclasses.dataclass
@@ -150,7 +152,7 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
     """Makes sure that a directory can hold a search, and holds no other one.
 
     Raises:
-      ResultError: it cannot, or does.
+      ResultError: it cannot, or does, or what it says of its search is damaged.
     """
     directory = Path(path)
     if path == "":
@@ -159,8 +161,8 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / SEARCH).is_file():
-            saved = from_json(json.loads((directory / SEARCH).read_text(encoding="utf-8")))
-            if {**saved, "found": None} != {**told, "found": None}:
+            saved = _read_search(directory / SEARCH)
+            if {name: value for name, value in saved.items() if name not in _PROGRESS} != told:
                 raise ResultError(f"{directory} holds another search: choose another directory.")
         elif any(directory.glob("*.nc")):
             raise ResultError(f"{directory} holds a result of training: choose another directory.")
@@ -168,12 +170,46 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
             write_json(directory / SEARCH, told)
     except OSError as error:
         raise ResultError(f"{directory} cannot be written: {error.strerror or error}.") from None
-    except json.JSONDecodeError as error:
-        raise ResultError(f"{directory / SEARCH} is damaged: {error}.") from None
     return directory
 
 
-def write_trials(directory: Path, trials: Sequence[Told]) -> None:
+def _read_search(file: Path) -> dict[str, Any]:
+    """What a directory says of its search, which the study in the storage says too.
+
+    Raises:
+      ResultError: it is damaged.
+    """
+    try:
+        saved = read_sealed(file)
+        if isinstance(saved, dict):
+            return saved
+    except (ResultError, ValueError, RecursionError):
+        pass
+    raise ResultError(f"{file} is damaged, or was changed by hand: delete it, and the same search writes it anew.")
+
+
+def write_search(
+    directory: Path,
+    study: str,
+    identity: Mapping[str, Any],
+    trials: Sequence[Told],
+    found: Mapping[str, Any] | None = None,
+) -> None:
+    """How far a search has come: `search.json`, which reports read, and its trials as tables for elsewhere.
+
+    Args:
+      directory: Directory of the search.
+      study: Name of the study.
+      identity: What all trials have in common.
+      trials: Trials that have ended.
+      found: What the search came to; None before its end.
+    """
+    _write_tables(directory, trials)
+    rows = [trial._asdict() for trial in trials]
+    write_json(directory / SEARCH, {"study": study, **identity, "trials": rows, "found": found})
+
+
+def _write_tables(directory: Path, trials: Sequence[Told]) -> None:
     """A row per trial in `trials.csv`, and in `trials.parquet` where pyarrow is installed."""
     import pandas
 
@@ -190,10 +226,10 @@ def write_trials(directory: Path, trials: Sequence[Told]) -> None:
             frame.convert_dtypes().to_parquet(part, index=False)
 
 
-def write_json(file: Path, value: Any) -> None:
-    """A file that is whole or not there."""
+def write_json(file: Path, value: Mapping[str, Any]) -> None:
+    """A file that is whole or not there, and tells its checksum."""
     with replacing(file, None) as part:
-        part.write_text(json.dumps(to_json(value), indent=2, default=str, allow_nan=False) + "\n", encoding="utf-8")
+        part.write_bytes(sealed_json(value))
 
 
 def _rows(trials: Sequence[Told]) -> tuple[list[str], list[list[Any]]]:
