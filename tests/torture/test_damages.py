@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from older import write_json
-from torturing import EVALS, OPTIONS, SEEDS, assert_one_sentence, content, drawn, learner, quiet, run
+from torturing import EVALS, OPTIONS, SEEDS, assert_one_sentence, content, drawn, learner, quiet, run, share
 
 import jaxrl
 from envs.errors import UserError
@@ -208,7 +208,7 @@ def test_damage_is_found_or_changes_nothing(
     shutil.copytree(subject.directory, at)
     with quiet():
         sound = subject.load(at)
-    for _ in range(DAMAGES[kind]):
+    for _ in range(share(DAMAGES[kind])):
         shutil.rmtree(at)
         shutil.copytree(subject.directory, at)
         what = damage(generator, at, subject)
@@ -217,7 +217,7 @@ def test_damage_is_found_or_changes_nothing(
         refused += after is None
         assert after is None or after == sound, what
         assert "Traceback" not in capfd.readouterr().err, what
-    assert refused > DAMAGES[kind] // 10
+    assert refused > share(DAMAGES[kind]) // 10
 
 
 @pytest.mark.parametrize("kind", EDITS)
@@ -225,9 +225,9 @@ def test_an_edited_field_gets_one_sentence_or_is_taken(kind: str, made: dict[str
     """With its checksum taken out, a file counts as one of a version without, and what may be so is believed."""
     subject, generator, refused = made[kind], drawn("edits", kind), 0
     at = tmp_path / "x"
-    for _ in range(EDITS[kind]):
+    for _ in range(share(EDITS[kind])):
         shutil.rmtree(at, ignore_errors=True)
         shutil.copytree(subject.directory, at)
         what = edit(generator, at)
         refused += outcome(subject.load, at, str(what)) is None
-    assert refused > EDITS[kind] // 4
+    assert refused > share(EDITS[kind]) // 4

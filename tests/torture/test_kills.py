@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from torturing import CASES, assert_same_bits, begun, drawn, run
+from torturing import CASES, assert_same_bits, begun, drawn, run, share
 
 from envs.errors import UserError
 
@@ -38,7 +38,7 @@ def test_killed_runs_end_as_one_that_was_let_be(algorithm: str, family: str, tmp
     for attempt in range(3 * KILLS):
         child = begun(GOING_ON, algorithm, family, out)
         assert child.stdout is not None
-        if killed < KILLS:
+        if killed < share(KILLS):
             if attempt == 0:  # at any moment, while it imports and compiles too
                 time.sleep(generator.uniform(0, 4))
             else:
@@ -51,7 +51,7 @@ def test_killed_runs_end_as_one_that_was_let_be(algorithm: str, family: str, tmp
         killed += child.returncode == -signal.SIGKILL
         if child.returncode == 0:
             break
-    assert killed >= 2
+    assert killed
     from jaxrl import load_result
 
     loaded = load_result(out) if family != "bandit" else run(algorithm, family, out=out, resume=True)

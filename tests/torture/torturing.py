@@ -43,6 +43,11 @@ def drawn(*names: Any) -> np.random.Generator:
     return np.random.default_rng([SEED, *(zlib.crc32(str(name).encode()) for name in names)])
 
 
+def share(count: int) -> int:
+    """How often each algorithm is tortured in a way that takes `count` times of a lone one, so that all take as long."""
+    return max(count // len(algorithms.ROWS), -(-count // 5))
+
+
 def learner(algorithm: str, family: str = "control") -> Algorithm:
     """A small one of a registered algorithm, on the first environment of a family that it takes.
 
