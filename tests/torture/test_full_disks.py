@@ -72,4 +72,4 @@ def test_a_disk_that_is_full_from_some_moment_on(
             again = run(algorithm, "control", out=out, resume=True)
         assert_same_bits(again, wanted)
         assert_same_bits(jaxrl.load_result(out), wanted)
-    assert ended <= {"saved", "unsaved", "refused"}
+    assert "saved" in ended and len(ended) > 1

@@ -25,6 +25,8 @@ LONG = (
     "--config.hidden 8"
 )
 
+COMMAND = "import sys; from jaxrl.cli.entry import main; sys.exit(main())"  # as the script that pip writes
+
 # Sends itself a signal at one of the events of a kind, or prints how many there are before training begins.
 EVENTFUL = """
 import gc, os, signal, sys
@@ -97,7 +99,7 @@ def test_a_signal_at_any_moment_is_heard(number: int, part: int, tmp_path: Path)
     generator = drawn("signals", number, part)
     for i in range(MOMENTS // 6):
         out = tmp_path / str(i)
-        child = process([sys.executable, "-m", "jaxrl.cli.main", *LONG.split(), "--out", str(out)], tmp_path)
+        child = process([sys.executable, "-c", COMMAND, *LONG.split(), "--out", str(out)], tmp_path)
         time.sleep(generator.uniform(0.05, 8.0))
         child.send_signal(number)
         watch = threading.Timer(60, child.kill)

@@ -44,7 +44,7 @@ def drawn(*names: Any) -> np.random.Generator:
 
 
 def share(count: int) -> int:
-    """How often each algorithm is tortured in a way that takes `count` times of a lone one, so that all take as long."""
+    """How often to do to each algorithm what is done `count` times to a lone one, so that all take about as long."""
     return max(count // len(algorithms.ROWS), -(-count // 5))
 
 
