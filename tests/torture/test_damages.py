@@ -33,13 +33,13 @@ class Subject(NamedTuple):
       directory: Directory as it was written.
       other: Directory of the same kind of another call, whose files are mistaken for these.
       load: Function that gives, of such a directory, all that is read from it.
-      files: Pattern of the files that are damaged.
+      files: Patterns of the files that are read, which are damaged.
     """
 
     directory: Path
     other: Path
     load: Callable[[Path], Any]
-    files: str = "*"
+    files: tuple[str, ...]
 
 
 def loaded(directory: Path) -> Any:
@@ -111,25 +111,28 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             for file in POLICIES:
                 jaxrl.export_policy(result.policy(seed=result.seeds[0]), at / name / "export" / file)
             searched(algorithm, at / name / "search", seed=len(name))
-    kinds: dict[str, Any] = {"result": loaded, "checkpoint": resumed, "export": exported, "search": of_search}
-    subjects = {kind: Subject(at / "one" / kind, at / "other" / kind, load) for kind, load in kinds.items()}
 
     def again(directory: Path) -> Any:
         result = searched(algorithm, directory, seed=3)
         return [sorted(map(repr, result.trials)), content(result.test), content(result.default)]
 
-    return subjects | {"storage": Subject(at / "one" / "search", at / "one" / "search", again, "study.db")}
+    kinds: dict[str, tuple[Any, ...]] = {
+        "result": (loaded, ("*.json", "*.nc", "*.npz")),
+        "checkpoint": (resumed, ("run.json", "checkpoints/**/*")),
+        "export": (exported, ("*",)),
+        "search": (of_search, ("search.json", "*/config.json", "*/metrics.nc")),
+    }
+    subjects = {kind: Subject(at / "one" / kind, at / "other" / kind, *how) for kind, how in kinds.items()}
+    return subjects | {"storage": Subject(at / "one" / "search", at / "one" / "search", again, ("study.db",))}
 
 
-def files_of(directory: Path, pattern: str = "*") -> list[Path]:
-    return sorted(
-        file for file in directory.rglob(pattern) if file.is_file() and file.suffix not in (".csv", ".parquet")
-    )
+def files_of(directory: Path, subject: Subject) -> list[Path]:
+    return sorted({file for pattern in subject.files for file in directory.glob(pattern) if file.is_file()})
 
 
 def damage(generator: np.random.Generator, directory: Path, subject: Subject) -> str:
     """Damages one file at random; what was done, for the message of a failure."""
-    files = files_of(directory, subject.files)
+    files = files_of(directory, subject)
     file = files[generator.integers(len(files))]
     before, name = file.read_bytes(), file.relative_to(directory)
     at = int(generator.integers(len(before) or 1))
@@ -162,12 +165,9 @@ def damage(generator: np.random.Generator, directory: Path, subject: Subject) ->
     return f"{kind} {name} at {at}"
 
 
-def edit(generator: np.random.Generator, directory: Path) -> str | None:
-    """Changes a field of a file of JSON, whose checksum stays or is taken out; None where there is no such file."""
-    files = [file for file in files_of(directory) if file.suffix == ".json" or "done" in file.parts]
-    files = [file for file in files if isinstance(json.loads(file.read_text()), dict)]
-    if not files:
-        return None
+def edit(generator: np.random.Generator, directory: Path, subject: Subject) -> str:
+    """Changes a field of a file of JSON, whose checksum stays or is taken out."""
+    files = [file for file in files_of(directory, subject) if file.suffix == ".json" or "done" in file.parts]
     file = files[generator.integers(len(files))]
     values = json.loads(file.read_text())
     inner, path = values, []
@@ -228,6 +228,6 @@ def test_an_edited_field_gets_one_sentence_or_is_taken(kind: str, made: dict[str
     for _ in range(share(EDITS[kind])):
         shutil.rmtree(at, ignore_errors=True)
         shutil.copytree(subject.directory, at)
-        what = edit(generator, at)
-        refused += outcome(subject.load, at, str(what)) is None
+        what = edit(generator, at, subject)
+        refused += outcome(subject.load, at, what) is None
     assert refused > share(EDITS[kind]) // 4
