@@ -30,7 +30,7 @@ log=$(VENV)/install.log; SECONDS=0; $(1) -m pip install --disable-pip-version-ch
 	wait $$job || { grep -v '^WARNING: Location' $$log | tail -n 20 >&2; echo "pip failed; all that it said is in $$log." >&2; exit 1; }
 endef
 
-.PHONY: help demo test test-all test-rliable test-sb3 bench lint format notebook docs clean
+.PHONY: help demo test test-all torture test-rliable test-sb3 bench lint format notebook docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,6 +53,9 @@ test: $(call stamp,test)  ## the fast tests
 
 test-all: $(call stamp,test) $(VENV)-rliable/.installed  ## every test
 	JAXRL_RLIABLE=$(abspath $(VENV)-rliable/bin/python) $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadscope -m ""
+
+torture: $(call stamp,test)  ## kills, signals, damages, odd names, meetings and command lines at random, all seeds fixed
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal tests/torture
 
 test-rliable: $(call stamp,test) $(VENV)-rliable/.installed  ## our statistics beside those of rliable
 	JAXRL_RLIABLE=$(abspath $(VENV)-rliable/bin/python) $(BIN)/python -m pytest tests/results/test_rliable.py

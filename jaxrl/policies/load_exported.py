@@ -187,6 +187,7 @@ def load_exported(
         raise ResultError(f"{file} does not exist; jaxrl export or export_policy writes one.")
     try:
         spec = _read_spec(file, file_format, trust)
+        _check_ports(file, spec)
         return open_exported(file, spec, algo, allow)
     except (ImportError, ResultError):
         raise
@@ -236,6 +237,22 @@ def _read_spec(file: Path, file_format: str, trust: bool) -> dict[str, Any]:
     spec = from_json(json.loads(text))
     spec.pop(CHECKSUM, None)
     return spec
+
+
+def _check_ports(file: Path, spec: Mapping[str, Any]) -> None:
+    """Refuses what tells its inputs and outputs otherwise than jaxrl writes them.
+
+    Raises:
+      ResultError: it does.
+    """
+    for side in ("inputs", "outputs"):
+        ports = spec.get(side)
+        if not isinstance(ports, list) or not ports or not all(isinstance(port, dict) for port in ports):
+            raise ResultError(f"{file} is damaged: its {side} are not told as names with their types and shapes.")
+        for port in ports:
+            if not isinstance(port.get("name"), str) or not isinstance(port.get("shape"), list):
+                raise ResultError(f"{file} is damaged: its {side} are not told as names with their types and shapes.")
+            np.dtype(port.get("dtype"))
 
 
 def _stablehlo(file: Path, spec: Mapping[str, Any]) -> Run:

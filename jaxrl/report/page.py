@@ -210,7 +210,7 @@ def _again(run: Run) -> dict[str, str]:
     versions = run.config.get("versions", {})
     packages = " ".join(f"{name}=={versions[name]}" for name in ("jaxrl", "jax", "jaxlib") if name in versions)
     if run.search is not None and not run.search.tests:
-        return {"again": "search.json records the call of the search, trials.csv its trials.", "code": ""}
+        return {"again": "search.json records the call of the search and its trials.", "code": ""}
     text = (
         "Its configuration is in config.json: algorithm, environment, hyper-parameters, seeds and versions "
         f"({packages}). Equal seeds give equal numbers, bit for bit at one block width on one kind of device."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +11,15 @@ from typing import Any
 import numpy as np
 
 from jaxrl.report.text import cell, ranges
+from jaxrl.results.checksums import checksum_of_file, read_sealed
 from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.loading import load_metrics
-from jaxrl.results.plain import from_json
 from jaxrl.results.result import Result
-from jaxrl.results.storage import SEARCH
+from jaxrl.results.storage import CHECKSUMS, CONFIG, SEARCH
 from jaxrl.results.words import counted
 from jaxrl.sweeps.sweep import Sweep
-from jaxrl.tuning.result import INCUMBENT, TRIALS
-
-TESTED = ("default", "incumbent")  # directories of the results on the test seeds; the first is the baseline
+from jaxrl.tuning.result import TESTED
+from jaxrl.tuning.study import Outcome
 
 __all__ = ["Search", "holds_search", "read_search", "search_facts", "search_note"]
 
@@ -33,14 +30,14 @@ class Search:
 
     Attributes:
       summary: Contents of `search.json`: the study, its tuning seeds and the settings that all trials share.
-      best: Contents of `incumbent.json`.
+      best: Complete trial of the best score.
       ended: Number of trials by state, `{state: number}`.
       trials: Returns of the complete trials on the tuning seeds, with a setting for each trial.
       tests: Results of the default setting and the incumbent on the test seeds; empty without such results.
     """
 
     summary: Mapping[str, Any]
-    best: Mapping[str, Any]
+    best: Outcome
     ended: Mapping[str, int]
     trials: Result
     tests: Mapping[str, Result]
@@ -63,22 +60,30 @@ def read_search(path: str | Path, *, trust: bool = False) -> Search:
     """
     directory = Path(path)
     try:
-        summary = _json(directory / SEARCH)
-        rows = _rows(directory / TRIALS) if (directory / TRIALS).is_file() else []
-        complete = [row for row in rows if row["state"] == "complete"]
+        summary = read_sealed(directory / SEARCH, trust=trust)
+        every = [Outcome(**row) for row in summary.get("trials", ())]
+        complete = [trial for trial in every if trial.state == "complete"]
         if not complete:
             raise ResultError(f"{directory} holds a search without a complete trial.")
-        best = _json(directory / INCUMBENT)
         trials = _trials(summary, complete)
-        tested = bool(best["trained_on_test_seeds"])
+        checksums = {} if summary["found"] is None else dict(summary["found"][CHECKSUMS])
     except ResultError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ResultError(f"{directory} holds a search that is damaged: {reason}") from None
-    ended = Counter(row["state"] for row in rows)
-    tests = {name: load_metrics(directory / name, trust=trust) for name in TESTED} if tested else {}
+    best = max(complete, key=lambda trial: trial.score)
+    ended = Counter(trial.state for trial in every)
+    tests = {name: _test(directory / name, checksums[name], trust) for name in TESTED if name in checksums}
     return Search(summary, best, ended, trials, tests)
+
+
+def _test(directory: Path, checksum: Any, trust: bool) -> Result:
+    """A result on the test seeds, which must be the one that the search names."""
+    result = load_metrics(directory, trust=trust)
+    if not trust and checksum_of_file(directory / CONFIG) != checksum:
+        raise ResultError(f"{directory} belongs to another search than {SEARCH}: run the search again.")
+    return result
 
 
 def search_facts(search: Search) -> dict[str, str]:
@@ -89,9 +94,9 @@ def search_facts(search: Search) -> dict[str, str]:
         "Study": f"{search.summary['study']}: {counted(sum(ended.values()), 'trial')}, {states}",
         "Searched": ", ".join(f"{path}={text}" for path, text in search.summary["space"].items()),
         "Tuning seeds": ranges(search.summary["seeds"]),
-        "Incumbent": f"trial {best['trial']}, {best['aggregate']} final return {best['score']:.2f} over the tuning "
-        f"seeds, biased upwards as the best of {ended['complete']}",
-        "Its values": ", ".join(f"{path}={cell(value)}" for path, value in best["setting"].items()),
+        "Incumbent": f"trial {best.number}, {search.summary['aggregate']} final return {best.score:.2f} over the "
+        f"tuning seeds, biased upwards as the best of {ended['complete']}",
+        "Its values": ", ".join(f"{path}={cell(value)}" for path, value in best.setting.items()),
     }
     return summary | ({"Test seeds": ranges(search.tests["incumbent"].seeds)} if search.tests else {})
 
@@ -114,20 +119,11 @@ def search_note(name: str, search: Search) -> str:
     )
 
 
-def _json(file: Path) -> dict[str, Any]:
-    return from_json(json.loads(file.read_text(encoding="utf-8")))
-
-
-def _rows(file: Path) -> list[dict[str, str]]:
-    with file.open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
-
-
-def _trials(summary: Mapping[str, Any], complete: Sequence[Mapping[str, str]]) -> Result:
+def _trials(summary: Mapping[str, Any], complete: Sequence[Outcome]) -> Result:
     """The final returns of complete trials, as a result of a sweep over their settings."""
     seeds, count = summary["seeds"], len(complete)
-    coords = {path: (("setting",), _column([row[path] for row in complete])) for path in summary["space"]}
-    returns = [[[float(row[f"return_{i}"])] for i in range(len(seeds))] for row in complete]
+    coords = {path: (("setting",), np.array([trial.setting[path] for trial in complete])) for path in summary["space"]}
+    returns = [[[value] for value in trial.returns] for trial in complete]
     attrs = {name: summary[name] for name in ("algorithm", "environment", "eval_episodes")}
     dataset = metrics_dataset(
         {"return": returns},
@@ -138,11 +134,3 @@ def _trials(summary: Mapping[str, Any], complete: Sequence[Mapping[str, str]]) -
     )
     config = {"name": summary["algorithm"], "hparams": summary["hparams"], "devices": [], "versions": {}}
     return Result(dataset, {}, loaded=config)
-
-
-def _column(texts: list[str]) -> np.ndarray:
-    """The values as numbers if all of them are numbers."""
-    try:
-        return np.array([float(text) for text in texts])
-    except ValueError:
-        return np.array(texts)

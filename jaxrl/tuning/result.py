@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from envs.files import replacing
+from jaxrl.results.checksums import read_sealed, sealed_json
 from jaxrl.results.dataset import ResultError
-from jaxrl.results.plain import as_read, from_json, to_json
+from jaxrl.results.plain import as_read
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
 from jaxrl.results.storage import CSV_NEWLINE, SEARCH
@@ -24,9 +24,11 @@ from jaxrl.tuning.study import Outcome
 if TYPE_CHECKING:
     import pandas
 
-TRIALS, PARQUET, INCUMBENT = "trials.csv", "trials.parquet", "incumbent.json"
+TRIALS, PARQUET, INCUMBENT = "trials.csv", "trials.parquet", "incumbent.json"  # jaxrl does not read these
+TESTED = ("default", "incumbent")  # directories of what was trained on the test seeds; the first is what to beat
+_PROGRESS = ("trials", "found")  # the entries of `search.json` that change while trials end
 
-__all__ = ["SearchResult", "claim", "write_json", "write_trials"]
+__all__ = ["SearchResult", "claim", "write_json", "write_search"]
 
 
 @dataclasses.dataclass
@@ -151,7 +153,7 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
     """Check that a directory can hold a search and does not hold another one.
 
     Raises:
-      ResultError: The directory cannot be written, or holds another search or a result.
+      ResultError: The directory cannot be written, or holds another search or a result, or its description is damaged.
     """
     directory = Path(path)
     if path == "":
@@ -160,8 +162,8 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / SEARCH).is_file():
-            saved = from_json(json.loads((directory / SEARCH).read_text(encoding="utf-8")))
-            if {**saved, "found": None} != {**content, "found": None}:
+            saved = _read_search(directory / SEARCH)
+            if {name: value for name, value in saved.items() if name not in _PROGRESS} != content:
                 raise ResultError(f"{directory} holds another search: choose another directory.")
         elif any(directory.glob("*.nc")):
             raise ResultError(f"{directory} holds a result of training: choose another directory.")
@@ -169,12 +171,46 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
             write_json(directory / SEARCH, content)
     except OSError as error:
         raise ResultError(f"{directory} cannot be written: {error.strerror or error}.") from None
-    except json.JSONDecodeError as error:
-        raise ResultError(f"{directory / SEARCH} is damaged: {error}.") from None
     return directory
 
 
-def write_trials(directory: Path, trials: Sequence[Outcome]) -> None:
+def _read_search(file: Path) -> dict[str, Any]:
+    """The description of the search in a directory, which the study in the storage has as well.
+
+    Raises:
+      ResultError: The file is damaged.
+    """
+    try:
+        saved = read_sealed(file)
+        if isinstance(saved, dict):
+            return saved
+    except (ResultError, ValueError, RecursionError):
+        pass
+    raise ResultError(f"{file} is damaged, or was changed by hand: delete it, and the same search writes it again.")
+
+
+def write_search(
+    directory: Path,
+    study: str,
+    identity: Mapping[str, Any],
+    trials: Sequence[Outcome],
+    summary: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the state of a search: `search.json`, which reports read, and its trials as tables for other programs.
+
+    Args:
+      directory: Directory of the search.
+      study: Name of the study.
+      identity: What all trials have in common.
+      trials: Trials that have ended.
+      summary: Outcome of the search; None before its end.
+    """
+    _write_tables(directory, trials)
+    rows = [trial._asdict() for trial in trials]
+    write_json(directory / SEARCH, {"study": study, **identity, "trials": rows, "found": summary})
+
+
+def _write_tables(directory: Path, trials: Sequence[Outcome]) -> None:
     """Write a row per trial to `trials.csv`, and to `trials.parquet` if pyarrow is installed."""
     import pandas
 
@@ -191,10 +227,10 @@ def write_trials(directory: Path, trials: Sequence[Outcome]) -> None:
             frame.convert_dtypes().to_parquet(part, index=False)
 
 
-def write_json(file: Path, value: Any) -> None:
-    """Write a JSON file atomically."""
+def write_json(file: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON file with its checksum atomically."""
     with replacing(file, None) as part:
-        part.write_text(json.dumps(to_json(value), indent=2, default=str, allow_nan=False) + "\n", encoding="utf-8")
+        part.write_bytes(sealed_json(value))
 
 
 def _rows(trials: Sequence[Outcome]) -> tuple[list[str], list[list[Any]]]:

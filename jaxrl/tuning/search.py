@@ -6,7 +6,7 @@ import dataclasses
 import math
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -16,10 +16,11 @@ from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import default_space
 from jaxrl.checks import check_choice, check_count
+from jaxrl.results.checksums import checksum_of_file
 from jaxrl.results.description import plain
 from jaxrl.results.loading import load_result
 from jaxrl.results.result import Result
-from jaxrl.results.storage import SEARCH, finished
+from jaxrl.results.storage import CHECKSUMS, CONFIG, finished
 from jaxrl.runtime.call import Call, seeds_that_fit
 from jaxrl.runtime.checkpoints.identity import IDENTITY, SOFT, identity_of, read_identity
 from jaxrl.runtime.checkpoints.store import has_checkpoint
@@ -34,7 +35,7 @@ from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 from jaxrl.sweeps.paths import leaves
 from jaxrl.sweeps.sweep import grid
 from jaxrl.tuning.halving import Halving
-from jaxrl.tuning.result import INCUMBENT, SearchResult, claim, write_json, write_trials
+from jaxrl.tuning.result import INCUMBENT, TESTED, SearchResult, claim, write_json, write_search
 from jaxrl.tuning.space import Builder, Space
 from jaxrl.tuning.study import Outcome, TrialStudy, import_optuna, opened
 from jaxrl.tuning.trials import AGGREGATES, Tuning, check_rungs, do_trials, wave_layout
@@ -171,7 +172,12 @@ def search(
     with room_for(len(searched.groups) + 4), stop_on_signals(chosen.progress) as stop:
         with opened(storage, name, identity) as opened_study:
             shared = TrialStudy(opened_study, searched, sampler, num_trials)
-            work = _run_trials(shared, tuning, population, directory, chosen.progress, stop)
+
+            def keep(ended: Sequence[Outcome]) -> None:
+                if directory is not None:
+                    write_search(directory, name, identity, ended)
+
+            work = _run_trials(shared, tuning, population, keep, chosen.progress, stop)
             outcomes = sorted(shared.outcomes(), key=lambda trial: trial.number)
             result = SearchResult(
                 identity=identity,
@@ -208,9 +214,14 @@ class _Work:
 
 
 def _run_trials(
-    shared: TrialStudy, tuning: Tuning, population: int, directory: Path | None, progress: bool, stop: StopRequest
+    shared: TrialStudy,
+    tuning: Tuning,
+    population: int,
+    keep: Callable[[Sequence[Outcome]], None],
+    progress: bool,
+    stop: StopRequest,
 ) -> _Work:
-    """Run populations of trials until none is left or a signal has come."""
+    """Run populations of trials until none is left or a signal has come, and save the outcomes after each."""
     work, best = _Work(), -math.inf
     share = 1.0 if tuning.halving is None else tuning.halving.share(tuning.env_steps)
     total = round(shared.num_free() * len(tuning.seeds) * tuning.env_steps * share)
@@ -235,8 +246,7 @@ def _run_trials(
                 work.compilations += waves.compilations
             finally:
                 shared.release(list(left.values()))
-                if directory is not None:
-                    write_trials(directory, sorted(shared.outcomes(), key=lambda trial: trial.number))
+                keep(sorted(shared.outcomes(), key=lambda trial: trial.number))
     work.seconds = time.perf_counter() - started
     return work
 
@@ -249,13 +259,10 @@ def _train_on_test_seeds(result: SearchResult, tuning: Tuning, directory: Path |
     algo = space.groups[group]
     values = {path: [space.value(path, best.setting[path])] for path in space.traced}
     hparams = grid(algo.hparams, values) if values else None
-    # The programs of the search are reused.
-    settings = {
-        "incumbent": (algo, hparams, tuning.layout_of(group)),
-        "default": (space.algo, None, tuning.layout),
-    }
+    # The programs of the search serve here, too.
+    settings = ((space.algo, None, tuning.layout), (algo, hparams, tuning.layout_of(group)))
     results = {}
-    for name, (each, hparams, wave) in settings.items():
+    for name, (each, hparams, wave) in reversed([*zip(TESTED, settings, strict=True)]):
         call = training_call(
             each,
             hparams,
@@ -302,9 +309,9 @@ def _same(begun: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
 def _save(result: SearchResult, space: Space, directory: Path | None) -> None:
     if directory is None:
         return
-    write_trials(directory, result.trials)
     best = result.incumbent
     if best is None:
+        write_search(directory, result.study, result.identity, result.trials)
         return
     algo = space.groups[space.static_part(best.setting)]
     write_json(
@@ -321,15 +328,17 @@ def _save(result: SearchResult, space: Space, directory: Path | None) -> None:
             "trained_on_test_seeds": result.test is not None,
         },
     )
+    tested = () if result.test is None else TESTED
     summary = {
-        "trials": len(result.trials),
+        "trained_on_test_seeds": bool(tested),
+        CHECKSUMS: {name: checksum_of_file(directory / name / CONFIG) for name in tested},
         "env_steps": result.env_steps,
         "seconds_of_last_call": result.seconds,
         "static_groups_of_last_call": result.static_groups,
         "compilations_of_last_call": result.compilations,
         "report": result.report().splitlines(),
     }
-    write_json(directory / SEARCH, {"study": result.study, **result.identity, "found": summary})
+    write_search(directory, result.study, result.identity, result.trials, summary)
 
 
 def _identity(tuning: Tuning, algo: Algorithm, env_params: Any) -> dict[str, Any]:

@@ -11,17 +11,20 @@ import numpy.typing as npt
 import pytest
 import scipy.stats
 import xarray
+from older import write_json
 
 from jaxrl.cli import main as cli
 from jaxrl.report import data as report_data
 from jaxrl.report.importance import importance
 from jaxrl.report.page import write_report
+from jaxrl.report.search import read_search
 from jaxrl.results import statistics
+from jaxrl.results.checksums import checksum_of_file
 from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.loading import load_metrics
 from jaxrl.results.result import Result
 from jaxrl.sweeps.sweep import Sweep
-from jaxrl.tuning.result import write_json, write_trials
+from jaxrl.tuning.result import claim, write_search
 from jaxrl.tuning.study import Outcome
 
 STEPS = (1000, 2000, 3000, 4000)
@@ -292,15 +295,13 @@ def search_of(directory, tested=True, complete=20, test_seeds=range(1_000_000, 1
         "aggregate": "mean",
         "hparams": {"lr": 3e-4, "lam": 0.95},
     }
-    write_json(directory / "search.json", {"study": "ppo-cartpole", **identity})
-    write_trials(directory, trials)
     best = max(trials[:complete] or trials[-1:], key=lambda trial: trial.score)
-    told = {"trial": best.number, "setting": best.setting, "score": best.score, "aggregate": "mean"}
-    write_json(directory / "incumbent.json", told | {"trained_on_test_seeds": tested})
     for key, (name, level) in enumerate({"incumbent": 140.0, "default": 100.0}.items()):
         result = result_of(level, key=key)
         result.metrics = result.metrics.assign_coords(seed=list(test_seeds))
         result.save(directory / name)
+    files = {name: checksum_of_file(directory / name / "config.json") for name in ("default", "incumbent") if tested}
+    write_search(directory, "ppo-cartpole", identity, trials, {"files": files})
     return best
 
 
@@ -347,7 +348,7 @@ def test_of_a_search_without_a_test_come_its_trials(tmp_path):
     (found,) = data["metrics"]["return"]["importance"]
     assert dict(found["shares"])["lr"] == 1.0
     assert "mine is a search without results on test seeds" in data["notes"][0]
-    assert "Devices" not in data["runs"][0]["facts"] and "trials.csv" in data["runs"][0]["again"]
+    assert "Devices" not in data["runs"][0]["facts"] and "search.json" in data["runs"][0]["again"]
     assert report_of(tmp_path, [tmp_path / "sweep", result_of()])["first"] == "return"  # beside others
 
 
@@ -356,13 +357,42 @@ def test_a_search_that_tells_nothing_gets_one_sentence(tmp_path):
     with pytest.raises(ResultError, match=r"begun holds a search without a complete trial\.$"):
         write_report([tmp_path / "begun"], tmp_path / "x.html")
     search_of(tmp_path / "cut")
-    (tmp_path / "cut" / "search.json").write_text('{"study": "x"}')
-    with pytest.raises(ResultError, match=r"cut holds a search that is damaged: 'seeds' is missing$"):
-        write_report([tmp_path / "cut"], tmp_path / "x.html")
+    told = json.loads((tmp_path / "cut" / "search.json").read_text())
+    for name, value in (("seeds", ...), ("trials", {"a": 1}), ("trials", [[1]]), ("trials", [{"a": 1}]), ("found", 1)):
+        write_json(tmp_path / "cut" / "search.json", {k: v for k, v in (told | {name: value}).items() if v is not ...})
+        with pytest.raises(ResultError, match=r"cut holds a search that is damaged: "):
+            write_report([tmp_path / "cut"], tmp_path / "x.html")
     (tmp_path / "cut" / "search.json").write_text('{"study": ')
     with pytest.raises(ResultError, match="cut holds a search that is damaged: Expecting value"):
         write_report([tmp_path / "cut"], tmp_path / "x.html")
     assert not (tmp_path / "x.html").exists()
+
+
+def test_every_byte_of_a_search_is_guarded(tmp_path):
+    search_of(tmp_path / "sweep", complete=2)
+    file, told = tmp_path / "sweep" / "search.json", json.loads((tmp_path / "sweep" / "search.json").read_text())
+    content = file.read_bytes()
+    identity = {name: told[name] for name in told if name not in ("study", "trials", "found", "checksum")}
+    claim(tmp_path / "sweep", identity, "ppo-cartpole")  # as the same search does
+    for at in range(0, len(content), len(content) // 40):
+        file.write_bytes(content[:at] + bytes([content[at] ^ 0x01]) + content[at + 1 :])
+        with pytest.raises(
+            ResultError, match=r"search\.json is damaged, or was changed by hand|search that is damaged"
+        ):
+            read_search(tmp_path / "sweep")
+        with pytest.raises(ResultError, match=r"search\.json is damaged, .*: delete it, and the same search writes it"):
+            claim(tmp_path / "sweep", identity, "ppo-cartpole")
+    (tmp_path / "sweep" / "trials.csv").write_text("damaged")
+    file.write_bytes(content)
+    result_of(3.0).save(tmp_path / "other")
+    (tmp_path / "sweep" / "default").rename(tmp_path / "kept")
+    (tmp_path / "other").rename(tmp_path / "sweep" / "default")
+    with pytest.raises(ResultError, match=r"default is of another search than .*search\.json: run the search again\.$"):
+        read_search(tmp_path / "sweep")
+    assert read_search(tmp_path / "sweep", trust=True).tests
+    (tmp_path / "sweep" / "default").rename(tmp_path / "other")
+    (tmp_path / "kept").rename(tmp_path / "sweep" / "default")
+    assert len(read_search(tmp_path / "sweep").trials.settings) == 2
 
 
 def test_runs_are_named_by_as_much_of_their_paths_as_tells_them_apart(tmp_path):

@@ -1,10 +1,13 @@
 """Interrupts: one that the collection of garbage or a library swallows ends the command all the same."""
 
 import contextlib
+import importlib.abc
 import signal
+import sys
 
 import pytest
 
+from jaxrl.cli import entry
 from jaxrl.cli import main as cli
 from jaxrl.runtime.interrupts import hearing_interrupts
 from jaxrl.runtime.progress import stop_on_signals
@@ -37,8 +40,19 @@ def test_one_that_was_swallowed_begins_no_training() -> None:
             raise AssertionError("it trains")
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_one_while_garbage_is_collected_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_has_become_another_error_is_an_interrupt() -> None:
+    with pytest.raises(KeyboardInterrupt), hearing_interrupts():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:  # as where C++ calls Python
+            raise RuntimeError("a callback failed") from error
+    with pytest.raises(RuntimeError, match="of its own"), hearing_interrupts():
+        raise RuntimeError("of its own")
+
+
+def test_one_while_garbage_is_collected_ends_the_command_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = sys.unraisablehook
+
     class Garbage:
         def __del__(self) -> None:
             signal.raise_signal(signal.SIGINT)
@@ -49,3 +63,16 @@ def test_one_while_garbage_is_collected_ends_the_command(monkeypatch: pytest.Mon
 
     monkeypatch.setitem(cli._COMMANDS, "envs", command)
     assert cli.main(["envs"]) == 130
+    assert sys.unraisablehook is hook
+
+
+def test_one_while_the_command_line_is_imported_ends_it_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(importlib.abc.MetaPathFinder):
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "jaxrl.cli.main":
+                signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "jaxrl.cli.main")
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # of this process
+    assert entry.main() == 130

@@ -1,0 +1,86 @@
+"""Searches that are killed, between asking for a trial and signing it above all, do each trial once when they go on."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torturing import begun, drawn, learner, quiet, share
+
+import jaxrl
+from jaxrl.algorithms import registry as algorithms
+
+TRIALS = 8
+SEARCH = """
+import os, signal, sys, warnings
+from pathlib import Path
+from test_searches import search
+algorithm, out, at, number = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+import optuna
+steps = 0
+def step():
+    global steps
+    steps += 1
+    if steps == at:
+        os.kill(os.getpid(), number)
+def stepping(method):
+    def call(*args, **kwargs):
+        step()
+        result = method(*args, **kwargs)
+        step()
+        return result
+    return call
+for kind, name in (
+    (optuna.study.Study, "ask"), (optuna.study.Study, "tell"), (optuna.study.Study, "enqueue_trial"),
+    (optuna.study.Study, "set_user_attr"), (optuna.trial.Trial, "set_user_attr"), (optuna.trial.Trial, "suggest_float"),
+):
+    setattr(kind, name, stepping(getattr(kind, name)))
+warnings.simplefilter("ignore")
+result = search(algorithm, out)
+print("steps", steps, flush=True)
+"""
+
+
+def search(algorithm: str, out: Path | None) -> jaxrl.SearchResult:
+    algo = learner(algorithm)
+    return jaxrl.search(
+        algo,
+        trials=TRIALS,
+        env_steps=4 * algo.env_steps_per_iteration,
+        search="random",
+        seeds=2,
+        test_seeds=2,
+        population=3,
+        eval_episodes=2,
+        block=2,
+        progress=False,
+        out=out,
+    )
+
+
+def trials_of(result: jaxrl.SearchResult) -> list[Any]:
+    """What was done, whichever number a trial has in the end."""
+    return sorted(
+        (repr(sorted(trial.setting.items())), trial.state, trial.score, trial.returns) for trial in result.trials
+    )
+
+
+@pytest.mark.parametrize("algorithm", sorted(algorithms.ROWS))
+def test_a_search_that_is_killed_at_any_step_does_every_trial(algorithm: str, tmp_path: Path) -> None:
+    with quiet():
+        wanted = trials_of(search(algorithm, None))
+    assert len(wanted) == TRIALS
+    child = begun(SEARCH, algorithm, tmp_path / "whole", 0, 9)
+    counted, error = child.communicate(timeout=300)
+    assert counted.startswith("steps "), error
+    steps, generator = int(counted.split()[1]), drawn("searches", algorithm)
+    for number in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)[: share(5)]:
+        at = int(generator.integers(1, steps + 1))
+        out = tmp_path / f"{number}-{at}"
+        child = begun(SEARCH, algorithm, out, at, int(number))
+        _, error = child.communicate(timeout=300)
+        assert number == signal.SIGKILL or "Traceback" not in error, error
+        with quiet():
+            result = search(algorithm, out)
+        assert trials_of(result) == wanted, f"{number} at {at}"
+        assert result.num_running == 0

@@ -1,0 +1,127 @@
+"""Ctrl-C and SIGTERM at whatever moment: heard, answered with the exit status of the signal, and nothing is broken."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torturing import begun, drawn, process, quiet
+
+import jaxrl
+from jaxrl.runtime.checkpoints.identity import IDENTITY
+
+MOMENTS = 30  # at random, by the clock
+EVENTS = 10  # of each kind, at random among those before training begins
+KINDS = ("gc", "import", "compile")
+
+# Long enough to end by nothing but a signal.
+LONG = (
+    "train ppo cartpole --no-preset --no-progress --env-steps 1000000000 --evals 100 --eval-episodes 2 --seeds 2 "
+    "--block 2 --config.num-envs 2 --config.num-steps 16 --config.num-minibatches 2 --config.num-epochs 1 "
+    "--config.hidden 8"
+)
+
+COMMAND = "import sys; from jaxrl.cli.entry import main; sys.exit(main())"  # as the script that pip writes
+
+# Sends itself a signal at one of the events of a kind, or prints how many there are before training begins.
+EVENTFUL = """
+import gc, os, signal, sys
+kind, number, at = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+seen = 0
+def event(*_, **__):
+    global seen
+    seen += 1
+    if seen == at:
+        signal.raise_signal(number)
+from jaxrl.cli.main import main
+import jaxrl.cli.main as module
+dispatch = module._dispatch
+def dispatched(argv):
+    if kind == "gc":
+        gc.callbacks.append(lambda phase, info: event())
+    elif kind == "import":
+        sys.addaudithook(lambda name, _: event() if name == "import" else None)
+    else:
+        import jax
+        jax.monitoring.register_event_listener(event)
+        jax.monitoring.register_event_duration_secs_listener(event)
+    if not at:
+        import jaxrl.runtime.execution as execution
+        def drive(*_, **__):
+            print("events", seen, flush=True)
+            os._exit(0)
+        execution.drive = drive
+    return dispatch(argv)
+module._dispatch = dispatched
+sys.exit(main(sys.argv[4:]))
+"""
+
+
+class Stopping:
+    """A tracker by which a run ends as soon as it goes on."""
+
+    def start(self, call: Any, resumed: int | None) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def __call__(self, env_step: int, metrics: Any) -> None: ...
+
+    def finish(self, result: Any) -> None: ...
+
+
+def assert_goes_on(out: Path) -> None:
+    """Fails where a directory that was begun cannot be gone on with."""
+    if not (out / IDENTITY).exists():
+        assert not out.exists() or not [path for path in out.iterdir() if path.name != ".lock"]
+        return
+    with quiet():
+        try:
+            result = jaxrl.resume(out, progress=False, trackers=[Stopping()])
+        except KeyboardInterrupt:  # before the first evaluation
+            return
+    assert result.metrics.attrs["interrupted"] == 1
+
+
+def assert_ended(status: int, number: int, error: str) -> None:
+    """Fails where a signal was not answered as it should be."""
+    assert status in (128 + number, -number), error
+    assert "Traceback" not in error and "Exception ignored" not in error, error
+    lines = error.strip().splitlines()
+    assert len(lines) <= 2 and all(line.startswith("jaxrl: ") for line in lines), error
+
+
+@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_at_any_moment_is_heard(number: int, part: int, tmp_path: Path) -> None:
+    generator = drawn("signals", number, part)
+    for i in range(MOMENTS // 6):
+        out = tmp_path / str(i)
+        child = process([sys.executable, "-c", COMMAND, *LONG.split(), "--out", str(out)], tmp_path)
+        time.sleep(generator.uniform(0.05, 8.0))
+        child.send_signal(number)
+        watch = threading.Timer(60, child.kill)
+        watch.start()
+        _, error = child.communicate()
+        watch.cancel()
+        assert_ended(child.returncode, number, error)
+        assert_goes_on(out)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_interrupt_during_whatever_is_never_swallowed(kind: str, tmp_path: Path) -> None:
+    short = [*LONG.split(), "--env-steps", "64", "--evals", "1"]
+    child = begun(EVENTFUL, kind, 0, 0, *short)
+    counted, error = child.communicate(timeout=300)
+    assert counted.startswith("events "), error
+    events = int(counted.split()[1])
+    assert events > EVENTS
+    generator = drawn("events", kind)
+    for at in generator.choice(events, EVENTS, replace=False).tolist():
+        out = tmp_path / str(at)
+        child = begun(EVENTFUL, kind, int(signal.SIGINT), at + 1, *short, "--out", out)
+        _, error = child.communicate(timeout=300)
+        assert_ended(child.returncode, signal.SIGINT, error)
+        assert_goes_on(out)
