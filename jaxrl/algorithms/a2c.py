@@ -14,6 +14,7 @@ from jaxrl.algorithms.policy_gradient import Space, acting, advantages, checked_
 from jaxrl.checks import check_choice
 from jaxrl.learning.losses import policy_gradient
 from jaxrl.learning.networks import Module
+from jaxrl.sweeps.distributions import Choice
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,8 @@ def a2c(env: Environment, config: A2CConfig | None = None, network: Module | Non
 
 def search_space(algo: Algorithm) -> Space:
     """What a search over A2C tries where nothing else is said."""
-    return common_space(algo, {})
+    steps = algo.config.num_steps
+    return common_space(algo, {}) | {"config.num_steps": Choice([steps, 2 * steps, 4 * steps])}
 
 
 def make_learn(parts: Parts) -> Learn:

@@ -17,6 +17,7 @@ from jaxrl.checks import check_choice
 from jaxrl.learning.losses import policy_gradient, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import summed
+from jaxrl.sweeps.distributions import Choice, LogUniform
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,9 @@ def reinforce(env: Environment, config: ReinforceConfig | None = None, network: 
 
 def search_space(algo: Algorithm) -> Space:
     """What a search over REINFORCE tries where nothing else is said."""
-    return common_space(algo, {})
+    count = algo.config.num_envs
+    space = common_space(algo, {"max_grad_norm": LogUniform(0.1, 10.0)})
+    return space | {"config.num_envs": Choice([count, 2 * count, 4 * count])}
 
 
 def make_learn(parts: Parts) -> Learn:
