@@ -137,9 +137,7 @@ def test_reinforce_refuses_a_baseline_that_it_cannot_have(fields: Any, sentence:
 
 def test_reinforce_has_no_lambda() -> None:
     algo = small("reinforce")
-    with pytest.raises(
-        ValueError, match=r"^lam has no effect on this environment and .* got \[0\.9\]; leave it out$"
-    ):
+    with pytest.raises(ValueError, match=r"^lam has no effect on this environment and .* got \[0\.9\]; leave it out$"):
         jaxrl.train(algo, algo.hparams.replace(lam=0.9), env_steps=64, progress=False)
 
 
