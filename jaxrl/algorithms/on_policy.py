@@ -96,8 +96,8 @@ class Learner(NamedTuple):
         most.
     """
 
-    weights: tuple[Any, jax.Array | None]
-    optimiser: optax.OptState
+    weights: Any
+    optimiser: Any
     own: Any = None
 
 
@@ -116,7 +116,7 @@ class Samples(NamedTuple):
     advantage: jax.Array
     target: jax.Array
     weight: jax.Array
-    scores: Scores | None = None
+    scores: Any = None
 
 
 class Parts(NamedTuple):

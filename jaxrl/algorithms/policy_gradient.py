@@ -1,7 +1,7 @@
 """What policy-gradient algorithms share: the policy and critic on samples, their loss, and epochs of minibatches."""
 
 import dataclasses
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from jaxrl.learning.losses import standardise, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 
+C = TypeVar("C")
 Space = dict[str, Uniform | LogUniform | Choice]
 
 __all__ = [
@@ -54,7 +55,7 @@ class EpochsConfig(OnPolicyConfig):
         check_choice("normalise_advantage", self.normalise_advantage, ("batch", "minibatch", "off"))
 
 
-def checked_config(config: Any, kind: type) -> Any:
+def checked_config(config: C | None, kind: type[C]) -> C:
     """The configuration of an algorithm, the defaults if None.
 
     Raises:

@@ -38,7 +38,7 @@ ON_POLICY = (
     Preset(
         "a2c",
         "cartpole",
-        A2CConfig(num_envs=8, num_steps=32, normalise_advantage="batch"),
+        A2CConfig(num_envs=8, num_steps=16, normalise_advantage="batch", normalise_reward=True),
         {"lr": 3e-3, "lr_end": 0.0, "discount": 0.99, "lam": 0.95},
         500_000,
     ),
