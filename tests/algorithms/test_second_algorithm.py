@@ -179,7 +179,7 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     [
         ("train clonning:cloning cartpole", "there is no module 'clonning' here"),
         ("train cloning:clone cartpole", "cloning has no function 'clone'; did you mean 'cloning'?"),
-        ("train pop cartpole", "There is no algorithm 'pop'; did you mean 'ppo'?"),
+        ("train pop cartpole", "There is no algorithm 'pop'; did you mean 'spo' or 'ppo'?"),
         (
             "train nothing cartpole",
             "known are ppo, reinforce, a2c, spo, mdpo, ppo_kl, and module:function for your own",
