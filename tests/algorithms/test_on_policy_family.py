@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import agents
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -196,9 +197,10 @@ def test_nothing_is_added_to_the_state_of_an_algorithm_without_a_state_of_its_ow
         assert (state.own is not None) == (name == "ppo_kl")
 
 
-CRITICS_AND_DISCOUNTS = {
-    "pendulum": {"normalise_observation": True, "normalise_reward": True, "critic": "mixture", "critic_heads": 4},
-    "crowd/circle": {"num_envs": 1, "pooling": "max", "normalise_advantage": "batch"},
+NORMALISED = {"normalise_observation": True, "normalise_reward": True}
+MORE: Any = {
+    "a mixture": (envs.make("pendulum"), NORMALISED | {"critic": "mixture", "critic_heads": 4}),
+    "a crowd": (agents.Crowd(3, masked=True), NORMALISED | {"normalise_advantage": "batch"}),
 }
 
 
@@ -209,11 +211,10 @@ def test_the_laws_hold(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OWN)
-@pytest.mark.parametrize("env", CRITICS_AND_DISCOUNTS)
-def test_the_laws_hold_with_normalisations_crowds_and_a_mixture(name: str, env: str) -> None:
-    fields = CRITICS_AND_DISCOUNTS[env] | ({"num_steps": 200} if name == "reinforce" else {})
-    task = envs.make(env, num_agents=3) if env.startswith("crowd") else envs.make(env)
-    algo = small(name, task, **fields)
+@pytest.mark.parametrize("more", MORE)
+def test_the_laws_hold_under_any_discount_with(name: str, more: str) -> None:
+    env, fields = MORE[more]
+    algo = small(name, env, **fields | ({"num_steps": 200} if name == "reinforce" else {}))
     check(algo._replace(hparams=algo.hparams.replace(discount=jaxrl.as_discount("beta:0.98,0.5"))))
 
 
