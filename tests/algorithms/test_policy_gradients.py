@@ -111,7 +111,7 @@ def test_what_is_learned_from_random_samples_is_that_of_the_loss(name: str) -> N
     adam: Any = {"adam_b1": 0.0, "adam_b2": 0.0, "adam_eps": 1.0, "max_grad_norm": np.inf}
     value_coef = {} if name == "reinforce, off" else {"value_coef": VALUE_COEF}
     hparams = algo.prepare(algo.hparams.replace(entropy_coef=ENTROPY_COEF, **adam, **value_coef, **own))
-    weights = ({key: jnp.asarray(table, jnp.float32) for key, table in params.items()}, None)
+    weights: Any = ({key: jnp.asarray(table, jnp.float32) for key, table in params.items()}, None)
     start = Learner(weights, _optimiser(hparams, LR).init(weights), jnp.float32(KL_COEF))
     numbers = {key: jnp.asarray(of[key], jnp.float32) for key in ("log_prob", "value", "advantage", "target", "weight")}
     samples = Samples(obs=jnp.asarray(of["state"]), raw_action=jnp.asarray(of["action"]), mask=None, **numbers)
