@@ -11,8 +11,13 @@ from jaxrl.version import REPOSITORY, __version__
 
 if TYPE_CHECKING:
     from jaxrl import bandits, presets, tracking
+    from jaxrl.algorithms.a2c import A2CConfig, A2CHParams, a2c
     from jaxrl.algorithms.contract import Algorithm
+    from jaxrl.algorithms.mdpo import MDPOConfig, MDPOHParams, mdpo
     from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
+    from jaxrl.algorithms.ppo_kl import PPOKLConfig, PPOKLHParams, ppo_kl
+    from jaxrl.algorithms.reinforce import ReinforceConfig, ReinforceHParams, reinforce
+    from jaxrl.algorithms.spo import SPOConfig, SPOHParams, spo
     from jaxrl.bandits.runner import run_bandit
     from jaxrl.discounts import hazards
     from jaxrl.discounts import properties as discount_properties
@@ -53,6 +58,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "REPOSITORY",
+    "A2CConfig",
+    "A2CHParams",
     "Algorithm",
     "BetaWeighted",
     "Choice",
@@ -61,13 +68,21 @@ __all__ = [
     "Halving",
     "Hyperbolic",
     "LogUniform",
+    "MDPOConfig",
+    "MDPOHParams",
     "PPOConfig",
     "PPOHParams",
+    "PPOKLConfig",
+    "PPOKLHParams",
     "Plan",
     "PopulationResult",
     "QuasiHyperbolic",
+    "ReinforceConfig",
+    "ReinforceHParams",
     "Result",
     "RunOptions",
+    "SPOConfig",
+    "SPOHParams",
     "SearchResult",
     "Sweep",
     "Tabulated",
@@ -75,6 +90,7 @@ __all__ = [
     "Truncated",
     "Uniform",
     "__version__",
+    "a2c",
     "as_discount",
     "bandits",
     "check",
@@ -89,6 +105,7 @@ __all__ = [
     "load_exported",
     "load_result",
     "make_train",
+    "mdpo",
     "merge",
     "mixture_ugae",
     "monte_carlo",
@@ -96,14 +113,17 @@ __all__ = [
     "plotting",
     "population_based_training",
     "ppo",
+    "ppo_kl",
     "preset",
     "presets",
     "presets_crowd",
+    "reinforce",
     "render",
     "resume",
     "run_bandit",
     "sample",
     "search",
+    "spo",
     "statistics",
     "tracking",
     "train",
@@ -113,8 +133,13 @@ __all__ = [
 ]
 
 _NAMES_OF_MODULE = {
+    "algorithms.a2c": ("A2CConfig", "A2CHParams", "a2c"),
     "algorithms.contract": ("Algorithm",),
+    "algorithms.mdpo": ("MDPOConfig", "MDPOHParams", "mdpo"),
     "algorithms.ppo": ("PPOConfig", "PPOHParams", "ppo"),
+    "algorithms.ppo_kl": ("PPOKLConfig", "PPOKLHParams", "ppo_kl"),
+    "algorithms.reinforce": ("ReinforceConfig", "ReinforceHParams", "reinforce"),
+    "algorithms.spo": ("SPOConfig", "SPOHParams", "spo"),
     "bandits.runner": ("run_bandit",),
     "discounts.fitting": ("fit",),
     "discounts.parsing": (

@@ -58,14 +58,18 @@ def test_every_preset_has_a_row_with_the_steps_that_it_takes() -> None:
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
         for line in PAGES["results/presets.md"].splitlines()
-        if "`jaxrl train ppo" in line and "--env-steps" not in line  # which takes other steps than the preset
+        if "`jaxrl train " in line and "--env-steps" not in line  # which takes other steps than the preset
     ]
-    steps = {cells[-1].strip("`").split()[3]: int(cells[1].replace(",", "")) for cells in rows if len(cells) in (6, 7)}
+    steps = {
+        tuple(cells[-1].strip("`").split()[2:4]): int(cells[1].replace(",", ""))
+        for cells in rows
+        if len(cells) in (6, 7)
+    }
     rounded = {}
     for algorithm, environment in presets.names():
         preset = presets.preset(algorithm, environment)
         iteration = preset.algo.env_steps_per_iteration
-        rounded[environment] = -(-preset.env_steps // iteration) * iteration
+        rounded[algorithm, environment] = -(-preset.env_steps // iteration) * iteration
     assert steps == rounded
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -34,12 +35,14 @@ from jaxrl.learning.normalisation import (
     update_statistics,
 )
 from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, rollout
-from jaxrl.learning.schedules import linear_share, tenth_share
+from jaxrl.learning.schedules import linear_share
 from jaxrl.learning.shards import EnvShards, averaged, own, summed
 
 MOST_ROWS = 2**31 - 1
 
 __all__ = [
+    "Learn",
+    "Learner",
     "OnPolicyPolicy",
     "OnPolicyState",
     "Parts",
@@ -74,6 +77,7 @@ class OnPolicyState(NamedTuple):
       carry: The environments.
       rewards: Running statistics of the exponentially discounted sum of rewards, and that sum
         `[num_envs, *A]`; None without normalisation.
+      own: What the algorithm itself carries, `Learner.own`; None for most.
     """
 
     weights: tuple[Any, jax.Array | None]
@@ -81,12 +85,29 @@ class OnPolicyState(NamedTuple):
     optimiser: optax.OptState
     carry: Carry
     rewards: RewardScale | None
+    own: Any = None
+
+
+class Learner(NamedTuple):
+    """What learning changes.
+
+    Attributes:
+      weights: Parameters of the network, and log standard deviations or None.
+      optimiser: State of the optimiser.
+      own: What the algorithm itself carries from iteration to iteration, such as an adaptive coefficient; None for
+        most.
+    """
+
+    weights: Any
+    optimiser: Any
+    own: Any = None
 
 
 class Samples(NamedTuple):
     """What learning needs of a transition; leaves `[T, num_envs, *A, ...]`, or `[rows, ...]` in a minibatch.
 
-    `value` and `target` have one more axis, `[..., K]`, for a mixture critic.
+    `value` and `target` have one more axis, `[..., K]`, for a mixture critic. `scores` are those of the policy that
+    acted, None unless an algorithm keeps them, as `policy_gradient.with_scores` does.
     """
 
     obs: Any
@@ -97,6 +118,7 @@ class Samples(NamedTuple):
     advantage: jax.Array
     target: jax.Array
     weight: jax.Array
+    scores: Any = None
 
 
 class Parts(NamedTuple):
@@ -146,7 +168,7 @@ class Parts(NamedTuple):
 
     def descent(
         self, loss: Callable[..., tuple[jax.Array, Metrics]], hparams: Any, lr: jax.Array
-    ) -> Callable[[Any, Any], tuple[Any, Metrics]]:
+    ) -> Callable[[Learner, Any], tuple[Learner, Metrics]]:
         """Steps of Adam on minibatches.
 
         Args:
@@ -155,24 +177,23 @@ class Parts(NamedTuple):
           lr: Step size, `[]`.
 
         Returns:
-          `(learner, minibatch) -> (learner, metrics)`, where a learner is what is learned and the state of the
-          optimiser, `(weights, optimiser)`, and the metrics have `grad_norm`.
+          `(learner, minibatch) -> (learner, metrics)`; the metrics have `grad_norm`.
         """
         transformation = _optimiser(hparams, lr)
 
-        def one_minibatch(learner: Any, minibatch: Any) -> tuple[Any, Metrics]:
-            weights, optimiser = learner
+        def one_minibatch(learner: Learner, minibatch: Any) -> tuple[Learner, Metrics]:
+            weights = learner.weights
             (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(weights, minibatch, hparams)
             metrics, gradient = averaged((metrics, gradient), minibatch.weight, self.shards)
             metrics["grad_norm"] = jnp.linalg.norm(ravel_pytree(gradient)[0])
-            updates, optimiser = transformation.update(gradient, optimiser, weights)
-            return (optax.apply_updates(weights, updates), optimiser), metrics
+            updates, optimiser = transformation.update(gradient, learner.optimiser, weights)
+            return learner._replace(weights=optax.apply_updates(weights, updates), optimiser=optimiser), metrics
 
         return one_minibatch
 
 
-# `(key, (weights, optimiser), samples, hparams, lr) -> ((weights, optimiser), metrics)`.
-Learn = Callable[[jax.Array, Any, Samples, Any, jax.Array], tuple[Any, Metrics]]
+# `(key, learner, samples, hparams, lr) -> (learner, metrics)`.
+Learn = Callable[[jax.Array, Learner, Samples, Any, jax.Array], tuple[Learner, Metrics]]
 
 
 def on_policy(
@@ -184,6 +205,9 @@ def on_policy(
     *,
     network: Module | None = None,
     builder: str | None = None,
+    init_own: Callable[[Any], Any] | None = None,
+    whole_episodes: bool = False,
+    without: tuple[str, ...] = (),
 ) -> Algorithm:
     """An algorithm that collects a rollout, values it, learns from it and throws it away.
 
@@ -192,10 +216,13 @@ def on_policy(
       env: Environment, one agent's or a crowd's.
       config: Configuration, an `OnPolicyConfig`.
       hparams: Class of the hyper-parameters, a subclass of `OnPolicyHParams`.
-      make_learn: `(parts) -> learn`, where `learn(key, (weights, optimiser), samples, hparams, lr)` gives the learner
-        afterwards and its metrics. Equal algorithms share compiled programs if it is a function of a module.
+      make_learn: `(parts) -> learn`, where `learn(key, learner, samples, hparams, lr)` gives the learner afterwards and
+        its metrics. Equal algorithms share compiled programs if it is a function of a module.
       network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`.
       builder: As in `Algorithm`.
+      init_own: `(hparams) -> Learner.own` at the start, a function of a module; None for an algorithm without any.
+      whole_episodes: Whether samples of an episode that the end of the rollout cuts get a weight of 0.
+      without: Names of hyper-parameters that have no effect on this algorithm; lambda is then 1.
 
     Raises:
       ContractError: The environment breaks a law.
@@ -206,7 +233,7 @@ def on_policy(
         hash(network)
     except TypeError:
         raise UserTypeError("network must be hashable, which takes tuples in place of lists as its fields") from None
-    return _build(name, env, config, hparams, make_learn, network, builder, agents)
+    return _build(name, env, config, hparams, make_learn, network, builder, init_own, whole_episodes, without, agents)
 
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
@@ -218,6 +245,9 @@ def _build(
     make_learn: Callable[[Parts], Learn],
     own_network: Module | None,
     builder: str | None,
+    init_own: Callable[[Any], Any] | None,
+    whole_episodes: bool,
+    without: tuple[str, ...],
     agents: tuple[int, ...],
     shards: EnvShards | None = None,
 ) -> Algorithm:
@@ -246,6 +276,7 @@ def _build(
         "log_std_init": head.continuous,
         "observation_clip": config.normalise_observation,
         "reward_clip": config.normalise_reward,
+        **dict.fromkeys(without, False),
     }
 
     def prepare(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
@@ -288,6 +319,7 @@ def _build(
             optimiser=_optimiser(hparams, hparams.lr).init(weights),
             carry=carry,
             rewards=init_reward_scale((num_envs, *agents)) if config.normalise_reward else None,
+            own=None if init_own is None else init_own(hparams),
         )
 
     def collect(key: jax.Array, policy: OnPolicyPolicy, carry: Carry, env_params: Any) -> tuple[Carry, Any, jax.Array]:
@@ -305,8 +337,11 @@ def _build(
         log_prob = head.log_prob(head.scores(outputs, policy.log_std), steps.mask, steps.raw_action)
         done = episode_ends(steps)
         ended = done if config.time_limits == "terminal" else steps.agent_terminated
-        advantage, target = critic.estimate(hparams.discount, hparams.lam, reward, value, next_value, ended, done)
+        lam = 1.0 if hparams.lam is None else hparams.lam
+        advantage, target = critic.estimate(hparams.discount, lam, reward, value, next_value, ended, done)
         weight = steps.active.astype(jnp.float32)
+        if whole_episodes:
+            weight = weight * jax.lax.cummax(done.astype(jnp.float32), axis=0, reverse=True)
         return Samples(obs, steps.raw_action, steps.mask, log_prob, value, advantage, target, weight)
 
     def step(
@@ -324,25 +359,27 @@ def _build(
         samples = samples_of(policy, steps, reward, hparams)
         env_steps = jnp.float32(config.num_envs * config.num_steps) * iteration
         lr = hparams.lr * linear_share(env_steps, hparams.lr_end, hparams.anneal_env_steps)
-        entropy_coef = hparams.entropy_coef * tenth_share(env_steps, hparams.entropy_decay_env_steps)
-        hparams = dataclasses.replace(hparams, entropy_coef=entropy_coef)
-        (weights, optimiser), metrics = learn(learn_key, (state.weights, state.optimiser), samples, hparams, lr)
+        hparams = hparams.at(env_steps)
+        learner = Learner(state.weights, state.optimiser, state.own)
+        (weights, optimiser, own_state), metrics = learn(learn_key, learner, samples, hparams, lr)
         observations = state.observations
         if observations is not None:
-            observations = update_statistics(observations, steps.obs, samples.weight, shards)
+            observations = update_statistics(observations, steps.obs, steps.active.astype(jnp.float32), shards)
         rows = parts.rows(samples)
         value, target = (critic.whole(hparams.discount, values) for values in (rows.value, rows.target))
         metrics["explained_variance"] = explained_variance(value, target, rows.weight, shards)
         metrics["learning_rate"] = lr
         metrics["reset_reuse"] = summed(reused, shards).astype(jnp.float32)
-        return OnPolicyState(weights, observations, optimiser, carry, rewards), metrics
+        return OnPolicyState(weights, observations, optimiser, carry, rewards, own_state), metrics
 
     def warm(state: OnPolicyState, policy: OnPolicyPolicy) -> OnPolicyState:
         return state._replace(weights=(policy.params, policy.log_std), observations=policy.observations)
 
     def sharded(shards: EnvShards) -> Sharded:
-        of_each_env: Any = (False, False, False, True, (False, True) if config.normalise_reward else None)
-        arguments = (name, env, config, hparams_type, make_learn, own_network, builder, agents)
+        of_rewards: Any = (False, True) if config.normalise_reward else None
+        of_each_env: Any = (False, False, False, True, of_rewards, None if init_own is None else False)
+        arguments = (name, env, config, hparams_type, make_learn, own_network, builder)
+        arguments += (init_own, whole_episodes, without, agents)
         return Sharded(_build(*arguments, shards), OnPolicyState(*of_each_env))
 
     return Algorithm(
@@ -373,10 +410,11 @@ def _stopped(hparams: Any, env_steps: int) -> str | None:
 
 
 def _annealed_over(hparams: Any, run_length: int) -> Any:
-    """`anneal_env_steps`, the length of the run where it is infinite and a learning rate falls."""
-    anneal, end = hparams.anneal_env_steps, hparams.lr_end
-    xp = np if is_concrete((anneal, end)) else jnp
-    return xp.where(xp.isinf(anneal) & (end != 1.0), np.float32(run_length), anneal)
+    """`anneal_env_steps`, the length of the run where it is infinite and something falls."""
+    anneal, ends = hparams.anneal_env_steps, hparams.annealed_ends
+    xp = np if is_concrete((anneal, ends)) else jnp
+    falls = functools.reduce(operator.or_, (end != 1.0 for end in ends))
+    return xp.where(xp.isinf(anneal) & falls, np.float32(run_length), anneal)
 
 
 def _optimiser(hparams: Any, lr: Any) -> optax.GradientTransformation:

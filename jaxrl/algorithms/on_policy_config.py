@@ -2,14 +2,16 @@
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+import jax
 from flax import struct
 
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, check_choice, check_count, check_range
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
 from jaxrl.learning.network_config import NetworkConfig
+from jaxrl.learning.schedules import tenth_share
 
 INFINITE = math.inf
 
@@ -114,6 +116,16 @@ class OnPolicyHParams:
             )
         for name, allowed in _RANGES.items():
             check_range(name, getattr(self, name), allowed)
+
+    @property
+    def annealed_ends(self) -> tuple[Any, ...]:
+        """The shares that are left at the end of the annealing; those of 1 do not fall."""
+        return (self.lr_end,)
+
+    def at(self, env_steps: jax.Array) -> Self:
+        """The values that are in force after so many environment steps, `[]`, traced; the learning rate apart."""
+        share = tenth_share(env_steps, self.entropy_decay_env_steps)
+        return dataclasses.replace(self, entropy_coef=self.entropy_coef * share)
 
 
 _RANGES = {

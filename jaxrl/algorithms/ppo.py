@@ -8,41 +8,39 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs.base import Environment
-from envs.errors import UserTypeError
 from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.on_policy import Learn, Parts, Samples, on_policy
-from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyConfig, OnPolicyHParams
-from jaxrl.checks import Range, check_choice, check_count, check_range
-from jaxrl.discounts.parsing import Exponential
-from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, standardise, weighted_mean
+from jaxrl.algorithms.on_policy import Learn, Learner, Parts, Samples, on_policy
+from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
+from jaxrl.algorithms.policy_gradient import (
+    EpochsConfig,
+    Space,
+    acting,
+    advantages,
+    checked_config,
+    common_space,
+    total_loss,
+)
+from jaxrl.checks import Range, check_choice, check_range
+from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.networks import Module
-from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
+from jaxrl.sweeps.distributions import Uniform
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PPOConfig(OnPolicyConfig):
+class PPOConfig(EpochsConfig):
     """What is static about PPO: changing a field compiles anew.
 
     Attributes:
-      num_epochs: Number of passes over the samples of an iteration.
-      num_minibatches: Number of minibatches of one pass; must divide num_envs * num_steps (* agents).
-      normalise_advantage: Samples over which advantages are normalised: the whole "batch", each "minibatch", or "off".
       kl_stop: Where `target_kl` ends an iteration's learning: after the "epoch" whose mean divergence exceeds it; at
         the "minibatch" that finds it exceeded, without a step of its own; or there with a "rewind", which also undoes
         the step before.
     """
 
-    num_epochs: int = 4
-    num_minibatches: int = 4
-    normalise_advantage: Literal["batch", "minibatch", "off"] = "minibatch"
     kl_stop: Literal["epoch", "minibatch", "rewind"] = "epoch"
 
     def __post_init__(self, gamma: None) -> None:
         super().__post_init__(gamma)
-        for name in ("num_epochs", "num_minibatches"):
-            check_count(name, getattr(self, name))
-        check_choice("normalise_advantage", self.normalise_advantage, ("batch", "minibatch", "off"))
         check_choice("kl_stop", self.kl_stop, ("epoch", "minibatch", "rewind"))
 
 
@@ -83,60 +81,36 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: Module | Non
 
     Source: Schulman et al. (2017); advantages: Kwiatkowski et al. (2023), arXiv 2302.05740.
     """
-    if config is not None and not isinstance(config, PPOConfig):
-        raise UserTypeError(f"config must be a PPOConfig, such as PPOConfig(num_envs=8), got {type(config).__name__}")
-    config = PPOConfig() if config is None else config
+    config = checked_config(config, PPOConfig)
     return on_policy("ppo", env, config, PPOHParams, make_learn, network=network, builder=f"{__name__}:ppo")
 
 
-def search_space(algo: Algorithm) -> dict[str, Uniform | LogUniform | Choice]:
+def search_space(algo: Algorithm) -> Space:
     """What a search over PPO tries where nothing else is said."""
-    space: dict[str, Uniform | LogUniform | Choice] = {
-        "lr": LogUniform(1e-4, 1e-2),
-        "lam": Uniform(0.8, 1.0),
-        "clip_eps": Uniform(0.1, 0.4),
-        "entropy_coef": LogUniform(1e-5, 3e-2),
-    }
-    if isinstance(algo.hparams.discount, Exponential):
-        space["discount"] = Choice([0.9, 0.95, 0.98, 0.99, 0.995, 0.999])
-    rows, steps = algo.config.num_envs * algo.config.num_steps, algo.config.num_minibatches
-    counts = [count for count in (steps // 2, steps, 2 * steps) if count and rows % count == 0]
-    return space | ({"config.num_minibatches": Choice(counts)} if len(counts) > 1 else {})
+    return common_space(algo, {"clip_eps": Uniform(0.1, 0.4)})
 
 
 def make_learn(parts: Parts) -> Learn:
     """Learning from one rollout: epochs of minibatches, until the divergence is too large."""
-    config, head, critic, shards = parts.config, parts.head, parts.critic, parts.shards
+    config = parts.config
     parts.check_minibatches(config.num_minibatches)
 
     def loss(weights: Any, rows: Samples, hparams: PPOHParams) -> tuple[jax.Array, Metrics]:
-        params, log_std = weights
-        outputs, value = parts.forward(params, rows)
-        # The scores twice: gradients of a standard deviation that both uses share would be added up in another order.
-        scores, scores_of_entropy = head.scores(outputs, log_std), head.scores(outputs, log_std)
-        advantage = rows.advantage
-        if config.normalise_advantage == "minibatch":
-            advantage = standardise(advantage, rows.weight, shards)
-        log_ratio = head.log_prob(scores, rows.mask, rows.raw_action) - rows.log_prob
+        now = acting(parts, weights, rows)
+        advantage = advantages(parts, rows, "minibatch")
+        log_ratio = now.log_prob - rows.log_prob
         policy_loss = clipped_surrogate(log_ratio, advantage, rows.weight, hparams.clip_eps)
-        value_loss = critic.loss(hparams.discount, value, rows.value, rows.target, rows.weight, hparams.value_clip)
-        entropy = jnp.broadcast_to(head.entropy(scores_of_entropy, rows.mask), rows.weight.shape)
-        entropy = weighted_mean(entropy, rows.weight)
-        total = policy_loss + hparams.value_coef * value_loss - hparams.entropy_coef * entropy
+        total, metrics = total_loss(parts, now, rows, policy_loss, hparams, hparams.value_clip)
         outside = jnp.abs(jnp.expm1(log_ratio)) > hparams.clip_eps
-        return total, {
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": entropy,
+        return total, metrics | {
             "approx_kl": approximate_kl(log_ratio, rows.weight),
             "clip_fraction": weighted_mean(outside.astype(jnp.float32), rows.weight),
         }
 
     def learn(
-        key: jax.Array, learner: Any, samples: Samples, hparams: PPOHParams, lr: jax.Array
-    ) -> tuple[Any, Metrics]:
-        if config.normalise_advantage == "batch":
-            samples = samples._replace(advantage=standardise(samples.advantage, samples.weight, shards))
+        key: jax.Array, learner: Learner, samples: Samples, hparams: PPOHParams, lr: jax.Array
+    ) -> tuple[Learner, Metrics]:
+        samples = samples._replace(advantage=advantages(parts, samples, "batch"))
         one_minibatch = parts.descent(loss, hparams, lr)
 
         def one_guarded_minibatch(carry: Any, rows: Samples) -> tuple[Any, tuple[Metrics, jax.Array]]:
@@ -162,7 +136,7 @@ def make_learn(parts: Parts) -> Learn:
             lambda key: parts.minibatches(key, samples, config.num_minibatches),
             one_epoch,
             start,
-            shards,
+            parts.shards,
         )
         metrics, stopped = jax.tree.map(jnp.ravel, (metrics, stopped))
         metrics = kept_means(metrics, ~stopped)  # what comes after the stop is computed, and discarded

@@ -43,6 +43,36 @@ ROWS: dict[str, Row] = {
         small={"num_envs": 2, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden": (8,)},
         space="jaxrl.algorithms.ppo:search_space",
     ),
+    "reinforce": Row(
+        "jaxrl.algorithms.reinforce:reinforce",
+        effective_steps=2,
+        small={"num_envs": 2, "num_steps": 64, "hidden": (8,)},
+        space="jaxrl.algorithms.reinforce:search_space",
+    ),
+    "a2c": Row(
+        "jaxrl.algorithms.a2c:a2c",
+        effective_steps=2,
+        small={"num_envs": 2, "num_steps": 16, "hidden": (8,)},
+        space="jaxrl.algorithms.a2c:search_space",
+    ),
+    "spo": Row(
+        "jaxrl.algorithms.spo:spo",
+        effective_steps=2,
+        small={"num_envs": 2, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden": (8,)},
+        space="jaxrl.algorithms.spo:search_space",
+    ),
+    "mdpo": Row(
+        "jaxrl.algorithms.mdpo:mdpo",
+        effective_steps=2,
+        small={"num_envs": 2, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden": (8,)},
+        space="jaxrl.algorithms.mdpo:search_space",
+    ),
+    "ppo_kl": Row(
+        "jaxrl.algorithms.ppo_kl:ppo_kl",
+        effective_steps=2,
+        small={"num_envs": 2, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden": (8,)},
+        space="jaxrl.algorithms.ppo_kl:search_space",
+    ),
 }
 EFFECTIVE_STEPS = 2  # of an algorithm of the user's own
 

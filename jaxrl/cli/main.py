@@ -134,6 +134,17 @@ class Envs:
 
 
 @dataclass(frozen=True)
+class Algorithms:
+    """List the algorithms that `jaxrl train` knows by name."""
+
+    def run_command(self) -> None:
+        """Print a name a line."""
+        from jaxrl.algorithms.registry import ROWS
+
+        print("\n".join(ROWS))
+
+
+@dataclass(frozen=True)
 class Version:
     """Show the versions, devices and precision that results here depend on."""
 
@@ -157,7 +168,14 @@ class Version:
             print(f"{name:{width}}  {fact}")
 
 
-_SIMPLE = {"plot": Plot, "evaluate": Evaluate, "render": Render, "envs": Envs, "version": Version}
+_SIMPLE = {
+    "plot": Plot,
+    "evaluate": Evaluate,
+    "render": Render,
+    "algorithms": Algorithms,
+    "envs": Envs,
+    "version": Version,
+}
 
 
 def _train(args: Sequence[str]) -> int:
@@ -252,7 +270,8 @@ _USAGE = """usage: jaxrl COMMAND ...
   export RUN                    Write one policy as a StableHLO, safetensors or ONNX file for elsewhere.
 {commands}
 
-ALGORITHM is a name, or module:function for your own; ENVIRONMENT a name of `jaxrl envs`, or module:Class.
+ALGORITHM is a name of `jaxrl algorithms`, or module:function for your own; ENVIRONMENT a name of `jaxrl envs`, or
+module:Class.
 
 `jaxrl COMMAND --help` tells more. A first run: jaxrl train ppo cartpole --seeds 8 --out runs/first"""
 
@@ -291,7 +310,7 @@ def _set_flags(command: str, args: Sequence[str]) -> None:
 
     again = command == "resume" and _began_deterministic(args)
     add_flags([f"--{DETERMINISTIC}=true"] * again + asked_for(args))
-    if command not in ("envs", "version", "merge", "report", "plot"):  # which compute nothing
+    if command not in ("algorithms", "envs", "version", "merge", "report", "plot"):  # which compute nothing
         refuse_unknown_flags()
 
 

@@ -32,6 +32,7 @@ class ActionHead(NamedTuple):
       mode: `(scores, mask) -> raw action`, the most probable one.
       log_prob: `(scores, mask, raw) -> [...]`.
       entropy: `(scores, mask) -> [...]`.
+      kl: `(scores, others, mask) -> [...]`, the divergence KL(scores || others), exactly.
       to_env: `(raw) -> action`, for one observation or any axes in front; a bounded `Box` maps
         [-1, 1] onto its bounds and clips.
     """
@@ -44,6 +45,7 @@ class ActionHead(NamedTuple):
     mode: Callable[[Scores, Any], jax.Array]
     log_prob: Callable[[Scores, Any, jax.Array], jax.Array]
     entropy: Callable[[Scores, Any], jax.Array]
+    kl: Callable[[Scores, Scores, Any], jax.Array]
     to_env: Callable[[jax.Array], Any]
 
 
@@ -89,6 +91,11 @@ def _categorical(space: spaces.Discrete) -> ActionHead:
         chex.assert_shape(scores["logits"], (..., space.n), custom_message="logits")
         return jnp.asarray(distrax.Categorical(logits=_masked(scores["logits"], mask)).entropy())
 
+    def kl(scores: Scores, others: Scores, mask: Any) -> jax.Array:
+        chex.assert_shape([scores["logits"], others["logits"]], (..., space.n), custom_message="scores, others")
+        one, other = (distrax.Categorical(logits=_masked(each["logits"], mask)) for each in (scores, others))
+        return jnp.asarray(one.kl_divergence(other))
+
     def mode(scores: Scores, mask: Any) -> jax.Array:
         chex.assert_shape(scores["logits"], (..., space.n), custom_message="logits")
         return jnp.argmax(_masked(scores["logits"], mask), axis=-1).astype(jnp.int32)
@@ -107,6 +114,7 @@ def _categorical(space: spaces.Discrete) -> ActionHead:
         mode=mode,
         log_prob=log_prob,
         entropy=entropy,
+        kl=kl,
         to_env=lambda raw: raw,
     )
 
@@ -139,6 +147,11 @@ def _several_categoricals(sizes: tuple[int, ...]) -> ActionHead:
         parts = [head.entropy(part, allowed) for head, part, allowed in branches(scores, mask)]
         return jnp.sum(jnp.stack(parts), axis=0)
 
+    def kl(scores: Scores, others: Scores, mask: Any) -> jax.Array:
+        pairs = zip(branches(scores, mask), branches(others, mask), strict=True)
+        parts = [head.kl(one, other, allowed) for (head, one, allowed), (_, other, _) in pairs]
+        return jnp.sum(jnp.stack(parts), axis=0)
+
     return ActionHead(
         num_outputs=sum(sizes),
         continuous=False,
@@ -148,6 +161,7 @@ def _several_categoricals(sizes: tuple[int, ...]) -> ActionHead:
         mode=mode,
         log_prob=log_prob,
         entropy=entropy,
+        kl=kl,
         to_env=lambda raw: tuple(raw[..., i] for i in range(len(sizes))),
     )
 
@@ -181,6 +195,11 @@ def _normal(space: spaces.Box) -> ActionHead:
         chex.assert_shape(scores["mean"], (..., size), custom_message="mean")
         return jnp.asarray(distribution(scores).entropy())
 
+    def kl(scores: Scores, others: Scores, mask: Any) -> jax.Array:
+        del mask
+        chex.assert_shape([scores["mean"], others["mean"]], (..., size), custom_message="scores, others")
+        return jnp.asarray(distribution(scores).kl_divergence(distribution(others)))
+
     def sample(scores: Scores, mask: Any, noise: jax.Array) -> jax.Array:
         del mask
         chex.assert_shape([scores["mean"], noise], (..., size), custom_message="mean, noise")
@@ -200,5 +219,6 @@ def _normal(space: spaces.Box) -> ActionHead:
         mode=lambda scores, mask: scores["mean"],
         log_prob=log_prob,
         entropy=entropy,
+        kl=kl,
         to_env=to_env,
     )

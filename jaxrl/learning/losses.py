@@ -22,6 +22,32 @@ def standardise(x: jax.Array, weight: jax.Array, shards: EnvShards | None = None
     return (x - mean) * jax.lax.rsqrt(variance + 1e-8)
 
 
+def policy_gradient(log_prob: jax.Array, advantage: jax.Array, weight: jax.Array) -> jax.Array:
+    """The loss whose gradient is the policy gradient: minus the mean of log-probability times advantage.
+
+    Args:
+      log_prob: Log-probabilities of the actions, `[*B]`.
+      advantage, weight: Advantages, or returns, of the actions and weights of the samples, `[*B]`.
+
+    Source: Williams (1992), Simple statistical gradient-following algorithms for connectionist reinforcement learning.
+    """
+    chex.assert_equal_shape([log_prob, advantage, weight], custom_message="log_prob, advantage, weight")
+    return -weighted_mean(log_prob * advantage, weight)
+
+
+def surrogate(log_ratio: jax.Array, advantage: jax.Array, weight: jax.Array) -> jax.Array:
+    """The policy loss of trust-region methods: minus the mean of probability ratio times advantage.
+
+    Args:
+      log_ratio: Log-probability of the actions now minus when acting, `[*B]`.
+      advantage, weight: Advantages of the actions and weights of the samples, `[*B]`.
+
+    Source: Schulman et al. (2015), Trust region policy optimization, equation 14.
+    """
+    chex.assert_equal_shape([log_ratio, advantage, weight], custom_message="log_ratio, advantage, weight")
+    return -weighted_mean(jnp.exp(log_ratio) * advantage, weight)
+
+
 def clipped_surrogate(log_ratio: jax.Array, advantage: jax.Array, weight: jax.Array, clip_eps: jax.Array) -> jax.Array:
     """PPO's clipped policy loss.
 
@@ -37,6 +63,26 @@ def clipped_surrogate(log_ratio: jax.Array, advantage: jax.Array, weight: jax.Ar
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1 - clip_eps, 1 + clip_eps)
     return -weighted_mean(jnp.minimum(ratio * advantage, clipped * advantage), weight)
+
+
+def quadratic_surrogate(log_ratio: jax.Array, advantage: jax.Array, weight: jax.Array, eps: jax.Array) -> jax.Array:
+    """The policy loss of Simple Policy Optimization: minus the mean of A r - |A| (r - 1)^2 / (2 eps).
+
+    Its gradient is that of the unclipped surrogate at the ratio r = 1, vanishes at r = 1 + sign(A) eps, and beyond it
+    pulls back, where PPO's is 0.
+
+    Args:
+      log_ratio: Log-probability of the actions now minus when acting, `[*B]`.
+      advantage, weight: Advantages A of the actions and weights of the samples, `[*B]`.
+      eps: Distance from 1 of the ratio that is best for a sample, scalar, traced.
+
+    Source: Xie et al., Simple policy optimization, arXiv 2401.16025.
+    """
+    chex.assert_equal_shape([log_ratio, advantage, weight], custom_message="log_ratio, advantage, weight")
+    chex.assert_rank(eps, 0, custom_message="eps")
+    change = jnp.expm1(log_ratio)
+    penalty = jnp.abs(advantage) * jnp.square(change) / (2 * eps)
+    return -weighted_mean(advantage * (1 + change) - penalty, weight)
 
 
 def clipped_value_loss(

@@ -6,6 +6,7 @@ from envs import registry
 from envs.errors import UserValueError
 from envs.spelling import near
 from jaxrl.algorithms.ppo import PPOConfig
+from jaxrl.presets.on_policy import ON_POLICY
 from jaxrl.presets.preset import Preset
 
 _CROWD: Any = {
@@ -141,6 +142,7 @@ PRESETS = (
         30_000,
         {"num_agents": 20, "perception": "both", "reward": "through"},
     ),
+    *ON_POLICY,
 )
 
 

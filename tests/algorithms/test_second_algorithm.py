@@ -179,8 +179,11 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     [
         ("train clonning:cloning cartpole", "there is no module 'clonning' here"),
         ("train cloning:clone cartpole", "cloning has no function 'clone'; did you mean 'cloning'?"),
-        ("train pop cartpole", "There is no algorithm 'pop'; did you mean 'ppo'?"),
-        ("train nothing cartpole", "known are ppo, and module:function for your own"),
+        ("train pop cartpole", "There is no algorithm 'pop'; did you mean 'spo' or 'ppo'?"),
+        (
+            "train nothing cartpole",
+            "known are ppo, reinforce, a2c, spo, mdpo, ppo_kl, and module:function for your own",
+        ),
         ("train remembering:correlated cartpole", "remembering:correlated must return an Algorithm, got Actor"),
         (f"sweep {NAME} cartpole --trials 2", "cloning has no default one"),
         (f"train {NAME} cartpole --config.batch 0", "batch must be"),

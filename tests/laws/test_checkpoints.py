@@ -18,6 +18,7 @@ from jaxrl.runtime.runs import key_words, like_shape
 NUM_RUNS = 3
 # What their state is made of is that of the ones beside them, and they take long to trace.
 SLOW = {name for name in ROWS if name.startswith("crowd/") and name != "crowd/circle"}
+PAIRS = [(algorithm, name) for algorithm in sorted(algorithms.ROWS) for name in sorted(ROWS)]
 
 
 def drawn(shape: Any, rng: np.random.Generator) -> np.ndarray:
@@ -61,9 +62,14 @@ def learner(algorithm: str, env: Any) -> Any:
     return algorithms.make(algorithm, env, dataclasses.replace(config, **algorithms.ROWS[algorithm].small))
 
 
-@pytest.mark.parametrize("algorithm", sorted(algorithms.ROWS))
+def is_quick(algorithm: str, name: str) -> bool:
+    """Whether a pair belongs to the fast suite: every algorithm on one environment, and PPO on most others."""
+    return name == "cartpole" or (algorithm == "ppo" and name not in SLOW)
+
+
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in sorted(ROWS)]
+    ("algorithm", "name"),
+    [pytest.param(*pair, marks=[] if is_quick(*pair) else [pytest.mark.slow]) for pair in PAIRS],
 )
 def test_every_environment_and_algorithm_is_given_back(tmp_path: Path, name: str, algorithm: str) -> None:
     assert_given_back(tmp_path, learner(algorithm, envs.make(name)))

@@ -149,6 +149,33 @@ def test_branches_become_a_tuple_for_the_environment() -> None:
     assert isinstance(action, tuple) and [part.tolist() for part in action] == [[3, 0], [2, 1]]
 
 
+def by_hand_kl(one: np.ndarray, other: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """KL(one || other) from logits, in float64; actions that are not allowed add nothing."""
+    logs, others = log_softmax(one, mask), log_softmax(other, mask)
+    allowed = np.isfinite(logs)
+    return np.sum(np.exp(logs) * (np.where(allowed, logs, 0) - np.where(allowed, others, 0)), axis=-1)
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
+def test_the_divergence_of_categoricals(mask: np.ndarray | None) -> None:
+    head, others = categorical(), LOGITS[::-1].copy()
+    assert_logs(head.kl(logits(LOGITS), logits(others), mask), by_hand_kl(LOGITS, others, mask))
+    assert np.asarray(head.kl(logits(LOGITS), logits(LOGITS), mask)).tolist() == [0, 0]
+    gradient = jax.grad(lambda x: jnp.sum(head.kl(logits(x), logits(others), mask)))(jnp.asarray(LOGITS))
+    assert np.all(np.isfinite(gradient))
+    assert mask is None or np.all(np.asarray(gradient)[~mask] == 0)
+
+
+def test_the_divergence_of_several_categoricals_is_their_sum() -> None:
+    head, others = several(), BRANCHES[::-1].copy()
+    masks = (jnp.asarray(MASK), jnp.array([[True, True, True], [False, True, True]]))
+    exact = sum(
+        by_hand_kl(BRANCHES[:, cut], others[:, cut], np.asarray(mask))
+        for cut, mask in zip((slice(0, 4), slice(4, 7)), masks, strict=True)
+    )
+    assert_logs(head.kl(logits(BRANCHES), logits(others), masks), exact)
+
+
 # --- continuous --------------------------------------------------------------------------
 
 MEAN = np.array([[0.5, -2.0, 3.0], [0.0, 1.0, -1.0]], np.float32)
@@ -172,6 +199,22 @@ def test_normal_probabilities_and_entropies() -> None:
     np.testing.assert_allclose(got, exact, rtol=0, atol=32 * 8 * EPS)
     entropy = stats.norm.entropy(MEAN, deviation).sum(axis=-1)
     assert_logs(head.entropy(scores_of(head), None), entropy)
+
+
+def test_the_divergence_of_normals() -> None:
+    head, other_mean, other_log_std = normal(), MEAN[::-1] + 0.5, LOG_STD[::-1]
+    others = head.scores(jnp.asarray(other_mean), jnp.asarray(other_log_std))
+    exact = np.zeros(2)
+    for row in range(2):
+        for mean, log_std, goal, goal_log_std in zip(
+            MEAN[row].tolist(), LOG_STD.tolist(), other_mean[row].tolist(), other_log_std.tolist(), strict=True
+        ):
+            squares = np.exp(2 * log_std) + (mean - goal) ** 2
+            exact[row] += goal_log_std - log_std + squares / (2 * np.exp(2 * goal_log_std)) - 0.5
+    got = head.kl(scores_of(head), others, None)
+    # Squares of up to 4^2 / (2 * .37^2) = 59, with a few roundings each.
+    np.testing.assert_allclose(got, exact, rtol=0, atol=3 * 64 * 8 * EPS)
+    assert np.asarray(head.kl(scores_of(head), scores_of(head), None)).tolist() == [0, 0]
 
 
 def test_normal_samples_follow_the_normal(key: jax.Array) -> None:

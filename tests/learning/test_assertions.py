@@ -56,6 +56,10 @@ STACKED = Prepared(ones(2, 3), ones(2, 3), None, None, Form(ones(2), ones(2)), 4
 CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("losses.weighted_mean", "weight", lambda: losses.weighted_mean(ones(4, 2), ones(4))),
     ("losses.standardise", "weight", lambda: losses.standardise(ones(4, 2), ones(4))),
+    ("losses.policy_gradient", "advantage", lambda: losses.policy_gradient(ones(4), ones(4, 1), ones(4))),
+    ("losses.surrogate", "weight", lambda: losses.surrogate(ones(4), ones(4), ones(1))),
+    ("losses.quadratic_surrogate", "weight", lambda: losses.quadratic_surrogate(ones(4), ones(4), ones(1), SCALAR)),
+    ("losses.quadratic_surrogate", "eps", lambda: losses.quadratic_surrogate(ones(4), ones(4), ones(4), ones(4))),
     ("losses.clipped_surrogate", "advantage", lambda: losses.clipped_surrogate(ones(4), ones(4, 1), ones(4), SCALAR)),
     ("losses.clipped_surrogate", "clip_eps", lambda: losses.clipped_surrogate(ones(4), ones(4), ones(4), ones(4))),
     (
@@ -117,6 +121,9 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("action_heads.discrete.log_prob", "logits", lambda: DISCRETE.log_prob(logits(5, 1), None, flags(5))),
     ("action_heads.discrete.log_prob", "raw", lambda: DISCRETE.log_prob(logits(5, 3), None, flags(5, 1))),
     ("action_heads.discrete.entropy", "logits", lambda: DISCRETE.entropy(logits(5, 2), None)),
+    ("action_heads.discrete.kl", "others", lambda: DISCRETE.kl(logits(5, 3), logits(5, 2), None)),
+    ("action_heads.several.kl", "logits", lambda: SEVERAL.kl(logits(5, 3), logits(5, 4), None)),
+    ("action_heads.box.kl", "others", lambda: BOX.kl({"mean": ones(5, 3)}, {"mean": ones(5, 1)}, None)),
     ("action_heads.discrete.mode", "logits", lambda: DISCRETE.mode(logits(5, 2), None)),
     ("action_heads.discrete.mode", "mask", lambda: DISCRETE.mode(logits(5, 3), flags(5, 1))),
     ("action_heads.discrete.sample", "noise", lambda: DISCRETE.sample(logits(5, 3), None, ones(5, 1))),

@@ -13,7 +13,10 @@ from jaxrl.learning.losses import (
     clipped_surrogate,
     clipped_value_loss,
     explained_variance,
+    policy_gradient,
+    quadratic_surrogate,
     standardise,
+    surrogate,
     weighted_mean,
 )
 
@@ -86,6 +89,53 @@ def test_clipped_surrogate(kind: str, clip_eps: float) -> None:
             terms.append(-max(ratio, 1 - clip_eps) * float(a))
     got = clipped_surrogate(jnp.asarray(log_ratio), jnp.asarray(advantage), jnp.asarray(weight), jnp.float32(clip_eps))
     assert_close(got, mean_by_hand(terms, weight), size=4)
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_policy_gradient(kind: str) -> None:
+    log_prob, advantage, weight = -np.abs(numbers(2)), numbers(3), weights(kind)
+    exact = mean_by_hand([-float(p) * float(a) for p, a in zip(log_prob, advantage, strict=True)], weight)
+    assert_close(policy_gradient(jnp.asarray(log_prob), jnp.asarray(advantage), jnp.asarray(weight)), exact, size=8)
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_surrogate(kind: str) -> None:
+    log_ratio, advantage, weight = numbers(2, 0.4), numbers(3), weights(kind)
+    exact = mean_by_hand([-math.exp(x) * float(a) for x, a in zip(log_ratio, advantage, strict=True)], weight)
+    assert_close(surrogate(jnp.asarray(log_ratio), jnp.asarray(advantage), jnp.asarray(weight)), exact, size=8)
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("eps", [0.05, 0.3])
+def test_quadratic_surrogate(kind: str, eps: float) -> None:
+    log_ratio, advantage, weight = numbers(2, 0.4), numbers(3), weights(kind)
+    terms = []
+    for difference, a in zip(log_ratio.tolist(), advantage.tolist(), strict=True):
+        ratio = math.exp(difference)
+        terms.append(-(a * ratio - abs(a) * (ratio - 1) ** 2 / (2 * eps)))
+    got = quadratic_surrogate(jnp.asarray(log_ratio), jnp.asarray(advantage), jnp.asarray(weight), jnp.float32(eps))
+    assert_close(got, mean_by_hand(terms, weight), size=float(np.abs(terms).max()))
+
+
+def test_where_the_ratio_is_one_all_losses_have_the_policy_gradient() -> None:
+    start, advantage, weight = jnp.zeros(SIZE), jnp.asarray(numbers(3)), jnp.asarray(weights("fractions"))
+    exact = jax.grad(policy_gradient)(start, advantage, weight)
+    np.testing.assert_array_equal(jax.grad(surrogate)(start, advantage, weight), exact)
+    for eps in (0.1, 0.3):
+        for loss in (clipped_surrogate, quadratic_surrogate):
+            np.testing.assert_array_equal(jax.grad(loss)(start, advantage, weight, jnp.float32(eps)), exact)
+
+
+def test_the_quadratic_surrogate_is_best_at_its_distance_and_pulls_back_beyond_it() -> None:
+    eps = 0.2
+    ratio = jnp.array([1.1, 1.2, 1.5, 0.9, 0.8, 0.5])
+    advantage = jnp.array([2.0, 2.0, 2.0, -2.0, -2.0, -2.0])
+    gradient = jax.grad(quadratic_surrogate)(jnp.log(ratio), advantage, jnp.ones(6), jnp.float32(eps))
+    # -r (A - |A| (r - 1) / eps), averaged over 6: towards 1 + sign(A) eps from both sides.
+    exact = -np.asarray(ratio) * (np.asarray(advantage) - 2 * (np.asarray(ratio) - 1) / eps) / 6
+    # r - 1 from the float32 logarithm of r: a rounding of 1 each, times 2 / eps.
+    np.testing.assert_allclose(gradient, exact, rtol=0, atol=8 * EPS * 2 / eps)
+    assert np.sign(gradient).tolist()[::2] == [-1, 1, 1] and np.sign(gradient).tolist()[3::2] == [1, -1]
 
 
 def test_the_surrogate_pushes_only_inside_the_trusted_interval() -> None:

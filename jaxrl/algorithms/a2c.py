@@ -1,0 +1,92 @@
+"""Advantage actor-critic under any discount: one gradient step for each short rollout."""
+
+import dataclasses
+from typing import Any, Literal
+
+import jax
+from flax import struct
+
+from envs.base import Environment
+from jaxrl.algorithms.contract import Algorithm, Metrics
+from jaxrl.algorithms.on_policy import Learn, Learner, Parts, Samples, on_policy
+from jaxrl.algorithms.on_policy_config import OnPolicyConfig, OnPolicyHParams
+from jaxrl.algorithms.policy_gradient import Space, acting, advantages, checked_config, common_space, total_loss
+from jaxrl.checks import check_choice
+from jaxrl.learning.losses import policy_gradient
+from jaxrl.learning.networks import Module
+from jaxrl.sweeps.distributions import Choice
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class A2CConfig(OnPolicyConfig):
+    """What is static about A2C: changing a field compiles anew.
+
+    Attributes:
+      normalise_advantage: Samples over which advantages are normalised: the "batch" of an iteration, or "off", as in
+        the paper.
+    """
+
+    num_envs: int = 16
+    num_steps: int = 5
+    normalise_advantage: Literal["batch", "off"] = "off"
+
+    def __post_init__(self, gamma: None) -> None:
+        super().__post_init__(gamma)
+        check_choice("normalise_advantage", self.normalise_advantage, ("batch", "off"))
+
+
+@struct.dataclass
+class A2CHParams(OnPolicyHParams):
+    """What may be swept without compiling anew: every leaf is traced.
+
+    At `lam=1` advantages are those of the paper: rewards to the end of the rollout, then the critic's value.
+    """
+
+    lr: Any = 7e-4
+    lam: Any = 1.0
+
+
+def a2c(env: Environment, config: A2CConfig | None = None, network: Module | None = None) -> Algorithm:
+    """A2C on an environment: PPO with one epoch of one minibatch, whose ratio is 1 and never clipped.
+
+    The paper's optimiser is RMSprop; here it is Adam, as elsewhere, which with `adam_b1=0` is RMSprop with its
+    correction of the first steps.
+
+    Args:
+      env: Environment of one agent, or a crowd, whose agents share the network.
+      config: Configuration; the defaults if None.
+      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`; None for
+        the one that the configuration names.
+
+    Raises:
+      ContractError: The environment breaks a law.
+      TypeError, ValueError: A field does not fit the environment; before anything is compiled.
+
+    Source: Mnih et al. (2016), Asynchronous methods for deep reinforcement learning, without the asynchrony; Huang et
+    al. (2022), A2C is a special case of PPO, arXiv 2205.09123.
+    """
+    config = checked_config(config, A2CConfig)
+    return on_policy("a2c", env, config, A2CHParams, make_learn, network=network, builder=f"{__name__}:a2c")
+
+
+def search_space(algo: Algorithm) -> Space:
+    """What a search over A2C tries where nothing else is said."""
+    steps = algo.config.num_steps
+    return common_space(algo, {}) | {"config.num_steps": Choice([steps, 2 * steps, 4 * steps])}
+
+
+def make_learn(parts: Parts) -> Learn:
+    """Learning from one rollout: one step along the policy gradient."""
+
+    def loss(weights: Any, batch: Samples, hparams: A2CHParams) -> tuple[jax.Array, Metrics]:
+        now = acting(parts, weights, batch)
+        policy_loss = policy_gradient(now.log_prob, advantages(parts, batch, "batch"), batch.weight)
+        return total_loss(parts, now, batch, policy_loss, hparams)
+
+    def learn(
+        key: jax.Array, learner: Learner, samples: Samples, hparams: A2CHParams, lr: jax.Array
+    ) -> tuple[Learner, Metrics]:
+        del key
+        return parts.descent(loss, hparams, lr)(learner, samples)
+
+    return learn

@@ -1,0 +1,115 @@
+"""Mirror descent policy optimisation under any discount: a divergence from the old policy whose weight rises."""
+
+import dataclasses
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from envs.base import Environment
+from jaxrl.algorithms.contract import Algorithm, Metrics
+from jaxrl.algorithms.on_policy import Learn, Learner, Parts, Samples, on_policy
+from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
+from jaxrl.algorithms.policy_gradient import (
+    EpochsConfig,
+    Space,
+    acting,
+    advantages,
+    checked_config,
+    common_space,
+    epochs,
+    total_loss,
+    with_scores,
+)
+from jaxrl.checks import Range, check_range
+from jaxrl.learning.losses import surrogate, weighted_mean
+from jaxrl.learning.networks import Module
+from jaxrl.learning.schedules import linear_share
+from jaxrl.sweeps.distributions import LogUniform
+
+LEAST_STEP_SIZE = 1e-3  # so that the weight of the divergence, its inverse, is finite after the annealing
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MDPOConfig(EpochsConfig):
+    """What is static about MDPO: changing a field compiles anew."""
+
+
+@struct.dataclass
+class MDPOHParams(OnPolicyHParams):
+    """What may be swept without compiling anew: every leaf is traced.
+
+    Attributes:
+      step_size: Step size t of mirror descent at the start, the inverse of the weight of the divergence, which is at
+        most 1,000.
+      step_size_end: Share of `step_size` left at the end, reached linearly over `anneal_env_steps`; 1 keeps it.
+    """
+
+    step_size: Any = 1.0
+    step_size_end: Any = 0.0
+
+    def __post_init__(self, gamma: None) -> None:
+        super().__post_init__(gamma)
+        check_range("step_size", self.step_size, Range(0, INFINITE, "()"))
+        check_range("step_size_end", self.step_size_end, Range(0, INFINITE, "[)"))
+
+    @property
+    def annealed_ends(self) -> tuple[Any, ...]:
+        """The shares that are left at the end of the annealing; those of 1 do not fall."""
+        return (self.lr_end, self.step_size_end)
+
+    def at(self, env_steps: jax.Array) -> Self:
+        """The values that are in force after so many environment steps, `[]`, traced; the learning rate apart."""
+        share = linear_share(env_steps, self.step_size_end, self.anneal_env_steps)
+        return dataclasses.replace(super().at(env_steps), step_size=self.step_size * share)
+
+
+def mdpo(env: Environment, config: MDPOConfig | None = None, network: Module | None = None) -> Algorithm:
+    """On-policy MDPO on an environment: several steps on mean(r A) - KL(new || old) / t of the probability ratio r.
+
+    The step size t falls linearly to 0 over the run, so that the weight of the divergence rises. The divergence is
+    that of the action distributions, exactly, not an estimate from the actions that were taken.
+
+    Args:
+      env: Environment of one agent, or a crowd, whose agents share the network.
+      config: Configuration; the defaults if None.
+      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`; None for
+        the one that the configuration names.
+
+    Raises:
+      ContractError: The environment breaks a law.
+      TypeError, ValueError: A field does not fit the environment; before anything is compiled.
+
+    Source: Tomar et al. (2020), Mirror descent policy optimization, arXiv 2005.09814.
+    """
+    config = checked_config(config, MDPOConfig)
+    return on_policy("mdpo", env, config, MDPOHParams, make_learn, network=network, builder=f"{__name__}:mdpo")
+
+
+def search_space(algo: Algorithm) -> Space:
+    """What a search over MDPO tries where nothing else is said."""
+    return common_space(algo, {"step_size": LogUniform(0.1, 10.0)})
+
+
+def make_learn(parts: Parts) -> Learn:
+    """Learning from one rollout: epochs of minibatches."""
+    parts.check_minibatches(parts.config.num_minibatches)
+
+    def loss(weights: Any, rows: Samples, hparams: MDPOHParams) -> tuple[jax.Array, Metrics]:
+        now = acting(parts, weights, rows)
+        advantage = advantages(parts, rows, "minibatch")
+        kl = weighted_mean(parts.head.kl(now.scores, rows.scores, rows.mask), rows.weight)
+        policy_loss = surrogate(now.log_prob - rows.log_prob, advantage, rows.weight)
+        total, metrics = total_loss(parts, now, rows, policy_loss, hparams)
+        return total + kl / jnp.maximum(hparams.step_size, LEAST_STEP_SIZE), metrics | {"kl": kl}
+
+    def learn(
+        key: jax.Array, learner: Learner, samples: Samples, hparams: MDPOHParams, lr: jax.Array
+    ) -> tuple[Learner, Metrics]:
+        samples = with_scores(parts, learner, samples)
+        samples = samples._replace(advantage=advantages(parts, samples, "batch"))
+        learner, metrics = epochs(parts, key, samples, parts.descent(loss, hparams, lr), learner)
+        return learner, metrics | {"step_size": hparams.step_size}
+
+    return learn

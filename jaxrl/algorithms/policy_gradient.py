@@ -1,0 +1,165 @@
+"""What policy-gradient algorithms share: the policy and critic on samples, their loss, and epochs of minibatches."""
+
+import dataclasses
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from envs.errors import UserTypeError
+from jaxrl.algorithms.contract import Algorithm, Metrics
+from jaxrl.algorithms.on_policy import Learner, Parts, Samples
+from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyConfig
+from jaxrl.checks import check_choice, check_count
+from jaxrl.discounts.parsing import Exponential
+from jaxrl.learning.action_heads import Scores
+from jaxrl.learning.losses import standardise, weighted_mean
+from jaxrl.learning.minibatches import over_epochs
+from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
+
+C = TypeVar("C")
+Space = dict[str, Uniform | LogUniform | Choice]
+
+__all__ = [
+    "Acting",
+    "EpochsConfig",
+    "Space",
+    "acting",
+    "advantages",
+    "checked_config",
+    "common_space",
+    "epochs",
+    "total_loss",
+    "with_scores",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EpochsConfig(OnPolicyConfig):
+    """What is static about learning in epochs of minibatches.
+
+    Attributes:
+      num_epochs: Number of passes over the samples of an iteration.
+      num_minibatches: Number of minibatches of one pass; must divide num_envs * num_steps (* agents).
+      normalise_advantage: Samples over which advantages are normalised: the whole "batch", each "minibatch", or "off".
+    """
+
+    num_epochs: int = 4
+    num_minibatches: int = 4
+    normalise_advantage: Literal["batch", "minibatch", "off"] = "minibatch"
+
+    def __post_init__(self, gamma: None) -> None:
+        super().__post_init__(gamma)
+        for name in ("num_epochs", "num_minibatches"):
+            check_count(name, getattr(self, name))
+        check_choice("normalise_advantage", self.normalise_advantage, ("batch", "minibatch", "off"))
+
+
+def checked_config(config: C | None, kind: type[C]) -> C:
+    """The configuration of an algorithm, the defaults if None.
+
+    Raises:
+      TypeError: It is of another class.
+    """
+    if config is not None and not isinstance(config, kind):
+        name = kind.__name__
+        raise UserTypeError(f"config must be a {name}, such as {name}(num_envs=8), got {type(config).__name__}")
+    return kind() if config is None else config
+
+
+def common_space(algo: Algorithm, own: Space) -> Space:
+    """What a search tries where nothing else is said: what all have in common, and what is an algorithm's own."""
+    space: Space = {"lr": LogUniform(1e-4, 1e-2)}
+    if algo.hparams.lam is not None:
+        space["lam"] = Uniform(0.8, 1.0)
+    space |= own | {"entropy_coef": LogUniform(1e-5, 3e-2)}
+    if isinstance(algo.hparams.discount, Exponential):
+        space["discount"] = Choice([0.9, 0.95, 0.98, 0.99, 0.995, 0.999])
+    if not isinstance(algo.config, EpochsConfig):
+        return space
+    rows, steps = algo.config.num_envs * algo.config.num_steps, algo.config.num_minibatches
+    counts = [count for count in (steps // 2, steps, 2 * steps) if count and rows % count == 0]
+    return space | ({"config.num_minibatches": Choice(counts)} if len(counts) > 1 else {})
+
+
+class Acting(NamedTuple):
+    """The policy and the critic as they are now, on samples.
+
+    Attributes:
+      scores: Parameters of the action distributions, leaves `[*B, ...]`.
+      log_prob: Log-probabilities of the actions that were taken, `[*B]`.
+      entropy: Entropies of the action distributions, `[*B]`.
+      value: Values, `[*B]`, or `[*B, K]` of a mixture critic.
+    """
+
+    scores: Scores
+    log_prob: jax.Array
+    entropy: jax.Array
+    value: jax.Array
+
+
+def acting(parts: Parts, weights: Any, batch: Samples) -> Acting:
+    """The policy and the critic with these weights, on samples."""
+    params, log_std = weights
+    outputs, value = parts.forward(params, batch)
+    # The scores twice: gradients of a standard deviation that both uses share would be added up in another order.
+    scores, scores_of_entropy = parts.head.scores(outputs, log_std), parts.head.scores(outputs, log_std)
+    log_prob = parts.head.log_prob(scores, batch.mask, batch.raw_action)
+    entropy = jnp.broadcast_to(parts.head.entropy(scores_of_entropy, batch.mask), batch.weight.shape)
+    return Acting(scores, log_prob, entropy, value)
+
+
+def advantages(parts: Parts, batch: Samples, over: str) -> jax.Array:
+    """The advantages of samples, normalised over them where the configuration says so.
+
+    Args:
+      parts: Parts of the algorithm.
+      batch: Samples of an iteration, or of a minibatch.
+      over: "batch" or "minibatch", what the samples are.
+    """
+    if parts.config.normalise_advantage != over:
+        return batch.advantage
+    return standardise(batch.advantage, batch.weight, parts.shards)
+
+
+def total_loss(
+    parts: Parts, now: Acting, batch: Samples, policy_loss: jax.Array, hparams: Any, value_clip: Any = INFINITE
+) -> tuple[jax.Array, Metrics]:
+    """The loss of policy and critic together, with the entropy bonus; and its parts, as metrics."""
+    value_loss = parts.critic.loss(hparams.discount, now.value, batch.value, batch.target, batch.weight, value_clip)
+    entropy = weighted_mean(now.entropy, batch.weight)
+    total = policy_loss + hparams.value_coef * value_loss - hparams.entropy_coef * entropy
+    return total, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+
+
+def with_scores(parts: Parts, learner: Learner, samples: Samples) -> Samples:
+    """The samples with the scores of the policy that acted, from which a divergence is computed exactly."""
+    params, log_std = learner.weights
+    outputs, _ = parts.forward(params, samples)
+    return samples._replace(scores=parts.head.scores(outputs, log_std))
+
+
+def epochs(
+    parts: Parts, key: jax.Array, samples: Samples, one_minibatch: Any, learner: Learner
+) -> tuple[Learner, Metrics]:
+    """Epochs of minibatches, as many as the configuration says.
+
+    Args:
+      parts: Parts of the algorithm.
+      key: Random key.
+      samples: Samples of an iteration, leaves `[T, num_envs, *A, ...]`.
+      one_minibatch: `(learner, minibatch) -> (learner, metrics)`, such as `Parts.descent` makes.
+      learner: What learning changes, at the start.
+
+    Returns:
+      The learner at the end, and the means of the metrics over all minibatches.
+    """
+    learner, metrics = over_epochs(
+        key,
+        parts.config.num_epochs,
+        lambda key: parts.minibatches(key, samples, parts.config.num_minibatches),
+        lambda learner, minibatches: jax.lax.scan(one_minibatch, learner, minibatches),
+        learner,
+        parts.shards,
+    )
+    return learner, jax.tree.map(jnp.mean, metrics)

@@ -1,0 +1,129 @@
+"""REINFORCE under any discount: Monte Carlo returns of whole episodes, with or without a baseline."""
+
+import dataclasses
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from envs.base import Environment
+from envs.errors import UserValueError
+from jaxrl.algorithms.contract import Algorithm, Metrics
+from jaxrl.algorithms.on_policy import Learn, Learner, Parts, Samples, on_policy
+from jaxrl.algorithms.on_policy_config import OnPolicyConfig, OnPolicyHParams
+from jaxrl.algorithms.policy_gradient import Space, acting, advantages, checked_config, common_space, total_loss
+from jaxrl.checks import check_choice
+from jaxrl.learning.losses import policy_gradient, weighted_mean
+from jaxrl.learning.networks import Module
+from jaxrl.learning.shards import summed
+from jaxrl.sweeps.distributions import Choice, LogUniform
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReinforceConfig(OnPolicyConfig):
+    """What is static about REINFORCE: changing a field compiles anew.
+
+    Rollouts should be longer than episodes, see `reinforce`.
+
+    Attributes:
+      baseline: What is subtracted from returns: the "critic", which learns to predict them, or "off", where there is
+        no critic; then `time_limits` must be "terminal" and `critic` "single".
+      normalise_advantage: Samples over which returns, less their baseline, are normalised: the "batch" of an iteration,
+        or "off".
+    """
+
+    num_envs: int = 8
+    num_steps: int = 1024
+    baseline: Literal["critic", "off"] = "critic"
+    normalise_advantage: Literal["batch", "off"] = "off"
+
+    def __post_init__(self, gamma: None) -> None:
+        super().__post_init__(gamma)
+        check_choice("baseline", self.baseline, ("critic", "off"))
+        check_choice("normalise_advantage", self.normalise_advantage, ("batch", "off"))
+        for name, needed in (("time_limits", "terminal"), ("critic", "single")):
+            if self.baseline == "off" and getattr(self, name) != needed:
+                raise UserValueError(
+                    f"baseline='off' has no critic, so that {name} must be {needed!r}, got {getattr(self, name)!r}"
+                )
+
+
+@struct.dataclass
+class ReinforceHParams(OnPolicyHParams):
+    """What may be swept without compiling anew: every leaf is traced.
+
+    `lam` is None in `Algorithm.hparams`, since Monte Carlo returns have none, and so is `value_coef` without a critic.
+    """
+
+    lr: Any = 1e-3
+    lam: Any = 1.0
+
+
+def reinforce(env: Environment, config: ReinforceConfig | None = None, network: Module | None = None) -> Algorithm:
+    """REINFORCE on an environment.
+
+    It learns from samples of whole episodes alone: those whose episode the end of the rollout cuts have a weight of 0,
+    and an iteration in which no episode ended changes nothing. So nothing is bootstrapped, but where a time limit ends
+    an episode and `time_limits` is "bootstrap". Since long episodes are cut more often than short ones, what is left
+    over-represents the short ones, the less the longer rollouts are: make them several times as long as an episode,
+    and watch the metric `whole_share`, the share of samples that counted.
+
+    Args:
+      env: Environment of one agent, or a crowd, whose agents share the network.
+      config: Configuration; the defaults if None.
+      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`; None for
+        the one that the configuration names.
+
+    Raises:
+      ContractError: The environment breaks a law.
+      TypeError, ValueError: A field does not fit the environment; before anything is compiled.
+
+    Source: Williams (1992), Simple statistical gradient-following algorithms for connectionist reinforcement learning;
+    Sutton and Barto (2018), section 13.4, without the factor Gamma(t) of the episode's step t.
+    """
+    config = checked_config(config, ReinforceConfig)
+    return on_policy(
+        "reinforce",
+        env,
+        config,
+        ReinforceHParams,
+        make_learn,
+        network=network,
+        builder=f"{__name__}:reinforce",
+        whole_episodes=True,
+        without=("lam",) if config.baseline == "critic" else ("lam", "value_coef"),
+    )
+
+
+def search_space(algo: Algorithm) -> Space:
+    """What a search over REINFORCE tries where nothing else is said."""
+    count = algo.config.num_envs
+    space = common_space(algo, {"max_grad_norm": LogUniform(0.1, 10.0)})
+    return space | {"config.num_envs": Choice([count, 2 * count, 4 * count])}
+
+
+def make_learn(parts: Parts) -> Learn:
+    """Learning from one rollout: one step along the policy gradient of its whole episodes."""
+
+    def loss(weights: Any, batch: Samples, hparams: ReinforceHParams) -> tuple[jax.Array, Metrics]:
+        now = acting(parts, weights, batch)
+        policy_loss = policy_gradient(now.log_prob, advantages(parts, batch, "batch"), batch.weight)
+        if parts.config.baseline == "critic":
+            return total_loss(parts, now, batch, policy_loss, hparams)
+        entropy = weighted_mean(now.entropy, batch.weight)
+        return policy_loss - hparams.entropy_coef * entropy, {"policy_loss": policy_loss, "entropy": entropy}
+
+    def learn(
+        key: jax.Array, learner: Learner, samples: Samples, hparams: ReinforceHParams, lr: jax.Array
+    ) -> tuple[Learner, Metrics]:
+        del key
+        if parts.config.baseline == "off":
+            samples = samples._replace(advantage=samples.target)
+        learned, metrics = parts.descent(loss, hparams, lr)(learner, samples)
+        whole = summed(jnp.sum(samples.weight), parts.shards)
+        learned = jax.tree.map(lambda new, old: jnp.where(whole > 0, new, old), learned, learner)
+        count = samples.weight.size * (1 if parts.shards is None else parts.shards.count)
+        return learned, metrics | {"whole_share": whole / count}
+
+    return learn

@@ -1,0 +1,99 @@
+"""Simple Policy Optimization under any discount: a quadratic penalty in place of PPO's clip."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from envs.base import Environment
+from jaxrl.algorithms.contract import Algorithm, Metrics
+from jaxrl.algorithms.on_policy import Learn, Learner, Parts, Samples, on_policy
+from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
+from jaxrl.algorithms.policy_gradient import (
+    EpochsConfig,
+    Space,
+    acting,
+    advantages,
+    checked_config,
+    common_space,
+    epochs,
+    total_loss,
+)
+from jaxrl.checks import Range, check_range
+from jaxrl.learning.losses import approximate_kl, quadratic_surrogate, weighted_mean
+from jaxrl.learning.networks import Module
+from jaxrl.sweeps.distributions import Uniform
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SPOConfig(EpochsConfig):
+    """What is static about SPO: changing a field compiles anew."""
+
+
+@struct.dataclass
+class SPOHParams(OnPolicyHParams):
+    """What may be swept without compiling anew: every leaf is traced.
+
+    Attributes:
+      ratio_eps: Distance from 1 of the probability ratio at which the objective of a sample is largest.
+    """
+
+    ratio_eps: Any = 0.2
+
+    def __post_init__(self, gamma: None) -> None:
+        super().__post_init__(gamma)
+        check_range("ratio_eps", self.ratio_eps, Range(0, INFINITE, "()"))
+
+
+def spo(env: Environment, config: SPOConfig | None = None, network: Module | None = None) -> Algorithm:
+    """Simple Policy Optimization on an environment: the objective A r - |A| (r - 1)^2 / (2 eps) of the ratio r.
+
+    Its gradient agrees with PPO's at r = 1, and pulls a ratio back that has gone beyond 1 + sign(A) eps, where PPO's
+    vanishes. It is not the search of the same three letters.
+
+    Args:
+      env: Environment of one agent, or a crowd, whose agents share the network.
+      config: Configuration; the defaults if None.
+      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`; None for
+        the one that the configuration names.
+
+    Raises:
+      ContractError: The environment breaks a law.
+      TypeError, ValueError: A field does not fit the environment; before anything is compiled.
+
+    Source: Xie et al., Simple policy optimization, arXiv 2401.16025.
+    """
+    config = checked_config(config, SPOConfig)
+    return on_policy("spo", env, config, SPOHParams, make_learn, network=network, builder=f"{__name__}:spo")
+
+
+def search_space(algo: Algorithm) -> Space:
+    """What a search over SPO tries where nothing else is said."""
+    return common_space(algo, {"ratio_eps": Uniform(0.1, 0.4)})
+
+
+def make_learn(parts: Parts) -> Learn:
+    """Learning from one rollout: epochs of minibatches."""
+    parts.check_minibatches(parts.config.num_minibatches)
+
+    def loss(weights: Any, rows: Samples, hparams: SPOHParams) -> tuple[jax.Array, Metrics]:
+        now = acting(parts, weights, rows)
+        log_ratio = now.log_prob - rows.log_prob
+        advantage = advantages(parts, rows, "minibatch")
+        policy_loss = quadratic_surrogate(log_ratio, advantage, rows.weight, hparams.ratio_eps)
+        total, metrics = total_loss(parts, now, rows, policy_loss, hparams)
+        outside = jnp.abs(jnp.expm1(log_ratio)) > hparams.ratio_eps
+        return total, metrics | {
+            "approx_kl": approximate_kl(log_ratio, rows.weight),
+            "outside_fraction": weighted_mean(outside.astype(jnp.float32), rows.weight),
+        }
+
+    def learn(
+        key: jax.Array, learner: Learner, samples: Samples, hparams: SPOHParams, lr: jax.Array
+    ) -> tuple[Learner, Metrics]:
+        samples = samples._replace(advantage=advantages(parts, samples, "batch"))
+        return epochs(parts, key, samples, parts.descent(loss, hparams, lr), learner)
+
+    return learn
