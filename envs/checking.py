@@ -201,7 +201,7 @@ def _check_allowed(run: Transitions) -> None:
             whose = f" for agent {agent}" if agent else ""
             fail(
                 f"mask law: action_mask(...){jax.tree_util.keystr(path)} forbids every action{whose} after {step} "
-                "steps; it allows at least one in every state."
+                "steps; it must allow at least one in every state."
             )
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.abstract_checking import agent_axes
+from envs.arguments import described
 from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.actor import Actor, memories
@@ -170,7 +171,9 @@ class TrainedPolicy:
         wanted, structure = jax.tree.flatten(self._obs_shape)
         got, got_structure = jax.tree.flatten(obs)
         if structure != got_structure:
-            raise UserValueError(f"obs has the structure {got_structure}; the environment's is {structure}.")
+            raise UserValueError(
+                f"obs must be like the environment's, {described(self._obs_shape)}, got {described(obs)}"
+            )
         shapes = [np.shape(leaf) for leaf in got]
         extra = len(shapes[0]) - len(wanted[0].shape)
         batch = shapes[0][: max(extra, 0)]

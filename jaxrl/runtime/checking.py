@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.arguments import described
 from envs.checking import ContractError
 from envs.errors import UserTypeError
 from jaxrl.algorithms.contract import Algorithm
@@ -68,8 +69,7 @@ def _check_types(algo: Algorithm, key: jax.Array, env_params: Any) -> None:
     after, metrics = jax.eval_shape(algo.step, key, jnp.int32(0), before, hparams, env_params)
     if jax.tree.structure(before) != jax.tree.structure(after):
         raise ContractError(
-            f"step must return a state with the structure that it got: {jax.tree.structure(before)} "
-            f"became {jax.tree.structure(after)}"
+            f"step must return a state with the structure that it got: {described(before)} became {described(after)}"
         )
     pairs = zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
     for (path, old), new in pairs:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.abstract_checking import agent_axes
+from envs.arguments import described
 from envs.checking import ContractError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.actor import memories
@@ -100,8 +101,7 @@ def _check_replay(algo: Algorithm, key: jax.Array, policy: Any, agents: tuple[in
 def _check_memory(start: Any, after: Any) -> None:
     if jax.tree.structure(start) != jax.tree.structure(after):
         raise ContractError(
-            f"actor must return a memory with the structure of its start: {jax.tree.structure(start)} became "
-            f"{jax.tree.structure(after)}"
+            f"actor must return a memory with the structure of its start: {described(start)} became {described(after)}"
         )
     for (path, old), new in zip(jax.tree.leaves_with_path(start), jax.tree.leaves(after), strict=True):
         if (old.shape, old.dtype) != (new.shape, new.dtype):
