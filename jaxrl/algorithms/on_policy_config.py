@@ -7,7 +7,7 @@ from typing import Any, Literal
 from flax import struct
 
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.checks import Range, check_choice, check_count, check_range
+from jaxrl.checks import Range, Settings, check_choice, check_count, check_range
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
 from jaxrl.learning.network_config import NetworkConfig
 
@@ -66,7 +66,7 @@ class OnPolicyConfig(NetworkConfig):
 
 
 @struct.dataclass
-class OnPolicyHParams:
+class OnPolicyHParams(Settings):
     """What may be swept without compiling anew: every leaf is traced.
 
     Attributes:
