@@ -37,6 +37,11 @@ class Interval(NamedTuple):
     low: Array
     high: Array
 
+    def __repr__(self) -> str:
+        if np.ndim(self.value):
+            return f"Interval(value, low and high of shape {list(np.shape(self.value))})"
+        return f"Interval({self.value:.5g} [{self.low:.5g}, {self.high:.5g}])"
+
 
 def mean(scores: npt.ArrayLike, axis: Axis = -1, nan_policy: NanPolicy = "raise") -> Array:
     """The mean over the axis (or axes) of the runs.

@@ -33,7 +33,7 @@ CHECKPOINT_COPIES = 2.0
 __all__ = ["Plan", "Planner", "Sizes", "programs_of"]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Plan:
     """How a call is carried out, and what that takes; prints well.
 
@@ -125,6 +125,9 @@ class Plan:
         whose = "" if self.on_host else " on each device"
         limit = "" if self.limit is None else f" of {size(self.limit)}"
         return f"about {size(self.memory)}{limit} of memory{whose}"
+
+    def __repr__(self) -> str:
+        return f"Plan({self.summary.splitlines()[0]})"
 
     def __str__(self) -> str:
         settings = counted(self.num_settings, "setting")

@@ -48,6 +48,9 @@ class TrainOutput(NamedTuple):
     metrics: dict[str, jax.Array]
     env_steps: jax.Array
 
+    def __repr__(self) -> str:
+        return f"TrainOutput(points {list(jnp.shape(self.env_steps))}; {', '.join(self.metrics)})"
+
 
 def make_train(
     algo: Algorithm, *, env_steps: int, evals: int = 10, eval_episodes: int = 64
