@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from envs.errors import UserValueError
-from jaxrl.results.dataset import main_metric
+from jaxrl.results.dataset import main_metric, unmeasured
 from jaxrl.results.plotting.discounts import discount_curves, discount_overview
 from jaxrl.results.plotting.regret import regret_curves
 from jaxrl.results.plotting.style import COLOURS, LINE_STYLES, MOST_LINES, axes, finish, require_few, style
@@ -89,8 +89,9 @@ def learning_curves(
             f"metric is {metric!r}, which has a number for each {behind[0]}; "
             f"choose one, such as result.metrics.isel({behind[0]}=0)"
         )
-    env_steps = np.asarray(metrics["env_step"].values)
-    groups, pooled = _groups(_without_failures(metrics, metric), hue)
+    array = _without_failures(metrics, metric)
+    env_steps = np.asarray(array["env_step"].values)
+    groups, pooled = _groups(array, hue)
     require_few(len(groups), "choose a hue= that pools some, or select from the metrics")
     ax = axes(ax, path)
     for index, (label, values) in enumerate(groups.items()):
@@ -149,11 +150,11 @@ def performance_profiles(
 
 def _without_failures(metrics: xarray.Dataset, metric: str) -> xarray.DataArray:
     """A metric, nan wherever any metric of its run is not finite."""
-    array = metrics[metric]
-    for other in metrics.data_vars.values():
+    array, missing = metrics[metric], unmeasured(metrics)
+    for name, other in metrics.data_vars.items():
         if set(other.dims) == set(array.dims):
-            array = array.where(np.isfinite(other))
-    return array
+            array = array.where(np.isfinite(other) | missing[name])
+    return array.where(~missing[metric], drop=True) if bool(missing[metric].any()) else array
 
 
 def _failures(finite: np.ndarray) -> str:
