@@ -23,6 +23,8 @@ class Row(NamedTuple):
       gymnasium_id: its name in Gymnasium where it has one.
       fields: `(name, value)` of the static fields that the name stands for.
       wraps: name of the environment inside, of a wrapper.
+      optimum: Best expected return of an episode under the default parameters, None where it is not known.
+      bar: Return from which on the task counts as solved, None where there is no such convention.
     """
 
     module: str
@@ -30,21 +32,23 @@ class Row(NamedTuple):
     gymnasium_id: str | None = None
     fields: tuple[tuple[str, object], ...] = ()
     wraps: str | None = None
+    optimum: float | None = None
+    bar: float | None = None
 
 
 _SCENARIOS = ("circle", "crossway", "corridor", "random", "circle-block", "choke", "car")
 
 ROWS: dict[str, Row] = {
-    "cartpole": Row("envs.control.cartpole", "CartPole", "CartPole-v1"),
-    "pendulum": Row("envs.control.pendulum", "Pendulum", "Pendulum-v1"),
-    "acrobot": Row("envs.control.acrobot", "Acrobot", "Acrobot-v1"),
-    "mountain-car": Row("envs.control.mountain_car", "MountainCar", "MountainCar-v0"),
+    "cartpole": Row("envs.control.cartpole", "CartPole", "CartPole-v1", optimum=500.0, bar=475.0),
+    "pendulum": Row("envs.control.pendulum", "Pendulum", "Pendulum-v1", bar=-220.0),
+    "acrobot": Row("envs.control.acrobot", "Acrobot", "Acrobot-v1", bar=-90.0),
+    "mountain-car": Row("envs.control.mountain_car", "MountainCar", "MountainCar-v0", bar=-110.0),
     "mountain-car-continuous": Row(
-        "envs.control.mountain_car_continuous", "MountainCarContinuous", "MountainCarContinuous-v0"
+        "envs.control.mountain_car_continuous", "MountainCarContinuous", "MountainCarContinuous-v0", bar=90.0
     ),
     "pathworld": Row("envs.decision.pathworld", "Pathworld"),
-    "delayed-choice": Row("envs.decision.delayed_choice", "DelayedChoice"),
-    "preference-reversal": Row("envs.decision.preference_reversal", "PreferenceReversal"),
+    "delayed-choice": Row("envs.decision.delayed_choice", "DelayedChoice", optimum=1.75),
+    "preference-reversal": Row("envs.decision.preference_reversal", "PreferenceReversal", optimum=1.75),
     "random-dilemmas": Row("envs.decision.random_dilemmas", "RandomDilemmas"),
     "memory/repeat-first": Row("envs.memory.repeat_first", "RepeatFirst"),
     "memory/t-maze": Row("envs.memory.t_maze", "TMaze"),
@@ -81,11 +85,11 @@ ROWS: dict[str, Row] = {
     "bandit/coupled-matching": Row("envs.bandits.coupled", "MatchingBandit"),
     "bandit/coupled-capacity": Row("envs.bandits.coupled", "CapacityBandit"),
     "bandit/coupled-path": Row("envs.bandits.coupled", "PathBandit"),
-    "probe/constant-reward": Row("envs.probes", "ConstantReward"),
-    "probe/observation-dependent": Row("envs.probes", "ObservationDependent"),
-    "probe/delayed-reward": Row("envs.probes", "DelayedReward"),
-    "probe/action-dependent": Row("envs.probes", "ActionDependent"),
-    "probe/action-and-observation-dependent": Row("envs.probes", "ActionAndObservationDependent"),
+    "probe/constant-reward": Row("envs.probes", "ConstantReward", optimum=1.0),
+    "probe/observation-dependent": Row("envs.probes", "ObservationDependent", optimum=0.0),
+    "probe/delayed-reward": Row("envs.probes", "DelayedReward", optimum=1.0),
+    "probe/action-dependent": Row("envs.probes", "ActionDependent", optimum=1.0),
+    "probe/action-and-observation-dependent": Row("envs.probes", "ActionAndObservationDependent", optimum=1.0),
     "probe/only-terminates": Row("envs.probes", "OnlyTerminates"),
     "probe/only-truncates": Row("envs.probes", "OnlyTruncates"),
 }

@@ -127,10 +127,10 @@ class Envs:
     """List the environments that `jaxrl train` knows by name."""
 
     def run_command(self) -> None:
-        """Print a name a line."""
-        import envs
+        """Print a row of a table for each, and the names of gymnax's."""
+        from jaxrl.cli.environments import environments_text
 
-        print("\n".join(envs.names()))
+        print(environments_text())
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,20 @@ def parse(command: type[T], args: Sequence[str], prog: str, description: str | N
     except SystemExit as exit:
         if not exit.code:
             raise
-    raise CommandError(f"{_sentence(errors.getvalue())} (see {prog} --help)")
+    raise CommandError(f"{_several(_sentence(errors.getvalue()), args)} (see {prog} --help)")
+
+
+def _several(sentence: str, args: Sequence[str]) -> str:
+    """The sentence, or the option that takes one value and got several."""
+    match = re.fullmatch(r"unrecognized options: ([^-].*)", sentence)
+    rest = match[1].split(", ") if match else []
+    for first in range(len(args)):
+        if rest and list(args[first : first + len(rest)]) == rest:
+            options = [i for i in range(first) if args[i].startswith("--")]
+            if options:
+                got = " ".join(args[options[-1] + 1 : first + len(rest)])
+                return f"{args[options[-1]]} takes one value, got {got}"
+    return sentence
 
 
 def _sentence(box: str) -> str:
@@ -60,5 +73,5 @@ def _sentence(box: str) -> str:
     if message.startswith("Unrecognized"):
         near = [match[0] for section in sections[1:] for line in section if (match := re.match(r"--[\w.-]+", line))]
         message += f"; did you mean {' or '.join(near[:3])}?" if near else ""
-    message = re.sub(r"^Error parsing config: ", "", message)
+    message = re.sub(r"^Error parsing (config: )?", "", message)
     return message[:1].lower() + message[1:]
