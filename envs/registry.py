@@ -192,10 +192,37 @@ def adapted(env: Any) -> tuple[str, dict[str, object]] | None:
     return env.name, dict(env.fields)
 
 
+# What the tasks of MuJoCo in Gymnasium are called in Brax.
+_BRAX = {
+    **{name.lower(): name.lower() for name in ("Ant", "HalfCheetah", "Hopper", "Humanoid", "Pusher", "Reacher")},
+    "walker2d": "walker2d",
+    "humanoidstandup": "humanoidstandup",
+    "invertedpendulum": "inverted_pendulum",
+    "inverteddoublependulum": "inverted_double_pendulum",
+}
+
+
+def _elsewhere(name: str) -> str:
+    """A clause with the names of a task of Gymnasium here and in other libraries, empty if there is none."""
+    task, dash, version = name.lower().rpartition("-v")
+    task = task if dash and version.isdigit() else name.lower()
+    ours = {str(row.gymnasium_id).lower().rpartition("-v")[0]: own for own, row in ROWS.items() if row.gymnasium_id}
+    if task in ours and dash:
+        return f"; did you mean {ours[task]!r}?"
+    same = [f"brax/{_BRAX[task]}"] if task in _BRAX else []
+    if dash:
+        ids = importlib.import_module(LIBRARIES["gymnasium"]).environment_ids()
+        versions = [each for each in ids if each.lower().rpartition("-v")[0] == task]
+        same += [f"gymnasium/{each}" for each in versions if each.lower() == name.lower()] or [
+            f"gymnasium/{each}" for each in versions[-1:]
+        ]
+    return f"; did you mean {' or '.join(map(repr, same))}?" if same else ""
+
+
 def _unknown(name: str) -> ValueError:
     known = [*names(), *(row.gymnasium_id for row in ROWS.values() if row.gymnasium_id)]
     prefixes = ("", "gymnax/", "probe/")
-    hint = next(filter(None, (near(prefix + name, known) for prefix in prefixes)), "")
+    hint = _elsewhere(name) or next(filter(None, (near(prefix + name, known) for prefix in prefixes)), "")
     hint = hint or f"; known are {', '.join(ROWS)}, {', '.join(f'{each}/...' for each in LIBRARIES)} and module:Class."
     return UserValueError(f"There is no environment {name!r}{hint}")
 

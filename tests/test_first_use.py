@@ -1,7 +1,10 @@
 """What meets a newcomer: short reprs, and sentences that say what was meant."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -161,3 +164,78 @@ def test_trackers_may_be_named(tmp_path: Path) -> None:
 def test_arrays_are_described_by_type_and_shape() -> None:
     shapes = {"own": jax.ShapeDtypeStruct((4,), np.float32), "time": np.int32(0)}
     assert described(shapes) == "{'own': float32[4], 'time': int32[]}"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("HalfCheetah-v4", "'brax/halfcheetah' or 'gymnasium/HalfCheetah-v4'"),
+        ("hopper", "'brax/hopper'"),
+        ("LunarLander-v2", "'gymnasium/LunarLander-v3'"),
+        ("CartPole-v0", "'cartpole'"),
+    ],
+)
+def test_ids_of_gymnasium_lead_to_the_task(name: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"There is no environment '{name}'; did you mean {meant}"):
+        envs.make(name)
+
+
+def old_step(key: Any, state: Any, hparams: Any, env_params: Any) -> Any:
+    """A step as it was before it took the iteration."""
+
+
+@pytest.mark.parametrize("use", [lambda algo: jaxrl.train(algo, env_steps=16), jaxrl.check], ids=["train", "check"])
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"step": old_step},
+            r"^step of wander must take \(key, iteration, state, hparams, env_params\), but it takes "
+            r"\(key, state, hparams, env_params\)$",
+        ),
+        ({"policy": None}, r"^policy of wander must be a function of \(state, hparams\), got None"),
+        ({"actor": old_step}, r"^actor of wander must be a jaxrl\.learning\.actor\.Actor, got function"),
+        ({"hparams": {"lr": 1}}, r"^hparams of wander must be a flax\.struct dataclass, made, got dict"),
+        ({"env": "cartpole"}, r"^env of wander must be an environment, got str"),
+        ({"env_steps_per_iteration": 0}, r"^env_steps_per_iteration must be a whole number of at least 1, got 0"),
+        ({"step": lambda *_: 1.0}, r"^step must return a pair, the state and the metrics, got (1\.0|float32)"),
+        (
+            {"step": lambda key, iteration, state, hparams, env_params: (state[0], {})},
+            r"^step must return a state like the one it got:  was float32\[8, 8\] and became float32\[8\]",
+        ),
+    ],
+)
+def test_members_are_checked_alike(use: Any, changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        use(wandering()._replace(**changes))
+
+
+def test_a_name_is_not_an_algorithm() -> None:
+    with pytest.raises(
+        TypeError, match=r"algo takes an algorithm, such as jaxrl\.ppo\(envs\.make\('cartpole'\)\), got 'ppo'"
+    ):
+        jaxrl.train(cast(Any, "ppo"), env_steps=16)
+
+
+def test_checks_say_how_far_they_are_and_how_many_laws_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    envs.check(envs.probes.ConstantReward(), num_steps=8)
+    assert capsys.readouterr().err.endswith("envs.check(probe/constant-reward): ok: 11 laws\n")
+    with pytest.raises(envs.ContractError):
+        envs.check(cast(Any, envs.Environment()))
+    assert "ok" not in capsys.readouterr().err
+    envs.check(envs.probes.ConstantReward(), num_steps=8, progress=False)
+    assert not capsys.readouterr().err
+
+
+def test_another_envs_is_named_when_jaxrl_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "envs.py").write_text("")
+    (tmp_path / "script.py").write_text("import envs, jaxrl\nenvs.make('cartpole')\n")
+    root = str(Path(jaxrl.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+    )
+    assert f"another 'envs', {tmp_path / 'envs.py'}, hides the one that comes with jaxrl" in done.stderr

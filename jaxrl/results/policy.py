@@ -92,12 +92,21 @@ class TrainedPolicy:
         Args:
           memory: Memory that the last call returned, leaves `[*batch, *A, ...]`.
           ended: Whether the agent's episode has ended, bool `[*batch, *A]` or `[*batch]`.
+
+        Raises:
+          ValueError: The memory is not of this policy, or `ended` is not of its axes.
         """
-        leaves = jax.tree.leaves(memory)
-        if not leaves:
+        if not self.remembers:
+            self._checked_memory(memory, ())
             return memory
-        shape = leaves[0].shape[: leaves[0].ndim - len(jax.tree.leaves(self._memory_shape)[0].shape)]
-        ended = jnp.asarray(ended)
+        first, own = jax.tree.leaves(memory), jax.tree.leaves(self._memory_shape)
+        behind = len(self._agents) + len(own[0].shape)
+        batch = np.shape(first[0])[: max(np.ndim(first[0]) - behind, 0)] if first else ()
+        self._checked_memory(memory, batch)
+        shape, ended = (*batch, *self._agents), jnp.asarray(ended)
+        if ended.dtype != jnp.bool_ or ended.shape not in (batch, shape):
+            takes = " or ".join(dict.fromkeys(f"bool{list(axes)}" for axes in (batch, shape)))
+            raise UserValueError(f"ended must be {takes} for this memory, got {described(ended)}")
         ended = ended.reshape(*ended.shape, *[1] * (len(shape) - ended.ndim))
         return remembered(memory, self.algo.actor.start(self.params), jnp.broadcast_to(ended, shape))
 

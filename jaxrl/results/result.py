@@ -135,15 +135,16 @@ class Result:
         self,
         metric: str | None = None,
         *,
+        x: str | None = None,
         hue: str | None = None,
         ax: matplotlib.axes.Axes | None = None,
         path: str | Path | None = None,
         confidence: float = 0.95,
     ) -> matplotlib.axes.Axes:
-        """Learning curves with interval bands; see `jaxrl.plotting.learning_curves`."""
+        """Learning curves with bands, or the end against `x="lr"`; see `jaxrl.plotting.learning_curves`."""
         from jaxrl.results.plotting.curves import learning_curves
 
-        return learning_curves(self.metrics, metric, hue=hue, ax=ax, path=path, confidence=confidence)
+        return learning_curves(self.metrics, metric, x=x, hue=hue, ax=ax, path=path, confidence=confidence)
 
     def sel(self, **coords: Any) -> xarray.Dataset:
         """The metrics at some coordinates of the sweep, as `policy` takes them.

@@ -10,6 +10,7 @@ import numpy as np
 from envs.errors import UserValueError
 from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.contract import METRIC_RULES, Algorithm
+from jaxrl.algorithms.members import check_stepped
 from jaxrl.checks import check_choice
 from jaxrl.learning.evaluation import evaluate, finite_only
 
@@ -76,7 +77,9 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
 
     def init(key: jax.Array, hparams: Any, env_params: Any) -> Run:
         state = algo.init(rolled(keys(key)[0]), hparams, params_at(env_params, jnp.int32(0)))
-        metrics = jax.eval_shape(step, key, jnp.int32(0), state, hparams, env_params)[1]
+        stepped = jax.eval_shape(step, key, jnp.int32(0), state, hparams, env_params)
+        check_stepped(state, stepped)
+        metrics = stepped[1]
         for name in algo.metric_rules:
             check_choice("metric_rules", name, tuple(metrics))
         sums = {name: jnp.zeros(leaf.shape, jnp.float32) for name, leaf in metrics.items()}

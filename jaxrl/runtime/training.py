@@ -14,6 +14,7 @@ import numpy as np
 from envs.errors import UserTypeError, UserValueError
 from envs.wrappers.wrapper import limit
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.members import check_members
 from jaxrl.checks import check_count
 from jaxrl.discounts.parsing import Prepared
 from jaxrl.results.policy import TrainedPolicy
@@ -293,8 +294,7 @@ def points_of(
     algo: Algorithm, env_steps: int, evals: int, eval_episodes: int, eval_at_start: bool = False
 ) -> np.ndarray:
     """Iterations after which `train` evaluates; the arguments are its, and are checked."""
-    if not isinstance(algo, Algorithm):
-        raise UserTypeError(f"algo takes an algorithm, such as jaxrl.ppo(envs.make('cartpole')), got {algo!r}")
+    check_members(algo)
     if isinstance(env_steps, float) and env_steps.is_integer():
         env_steps = int(env_steps)
     for name, value in (("env_steps", env_steps), ("evals", evals), ("eval_episodes", eval_episodes)):

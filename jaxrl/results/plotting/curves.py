@@ -13,7 +13,8 @@ from envs.errors import UserValueError
 from jaxrl.results.dataset import main_metric, unmeasured
 from jaxrl.results.plotting.discounts import discount_curves, discount_overview
 from jaxrl.results.plotting.regret import regret_curves
-from jaxrl.results.plotting.style import COLOURS, LINE_STYLES, MOST_LINES, axes, finish, require_few, style
+from jaxrl.results.plotting.sensitivity import draw_sensitivity
+from jaxrl.results.plotting.style import COLOURS, LINE_STYLES, MOST_LINES, axes, band, finish, require_few, style
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def learning_curves(
     result: Labelled | xarray.Dataset,
     metric: str | None = None,
     *,
+    x: str | None = None,
     hue: str | None = None,
     ax: matplotlib.axes.Axes | None = None,
     path: str | Path | None = None,
@@ -61,6 +63,8 @@ def learning_curves(
     Args:
       result: a `Result`, or a Dataset with the dims `(..., "seed", "env_step")`.
       metric: name of the variable; the return, and of a bandit the regret, if None.
+      x: the sweep coordinate along the axis, such as "lr", to draw the metric at the end of training against it, with
+        a line for each value of `hue`; None draws it against environment steps.
       hue: the sweep coordinate that the lines differ in; the runs of the other coordinates are
         pooled, and drawn anew within each (stratified). None draws a line per setting.
       ax: where to draw; None makes a figure.
@@ -90,16 +94,19 @@ def learning_curves(
             f"choose one, such as result.metrics.isel({behind[0]}=0)"
         )
     array = _without_failures(metrics, metric)
+    label = UNITS.get(metric, metric.replace("_", " "))
+    if x is not None:
+        return draw_sensitivity(array, x, hue=hue, ax=ax, path=path, confidence=confidence, label=label)
     env_steps = np.asarray(array["env_step"].values)
     groups, pooled = _groups(array, hue)
     require_few(len(groups), "choose a hue= that pools some, or select from the metrics")
     ax = axes(ax, path)
-    for index, (label, values) in enumerate(groups.items()):
+    for index, (group, values) in enumerate(groups.items()):
         finite = np.isfinite(values)
-        band = _band(values, finite, confidence, num_resamples)
-        _line(ax, index, env_steps, band, (label + _failures(finite)).strip() or None)
+        interval = _band(values, finite, confidence, num_resamples)
+        _line(ax, index, env_steps, interval, (group + _failures(finite)).strip() or None, len(groups))
     _scale_steps(ax, env_steps)
-    ax.set_ylabel(UNITS.get(metric, metric.replace("_", " ")))
+    ax.set_ylabel(label)
     runs = next(iter(groups.values()))[..., 0].size
     over = f" over {' and '.join(pooled)}" if pooled else ""
     ax.set_title(f"interquartile mean of {runs} runs{over}, {confidence:.0%} interval", fontsize="medium")
@@ -141,7 +148,7 @@ def performance_profiles(
     ax = axes(ax, path)
     for index, (name, value) in enumerate(scores.items()):
         profile = performance_profile(value, levels, confidence=confidence)
-        _line(ax, index, levels, profile, name)
+        _line(ax, index, levels, profile, name, len(scores))
     ax.set_xlabel(f"threshold ({label})")
     ax.set_ylabel("share of runs above the threshold")
     ax.set_ylim(-0.02, 1.02)
@@ -211,14 +218,17 @@ def _band(values: np.ndarray, finite: np.ndarray, confidence: float, num_resampl
     return Interval(*(np.array(part) for part in zip(*points, strict=True)))
 
 
-def _line(ax: matplotlib.axes.Axes, index: int, x: np.ndarray, band: Interval, label: str | None) -> None:
+def _line(
+    ax: matplotlib.axes.Axes, index: int, x: np.ndarray, interval: Interval, label: str | None, num_lines: int
+) -> None:
     look = style(index)
     marker = "o" if len(x) == 1 else None
-    ax.plot(x, band.value, label=label, marker=marker, **look)
+    ax.plot(x, interval.value, label=label, marker=marker, **look)
     if len(x) == 1:
-        ax.errorbar(x, band.value, [band.value - band.low, band.high - band.value], color=look["color"], capsize=3)
+        half = [interval.value - interval.low, interval.high - interval.value]
+        ax.errorbar(x, interval.value, half, color=look["color"], capsize=3)
     else:
-        ax.fill_between(x, band.low, band.high, color=look["color"], alpha=0.18, linewidth=0)
+        band(ax, index, x, interval.low, interval.high, num_lines)
 
 
 def _scale_steps(ax: matplotlib.axes.Axes, env_steps: np.ndarray) -> None:
