@@ -3,13 +3,14 @@
     python -m bench                                  all of them
     python -m bench train envs                       these
     python -m bench train -- --seeds 1024 4096       these, with options of their own, stored only where --out says
-    python -m bench --table                          only the table of docs/results/benchmarks.md, from what is stored
+    python -m bench --table                          only prints and writes the table of docs/results/benchmarks.md,
+                                                     from what is stored
 
 Each runs in a process of its own and leaves NAME.json, with every number, and NAME.md in bench/results; a name ends in
 -gpu or -tpu if that is what it ran on. One that fails leaves the rows it had in the folder `unfinished` beside them.
 Then the table of docs/results/benchmarks.md is written from all the files there, and the targets that were missed are
 listed; the exit status is 1 if there are any, or if a benchmark failed, and 130 after Ctrl-C. A benchmark that compares
-asks for an interpreter in which the peer is installed; `make bench` makes these and calls this.
+runs beside the peers whose interpreters are there, and says which are missing; `make bench` installs all of them.
 """
 
 import argparse
@@ -158,7 +159,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="which to run, all if none is named")
     parser.add_argument(
-        "--table", action="store_true", help=f"run nothing, write the table of {PAGE.name} from what is stored"
+        "--table",
+        action="store_true",
+        help=f"run nothing, print and write the table of {PAGE.name} from what is stored",
     )
     for peer, (_, has) in PEERS.items():
         parser.add_argument(f"--{peer}", metavar="PYTHON", help=f"interpreter that has {has}")
@@ -178,6 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.names or arguments.out is not None or extra:
             parser.error("--table runs nothing and takes neither NAME nor --out")
         write_table()
+        print(table(list(stored(RESULTS))))
         return 0
     if extra and arguments.out is None:
         print("With options of their own, benchmarks store nothing: --out says where they shall.")
@@ -188,7 +192,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = (benchmark.smallest if arguments.smallest else benchmark.usual).split()
         alone = "--no-peers" in [*options, *extra]
         for peer in () if alone else benchmark.peers:
-            options += [f"--{peer}", find_peer(parser, peer, vars(arguments)[peer] or str(PEERS[peer][0]))]
+            path = find_peer(parser, peer, vars(arguments)[peer] or str(PEERS[peer][0]))
+            options += [] if path is None else [f"--{peer}", path]
         asked[name] = [*options, *extra]
     missed: list[str] = []
     interrupted = True
