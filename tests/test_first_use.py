@@ -239,3 +239,20 @@ def test_another_envs_is_named_when_jaxrl_is_imported(tmp_path: Path) -> None:
         text=True,
     )
     assert f"another 'envs', {tmp_path / 'envs.py'}, hides the one that comes with jaxrl" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            {"num_envs": 8},
+            r"^ppo takes env, config, network, got num_envs; .*: ppo\(env, PPOConfig\(num_envs=\.\.\.\)\)$",
+        ),
+        ({"num_env": 8}, "^PPOConfig has no field 'num_env'; did you mean 'num_envs'"),
+        ({"lr": 1e-3}, r"^PPOConfig has no field 'lr'; PPOHParams has it"),
+        ({"network": "cnn"}, r"^network takes a flax module of your own, got 'cnn'; .* PPOConfig\(network='cnn'\)"),
+    ],
+)
+def test_ppo_says_where_an_argument_belongs(arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        jaxrl.ppo(envs.make("cartpole"), **arguments)

@@ -1,8 +1,11 @@
 """Configuration and hyper-parameters that on-policy algorithms have in common."""
 
 import dataclasses
+import functools
+import inspect
 import math
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, cast, get_args, get_type_hints
 
 from flax import struct
 
@@ -12,8 +15,35 @@ from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
 from jaxrl.learning.network_config import NetworkConfig
 
 INFINITE = math.inf
+Build = TypeVar("Build", bound=Callable[..., Any])
 
-__all__ = ["INFINITE", "OnPolicyConfig", "OnPolicyHParams"]
+__all__ = ["INFINITE", "OnPolicyConfig", "OnPolicyHParams", "with_hints"]
+
+
+def with_hints(build: Build) -> Build:
+    """A builder `(env, config, network)` that says where an argument belongs which it does not take."""
+    takes = inspect.signature(build).parameters
+
+    @functools.wraps(build)
+    def hinting(*values: Any, **named: Any) -> Any:
+        config = next(kind for kind in get_args(get_type_hints(build)["config"]) if kind is not type(None))
+        example = f"{build.__name__}(env, {config.__name__}({{}}))"
+        for name in named.keys() - takes.keys():
+            if name not in config.__dataclass_fields__:
+                config(**{name: None})  # which says what was meant
+            raise UserTypeError(
+                f"{build.__name__} takes {', '.join(takes)}, got {name}; it is a field of the configuration: "
+                f"{example.format(f'{name}=...')}"
+            )
+        network = named.get("network", values[2] if len(values) > 2 else None)
+        if isinstance(network, str):
+            raise UserTypeError(
+                f"network takes a flax module of your own, got {network!r}; a network by name is a field of the "
+                f"configuration: {example.format(f'network={network!r}')}"
+            )
+        return build(*values, **named)
+
+    return cast(Build, hinting)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

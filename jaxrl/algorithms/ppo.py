@@ -11,7 +11,7 @@ from envs.base import Environment
 from envs.errors import UserTypeError
 from jaxrl.algorithms.contract import Algorithm, Metrics
 from jaxrl.algorithms.on_policy import Learn, Parts, Samples, on_policy
-from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyConfig, OnPolicyHParams
+from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyConfig, OnPolicyHParams, with_hints
 from jaxrl.checks import Range, check_choice, check_count, check_range
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, standardise, weighted_mean
@@ -68,6 +68,7 @@ class PPOHParams(OnPolicyHParams):
             check_range(name, getattr(self, name), Range(0, INFINITE))
 
 
+@with_hints
 def ppo(env: Environment, config: PPOConfig | None = None, network: Module | None = None) -> Algorithm:
     """PPO on an environment.
 

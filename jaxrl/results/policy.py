@@ -91,7 +91,8 @@ class TrainedPolicy:
 
         Args:
           memory: Memory that the last call returned, leaves `[*batch, *A, ...]`.
-          ended: Whether the agent's episode has ended, bool `[*batch, *A]` or `[*batch]`.
+          ended: Whether the agent's episode has ended, bool `[*batch, *A]`, or of the leading ones of
+            these axes.
 
         Raises:
           ValueError: The memory is not of this policy, or `ended` is not of its axes.
@@ -104,9 +105,10 @@ class TrainedPolicy:
         batch = np.shape(first[0])[: max(np.ndim(first[0]) - behind, 0)] if first else ()
         self._checked_memory(memory, batch)
         shape, ended = (*batch, *self._agents), jnp.asarray(ended)
-        if ended.dtype != jnp.bool_ or ended.shape not in (batch, shape):
-            takes = " or ".join(dict.fromkeys(f"bool{list(axes)}" for axes in (batch, shape)))
-            raise UserValueError(f"ended must be {takes} for this memory, got {described(ended)}")
+        if ended.dtype != jnp.bool_ or ended.shape != shape[: ended.ndim]:
+            raise UserValueError(
+                f"ended must be bool{list(shape)} for this memory, or of its leading axes, got {described(ended)}"
+            )
         ended = ended.reshape(*ended.shape, *[1] * (len(shape) - ended.ndim))
         return remembered(memory, self.algo.actor.start(self.params), jnp.broadcast_to(ended, shape))
 
