@@ -219,7 +219,7 @@ def test_a_name_is_not_an_algorithm() -> None:
 
 def test_checks_say_how_far_they_are_and_how_many_laws_hold(capsys: pytest.CaptureFixture[str]) -> None:
     envs.check(envs.probes.ConstantReward(), num_steps=8)
-    assert capsys.readouterr().err.endswith("envs.check(probe/constant-reward): ok: 11 laws\n")
+    assert capsys.readouterr().err.endswith("envs.check(ConstantReward): ok: 11 laws\n")
     with pytest.raises(envs.ContractError):
         envs.check(cast(Any, envs.Environment()))
     assert "ok" not in capsys.readouterr().err
