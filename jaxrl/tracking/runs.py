@@ -258,7 +258,7 @@ def _scalars(metrics: Mapping[str, np.ndarray]) -> tuple[tuple[str, ...], np.nda
 
 def _measured(env_step: int, values: np.ndarray) -> np.ndarray:
     """Which metrics have values, bool `[num_metrics]`: before training no run has those of the algorithm itself."""
-    return ~np.isnan(values).all(axis=(0, 1)) if env_step == 0 else np.ones(values.shape[-1], bool)
+    return np.asarray(~np.isnan(values).all(axis=(0, 1))) if env_step == 0 else np.ones(values.shape[-1], bool)
 
 
 def _labels(settings: list[dict[str, Any]]) -> list[str]:

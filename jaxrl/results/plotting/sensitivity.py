@@ -53,14 +53,15 @@ def draw_sensitivity(
     labels = {
         name: last.coords[name].broadcast_like(last.isel(seed=0)).transpose(*dims).values.ravel() for name in names
     }
-    lines = [None] if hue is None else list(dict.fromkeys(labels[hue].tolist()))
+    hues = np.zeros(len(values)) if hue is None else labels[hue]
+    lines = list(dict.fromkeys(hues.tolist()))
     require_few(len(lines), "choose another hue=")
     ax = axes(ax, path)
     numbers = labels[x].dtype.kind in "iuf"
     places = np.unique(labels[x]) if numbers else np.asarray(list(dict.fromkeys(labels[x].tolist())))
     at = places if numbers else np.arange(len(places))
     for index, line in enumerate(lines):
-        of_line = np.ones(len(values), bool) if line is None else labels[hue] == line
+        of_line = hues == line
         estimates = [_estimate(values[of_line & (labels[x] == place)], confidence) for place in places]
         interval = Interval(*(np.asarray(part) for part in zip(*estimates, strict=True)))
         ax.plot(
