@@ -65,7 +65,7 @@ def draw_sensitivity(
         estimates = [_estimate(values[of_line & (labels[x] == place)], confidence) for place in places]
         interval = Interval(*(np.asarray(part) for part in zip(*estimates, strict=True)))
         ax.plot(
-            at, interval.value, label=None if line is None else _text(line), marker="o", markersize=4, **style(index)
+            at, interval.value, label=None if hue is None else _text(line), marker="o", markersize=4, **style(index)
         )
         band(ax, index, at, interval.low, interval.high, len(lines))
     if not numbers:
