@@ -17,7 +17,7 @@ from envs.arguments import described
 from jaxrl.bandits import POLICIES, policy
 from jaxrl.results.statistics import Interval
 from jaxrl.runtime.layout import plan_layout
-from jaxrl.runtime.options import RunOptions, checked
+from jaxrl.runtime.options import ResumeOptions, RunOptions, checked
 from jaxrl.tuning.population import PopulationResult
 from jaxrl.tuning.result import SearchResult
 from jaxrl.tuning.study import Told
@@ -155,6 +155,7 @@ def test_trackers_may_be_named(tmp_path: Path) -> None:
     }
     jaxrl.train(wandering(), **options, out=tmp_path / "run", trackers=["csv"])
     assert len((tmp_path / "run" / "progress.csv").read_text().splitlines()) == 1 + 2 * 2
+    assert checked(jaxrl.resume, ResumeOptions, {"trackers": ["csv"]}).trackers == ["csv"]  # its directory is known
     with pytest.raises(ValueError, match="trackers takes names only with out"):
         jaxrl.train(wandering(), **options, trackers=["csv"])
     with pytest.raises(ValueError, match="there is no tracker 'tensorbord'; did you mean 'tensorboard'"):

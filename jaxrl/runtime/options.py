@@ -221,10 +221,13 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
         raise UserTypeError(f"on_chunk takes a function of (env_step, metrics), got {every.on_chunk!r}")
     if not isinstance(every.trackers, Sequence) or isinstance(every.trackers, str):
         raise UserTypeError(f"trackers takes a list, such as [jaxrl.tracking.csv('runs/csv')], got {every.trackers!r}")
-    if any(isinstance(tracker, str) for tracker in every.trackers):
+    # A call without the option out knows its directory itself, and has it when it checks them again.
+    if "out" in known and any(isinstance(tracker, str) for tracker in every.trackers):
         return checked(call, takes, {**options, "trackers": _named_trackers(every)})
     for tracker in every.trackers:
-        if not all(callable(getattr(tracker, part, None)) for part in ("start", "__call__", "finish")):
+        if not isinstance(tracker, str) and not all(
+            callable(getattr(tracker, part, None)) for part in ("start", "__call__", "finish")
+        ):
             raise UserTypeError(f"trackers takes what jaxrl.tracking makes, or the like, got {tracker!r}")
     check_choice("schedules", every.schedules, SCHEDULES)
     if every.memory is not None:
