@@ -3,14 +3,14 @@
     python -m bench                                  all of them
     python -m bench train envs                       these
     python -m bench train -- --seeds 1024 4096       these, with additional options, stored only in the folder of --out
-    python -m bench --table                          only the table of docs/results/benchmarks.md, from stored reports
+    python -m bench --table                          only prints and writes the table of docs/results/benchmarks.md
 
 Each benchmark runs in a separate process and writes NAME.json, with every number, and NAME.md to bench/results; the
 name ends in -gpu or -tpu if it ran on such a device. A benchmark that fails leaves its rows so far in the folder
 `unfinished` next to them. Then the table of docs/results/benchmarks.md is written from all files in the folder, and
 the missed targets are listed; the exit status is 1 if there are any or if a benchmark failed, and 130 after Ctrl-C. A
-benchmark that compares with a peer needs an interpreter in which the peer is installed; `make bench` creates these and
-then runs this module.
+benchmark that compares runs with the peers that are installed and lists the missing ones; `make bench` installs all of
+them.
 """
 
 import argparse
@@ -160,7 +160,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (default: all)")
     parser.add_argument(
-        "--table", action="store_true", help=f"run nothing, write the table of {PAGE.name} from the stored reports"
+        "--table",
+        action="store_true",
+        help=f"run nothing, print and write the table of {PAGE.name} from stored reports",
     )
     for peer, (_, has) in PEERS.items():
         parser.add_argument(f"--{peer}", metavar="PYTHON", help=f"interpreter that has {has}")
@@ -180,6 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.names or arguments.out is not None or extra:
             parser.error("--table runs nothing and takes neither NAME nor --out")
         write_table()
+        print(table(list(stored(RESULTS))))
         return 0
     if extra and arguments.out is None:
         print("With additional options, benchmarks store nothing unless --out names a folder.")
@@ -190,7 +193,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = (benchmark.smallest if arguments.smallest else benchmark.usual).split()
         alone = "--no-peers" in [*options, *extra]
         for peer in () if alone else benchmark.peers:
-            options += [f"--{peer}", find_peer(parser, peer, vars(arguments)[peer] or str(PEERS[peer][0]))]
+            path = find_peer(parser, peer, vars(arguments)[peer] or str(PEERS[peer][0]))
+            options += [] if path is None else [f"--{peer}", path]
         asked[name] = [*options, *extra]
     missed: list[str] = []
     interrupted = True

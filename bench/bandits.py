@@ -279,11 +279,10 @@ def main() -> None:
         report = Report(parser, options, "memory of many bandits")
         report.finish(memory(report, options.runs or 100_000, options.steps or 10_000))
         return
-    if options.regret and options.no_peers:
-        parser.error("--regret compares, and cannot do so with --no-peers")
-    if not options.no_peers:
-        options.peers = find_peer(parser, "peers", options.peers)
-    with contextlib.nullcontext() if options.no_peers else peers(options.peers) as ask:
+    options.peers = None if options.no_peers else find_peer(parser, "peers", options.peers)
+    if options.regret and options.peers is None:
+        parser.error("--regret compares with peers, which are not installed")
+    with contextlib.nullcontext() if options.peers is None else peers(options.peers) as ask:
         what = "pulls per second of 1,000 runs"
         if ask is not None:
             names = {name: f"{name} {version}" for name, version in ask(do="versions").items()}

@@ -41,10 +41,9 @@ def main() -> None:
     add_peers(parser, "rejax")
     parser.add_argument("--no-peers", action="store_true", help="measure ours alone")
     arguments = parser.parse_args()
-    if not arguments.no_peers:
-        arguments.rejax = find_peer(parser, "rejax", arguments.rejax)
+    arguments.rejax = None if arguments.no_peers else find_peer(parser, "rejax", arguments.rejax)
     what = f"compiling PPO on CartPole at {' / '.join(map(str, arguments.seeds))} seeds, no cache"
-    report = Report(parser, arguments, what if arguments.no_peers else f"{what}; compared with rejax 0.1.3")
+    report = Report(parser, arguments, what if arguments.rejax is None else f"{what}; compared with rejax 0.1.3")
     table = report.table(
         f"Alternating fresh processes, {arguments.repeats} each: median (least to most)",
         {
@@ -63,7 +62,7 @@ def main() -> None:
             our_side = compiled(our_command(num_seeds, ENV_STEPS))
             ours.append(our_side.compiled["compile_seconds"])
             quick.append(compiled(our_command(num_seeds, ENV_STEPS), QUICK).compiled["compile_seconds"])
-            if not arguments.no_peers:
+            if arguments.rejax is not None:
                 peer = compiled(rejax_command(arguments.rejax, num_seeds, ENV_STEPS))
                 require_same_device(our_side, peer)
                 theirs.append(peer.compiled["compile_seconds"])

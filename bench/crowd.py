@@ -157,11 +157,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="only the comparison with the peers")
     options = parser.parse_args()
-    if not options.no_peers:
-        options.peers = find_peer(parser, "peers", options.peers)
+    options.peers = None if options.no_peers else find_peer(parser, "peers", options.peers)
     cores = counted(options.cores, "core") if options.cores else "all cores"
     what = f"agent-steps per second at {options.agents:,} agents, {cores}"
-    report = Report(parser, options, what + ("" if options.no_peers else "; compared with PySocialForce and JuPedSim"))
+    compared = "" if options.peers is None else "; compared with PySocialForce and JuPedSim"
+    report = Report(parser, options, what + compared)
     table = report.table(
         f"{options.agents:,} agents, {options.spacing} m apart; median of {options.rounds} (least to most)",
         {
@@ -172,7 +172,7 @@ def main() -> None:
         }
         | {"compile s": ".0f", "overflow": ".0f"},
     )
-    rivals = {} if options.no_peers else {name: peer(options.peers, name, options) for name in PEERS}
+    rivals = {} if options.peers is None else {name: peer(options.peers, name, options) for name in PEERS}
     ours = {
         (way, num_worlds): ready(way, num_worlds, options.agents, options.spacing, 100)
         for way in WAYS

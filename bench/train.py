@@ -95,7 +95,7 @@ def beside_rejax(report: Report, arguments: argparse.Namespace) -> list[str]:
     sentences, versions = [], set()
     for num_seeds in arguments.seeds:
         ours = Side(our_command(num_seeds, arguments.env_steps))
-        peer = None if arguments.no_peers else Side(rejax_command(arguments.rejax, num_seeds, arguments.env_steps))
+        peer = None if arguments.rejax is None else Side(rejax_command(arguments.rejax, num_seeds, arguments.env_steps))
         sides = [ours] if peer is None else [ours, peer]
         if peer is not None:
             require_same_device(ours, peer)
@@ -173,13 +173,13 @@ def main() -> None:
     if arguments.worker is not None:
         worker(arguments.worker, arguments.env_steps)
         return
-    if not arguments.no_peers:
-        arguments.rejax = find_peer(parser, "rejax", arguments.rejax)
-        arguments.sb3 = find_peer(parser, "sb3", arguments.sb3)
+    for name in ("rejax", "sb3"):
+        path = None if arguments.no_peers else find_peer(parser, name, vars(arguments)[name])
+        setattr(arguments, name, path)
     what = f"PPO on CartPole, {arguments.env_steps:,} env steps per seed, evaluated at the end"
-    report = Report(parser, arguments, what if arguments.no_peers else f"{what}; compared with rejax 0.1.3")
+    report = Report(parser, arguments, what if arguments.rejax is None else f"{what}; compared with rejax 0.1.3")
     sentences = beside_rejax(report, arguments)
-    if not arguments.no_peers:
+    if arguments.sb3 is not None:
         sentences.append(beside_stable_baselines(report, arguments))
     report.finish("; ".join(sentences))
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs import base
+from envs.arguments import described
 from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
 
@@ -35,7 +36,7 @@ def check_abstractly(env: base.Environment, params: Any = None) -> tuple[int, ..
       TypeError: `env` is not an `envs.Environment`.
     """
     if not isinstance(env, base.Environment):
-        raise UserTypeError(f"env is {env!r}; it is an instance of a subclass of envs.Environment.")
+        raise UserTypeError(f"env is {env!r}; it must be an instance of a subclass of envs.Environment.")
     _check_methods(env)
     _check_hash(env)
     params = env.default_params if params is None else params
@@ -99,17 +100,17 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
         reset = env.reset_env(key, params)
         if not isinstance(reset, tuple) or len(reset) != 2:
             got = f"{len(reset)} values" if isinstance(reset, tuple) else "a single value"
-            fail(f"reset law: reset_env returns {got}; it returns obs, state.")
+            fail(f"reset law: reset_env returns {got}; it must return obs, state.")
         if not isinstance(reset[1], base.EnvState):
             kind = type(reset[1]).__name__
-            fail(f"state law: the state is a {kind}; it is a subclass of envs.EnvState, whose time counts the steps.")
+            fail(f"state law: the state is a {kind}; it must be a subclass of envs.EnvState, whose time counts steps.")
         return reset
 
     def step(key: jax.Array, state: Any, action: Any, params: Any) -> Any:
         stepped = env.step_env(key, state, action, params)
         if not isinstance(stepped, tuple) or len(stepped) != 5:
             got = f"{len(stepped)} values" if isinstance(stepped, tuple) else "a single value"
-            fail(f"step law: step_env returns {got}; it returns obs, state, reward, terminated, info.")
+            fail(f"step law: step_env returns {got}; it must return obs, state, reward, terminated, info.")
         _require_array("the reward", stepped[2])
         _require_array("terminated", stepped[3])
         return stepped
@@ -144,7 +145,7 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
         for path, leaf in jax.tree.leaves_with_path(tree):
             if leaf.shape[: len(batch)] != batch:
                 fail(
-                    f"batch law: the {kind}{jax.tree_util.keystr(path)} has shape {leaf.shape}; it starts with the "
+                    f"batch law: the {kind}{jax.tree_util.keystr(path)} has shape {leaf.shape}; it must start with the "
                     f"reward's, {batch}."
                 )
     _check_mask(env.action_space(params), mask, batch)
@@ -156,11 +157,13 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
         fail(f'metric law: info["metrics"] has {sorted(metrics)}, metric_rules has {sorted(rules)}.')
     for name, rule in rules.items():
         if rule not in ("sum", "mean", "last"):
-            fail(f"metric law: the rule of {name!r} is {rule!r}; it is 'sum', 'mean' or 'last'.")
+            fail(f"metric law: the rule of {name!r} is {rule!r}; it must be 'sum', 'mean' or 'last'.")
         if metrics[name].shape != ():
-            fail(f"metric law: {name!r} has shape {metrics[name].shape}; a metric is a number.")
+            fail(f"metric law: {name!r} has shape {metrics[name].shape}; it must be a number.")
     if agents != batch:
-        fail(f"batch law: an observation has {agents} in front of its space's shape; it has the reward's, {batch}.")
+        fail(
+            f"batch law: an observation has {agents} in front of its space's shape; it must have the reward's, {batch}."
+        )
     return agents
 
 
@@ -194,7 +197,7 @@ def _require_like_space(what: str, space: spaces.Space, obs: Any, agents: tuple[
         if obs.shape != shape or obs.dtype != box.dtype:
             several = " for each agent, whose axes come first" if agents else ""
             fail(
-                f"observation law: {what} is {obs.dtype.name}{list(obs.shape)}; it is "
+                f"observation law: {what} is {obs.dtype.name}{list(obs.shape)}; it must be "
                 f"{jnp.dtype(box.dtype).name}{list(box.shape)} as in its space{several}."
             )
 
@@ -220,26 +223,26 @@ def _check_mask(space: spaces.Space, mask: Any, batch: tuple[int, ...]) -> None:
 def _require_array(what: str, value: Any) -> None:
     """Refuse a Python number, which has no shape for rollouts to read."""
     if not isinstance(value, jax.Array | np.ndarray | np.generic):
-        fail(f"type law: {what} is the Python value {value!r}; it is an array, such as jnp.float32(x) or jnp.bool_(x).")
+        fail(f"type law: {what} is the Python value {value!r}; it must be an array, such as jnp.float32(x).")
 
 
 def _require_type(what: str, leaf: Any, shape: tuple[int, ...], dtype: Any) -> None:
     if leaf.shape != shape or leaf.dtype != dtype:
         wanted = jnp.dtype(dtype).name
-        fail(f"type law: {what} is {leaf.dtype.name}{list(leaf.shape)}; it is {wanted}{list(shape)}.")
+        fail(f"type law: {what} is {leaf.dtype.name}{list(leaf.shape)}; it must be {wanted}{list(shape)}.")
 
 
 def _require_same_types(what: str, reset: Any, stepped: Any) -> None:
     if jax.tree.structure(reset) != jax.tree.structure(stepped):
         fail(
-            f"type law: a reset's {what} is {jax.tree.structure(reset)}, a step's {jax.tree.structure(stepped)}; "
-            "they are the same structure."
+            f"type law: a reset's {what} is {described(reset)}, a step's {described(stepped)}; "
+            "they must have the same structure."
         )
     for (path, a), b in zip(jax.tree.leaves_with_path(reset), jax.tree.leaves(stepped), strict=True):
         if (a.shape, a.dtype, a.weak_type) != (b.shape, b.dtype, b.weak_type) or a.weak_type:
             fail(
                 f"type law: {what}{jax.tree_util.keystr(path)} is {_describe(a)} after a reset and {_describe(b)} "
-                "after a step; the two are equal and strong (jnp.float32(x), not x)."
+                "after a step; the two must be equal and strong (jnp.float32(x), not x)."
             )
 
 

@@ -9,7 +9,33 @@ import numpy as np
 from envs.errors import UserValueError
 from envs.spelling import near
 
-__all__ = ["check_at_least", "check_choice", "check_count", "check_number", "check_positive", "in_interval"]
+__all__ = [
+    "check_at_least",
+    "check_choice",
+    "check_count",
+    "check_number",
+    "check_positive",
+    "described",
+    "in_interval",
+]
+
+
+class _Text(str):
+    """Text that stands for itself inside a container's repr."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def described(tree: Any) -> str:
+    """Types and shapes of a pytree of arrays, of their shapes or of tracers, such as `float32[4]`."""
+    import jax
+
+    def leaf_text(leaf: Any) -> _Text:
+        known = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+        return _Text(f"{leaf.dtype}{list(leaf.shape)}" if known else repr(leaf))
+
+    return str(jax.tree.map(leaf_text, tree))
 
 
 def check_count(name: str, value: Any, least: int = 1, most: float = math.inf, why: str = "") -> None:

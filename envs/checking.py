@@ -10,6 +10,7 @@ import numpy as np
 from envs import base
 from envs.abstract_checking import ContractError, check_abstractly, fail, sample
 from envs.base import spaces
+from envs.laws import Laws
 
 __all__ = ["ContractError", "check", "check_abstractly"]
 
@@ -21,6 +22,7 @@ TOLERANCE = 1000 * float(np.finfo(np.float32).eps)
 EXTREME = 1e6
 
 _SHORT_LIMIT = 5
+NUM_LAWS = 11
 
 
 class Transitions(NamedTuple):
@@ -40,7 +42,7 @@ class Transitions(NamedTuple):
     final_observation: Any
 
 
-def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> None:
+def check(env: base.Environment, params: Any = None, *, num_steps: int = 64, progress: bool = True) -> None:
     """Test an environment on every law of the contract; takes a few seconds.
 
     The laws: it is hashable and equal to its copy; a reset and a step return the same shapes and strong
@@ -54,37 +56,54 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64) -> 
       env: Environment.
       params: Parameters of the environment; None for its defaults.
       num_steps: Length of the rollouts.
+      progress: Flag to show on standard error the law being tested, and at the end the number of laws that hold.
 
     Raises:
       ContractError: A law does not hold. The message is one sentence that names it.
       TypeError: `env` is not an `envs.Environment`.
     """
+    of = f"envs.check({env.name if isinstance(env, base.Environment) else type(env).__name__})"
+    with Laws(of, NUM_LAWS, progress) as law:
+        _check_all(env, params, num_steps, law)
+
+
+def _check_all(env: base.Environment, params: Any, num_steps: int, law: Laws) -> None:
+    law("methods, hash, types and shapes")
     agents = check_abstractly(env, params)
     params = jax.tree.map(jnp.asarray, env.default_params if params is None else params)
     key = jax.random.key(0)
     space = env.action_space(params)
+    law("actions lie in their space")
     actions = sample(space, key, (num_steps, *agents))
     _check_inside("action law: a sampled action", space, actions, agents)
 
+    law("observations lie in their space")
     (first_obs, first_state), run = _roll(env, key, actions, params)
     first_obs_alone = jax.tree.map(lambda leaf: leaf[None], first_obs)
     _check_inside("observation law: a reset's observation", env.observation_space(params), first_obs_alone, agents)
+    law("step is step_env, limited and reset")
     _check_run(env, params, run, agents)
+    law("the same key gives the same trajectory")
     _require_close("the same key must give the same trajectory", run, _roll(env, key, actions, params)[1], 0.0)
+    law("vmap agrees with a loop")
     _require_close(
         "vmap must agree with a loop over step_env",
         _step_all(env, run.key, run.state, run.action, params),
         run.stepped,
     )
+    law("jit agrees with eager")
     _check_eager(env, params, key, (first_obs, first_state), run)
     for high in (False, True):
+        law(f"nothing ceases to be finite under the {'highest' if high else 'lowest'} actions")
         extreme = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (num_steps, *agents, *leaf.shape)), _extreme(space, high)
         )
         extreme_run = _roll(env, key, extreme, params)[1]
         _check_allowed(extreme_run)
         _check_finite(extreme_run, "the highest" if high else "the lowest")
+    law("nothing ceases to be finite under random actions")
     _check_finite(run, "random")
+    law("the time limit truncates, and never terminates")
     _check_time_limit(env, params, key, actions, run, agents)
 
 
@@ -201,7 +220,7 @@ def _check_allowed(run: Transitions) -> None:
             whose = f" for agent {agent}" if agent else ""
             fail(
                 f"mask law: action_mask(...){jax.tree_util.keystr(path)} forbids every action{whose} after {step} "
-                "steps; it allows at least one in every state."
+                "steps; it must allow at least one in every state."
             )
 
 

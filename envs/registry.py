@@ -23,6 +23,8 @@ class Row(NamedTuple):
       gymnasium_id: Id in Gymnasium, where it has one.
       fields: Static fields `(name, value)` that the name implies.
       wraps: Name of the inner environment, for a wrapper.
+      optimum: Best expected return of an episode under the default parameters; None if it is not known.
+      bar: Return at which the task counts as solved; None without such a convention.
     """
 
     module: str
@@ -30,21 +32,23 @@ class Row(NamedTuple):
     gymnasium_id: str | None = None
     fields: tuple[tuple[str, object], ...] = ()
     wraps: str | None = None
+    optimum: float | None = None
+    bar: float | None = None
 
 
 _SCENARIOS = ("circle", "crossway", "corridor", "random", "circle-block", "choke", "car")
 
 ROWS: dict[str, Row] = {
-    "cartpole": Row("envs.control.cartpole", "CartPole", "CartPole-v1"),
-    "pendulum": Row("envs.control.pendulum", "Pendulum", "Pendulum-v1"),
-    "acrobot": Row("envs.control.acrobot", "Acrobot", "Acrobot-v1"),
-    "mountain-car": Row("envs.control.mountain_car", "MountainCar", "MountainCar-v0"),
+    "cartpole": Row("envs.control.cartpole", "CartPole", "CartPole-v1", optimum=500.0, bar=475.0),
+    "pendulum": Row("envs.control.pendulum", "Pendulum", "Pendulum-v1", bar=-220.0),
+    "acrobot": Row("envs.control.acrobot", "Acrobot", "Acrobot-v1", bar=-90.0),
+    "mountain-car": Row("envs.control.mountain_car", "MountainCar", "MountainCar-v0", bar=-110.0),
     "mountain-car-continuous": Row(
-        "envs.control.mountain_car_continuous", "MountainCarContinuous", "MountainCarContinuous-v0"
+        "envs.control.mountain_car_continuous", "MountainCarContinuous", "MountainCarContinuous-v0", bar=90.0
     ),
     "pathworld": Row("envs.decision.pathworld", "Pathworld"),
-    "delayed-choice": Row("envs.decision.delayed_choice", "DelayedChoice"),
-    "preference-reversal": Row("envs.decision.preference_reversal", "PreferenceReversal"),
+    "delayed-choice": Row("envs.decision.delayed_choice", "DelayedChoice", optimum=1.75),
+    "preference-reversal": Row("envs.decision.preference_reversal", "PreferenceReversal", optimum=1.75),
     "random-dilemmas": Row("envs.decision.random_dilemmas", "RandomDilemmas"),
     "memory/repeat-first": Row("envs.memory.repeat_first", "RepeatFirst"),
     "memory/t-maze": Row("envs.memory.t_maze", "TMaze"),
@@ -81,11 +85,11 @@ ROWS: dict[str, Row] = {
     "bandit/coupled-matching": Row("envs.bandits.coupled", "MatchingBandit"),
     "bandit/coupled-capacity": Row("envs.bandits.coupled", "CapacityBandit"),
     "bandit/coupled-path": Row("envs.bandits.coupled", "PathBandit"),
-    "probe/constant-reward": Row("envs.probes", "ConstantReward"),
-    "probe/observation-dependent": Row("envs.probes", "ObservationDependent"),
-    "probe/delayed-reward": Row("envs.probes", "DelayedReward"),
-    "probe/action-dependent": Row("envs.probes", "ActionDependent"),
-    "probe/action-and-observation-dependent": Row("envs.probes", "ActionAndObservationDependent"),
+    "probe/constant-reward": Row("envs.probes", "ConstantReward", optimum=1.0),
+    "probe/observation-dependent": Row("envs.probes", "ObservationDependent", optimum=0.0),
+    "probe/delayed-reward": Row("envs.probes", "DelayedReward", optimum=1.0),
+    "probe/action-dependent": Row("envs.probes", "ActionDependent", optimum=1.0),
+    "probe/action-and-observation-dependent": Row("envs.probes", "ActionAndObservationDependent", optimum=1.0),
     "probe/only-terminates": Row("envs.probes", "OnlyTerminates"),
     "probe/only-truncates": Row("envs.probes", "OnlyTruncates"),
 }
@@ -188,10 +192,37 @@ def adapted(env: Any) -> tuple[str, dict[str, object]] | None:
     return env.name, dict(env.fields)
 
 
+# What the tasks of MuJoCo in Gymnasium are called in Brax.
+_BRAX = {
+    **{name.lower(): name.lower() for name in ("Ant", "HalfCheetah", "Hopper", "Humanoid", "Pusher", "Reacher")},
+    "walker2d": "walker2d",
+    "humanoidstandup": "humanoidstandup",
+    "invertedpendulum": "inverted_pendulum",
+    "inverteddoublependulum": "inverted_double_pendulum",
+}
+
+
+def _elsewhere(name: str) -> str:
+    """A clause with the names of a task of Gymnasium here and in other libraries, empty if there is none."""
+    task, dash, version = name.lower().rpartition("-v")
+    task = task if dash and version.isdigit() else name.lower()
+    ours = {str(row.gymnasium_id).lower().rpartition("-v")[0]: own for own, row in ROWS.items() if row.gymnasium_id}
+    if task in ours and dash:
+        return f"; did you mean {ours[task]!r}?"
+    same = [f"brax/{_BRAX[task]}"] if task in _BRAX else []
+    if dash:
+        ids = importlib.import_module(LIBRARIES["gymnasium"]).environment_ids()
+        versions = [each for each in ids if each.lower().rpartition("-v")[0] == task]
+        same += [f"gymnasium/{each}" for each in versions if each.lower() == name.lower()] or [
+            f"gymnasium/{each}" for each in versions[-1:]
+        ]
+    return f"; did you mean {' or '.join(map(repr, same))}?" if same else ""
+
+
 def _unknown(name: str) -> ValueError:
     known = [*names(), *(row.gymnasium_id for row in ROWS.values() if row.gymnasium_id)]
     prefixes = ("", "gymnax/", "probe/")
-    hint = next(filter(None, (near(prefix + name, known) for prefix in prefixes)), "")
+    hint = _elsewhere(name) or next(filter(None, (near(prefix + name, known) for prefix in prefixes)), "")
     hint = hint or f"; known are {', '.join(ROWS)}, {', '.join(f'{each}/...' for each in LIBRARIES)} and module:Class."
     return UserValueError(f"There is no environment {name!r}{hint}")
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Update = Callable[[Any], None]
 
 DPI = 80
+SIZE = (320, 480)  # of the frames of an environment that draws itself
 INK, LIGHT, BODY, ROD, MARK = "#222222", "#bdbdbd", "#0072B2", "#D55E00", "#009E73"
 
 __all__ = ["Scene", "drawable", "frame"]
@@ -50,7 +51,8 @@ class Scene:
         """Draw the parts that do not move.
 
         Args:
-          env: Environment that can be drawn, wrapped or not.
+          env: Environment that can be drawn, or one with a method `draw(ax, state, params)`, which draws a state on
+            Matplotlib axes; wrapped or not.
           params: Parameters of the environment; lengths, limits and goals are drawn to scale.
 
         Raises:
@@ -60,15 +62,16 @@ class Scene:
         while isinstance(env, Wrapper):
             self._wrappers.append(env)
             env, params = env.inner, env.inner_params(params)
-        kind = Bandit if isinstance(env, Bandit) else type(env)
-        if kind not in _SCENES:
+        known = [kind for kind in type(env).__mro__ if kind in _SCENES]
+        if not known and not hasattr(env, "draw"):
             raise UserValueError(
-                f"{type(env).__name__} cannot be drawn; supported environments are {', '.join(drawable())}."
+                f"{type(env).__name__} cannot be drawn; supported environments are {', '.join(drawable())}, and "
+                f"those with a method draw(ax, state, params)."
             )
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        self.size, setup = _SCENES[kind]
+        self.size, setup = (SIZE, _own) if hasattr(env, "draw") else _SCENES[known[0]]
         height, width = self.size
         figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor="white")
         self._canvas = FigureCanvasAgg(figure)
@@ -86,6 +89,19 @@ class Scene:
         self._update(state)
         self._canvas.draw()
         return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
+
+
+def _own(ax: Axes, env: Any, params: Any) -> Update:
+    """The drawing of an environment of the user's own, made anew for each frame."""
+    kept = list(ax.texts)
+
+    def update(state: Any) -> None:
+        for artist in (*ax.lines, *ax.patches, *ax.collections, *ax.images, *ax.texts):
+            if artist not in kept:
+                artist.remove()
+        env.draw(ax, state, params)
+
+    return update
 
 
 def frame(env: Any, state: Any, params: Any) -> np.ndarray:

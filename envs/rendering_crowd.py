@@ -78,7 +78,7 @@ def draw(ax: Axes, params: Any) -> Callable[[Any], None]:
 
 
 def paths(trajectory: Trajectory, *, path: str | Path | None = None, title: str | None = None) -> Figure:
-    """The paths of all agents through an episode, coloured by speed.
+    """The paths of all agents through an episode, coloured by speed; a dotted line joins each start and its goal.
 
     Args:
       trajectory: Trajectory of one episode, from `envs.crowd.roll`.
@@ -111,6 +111,8 @@ def paths(trajectory: Trajectory, *, path: str | Path | None = None, title: str 
     lines = LineCollection(list(segments), array=speed, cmap="cividis", linewidths=1.5)
     lines.set_clim(0.0, max(2.0, float(speed.max(initial=0.0))))
     ax.add_collection(lines)
+    for start, goal in zip(position[0], goals, strict=True):
+        ax.plot(*np.stack([start, goal], axis=1), ":", color=INK, linewidth=0.6, alpha=0.5, zorder=1)
     ax.plot(*position[0].T, "o", color=INK, markerfacecolor="none", markersize=5)
     figure.colorbar(lines, ax=ax, label="speed (m/s)")
     ax.set_xlabel("x (m)")
@@ -118,8 +120,9 @@ def paths(trajectory: Trajectory, *, path: str | Path | None = None, title: str 
     handles = [
         Line2D([], [], color=INK, marker="o", markerfacecolor="none", linestyle="", label="start"),
         Line2D([], [], color=COLOURS[2], marker="s", markerfacecolor="none", linestyle="", label="goal"),
+        Line2D([], [], color=INK, linestyle=":", linewidth=0.6, label="whose goal it is"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     if title is not None:
         ax.set_title(title)
     if path is not None:

@@ -1,14 +1,35 @@
-"""The words closest to a mistyped one."""
+"""The words closest to a mistyped one, and the names of other libraries for the same."""
 
 import difflib
 from collections.abc import Iterable
+
+# What other libraries call it, by their names.
+SYNONYMS = {
+    **dict.fromkeys(("learning_rate", "step_size"), "lr"),
+    **dict.fromkeys(("anneal_lr", "lr_schedule", "anneal_learning_rate"), "lr_end"),
+    **dict.fromkeys(("gae_lambda", "lambda", "lambda_", "lmbda"), "lam"),
+    **dict.fromkeys(("ent_coef", "ent_coeff", "entropy_weight"), "entropy_coef"),
+    **dict.fromkeys(("vf_coef", "vf_coeff", "critic_coef"), "value_coef"),
+    **dict.fromkeys(("clip_range", "clip_coef", "clip_ratio", "clip_param"), "clip_eps"),
+    **dict.fromkeys(("n_envs", "num_actors", "num_workers"), "num_envs"),
+    **dict.fromkeys(("n_steps", "rollout_length", "unroll_length"), "num_steps"),
+    **dict.fromkeys(("n_epochs", "update_epochs"), "num_epochs"),
+    **dict.fromkeys(("hidden_sizes", "hidden_layer_sizes", "net_arch", "features"), "hidden"),
+    **dict.fromkeys(("total_timesteps", "num_timesteps", "total_steps", "timesteps"), "env_steps"),
+    **dict.fromkeys(("eval_freq", "num_evals", "n_evals"), "evals"),
+    **dict.fromkeys(("n_eval_episodes", "num_eval_episodes"), "eval_episodes"),
+    **dict.fromkeys(("log_dir", "save_dir", "output_dir"), "out"),
+}
+
+__all__ = ["SYNONYMS", "near", "near_or_all"]
 
 
 def near(word: str, words: Iterable[str], prefix: str = "") -> str:
     """A clause that lists the words closest to a mistyped one, each after a prefix, empty if there are none."""
     by_lower_case = {candidate.lower(): candidate for candidate in words}
-    found = difflib.get_close_matches(word.lower(), by_lower_case, n=3, cutoff=0.6)
-    return f"; did you mean {' or '.join(repr(prefix + by_lower_case[match]) for match in found)}?" if found else ""
+    same = SYNONYMS.get(word.lower())
+    close = [same] if same in by_lower_case else difflib.get_close_matches(word.lower(), by_lower_case, n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(repr(prefix + by_lower_case[match]) for match in close)}?" if close else ""
 
 
 def near_or_all(word: str, words: Iterable[str], has: str = "it takes") -> str:

@@ -192,7 +192,10 @@ def require_own_envs() -> None:
     import importlib.util
     import os
 
-    spec = importlib.util.find_spec("envs")
+    try:
+        spec = importlib.util.find_spec("envs")
+    except ValueError:  # a module without a specification
+        raise ImportError("another 'envs' hides the one that comes with jaxrl; rename it") from None
     if spec is None:
         raise ImportError("the package 'envs', which comes with jaxrl, is not installed; install jaxrl again")
     expected = os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir, "envs"))
@@ -201,4 +204,15 @@ def require_own_envs() -> None:
         raise ImportError(f"another 'envs', {found[0]}, hides the one that comes with jaxrl, {expected}; rename it")
 
 
+def _warn_of_another_envs() -> None:
+    """Says at once whose `envs` it is, before an attribute of it is missed."""
+    import warnings
+
+    try:
+        require_own_envs()
+    except ImportError as error:
+        warnings.warn(str(error), RuntimeWarning, stacklevel=3)
+
+
 __getattr__, __dir__ = attach(__name__, globals(), _NAMES_OF_MODULE, _MODULES, require_own_envs)
+_warn_of_another_envs()

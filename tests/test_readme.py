@@ -57,6 +57,7 @@ def test_the_call_site_is_the_demo():
     (block,) = (block for block in BLOCKS if "jaxrl.grid(" in block)
     for flag, value in flags.items():
         assert re.search(rf"\b{flag.replace('-', '_')}={value}\b", block.replace("_000", "000")), flag
+    assert "--eval-at-start " in demo and "eval_at_start=True" in block
 
 
 def test_the_citation_names_this_version_and_repository():

@@ -33,10 +33,19 @@ class AcrobotState(base.EnvState):
 
 @struct.dataclass
 class AcrobotParams(base.EnvParams):
-    """Physical constants in SI units; each rod's centre of mass is `link_com_pos` from its upper end.
+    """Physical constants.
 
-    `link_moi` is the moment of inertia of either rod, `goal_height` the height above the
-    pivot that the tip must pass, `dt` the length of a step.
+    Attributes:
+      gravity: Gravitational acceleration, in m/s^2.
+      link_length_1, link_length_2: Lengths of the rods, in m.
+      link_mass_1, link_mass_2: Masses of the rods, in kg.
+      link_com_pos_1, link_com_pos_2: Distances of the rods' centres of mass from their upper ends, in m.
+      link_moi: Moment of inertia of either rod, in kg m^2.
+      max_torque: Torque of actions 0 and 2, in N m.
+      max_velocity_1, max_velocity_2: Largest angular velocities of the rods, in rad/s.
+      goal_height: Height above the pivot that the tip must pass, in m.
+      dt: Time of a step, in s.
+      max_steps_in_episode: Time limit, in steps.
     """
 
     gravity: float = 9.8

@@ -28,7 +28,18 @@ class CartPoleState(base.EnvState):
 
 @struct.dataclass
 class CartPoleParams(base.EnvParams):
-    """Physical constants in SI units; `length` is half the pole's, `tau` the length of a step."""
+    """Physical constants.
+
+    Attributes:
+      gravity: Gravitational acceleration, in m/s^2.
+      masscart, masspole: Masses of the cart and of the pole, in kg.
+      length: Half the length of the pole, in m.
+      force_mag: Force of either action, in N.
+      tau: Time of a step, in s.
+      theta_threshold_radians: Angle of the pole beyond which the episode terminates, in rad.
+      x_threshold: Distance of the cart from the centre beyond which the episode terminates, in m.
+      max_steps_in_episode: Time limit, in steps.
+    """
 
     gravity: float = 9.8
     masscart: float = 1.0

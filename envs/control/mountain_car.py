@@ -25,7 +25,16 @@ class MountainCarState(base.EnvState):
 
 @struct.dataclass
 class MountainCarParams(base.EnvParams):
-    """Constants per step; the height of the road is sin(3 position)."""
+    """Constants per step; the height of the road is sin(3 position).
+
+    Attributes:
+      gravity: Acceleration by gravity on the steepest slope, per step.
+      force: Acceleration by the engine, per step.
+      min_position, max_position: Ends of the road.
+      max_speed: Largest speed, per step.
+      goal_position, goal_velocity: Position to reach, and the least velocity there.
+      max_steps_in_episode: Time limit, in steps.
+    """
 
     gravity: float = 0.0025
     force: float = 0.001

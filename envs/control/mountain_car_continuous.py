@@ -25,7 +25,18 @@ class MountainCarContinuousState(base.EnvState):
 
 @struct.dataclass
 class MountainCarContinuousParams(base.EnvParams):
-    """Constants per step; the height of the road is sin(3 position)."""
+    """Constants per step; the height of the road is sin(3 position).
+
+    Attributes:
+      gravity: Acceleration by gravity on the steepest slope, per step.
+      power: Acceleration by the engine at full action, per step.
+      min_position, max_position: Ends of the road.
+      max_speed: Largest speed, per step.
+      goal_position, goal_velocity: Position to reach, and the least velocity there.
+      goal_reward: Reward of reaching the goal.
+      action_cost: Cost of the squared action, per step.
+      max_steps_in_episode: Time limit, in steps.
+    """
 
     gravity: float = 0.0025
     power: float = 0.0015

@@ -26,7 +26,16 @@ class PendulumState(base.EnvState):
 
 @struct.dataclass
 class PendulumParams(base.EnvParams):
-    """Physical constants of a uniform rod in SI units; `dt` is the length of a step."""
+    """Physical constants of a uniform rod.
+
+    Attributes:
+      gravity: Gravitational acceleration, in m/s^2.
+      mass, length: Mass of the rod in kg, and its length in m.
+      dt: Time of a step, in s.
+      max_speed: Largest angular velocity, in rad/s.
+      max_torque: Largest torque, in N m.
+      max_steps_in_episode: Time limit, in steps.
+    """
 
     gravity: float = 10.0
     mass: float = 1.0

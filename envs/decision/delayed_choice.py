@@ -23,7 +23,13 @@ class DelayedChoiceState(base.EnvState):
 
 @struct.dataclass
 class DelayedChoiceParams(base.EnvParams):
-    """The rewards of action 0 and 1, and the number of steps, `num_steps`, with the last of which they are paid."""
+    """Parameters of a delayed choice.
+
+    Attributes:
+      first_reward, second_reward: Rewards of actions 0 and 1.
+      num_steps: Number of steps of an episode; the reward is paid with the last of them.
+      max_steps_in_episode: Time limit, in steps.
+    """
 
     first_reward: float = 1.75
     second_reward: float = 1.0

@@ -27,7 +27,12 @@ class PathworldState(base.EnvState):
 
 @struct.dataclass
 class PathworldParams(base.EnvParams):
-    """The mean hazard k; the default limit leaves time to walk the longest of 15 paths."""
+    """Parameters of a Pathworld.
+
+    Attributes:
+      mean_hazard: Mean hazard k.
+      max_steps_in_episode: Time limit, in steps; the default leaves time to walk the longest of 15 paths.
+    """
 
     mean_hazard: float = 0.05
     max_steps_in_episode: int = 197

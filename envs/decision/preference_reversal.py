@@ -62,9 +62,13 @@ class PreferenceReversalState(base.EnvState):
 
 @struct.dataclass
 class PreferenceReversalParams(base.EnvParams):
-    """Rewards, the cost of switching, and the indices of the steps that pay; the second choice is at the sooner one.
+    """Parameters of a preference reversal.
 
-    The time limit is one step above `later_step`, and may not be below that.
+    Attributes:
+      sooner_reward, later_reward: Rewards of the two options.
+      tax: Cost of switching to the sooner reward.
+      sooner_step, later_step: Indices of the steps that pay; the second choice is at the sooner one.
+      max_steps_in_episode: Time limit, in steps: one above `later_step`, which it may not fall short of.
     """
 
     sooner_reward: float = 1.0

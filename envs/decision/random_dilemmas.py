@@ -25,7 +25,13 @@ class RandomDilemmasState(base.EnvState):
 
 @struct.dataclass
 class RandomDilemmasParams(base.EnvParams):
-    """Rewards are uniform in [0, max_reward), delays in 0, 1, ..., max_delay - 1."""
+    """Parameters of random dilemmas.
+
+    Attributes:
+      max_reward: Upper end of the rewards, which are uniform in [0, max_reward).
+      max_delay: Number of delays; they are 0, 1, ..., max_delay - 1.
+      max_steps_in_episode: Time limit, in steps.
+    """
 
     max_reward: float = 5.0
     max_delay: int = 400

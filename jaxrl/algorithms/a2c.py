@@ -9,7 +9,7 @@ from flax import struct
 from envs.base import Environment
 from jaxrl.algorithms.contract import Algorithm, Metrics
 from jaxrl.algorithms.on_policy import Learn, Learner, Parts, Samples, on_policy
-from jaxrl.algorithms.on_policy_config import OnPolicyConfig, OnPolicyHParams
+from jaxrl.algorithms.on_policy_config import OnPolicyConfig, OnPolicyHParams, with_hints
 from jaxrl.algorithms.policy_gradient import Space, acting, advantages, checked_config, common_space, total_loss
 from jaxrl.checks import check_choice
 from jaxrl.learning.losses import policy_gradient
@@ -46,6 +46,7 @@ class A2CHParams(OnPolicyHParams):
     lam: Any = 1.0
 
 
+@with_hints
 def a2c(env: Environment, config: A2CConfig | None = None, network: Module | None = None) -> Algorithm:
     """A2C on an environment: PPO with one epoch of one minibatch, whose ratio is 1 and never clipped.
 

@@ -103,6 +103,9 @@ class Algorithm(NamedTuple):
     warm: Callable[[State, Policy], State] | None = None
     sharded: Callable[[EnvShards], "Sharded"] | None = None
 
+    def __repr__(self) -> str:
+        return f"Algorithm({self.name} on {self.env.name}; {self.config!r})"
+
     @property
     def functions(self) -> tuple[Any, ...]:
         """What runs: algorithms whose environments and functions are equal share compiled programs."""

@@ -10,7 +10,7 @@ from flax import struct
 from envs.base import Environment
 from jaxrl.algorithms.contract import Algorithm, Metrics
 from jaxrl.algorithms.on_policy import Learn, Learner, Parts, Samples, on_policy
-from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
+from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams, with_hints
 from jaxrl.algorithms.policy_gradient import (
     EpochsConfig,
     Space,
@@ -65,6 +65,7 @@ class MDPOHParams(OnPolicyHParams):
         return dataclasses.replace(super().at(env_steps), step_size=self.step_size * share)
 
 
+@with_hints
 def mdpo(env: Environment, config: MDPOConfig | None = None, network: Module | None = None) -> Algorithm:
     """On-policy MDPO on an environment: several steps on mean(r A) - KL(new || old) / t of the probability ratio r.
 

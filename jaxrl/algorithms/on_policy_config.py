@@ -1,21 +1,51 @@
 """Configuration and hyper-parameters that on-policy algorithms have in common."""
 
 import dataclasses
+import functools
+import inspect
 import math
-from typing import Any, Literal, Self
+from collections.abc import Callable
+from typing import Any, Literal, Self, TypeVar, cast, get_args, get_type_hints
 
 import jax
 from flax import struct
 
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.checks import Range, check_choice, check_count, check_range
+from jaxrl.checks import Range, Settings, check_choice, check_count, check_range
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.schedules import tenth_share
 
 INFINITE = math.inf
+Build = TypeVar("Build", bound=Callable[..., Any])
 
-__all__ = ["INFINITE", "OnPolicyConfig", "OnPolicyHParams"]
+__all__ = ["INFINITE", "OnPolicyConfig", "OnPolicyHParams", "with_hints"]
+
+
+def with_hints(build: Build) -> Build:
+    """A builder `(env, config, network)` whose errors name the place of an argument that it does not take."""
+    takes = inspect.signature(build).parameters
+
+    @functools.wraps(build)
+    def hinting(*values: Any, **named: Any) -> Any:
+        config = next(kind for kind in get_args(get_type_hints(build)["config"]) if kind is not type(None))
+        example = f"{build.__name__}(env, {config.__name__}({{}}))"
+        for name in named.keys() - takes.keys():
+            if name not in config.__dataclass_fields__:
+                config(**{name: None})  # raises the error with near matches
+            raise UserTypeError(
+                f"{build.__name__} takes {', '.join(takes)}, got {name}; it is a field of the configuration: "
+                f"{example.format(f'{name}=...')}"
+            )
+        network = named.get("network", values[2] if len(values) > 2 else None)
+        if isinstance(network, str):
+            raise UserTypeError(
+                f"network takes your own flax module, got {network!r}; a network by name is a field of the "
+                f"configuration: {example.format(f'network={network!r}')}"
+            )
+        return build(*values, **named)
+
+    return cast(Build, hinting)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +98,7 @@ class OnPolicyConfig(NetworkConfig):
 
 
 @struct.dataclass
-class OnPolicyHParams:
+class OnPolicyHParams(Settings):
     """What may be swept without compiling anew: every leaf is traced.
 
     Attributes:

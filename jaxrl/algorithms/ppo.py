@@ -10,7 +10,7 @@ from flax import struct
 from envs.base import Environment
 from jaxrl.algorithms.contract import Algorithm, Metrics
 from jaxrl.algorithms.on_policy import Learn, Learner, Parts, Samples, on_policy
-from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
+from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams, with_hints
 from jaxrl.algorithms.policy_gradient import (
     EpochsConfig,
     Space,
@@ -66,6 +66,7 @@ class PPOHParams(OnPolicyHParams):
             check_range(name, getattr(self, name), Range(0, INFINITE))
 
 
+@with_hints
 def ppo(env: Environment, config: PPOConfig | None = None, network: Module | None = None) -> Algorithm:
     """PPO on an environment.
 

@@ -11,7 +11,7 @@ from flax import struct
 from envs.base import Environment
 from jaxrl.algorithms.contract import Algorithm, Metrics
 from jaxrl.algorithms.on_policy import Learn, Learner, Parts, Samples, on_policy
-from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
+from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams, with_hints
 from jaxrl.algorithms.policy_gradient import (
     EpochsConfig,
     Space,
@@ -56,6 +56,7 @@ class PPOKLHParams(OnPolicyHParams):
         check_range("kl_coef", self.kl_coef, Range(*BOUNDS))
 
 
+@with_hints
 def ppo_kl(env: Environment, config: PPOKLConfig | None = None, network: Module | None = None) -> Algorithm:
     """PPO with an adaptive KL penalty on an environment: epochs on mean(r A) - beta KL(old || new) of the ratio r.
 

@@ -11,7 +11,7 @@ from envs.base import Environment
 from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm, Metrics
 from jaxrl.algorithms.on_policy import Learn, Learner, Parts, Samples, on_policy
-from jaxrl.algorithms.on_policy_config import OnPolicyConfig, OnPolicyHParams
+from jaxrl.algorithms.on_policy_config import OnPolicyConfig, OnPolicyHParams, with_hints
 from jaxrl.algorithms.policy_gradient import Space, acting, advantages, checked_config, common_space, total_loss
 from jaxrl.checks import check_choice
 from jaxrl.learning.losses import policy_gradient, weighted_mean
@@ -60,6 +60,7 @@ class ReinforceHParams(OnPolicyHParams):
     lam: Any = 1.0
 
 
+@with_hints
 def reinforce(env: Environment, config: ReinforceConfig | None = None, network: Module | None = None) -> Algorithm:
     """REINFORCE on an environment.
 

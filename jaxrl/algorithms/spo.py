@@ -10,7 +10,7 @@ from flax import struct
 from envs.base import Environment
 from jaxrl.algorithms.contract import Algorithm, Metrics
 from jaxrl.algorithms.on_policy import Learn, Learner, Parts, Samples, on_policy
-from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
+from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams, with_hints
 from jaxrl.algorithms.policy_gradient import (
     EpochsConfig,
     Space,
@@ -47,6 +47,7 @@ class SPOHParams(OnPolicyHParams):
         check_range("ratio_eps", self.ratio_eps, Range(0, INFINITE, "()"))
 
 
+@with_hints
 def spo(env: Environment, config: SPOConfig | None = None, network: Module | None = None) -> Algorithm:
     """Simple Policy Optimization on an environment: the objective A r - |A| (r - 1)^2 / (2 eps) of the ratio r.
 

@@ -73,6 +73,9 @@ class BanditAlgorithm(NamedTuple):
     check: Callable[[Task], None]
     measure: Callable[[State], dict[str, jax.Array]] = lambda state: {}
 
+    def __repr__(self) -> str:
+        return f"BanditAlgorithm({self.name}; {self.hparams!r})"
+
 
 def argmax(index: jax.Array, mask: jax.Array | None = None) -> jax.Array:
     """The first arm with the highest index among those that may be pulled: int32 `[]`."""

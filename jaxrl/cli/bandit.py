@@ -18,6 +18,7 @@ from jaxrl.bandits.comparing import bounds_of, headline, regret_table
 from jaxrl.bandits.runner import bandit_call
 from jaxrl.checks import check_choice
 from jaxrl.cli.fields import (
+    Seeds,
     WholeNumber,
     numbers_of,
     option,
@@ -67,7 +68,7 @@ def run_bandit_command(args: Sequence[str]) -> int:
             env,
             sweep,
             steps=options.steps,
-            runs=_runs(options),
+            runs=options.runs,
             points=options.points,
             **(run_options(BanditOptions, options) | own),
         )
@@ -167,7 +168,7 @@ def _options_class(env: Bandit, policies: Sequence[BanditAlgorithm]) -> type:
         option("static", tuple[str, ...], (), "Other static fields of the bandit, such as num_features=5."),
         option("policies", str, DEFAULTS["--policies"], f"Which, with commas: {', '.join(bandits.POLICIES)}."),
         option("steps", WholeNumber, 10_000, "Pulls of each run."),
-        option("runs", tuple[WholeNumber, ...], (1_000,), "How many runs (0, 1, ...), or, where several, which."),
+        option("runs", Seeds, 1_000, "Number of runs (0, 1, ...), or the runs themselves: 3 5 8, or 7:10 for 7 8 9."),
         option("points", WholeNumber, 50, "Checkpoints, evenly spaced in the logarithm, the last at the end."),
         *run_flags(
             BanditOptions,
@@ -209,14 +210,9 @@ def _sweep(policy: BanditAlgorithm, env: Bandit, options: Any) -> jaxrl.Sweep | 
     return jaxrl.grid(policy.hparams, paths) if paths else None
 
 
-def _runs(options: Any) -> int | tuple[int, ...]:
-    """How many runs, or which."""
-    return options.runs[0] if len(options.runs) == 1 else options.runs
-
-
 def _check(policy: BanditAlgorithm, env: Bandit, sweep: jaxrl.Sweep | None, options: Any) -> None:
     """Refuse what `run_bandit` would, before anything is told or written of any policy."""
-    call = bandit_call(policy, env, sweep, steps=options.steps, runs=_runs(options), points=options.points)
+    call = bandit_call(policy, env, sweep, steps=options.steps, runs=options.runs, points=options.points)
     check_choice("precision", options.precision, PRECISIONS)
     plan_layout(call.num_runs, options.block, None)
 

@@ -7,17 +7,19 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 import tyro
 
-from jaxrl.cli.parsing import WHOLE_NUMBER, CommandError
+from jaxrl.cli.parsing import WHOLE_NUMBER, CommandError, whole_number
 from jaxrl.discounts.parsing import Discount, as_discount
 from jaxrl.sweeps.paths import numbers
 
 __all__ = [
+    "Seeds",
     "WholeNumber",
+    "config_of",
     "config_option",
     "hparam_leaves",
     "numbers_of",
@@ -32,6 +34,30 @@ __all__ = [
 
 # What an option that counts takes: 1000000, 1_000_000 or 1e6.
 WholeNumber = Annotated[int, WHOLE_NUMBER]
+
+
+def _seeds(words: list[str]) -> int | tuple[int, ...]:
+    """How many seeds for one number; otherwise which, FIRST:END standing for those from FIRST to END - 1."""
+    if len(words) == 1 and ":" not in words[0]:
+        return whole_number(words)
+    chosen: list[int] = []
+    for word in words:
+        first, colon, end = word.partition(":")
+        chosen += range(whole_number([first]), whole_number([end])) if colon else [whole_number([word])]
+    return tuple(chosen)
+
+
+# What an option takes that counts seeds or names them, as the argument `seeds` of `jaxrl.train` takes it.
+Seeds = Annotated[
+    int | tuple[int, ...],
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="COUNT|SEED SEED ...|FIRST:END",
+        instance_from_str=_seeds,
+        is_instance=lambda value: isinstance(value, int | tuple),
+        str_from_instance=lambda value: [str(value)] if isinstance(value, int) else [str(seed) for seed in value],
+    ),
+]
 
 
 def static_fields(args: Sequence[str]) -> dict[str, Any]:
@@ -61,8 +87,22 @@ def hparam_leaves(hparams: Any) -> dict[str, Any]:
 
 
 def config_option(config: Any, text: str) -> list[tuple[str, Any, Any]]:
-    """The field for the configuration, none for an algorithm without one."""
-    return [] if config is None else [option("config", type(config), config, text)]
+    """The field for the configuration, none for an algorithm without one; `config_of` makes one of what is parsed."""
+    if config is None:
+        return []
+    kind, texts = type(config), _field_texts(type(config))
+    types = get_type_hints(kind)
+    fields = [
+        option(field.name, types[field.name], getattr(config, field.name), texts.get(field.name, ""))
+        for field in dataclasses.fields(kind)
+    ]
+    made = dataclasses.make_dataclass(kind.__name__, fields, frozen=True)
+    return [("config", Annotated[made, tyro.conf.arg(help=text)], dataclasses.field(default_factory=made))]
+
+
+def config_of(options: Any, config: Any) -> Any:
+    """The configuration that options have, like that from which they were made; None where there is none."""
+    return None if config is None else type(config)(**vars(options.config))
 
 
 def refuse_gamma(args: Sequence[str], hparams: Mapping[str, Any]) -> None:
@@ -107,7 +147,7 @@ def _field_texts(documented: type) -> dict[str, str]:
     docstring_parser reads the same of most classes, but refuses a docstring that begins with the section, whose rows
     Python 3.13 hands over without indentation: 29 of 135 classes of options.
     """
-    texts = {}
+    texts = {"max_steps_in_episode": "Time limit of an episode, in steps."}
     for base in reversed(documented.__mro__):
         section = f"\n{inspect.cleandoc(base.__doc__ or '')}".partition("\nAttributes:\n")[2]
         indent = re.match(" *", section)[0]  # pyright: ignore[reportOptionalSubscript] -- it matches any text

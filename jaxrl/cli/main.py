@@ -42,6 +42,8 @@ class Plot:
     """Which metric: return, return_sampled, discounted_return, length, a loss, ...; the regret of a bandit."""
     hue: str | None = None
     """Which swept name the colours tell apart; all of them where there is none."""
+    x: str | None = None
+    """Swept name along the axis, such as lr, to draw the end of training against it; environment steps if none."""
     out: Path | None = None
     """Picture to write (.png, .pdf, .svg); METRIC.png in the run directory where there is none."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -55,7 +57,7 @@ class Plot:
         result = load_metrics(self.run, trust=self.trust)
         metric = self.metric or main_metric(result.metrics)
         out = self.out or self.run / f"{metric}.png"
-        result.plot(metric, hue=self.hue, path=out)
+        result.plot(metric, x=self.x, hue=self.hue, path=out)
         print(f"Wrote {out}.")
 
 
@@ -127,10 +129,10 @@ class Envs:
     """List the environments that `jaxrl train` knows by name."""
 
     def run_command(self) -> None:
-        """Print a name a line."""
-        import envs
+        """Print a row of a table for each, and the names of gymnax's."""
+        from jaxrl.cli.environments import environments_text
 
-        print("\n".join(envs.names()))
+        print(environments_text())
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ class CommandError(ValueError):
     """Arguments that make no sense, told in one sentence."""
 
 
-def _whole_number(words: list[str]) -> int:
+def whole_number(words: list[str]) -> int:
     """Exact for digits, which a float is not beyond 2**53; and `1e6` for those who count so."""
     with contextlib.suppress(ValueError):
         return int(words[0])
@@ -25,13 +25,13 @@ def _whole_number(words: list[str]) -> int:
         number = float(words[0])
         if number.is_integer():
             return int(number)
-    raise UserValueError(f"{words[0]!r} is no whole number")
+    raise UserValueError(f"{words[0]!r} is not a whole number")
 
 
 WHOLE_NUMBER = tyro.constructors.PrimitiveConstructorSpec(
     nargs=1,
     metavar="INT",
-    instance_from_str=_whole_number,
+    instance_from_str=whole_number,
     is_instance=lambda value: isinstance(value, int),
     str_from_instance=lambda value: [str(value)],
 )
@@ -64,7 +64,20 @@ def parse(command: type[T], args: Sequence[str], prog: str, description: str | N
     except SystemExit as exit:
         if not exit.code:
             raise
-    raise CommandError(f"{_sentence(errors.getvalue())} (see {prog} --help)")
+    raise CommandError(f"{_several(_sentence(errors.getvalue()), args)} (see {prog} --help)")
+
+
+def _several(sentence: str, args: Sequence[str]) -> str:
+    """The sentence, or the option that takes one value and got several."""
+    match = re.fullmatch(r"unrecognized options: ([^-].*)", sentence)
+    rest = match[1].split(", ") if match else []
+    for first in range(len(args)):
+        if rest and list(args[first : first + len(rest)]) == rest:
+            options = [i for i in range(first) if args[i].startswith("--")]
+            if options:
+                got = " ".join(args[options[-1] + 1 : first + len(rest)])
+                return f"{args[options[-1]]} takes one value, got {got}"
+    return sentence
 
 
 def _sentence(box: str) -> str:
@@ -89,5 +102,5 @@ def _sentence(box: str) -> str:
     if message.startswith("Unrecognized"):
         near = [match[0] for section in sections[1:] for line in section if (match := re.match(r"--[\w.-]+", line))]
         message += f"; did you mean {' or '.join(near[:3])}?" if near else ""
-    message = re.sub(r"^Error parsing config: ", "", message)
+    message = re.sub(r"^Error parsing (config: )?", "", message)
     return message[:1].lower() + message[1:]

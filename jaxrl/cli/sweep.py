@@ -14,6 +14,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import default_space
 from jaxrl.cli.fields import (
     WholeNumber,
+    config_of,
     config_option,
     hparam_leaves,
     option,
@@ -58,7 +59,7 @@ def run_sweep(args: Sequence[str]) -> int:
     name, environment = named
     options, base, is_preset = _parse_options(name, environment, args[2:], f"jaxrl sweep {name} {environment}")
 
-    algo = algorithms.make(name, base.env, getattr(options, "config", None))
+    algo = algorithms.make(name, base.env, config_of(options, base.config))
     fixed, several = split("hparams", options.hparams, hparam_leaves(base.hparams))
     if several:
         path = next(iter(several))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ import numpy as np
 from envs.spelling import near_or_all
 from jaxrl.cli.fields import option
 from jaxrl.cli.parsing import CommandError
+from jaxrl.tracking.trackers import KINDS, by_name
 
-KINDS = ("tensorboard", "wandb", "mlflow", "csv")
 CHOICE = "tracking.json"  # in the run directory, for `jaxrl resume`
 
 __all__ = ["trackers_again", "trackers_of", "tracking_options"]
@@ -89,20 +88,9 @@ def trackers_again(directory: Path) -> Sequence[Any]:
 
 
 def _trackers(choice: Choice, out: Path, force: bool) -> list[Any]:
-    from jaxrl.tracking import trackers as tracking
-
-    def of(name: str) -> Any:
-        if name == "tensorboard":
-            return tracking.tensorboard(out / "tensorboard", by=choice.track_by, force=force)
-        if name == "csv":
-            return tracking.csv(out / "progress.csv", by=choice.track_by, force=force)
-        if name == "mlflow":
-            store = None if "MLFLOW_TRACKING_URI" in os.environ else out / "mlflow.db"
-            return tracking.mlflow(store, by=choice.track_by, experiment=choice.track_project)
-        group, tags = choice.track_group, tuple(choice.track_tags)
-        return tracking.wandb(choice.track_project, by=choice.track_by, group=group, tags=tags, directory=out)
-
-    return [of(name) for name in choice.track]
+    tags = tuple(choice.track_tags)
+    shared = {"by": choice.track_by, "project": choice.track_project, "group": choice.track_group, "tags": tags}
+    return [by_name(name, out, force=force, **shared) for name in choice.track]
 
 
 class _Remembered:

@@ -14,7 +14,9 @@ import jaxrl
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli.fields import (
+    Seeds,
     WholeNumber,
+    config_of,
     config_option,
     hparam_leaves,
     numbers_of,
@@ -63,6 +65,7 @@ def run_train(args: Sequence[str]) -> int:
         env_steps=options.env_steps,
         evals=options.evals,
         eval_episodes=options.eval_episodes,
+        eval_at_start=options.eval_at_start,
         start=options.start,
         **(run_options(RunOptions, options) | {"shard": shard, "out": out, **shared}),
     )
@@ -111,7 +114,7 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING) -> Asked:
     name, environment = named
     options, defaults = _parse_options(name, environment, args[2:], f"jaxrl {command} {name} {environment}", heading)
 
-    algo = algorithms.make(name, defaults.algo.env, getattr(options, "config", None))
+    algo = algorithms.make(name, defaults.algo.env, config_of(options, defaults.algo.config))
     fixed, swept = split("hparams", options.hparams, defaults.hparams)
     for path in {**fixed, **swept}:
         if getattr(algo.hparams, path) is None:
@@ -127,8 +130,7 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING) -> Asked:
         print(
             f"Starting from the preset for {name} on {environment} (--no-preset starts from the defaults).", flush=True
         )
-    seeds = options.seeds[0] if len(options.seeds) == 1 else options.seeds
-    return Asked(algo, jaxrl.grid(algo.hparams, paths) if paths else None, seeds, options)
+    return Asked(algo, jaxrl.grid(algo.hparams, paths) if paths else None, options.seeds, options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +165,8 @@ def _parse_options(
     algo = _build(name, environment, static) if preset is None else preset.on(**static)
     defaults = _Defaults(algo, preset, static)
     refuse_gamma(args, defaults.hparams)
+    if any(arg.partition("=")[0] == "--seed" for arg in args):
+        raise CommandError("there is no --seed: --seeds 7:8 trains seed 7 alone, and --seeds 7 seeds 0 to 6")
     return parse(_options_class(defaults), args, prog, heading.format(name, environment)), defaults
 
 
@@ -185,13 +189,14 @@ def _options_class(defaults: _Defaults) -> type:
     fields = [
         option(
             "seeds",
-            tuple[WholeNumber, ...],
-            (1,),
-            "How many seeds (0, 1, ...), or, where there are several numbers, which.",
+            Seeds,
+            1,
+            "Number of seeds (0, 1, ...), or the seeds themselves: 3 5 8, or 7:10 for 7 8 9, and 7:8 for 7 alone.",
         ),
         option("env_steps", WholeNumber, defaults.env_steps, "Environment steps of each run."),
         option("evals", WholeNumber, 10, "Evaluations, evenly spaced, the last at the end."),
         option("eval_episodes", WholeNumber, 64, "Whole episodes of each evaluation, greedy and again sampled."),
+        option("eval_at_start", Flag, False, "Evaluate before training as well, at environment step 0."),
         option("start", str | None, None, "Run directory whose policies to begin with, by seed and setting."),
         *run_flags(
             RunOptions,

@@ -16,7 +16,7 @@ from flax import struct
 
 from envs.arguments import check_count
 from envs.errors import UserValueError
-from jaxrl.checks import is_concrete
+from jaxrl.checks import is_concrete, short
 
 # Factor of sqrt(horizon): in float64 the quadrature is within 2^-24, float32's rounding of Gamma(0), for mu in
 # [0.5, 0.999], eta <= 2 and horizon <= 2048, so more nodes would gain nothing. Rates of traced parameters have errors
@@ -65,6 +65,10 @@ class Form:
     table: Any = None
     tail: Any = None
     has_mixture: bool = struct.field(pytree_node=False, default=True)
+
+    def __repr__(self) -> str:
+        given = {name: leaf for name, leaf in vars(self).items() if leaf is not None and name != "has_mixture"}
+        return f"Form({', '.join(f'{name}={short(leaf)}' for name, leaf in given.items())})"
 
     def broadcast(self) -> Form:
         """The same form with all leaves arrays of one batch shape."""
@@ -246,6 +250,10 @@ class Prepared:
     lags: Any
     form: Form | None
     horizon: int = struct.field(pytree_node=False)
+
+    def __repr__(self) -> str:
+        kind = "" if self.rates is None else f"a mixture of {jnp.shape(self.rates)[-1]} exponentials, "
+        return f"Prepared({kind}{self.horizon} steps)"
 
     def curve(self, horizon: int) -> Any:
         """Gamma(0) ... Gamma(horizon), `[*S, horizon + 1]`.

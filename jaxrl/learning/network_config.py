@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from envs.arguments import described
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.checks import Range, check_choice, check_count, check_range
+from jaxrl.checks import Range, Settings, check_choice, check_count, check_range
 from jaxrl.learning.networks import (
     ACTIVATIONS,
     POOLINGS,
@@ -28,7 +29,7 @@ _EXAMPLES = {"channels": (16, 32), "strides": (2, 1)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkConfig:
+class NetworkConfig(Settings):
     """Which network, and its sizes; static.
 
     Attributes:
@@ -95,14 +96,17 @@ class NetworkConfig:
             return MLPActorCritic(num_outputs, self.hidden, self.activation, self.shared_trunk, num_values)
         if kind == "cnn":
             if len(getattr(obs, "shape", ())) != 3:
-                raise UserValueError(f"network 'cnn' takes observations [height, width, channels], got {obs}")
+                raise UserValueError(
+                    f"network 'cnn' takes observations [height, width, channels], got {described(obs)}"
+                )
             strides = self.strides or (1,) * len(self.channels)
             return CNNActorCritic(
                 num_outputs, self.channels, strides, self.hidden, self.activation, self.shared_trunk, num_values
             )
         if not relational:
             raise UserValueError(
-                f"network 'relation' takes observations with 'neighbours' and 'neighbours_present', got {obs}"
+                f"network 'relation' takes observations with 'neighbours' and 'neighbours_present', got "
+                f"{described(obs)}"
             )
         return RelationActorCritic(
             num_outputs,

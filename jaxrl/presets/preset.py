@@ -31,6 +31,9 @@ class Preset(NamedTuple):
     env_steps: int
     static: Mapping[str, Any] = MappingProxyType({})
 
+    def __repr__(self) -> str:
+        return f"Preset({self.algorithm} on {self.environment}, {self.env_steps:,} env steps; {self.config!r})"
+
     @property
     def algo(self) -> Algorithm:
         """The algorithm on the environment with these settings as its defaults, ready for `train`."""

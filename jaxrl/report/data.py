@@ -237,11 +237,7 @@ def _discounts_differ(runs: Sequence[Run]) -> bool:
 
 
 def _bad_metrics(run: Run, setting: int, seed: int) -> list[str]:
-    return [
-        str(name)
-        for name in run.result.metrics.data_vars
-        if not np.isfinite(run.result.values(str(name))[setting, seed]).all()
-    ]
+    return [str(name) for name in run.result.metrics.data_vars if not run.finite_of(str(name))[setting, seed].all()]
 
 
 class Scores(NamedTuple):

@@ -63,9 +63,16 @@ class Run:
 
     @cached_property
     def finite(self) -> np.ndarray:
-        """Whether every metric is finite, bool `[settings, seeds, points]`."""
-        each = [np.isfinite(self.result.values(str(name))) for name in self.result.metrics.data_vars]
+        """Whether every metric that has a value is finite, bool `[settings, seeds, points]`."""
+        each = [self.finite_of(str(name)) for name in self.result.metrics.data_vars]
         return np.all([values.all(axis=tuple(range(3, values.ndim))) for values in each], axis=0)
+
+    def finite_of(self, metric: str) -> np.ndarray:
+        """Where a metric is finite, or no run has it yet: bool `[settings, seeds, points, ...]`."""
+        values = self.result.values(metric)
+        before = np.asarray(self.result.metrics["env_step"].values) == 0
+        missing = before & np.isnan(values).all(axis=(0, 1, *range(3, values.ndim)))
+        return np.isfinite(values) | missing.reshape(-1, *[1] * (values.ndim - 3))
 
     @property
     def algorithm(self) -> str:

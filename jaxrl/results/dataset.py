@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from jaxrl.sweeps.sweep import Sweep
 
-__all__ = ["MAIN_METRICS", "RUN_DIMS", "UNKNOWN", "ResultError", "main_metric", "metrics_dataset"]
+__all__ = ["MAIN_METRICS", "RUN_DIMS", "UNKNOWN", "ResultError", "main_metric", "metrics_dataset", "unmeasured"]
 
 RUN_DIMS = ("seed", "env_step")
 MAIN_METRICS = ("return", "regret", "reward")
@@ -25,6 +25,15 @@ UNKNOWN = "algorithm_unknown"  # attribute with the reason why a loaded result h
 
 class ResultError(UserValueError):
     """A result is missing or damaged, or lacks the requested item."""
+
+
+def unmeasured(metrics: xarray.Dataset) -> xarray.Dataset:
+    """Where metrics have no value yet: before training those of an algorithm, which no run has; bool, of its dims."""
+    missing = {}
+    for name, array in metrics.data_vars.items():
+        of_runs = [dim for dim in array.dims if dim != "env_step"]
+        missing[name] = ((array["env_step"] == 0) & array.isnull().all(of_runs)).broadcast_like(array)
+    return metrics.assign(missing)
 
 
 def main_metric(metrics: xarray.Dataset) -> str:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.abstract_checking import agent_axes
+from envs.arguments import described
 from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.actor import Actor, memories
@@ -90,13 +91,24 @@ class TrainedPolicy:
 
         Args:
           memory: Memory that the last call returned, leaves `[*batch, *A, ...]`.
-          ended: Whether the agent's episode has ended, bool `[*batch, *A]` or `[*batch]`.
+          ended: Whether the agent's episode has ended, bool `[*batch, *A]`, or of the leading ones of
+            these axes.
+
+        Raises:
+          ValueError: The memory is not of this policy, or `ended` is not of its axes.
         """
-        leaves = jax.tree.leaves(memory)
-        if not leaves:
+        if not self.remembers:
+            self._checked_memory(memory, ())
             return memory
-        shape = leaves[0].shape[: leaves[0].ndim - len(jax.tree.leaves(self._memory_shape)[0].shape)]
-        ended = jnp.asarray(ended)
+        first, own = jax.tree.leaves(memory), jax.tree.leaves(self._memory_shape)
+        behind = len(self._agents) + len(own[0].shape)
+        batch = np.shape(first[0])[: max(np.ndim(first[0]) - behind, 0)] if first else ()
+        self._checked_memory(memory, batch)
+        shape, ended = (*batch, *self._agents), jnp.asarray(ended)
+        if ended.dtype != jnp.bool_ or ended.shape != shape[: ended.ndim]:
+            raise UserValueError(
+                f"ended must be bool{list(shape)} for this memory, or of its leading axes, got {described(ended)}"
+            )
         ended = ended.reshape(*ended.shape, *[1] * (len(shape) - ended.ndim))
         return remembered(memory, self.algo.actor.start(self.params), jnp.broadcast_to(ended, shape))
 
@@ -170,7 +182,9 @@ class TrainedPolicy:
         expected, structure = jax.tree.flatten(self._obs_shape)
         got, got_structure = jax.tree.flatten(obs)
         if structure != got_structure:
-            raise UserValueError(f"obs has the structure {got_structure}; the environment's is {structure}.")
+            raise UserValueError(
+                f"obs must be like the environment's, {described(self._obs_shape)}, got {described(obs)}"
+            )
         shapes = [np.shape(leaf) for leaf in got]
         extra = len(shapes[0]) - len(expected[0].shape)
         batch = shapes[0][: max(extra, 0)]

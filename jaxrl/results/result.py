@@ -14,7 +14,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError, main_metric
 from jaxrl.results.description import Description
 from jaxrl.results.policy import TrainedPolicy
-from jaxrl.sweeps.choosing import choose_setting, listed
+from jaxrl.sweeps.choosing import choose_setting, labels_meant, listed, values_of
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -135,15 +135,44 @@ class Result:
         self,
         metric: str | None = None,
         *,
+        x: str | None = None,
         hue: str | None = None,
         ax: matplotlib.axes.Axes | None = None,
         path: str | Path | None = None,
         confidence: float = 0.95,
     ) -> matplotlib.axes.Axes:
-        """Learning curves with interval bands; see `jaxrl.plotting.learning_curves`."""
+        """Learning curves with bands, or the end against `x="lr"`; see `jaxrl.plotting.learning_curves`."""
         from jaxrl.results.plotting.curves import learning_curves
 
-        return learning_curves(self.metrics, metric, hue=hue, ax=ax, path=path, confidence=confidence)
+        return learning_curves(self.metrics, metric, x=x, hue=hue, ax=ax, path=path, confidence=confidence)
+
+    def sel(self, **coords: Any) -> xarray.Dataset:
+        """The metrics at some coordinates of the sweep, as `policy` takes them.
+
+        Args:
+          **coords: Values by path, such as `lr=1e-3, discount=0.98`, or seeds, `seed=3`.
+
+        Returns:
+          Dataset without the dims that are chosen; `result.metrics.sel` takes the labels themselves,
+          such as `discount="exp:gamma=0.98"`.
+
+        Raises:
+          ResultError: There is no such coordinate or value.
+        """
+        metrics, chosen = self.metrics, set()
+        labels = {path: values_of(self.settings, path) for path in self.settings[0]} | {"seed": self.seeds}
+        for path, value in coords.items():
+            if path not in labels:
+                raise ResultError(f"{path} is not a coordinate; this result has {', '.join(labels)}.")
+            hits = labels_meant(labels[path], value)
+            if not hits:
+                raise ResultError(f"{path} is {str(value)!r}; this result has {listed(labels[path])}.")
+            dim = str(metrics[path].dims[0])
+            metrics = metrics.isel({dim: np.isin(metrics[path].values, hits)})
+            if not metrics.sizes[dim]:
+                raise ResultError(f"no setting has all of {coords}; see the settings of this result.")
+            chosen.add(dim)
+        return metrics.isel({dim: 0 for dim in chosen if metrics.sizes[dim] == 1})
 
     def policy(self, *, seed: int | None = None, **coords: Any) -> TrainedPolicy:
         """The final policy of one run.

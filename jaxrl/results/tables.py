@@ -21,7 +21,7 @@ NO_INTERVAL = "\N{EN DASH}"
 __all__ = ["Table", "estimate_table"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """Rows of estimates.
 
@@ -60,6 +60,9 @@ class Table:
             lines.append([*text[:low], interval, *text[high + 1 :]])
         right = [column >= self.num_labels for column in range(len(header))]
         return "\n".join([self.title, "", *plain_lines(aligned([header, *lines], right))])
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_html_(self) -> str:
         return f"<p>{self.title}</p>{self.to_pandas().to_html(index=False)}"

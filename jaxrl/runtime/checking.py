@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.checking import ContractError
-from envs.errors import UserTypeError
+from envs.laws import Laws
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.members import check_members, check_stepped
 from jaxrl.algorithms.registry import EFFECTIVE_STEPS, row_of
 from jaxrl.runtime.checking_actors import check_actor
 from jaxrl.runtime.loop import make_loop
@@ -16,46 +17,50 @@ from jaxrl.runtime.loop import make_loop
 # One iteration at two block widths may differ by rounding: relative to the largest entry of an array.
 WIDTH_TOLERANCE = 2e-6
 
+NUM_LAWS = 11
 # What a hyper-parameter is changed to, to see whether it matters; the first that its range allows.
 _FACTORS_OF_FINITE = (0.5, 0.01, 1e-4)
 _INSTEAD_OF_ZERO = (0.1, 1e-3)
 _INSTEAD_OF_INFINITE = (10.0, 1e-3, 1e-8)
 
 
-def check(algo: Algorithm, *, key: jax.Array | None = None, num_steps: int | None = None) -> None:
+def check(
+    algo: Algorithm, *, key: jax.Array | None = None, num_steps: int | None = None, progress: bool = True
+) -> None:
     """Test an algorithm on every law of the contract; takes about as long as compiling it a few times.
 
-    The laws: a step returns a state like the one it got, and finite scalars as metrics; all
-    hyper-parameters are traced, so that other values compile nothing; every one of them
-    changes the result where it is active; a run among many starts as it does alone; chunks,
-    with the state taken to the host and back, equal one piece bit for bit; acting gives an
-    action of the environment's, the same one when greedy; a batch acts as each of it does alone, and a memory keeps
-    its shapes; each agent's part of a rollout, acted again from its own observations and noise alone, gives the same
-    actions and memory.
+    The laws: members are of their kinds, and functions take their arguments; a step returns a state like the one it
+    got, and finite scalars as metrics; all hyper-parameters are traced, so that other values compile nothing; every one
+    of them changes the result where it is active; a run among many starts as it does alone; chunks, with the state
+    taken to the host and back, equal one piece bit for bit; acting gives an action of the environment's, the same one
+    when greedy; a batch acts as each of it does alone, and a memory keeps its shapes; each agent's part of a rollout,
+    acted again from its own observations and noise alone, gives the same actions and memory.
 
     Args:
       algo: Algorithm on its environment; a small configuration is quicker.
       key: Random key, `jax.random.key(0)` if None.
       num_steps: Number of steps within which every hyper-parameter changes the result; None takes what the algorithm's
         row says, and 2 for an algorithm of the user's own.
+      progress: Flag to show on standard error which law is being tested, and at the end how many hold.
 
     Raises:
       ContractError: a law does not hold. The message is one sentence that says which.
       TypeError: `algo` is no `Algorithm`.
     """
-    if not isinstance(algo, Algorithm):
-        raise UserTypeError(
-            f"algo must be an Algorithm, as a builder such as ppo(env) makes it, got {type(algo).__name__}"
-        )
+    check_members(algo)
     key = jax.random.key(0) if key is None else key
     env_params = jax.tree.map(jnp.asarray, algo.env.default_params)
-    _check_types(algo, key, env_params)
-    state = _check_running(algo, key, env_params)
-    check_actor(algo, key, algo.policy(state, _prepared(algo, algo.hparams)))
     row = row_of(algo)
     if num_steps is None:
         num_steps = EFFECTIVE_STEPS if row is None else row.effective_steps
-    _check_leaves(algo, key, env_params, num_steps)
+    with Laws(f"jaxrl.check({algo.name})", NUM_LAWS, progress) as law:
+        law("members are of their kinds")
+        law("a step keeps the state's types")
+        _check_types(algo, key, env_params)
+        state = _check_running(algo, key, env_params, law)
+        check_actor(algo, key, algo.policy(state, _prepared(algo, algo.hparams)), law)
+        law("every hyper-parameter has an effect")
+        _check_leaves(algo, key, env_params, num_steps)
 
 
 def _prepared(algo: Algorithm, hparams: Any, num_settings: int | None = None) -> Any:
@@ -65,30 +70,17 @@ def _prepared(algo: Algorithm, hparams: Any, num_settings: int | None = None) ->
 def _check_types(algo: Algorithm, key: jax.Array, env_params: Any) -> None:
     hparams = _prepared(algo, algo.hparams)
     before = jax.eval_shape(algo.init, key, hparams, env_params)
-    after, metrics = jax.eval_shape(algo.step, key, jnp.int32(0), before, hparams, env_params)
-    if jax.tree.structure(before) != jax.tree.structure(after):
-        raise ContractError(
-            f"step must return a state with the structure that it got: {jax.tree.structure(before)} "
-            f"became {jax.tree.structure(after)}"
-        )
-    pairs = zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
-    for (path, old), new in pairs:
-        if (old.shape, old.dtype) != (new.shape, new.dtype):
-            raise ContractError(
-                f"step must return a state like the one it got: {jax.tree_util.keystr(path)} was "
-                f"{old.dtype}{list(old.shape)} and became {new.dtype}{list(new.shape)}"
-            )
-    if not isinstance(metrics, dict):
-        raise ContractError(f"step must return its metrics as a dictionary, got {type(metrics).__name__}")
+    stepped = jax.eval_shape(algo.step, key, jnp.int32(0), before, hparams, env_params)
+    check_stepped(before, stepped)
+    metrics = stepped[1]
     for name, leaf in metrics.items():
         if leaf.shape != () or leaf.dtype != jnp.float32:
             raise ContractError(f"metrics must be float32 scalars, {name!r} is {leaf.dtype}{list(leaf.shape)}")
-    if algo.env_steps_per_iteration < 1:
-        raise ContractError(f"env_steps_per_iteration must be at least 1, got {algo.env_steps_per_iteration}")
 
 
-def _check_running(algo: Algorithm, key: jax.Array, env_params: Any) -> Any:
+def _check_running(algo: Algorithm, key: jax.Array, env_params: Any, law: Laws) -> Any:
     """One trace, finite metrics, chunks like one piece, a run among others as alone; returns a state."""
+    law("other values of hyper-parameters trace nothing")
     loop = make_loop(algo, eval_episodes=1)
     hparams = _prepared(algo, algo.hparams)
     traces = []
@@ -105,13 +97,16 @@ def _check_running(algo: Algorithm, key: jax.Array, env_params: Any) -> Any:
     advance(_row(start, 1), keys[1], jax.tree.map(lambda leaf: leaf * jnp.float32(0.99), hparams), first, np.int32(1))
     if len(traces) > 1:
         raise ContractError("other values of hyper-parameters must not trace anew, but they did")
+    law("metrics are finite")
     for name, value in alone.sums.items():
         if not np.isfinite(value):
             raise ContractError(f"metrics must be finite, {name!r} is {value} in the first iteration")
+    law("chunks equal one piece")
     whole = advance(_row(start, 1), keys[1], hparams, first, np.int32(3))
     chunked = advance(jax.tree.map(_host_and_back, alone), keys[1], hparams, np.int32(1), np.int32(2))
     if not _equal(whole, chunked):
         raise ContractError("three iterations must equal one and then two bit for bit, but they do not")
+    law("a run among others starts as alone")
     together = jax.jit(jax.vmap(loop.advance, in_axes=(0, 0, None, None, None, None)))
     _compare_widths(alone, _row(together(start, keys, hparams, env_params, first, np.int32(1)), 1))
     return alone.state

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.abstract_checking import agent_axes
+from envs.arguments import described
 from envs.checking import ContractError
+from envs.laws import Laws
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.actor import memories
 from jaxrl.learning.rollout import episode_ends, remembered, reset_all, rollout
@@ -20,13 +22,14 @@ REPLAYED_ENVS, REPLAYED_STEPS = 3, 4
 __all__ = ["check_actor"]
 
 
-def check_actor(algo: Algorithm, key: jax.Array, policy: Any) -> None:
+def check_actor(algo: Algorithm, key: jax.Array, policy: Any, law: Laws) -> None:
     """Test how an algorithm acts.
 
     Args:
       algo: Algorithm with the actor.
       key: Random key.
       policy: Policy of one run.
+      law: Told of each law.
 
     Raises:
       ContractError: A law does not hold.
@@ -43,17 +46,21 @@ def check_actor(algo: Algorithm, key: jax.Array, policy: Any) -> None:
         action, _, memory = actor.choose(actor.noise(key, agents), scores, memory, greedy, mask)
         return action, memory
 
+    law("a memory keeps its types")
     _check_memory(start, jax.eval_shape(one, key, False)[1])
+    law("a batch acts as each of it")
     act = jax.jit(jax.vmap(lambda key, greedy: one(key, greedy)[0], in_axes=(0, None)))
     keys = jax.random.split(key, 16)
     greedy = jax.tree.map(np.asarray, act(keys, True))
     _check_batch(algo, policy, obs, mask, start, jax.tree.map(lambda leaf: leaf[0], greedy))
     if any(np.any(leaf != leaf[:1]) for leaf in jax.tree.leaves(greedy)):
         raise ContractError(f"a greedy action must not depend on the key, got {greedy} for different keys")
+    law("actions lie in their space")
     for actions in (greedy, act(keys, False)):
         inside = jax.vmap(algo.env.action_space(params).contains)(actions)
         if not np.all(inside):
             raise ContractError(f"actor must choose an action of {algo.env.action_space(params)!r}, got {actions}")
+    law("each agent acts by itself")
     _check_replay(algo, key, policy, agents)
 
 
@@ -100,8 +107,7 @@ def _check_replay(algo: Algorithm, key: jax.Array, policy: Any, agents: tuple[in
 def _check_memory(start: Any, after: Any) -> None:
     if jax.tree.structure(start) != jax.tree.structure(after):
         raise ContractError(
-            f"actor must return a memory with the structure of its start: {jax.tree.structure(start)} became "
-            f"{jax.tree.structure(after)}"
+            f"actor must return a memory with the structure of its start: {described(start)} became {described(after)}"
         )
     for (path, old), new in zip(jax.tree.leaves_with_path(start), jax.tree.leaves(after), strict=True):
         if (old.shape, old.dtype) != (new.shape, new.dtype):

@@ -61,8 +61,8 @@ class History:
 
     @property
     def last(self) -> int:
-        """The iteration of the last evaluation, 0 before the first."""
-        return self.iterations[-1] if self.iterations else 0
+        """The iteration of the last evaluation, -1 before the first."""
+        return self.iterations[-1] if self.iterations else -1
 
     def add(self, iteration: int, metrics: dict[str, np.ndarray], policies: Any) -> None:
         self.iterations.append(iteration)
@@ -161,7 +161,7 @@ def drive(
                 checkpoints.save_if_due(checkpoint)
             if stop:
                 checkpoints.save(checkpoint)
-            if runs.iteration == history.last:
+            if stop and runs.iteration <= max(history.last, 0):
                 break
             metrics, policies = runs.evaluate()
             history.add(runs.iteration, metrics, policies)
@@ -173,7 +173,7 @@ def drive(
                 if runs.iteration == point:
                     checkpoints.save(checkpoint)
                 break
-        if not history.iterations:
+        if history.last <= 0:
             raise KeyboardInterrupt(stop.signal)
         if history.policies is None:
             history.policies = runs.kept()
@@ -186,7 +186,7 @@ def drive(
         return result
     except BaseException:
         # Nothing already computed is lost: what was evaluated is saved before the error goes on.
-        if checkpoints.directory is not None and history.policies is not None and result is None:
+        if checkpoints.directory is not None and history.policies is not None and history.last > 0 and result is None:
             save_result(finished(), checkpoints.directory)
         else:
             checkpoints.discard_if_empty()

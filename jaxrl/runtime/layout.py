@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from envs.errors import UserValueError
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import check_count
 from jaxrl.runtime.compiling import check_room, room_side_by_side
 from jaxrl.runtime.devices.processors import understands
@@ -74,6 +74,8 @@ def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None,
         backend, and CPU devices over and over until there is one for every core that the process may use.
       cpu_block: the widest block that None takes on a CPU, at most 16 or a multiple of it.
     """
+    if isinstance(devices, str | jax.Device):
+        raise UserTypeError(f"devices takes a list of devices, such as ['cpu:0'], got {devices!r}")
     devices = default_devices() if devices is None else tuple(map(local_device, devices))
     if not devices:
         raise UserValueError("devices must name at least one device, got none")

@@ -10,6 +10,7 @@ import numpy as np
 from envs.errors import UserValueError
 from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.contract import METRIC_RULES, Algorithm
+from jaxrl.algorithms.members import check_stepped
 from jaxrl.checks import check_choice
 from jaxrl.learning.evaluation import evaluate, finite_only
 
@@ -39,8 +40,8 @@ class Loop(NamedTuple):
       init: `(key, hparams, env_params) -> Run`.
       advance: `(Run, key, hparams, env_params, iteration, num_iterations) -> Run`; both numbers are traced.
       evaluate: `(Run, key, hparams, env_params, iteration) -> (Run, metrics)`: the algorithm's metrics over the
-        iterations since the last evaluation, by their rules, and the evaluation itself, whose metrics are NaN where one
-        of those is not finite or the policy holds a NaN.
+        iterations since the last evaluation, by their rules (NaN where there is none), and the evaluation itself, whose
+        metrics are NaN where a metric of the algorithm is not finite or the policy holds a NaN.
       keep: `(Run, hparams) -> policies`, what a result keeps of a run.
       warm: `(Run, policy) -> Run`, a run at its beginning with a policy from elsewhere; None has none.
     """
@@ -76,7 +77,9 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
 
     def init(key: jax.Array, hparams: Any, env_params: Any) -> Run:
         state = algo.init(rolled(keys(key)[0]), hparams, params_at(env_params, jnp.int32(0)))
-        metrics = jax.eval_shape(step, key, jnp.int32(0), state, hparams, env_params)[1]
+        stepped = jax.eval_shape(step, key, jnp.int32(0), state, hparams, env_params)
+        check_stepped(state, stepped)
+        metrics = stepped[1]
         for name in algo.metric_rules:
             check_choice("metric_rules", name, tuple(metrics))
         sums = {name: jnp.zeros(leaf.shape, jnp.float32) for name, leaf in metrics.items()}
@@ -105,8 +108,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
             eval_episodes,
             None if algo.discount is None else algo.discount(hparams).next_weight,
         )
-        count = jnp.maximum(run.since, 1).astype(jnp.float32)
-        own = {name: total / count if rule(name) == "mean" else total for name, total in run.sums.items()}
+        own = {name: _reduced(rule(name), total, run.since) for name, total in run.sums.items()}
         clashes = sorted(set(episodes) & set(own))
         if clashes:
             raise UserValueError(
@@ -114,7 +116,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
                 f"too; metric_rules and the algorithm's metrics take different names."
             )
         started = run._replace(sums=jax.tree.map(jnp.zeros_like, run.sums), since=jnp.zeros((), jnp.int32))
-        return started, finite_only(episodes, policy, own) | own
+        return started, finite_only(episodes, policy, run.sums) | own
 
     def warm(run: Run, policy: Any) -> Run:
         assert algo.warm is not None  # which `starting_policies` has refused
@@ -123,17 +125,25 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
     return Loop(init, advance, evaluate_run, lambda run, hparams: algo.policy(run.state, hparams), warm)
 
 
-def evaluation_points(env_steps: int, evals: int, env_steps_per_iteration: int) -> np.ndarray:
+def _reduced(rule: str, total: jax.Array, since: jax.Array) -> jax.Array:
+    """A metric over the iterations since the last evaluation, NaN where it takes one and there is none."""
+    if rule == "sum":
+        return total
+    return total / since.astype(jnp.float32) if rule == "mean" else jnp.where(since > 0, total, jnp.nan)
+
+
+def evaluation_points(env_steps: int, evals: int, env_steps_per_iteration: int, at_start: bool = False) -> np.ndarray:
     """Iterations after which to evaluate, evenly spaced, the last one the end.
 
     Args:
       env_steps: of one run; rounded up to whole iterations.
       evals: how many; fewer where there are fewer iterations.
       env_steps_per_iteration: of the algorithm.
+      at_start: Whether to evaluate before the first iteration as well.
 
     Returns:
-      int64 `[<= evals]`, increasing.
+      int64 `[<= evals]`, increasing, with a 0 in front where `at_start`.
     """
     iterations = -(-env_steps // env_steps_per_iteration)
     evals = min(evals, iterations)
-    return -(-iterations * np.arange(1, evals + 1) // evals)
+    return -(-iterations * np.arange(0 if at_start else 1, evals + 1) // evals)

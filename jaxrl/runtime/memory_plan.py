@@ -38,7 +38,7 @@ CHECKPOINT_COPIES, WRITERS = 3.2, 30 * MIB
 __all__ = ["Plan", "Planner", "Sizes", "programs_of"]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Plan:
     """How a call is carried out, and what that takes; prints well.
 
@@ -150,6 +150,9 @@ class Plan:
     def _of_host(self) -> str:
         compiling = f"{size(self.compiling)} while it compiles, then " if self.compiling else ""
         return f"{compiling}process {size(self.process)}, results {size(self.results)}"
+
+    def __repr__(self) -> str:
+        return f"Plan({self.summary.splitlines()[0]})"
 
     def __str__(self) -> str:
         settings = counted(self.num_settings, "setting")

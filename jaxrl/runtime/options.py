@@ -12,6 +12,7 @@ from envs.spelling import near
 from jaxrl.checks import check_choice
 from jaxrl.runtime.memory import parse_size
 from jaxrl.tracking.tracker import OnChunk, Tracker
+from jaxrl.tracking.trackers import by_name
 
 PRECISIONS = ("default", "high", "highest", "bfloat16", "tensorfloat32", "float32")
 SCHEDULES = ("keep", "stretch")
@@ -63,7 +64,7 @@ _CheckpointMinutes = Annotated[
 _Trust = Annotated[
     bool, Option(False, "Resume from files that do not have their checksums, which are damaged or were changed.")
 ]
-_Trackers = Annotated[Sequence[Tracker], Option(())]
+_Trackers = Annotated[Sequence[Tracker | str], Option(())]
 _Schedules = Annotated[
     str,
     Option("keep", "What is annealed over the whole run where the run is made longer: keep its end, or stretch."),
@@ -156,7 +157,7 @@ class RunOptions(BanditOptions, total=False):
       on_chunk: Function that is called as `on_chunk(env_step, metrics)` after each evaluation, with arrays
         `[num_settings, num_seeds]`; NaN for runs that are not in the part that trains.
       trackers: Sequence of trackers, which hear of the beginning, of each evaluation and of the end; see
-        `jaxrl.tracking`.
+        `jaxrl.tracking`. A name, such as "tensorboard", stands for a tracker that writes into `out`.
       shard_environments: Flag to let all devices, those of the other processes that `jaxrl.distributed.start`
         joined among them, share the environments of one run: `num_envs` evenly, minibatches drawn on each,
         gradients, moments and running statistics averaged over all. For one setting and seed, and without
@@ -220,8 +221,13 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
         raise UserTypeError(f"on_chunk takes a function of (env_step, metrics), got {every.on_chunk!r}")
     if not isinstance(every.trackers, Sequence) or isinstance(every.trackers, str):
         raise UserTypeError(f"trackers takes a list, such as [jaxrl.tracking.csv('runs/csv')], got {every.trackers!r}")
+    # A call without the option out knows its directory itself, and has it when it checks them again.
+    if "out" in known and any(isinstance(tracker, str) for tracker in every.trackers):
+        return checked(call, takes, {**options, "trackers": _named_trackers(every)})
     for tracker in every.trackers:
-        if not all(callable(getattr(tracker, part, None)) for part in ("start", "__call__", "finish")):
+        if not isinstance(tracker, str) and not all(
+            callable(getattr(tracker, part, None)) for part in ("start", "__call__", "finish")
+        ):
             raise UserTypeError(f"trackers takes what jaxrl.tracking makes, or the like, got {tracker!r}")
     check_choice("schedules", every.schedules, SCHEDULES)
     if every.memory is not None:
@@ -238,3 +244,11 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
         if every.shard_environments and (value := getattr(every, name)) is not None:
             raise UserValueError(f"{name} has no effect with shard_environments, got {value!r}; leave it out")
     return every
+
+
+def _named_trackers(options: Options) -> list[Tracker]:
+    """The trackers, those that have a name made for the directory of the call."""
+    if options.out is None:
+        raise UserValueError(f"trackers takes names only with out, which they write into, got {options.trackers!r}")
+    out, force = Path(options.out), options.force
+    return [by_name(each, out, force=force) if isinstance(each, str) else each for each in options.trackers]

@@ -163,5 +163,5 @@ def _longer(points: np.ndarray, iterations: int, env_steps_per_iteration: int) -
         )
     if iterations == last:
         return points
-    more = max(round((iterations - last) * len(points) / last), 1)
+    more = max(round((iterations - last) * np.count_nonzero(points) / last), 1)
     return np.concatenate([points, last - (-(iterations - last) * np.arange(1, more + 1) // more)])

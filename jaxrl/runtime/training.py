@@ -14,6 +14,7 @@ import numpy as np
 from envs.errors import UserTypeError, UserValueError
 from envs.wrappers.wrapper import limit
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.members import check_members
 from jaxrl.checks import check_count
 from jaxrl.discounts.parsing import Prepared
 from jaxrl.results.policy import TrainedPolicy
@@ -48,9 +49,12 @@ class TrainOutput(NamedTuple):
     metrics: dict[str, jax.Array]
     env_steps: jax.Array
 
+    def __repr__(self) -> str:
+        return f"TrainOutput(points {list(jnp.shape(self.env_steps))}; {', '.join(self.metrics)})"
+
 
 def make_train(
-    algo: Algorithm, *, env_steps: int, evals: int = 10, eval_episodes: int = 64
+    algo: Algorithm, *, env_steps: int, evals: int = 10, eval_episodes: int = 64, eval_at_start: bool = False
 ) -> Callable[..., TrainOutput]:
     """The whole training loop of one run as a pure function, to be jitted and vmapped.
 
@@ -59,12 +63,13 @@ def make_train(
       env_steps: environment steps of the run, rounded up to whole iterations.
       evals: evaluations, evenly spaced, the last at the end.
       eval_episodes: whole episodes of each evaluation, greedy and again sampled.
+      eval_at_start: Flag to evaluate before training as well, as in `train`.
 
     Returns:
       `(key, hparams=algo.hparams, env_params=env.default_params) -> TrainOutput`, all of it
       traced. `train` with the same seed takes the same keys.
     """
-    points = points_of(algo, env_steps, evals, eval_episodes)
+    points = points_of(algo, env_steps, evals, eval_episodes, eval_at_start)
     loop = make_loop(algo, eval_episodes)
     per_iteration = algo.env_steps_per_iteration
 
@@ -96,6 +101,7 @@ def train(
     env_steps: int,
     evals: int = 10,
     eval_episodes: int = 64,
+    eval_at_start: bool = False,
     env_params: Any = None,
     start: TrainedPolicy | Result | str | Path | None = None,
     **options: Unpack[RunOptions],
@@ -112,6 +118,8 @@ def train(
       env_steps: Number of environment steps of each run, rounded up to whole iterations.
       evals: Number of evaluations, evenly spaced, the last at the end; at most one per iteration.
       eval_episodes: Number of whole episodes of each evaluation, greedy and again sampled.
+      eval_at_start: Flag to evaluate before training as well, at environment step 0, where the metrics of the
+        algorithm itself are NaN; nothing that follows changes.
       env_params: Parameters of the environment, its defaults if None.
       start: Policy to begin with, its normalisation included, as `result.policy()` returns it, for all runs; or a
         result or its directory, whose runs of equal seeds and coordinates are begun with, and a single one by all.
@@ -125,7 +133,7 @@ def train(
       ResultError: `resume`, where `out` holds a run of another configuration, or a finished result
         without a checkpoint or without `run.json`, which tells whose it is.
     """
-    points = points_of(algo, env_steps, evals, eval_episodes)
+    points = points_of(algo, env_steps, evals, eval_episodes, eval_at_start)
     chosen = checked(train, RunOptions, options)
     begun = begun_in(chosen.out, trust=chosen.trust) if chosen.resume else None
     call = training_call(
@@ -282,15 +290,18 @@ def _mean_return(returns: np.ndarray) -> str:
     return f"return {finite.mean():.1f}" if finite.size else "no finite return"
 
 
-def points_of(algo: Algorithm, env_steps: int, evals: int, eval_episodes: int) -> np.ndarray:
+def points_of(
+    algo: Algorithm, env_steps: int, evals: int, eval_episodes: int, eval_at_start: bool = False
+) -> np.ndarray:
     """Iterations after which `train` evaluates; the arguments are its, and are checked."""
-    if not isinstance(algo, Algorithm):
-        raise UserTypeError(f"algo takes an algorithm, such as jaxrl.ppo(envs.make('cartpole')), got {algo!r}")
+    check_members(algo)
     if isinstance(env_steps, float) and env_steps.is_integer():
         env_steps = int(env_steps)
     for name, value in (("env_steps", env_steps), ("evals", evals), ("eval_episodes", eval_episodes)):
         check_count(name, value)
-    return evaluation_points(env_steps, evals, algo.env_steps_per_iteration)
+    if not isinstance(eval_at_start, bool):
+        raise UserTypeError(f"eval_at_start takes True or False, got {eval_at_start!r}")
+    return evaluation_points(env_steps, evals, algo.env_steps_per_iteration, eval_at_start)
 
 
 def _strong(leaf: Any) -> Any:

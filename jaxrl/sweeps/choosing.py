@@ -8,7 +8,7 @@ from typing import Any
 
 from envs.errors import UserValueError
 
-__all__ = ["choose_setting", "listed", "values_of"]
+__all__ = ["choose_setting", "labels_meant", "listed", "values_of"]
 
 
 def choose_setting(settings: Sequence[Mapping[str, Any]], coords: Mapping[str, Any], whose: str) -> int:
@@ -30,7 +30,7 @@ def choose_setting(settings: Sequence[Mapping[str, Any]], coords: Mapping[str, A
             has = "the coordinates " + ", ".join(paths) if paths else "no coordinates but the seed"
             raise UserValueError(f"{path} is not a coordinate; {whose} has {has}.")
         labels = values_of(settings, path)
-        hits = _matching(labels, wanted)
+        hits = labels_meant(labels, wanted)
         if not hits:
             raise UserValueError(f"{path} is {str(wanted)!r}; {whose} has {listed(labels)}.")
         matching = [s for s in matching if settings[s][path] in hits]
@@ -55,7 +55,7 @@ def listed(values: Sequence[Any], most: int = 12) -> str:
     return shown if len(values) <= most else f"{shown}, ... ({len(values)} in all, up to {values[-1]})"
 
 
-def _matching(labels: Sequence[Any], wanted: Any) -> list[Any]:
+def labels_meant(labels: Sequence[Any], wanted: Any) -> list[Any]:
     """The labels of a coordinate that a typed value means: equal numbers, strings or discounts.
 
     Numbers that are equal, or else those that float32, which they are used in, makes equal.

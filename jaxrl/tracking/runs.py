@@ -149,8 +149,9 @@ class RunTracker:
     def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
         """See `jaxrl.tracking.tracker.Tracker`; runs whose metrics are all nan are not training at present."""
         names, values = _scalars(metrics)
-        there = np.asarray(~np.isnan(values).all(axis=-1))
-        self._failed = np.where(there, ~np.isfinite(values).all(axis=-1), self._failed)
+        judged = values[..., _measured(env_step, values)]
+        there = np.asarray(~np.isnan(judged).all(axis=-1))
+        self._failed = np.where(there, ~np.isfinite(judged).all(axis=-1), self._failed)
         if self._grouping.by == "seed":
             runs = np.flatnonzero(there)
             self._write(Points(env_step, runs, names, values.reshape(-1, len(names))[runs]))
@@ -197,16 +198,17 @@ class RunTracker:
         statistic, several = STATISTICS[self._grouping.statistic], values.shape[1] > 1
         settings = settings[env_step > self._last[settings]]
         rows = np.full((len(settings), 3, len(names)), np.nan)
-        finite = np.asarray(np.isfinite(values).all(axis=-1))
+        measured = _measured(env_step, values)
+        finite = np.asarray(np.isfinite(values[..., measured]).all(axis=-1))
         for row, setting in zip(rows, settings, strict=True):
-            sound = values[setting][finite[setting]].T  # [num_metrics, num_seeds]
+            sound = values[setting][finite[setting]][:, measured].T  # [num_metrics, num_seeds]
             if sound.shape[1] > 1:
                 interval = bootstrap_interval(
                     statistic, sound, confidence=self._grouping.confidence, num_resamples=RESAMPLES
                 )
-                row[:] = interval
+                row[:, measured] = interval
             elif sound.shape[1]:
-                row[0] = sound[:, 0]
+                row[0, measured] = sound[:, 0]
         failed = (~finite[settings]).sum(axis=1)[:, None]
         if not several:
             return Points(env_step, settings, (*names, "failed_seeds"), np.hstack([rows[:, 0], failed]))
@@ -252,6 +254,11 @@ def _scalars(metrics: Mapping[str, np.ndarray]) -> tuple[tuple[str, ...], np.nda
     """The metrics with a single number per run: names, and values `[num_settings, num_seeds, num_metrics]`."""
     chosen = {name: np.asarray(values, np.float64) for name, values in metrics.items() if np.ndim(values) == 2}
     return tuple(chosen), np.stack(list(chosen.values()), axis=-1)
+
+
+def _measured(env_step: int, values: np.ndarray) -> np.ndarray:
+    """Which metrics have values, bool `[num_metrics]`: before training no run has those of the algorithm itself."""
+    return np.asarray(~np.isnan(values).all(axis=(0, 1))) if env_step == 0 else np.ones(values.shape[-1], bool)
 
 
 def _labels(settings: list[dict[str, Any]]) -> list[str]:

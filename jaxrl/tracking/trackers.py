@@ -22,12 +22,49 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from envs.errors import MissingPackageError, UserTypeError, UserValueError
+from envs.spelling import near_or_all
 from jaxrl.checks import check_choice
 from jaxrl.tracking.runs import Grouping, RunTracker
 
+KINDS = ("tensorboard", "wandb", "mlflow", "csv")
 MODES = ("online", "offline", "shared", "disabled")
 
-__all__ = ["csv", "mlflow", "tensorboard", "wandb"]
+__all__ = ["KINDS", "by_name", "csv", "mlflow", "tensorboard", "wandb"]
+
+
+def by_name(
+    name: str,
+    out: Path,
+    *,
+    by: str = "seed",
+    project: str = "jaxrl",
+    group: str | None = None,
+    tags: Sequence[str] = (),
+    force: bool = False,
+) -> RunTracker:
+    """A tracker that writes into a run directory.
+
+    Args:
+      name: One of `KINDS`.
+      out: Run directory.
+      by: As in `tensorboard`.
+      project, group, tags: As in `wandb`; the project is the experiment of mlflow.
+      force: As in `tensorboard`.
+
+    Raises:
+      ImportError: The extra of that name is not installed.
+      ValueError: There is no such tracker.
+    """
+    if name not in KINDS:
+        raise UserValueError(f"there is no tracker {name!r}{near_or_all(name, KINDS, 'there are')}")
+    if name == "tensorboard":
+        return tensorboard(out / "tensorboard", by=by, force=force)
+    if name == "csv":
+        return csv(out / "progress.csv", by=by, force=force)
+    if name == "mlflow":
+        store = None if "MLFLOW_TRACKING_URI" in os.environ else out / "mlflow.db"
+        return mlflow(store, by=by, experiment=project)
+    return wandb(project, by=by, group=group, tags=tags, directory=out)
 
 
 def tensorboard(

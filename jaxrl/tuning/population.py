@@ -34,7 +34,7 @@ MEMBER_SEED = "member_seed"
 __all__ = ["PopulationResult", "population_based_training"]
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class PopulationResult:
     """A trained population.
 
@@ -56,6 +56,13 @@ class PopulationResult:
     parents: np.ndarray
     env_steps: np.ndarray
     seeds: np.ndarray
+
+    def __repr__(self) -> str:
+        rounds, members = self.returns.shape
+        return (
+            f"PopulationResult({members} members, {rounds} rounds up to {int(self.env_steps[-1]):,} env steps; best: "
+            f"member {self.best}, {self.returns[-1, self.best]:.5g})"
+        )
 
     @property
     def best(self) -> int:

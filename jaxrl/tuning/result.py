@@ -31,7 +31,7 @@ _PROGRESS = ("trials", "found")  # the entries of `search.json` that change whil
 __all__ = ["SearchResult", "claim", "write_json", "write_search"]
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class SearchResult:
     """A search, complete or in progress.
 
@@ -65,6 +65,13 @@ class SearchResult:
     default: Result | None = None
     test_seconds: float = 0.0
     stopped_by_signal: int = 0
+
+    def __repr__(self) -> str:
+        best = "none" if self.incumbent is None else f"trial {self.incumbent.number}, {self.incumbent.score:.5g}"
+        return (
+            f"SearchResult({self.study}: {len(self.trials)} of {self.num_trials} trials; incumbent: {best}; "
+            f"report() says more)"
+        )
 
     @property
     def env_steps(self) -> int:

@@ -111,9 +111,9 @@ def test_schedules_go_on_beyond_what_a_float32_counts() -> None:
 @pytest.mark.parametrize(
     ("env", "error", "sentence"),
     [
-        (PythonReward(), envs.ContractError, r"^type law: the reward is the Python value 1\.0; it is an array"),
+        (PythonReward(), envs.ContractError, r"^type law: the reward is the Python value 1\.0; it must be an array"),
         (Unhashable(), envs.ContractError, r"^hash law: .* cannot be hashed .*; make it a frozen dataclass"),
-        ("cartpole", TypeError, r"^env is 'cartpole'; it is an instance of a subclass of envs\.Environment"),
+        ("cartpole", TypeError, r"^env is 'cartpole'; it must be an instance of a subclass of envs\.Environment"),
     ],
     ids=["Python reward", "unhashable", "a name"],
 )

@@ -195,6 +195,55 @@ def test_the_suite_lists_what_was_missed_and_what_failed(
     assert unfinished == ["envs.json", "envs.md", "seeds.json", "seeds.md"]
 
 
+def test_a_suite_runs_beside_the_peers_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for name, there in (("rejax", False), ("sb3", True)):
+        python = tmp_path / name / "python"
+        python.parent.mkdir()
+        python.touch(mode=0o755 if there else 0o644)
+        monkeypatch.setitem(sides.PEERS, name, (python, f"what {name} is"))
+    asked = fake_runs(monkeypatch, (document(), 0))
+    assert suite.main(["train", "--out", str(tmp_path / "out")]) == 0
+    assert asked == [["--sb3", str(tmp_path / "sb3" / "python")]]
+    told = capsys.readouterr().out
+    assert "Missing: what rejax is, which `make bench` installs" in told and "what sb3 is" not in told
+
+
+def test_training_is_measured_without_peers_that_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for name in ("rejax", "sb3"):
+        monkeypatch.setitem(sides.PEERS, name, (tmp_path / "missing", f"what {name} is"))
+    written = {"run_seconds": 2.0, "return": 500.0, "sampled": 499.0, "deviation": 1.0}
+
+    def ours(command: list[str]) -> Any:
+        assert "--worker" in command  # of a process of ours
+        return argparse.Namespace(
+            runs=[written],
+            compiled={"compile_seconds": 1.0},
+            run=lambda: None,
+            close=lambda: None,
+            figures=lambda name: [written[name]],
+            median=lambda name: written[name],
+        )
+
+    monkeypatch.setattr(train, "Side", ours)
+    monkeypatch.setattr("sys.argv", ["bench/train.py", "--seeds", "8"])
+    train.main()
+    told = capsys.readouterr().out
+    assert "Missing: what rejax is" in told and "Missing: what sb3 is" in told
+    assert "evaluated at the end: 2.00 s at 8" in told and "beside rejax" not in told
+
+
+def test_the_table_is_printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    page = tmp_path / "benchmarks.md"
+    page.write_text(suite.PAGE.read_text())
+    monkeypatch.setattr(suite, "PAGE", page)
+    assert suite.main(["--table"]) == 0
+    assert capsys.readouterr().out.strip() in page.read_text()
+
+
 def test_ctrl_c_ends_the_suite_with_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = fake_runs(monkeypatch, (document(), 0), (document(), None))
     written = []

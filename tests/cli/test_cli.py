@@ -1,12 +1,15 @@
 """The command line: one sentence for bad input, helps that name every option, and the whole way once."""
 
 import json
+import operator
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import xarray
@@ -70,7 +73,10 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl")
         ("train ppo cartpol", "no environment 'cartpol'; did you mean 'cartpole'"),
         ("train ppo CartPole", "no environment 'CartPole'; did you mean 'cartpole'"),
         ("train ppo nowhere:Env", "no module 'nowhere'"),
-        ("train ppo cartpole --seed 3", "unrecognized options: --seed, 3; did you mean --seeds"),
+        ("train ppo cartpole --seed 3", "there is no --seed: --seeds 7:8 trains seed 7 alone"),
+        ("train ppo cartpole --seeds 1.5", "--seeds: '1.5' is not a whole number"),
+        ("train ppo cartpole --seeds 7:x", "--seeds: 'x' is not a whole number"),
+        ("train ppo cartpole --config.num-envs 4 8", "--config.num-envs takes one value, got 4 8"),
         ("train ppo cartpole --hparams.lrr 3", "did you mean --hparams.lr"),
         ("train ppo cartpole --hparams.gamma 0.9", "use --hparams.discount"),
         ("train ppo cartpole --hparams.gamma=0.9", "use --hparams.discount"),
@@ -79,9 +85,9 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl")
         ("train ppo cartpole --seeds 3 3", "seeds must be"),
         ("train ppo cartpole --seeds", "seeds must be"),
         ("train ppo cartpole --env-steps 0", "env_steps must be a whole number of at least 1, got 0"),
-        ("train ppo cartpole --env-steps many", "--env-steps: 'many' is no whole number"),
-        ("train ppo cartpole --env-steps 1.5e0", "--env-steps: '1.5e0' is no whole number"),
-        ("train ppo cartpole --evals inf", "--evals: 'inf' is no whole number"),
+        ("train ppo cartpole --env-steps many", "--env-steps: 'many' is not a whole number"),
+        ("train ppo cartpole --env-steps 1.5e0", "--env-steps: '1.5e0' is not a whole number"),
+        ("train ppo cartpole --evals inf", "--evals: 'inf' is not a whole number"),
         ("train ppo cartpole --out=", "out, the directory to save in, is an empty string"),
         ("train ppo cartpole --config.num-minibatches 7", "num_minibatches must divide the 512 samples"),
         ("train ppo cartpole --config.activation sine", "activation must be one of tanh"),
@@ -363,7 +369,52 @@ def test_envs_lists_names_that_make_takes(capsys: pytest.CaptureFixture[str]):
     import envs
 
     assert cli.main(["envs"]) == 0
-    assert capsys.readouterr().out.split() == list(envs.names())
+    table, _, others = capsys.readouterr().out.strip().split("\n\n")
+    header, *rows = table.splitlines()
+    assert header.split() == ["name", "observation", "action", "limit", "optimum", "bar"]
+    assert [row.split()[0] for row in rows] + others.split() == list(envs.names())
+    assert rows[0].split() == ["cartpole", "4", "numbers", "2", "choices", "500", "500", "475"]
+
+
+def test_bars_are_those_of_the_results():
+    from envs.registry import ROWS
+
+    page = (Path(__file__).parents[2] / "docs" / "results" / "presets.md").read_text()
+    told = {at: float(bar) for bar, at in re.findall(r"\((-?[\d,]+)\) \| `jaxrl train ppo ([\w-]+) ", page)}
+    assert told == {name: row.bar for name, row in ROWS.items() if row.bar is not None}
+
+
+@pytest.mark.parametrize(
+    ("words", "seeds"), [("7", 7), ("7:8", (7,)), ("3:6 9", (3, 4, 5, 9)), ("4 2", (4, 2)), ("1e2", 100)]
+)
+def test_seeds_are_counted_or_named(words: str, seeds: Any):
+    from jaxrl.cli.train import asked
+
+    assert asked(["ppo", "cartpole", "--seeds", *words.split()], "train").seeds == seeds
+
+
+def test_every_option_of_training_has_a_text(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "ppo", "cartpole", "--help"])
+    help_text = capsys.readouterr().out
+    assert "gamma {fixed}" not in help_text
+    options = re.split(r"\n[│ ]+(?=--)", help_text)[1:]
+    without = [text for text in options if re.match(r"[^\n]*\n[│ ]*\(default", text)]
+    assert len(options) > 60 and not without
+
+
+def test_every_parameter_of_an_environment_has_a_text():
+    import envs
+    from envs.registry import ROWS
+    from jaxrl.cli.fields import _field_texts, numbers_of
+
+    for name in ROWS:
+        params = envs.make(name).default_params
+        for path in numbers_of(params):
+            *parts, field = path.split(".")
+            part = operator.attrgetter(".".join(parts))(params) if parts else params
+            ours = type(part).__module__.startswith("envs.")  # gymnax describes no parameters
+            assert field in _field_texts(type(part)) or not ours, (name, path)
 
 
 def test_version_names_versions_devices_and_precision(capsys: pytest.CaptureFixture[str]):

@@ -157,7 +157,7 @@ def test_the_help_tells_every_option(capsys: pytest.CaptureFixture[str]):
         ("--means 0.5 1.5", "means must lie in [0, 1]"),
         ("--means 0.5 0.6 --arms 3", "--arms is 3, but --means has 2; leave out --arms"),
         ("--steps 0", "steps must be a whole number of at least 1, got 0"),
-        ("--steps some", "'some' is no whole number"),
+        ("--steps some", "'some' is not a whole number"),
         ("--runs 0", "runs must be a whole number of at least 1, got 0"),
         ("--points 0", "points must be a whole number of at least 1, got 0"),
         ("--stps 3", "unrecognized options: --stps, 3; did you mean --steps"),

@@ -310,7 +310,7 @@ def test_masks_are_available_actions(key: jax.Array):
     ("do", "error", "sentence"),
     [
         (lambda key: as_jaxmarl(envs.make("cartpole")), ValueError, "as_jaxmarl takes a crowd, .* has a single agent"),
-        (lambda key: as_jaxmarl(cast(Any, "crowd/circle")), TypeError, "env is 'crowd/circle'; it is an instance"),
+        (lambda key: as_jaxmarl(cast(Any, "crowd/circle")), TypeError, "env is 'crowd/circle'; it must be an instance"),
         (
             lambda key: as_jaxmarl(crowd().env, EchoParams()),
             TypeError,

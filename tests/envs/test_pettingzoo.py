@@ -176,7 +176,7 @@ def test_a_picture_is_drawn():
     ("do", "error", "sentence"),
     [
         (lambda: as_pettingzoo(envs.make("cartpole")), ValueError, "takes a crowd, .* and cartpole has a single agent"),
-        (lambda: as_pettingzoo(cast(Any, "crowd/circle")), TypeError, "env is 'crowd/circle'; it is an instance"),
+        (lambda: as_pettingzoo(cast(Any, "crowd/circle")), TypeError, "env is 'crowd/circle'; it must be an instance"),
         (
             lambda: as_pettingzoo(small("crowd/circle"), EchoParams()),
             TypeError,

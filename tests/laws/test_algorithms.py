@@ -73,7 +73,7 @@ def test_a_broken_algorithm_is_told_which_law(change: str, sentence: str) -> Non
 
 
 def test_check_takes_algorithms_only() -> None:
-    with pytest.raises(TypeError, match="algo must be an Algorithm"):
+    with pytest.raises(TypeError, match="algo takes an algorithm, such as"):
         jaxrl.check(envs.make("cartpole"))  # pyright: ignore[reportArgumentType]
 
 

@@ -327,9 +327,9 @@ def test_a_sound_environment_passes() -> None:
         (Unhashable(), "cannot be hashed"),
         (WeakReset(), r"state\.time is weak int32\[\] after a reset"),
         (PythonBranch(), "tracing law"),
-        (IntegerReward(), r"the reward is int32\[\]; it is float32\[\]"),
-        (PythonReward(), r"type law: the reward is the Python value 1\.0; it is an array"),
-        (PythonFlag(), r"type law: terminated is the Python value False; it is an array"),
+        (IntegerReward(), r"the reward is int32\[\]; it must be float32\[\]"),
+        (PythonReward(), r"type law: the reward is the Python value 1\.0; it must be an array"),
+        (PythonFlag(), r"type law: terminated is the Python value False; it must be an array"),
         (FourValues(), r"step law: step_env returns 4 values"),
         (OnlyAnObservation(), r"reset law: reset_env returns a single value"),
         (RewardPerAgent(), r"batch law: the observation has shape \(1,\)"),
@@ -376,7 +376,7 @@ TAKES = r"it takes a space of envs\.spaces \(Discrete, Box, Tuple, Dict\)"
         (Assigns(), r"frozen law: cannot assign to field 'time', .* such as state\.replace\(time=state\.time \+ 1\)"),
         (NoMethods(), "NoMethods does not define reset_env, step_env, action_space, observation_space; an environment"),
         (NoStep(), "NoStep does not define step_env; an environment defines reset_env, step_env"),
-        (NoTime(), r"state law: the state is a Timeless; it is a subclass of envs\.EnvState, whose time counts"),
+        (NoTime(), r"state law: the state is a Timeless; it must be a subclass of envs\.EnvState, whose time counts"),
         (
             OtherSpaces(action=lambda: gymnasium.spaces.Discrete(2)),
             rf"action_space of OtherSpaces is Discrete\(2\) of gymnasium; {TAKES}",
@@ -629,9 +629,18 @@ class OtherType(Walk):
     ("env", "sentence"),
     [
         (LimitNotGiven(), r"^time law: max_steps_in_episode is 1, .*; give default_params a limit"),
-        (ExtraAxis(), r"^observation law: a reset's observation is float32\[6, 6, 3\]; it is float32\[6, 6\] as in"),
-        (OtherLength(), r"^observation law: a reset's observation is float32\[1\]; it is float32\[2\] as in its space"),
-        (OtherType(), r"^observation law: a reset's observation is float32\[1\]; it is int32\[1\] as in its space"),
+        (
+            ExtraAxis(),
+            r"^observation law: a reset's observation is float32\[6, 6, 3\]; it must be float32\[6, 6\]",
+        ),
+        (
+            OtherLength(),
+            r"^observation law: a reset's observation is float32\[1\]; it must be float32\[2\] as in",
+        ),
+        (
+            OtherType(),
+            r"^observation law: a reset's observation is float32\[1\]; it must be int32\[1\] as in",
+        ),
     ],
 )
 def test_an_environment_that_lies_is_refused_before_it_is_run(env: Any, sentence: str) -> None:

@@ -134,6 +134,13 @@ def test_a_batch_keeps_memories_apart(task: Any, result: Result) -> None:
     np.testing.assert_array_equal(kept["first"], np.where(ended[..., None], 0, memory["first"]))
     rows = policy.remembered(memory, ended[:, 0])  # of several environments at once, each with all its agents
     np.testing.assert_array_equal(rows["seen"], [[0] * 3, [length] * 3])
+    for wrong, sentence in (
+        ((memory, ended.T), r"^ended must be bool\[2, 3\] for this memory, or of its leading axes, got bool\[3, 2\]"),
+        ((memory, ended.astype(int)), r"^ended must be bool\[2, 3\] .* got int32\[2, 3\]"),
+        (({"seen": memory["seen"]}, ended), "^memory has the shapes"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            policy.remembered(*wrong)
 
 
 def test_a_policy_without_its_memory_is_refused(task: Any, result: Result) -> None:

@@ -200,3 +200,33 @@ def test_discount_overview_takes_what_has_only_a_curve_and_refuses_the_rest():
         plotting.discount_overview([0.9], 50, path="x.docx")
     with pytest.raises(ValueError, match="boundaries takes three delays"):
         plotting.discount_overview([0.9], 50, boundaries=(1, 2))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(("count", "alpha", "linewidth"), [(2, 0.18, 0), (4, 0.06, 0.6)])
+def test_many_bands_are_faint_and_have_edges(ax, values, count, alpha, linewidth):
+    result = result_of(values[:count], (count // 2, 2)) if count == 4 else result_of(values)
+    plotting.learning_curves(result, ax=ax, hue=None if count == 4 else "lr")
+    assert len(ax.collections) == count
+    for each in ax.collections:
+        np.testing.assert_allclose([each.get_facecolor()[0, 3], each.get_linewidth()[0]], [alpha, linewidth])
+
+
+def test_sensitivity_is_the_end_against_a_coordinate(ax, values):
+    result = result_of(values)
+    result.plot("return", x="lr", hue="discount", ax=ax)
+    assert ax.get_xlabel() == "lr" and labels(ax) == list(DISCOUNTS) and len(ax.collections) == 2
+    for line, runs in zip(ax.lines, (values[[0, 2]], values[[1, 3]]), strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), LRS)
+        np.testing.assert_allclose(line.get_ydata(), scipy.stats.trim_mean(runs[..., -1], 0.25, axis=1), rtol=1e-6)
+
+
+def test_sensitivity_pools_what_is_not_named_and_takes_labels(ax, values):
+    values[0, 3, -1] = np.nan
+    result_of(values).plot("return", x="discount", ax=ax)
+    (line,) = ax.lines
+    good = np.concatenate([np.delete(values[0, :, -1], 3), values[2, :, -1]])
+    np.testing.assert_allclose(line.get_ydata()[0], statistics.iqm(good), rtol=1e-6)
+    assert [text.get_text() for text in ax.get_xticklabels()] == list(DISCOUNTS)
+    assert "interquartile mean over lr" in ax.get_title()
+    with pytest.raises(ValueError, match="x is 'lrr'; did you mean 'lr'"):
+        result_of(values).plot("return", x="lrr", ax=ax)

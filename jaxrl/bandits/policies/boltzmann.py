@@ -13,7 +13,7 @@ from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, ArmSums, add, best_mean, 
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_arms
 from jaxrl.bandits.policies.greedy import decayed
-from jaxrl.checks import check_range
+from jaxrl.checks import Settings, check_range
 
 __all__ = ["GradientHParams", "Preferences", "SoftmaxHParams", "gradient", "softmax"]
 
@@ -33,7 +33,7 @@ class Preferences(NamedTuple):
 
 
 @struct.dataclass
-class SoftmaxHParams:
+class SoftmaxHParams(Settings):
     """Attributes:
     temperature: Temperature tau of exp(mean / tau) at the first pull, above 0.
     decay: Exponent of the decay to tau / t^decay at the pull number t; at least 0, which keeps it constant.
@@ -48,7 +48,7 @@ class SoftmaxHParams:
 
 
 @struct.dataclass
-class GradientHParams:
+class GradientHParams(Settings):
     """Attributes:
     step: Step size alpha of the preferences; above 0.
     baseline: Weight of the mean of all earlier rewards, which is subtracted: 1 for all of it, 0 for nothing.

@@ -11,7 +11,7 @@ from flax import struct
 from jaxrl.bandits.arms import NOT_NEGATIVE, ArmSums, add, log_time, means, most_pulled, no_sums, untried_first
 from jaxrl.bandits.base import BanditAlgorithm, View
 from jaxrl.bandits.checks import check_unit_rewards
-from jaxrl.checks import check_range
+from jaxrl.checks import Settings, check_range
 
 TINY = 1e-30
 NEWTON_STEPS = 3
@@ -20,7 +20,7 @@ __all__ = ["KLUCBHParams", "kl_ucb", "kl_upper"]
 
 
 @struct.dataclass
-class KLUCBHParams:
+class KLUCBHParams(Settings):
     """Attributes:
     log_log: Factor c in the level ln t + c ln ln t, 3 in the analysis and 0 in the experiments; at least 0.
     """

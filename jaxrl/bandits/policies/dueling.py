@@ -15,7 +15,7 @@ from envs.errors import UserValueError
 from jaxrl.bandits.arms import Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
-from jaxrl.checks import Range, check_range
+from jaxrl.checks import Range, Settings, check_range
 
 __all__ = ["Comparisons", "DoubleThompsonHParams", "check_pairs", "double_thompson", "record"]
 
@@ -36,7 +36,7 @@ class Comparisons(NamedTuple):
 
 
 @struct.dataclass
-class DoubleThompsonHParams:
+class DoubleThompsonHParams(Settings):
     """Attributes:
     exploration: Factor alpha of the confidence intervals, win share +- sqrt(alpha ln t / comparisons),
       at least 0; above 1/2 in the paper's bounds.

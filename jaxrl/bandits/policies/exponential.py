@@ -13,7 +13,7 @@ from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_unit_rewards
 from jaxrl.bandits.runner import Total
-from jaxrl.checks import Range, check_range
+from jaxrl.checks import Range, Settings, check_range
 
 # A uniform float32 is a multiple of this, so a positive probability of drawing an arm is never smaller.
 RESOLUTION = 2.0**-23
@@ -50,7 +50,7 @@ class Weights(NamedTuple):
 
 
 @struct.dataclass
-class Exp3HParams:
+class Exp3HParams(Settings):
     """Attributes:
     rate: Factor c of the learning rate c sqrt(ln K / (K t)) of the pull number t; 1 in the analysis.
     exploration: Share of pulls of a random arm, in [0, 1].
@@ -65,7 +65,7 @@ class Exp3HParams:
 
 
 @struct.dataclass
-class Exp3IXHParams:
+class Exp3IXHParams(Settings):
     """Attributes:
     rate: Factor c of the learning rate c sqrt(ln K / (K t)) of the pull number t; 1 in the analysis.
     bias: Share of the learning rate added to the probability by which a loss is divided; 0.5 in the analysis.
@@ -80,7 +80,7 @@ class Exp3IXHParams:
 
 
 @struct.dataclass
-class Exp3SHParams:
+class Exp3SHParams(Settings):
     """Attributes:
     stretches: Number of stretches of pulls, each of which may have another best arm, at least 1.
     rate: Factor of the exploration in the analysis, 1 there.

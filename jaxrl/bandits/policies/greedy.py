@@ -11,13 +11,13 @@ from flax import struct
 from jaxrl.bandits.arms import NOT_NEGATIVE, ArmSums, add, best_mean, means, no_sums, one_hot, untried_first
 from jaxrl.bandits.base import BanditAlgorithm, View, argmax
 from jaxrl.bandits.checks import check_arms
-from jaxrl.checks import Range, check_range
+from jaxrl.checks import Range, Settings, check_range
 
 __all__ = ["EpsilonGreedyHParams", "ExploreThenCommitHParams", "decayed", "epsilon_greedy", "explore_then_commit"]
 
 
 @struct.dataclass
-class EpsilonGreedyHParams:
+class EpsilonGreedyHParams(Settings):
     """Attributes:
     epsilon: Share of pulls of a random arm, at least 0; where it decays, the numerator over t^decay,
       c K / d^2 in the paper.
@@ -33,7 +33,7 @@ class EpsilonGreedyHParams:
 
 
 @struct.dataclass
-class ExploreThenCommitHParams:
+class ExploreThenCommitHParams(Settings):
     """Attributes:
     pulls_per_arm: Number m of pulls of each arm before committing; at least 1, a fraction counts as one more pull.
     """

@@ -15,7 +15,7 @@ from jaxrl.bandits.arms import POSITIVE, Tally, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
 from jaxrl.bandits.checks import check_arms, check_unit_rewards
-from jaxrl.checks import Range, check_count, check_range
+from jaxrl.checks import Range, Settings, check_count, check_range
 
 __all__ = [
     "Contest",
@@ -70,7 +70,7 @@ class Posterior(NamedTuple):
 
 
 @struct.dataclass
-class SuccessiveEliminationHParams:
+class SuccessiveEliminationHParams(Settings):
     """Attributes:
     delta: Probability with which the best arm may be lost, in (0, 1).
     sigma: Scale of sub-Gaussian rewards; 0.5 holds for all in [0, 1].
@@ -85,12 +85,12 @@ class SuccessiveEliminationHParams:
 
 
 @struct.dataclass
-class NoHParams:
+class NoHParams(Settings):
     """No parameters."""
 
 
 @struct.dataclass
-class TopTwoHParams:
+class TopTwoHParams(Settings):
     """Attributes:
     leader: Probability of pulling the leading arm rather than its challenger, in [0, 1].
     """

@@ -15,7 +15,7 @@ from envs.bandits.lanes import added, runs_last
 from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_features, check_unit_rewards
-from jaxrl.checks import check_range
+from jaxrl.checks import Settings, check_range
 
 # Number of steps of a bracketed Newton's method for the mode after one more reward; see `_pull_towards`.
 NEWTON_STEPS = 8
@@ -39,7 +39,7 @@ class Coefficients(NamedTuple):
 
 
 @struct.dataclass
-class LinUCBHParams:
+class LinUCBHParams(Settings):
     """Attributes:
     exploration: Number of standard deviations added to an arm's estimate; `lin_ucb_radius` is proven.
     ridge: Ridge of the least squares, above 0.
@@ -54,7 +54,7 @@ class LinUCBHParams:
 
 
 @struct.dataclass
-class LinTSHParams:
+class LinTSHParams(Settings):
     """Attributes:
     exploration: Standard deviation of a reward, by which that of the coefficients is scaled.
     ridge: Ridge of the least squares, above 0: the variance of a reward over that of the prior.
@@ -69,7 +69,7 @@ class LinTSHParams:
 
 
 @struct.dataclass
-class LogisticTSHParams:
+class LogisticTSHParams(Settings):
     """Attributes:
     exploration: Factor of the coefficients' standard deviation, 1 for that of the posterior.
     ridge: Inverse variance of the prior, above 0.

@@ -16,13 +16,13 @@ from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.bandits.planning import JOINT_PAIRS, joint_choices, joint_size, plan
 from jaxrl.bandits.policies.whittle_index import highest
-from jaxrl.checks import Range, check_range
+from jaxrl.checks import Range, Settings, check_range
 
 __all__ = ["MyopicHParams", "PlanningHParams", "exact_planning", "myopic"]
 
 
 @struct.dataclass
-class PlanningHParams:
+class PlanningHParams(Settings):
     """Attributes:
     gamma: Discount factor of the sum of rewards that is planned for, in [0, 1).
     """
@@ -34,7 +34,7 @@ class PlanningHParams:
 
 
 @struct.dataclass
-class MyopicHParams:
+class MyopicHParams(Settings):
     """None."""
 
 

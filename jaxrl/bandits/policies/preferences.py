@@ -13,7 +13,7 @@ from flax import struct
 from jaxrl.bandits.arms import Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.policies.dueling import check_pairs, record
-from jaxrl.checks import Range, check_range
+from jaxrl.checks import Range, Settings, check_range
 
 __all__ = [
     "Preferences",
@@ -41,7 +41,7 @@ class Preferences(NamedTuple):
 
 
 @struct.dataclass
-class PreferencesHParams:
+class PreferencesHParams(Settings):
     """Attributes:
     beta: Temperature of the policy pi, proportional to exp(reward / beta), above 0: the optimum
       of E[reward] - beta KL(pi | uniform).

@@ -13,7 +13,7 @@ from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, ArmSums, add, most_pulled
 from jaxrl.bandits.base import BanditAlgorithm, View, argmax
 from jaxrl.bandits.beta import once_if
 from jaxrl.bandits.checks import check_unit_rewards
-from jaxrl.checks import check_range
+from jaxrl.checks import Settings, check_range
 
 TINY = 1e-30
 NEWTON_STEPS = 3
@@ -25,7 +25,7 @@ __all__ = ["BayesUCBHParams", "bayes_ucb", "beta_upper_quantile"]
 
 
 @struct.dataclass
-class BayesUCBHParams:
+class BayesUCBHParams(Settings):
     """Attributes:
     log_power: Exponent c of the level 1 / (t (ln T)^c), 5 in the analysis and 0 in the experiments; at least 0.
     alpha, beta: Parameters of the Beta prior of every mean, each above 0; 1 and 1 is uniform.

@@ -14,7 +14,7 @@ from jaxrl.bandits.arms import POSITIVE, ArmSums, add, no_sums, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
 from jaxrl.bandits.checks import check_arms, check_unit_rewards
-from jaxrl.checks import Range, check_range
+from jaxrl.checks import Range, Settings, check_range
 
 NEWTON_STEPS = 16
 ANY = Range(-float("inf"), float("inf"), "()")
@@ -43,7 +43,7 @@ class Modes(NamedTuple):
 
 
 @struct.dataclass
-class ThompsonHParams:
+class ThompsonHParams(Settings):
     """Attributes:
     alpha, beta: Parameters of the Beta prior of every mean, each above 0; 1 and 1 is uniform.
     """
@@ -57,7 +57,7 @@ class ThompsonHParams:
 
 
 @struct.dataclass
-class GaussianThompsonHParams:
+class GaussianThompsonHParams(Settings):
     """Attributes:
     mean, scale: Mean and standard deviation of the normal prior of every mean, the latter above 0.
     sigma: Standard deviation of a reward, assumed to be known; above 0.
@@ -74,7 +74,7 @@ class GaussianThompsonHParams:
 
 
 @struct.dataclass
-class LaplaceThompsonHParams:
+class LaplaceThompsonHParams(Settings):
     """Attributes:
     mean, scale: Mean and standard deviation of the normal prior of every arm's log-odds, the latter above 0.
     """

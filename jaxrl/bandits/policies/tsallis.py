@@ -13,7 +13,7 @@ from jaxrl.bandits.arms import POSITIVE, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, View, argmax
 from jaxrl.bandits.checks import check_unit_rewards
 from jaxrl.bandits.policies.exponential import RESOLUTION, Losses, draw, no_losses
-from jaxrl.checks import Range, check_range
+from jaxrl.checks import Range, Settings, check_range
 
 # Number of steps of Newton's method, which has then converged to 1e-9 for up to 1,000 arms, for any losses.
 NEWTON_STEPS = 5
@@ -22,7 +22,7 @@ __all__ = ["TsallisINFHParams", "tsallis_inf", "tsallis_probabilities"]
 
 
 @struct.dataclass
-class TsallisINFHParams:
+class TsallisINFHParams(Settings):
     """Attributes:
     rate: Factor c of the learning rate c / sqrt(t) of the pull number t; 2 in the analysis without a
       baseline, 4 with one.

@@ -25,7 +25,7 @@ from jaxrl.bandits.arms import (
 )
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_arms
-from jaxrl.checks import check_range
+from jaxrl.checks import Settings, check_range
 
 __all__ = ["MOSSHParams", "UCB1HParams", "UCBVHParams", "moss", "ucb1", "ucb_v"]
 
@@ -43,7 +43,7 @@ class ArmSquares(NamedTuple):
 
 
 @struct.dataclass
-class UCB1HParams:
+class UCB1HParams(Settings):
     """Attributes:
     exploration: Factor c in mean + sqrt(c ln t / pulls), 2 in the paper; at least 0.
     """
@@ -55,7 +55,7 @@ class UCB1HParams:
 
 
 @struct.dataclass
-class UCBVHParams:
+class UCBVHParams(Settings):
     """Attributes:
     exploration: Factor zeta in the bound, above 1 in the analysis; at least 0.
     correction: Factor c of the term for few pulls, 1 in the analysis; at least 0.
@@ -73,7 +73,7 @@ class UCBVHParams:
 
 
 @struct.dataclass
-class MOSSHParams:
+class MOSSHParams(Settings):
     """Attributes:
     exploration: Factor of the bonus, 1 in the paper; at least 0.
     """

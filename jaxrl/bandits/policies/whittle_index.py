@@ -15,7 +15,7 @@ from envs.bandits.markov import Arms
 from envs.bandits.restless import BudgetBandit
 from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
-from jaxrl.checks import Range, check_range
+from jaxrl.checks import Range, Settings, check_range
 
 __all__ = ["WhittleHParams", "WhittleIndices", "highest", "require_indexable", "whittle", "whittle_indices"]
 
@@ -34,7 +34,7 @@ class WhittleIndices(NamedTuple):
 
 
 @struct.dataclass
-class WhittleHParams:
+class WhittleHParams(Settings):
     """Attributes:
     gamma: Discount factor of the sum of rewards that defines the index, in [0, 1).
     """

@@ -14,7 +14,7 @@ from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.bandits.checks import check_arms, check_unit_rewards
 from jaxrl.bandits.policies.thompson_sampling import ThompsonHParams, thompson
 from jaxrl.bandits.runner import Total
-from jaxrl.checks import Range, check_count, check_range
+from jaxrl.checks import Range, Settings, check_count, check_range
 
 WINDOW = 1000
 DISCOUNT = Range(0, 1, "()")
@@ -54,7 +54,7 @@ class Window(NamedTuple):
 
 
 @struct.dataclass
-class SlidingWindowUCBHParams:
+class SlidingWindowUCBHParams(Settings):
     """Attributes:
     exploration: Factor c in mean + sqrt(c ln min(t, window) / pulls), 0.6 in the paper's experiments; at least 0.
     """
@@ -66,7 +66,7 @@ class SlidingWindowUCBHParams:
 
 
 @struct.dataclass
-class DiscountedUCBHParams:
+class DiscountedUCBHParams(Settings):
     """Attributes:
     discount: Factor gamma of a reward's weight per later pull; above 0 and below 1.
     exploration: Factor c in mean + sqrt(c ln n / pulls), 2.4 in the paper's experiments; at least 0.
@@ -88,7 +88,7 @@ class SlidingWindowThompsonHParams(ThompsonHParams):
 
 
 @struct.dataclass
-class DiscountedThompsonHParams:
+class DiscountedThompsonHParams(Settings):
     """Attributes:
     discount: Factor gamma of a reward's weight per later pull; above 0 and below 1.
     alpha, beta: Parameters of the Beta prior of every mean, each above 0.

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from envs.errors import UserValueError
-from jaxrl.results.dataset import main_metric
+from jaxrl.results.dataset import main_metric, unmeasured
 from jaxrl.results.plotting.discounts import discount_curves, discount_overview
 from jaxrl.results.plotting.regret import regret_curves
-from jaxrl.results.plotting.style import COLOURS, LINE_STYLES, MOST_LINES, axes, finish, require_few, style
+from jaxrl.results.plotting.sensitivity import draw_sensitivity
+from jaxrl.results.plotting.style import COLOURS, LINE_STYLES, MOST_LINES, axes, band, finish, require_few, style
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def learning_curves(
     result: Labelled | xarray.Dataset,
     metric: str | None = None,
     *,
+    x: str | None = None,
     hue: str | None = None,
     ax: matplotlib.axes.Axes | None = None,
     path: str | Path | None = None,
@@ -61,6 +63,8 @@ def learning_curves(
     Args:
       result: `Result`, or a Dataset with the dims `(..., "seed", "env_step")`.
       metric: Name of the metric; None for the return, or the regret of a bandit.
+      x: Sweep coordinate of the horizontal axis, such as "lr", to draw the metric at the end of training against it,
+        with a line for each value of `hue`; None draws the metric against environment steps.
       hue: Sweep coordinate that distinguishes the lines; runs that differ in the other coordinates
         are pooled and resampled within each setting (stratified). None draws a line per setting.
       ax: Axes to draw on; None creates a figure.
@@ -90,16 +94,20 @@ def learning_curves(
             f"metric is {metric!r}, which has a number for each {behind[0]}; "
             f"choose one, such as result.metrics.isel({behind[0]}=0)"
         )
-    env_steps = np.asarray(metrics["env_step"].values)
-    groups, pooled = _groups(_without_failures(metrics, metric), hue)
+    array = _without_failures(metrics, metric)
+    label = UNITS.get(metric, metric.replace("_", " "))
+    if x is not None:
+        return draw_sensitivity(array, x, hue=hue, ax=ax, path=path, confidence=confidence, label=label)
+    env_steps = np.asarray(array["env_step"].values)
+    groups, pooled = _groups(array, hue)
     require_few(len(groups), "choose a hue= that pools some, or select from the metrics")
     ax = axes(ax, path)
-    for index, (label, values) in enumerate(groups.items()):
+    for index, (group, values) in enumerate(groups.items()):
         finite = np.isfinite(values)
-        band = _band(values, finite, confidence, num_resamples)
-        _line(ax, index, env_steps, band, (label + _failures(finite)).strip() or None)
+        interval = _band(values, finite, confidence, num_resamples)
+        _line(ax, index, env_steps, interval, (group + _failures(finite)).strip() or None, len(groups))
     _scale_steps(ax, env_steps)
-    ax.set_ylabel(UNITS.get(metric, metric.replace("_", " ")))
+    ax.set_ylabel(label)
     runs = next(iter(groups.values()))[..., 0].size
     over = f" over {' and '.join(pooled)}" if pooled else ""
     ax.set_title(f"interquartile mean of {runs} runs{over}, {confidence:.0%} interval", fontsize="medium")
@@ -141,7 +149,7 @@ def performance_profiles(
     ax = axes(ax, path)
     for index, (name, value) in enumerate(scores.items()):
         profile = performance_profile(value, levels, confidence=confidence)
-        _line(ax, index, levels, profile, name)
+        _line(ax, index, levels, profile, name, len(scores))
     ax.set_xlabel(f"threshold ({label})")
     ax.set_ylabel("share of runs above the threshold")
     ax.set_ylim(-0.02, 1.02)
@@ -150,11 +158,11 @@ def performance_profiles(
 
 def _without_failures(metrics: xarray.Dataset, metric: str) -> xarray.DataArray:
     """A metric, nan wherever any metric of its run is not finite."""
-    array = metrics[metric]
-    for other in metrics.data_vars.values():
+    array, missing = metrics[metric], unmeasured(metrics)
+    for name, other in metrics.data_vars.items():
         if set(other.dims) == set(array.dims):
-            array = array.where(np.isfinite(other))
-    return array
+            array = array.where(np.isfinite(other) | missing[name])
+    return array.where(~missing[metric], drop=True) if bool(missing[metric].any()) else array
 
 
 def _failures(finite: np.ndarray) -> str:
@@ -211,14 +219,17 @@ def _band(values: np.ndarray, finite: np.ndarray, confidence: float, num_resampl
     return Interval(*(np.array(part) for part in zip(*points, strict=True)))
 
 
-def _line(ax: matplotlib.axes.Axes, index: int, x: np.ndarray, band: Interval, label: str | None) -> None:
+def _line(
+    ax: matplotlib.axes.Axes, index: int, x: np.ndarray, interval: Interval, label: str | None, num_lines: int
+) -> None:
     look = style(index)
     marker = "o" if len(x) == 1 else None
-    ax.plot(x, band.value, label=label, marker=marker, **look)
+    ax.plot(x, interval.value, label=label, marker=marker, **look)
     if len(x) == 1:
-        ax.errorbar(x, band.value, [band.value - band.low, band.high - band.value], color=look["color"], capsize=3)
+        half = [interval.value - interval.low, interval.high - interval.value]
+        ax.errorbar(x, interval.value, half, color=look["color"], capsize=3)
     else:
-        ax.fill_between(x, band.low, band.high, color=look["color"], alpha=0.18, linewidth=0)
+        band(ax, index, x, interval.low, interval.high, num_lines)
 
 
 def _scale_steps(ax: matplotlib.axes.Axes, env_steps: np.ndarray) -> None:

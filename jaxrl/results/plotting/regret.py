@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxrl.results.lines import Line, lines_of
-from jaxrl.results.plotting.style import COLOURS, finish, require_few, require_picture, style
+from jaxrl.results.plotting.style import COLOURS, band, finish, require_few, require_picture, style
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -69,7 +69,7 @@ def regret_curves(
     linear, logarithmic = pair = figure.subplots(1, 2)
     for ax in pair:
         for index, line in enumerate(lines):
-            _draw(ax, line, style(index), ax is logarithmic)
+            _draw(ax, index, line, len(lines), ax is logarithmic)
         ax.set_xlabel("pulls")
         ax.set_ylabel(NAMES.get(metric, metric.replace("_", " ")))
     top = linear.get_ylim()[1]
@@ -104,7 +104,7 @@ def _figure(path: str | Path | None) -> matplotlib.figure.Figure:
     return pyplot.figure(**size)
 
 
-def _draw(ax: matplotlib.axes.Axes, line: Line, look: dict[str, Any], logarithmic: bool) -> None:
+def _draw(ax: matplotlib.axes.Axes, index: int, line: Line, num_lines: int, logarithmic: bool) -> None:
     """A line with its band; it begins at no pulls where the metric is a sum and the axes are linear."""
     mean = line.mean
     steps, value, low, high = line.steps, mean.value, mean.low, mean.high
@@ -112,8 +112,8 @@ def _draw(ax: matplotlib.axes.Axes, line: Line, look: dict[str, Any], logarithmi
         low = np.maximum(low, np.where(value > 0, value, 1) * 10.0**-DECADES)
     elif line.is_sum:
         steps, value, low, high = (np.concatenate([[0], part]) for part in (steps, value, low, high))
-    ax.plot(steps, value, label=line.label_with_failures, marker="o" if len(line.steps) == 1 else None, **look)
-    ax.fill_between(steps, low, high, color=look["color"], alpha=0.18, linewidth=0)
+    ax.plot(steps, value, label=line.label_with_failures, marker="o" if len(line.steps) == 1 else None, **style(index))
+    band(ax, index, steps, low, high, num_lines)
 
 
 def _scale(

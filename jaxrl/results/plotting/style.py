@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, which colour-blind readers can distinguish, without yellow, which is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LINE_STYLES = ("-", "--", "-.", ":")
+FEW_BANDS = 4  # from which on bands hide each other
 MOST_LINES = len(COLOURS) * len(LINE_STYLES)
 SUFFIXES = (".png", ".pdf", ".svg", ".jpg")
 
@@ -51,6 +52,23 @@ def style(index: int) -> dict[str, Any]:
         "linestyle": LINE_STYLES[(index % len(COLOURS) + index // len(COLOURS)) % len(LINE_STYLES)],
         "linewidth": 1.8,
     }
+
+
+def band(ax: matplotlib.axes.Axes, index: int, x: Any, low: Any, high: Any, num_lines: int) -> None:
+    """The interval of a line; from four lines on it is fainter and has edges, so that no band hides another.
+
+    Args:
+      ax: Axes to draw on.
+      index: Position of the line.
+      x: Places, `[points]`.
+      low, high: Ends of the intervals, `[points]`.
+      num_lines: Number of lines in the picture.
+    """
+    from matplotlib.colors import to_rgba
+
+    colour, few = COLOURS[index % len(COLOURS)], num_lines < FEW_BANDS
+    face, edge = to_rgba(colour, 0.18 if few else 0.06), to_rgba(colour, 0.6)
+    ax.fill_between(x, low, high, facecolor=face, edgecolor=edge, linewidth=0 if few else 0.6)
 
 
 def finish(ax: matplotlib.axes.Axes, path: str | Path | None, title: str | None) -> matplotlib.axes.Axes:

@@ -121,10 +121,12 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63
 
 
-def _is_increasing(values: Any) -> bool:
-    return bool(
-        isinstance(values, list) and values and all(map(_is_count, values)) and all(map(lt, values, values[1:]))
-    )
+def _is_points(value: Any) -> bool:
+    """Whether these are increasing numbers of iterations, the first of which may be 0, and the last above it."""
+    if not isinstance(value, list):
+        return False
+    later = value[1:] if value and value[0] == 0 and not isinstance(value[0], bool) else value
+    return bool(later and all(map(_is_count, later)) and all(map(lt, later, later[1:])))
 
 
 def _is_sweep(value: Any) -> bool:
@@ -169,7 +171,7 @@ _NAMES = (lambda value: isinstance(value, dict), "names with their values")
 _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("block", "env_steps", "eval_episodes", "run_length"), _COUNT),
     **dict.fromkeys(("versions", ASKED), _NAMES),
-    "points": (_is_increasing, "increasing whole numbers above 0"),
+    "points": (_is_points, "increasing whole numbers"),
     "seeds": (_is_seeds, "whole numbers from 0"),
     "sweep": (_is_sweep, "dims and coords"),
     "whole": (_is_whole, "the seeds, dims and coords of all shards"),

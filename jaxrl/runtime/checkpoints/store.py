@@ -341,7 +341,8 @@ class Checkpoints:
         iteration, iterations, last = done["iteration"], done["iterations"], self.identity["points"][-1]
         if not isinstance(iteration, int) or not 0 <= iteration <= last:
             raise _DamageError(f"its iteration is {iteration!r}, not from 0 to {last:,}", surely=True)
-        between = [0, *iterations, iteration + 1]
+        # An evaluation at 0 is only of a call that has one.
+        between = [-1 if self.identity["points"][0] == 0 else 0, *iterations, iteration + 1]
         if any(one >= other for one, other in itertools.pairwise(between)):
             raise _DamageError(f"its evaluations are after {iterations} of {iteration:,} iterations", surely=True)
         points = len(iterations)

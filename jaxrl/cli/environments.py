@@ -1,0 +1,51 @@
+"""`jaxrl envs`: the environments that `jaxrl train` knows by name."""
+
+import math
+
+import numpy as np
+
+import envs
+from envs.base import spaces
+from envs.registry import ROWS
+from envs.wrappers.wrapper import limit
+from jaxrl.results.printing import aligned, plain_lines
+
+__all__ = ["environments_text"]
+
+_COLUMNS = ("name", "observation", "action", "limit", "optimum", "bar")
+
+
+def environments_text() -> str:
+    """A row for each environment of this project, and the names of gymnax's."""
+    rows = [_row(name) for name in ROWS]
+    right = [column in _COLUMNS[3:] for column in _COLUMNS]
+    others = [name for name in envs.names() if name not in ROWS]
+    return "\n".join(
+        [
+            *plain_lines(aligned([_COLUMNS, *rows], right)),
+            "",
+            "limit: steps of an episode; optimum: best expected return; bar: return that counts as solved;",
+            "each under the default parameters, as are the sizes of observations and actions, of one agent",
+            "",
+            *others,
+        ]
+    )
+
+
+def _row(name: str) -> tuple[str, ...]:
+    env = envs.make(name)
+    params, row = env.default_params, ROWS[name]
+    known = ("-" if value is None else f"{value:g}" for value in (row.optimum, row.bar))
+    steps = str(int(np.max(limit(env, params))))
+    return (name, _space(env.observation_space(params)), _space(env.action_space(params)), steps, *known)
+
+
+def _space(space: spaces.Space) -> str:
+    """A space in a few words: its numbers, its choices, or those of its parts."""
+    if isinstance(space, spaces.Discrete):
+        return f"{space.n} choices"
+    if isinstance(space, spaces.Box):
+        return f"{' x '.join(map(str, space.shape)) or 1} number{'s' * (math.prod(space.shape) != 1)}"
+    parts = space.spaces.values() if isinstance(space, spaces.Dict) else vars(space)["spaces"]
+    texts = [_space(part) for part in parts]
+    return f"{len(texts)} x {texts[0]}" if len(set(texts)) == 1 and len(texts) > 1 else ", ".join(texts)

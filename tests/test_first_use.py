@@ -1,0 +1,259 @@
+"""What meets a newcomer: short reprs, and sentences that say what was meant."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import numpy as np
+import pytest
+from wandering import wandering
+
+import envs
+import jaxrl
+from envs.arguments import described
+from jaxrl.bandits import POLICIES, policy
+from jaxrl.results.statistics import Interval
+from jaxrl.runtime.layout import plan_layout
+from jaxrl.runtime.options import ResumeOptions, RunOptions, checked
+from jaxrl.tuning.population import PopulationResult
+from jaxrl.tuning.result import SearchResult
+from jaxrl.tuning.study import Told
+
+# What a newcomer types, which a type checker would refuse.
+PPOConfig: Any = jaxrl.PPOConfig
+PPOHParams: Any = jaxrl.PPOHParams
+
+
+def result() -> jaxrl.Result:
+    """Two learning rates and two discounts with seeds 3 and 4, of the algorithm that compiles in no time."""
+    algo = wandering()
+    sweep = jaxrl.grid(algo.hparams, {"lr": [0.1, 0.2], "discount": [0.9, "beta:0.98,0.5"]})
+    return jaxrl.train(algo, sweep, seeds=[3, 4], env_steps=64, evals=2, eval_episodes=2, block=4, progress=False)
+
+
+@pytest.fixture(scope="module")
+def trained() -> jaxrl.Result:
+    return result()
+
+
+def test_every_object_of_a_first_session_has_a_short_repr(trained: jaxrl.Result) -> None:
+    trial = Told(0, "complete", {"lr": 0.1}, 12.5, [12.0, 13.0], 640)
+    found = SearchResult({"algorithm": "ppo"}, "study", [trial] * 30, 30, 0, 1.0, 1, 1, [7])
+    places = np.zeros((2, 4), int)
+    population = PopulationResult(trained, [[{}] * 4] * 2, np.ones((2, 4)), places, np.array([8, 16]), np.arange(4))
+    output = jax.jit(jaxrl.make_train(wandering(), env_steps=32, evals=2, eval_episodes=2))(jax.random.key(0))
+    objects: list[Any] = [
+        trained,
+        trained.algo,
+        trained.hparams,
+        trained.policy(lr=0.1, discount=0.9, seed=3),
+        found,
+        population,
+        output,
+        Interval(*np.array([2.0, 1.0, 3.0])),
+        Interval(np.ones(1000), np.ones(1000), np.ones(1000)),
+        jaxrl.PPOConfig(),
+        jaxrl.PPOHParams(),
+        jaxrl.ppo(envs.make("cartpole")),
+        jaxrl.preset("ppo", "cartpole"),
+        jaxrl.plan(wandering(), seeds=2, env_steps=64, eval_episodes=2),
+        wandering().prepare(jaxrl.grid(wandering().hparams, {"lr": [0.1, 0.2]}).hparams, 2).discount,
+        jaxrl.grid(jaxrl.PPOHParams(), {"lr": [0.1, 0.2]}),
+        jaxrl.as_discount("beta:0.98,0.5"),
+        *map(policy, POLICIES),
+    ]
+    for each in objects:
+        text = repr(each)
+        assert len(text) <= 300 and "\n" not in text and "Array(" not in text, text
+    assert repr(jaxrl.PPOConfig(num_envs=8)) == "PPOConfig(num_envs=8)"
+    assert repr(jaxrl.PPOHParams(lr=1e-3, discount=0.9)) == "PPOHParams(lr=0.001, discount=Exponential(gamma=0.9))"
+    assert repr(objects[7]) == "Interval(2 [1, 3])"
+    assert repr(found) == "SearchResult(study: 30 of 30 trials; incumbent: trial 0, 12.5; report() says more)"
+    assert repr(trained.table()) == str(trained.table())
+
+
+def test_sel_takes_what_policy_takes(trained: jaxrl.Result) -> None:
+    chosen = trained.sel(discount=0.9, lr=0.2, seed=4)["return"]
+    assert chosen.dims == ("env_step",)
+    labels = {"lr": 0.2, "discount": "exp:gamma=0.9", "seed": 4}
+    np.testing.assert_array_equal(chosen, trained.metrics["return"].sel(labels))
+    assert trained.sel(discount=jaxrl.Exponential(0.9))["return"].dims == ("lr", "seed", "env_step")
+    for coords, sentence in (
+        ({"discount": 0.7}, r"^discount is '0.7'; this result has exp:gamma=0.9, beta:mu=0.98,eta=0.5\."),
+        ({"gravity": 1}, r"^gravity is not a coordinate; this result has lr, discount, seed\."),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            trained.sel(**coords)
+
+
+def test_sel_of_a_sample_takes_all_of_its_coordinates() -> None:
+    algo = wandering()
+    sweep = jaxrl.sample(algo.hparams, 3, {"lr": jaxrl.Uniform(0, 1), "discount": jaxrl.Choice([0.9, 0.8])})
+    some = jaxrl.train(algo, sweep, seeds=2, env_steps=16, evals=1, eval_episodes=2, block=4, progress=False)
+    setting = some.settings[1]
+    chosen = some.sel(**setting)["return"]
+    np.testing.assert_array_equal(chosen, some.metrics["return"].isel(setting=1))
+    other = next(label for label in ("exp:gamma=0.9", "exp:gamma=0.8") if label != setting["discount"])
+    if other in [each["discount"] for each in some.settings]:
+        with pytest.raises(ValueError, match="no setting has all of"):
+            some.sel(lr=setting["lr"], discount=other)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: PPOConfig(num_env=8), "^PPOConfig has no field 'num_env'; did you mean 'num_envs'"),
+        (lambda: PPOConfig(8), "^PPOConfig takes its fields by name"),
+        (lambda: PPOConfig(lr=1e-3), r"^PPOConfig has no field 'lr'; PPOHParams has it: PPOHParams\(lr="),
+        (lambda: PPOConfig(gae_lambda=0.9), r"PPOHParams has it: PPOHParams\(lam="),
+        (lambda: PPOHParams(num_envs=8), r"PPOConfig has it: PPOConfig\(num_envs="),
+        (lambda: PPOHParams(ent_coef=0.1), "did you mean 'entropy_coef'"),
+        (lambda: PPOHParams().replace(learning_rate=0.1), "did you mean 'lr'"),
+        (lambda: PPOConfig(zebra=1), "^PPOConfig has no field 'zebra'; it has network, hidden"),
+        (lambda: PPOConfig(gamma=0.9), "^gamma is not a field: use discount="),
+    ],
+)
+def test_settings_say_which_field_was_meant(call: Any, sentence: str) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"total_timesteps": 1}, "did you mean 'env_steps'"),
+        ({"num_seeds": 1}, "did you mean 'seeds'"),
+        ({"log_dir": "runs"}, "did you mean 'out'"),
+    ],
+)
+def test_options_say_which_one_was_meant(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        checked(jaxrl.train, RunOptions, options)
+
+
+def test_a_sweep_says_which_path_was_meant() -> None:
+    with pytest.raises(ValueError, match="did you mean 'lam'"):
+        jaxrl.grid(jaxrl.PPOHParams(), {"gae_lambda": [0.9, 0.95]})
+
+
+def test_devices_are_a_list() -> None:
+    with pytest.raises(TypeError, match=r"devices takes a list of devices, such as \['cpu:0'\], got 'cpu'"):
+        plan_layout(4, None, "cpu")
+
+
+def test_trackers_may_be_named(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "seeds": 2,
+        "env_steps": 64,
+        "evals": 2,
+        "eval_episodes": 2,
+        "block": 4,
+        "progress": False,
+    }
+    jaxrl.train(wandering(), **options, out=tmp_path / "run", trackers=["csv"])
+    assert len((tmp_path / "run" / "progress.csv").read_text().splitlines()) == 1 + 2 * 2
+    assert checked(jaxrl.resume, ResumeOptions, {"trackers": ["csv"]}).trackers == ["csv"]  # its directory is known
+    with pytest.raises(ValueError, match="trackers takes names only with out"):
+        jaxrl.train(wandering(), **options, trackers=["csv"])
+    with pytest.raises(ValueError, match="there is no tracker 'tensorbord'; did you mean 'tensorboard'"):
+        jaxrl.train(wandering(), **options, out=tmp_path / "other", trackers=["tensorbord"])
+
+
+def test_arrays_are_described_by_type_and_shape() -> None:
+    shapes = {"own": jax.ShapeDtypeStruct((4,), np.float32), "time": np.int32(0)}
+    assert described(shapes) == "{'own': float32[4], 'time': int32[]}"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("HalfCheetah-v4", "'brax/halfcheetah' or 'gymnasium/HalfCheetah-v4'"),
+        ("hopper", "'brax/hopper'"),
+        ("LunarLander-v2", "'gymnasium/LunarLander-v3'"),
+        ("CartPole-v0", "'cartpole'"),
+    ],
+)
+def test_ids_of_gymnasium_lead_to_the_task(name: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"There is no environment '{name}'; did you mean {meant}"):
+        envs.make(name)
+
+
+def old_step(key: Any, state: Any, hparams: Any, env_params: Any) -> Any:
+    """A step as it was before it took the iteration."""
+
+
+@pytest.mark.parametrize("use", [lambda algo: jaxrl.train(algo, env_steps=16), jaxrl.check], ids=["train", "check"])
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"step": old_step},
+            r"^step of wander must take \(key, iteration, state, hparams, env_params\), but it takes "
+            r"\(key, state, hparams, env_params\)$",
+        ),
+        ({"policy": None}, r"^policy of wander must be a function of \(state, hparams\), got None"),
+        ({"actor": old_step}, r"^actor of wander must be a jaxrl\.learning\.actor\.Actor, got function"),
+        ({"hparams": {"lr": 1}}, r"^hparams of wander must be a flax\.struct dataclass, made, got dict"),
+        ({"env": "cartpole"}, r"^env of wander must be an environment, got str"),
+        ({"env_steps_per_iteration": 0}, r"^env_steps_per_iteration must be a whole number of at least 1, got 0"),
+        ({"step": lambda *_: 1.0}, r"^step must return a pair, the state and the metrics, got (1\.0|float32)"),
+        (
+            {"step": lambda key, iteration, state, hparams, env_params: (state[0], {})},
+            r"^step must return a state like the one it got:  was float32\[8, 8\] and became float32\[8\]",
+        ),
+    ],
+)
+def test_members_are_checked_alike(use: Any, changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        use(wandering()._replace(**changes))
+
+
+def test_a_name_is_not_an_algorithm() -> None:
+    with pytest.raises(
+        TypeError, match=r"algo takes an algorithm, such as jaxrl\.ppo\(envs\.make\('cartpole'\)\), got 'ppo'"
+    ):
+        jaxrl.train(cast(Any, "ppo"), env_steps=16)
+
+
+def test_checks_say_how_far_they_are_and_how_many_laws_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    envs.check(envs.probes.ConstantReward(), num_steps=8)
+    assert capsys.readouterr().err.endswith("envs.check(ConstantReward): ok: 11 laws\n")
+    with pytest.raises(envs.ContractError):
+        envs.check(cast(Any, envs.Environment()))
+    assert "ok" not in capsys.readouterr().err
+    envs.check(envs.probes.ConstantReward(), num_steps=8, progress=False)
+    assert not capsys.readouterr().err
+
+
+def test_another_envs_is_named_when_jaxrl_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "envs.py").write_text("")
+    (tmp_path / "script.py").write_text("import envs, jaxrl\nenvs.make('cartpole')\n")
+    root = str(Path(jaxrl.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+    )
+    assert f"another 'envs', {tmp_path / 'envs.py'}, hides the one that comes with jaxrl" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            {"num_envs": 8},
+            r"^ppo takes env, config, network, got num_envs; .*: ppo\(env, PPOConfig\(num_envs=\.\.\.\)\)$",
+        ),
+        ({"num_env": 8}, "^PPOConfig has no field 'num_env'; did you mean 'num_envs'"),
+        ({"lr": 1e-3}, r"^PPOConfig has no field 'lr'; PPOHParams has it"),
+        ({"network": "cnn"}, r"^network takes a flax module of your own, got 'cnn'; .* PPOConfig\(network='cnn'\)"),
+    ],
+)
+def test_ppo_says_where_an_argument_belongs(arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        jaxrl.ppo(envs.make("cartpole"), **arguments)
