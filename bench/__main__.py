@@ -162,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--table",
         action="store_true",
-        help=f"run nothing, print and write the table of {PAGE.name} from stored reports",
+        help=f"run nothing, print and write the table of {PAGE.name}",
     )
     for peer, (_, has) in PEERS.items():
         parser.add_argument(f"--{peer}", metavar="PYTHON", help=f"interpreter that has {has}")
