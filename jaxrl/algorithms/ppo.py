@@ -17,6 +17,7 @@ from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, standardise, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.networks import Module
+from jaxrl.learning.recurrent import is_recurrent
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 
 
@@ -26,7 +27,8 @@ class PPOConfig(OnPolicyConfig):
 
     Attributes:
       num_epochs: Number of passes over the samples of an iteration.
-      num_minibatches: Number of minibatches of one pass; must divide num_envs * num_steps (* agents).
+      num_minibatches: Number of minibatches of one pass; must divide num_envs * num_steps (* agents), or
+        num_envs where the policy remembers.
       normalise_advantage: Samples over which advantages are normalised: the whole "batch", each "minibatch", or "off".
       kl_stop: Where `target_kl` ends an iteration's learning: after the "epoch" whose mean divergence exceeds it; at
         the "minibatch" that finds it exceeded, without a step of its own; or there with a "rewind", which also undoes
@@ -74,8 +76,8 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: Module | Non
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
-      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`; None for
-        the one that the configuration names.
+      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`, or one
+        that remembers, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
 
     Raises:
       ContractError: The environment breaks a law.
@@ -99,7 +101,8 @@ def search_space(algo: Algorithm) -> dict[str, Uniform | LogUniform | Choice]:
     }
     if isinstance(algo.hparams.discount, Exponential):
         space["discount"] = Choice([0.9, 0.95, 0.98, 0.99, 0.995, 0.999])
-    rows, steps = algo.config.num_envs * algo.config.num_steps, algo.config.num_minibatches
+    remembers = algo.config.memory != "none" or is_recurrent(algo.network)
+    rows, steps = algo.config.num_envs * (1 if remembers else algo.config.num_steps), algo.config.num_minibatches
     counts = [count for count in (steps // 2, steps, 2 * steps) if count and rows % count == 0]
     return space | ({"config.num_minibatches": Choice(counts)} if len(counts) > 1 else {})
 
