@@ -163,7 +163,7 @@ class Parts(NamedTuple):
         return jax.lax.stop_gradient(jax.tree.map(lambda leaf: leaf[-1], after))
 
     def check_minibatches(self, num_minibatches: int) -> None:
-        """Refuse more samples of an iteration than int32 counts, and minibatches that do not divide them, or the sequences."""
+        """Refuse more samples than int32 counts, and minibatches that do not divide them, or the sequences."""
         if self.num_rows > MOST_ROWS:
             raise UserValueError(
                 f"num_envs * num_steps * agents must be at most {MOST_ROWS:,} samples of an iteration, which int32 "
