@@ -156,8 +156,8 @@ CELLS: dict[str, Callable[..., Any]] = {"gru": GRU, "lstm": LSTM, "lru": LRU}
 def linear_recurrence(decay: Complex, inputs: Complex, start: Complex, reset: jax.Array) -> Complex:
     """h_t = decay h_{t-1} + inputs_t, with h_{t-1} = 0 where t is a reset, as an associative scan over time.
 
-    All steps are computed at once in log2(T) rounds, each of which doubles the number of steps that a value sums up; so
-    are gradients, from the values of h alone.
+    Blocks of about sqrt(T) steps are computed side by side and then joined in rounds, each of which doubles the number
+    of blocks that a value sums up; so are gradients, from the values of h alone.
 
     Args:
       decay: Factor of each step, real and imaginary part `[N]`.
@@ -180,7 +180,7 @@ def linear_recurrence(decay: Complex, inputs: Complex, start: Complex, reset: ja
 def _recurrence(decay: Complex, inputs: Complex, start: Complex, reset: jax.Array) -> Complex:
     carried = _times(decay, _kept(~reset[0], start))
     real, imaginary = (leaf.at[0].add(first) for leaf, first in zip(inputs, carried, strict=True))
-    return _doubled(decay, (real, imaginary), ~reset)
+    return _in_blocks(decay, (real, imaginary), ~reset)
 
 
 def _forward(decay: Complex, inputs: Complex, start: Complex, reset: jax.Array) -> tuple[Complex, Any]:
@@ -193,7 +193,7 @@ def _backward(saved: Any, slope: Complex) -> tuple[Complex, Complex, Complex, No
     decay, start, reset, states = saved
     conjugate = decay[0], -decay[1]
     linked = ~jnp.roll(reset, -1)[::-1]  # each step to the one after it; the last one's link leads nowhere
-    real, imaginary = (leaf[::-1] for leaf in _doubled(conjugate, (slope[0][::-1], slope[1][::-1]), linked))
+    real, imaginary = (leaf[::-1] for leaf in _in_blocks(conjugate, (slope[0][::-1], slope[1][::-1]), linked))
     before = _kept(~reset[:, None], tuple(_shifted(leaf, 1, first) for leaf, first in zip(states, start, strict=True)))
     of_decay = _times((before[0], -before[1]), (real, imaginary))
     of_start = _kept(~reset[0], _times(conjugate, (real[0], imaginary[0])))
@@ -201,6 +201,34 @@ def _backward(saved: Any, slope: Complex) -> tuple[Complex, Complex, Complex, No
 
 
 _recurrence.defvjp(_forward, _backward)
+
+
+def _in_blocks(decay: Complex, values: Complex, linked: jax.Array) -> Complex:
+    """As `_doubled`: about sqrt(T) blocks side by side, step by step within each, then all blocks by doubling."""
+    num_steps = linked.shape[0]
+    length = math.isqrt(num_steps - 1) + 1
+    count = -(-num_steps // length)
+
+    def blocks(leaf: jax.Array) -> jax.Array:
+        """`[T, ...]` as `[length, count, ...]`, with zeros at the end."""
+        padded = jnp.pad(leaf, [(0, length * count - num_steps), *[(0, 0)] * (leaf.ndim - 1)])
+        return padded.reshape(count, length, *leaf.shape[1:]).swapaxes(0, 1)
+
+    def step(state: Any, now: Any) -> tuple[Any, Any]:
+        value, power, joined = state
+        value = _plus(_kept(now[1][:, None], _times(decay, value)), now[0])
+        state = value, _times(decay, power), joined & now[1]
+        return state, state
+
+    nothing = jnp.zeros((count, *decay[0].shape))
+    start = (nothing, nothing), (jnp.ones_like(decay[0]), jnp.zeros_like(decay[0])), jnp.ones(count, bool)
+    (ends, power, joined), within = jax.lax.scan(step, start, jax.tree.map(blocks, (values, linked)))
+    ends = _doubled(power, ends, joined)
+    before = tuple(_shifted(leaf, 1, jnp.zeros_like(leaf[0]))[None] for leaf in ends)
+    inside, powers, joined = within
+    carried = _kept(joined[..., None], _times(tuple(leaf[:, None] for leaf in powers), before))
+    real, imaginary = (leaf.swapaxes(0, 1).reshape(length * count, -1)[:num_steps] for leaf in _plus(inside, carried))
+    return real, imaginary
 
 
 def _doubled(decay: Complex, values: Complex, linked: jax.Array) -> Complex:
