@@ -20,10 +20,10 @@ from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, longest_episode
 from jaxrl.checks import effective, is_concrete
 from jaxrl.learning.action_heads import ActionHead, action_head
-from jaxrl.learning.actor import Scores, head_actor
+from jaxrl.learning.actor import Memory, Scores, head_actor, memories, recurrent_actor
 from jaxrl.learning.critics import Critic, mixture_critic, single_critic
 from jaxrl.learning.losses import explained_variance
-from jaxrl.learning.minibatches import row_minibatches
+from jaxrl.learning.minibatches import row_minibatches, sequence_minibatches
 from jaxrl.learning.networks import Module, RelationActorCritic, apply_over, check_network
 from jaxrl.learning.normalisation import (
     RewardScale,
@@ -34,6 +34,7 @@ from jaxrl.learning.normalisation import (
     scale_rewards,
     update_statistics,
 )
+from jaxrl.learning.recurrent import check_recurrent, is_recurrent, step_over, unroll_over
 from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, rollout
 from jaxrl.learning.schedules import linear_share
 from jaxrl.learning.shards import EnvShards, averaged, own, summed
@@ -47,6 +48,7 @@ __all__ = [
     "OnPolicyState",
     "Parts",
     "Samples",
+    "Start",
     "on_policy",
 ]
 
@@ -77,7 +79,8 @@ class OnPolicyState(NamedTuple):
       carry: The environments.
       rewards: Running statistics of the exponentially discounted sum of rewards, and that sum
         `[num_envs, *A]`; None without normalisation.
-      own: What the algorithm itself carries, `Learner.own`; None for most.
+      own: State of the algorithm itself, `Learner.own`; None for most.
+      start: Steps from which the memories at the start of the next rollout are recomputed, () if they are not.
     """
 
     weights: tuple[Any, jax.Array | None]
@@ -86,6 +89,7 @@ class OnPolicyState(NamedTuple):
     carry: Carry
     rewards: RewardScale | None
     own: Any = None
+    start: Any = ()
 
 
 class Learner(NamedTuple):
@@ -103,11 +107,27 @@ class Learner(NamedTuple):
     own: Any = None
 
 
+class Start(NamedTuple):
+    """The memories at the start of a rollout, or what they are recomputed from: the steps before it.
+
+    Attributes:
+      memory: Memories, leaves `[num_envs, *A, ...]`, before the B steps if there are such.
+      obs: Observations of the steps, leaves `[num_envs, B, *A, ...]`, None for none.
+      reset: Whether an episode began with the step, bool `[num_envs, B, *A]`, None for none.
+    """
+
+    memory: Memory
+    obs: Any = None
+    reset: Any = None
+
+
 class Samples(NamedTuple):
     """What learning needs of a transition; leaves `[T, num_envs, *A, ...]`, or `[rows, ...]` in a minibatch.
 
     `value` and `target` have one more axis, `[..., K]`, for a mixture critic. `scores` are those of the policy that
-    acted, None unless an algorithm keeps them, as `policy_gradient.with_scores` does.
+    acted, None unless an algorithm keeps them, as `policy_gradient.with_scores` does. Of a network that remembers,
+    minibatches are sequences, `[T, envs, *A, ...]`, and there are also `reset`, whether an episode began with the step,
+    and `start`, of which leaves are `[num_envs, ...]`; otherwise None and ().
     """
 
     obs: Any
@@ -119,6 +139,8 @@ class Samples(NamedTuple):
     target: jax.Array
     weight: jax.Array
     scores: Any = None
+    reset: Any = None
+    start: Any = ()
 
 
 class Parts(NamedTuple):
@@ -128,7 +150,8 @@ class Parts(NamedTuple):
       config: The configuration.
       head: Action head of the environment's action space.
       critic: What is done with the network's values.
-      apply: `(params, obs, num_axes) -> (outputs, value)`, the network on observations with so many axes in front.
+      network: Network, which may remember; see `jaxrl.learning.recurrent`.
+      num_envs: Number of environments of one shard.
       num_rows: Number of samples of one iteration, agents and all, of one shard.
       shards: Shards of the environments, if any.
     """
@@ -136,20 +159,43 @@ class Parts(NamedTuple):
     config: Any
     head: ActionHead
     critic: Critic
-    apply: Callable[[Any, Any, int], tuple[jax.Array, jax.Array]]
+    network: Module
+    num_envs: int
     num_rows: int
     shards: EnvShards | None
 
+    @property
+    def remembers(self) -> bool:
+        """Whether the network remembers, so that samples are learned from in sequences."""
+        return is_recurrent(self.network)
+
     def forward(self, params: Any, batch: Samples) -> tuple[jax.Array, jax.Array]:
         """The network's outputs and values of samples, with the axes of `batch.weight` in front."""
-        return self.apply(params, batch.obs, batch.weight.ndim)
+        if not self.remembers:
+            return apply_over(self.network, params, batch.obs, batch.weight.ndim)
+        memory = self.start_memory(params, batch.start)
+        return unroll_over(self.network, params, batch.obs, memory, batch.reset)[:2]
+
+    def start_memory(self, params: Any, start: Start) -> Memory:
+        """The memories at the start of a rollout, leaves `[envs, *A, ...]`, through which no gradient runs."""
+        if start.obs is None:
+            return start.memory
+        obs, reset = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), (start.obs, start.reset))
+        after = unroll_over(self.network, params, obs, start.memory, reset)[2]
+        return jax.lax.stop_gradient(jax.tree.map(lambda leaf: leaf[-1], after))
 
     def check_minibatches(self, num_minibatches: int) -> None:
-        """Refuse more samples of an iteration than int32 counts, and minibatches that do not divide them."""
+        """Refuse more samples than int32 counts, and minibatches that do not divide them, or the sequences."""
         if self.num_rows > MOST_ROWS:
             raise UserValueError(
                 f"num_envs * num_steps * agents must be at most {MOST_ROWS:,} samples of an iteration, which int32 "
                 f"counts, got {self.num_rows:,}"
+            )
+        if self.remembers and self.num_envs % num_minibatches:
+            raise UserValueError(
+                f"num_minibatches must divide the {self.num_envs} environments (num_envs"
+                f"{'' if self.shards is None else ' / devices'}) of a policy that remembers, which learns from whole "
+                f"sequences, got {num_minibatches}"
             )
         if self.num_rows % num_minibatches:
             raise UserValueError(
@@ -158,13 +204,17 @@ class Parts(NamedTuple):
             )
 
     def minibatches(self, key: jax.Array, samples: Samples, num_minibatches: int) -> Samples:
-        """Every sample once, in random order; leaves `[num_minibatches, ...]`."""
+        """Every sample, or sequence, once, in random order; leaves `[num_minibatches, ...]`."""
+        if self.remembers:
+            start = row_minibatches(key, samples.start, num_minibatches)  # with the same key the same environments
+            sequences = sequence_minibatches(key, samples._replace(start=()), num_minibatches)
+            return sequences._replace(start=start)
         return row_minibatches(key, self.rows(samples), num_minibatches)
 
     def rows(self, samples: Samples) -> Samples:
-        """The samples in one axis, `[num_rows, ...]`."""
-        axes = samples.weight.ndim
-        return jax.tree.map(lambda leaf: leaf.reshape(self.num_rows, *leaf.shape[axes:]), samples)
+        """The samples in one axis, `[num_rows, ...]`, without memories."""
+        axes, alone = samples.weight.ndim, samples._replace(start=())
+        return jax.tree.map(lambda leaf: leaf.reshape(self.num_rows, *leaf.shape[axes:]), alone)
 
     def descent(
         self, loss: Callable[..., tuple[jax.Array, Metrics]], hparams: Any, lr: jax.Array
@@ -218,7 +268,8 @@ def on_policy(
       hparams: Class of the hyper-parameters, a subclass of `OnPolicyHParams`.
       make_learn: `(parts) -> learn`, where `learn(key, learner, samples, hparams, lr)` gives the learner afterwards and
         its metrics. Equal algorithms share compiled programs if it is a function of a module.
-      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`.
+      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`, or one
+        that remembers, see `jaxrl.learning.recurrent`.
       builder: As in `Algorithm`.
       init_own: `(hparams) -> Learner.own` at the start, a function of a module; None for an algorithm without any.
       whole_episodes: Whether samples of an episode that the end of the rollout cuts get a weight of 0.
@@ -258,19 +309,24 @@ def _build(
     obs_shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
     if own_network is None:
         network = config.actor_critic(obs_shape, head.num_outputs, critic.num_values)
-        if config.normalise_observation and isinstance(network, RelationActorCritic):
+        if config.normalise_observation and isinstance(getattr(network, "encoder", network), RelationActorCritic):
             raise UserValueError(
                 "normalise_observation would scale every slot of 'neighbours' by itself; "
                 "use own_scale and neighbour_scale in its place"
             )
     else:
+        config.check_own_network()
         network = own_network
-    check_network(network, obs_shape, head.num_outputs, critic.num_values)
-    apply = functools.partial(apply_over, network)
+    remembers = is_recurrent(network)
+    check = check_recurrent if remembers else check_network
+    check(network, obs_shape, head.num_outputs, critic.num_values)
+    if config.burn_in and not remembers:
+        raise UserValueError(f"burn_in has no effect on a policy that does not remember, got {config.burn_in}")
     episode_length = longest_episode(env)
     num_envs = config.num_envs if shards is None else shards.part_of(config.num_envs)
     batch_axes = 1 + len(agents)
-    parts = Parts(config, head, critic, apply, num_envs * config.num_steps * math.prod(agents), shards)
+    num_rows = num_envs * config.num_steps * math.prod(agents)
+    parts = Parts(config, head, critic, network, num_envs, num_rows, shards)
     learn = make_learn(parts)
     effects = {  # the hyper-parameters that not every environment and configuration has
         "log_std_init": head.continuous,
@@ -298,21 +354,33 @@ def _build(
             return obs
         return normalise(policy.observations, obs, policy.observation_clip)
 
+    def axes_of(obs: Any) -> int:
+        return jax.tree.leaves(obs)[0].ndim - len(jax.tree.leaves(obs_shape)[0].shape)
+
     def scores(policy: OnPolicyPolicy, obs: Any, mask: Any) -> Scores:
         del mask
-        num_axes = jax.tree.leaves(obs)[0].ndim - len(jax.tree.leaves(obs_shape)[0].shape)
-        outputs, _ = apply(policy.params, see(policy, obs), num_axes)
+        outputs, _ = apply_over(network, policy.params, see(policy, obs), axes_of(obs))
         return head.scores(outputs, policy.log_std)
 
-    actor = head_actor(scores, head)
+    def first_memory(policy: Any = None) -> Memory:
+        del policy
+        return jax.tree.map(jnp.asarray, network.start()) if remembers else ()
+
+    def scores_and_memory(policy: OnPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+        del mask
+        outputs, _, memory = step_over(network, policy.params, see(policy, obs), memory, axes_of(obs))
+        return head.scores(outputs, policy.log_std), memory
+
+    actor = recurrent_actor(first_memory, scores_and_memory, head) if remembers else head_actor(scores, head)
 
     def init(key: jax.Array, hparams: Any, env_params: Any) -> OnPolicyState:
         hparams = prepare(hparams)
         network_key, reset_key = jax.random.split(unrolled(key))
         example = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), obs_shape)
         log_std = jnp.full(head.num_outputs, hparams.log_std_init, jnp.float32) if head.continuous else None
-        weights: Any = (network.init(network_key, example), log_std)
-        carry = reset_all(env, reset_key, env_params, config.num_envs, shards)
+        weights: Any = (network.init(network_key, example, *([first_memory()] if remembers else [])), log_std)
+        memory = memories(first_memory(), agents)
+        carry = reset_all(env, reset_key, env_params, config.num_envs, shards, memory)
         return OnPolicyState(
             weights=weights,
             observations=init_statistics(obs_shape) if config.normalise_observation else None,
@@ -320,6 +388,7 @@ def _build(
             carry=carry,
             rewards=init_reward_scale((num_envs, *agents)) if config.normalise_reward else None,
             own=None if init_own is None else init_own(hparams),
+            start=_nothing_before(carry, config.burn_in, agents) if config.burn_in else (),
         )
 
     def collect(key: jax.Array, policy: OnPolicyPolicy, carry: Carry, env_params: Any) -> tuple[Carry, Any, jax.Array]:
@@ -328,11 +397,27 @@ def _build(
         noise = own(actor.noise(rolled(noise_key), shape), shards, axis=1)
         return rollout(env, env_params, actor, policy, env_key, carry, noise, config.reset_pool, shards)
 
-    def samples_of(policy: OnPolicyPolicy, steps: Transition, reward: jax.Array, hparams: Any) -> Samples:
+    def samples_of(
+        policy: OnPolicyPolicy, state: OnPolicyState, steps: Transition, reward: jax.Array, hparams: Any
+    ) -> tuple[Samples, Any]:
         # Values and log-probabilities of the whole rollout in one batch, not step by step.
         obs, next_obs = see(policy, steps.obs), see(policy, steps.next_obs)
-        outputs, value = apply(policy.params, obs, 1 + batch_axes)
-        _, next_value = apply(policy.params, next_obs, 1 + batch_axes)
+        reset, start, before = None, (), ()
+        if remembers:
+            memory, done = state.carry.memory, episode_ends(steps)
+            # The rollout has reset what ended with its last step; that is said again for memories that are recomputed.
+            first = state.start.reset[:, -1] if config.burn_in else jnp.zeros_like(done[0])
+            reset = jnp.concatenate([first[None], done[:-1]])
+            outputs, value, after = unroll_over(network, policy.params, obs, memory, reset)
+            # Of an episode that is cut, too, the value is that of the memory which has seen all of it.
+            _, next_value, _ = step_over(network, policy.params, next_obs, after, 1 + batch_axes)
+            start = Start(memory)
+            if config.burn_in:
+                start = Start(state.start.memory, see(policy, state.start.obs), state.start.reset[:, :-1])
+                before = _last_steps(config.burn_in, memory, after, steps.obs, reset, done)
+        else:
+            outputs, value = apply_over(network, policy.params, obs, 1 + batch_axes)
+            _, next_value = apply_over(network, policy.params, next_obs, 1 + batch_axes)
         outputs = jax.lax.optimization_barrier(outputs)  # joined with a softmax the network is slow on a CPU
         log_prob = head.log_prob(head.scores(outputs, policy.log_std), steps.mask, steps.raw_action)
         done = episode_ends(steps)
@@ -342,7 +427,8 @@ def _build(
         weight = steps.active.astype(jnp.float32)
         if whole_episodes:
             weight = weight * jax.lax.cummax(done.astype(jnp.float32), axis=0, reverse=True)
-        return Samples(obs, steps.raw_action, steps.mask, log_prob, value, advantage, target, weight)
+        samples = (obs, steps.raw_action, steps.mask, log_prob, value, advantage, target, weight)
+        return Samples(*samples, reset=reset, start=start), before
 
     def step(
         key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: Any, env_params: Any
@@ -356,7 +442,7 @@ def _build(
             rate = hparams.discount.next_weight(jnp.zeros((), jnp.int32), jnp.ones(()))
             done, clip = episode_ends(steps), hparams.reward_clip
             reward, rewards = scale_rewards(rewards, reward, done, steps.active, rate, clip, shards)
-        samples = samples_of(policy, steps, reward, hparams)
+        samples, before = samples_of(policy, state, steps, reward, hparams)
         env_steps = jnp.float32(config.num_envs * config.num_steps) * iteration
         lr = hparams.lr * linear_share(env_steps, hparams.lr_end, hparams.anneal_env_steps)
         hparams = hparams.at(env_steps)
@@ -370,7 +456,7 @@ def _build(
         metrics["explained_variance"] = explained_variance(value, target, rows.weight, shards)
         metrics["learning_rate"] = lr
         metrics["reset_reuse"] = summed(reused, shards).astype(jnp.float32)
-        return OnPolicyState(weights, observations, optimiser, carry, rewards, own_state), metrics
+        return OnPolicyState(weights, observations, optimiser, carry, rewards, own_state, before), metrics
 
     def warm(state: OnPolicyState, policy: OnPolicyPolicy) -> OnPolicyState:
         return state._replace(weights=(policy.params, policy.log_std), observations=policy.observations)
@@ -380,7 +466,7 @@ def _build(
         of_each_env: Any = (False, False, False, True, of_rewards, None if init_own is None else False)
         arguments = (name, env, config, hparams_type, make_learn, own_network, builder)
         arguments += (init_own, whole_episodes, without, agents)
-        return Sharded(_build(*arguments, shards), OnPolicyState(*of_each_env))
+        return Sharded(_build(*arguments, shards), OnPolicyState(*of_each_env, start=True))
 
     return Algorithm(
         name=name,
@@ -400,6 +486,30 @@ def _build(
         warm=warm,
         sharded=sharded,
     )
+
+
+def _nothing_before(carry: Carry, burn_in: int, agents: tuple[int, ...]) -> Start:
+    """What memories are recomputed from before there are steps: the first rollout begins with that of the start."""
+    num_envs = jax.tree.leaves(carry.obs)[0].shape[0]
+    obs = jax.tree.map(lambda leaf: jnp.zeros((num_envs, burn_in, *leaf.shape[1:]), leaf.dtype), carry.obs)
+    return Start(carry.memory, obs, jnp.ones((num_envs, burn_in + 1, *agents), bool))
+
+
+def _last_steps(burn_in: int, memory: Memory, after: Memory, obs: Any, reset: jax.Array, done: jax.Array) -> Start:
+    """The last steps of a rollout, the memories before them, and whether an episode begins with the next rollout.
+
+    Args:
+      burn_in: Number of steps.
+      memory: Memories at the start of the rollout, leaves `[N, *A, ...]`.
+      after: Memories after each step, leaves `[T, N, *A, ...]`.
+      obs: Observations, leaves `[T, N, *A, ...]`.
+      reset, done: Whether an episode begins, or ends, with each step, bool `[T, N, *A]`.
+    """
+    if burn_in < done.shape[0]:
+        memory = jax.tree.map(lambda leaf: leaf[-burn_in - 1], after)
+    flags = jnp.concatenate([reset[-burn_in:], done[-1:]])
+    obs, flags = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), (jax.tree.map(lambda x: x[-burn_in:], obs), flags))
+    return Start(memory, obs, flags)
 
 
 def _stopped(hparams: Any, env_steps: int) -> str | None:

@@ -68,6 +68,9 @@ class OnPolicyConfig(NetworkConfig):
       time_limits: "bootstrap" from the value of the observation at which a time limit cuts an episode, or "terminal",
         which takes the limit for an end of value 0; then the observation should tell the time that is left, as
         `envs.wrappers.time_feature` makes it.
+      burn_in: Number of steps, the last ones of the rollout before, from which every minibatch recomputes the memories
+        at the start of a rollout under the parameters of the moment, without a gradient, at most `num_steps`; with 0
+        they are those of the policy that acted. Of policies that remember.
       gamma: not a field; discounts are hyper-parameters.
     """
 
@@ -79,6 +82,7 @@ class OnPolicyConfig(NetworkConfig):
     critic: Literal["single", "mixture"] = "single"
     critic_heads: int = 8
     time_limits: Literal["bootstrap", "terminal"] = "bootstrap"
+    burn_in: int = 0
     gamma: dataclasses.InitVar[None] = None
 
     def __post_init__(self, gamma: None) -> None:
@@ -93,6 +97,11 @@ class OnPolicyConfig(NetworkConfig):
         if self.critic == "single" and self.critic_heads != OnPolicyConfig.critic_heads:
             raise UserValueError(
                 f"critic_heads has no effect with critic='single', got {self.critic_heads}; leave it out"
+            )
+        check_count("burn_in", self.burn_in, 0)
+        if self.burn_in > self.num_steps:
+            raise UserValueError(
+                f"burn_in takes at most the num_steps={self.num_steps} of a rollout, got {self.burn_in}"
             )
         check_choice("time_limits", self.time_limits, ("bootstrap", "terminal"))
 

@@ -15,6 +15,7 @@ from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning.action_heads import Scores
 from jaxrl.learning.losses import standardise, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
+from jaxrl.learning.recurrent import is_recurrent
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 
 C = TypeVar("C")
@@ -40,7 +41,8 @@ class EpochsConfig(OnPolicyConfig):
 
     Attributes:
       num_epochs: Number of passes over the samples of an iteration.
-      num_minibatches: Number of minibatches of one pass; must divide num_envs * num_steps (* agents).
+      num_minibatches: Number of minibatches of one pass; must divide num_envs * num_steps (* agents), or num_envs if the
+        policy remembers.
       normalise_advantage: Samples over which advantages are normalised: the whole "batch", each "minibatch", or "off".
     """
 
@@ -77,7 +79,9 @@ def common_space(algo: Algorithm, own: Space) -> Space:
         space["discount"] = Choice([0.9, 0.95, 0.98, 0.99, 0.995, 0.999])
     if not isinstance(algo.config, EpochsConfig):
         return space
-    rows, steps = algo.config.num_envs * algo.config.num_steps, algo.config.num_minibatches
+    remembers = algo.config.memory != "none" or is_recurrent(algo.network)
+    rows = algo.config.num_envs * (1 if remembers else algo.config.num_steps)
+    steps = algo.config.num_minibatches
     counts = [count for count in (steps // 2, steps, 2 * steps) if count and rows % count == 0]
     return space | ({"config.num_minibatches": Choice(counts)} if len(counts) > 1 else {})
 

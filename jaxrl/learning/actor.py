@@ -13,7 +13,18 @@ Policy = Any
 Memory = Any
 Noise = Any
 
-__all__ = ["Actor", "Memory", "Noise", "Policy", "Scores", "choose_by", "head_actor", "memories", "memoryless"]
+__all__ = [
+    "Actor",
+    "Memory",
+    "Noise",
+    "Policy",
+    "Scores",
+    "choose_by",
+    "head_actor",
+    "memories",
+    "memoryless",
+    "recurrent_actor",
+]
 
 
 class Actor(NamedTuple):
@@ -69,6 +80,26 @@ def head_actor(scores: Callable[[Policy, Any, Any], Scores], head: ActionHead) -
       head: Action head of the environment's action space.
     """
     return memoryless(scores, lambda key, shape: head.noise(unrolled(key), shape), choose_by(head))
+
+
+def recurrent_actor(
+    start: Callable[[Policy], Memory],
+    scores: Callable[[Policy, Memory, Any, Any], tuple[Scores, Memory]],
+    head: ActionHead,
+) -> Actor:
+    """The actor of a policy whose network remembers and that acts by an action head.
+
+    Args:
+      start: As `Actor.start`.
+      scores: As `Actor.scores`, those of the head.
+      head: Action head of the environment's action space.
+    """
+    choose = choose_by(head)
+
+    def choose_and_keep(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
+        return *choose(noise, scores, greedy, mask), memory
+
+    return Actor(start, scores, lambda key, shape: head.noise(unrolled(key), shape), choose_and_keep)
 
 
 def choose_by(head: ActionHead) -> Callable[[Noise, Scores, Any, Any], tuple[Any, Any]]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from envs.arguments import described
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range
+from jaxrl.learning.cells import CELLS
 from jaxrl.learning.networks import (
     ACTIVATIONS,
     POOLINGS,
@@ -16,6 +17,7 @@ from jaxrl.learning.networks import (
     Module,
     RelationActorCritic,
 )
+from jaxrl.learning.recurrent import Heads, RecurrentActorCritic
 
 __all__ = ["NetworkConfig"]
 
@@ -36,9 +38,9 @@ class NetworkConfig(Settings):
       network: Kind of network: "mlp", of the flattened observation; "relation", for observations with "neighbours",
         see `networks.RelationActorCritic`; "cnn", for one array `[height, width, channels]`, such as a grid or pixels;
         or "auto", which takes "relation" where there are neighbours and "mlp" elsewhere.
-      hidden: Widths of the hidden layers.
+      hidden: Widths of the hidden layers; with a memory, of those before it, which actor and critic share.
       activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
-      shared_trunk: Whether actor and critic share the hidden layers; not of "relation".
+      shared_trunk: Whether actor and critic share the hidden layers; not of "relation", nor with a memory.
       own_hidden, neighbour_hidden: Widths of what an agent's own part and each neighbour go through before they are
         joined, of "relation"; `hidden` follows.
       pooling: Reduction over neighbours, of "relation": over all slots, padding included ("mean"), over those that are
@@ -46,6 +48,11 @@ class NetworkConfig(Settings):
       own_scale, neighbour_scale: Factors of an agent's own part and of neighbours' rows, of "relation".
       channels: Numbers of channels of the 3 x 3 convolutions, of "cnn"; `hidden` follows.
       strides: Strides of the convolutions, of "cnn"; empty for 1 each.
+      memory: Kind of memory between the hidden layers and the last ones: "none"; "gru", the gated recurrent unit;
+        "lstm", long short-term memory; or "lru", the linear recurrent unit, which learns from all steps of a sequence
+        at once.
+      memory_size: Number of units of the memory: each is one number of "gru", two of "lstm", a complex one of "lru".
+      memory_hidden: Widths of further hidden layers after the memory, of actor and critic each.
     """
 
     network: Literal["auto", "mlp", "relation", "cnn"] = "auto"
@@ -59,10 +66,13 @@ class NetworkConfig(Settings):
     neighbour_scale: float = 1.0
     channels: tuple[int, ...] = (16, 32)
     strides: tuple[int, ...] = ()
+    memory: Literal["none", "gru", "lstm", "lru"] = "none"
+    memory_size: int = 64
+    memory_hidden: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_choice("network", self.network, ("auto", *_OWN))
-        for name in ("hidden", "own_hidden", "neighbour_hidden", "channels", "strides"):
+        for name in ("hidden", "own_hidden", "neighbour_hidden", "channels", "strides", "memory_hidden"):
             value, what = getattr(self, name), "strides" if name == "strides" else "widths of layers"
             if not isinstance(value, Sequence) or isinstance(value, str):
                 raise UserTypeError(f"{name} takes the {what}, such as {_EXAMPLES.get(name, (64, 64))}, got {value!r}")
@@ -73,6 +83,19 @@ class NetworkConfig(Settings):
             raise UserValueError("channels takes the channels of at least one convolution, such as (16,), got ()")
         if self.strides and len(self.strides) != len(self.channels):
             raise UserValueError(f"strides takes one for each of the {len(self.channels)} channels, got {self.strides}")
+        check_choice("memory", self.memory, ("none", *CELLS))
+        check_count("memory_size", self.memory_size)
+        for name, default in {"memory_size": 64, "memory_hidden": ()}.items():
+            if self.memory == "none" and getattr(self, name) != default:
+                raise UserValueError(
+                    f"{name} has no effect with memory='none', got {getattr(self, name)}; it takes a memory, one of "
+                    f"{', '.join(CELLS)}"
+                )
+        if self.memory != "none" and self.shared_trunk:
+            raise UserValueError(
+                f"shared_trunk has no effect with memory={self.memory!r}, where actor and critic share all layers up "
+                "to the memory; leave it out"
+            )
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
         check_choice("pooling", self.pooling, POOLINGS)
         for name in ("own_scale", "neighbour_scale"):
@@ -92,6 +115,27 @@ class NetworkConfig(Settings):
         relational = isinstance(obs, dict) and {"neighbours", "neighbours_present"} <= set(obs)
         kind = self.network if self.network != "auto" else "relation" if relational else "mlp"
         self._refuse_others(kind)
+        if self.memory == "none":
+            return self._network(kind, relational, obs, num_outputs, num_values)
+        encoder = self._network(kind, relational, obs, None, None)
+        cell = CELLS[self.memory](self.memory_size)
+        return RecurrentActorCritic(encoder, cell, Heads(num_outputs, self.memory_hidden, self.activation, num_values))
+
+    def check_own_network(self) -> None:
+        """Refuse a memory beside a network of the user's own, which has its own or none.
+
+        Raises:
+          ValueError: There is one.
+        """
+        if self.memory != "none":
+            raise UserValueError(
+                f"memory is that of jaxrl's own networks, got {self.memory!r} beside network=; leave it out, as a "
+                "network of one's own remembers by itself"
+            )
+
+    def _network(
+        self, kind: str, relational: bool, obs: Any, num_outputs: int | None, num_values: int | None
+    ) -> Module:
         if kind == "mlp":
             return MLPActorCritic(num_outputs, self.hidden, self.activation, self.shared_trunk, num_values)
         if kind == "cnn":

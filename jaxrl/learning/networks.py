@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
 
-# flax's module, under a name of our own: only this file imports flax.linen.
+# flax's module, under a name of our own: only this file, cells.py and recurrent.py import flax.linen.
 Module = nn.Module
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -41,33 +41,37 @@ class MLPActorCritic(nn.Module):
     critic's, as is usual for PPO.
 
     Attributes:
-      num_outputs: what the action head needs (`ActionHead.num_outputs`).
+      num_outputs: what the action head needs (`ActionHead.num_outputs`); None for an encoder, which gives the features
+        of a shared trunk.
       hidden: widths of the hidden layers.
       activation: a name in `ACTIVATIONS`.
       shared_trunk: whether actor and critic share the hidden layers.
       num_values: values that the critic gives; None for one, without an axis.
     """
 
-    num_outputs: int
+    num_outputs: int | None
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     shared_trunk: bool = False
     num_values: int | None = None
 
     @nn.compact
-    def __call__(self, obs: Any) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, obs: Any) -> Any:
         """The actor's outputs `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
         features = flatten_observation(obs)
-        actor = _perceptron(features, self.hidden, self.activation, "trunk" if self.shared_trunk else "actor")
-        critic = actor if self.shared_trunk else _perceptron(features, self.hidden, self.activation, "critic")
-        return _heads(actor, critic, self.num_outputs, self.num_values)
+        if self.num_outputs is None:
+            return perceptron(features, self.hidden, self.activation, "trunk")
+        actor = perceptron(features, self.hidden, self.activation, "trunk" if self.shared_trunk else "actor")
+        critic = actor if self.shared_trunk else perceptron(features, self.hidden, self.activation, "critic")
+        return last_layers(actor, critic, self.num_outputs, self.num_values)
 
 
 class CNNActorCritic(nn.Module):
     """Two convolutional networks, or one with two heads, from one array `[height, width, channels]`.
 
     Attributes:
-      num_outputs: Number of outputs that the action head takes (`ActionHead.num_outputs`).
+      num_outputs: Number of outputs that the action head takes (`ActionHead.num_outputs`); None for an encoder, which
+        gives the features of a shared trunk.
       channels: Numbers of channels of the 3 x 3 convolutions, whose borders are padded.
       strides: Strides of the convolutions, one for each.
       hidden: Widths of the hidden layers that follow.
@@ -76,7 +80,7 @@ class CNNActorCritic(nn.Module):
       num_values: Number of values that the critic gives; None for one, without an axis.
     """
 
-    num_outputs: int
+    num_outputs: int | None
     channels: tuple[int, ...] = (16, 32)
     strides: tuple[int, ...] = (1, 1)
     hidden: tuple[int, ...] = (64, 64)
@@ -85,16 +89,18 @@ class CNNActorCritic(nn.Module):
     num_values: int | None = None
 
     @nn.compact
-    def __call__(self, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, obs: jax.Array) -> Any:
         """The actor's outputs `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation.
 
         Whole numbers of 8 bits, such as those of pixels, are divided by 255.
         """
         chex.assert_rank(obs, 3, custom_message="obs")
         image = obs.astype(jnp.float32) / (255.0 if obs.dtype == jnp.uint8 else 1.0)
+        if self.num_outputs is None:
+            return self._features(image, "trunk")
         actor = self._features(image, "trunk" if self.shared_trunk else "actor")
         critic = actor if self.shared_trunk else self._features(image, "critic")
-        return _heads(actor, critic, self.num_outputs, self.num_values)
+        return last_layers(actor, critic, self.num_outputs, self.num_values)
 
     def _features(self, image: jax.Array, name: str) -> jax.Array:
         for i, (channels, stride) in enumerate(zip(self.channels, self.strides, strict=True)):
@@ -102,7 +108,7 @@ class CNNActorCritic(nn.Module):
                 channels, (3, 3), (stride, stride), kernel_init=_convolution_init, name=f"{name}_convolution_{i}"
             )
             image = ACTIVATIONS[self.activation](convolution(image))
-        return _perceptron(jnp.ravel(image), self.hidden, self.activation, name)
+        return perceptron(jnp.ravel(image), self.hidden, self.activation, name)
 
 
 class RelationActorCritic(nn.Module):
@@ -114,7 +120,7 @@ class RelationActorCritic(nn.Module):
     rows' features are pooled, joined with the others, and go through a third.
 
     Attributes:
-      num_outputs: what the action head needs (`ActionHead.num_outputs`).
+      num_outputs: what the action head needs (`ActionHead.num_outputs`); None for an encoder, which gives features.
       own_hidden, neighbour_hidden, hidden: widths before and after the join.
       pooling: "mean" over all K slots, padding included, as in the papers; "masked-mean" and "max"
         over the neighbours that are there; "attention" of the agent to those.
@@ -125,7 +131,7 @@ class RelationActorCritic(nn.Module):
     Source: Kwiatkowski et al. (2023), "Understanding reinforcement learned crowds"; Zaheer et al. (2017), "Deep sets".
     """
 
-    num_outputs: int
+    num_outputs: int | None
     own_hidden: tuple[int, ...] = (64,)
     neighbour_hidden: tuple[int, ...] = (64,)
     hidden: tuple[int, ...] = (64, 64)
@@ -136,12 +142,14 @@ class RelationActorCritic(nn.Module):
     num_values: int | None = None
 
     @nn.compact
-    def __call__(self, obs: Any) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, obs: Any) -> Any:
         """The actor's outputs `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
         chex.assert_rank(obs["neighbours"], 2, custom_message="neighbours")
         chex.assert_shape(obs["neighbours_present"], obs["neighbours"].shape[:1], custom_message="neighbours_present")
+        if self.num_outputs is None:
+            return self._features(obs, "trunk")
         actor, critic = self._features(obs, "actor"), self._features(obs, "critic")
-        return _heads(actor, critic, self.num_outputs, self.num_values)
+        return last_layers(actor, critic, self.num_outputs, self.num_values)
 
     def _features(self, obs: Any, name: str) -> jax.Array:
         rest = {part: leaf for part, leaf in obs.items() if part not in ("neighbours", "neighbours_present")}
@@ -167,17 +175,17 @@ class RelationActorCritic(nn.Module):
         return jnp.where(jnp.any(present), nn.softmax(scores) @ values, 0.0)
 
     def _perceptron(self, features: jax.Array, widths: tuple[int, ...], name: str) -> jax.Array:
-        return _perceptron(features, widths, self.activation, name)
+        return perceptron(features, widths, self.activation, name)
 
 
-def _perceptron(features: jax.Array, widths: tuple[int, ...], activation: str, name: str) -> jax.Array:
+def perceptron(features: jax.Array, widths: tuple[int, ...], activation: str, name: str) -> jax.Array:
     """Features after the hidden layers `name_0`, `name_1`, ... of the module that calls this."""
     for i, width in enumerate(widths):
         features = ACTIVATIONS[activation](_dense(width, np.sqrt(2), f"{name}_{i}")(features))
     return features
 
 
-def _heads(
+def last_layers(
     actor: jax.Array, critic: jax.Array, num_outputs: int, num_values: int | None
 ) -> tuple[jax.Array, jax.Array]:
     """The last layers of the module that calls this: outputs, and the value or the values."""

@@ -14,6 +14,7 @@ from jaxrl.learning.networks import MLPActorCritic
 from jaxrl.runtime.loop import make_loop
 
 SMALL = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
+REMEMBERING: dict[str, Any] = {"memory": "gru", "memory_size": 8}
 
 ALGORITHMS = {
     "ppo, discrete": lambda: jaxrl.ppo(envs.make("cartpole"), SMALL),
@@ -28,10 +29,31 @@ ALGORITHMS = {
             activation="relu",
         ),
     ),
+    "ppo, gru": lambda: jaxrl.ppo(envs.make("cartpole"), dataclasses.replace(SMALL, **REMEMBERING)),
+    "ppo, lstm, continuous, everything normalised": lambda: jaxrl.ppo(
+        envs.make("pendulum"),
+        dataclasses.replace(
+            SMALL,
+            **REMEMBERING | {"memory": "lstm"},
+            normalise_observation=True,
+            normalise_reward=True,
+            normalise_advantage="batch",
+            critic="mixture",
+        ),
+    ),
+    "ppo, lru, recomputed": lambda: jaxrl.ppo(
+        envs.make("cartpole"), dataclasses.replace(SMALL, **REMEMBERING | {"memory": "lru"}, burn_in=4)
+    ),
+    "ppo, gru, a crowd": lambda: jaxrl.ppo(
+        envs.make("crowd/circle", num_agents=3), dataclasses.replace(SMALL, **REMEMBERING)
+    ),
 }
+SLOW = ("ppo, lstm, continuous, everything normalised", "ppo, lru, recomputed", "ppo, gru, a crowd")
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in ALGORITHMS]
+)
 def test_the_laws_hold(name: str) -> None:
     jaxrl.check(ALGORITHMS[name]())
 

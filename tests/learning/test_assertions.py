@@ -12,12 +12,14 @@ from envs.base import spaces
 from jaxrl.discounts.form import Form, Prepared
 from jaxrl.learning import (
     advantages,
+    cells,
     critics,
     evaluation,
     losses,
     minibatches,
     networks,
     normalisation,
+    recurrent,
     rollout,
     schedules,
     shards,
@@ -50,6 +52,7 @@ SEVERAL = action_head(spaces.Tuple([spaces.Discrete(2), spaces.Discrete(1)]))
 STEPS = rollout.Transition(None, None, ones(4, 2), flags(3), flags(3), flags(4, 2), flags(4, 2), None, None)
 SINGLE, MIXTURE = critics.single_critic(), critics.mixture_critic(3)
 DISCOUNT = MIXTURE.prepare("beta:0.9,0.5", 4, None)
+NETWORK = recurrent.RecurrentActorCritic(networks.MLPActorCritic(None), cells.GRU(3), recurrent.Heads(2))
 RELATION = networks.RelationActorCritic(2)
 STACKED = Prepared(ones(2, 3), ones(2, 3), None, None, Form(ones(2), ones(2)), 4)
 
@@ -152,6 +155,33 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         "key",
         lambda: minibatches.over_epochs(TWO_KEYS, 2, lambda key: (), lambda carry, samples: (carry, ()), ()),
     ),
+    ("recurrent.Heads.__call__", "features", lambda: recurrent.Heads(2).init(jax.random.key(0), ones(3, 4))),
+    ("recurrent.RecurrentActorCritic.unroll", "reset", lambda: NETWORK.unroll({}, ones(4, 2), ones(3), flags(4, 2))),
+    ("recurrent.unroll_over", "obs", lambda: recurrent.unroll_over(NETWORK, {}, ones(3, 2), ones(2, 3), flags(4, 2))),
+    ("recurrent.unroll_over", "memory", lambda: recurrent.unroll_over(NETWORK, {}, ones(4, 2), ones(3), flags(4, 2))),
+    (
+        "recurrent.unroll_by_steps",
+        "inputs",
+        lambda: recurrent.unroll_by_steps(cells.GRU(3), {}, ones(3, 2), {"hidden": ones(3)}, flags(4)),
+    ),
+    *(
+        row
+        for name, cell in cells.CELLS.items()
+        for row in (
+            (
+                f"cells.{name.upper()}.__call__",
+                "features",
+                lambda cell=cell: cell(3).init(jax.random.key(0), ones(4, 2), cell(3).start()),
+            ),
+            (
+                f"cells.{name.upper()}.unroll",
+                "reset",
+                lambda cell=cell: cell(3).unroll({"params": {}}, ones(4, 2), cell(3).start(), flags(3)),
+            ),
+        )
+    ),
+    ("cells.linear_recurrence", "decay", lambda: recur(ones(2), ones(4, 2), ones(3))),
+    ("cells.linear_recurrence", "inputs", lambda: recur(ones(2), ones(3, 2), ones(2))),
     ("rollout.agents_ended", "done", lambda: rollout.agents_ended(ones(3), flags(3), {})),
     ("rollout.episode_ends", "terminated", lambda: rollout.episode_ends(STEPS)),
     ("schedules.linear_share", "env_steps", lambda: schedules.linear_share(ones(2), SCALAR, SCALAR)),
@@ -188,6 +218,10 @@ def roll(key: Any, state: Any, second: Any) -> Any:
     return rollout.rollout(UNUSED, UNUSED, UNUSED, UNUSED, key, rollout.Carry(state, ones(3)), (ones(4, 3), second))
 
 
+def recur(decay: Any, inputs: Any, start: Any) -> Any:
+    return cells.linear_recurrence((decay, decay), (inputs, inputs), (start, start), flags(4))
+
+
 def around(neighbours: Any, present: Any) -> dict[str, Any]:
     return {"own": ones(3), "neighbours": neighbours, "neighbours_present": present}
 
@@ -206,7 +240,13 @@ EXEMPT = {
     "networks.apply_over": ANY_SHAPE,
     "networks.check_network": "takes shapes alone, and refuses a network by errors which test_networks holds",
     "networks.flatten_observation": ANY_SHAPE,
+    "networks.last_layers": ANY_SHAPE,
+    "networks.perceptron": ANY_SHAPE,
     "normalisation.init_statistics": "takes shapes alone, any",
+    "recurrent.RecurrentActorCritic.__call__": ANY_SHAPE,
+    "recurrent.check_recurrent": "takes shapes alone, and refuses a network by errors which test_recurrent holds",
+    "recurrent.is_recurrent": "takes a network",
+    "recurrent.step_over": ANY_SHAPE,
     "shards.averaged": ANY_SHAPE,
     "shards.summed": ANY_SHAPE,
 }

@@ -13,7 +13,7 @@ import pytest
 from remembering import Repeat, chain, echo, recall, with_actor
 
 import jaxrl
-from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.cli import main as cli
 from jaxrl.policies.export import FORMATS, export_policy
 from jaxrl.policies.load_exported import load_exported
@@ -91,6 +91,41 @@ def test_without_its_memory_a_file_is_refused(exported: Any) -> None:
         policy(np.stack([obs, obs]), memory=policy.start())
     with pytest.raises(ValueError, match=r"obs, mask and memory give obs, memory\.seen; this policy takes obs, memory"):
         policy(obs, memory={"memory.seen": np.int32(0)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "file_format"),
+    [
+        ("gru", ["hidden"], "onnx"),
+        *(
+            pytest.param(kind, names, file_format, marks=pytest.mark.slow)
+            for kind, names in {"gru": ["hidden"], "lstm": ["cell", "hidden"], "lru": ["imaginary", "real"]}.items()
+            for file_format in FORMATS
+            if (kind, file_format) != ("gru", "onnx")
+        ),
+    ],
+)
+def test_a_recurrent_network_acts_from_a_file(kind: Any, names: list[str], file_format: str, tmp_path: Path) -> None:
+    config = jaxrl.PPOConfig(
+        num_envs=4, num_steps=4, hidden=(6,), memory=kind, memory_size=5, normalise_observation=True
+    )
+    algo = jaxrl.ppo(Repeat(), config)
+    draws = np.random.default_rng(5)
+    params = jax.tree.map(lambda leaf: np.asarray(draws.uniform(0.1, 1, leaf.shape), leaf.dtype), policy_shapes(algo))
+    policy = TrainedPolicy(algo, params, {}, 0)
+    exported = load_exported(export_policy(policy, tmp_path / f"policy.{file_format}"))
+    assert [port["name"] for port in exported.spec["inputs"]] == ["obs", *(f"memory.{name}" for name in names)]
+    memory, copied = policy.start(3), exported.start(3)
+    for obs in draws.uniform(size=(4, 3, 4)).astype(np.float32):
+        response = exported.respond(obs, memory=copied)
+        scores, memory = algo.actor.scores(params, memory, jnp.asarray(obs), None)
+        # As `export.TOLERANCES`, at each of the steps.
+        np.testing.assert_allclose(response["logits"], scores["logits"], rtol=0, atol=4e-5)
+        ended = np.array([False, True, False])
+        memory, copied = policy.remembered(memory, ended), exported.remembered(response["memory"], ended)
+        for name in names:
+            np.testing.assert_allclose(copied[f"memory.{name}"], memory[name], rtol=0, atol=4e-5)
+            assert np.any(copied[f"memory.{name}"][0] != 0) and not np.any(copied[f"memory.{name}"][1])
 
 
 ELSEWHERE = """

@@ -1,0 +1,326 @@
+"""Memory cells: the gated recurrent unit, long short-term memory, and the linear recurrent unit.
+
+A cell is called as `(features [F], memory) -> (features, memory)`, and runs along a sequence by `unroll(params,
+features [T, F], memory, reset [T]) -> (features [T, ...], memories [T, ...])`, see `learning.recurrent`.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl.learning.networks import ACTIVATIONS, orthogonal
+
+__all__ = ["CELLS", "GRU", "LRU", "LSTM", "linear_recurrence"]
+
+Complex = tuple[jax.Array, jax.Array]  # real and imaginary parts
+
+
+class GRU(nn.Module):
+    """The gated recurrent unit; its features are its memory, "hidden", float32 `[size]`.
+
+    r = sigmoid(W_r x + b_r + U_r h), z = sigmoid(W_z x + b_z + U_z h), n = tanh(W_n x + b_n + r (U_n h + c)),
+    h' = (1 - z) n + z h. Every W and U is orthogonal at first.
+
+    Attributes:
+      size: Number of numbers remembered.
+
+    Source: Cho et al. (2014), arXiv 1406.1078, with the reset gate behind the product, as in cuDNN.
+    """
+
+    size: int
+
+    def start(self) -> dict[str, jax.Array]:
+        """Zeros."""
+        return {"hidden": jnp.zeros(self.size)}
+
+    @nn.compact
+    def __call__(self, features: jax.Array, memory: dict[str, jax.Array]) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """The features after one step, and the memory."""
+        chex.assert_shape(features, (None,), custom_message="features")
+        weights = _weights(self, features.shape[0], self.size, 3)
+        weights["candidate_bias"] = self.param("candidate_bias", nn.initializers.zeros, (self.size,))
+        memory = _gru(weights, _driven(weights, features), memory)
+        return memory["hidden"], memory
+
+    def unroll(self, params: Any, features: jax.Array, memory: Any, reset: jax.Array) -> tuple[Any, Any]:
+        """Features and memories after each step."""
+        chex.assert_shape([features, reset], [(*reset.shape, None), (None,)], custom_message="features, reset")
+        memories = _scanned(_gru, params["params"], features, memory, reset)
+        return memories["hidden"], memories
+
+
+class LSTM(nn.Module):
+    """Long short-term memory; its features are "hidden" of its memory, "cell" and "hidden", float32 `[size]` each.
+
+    i, f, o = sigmoid(W x + b + U h) each, g = tanh(W_g x + b_g + U_g h), c' = f c + i g, h' = o tanh(c'). Every W and U
+    is orthogonal at first, and the bias of f is 1.
+
+    Attributes:
+      size: Size of each of the two arrays that are remembered.
+
+    Source: Hochreiter and Schmidhuber (1997); the forget gate's bias: Jozefowicz et al. (2015).
+    """
+
+    size: int
+
+    def start(self) -> dict[str, jax.Array]:
+        """Zeros."""
+        return {"cell": jnp.zeros(self.size), "hidden": jnp.zeros(self.size)}
+
+    @nn.compact
+    def __call__(self, features: jax.Array, memory: dict[str, jax.Array]) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """The features after one step, and the memory."""
+        chex.assert_shape(features, (None,), custom_message="features")
+        weights = _weights(self, features.shape[0], self.size, 4, first_bias=(0.0, 1.0, 0.0, 0.0))
+        memory = _lstm(weights, _driven(weights, features), memory)
+        return memory["hidden"], memory
+
+    def unroll(self, params: Any, features: jax.Array, memory: Any, reset: jax.Array) -> tuple[Any, Any]:
+        """Features and memories after each step."""
+        chex.assert_shape([features, reset], [(*reset.shape, None), (None,)], custom_message="features, reset")
+        memories = _scanned(_lstm, params["params"], features, memory, reset)
+        return memories["hidden"], memories
+
+
+class LRU(nn.Module):
+    """The linear recurrent unit, whose memory is complex: "real" and "imaginary", float32 `[size]` each.
+
+    h' = lambda h + gamma B x, features = activation(Re(C h') + d x), all of lambda = exp(-exp(nu) + i exp(theta)) being
+    inside the unit circle; gamma = sqrt(1 - |lambda|^2) keeps the memory of the size of its input. A sequence is an
+    associative scan, parallel over time. At first |lambda|^2 is uniform over the ring and the phase over
+    [0, max_phase], and B and C are orthogonal.
+
+    Attributes:
+      size: Number of complex numbers remembered.
+      activation: A name in `networks.ACTIVATIONS`.
+      ring: Smallest and largest |lambda| at first.
+      max_phase: Largest phase at first, in radians.
+
+    Source: Orvieto et al. (2023), arXiv 2303.06349, with gamma a function of lambda in place of a parameter.
+    """
+
+    size: int
+    activation: str = "tanh"
+    ring: tuple[float, float] = (0.9, 0.999)
+    max_phase: float = math.pi / 10
+
+    def start(self) -> dict[str, jax.Array]:
+        """Zeros."""
+        return {"real": jnp.zeros(self.size), "imaginary": jnp.zeros(self.size)}
+
+    @nn.compact
+    def __call__(self, features: jax.Array, memory: dict[str, jax.Array]) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Features like those that it takes, and the memory."""
+        chex.assert_shape(features, (None,), custom_message="features")
+        width = features.shape[0]
+        weights = {
+            "nu": self.param("nu", self._first_nu, (self.size,)),
+            "theta": self.param("theta", self._first_theta, (self.size,)),
+            "input_kernel": self.param("input_kernel", _gates(2), (width, 2 * self.size)),
+            "output_kernel": self.param("output_kernel", _gates(1), (2 * self.size, width)),
+            "skip": self.param("skip", nn.initializers.ones, (width,)),
+        }
+        decay = _decay(weights)
+        real, imaginary = _plus(_times(decay, (memory["real"], memory["imaginary"])), _input(weights, features))
+        return self._features(weights, (real, imaginary), features), {"real": real, "imaginary": imaginary}
+
+    def unroll(self, params: Any, features: jax.Array, memory: Any, reset: jax.Array) -> tuple[Any, Any]:
+        """Features and memories after each step."""
+        chex.assert_shape([features, reset], [(*reset.shape, None), (None,)], custom_message="features, reset")
+        weights = params["params"]
+        start = memory["real"], memory["imaginary"]
+        real, imaginary = linear_recurrence(_decay(weights), _input(weights, features), start, reset)
+        return self._features(weights, (real, imaginary), features), {"real": real, "imaginary": imaginary}
+
+    def _features(self, weights: Any, memory: Complex, features: jax.Array) -> jax.Array:
+        return ACTIVATIONS[self.activation](
+            jnp.concatenate(memory, axis=-1) @ weights["output_kernel"] + weights["skip"] * features
+        )
+
+    def _first_nu(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        low, high = self.ring
+        return jnp.log(-0.5 * jnp.log(jax.random.uniform(key, shape, minval=low**2, maxval=high**2)))
+
+    def _first_theta(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        return jnp.log(self.max_phase * jax.random.uniform(key, shape, minval=1e-3))
+
+
+CELLS: dict[str, Callable[..., Any]] = {"gru": GRU, "lstm": LSTM, "lru": LRU}
+
+
+def linear_recurrence(decay: Complex, inputs: Complex, start: Complex, reset: jax.Array) -> Complex:
+    """h_t = decay h_{t-1} + inputs_t, with h_{t-1} = 0 where t is a reset, as an associative scan over time.
+
+    Blocks of about sqrt(T) steps are computed side by side and then joined in rounds, each of which doubles the number
+    of blocks that a value sums up; so are gradients, from the values of h alone.
+
+    Args:
+      decay: Factor of each step, real and imaginary part `[N]`.
+      inputs: Real and imaginary parts `[T, N]`.
+      start: What precedes the first step, real and imaginary part `[N]`.
+      reset: Whether what precedes a step is forgotten, bool `[T]`.
+
+    Returns:
+      Real and imaginary parts of h, `[T, N]`.
+
+    Source: Hillis and Steele (1986), "Data parallel algorithms".
+    """
+    chex.assert_rank([*decay, *start, reset], 1, custom_message="decay, start, reset")
+    chex.assert_equal_shape([*decay, *start], custom_message="decay, start")
+    chex.assert_shape([*inputs], (reset.shape[0], decay[0].shape[0]), custom_message="inputs, reset")
+    return _recurrence(decay, inputs, start, reset)
+
+
+@jax.custom_vjp
+def _recurrence(decay: Complex, inputs: Complex, start: Complex, reset: jax.Array) -> Complex:
+    carried = _times(decay, _kept(~reset[0], start))
+    real, imaginary = (leaf.at[0].add(first) for leaf, first in zip(inputs, carried, strict=True))
+    return _in_blocks(decay, (real, imaginary), ~reset)
+
+
+def _forward(decay: Complex, inputs: Complex, start: Complex, reset: jax.Array) -> tuple[Complex, Any]:
+    states = _recurrence(decay, inputs, start, reset)
+    return states, (decay, start, reset, states)
+
+
+def _backward(saved: Any, slope: Complex) -> tuple[Complex, Complex, Complex, None]:
+    """The same recurrence backwards: what a step changes, it changes in all later ones, too."""
+    decay, start, reset, states = saved
+    conjugate = decay[0], -decay[1]
+    linked = ~jnp.roll(reset, -1)[::-1]  # each step to the one after it; the last one's link leads nowhere
+    real, imaginary = (leaf[::-1] for leaf in _in_blocks(conjugate, (slope[0][::-1], slope[1][::-1]), linked))
+    before = _kept(~reset[:, None], tuple(_shifted(leaf, 1, first) for leaf, first in zip(states, start, strict=True)))
+    of_decay = _times((before[0], -before[1]), (real, imaginary))
+    of_start = _kept(~reset[0], _times(conjugate, (real[0], imaginary[0])))
+    return (jnp.sum(of_decay[0], axis=0), jnp.sum(of_decay[1], axis=0)), (real, imaginary), of_start, None
+
+
+_recurrence.defvjp(_forward, _backward)
+
+
+def _in_blocks(decay: Complex, values: Complex, linked: jax.Array) -> Complex:
+    """As `_doubled`: about sqrt(T) blocks side by side, step by step within each, then all blocks by doubling."""
+    num_steps = linked.shape[0]
+    length = math.isqrt(num_steps - 1) + 1
+    count = -(-num_steps // length)
+
+    def blocks(leaf: jax.Array) -> jax.Array:
+        """`[T, ...]` as `[length, count, ...]`, with zeros at the end."""
+        padded = jnp.pad(leaf, [(0, length * count - num_steps), *[(0, 0)] * (leaf.ndim - 1)])
+        return padded.reshape(count, length, *leaf.shape[1:]).swapaxes(0, 1)
+
+    def step(state: Any, now: Any) -> tuple[Any, Any]:
+        value, power, joined = state
+        value = _plus(_kept(now[1][:, None], _times(decay, value)), now[0])
+        state = value, _times(decay, power), joined & now[1]
+        return state, state
+
+    nothing = jnp.zeros((count, *decay[0].shape))
+    start = (nothing, nothing), (jnp.ones_like(decay[0]), jnp.zeros_like(decay[0])), jnp.ones(count, bool)
+    (ends, power, joined), within = jax.lax.scan(step, start, jax.tree.map(blocks, (values, linked)))
+    ends = _doubled(power, ends, joined)
+    before = tuple(_shifted(leaf, 1, jnp.zeros_like(leaf[0]))[None] for leaf in ends)
+    inside, powers, joined = within
+    carried = _kept(joined[..., None], _times(tuple(leaf[:, None] for leaf in powers), before))
+    real, imaginary = (leaf.swapaxes(0, 1).reshape(length * count, -1)[:num_steps] for leaf in _plus(inside, carried))
+    return real, imaginary
+
+
+def _doubled(decay: Complex, values: Complex, linked: jax.Array) -> Complex:
+    """sum_k decay^k values_{t-k} over the steps which links join to t, `[T, N]`; `linked` joins a step to the last."""
+    span = 1
+    while span < linked.shape[0]:
+        earlier = tuple(_shifted(leaf, span, jnp.zeros_like(leaf[0])) for leaf in values)
+        values = _plus(values, _kept(linked[:, None], _times(decay, earlier)))
+        linked = linked & _shifted(linked, span, jnp.zeros((), bool))
+        decay, span = _times(decay, decay), 2 * span
+    return values
+
+
+def _shifted(leaf: jax.Array, span: int, first: jax.Array) -> jax.Array:
+    """What was so many steps ago, `first` before the first step."""
+    return jnp.concatenate([jnp.broadcast_to(first, (span, *leaf.shape[1:])), leaf[:-span]])
+
+
+def _times(a: Any, b: Any) -> Complex:
+    return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
+
+
+def _plus(a: Any, b: Any) -> Complex:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def _kept(flag: jax.Array, a: Any) -> Complex:
+    return jnp.where(flag, a[0], 0.0), jnp.where(flag, a[1], 0.0)
+
+
+def _decay(weights: Any) -> Complex:
+    size, phase = jnp.exp(-jnp.exp(weights["nu"])), jnp.exp(weights["theta"])
+    return size * jnp.cos(phase), size * jnp.sin(phase)
+
+
+def _input(weights: Any, features: jax.Array) -> Complex:
+    gamma = jnp.sqrt(-jnp.expm1(-2.0 * jnp.exp(weights["nu"])))
+    real, imaginary = jnp.split(features @ weights["input_kernel"], 2, axis=-1)
+    return gamma * real, gamma * imaginary
+
+
+def _gates(count: int) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]:
+    """The initial weights of as many matrices side by side, each orthogonal."""
+
+    def init(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        rows, columns = shape[0], shape[1] // count
+        matrices = jax.vmap(lambda key: orthogonal(key, rows, columns))(jax.random.split(key, count))
+        return matrices.transpose(1, 0, 2).reshape(shape)
+
+    return init
+
+
+def _weights(cell: nn.Module, width: int, size: int, count: int, first_bias: tuple[float, ...] = ()) -> dict[str, Any]:
+    """The parameters of as many gates, side by side, of the cell that calls this."""
+
+    def bias(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        del key
+        return jnp.repeat(jnp.array(first_bias), size) if first_bias else jnp.zeros(shape)
+
+    return {
+        "input_kernel": cell.param("input_kernel", _gates(count), (width, count * size)),
+        "bias": cell.param("bias", bias, (count * size,)),
+        "kernel": cell.param("kernel", _gates(count), (size, count * size)),
+    }
+
+
+def _driven(weights: Any, features: jax.Array) -> jax.Array:
+    """What the gates have of the features, `[..., gates * size]`."""
+    return features @ weights["input_kernel"] + weights["bias"]
+
+
+def _gru(weights: Any, driven: jax.Array, memory: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    hidden = memory["hidden"]
+    size, recalled = hidden.shape[-1], hidden @ weights["kernel"]
+    reset, update = jnp.split(nn.sigmoid(driven[..., : 2 * size] + recalled[..., : 2 * size]), 2, axis=-1)
+    candidate = jnp.tanh(driven[..., 2 * size :] + reset * (recalled[..., 2 * size :] + weights["candidate_bias"]))
+    return {"hidden": (1.0 - update) * candidate + update * hidden}
+
+
+def _lstm(weights: Any, driven: jax.Array, memory: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    gates = jnp.split(driven + memory["hidden"] @ weights["kernel"], 4, axis=-1)
+    enter, forget, leave = map(nn.sigmoid, gates[:3])
+    cell = forget * memory["cell"] + enter * jnp.tanh(gates[3])
+    return {"cell": cell, "hidden": leave * jnp.tanh(cell)}
+
+
+def _scanned(step: Callable[..., Any], weights: Any, features: jax.Array, memory: Any, reset: jax.Array) -> Any:
+    """The memories after each step; the products with the features are one for all steps."""
+
+    def one_step(memory: Any, now: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+        driven, reset = now
+        memory = step(weights, driven, jax.tree.map(lambda leaf: jnp.where(reset, 0.0, leaf), memory))
+        return memory, memory
+
+    return jax.lax.scan(one_step, memory, (_driven(weights, features), reset))[1]

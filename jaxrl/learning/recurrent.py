@@ -1,0 +1,195 @@
+"""Networks that remember: an encoder, a memory and heads; how anyone's recurrent network is stepped and unrolled.
+
+A recurrent network is a flax module that is called as `(obs, memory) -> (outputs, value, memory)` on one observation
+and the memory of one agent, and has a method `start() -> memory`, the memory at the start of an episode: a pytree of
+real arrays. It may have a method `unroll(params, obs, memory, reset) -> (outputs, value, memories)` that does the same
+for a sequence, leaves `[T, ...]`, faster than step by step; `reset`, bool `[T]`, says before which steps the memory is
+that of the start again, and `memories` are those after each step. A memory cell is the same, of features instead of
+observations: `(features, memory) -> (features, memory)`, with `start` and perhaps `unroll`.
+"""
+
+from typing import Any
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from envs.errors import UserTypeError, UserValueError
+from jaxrl.learning.networks import last_layers, perceptron
+from jaxrl.learning.rollout import remembered
+
+__all__ = ["Heads", "RecurrentActorCritic", "check_recurrent", "is_recurrent", "step_over", "unroll_over"]
+
+Memory = Any
+
+
+class Heads(nn.Module):
+    """Two perceptrons, of the actor and of the critic, from the features of one observation.
+
+    Attributes:
+      num_outputs: Number of outputs that the action head takes (`ActionHead.num_outputs`).
+      hidden: Widths of the hidden layers of each.
+      activation: A name in `networks.ACTIVATIONS`.
+      num_values: Number of values that the critic gives; None for one, without an axis.
+    """
+
+    num_outputs: int
+    hidden: tuple[int, ...] = ()
+    activation: str = "tanh"
+    num_values: int | None = None
+
+    @nn.compact
+    def __call__(self, features: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The actor's outputs `[num_outputs]` and the value `[]`, or values `[num_values]`."""
+        chex.assert_rank(features, 1, custom_message="features")
+        actor, critic = (perceptron(features, self.hidden, self.activation, name) for name in ("actor", "critic"))
+        return last_layers(actor, critic, self.num_outputs, self.num_values)
+
+
+class RecurrentActorCritic(nn.Module):
+    """An encoder of observations, a memory, and heads: actor and critic share all but the heads.
+
+    Attributes:
+      encoder: Module `(obs) -> features [F]`.
+      cell: Memory cell, `cells.GRU`, `cells.LSTM`, `cells.LRU` or one's own.
+      heads: Module `(features) -> (outputs, value)`.
+    """
+
+    encoder: nn.Module
+    cell: Any
+    heads: Any
+
+    def start(self) -> Memory:
+        """The memory of one agent at the start of an episode."""
+        return self.cell.start()
+
+    def __call__(self, obs: Any, memory: Memory) -> tuple[jax.Array, jax.Array, Memory]:
+        """Outputs, value and the memory after one observation."""
+        features, memory = self.cell(self.encoder(obs), memory)
+        outputs, value = self.heads(features)
+        return outputs, value, memory
+
+    def unroll(self, params: Any, obs: Any, memory: Memory, reset: jax.Array) -> tuple[jax.Array, jax.Array, Memory]:
+        """Outputs, values and memories after each of a sequence of observations; only the cell goes step by step."""
+        chex.assert_rank(reset, 1, custom_message="reset")
+        parts = {name: {"params": own} for name, own in params["params"].items()}
+        # A part without parameters has no entry.
+        encoded = jax.vmap(self.encoder.apply, in_axes=(None, 0))(parts.get("encoder", {}), obs)
+        features, memories = _unroll(self.cell, parts.get("cell", {}), encoded, memory, reset)
+        outputs, value = jax.vmap(self.heads.apply, in_axes=(None, 0))(parts.get("heads", {}), features)
+        return outputs, value, memories
+
+
+def is_recurrent(network: Any) -> bool:
+    """Whether a network remembers: it has a method `start`."""
+    return callable(getattr(network, "start", None))
+
+
+def step_over(network: Any, params: Any, obs: Any, memory: Memory, num_axes: int) -> tuple[Any, Any, Memory]:
+    """A recurrent network on observations and memories with `num_axes` axes in front."""
+    function = network.apply
+    for _ in range(num_axes):
+        function = jax.vmap(function, in_axes=(None, 0, 0))
+    return function(params, obs, memory)
+
+
+def unroll_over(
+    network: Any, params: Any, obs: Any, memory: Memory, reset: jax.Array
+) -> tuple[jax.Array, jax.Array, Memory]:
+    """A recurrent network along sequences.
+
+    Args:
+      network: Recurrent network.
+      params: Parameters of the network.
+      obs: Observations, leaves `[T, *B, ...]`.
+      memory: Memories before the first of them, leaves `[*B, ...]`.
+      reset: Whether the memory is that of the start again before each of them, bool `[T, *B]`.
+
+    Returns:
+      Outputs and values `[T, *B, ...]`, and the memories after each observation, leaves `[T, *B, ...]`.
+    """
+    chex.assert_tree_shape_prefix(obs, reset.shape, custom_message="obs, reset")
+    chex.assert_tree_shape_prefix(memory, reset.shape[1:], custom_message="memory, reset")
+
+    def function(params: Any, obs: Any, memory: Memory, reset: jax.Array) -> Any:
+        return _unroll(network, params, obs, memory, reset)
+
+    for _ in range(reset.ndim - 1):
+        function = jax.vmap(function, in_axes=(None, 1, 0, 1), out_axes=1)
+    return function(params, obs, memory, reset)
+
+
+def _unroll(module: Any, params: Any, inputs: Any, memory: Memory, reset: jax.Array) -> Any:
+    """A network or a cell along one sequence, by its own `unroll` where it has one."""
+    if hasattr(module, "unroll"):
+        return module.unroll(params, inputs, memory, reset)
+    return unroll_by_steps(module, params, inputs, memory, reset)
+
+
+def unroll_by_steps(module: Any, params: Any, inputs: Any, memory: Memory, reset: jax.Array) -> Any:
+    """A recurrent network or a cell along one sequence, step by step.
+
+    Args:
+      module: Recurrent network or memory cell.
+      params: Parameters of the module.
+      inputs: Observations or features, leaves `[T, ...]`.
+      memory: Memory before the first of them.
+      reset: Whether the memory is that of the start again before each of them, bool `[T]`.
+
+    Returns:
+      What the module gives, leaves `[T, ...]`, the memories after each step last.
+    """
+    chex.assert_rank(reset, 1, custom_message="reset")
+    chex.assert_tree_shape_prefix(inputs, reset.shape, custom_message="inputs, reset")
+    start = module.start()
+
+    def step(memory: Memory, now: Any) -> tuple[Memory, Any]:
+        inputs, reset = now
+        results = module.apply(params, inputs, remembered(memory, start, reset))
+        return results[-1], results
+
+    return jax.lax.scan(step, memory, (inputs, reset))[1]
+
+
+def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | None = None) -> None:
+    """Refuse a recurrent network that the algorithm cannot use, before anything is compiled.
+
+    Args:
+      network: Flax module with a method `start`.
+      obs: Shapes of one observation.
+      num_outputs: Number of outputs that the action head needs.
+      num_values: Number of values that the critic needs; None for one, without an axis.
+
+    Raises:
+      TypeError, ValueError: What the network gave and what it should give.
+    """
+    values = "value []" if num_values is None else f"values [{num_values}], one for each head of the mixture critic"
+    takes = f"(outputs [{num_outputs}], {values}, memory) for one observation and memory"
+    if not isinstance(network, nn.Module):
+        raise UserTypeError(f"network must be a flax.linen module, got {type(network).__name__}")
+    start: Any = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, network.start()))  # pyright: ignore
+    for leaf in jax.tree.leaves(start):
+        if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
+            raise UserTypeError(
+                f"network.start() must give real arrays, got {leaf.dtype}{list(leaf.shape)}; "
+                "keep real and imaginary parts apart"
+            )
+    got: Any = jax.eval_shape(
+        lambda key, obs, memory: network.init_with_output(key, obs, memory)[0], jax.random.key(0), obs, start
+    )
+    if not isinstance(got, tuple) or len(got) != 3:
+        raise UserTypeError(f"network must return {takes}, got {jax.tree.map(jnp.shape, got)}")
+    shapes = tuple(getattr(leaf, "shape", type(leaf).__name__) for leaf in got[:2])
+    if shapes != ((num_outputs,), () if num_values is None else (num_values,)):
+        raise UserValueError(f"network must return {takes}, got shapes {shapes[0]} and {shapes[1]}")
+    before, after = (_described(memory) for memory in (start, got[2]))
+    if before != after:
+        raise UserValueError(f"network must return a memory like that of its start, {before}, got {after}")
+
+
+def _described(memory: Memory) -> dict[str, str]:
+    return {
+        jax.tree_util.keystr(path) or "memory": f"{leaf.dtype}{list(leaf.shape)}"
+        for path, leaf in jax.tree.leaves_with_path(memory)
+    }

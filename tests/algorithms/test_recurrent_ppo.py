@@ -1,0 +1,247 @@
+"""PPO with a memory: what is learned from is what acted, across the ends of episodes too."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, PartitionSpec
+from remembering import Repeat
+
+import envs
+import jaxrl
+from jaxrl.algorithms.on_policy import Parts, Samples, on_policy
+from jaxrl.learning.network_config import NetworkConfig
+from jaxrl.learning.rollout import Transition, episode_ends, rollout
+from jaxrl.learning.shards import EnvShards
+
+KINDS = ("gru", "lstm", "lru")
+# 12 steps of episodes of 5: two or three ends in each environment, and episodes that go on from rollout to rollout.
+TINY = jaxrl.PPOConfig(
+    num_envs=4, num_steps=12, num_epochs=1, num_minibatches=2, hidden=(6,), memory_size=5, memory="gru", reset_pool=4
+)
+LAM = 0.0  # so that a target is r + Gamma(1) V(next)
+
+
+def watched(parts: Parts) -> Any:
+    """Learning that learns nothing and shows what it would learn from."""
+
+    def learn(key: jax.Array, learner: Any, samples: Samples, hparams: Any, lr: jax.Array) -> Any:
+        del lr
+        params, log_std = learner[0]
+        batch = jax.tree.map(lambda leaf: leaf[0], parts.minibatches(key, samples, 2))
+        outputs, value = parts.forward(params, batch)
+        log_prob = parts.head.log_prob(parts.head.scores(outputs, log_std), batch.mask, batch.raw_action)
+        ratio = jnp.exp(log_prob - batch.log_prob)
+        return learner, {"samples": samples, "batch": batch, "ratio": ratio, "value": value, "lam": hparams.lam}
+
+    return learn
+
+
+def shaken(state: Any, key: jax.Array) -> Any:
+    """The state with weights so large that a memory matters to actions and values."""
+    leaves, structure = jax.tree.flatten(state.weights[0])
+    keys = jax.random.split(key, len(leaves))
+    moved = [leaf + 0.4 * jax.random.normal(k, leaf.shape) for leaf, k in zip(leaves, keys, strict=True)]
+    return state._replace(weights=(structure.unflatten(moved), state.weights[1]))
+
+
+def second_iteration(env: Any, config: Any, key: jax.Array, network: Any = None) -> tuple[Any, ...]:
+    """An algorithm, its state before its second iteration, the steps of that and what is learned from them."""
+    algo = on_policy("ppo", env, config, jaxrl.PPOHParams, watched, network=network)
+    hparams = algo.prepare(algo.hparams.replace(lam=LAM, discount=0.9))
+    params = env.default_params
+
+    @jax.jit
+    def run(key: jax.Array) -> Any:
+        state = shaken(algo.init(key, hparams, params), key)
+        state = algo.step(key, jnp.int32(0), state, hparams, params)[0]
+        second = jax.random.fold_in(key, 1)
+        metrics = algo.step(second, jnp.int32(1), state, hparams, params)[1]
+        policy = algo.policy(state, hparams)
+        # What the iteration plays, again.
+        noise_key, env_key = jax.random.split(jax.random.split(second)[0])
+        samples: Any = metrics["samples"]
+        agents = samples.weight.shape[2:]
+        noise = algo.actor.noise(noise_key, (config.num_steps, config.num_envs, *agents))
+        _, steps, _ = rollout(env, params, algo.actor, policy, env_key, state.carry, noise, config.reset_pool)
+        return state, policy, steps, metrics
+
+    return algo, *run(key)
+
+
+def replayed(algo: Any, policy: Any, memory: Any, steps: Transition, network: Any) -> tuple[np.ndarray, ...]:
+    """Each agent alone, step by step: log-probabilities, and values of next observations before a reset."""
+    head_scores = jax.jit(algo.actor.scores)
+    apply = jax.jit(network.apply)
+    done, start = np.asarray(episode_ends(steps)), algo.actor.start(policy)
+    shape = done.shape
+    log_prob, next_value, forgotten = (np.zeros(shape) for _ in range(3))
+    for agent in np.ndindex(shape[1:]):
+        own = jax.tree.map(lambda leaf: leaf[agent], memory)  # noqa: B023
+        for t in range(shape[0]):
+            at = (t, *agent)
+            obs, next_obs = (jax.tree.map(lambda leaf: leaf[at], part) for part in (steps.obs, steps.next_obs))  # noqa: B023
+            scores, own = head_scores(policy, own, obs, None)
+            logits = np.asarray(scores["logits"], np.float64)
+            log_prob[at] = logits[int(steps.raw_action[at])] - np.log(np.sum(np.exp(logits)))
+            next_value[at] = apply(policy.params, next_obs, own)[1]
+            forgotten[at] = apply(policy.params, next_obs, start)[1]
+            own = start if done[at] else own
+    return log_prob, next_value, forgotten
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_learned_from_is_what_acted_and_a_limit_bootstraps_from_the_memory_before_it(
+    key: jax.Array, kind: Any
+) -> None:
+    env, config = Repeat("truncated"), dataclasses.replace(TINY, memory=kind)
+    algo, state, policy, steps, metrics = second_iteration(env, config, key)
+    network = config.actor_critic(jax.ShapeDtypeStruct((4,), jnp.float32), 4, None)
+    samples = metrics["samples"]
+    assert np.any(steps.truncated) and not np.any(steps.terminated)
+    assert np.any(np.asarray(jax.tree.leaves(state.carry.memory)[0]) != 0)  # the rollout goes on with an episode
+    log_prob, next_value, forgotten = replayed(algo, policy, state.carry.memory, steps, network)
+    np.testing.assert_array_equal(samples.raw_action, steps.raw_action)
+    np.testing.assert_allclose(samples.log_prob, log_prob, rtol=1e-5, atol=1e-5)
+    # The target of every step, at a limit too, is r + 0.9 V(next observation, memory that has seen the episode).
+    np.testing.assert_allclose(samples.target, np.asarray(steps.reward) + 0.9 * next_value, rtol=1e-5, atol=1e-5)
+    at_limits = np.abs(next_value - forgotten)[np.asarray(steps.truncated)]
+    assert at_limits.min() > 1e-3  # with the memory after the reset it would be another one
+    # The ratio of the first minibatch, whole sequences of half of the environments, is 1.
+    assert metrics["ratio"].shape == (12, 2)
+    np.testing.assert_allclose(metrics["ratio"], 1.0, rtol=0, atol=1e-5)
+    order = [int(np.argmin(np.abs(np.asarray(samples.value) - value[:, None]).sum(0))) for value in metrics["value"].T]
+    np.testing.assert_allclose(metrics["value"], samples.value[:, np.array(order)], rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(metrics["batch"].reset, samples.reset[:, np.array(order)])
+    assert len(set(order)) == 2
+
+
+def test_memories_are_recomputed_from_the_steps_before(key: jax.Array) -> None:
+    """With the same parameters the memories of the rollout before are the same, however many steps are replayed."""
+    results = []
+    for burn_in in (0, 3, 12):
+        config = dataclasses.replace(TINY, burn_in=burn_in)
+        _, state, _, _, metrics = second_iteration(Repeat("truncated"), config, key)
+        results.append(metrics["samples"].log_prob)
+        np.testing.assert_allclose(metrics["ratio"], 1.0, rtol=0, atol=1e-5)
+        if burn_in:
+            start = metrics["samples"].start
+            assert start.reset.shape == (4, burn_in) and start.obs.shape == (4, burn_in, 4)
+            assert not np.allclose(jax.tree.leaves(start.memory)[0], jax.tree.leaves(state.carry.memory)[0], atol=1e-3)
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+
+
+class Forgetful(nn.Module):
+    """A network that remembers, at the start of an episode: one that does not."""
+
+    network: Any
+
+    @nn.compact
+    def __call__(self, obs: Any) -> Any:
+        return self.network(obs, self.network.start())[:2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_every_step_ends_an_episode_it_is_feed_forward(key: jax.Array, kind: Any) -> None:
+    env = envs.make("probe/action-and-observation-dependent", continuous=True)
+    config = dataclasses.replace(TINY, memory=kind, num_minibatches=1, num_epochs=2, reset_pool=None)
+    obs = jax.ShapeDtypeStruct((1,), jnp.float32)
+    network = config.actor_critic(obs, 1, None)
+    plain = dataclasses.replace(config, memory="none", memory_size=NetworkConfig.memory_size)
+    with_memory, without = jaxrl.ppo(env, config), jaxrl.ppo(env, plain, Forgetful(network))
+    hparams = with_memory.prepare(with_memory.hparams.replace(lr=1e-2))
+    params = env.default_params
+    state = jax.jit(with_memory.init)(key, hparams, params)
+    weights, log_std = state.weights
+    other = jax.jit(without.init)(key, hparams, params)
+    other = other._replace(weights=({"params": {"network": weights["params"]}}, log_std))
+    (one, ours), (two, theirs) = (
+        jax.jit(algo.step)(key, jnp.int32(0), start, hparams, params)
+        for algo, start in ((with_memory, state), (without, other))
+    )
+    for got, wanted in zip(jax.tree.leaves(one.weights), jax.tree.leaves(two.weights), strict=True):
+        # Sums of 48 samples in another order, through two steps of Adam of 0.01.
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
+    assert ours["policy_loss"] != 0
+    for name, value in theirs.items():
+        np.testing.assert_allclose(ours[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_weight_learns(key: jax.Array, kind: Any) -> None:
+    env, config = Repeat(), dataclasses.replace(TINY, memory=kind, memory_hidden=(4,))
+    algo = jaxrl.ppo(env, config)
+    hparams = algo.prepare(algo.hparams)
+
+    @jax.jit
+    def run(key: jax.Array) -> Any:
+        state = shaken(algo.init(key, hparams, env.default_params), key)
+        return state, algo.step(key, jnp.int32(0), state, hparams, env.default_params)[0]
+
+    before, after = run(key)
+    for (path, old), new in zip(jax.tree.leaves_with_path(before.weights), jax.tree.leaves(after.weights), strict=True):
+        assert np.all(old != new), jax.tree_util.keystr(path)
+
+
+def test_the_learning_of_a_memory_across_minibatches_is_checked() -> None:
+    with pytest.raises(ValueError, match=r"num_minibatches must divide the 4 environments \(num_envs\) of a policy"):
+        jaxrl.ppo(Repeat(), dataclasses.replace(TINY, num_minibatches=3))
+    sharded: Any = jaxrl.ppo(Repeat(), TINY).sharded
+    with pytest.raises(ValueError, match=r"the 1 environments \(num_envs / devices\) .* sequences, got 2"):
+        sharded(EnvShards("devices", 4))
+    with pytest.raises(ValueError, match=r"burn_in has no effect on a policy that does not remember, got 4"):
+        jaxrl.ppo(Repeat(), jaxrl.PPOConfig(burn_in=4))
+    with pytest.raises(ValueError, match=r"burn_in takes at most the num_steps=12 of a rollout, got 13"):
+        dataclasses.replace(TINY, burn_in=13)
+    network = TINY.actor_critic(jax.ShapeDtypeStruct((4,), jnp.float32), 4, None)
+    with pytest.raises(ValueError, match=r"memory is that of jaxrl's own networks, got 'gru' beside network="):
+        jaxrl.ppo(Repeat(), TINY, network)
+    jaxrl.ppo(Repeat(), dataclasses.replace(TINY, memory="none", memory_size=64, burn_in=4), network)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_shards_learn_what_one_device_does(key: jax.Array, kind: Any) -> None:
+    """One minibatch of all environments, whose order does not matter then."""
+    config = dataclasses.replace(TINY, memory=kind, num_minibatches=1, num_epochs=2, burn_in=3)
+    algo = jaxrl.ppo(Repeat("truncated"), config)
+    assert algo.sharded is not None
+    sharded, of_each_env = algo.sharded(EnvShards("devices", 2))
+    each, whole = PartitionSpec("devices"), PartitionSpec()
+    specs = jax.tree.map(lambda own: each if own else whole, of_each_env)
+    # With a large stabiliser a step of Adam is at most as large as the gradient.
+    hparams = algo.prepare(algo.hparams.replace(lr=1e-2, adam_eps=1e-2))
+    hparams, params = jax.tree.map(jnp.float32, hparams), algo.env.default_params
+
+    def run(algo: Any, key: jax.Array) -> Any:
+        state = algo.init(key, hparams, params)
+        metrics = {}
+        for i in range(2):
+            state, metrics = algo.step(jax.random.fold_in(key, i), jnp.int32(i), state, hparams, params)
+        return state, metrics
+
+    mesh = Mesh(np.asarray(jax.devices()[:2]), ("devices",))
+    on_shards = jax.shard_map(
+        lambda key: run(sharded, key), mesh=mesh, in_specs=whole, out_specs=(specs, whole), check_vma=False
+    )
+    for got, wanted in zip(
+        jax.tree.leaves(jax.jit(on_shards)(key)), jax.tree.leaves(jax.jit(lambda key: run(algo, key))(key)), strict=True
+    ):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_run_that_remembers_resumes_bit_for_bit(tmp_path: Path) -> None:
+    algo = jaxrl.ppo(Repeat(), dataclasses.replace(TINY, burn_in=3))
+    call: Any = {"seeds": 2, "evals": 2, "eval_episodes": 2, "progress": False, "out": tmp_path / "run"}
+    jaxrl.train(algo, env_steps=2 * 48, **call)
+    longer = jaxrl.train(algo, env_steps=4 * 48, **call | {"evals": 4}, resume=True)
+    whole = jaxrl.train(algo, env_steps=4 * 48, **call | {"evals": 4, "out": None})
+    for one, other in zip(jax.tree.leaves(longer.policies), jax.tree.leaves(whole.policies), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -1,0 +1,296 @@
+"""Networks that remember: each cell in float64, sequences against single steps, and what is refused."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from jaxrl.learning.cells import CELLS, LRU, linear_recurrence
+from jaxrl.learning.network_config import NetworkConfig
+from jaxrl.learning.networks import MLPActorCritic
+from jaxrl.learning.recurrent import (
+    Heads,
+    RecurrentActorCritic,
+    check_recurrent,
+    is_recurrent,
+    step_over,
+    unroll_by_steps,
+    unroll_over,
+)
+
+EPS = float(np.finfo(np.float32).eps)
+WIDTH, SIZE, STEPS = 3, 4, 11
+
+
+def in_float64(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
+
+
+def gru_by_hand(weights: Any, x: np.ndarray, memory: Any) -> tuple[np.ndarray, Any]:
+    h = memory["hidden"]
+    driven, recalled = x @ weights["input_kernel"] + weights["bias"], h @ weights["kernel"]
+    r, z = expit((driven + recalled)[:SIZE]), expit((driven + recalled)[SIZE : 2 * SIZE])
+    n = np.tanh(driven[2 * SIZE :] + r * (recalled[2 * SIZE :] + weights["candidate_bias"]))
+    h = (1 - z) * n + z * h
+    return h, {"hidden": h}
+
+
+def lstm_by_hand(weights: Any, x: np.ndarray, memory: Any) -> tuple[np.ndarray, Any]:
+    i, f, o, g = np.split(x @ weights["input_kernel"] + weights["bias"] + memory["hidden"] @ weights["kernel"], 4)
+    cell = expit(f) * memory["cell"] + expit(i) * np.tanh(g)
+    hidden = expit(o) * np.tanh(cell)
+    return hidden, {"cell": cell, "hidden": hidden}
+
+
+def lru_by_hand(weights: Any, x: np.ndarray, memory: Any) -> tuple[np.ndarray, Any]:
+    decay = np.exp(-np.exp(weights["nu"]) + 1j * np.exp(weights["theta"]))
+    into = weights["input_kernel"][:, :SIZE] + 1j * weights["input_kernel"][:, SIZE:]
+    h = decay * (memory["real"] + 1j * memory["imaginary"]) + np.sqrt(1 - np.abs(decay) ** 2) * (x @ into)
+    out_of = weights["output_kernel"][:SIZE] - 1j * weights["output_kernel"][SIZE:]
+    return np.tanh((h @ out_of).real + weights["skip"] * x), {"real": h.real, "imaginary": h.imag}
+
+
+BY_HAND = {"gru": gru_by_hand, "lstm": lstm_by_hand, "lru": lru_by_hand}
+
+
+def shaken(cell: Any, key: jax.Array) -> Any:
+    """Parameters away from their first values, of which some are 0 or 1."""
+    params = jax.jit(cell.init)(key, jnp.zeros(WIDTH), cell.start())
+    draws = np.random.default_rng(0)
+    return jax.tree.map(lambda leaf: leaf + jnp.asarray(0.3 * draws.normal(size=leaf.shape), jnp.float32), params)
+
+
+def sequence() -> tuple[jax.Array, jax.Array]:
+    draws = np.random.default_rng(1)
+    reset = np.zeros(STEPS, bool)
+    reset[[0, 4, 5, 10]] = True
+    return jnp.asarray(draws.normal(size=(STEPS, WIDTH)), jnp.float32), jnp.asarray(reset)
+
+
+def some_memory(cell: Any) -> Any:
+    draws = np.random.default_rng(2)
+    return jax.tree.map(lambda leaf: jnp.asarray(0.5 * draws.normal(size=leaf.shape), jnp.float32), cell.start())
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_step_is_what_the_weights_say(key: jax.Array, name: str) -> None:
+    cell = CELLS[name](SIZE)
+    params, (inputs, _), memory = shaken(cell, key), sequence(), some_memory(cell)
+    features, after = jax.jit(cell.apply)(params, inputs[0], memory)
+    wanted = BY_HAND[name](in_float64(params["params"]), in_float64(inputs[0]), in_float64(memory))
+    # A few sums of at most 8 terms of at most 4, and functions whose slope is at most 1.
+    for got, exact in zip(jax.tree.leaves((features, after)), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(got, exact, rtol=0, atol=4 * 8 * 4 * EPS)
+
+
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("first", [False, True], ids=["goes on", "begins anew"])
+def test_a_sequence_is_its_steps(key: jax.Array, name: str, first: bool) -> None:
+    cell = CELLS[name](SIZE)
+    params, (inputs, reset), memory = shaken(cell, key), sequence(), some_memory(cell)
+    reset = reset.at[0].set(first)
+    at_once = jax.jit(cell.unroll)(params, inputs, memory, reset)
+    one_by_one = unroll_by_steps(cell, params, inputs, memory, reset)
+    for got, wanted in zip(jax.tree.leaves(at_once), jax.tree.leaves(one_by_one), strict=True):
+        # As above at each of the up to 5 steps between resets.
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=5 * 4 * 8 * 4 * EPS)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_gradients_of_a_sequence_are_those_of_its_steps(key: jax.Array, name: str) -> None:
+    cell = CELLS[name](SIZE)
+    params, (inputs, reset), memory = shaken(cell, key), sequence(), some_memory(cell)
+    reset = reset.at[0].set(False)
+    weights = jnp.asarray(np.random.default_rng(3).normal(size=STEPS), jnp.float32)
+
+    def loss(unroll: Any, params: Any, inputs: jax.Array, memory: Any) -> jax.Array:
+        features, memories = unroll(params, inputs, memory, reset)
+        both = jax.tree.map(lambda leaf: jnp.sum(jnp.sin(leaf), axis=1), (features, memories))
+        return jnp.sum(jnp.stack([leaf @ weights for leaf in jax.tree.leaves(both)]))
+
+    def by_steps(*arguments: Any) -> Any:
+        return unroll_by_steps(cell, *arguments)
+
+    got, wanted = (
+        jax.jit(jax.grad(lambda *args, unroll=unroll: loss(unroll, *args), argnums=(0, 1, 2)))(params, inputs, memory)
+        for unroll in (cell.unroll, by_steps)
+    )
+    for path, exact in jax.tree.leaves_with_path(wanted):
+        assert np.all(np.abs(exact).max() > 1e-3), jax.tree_util.keystr(path)
+    # Sums over all steps of products of the above.
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 7, 8, 9, 64])
+def test_the_recurrence_is_a_loop(num_steps: int) -> None:
+    draws = np.random.default_rng(num_steps)
+    size, phase = draws.uniform(0.8, 0.999, SIZE), draws.uniform(0, 3, SIZE)
+    decay = size * np.exp(1j * phase)
+    inputs = draws.normal(size=(num_steps, SIZE)) + 1j * draws.normal(size=(num_steps, SIZE))
+    state = draws.normal(size=SIZE) + 1j * draws.normal(size=SIZE)
+    reset = draws.random(num_steps) < 0.1
+    arguments = ((jnp.float32(part.real), jnp.float32(part.imag)) for part in (decay, inputs, state))
+    got = linear_recurrence(*arguments, jnp.asarray(reset))  # pyright: ignore[reportArgumentType, reportCallIssue]
+    wanted = []
+    for t in range(num_steps):
+        state = decay * np.where(reset[t], 0, state) + inputs[t]
+        wanted.append(state)
+    # Sums of up to 64 terms of at most 4, and powers by at most 6 products.
+    np.testing.assert_allclose(np.asarray(got[0]) + 1j * np.asarray(got[1]), wanted, rtol=0, atol=64 * 4 * 6 * EPS)
+
+
+def test_initial_weights_are_orthogonal_gate_by_gate(key: jax.Array) -> None:
+    for name, count in {"gru": 3, "lstm": 4}.items():
+        weights = jax.jit(CELLS[name](SIZE).init)(key, jnp.zeros(SIZE), CELLS[name](SIZE).start())["params"]
+        for kernel in ("kernel", "input_kernel"):
+            for gate in np.split(np.asarray(weights[kernel], np.float64), count, axis=1):
+                np.testing.assert_allclose(gate.T @ gate, np.eye(SIZE), atol=16 * EPS)
+    assert weights["bias"].tolist() == [0.0] * SIZE + [1.0] * SIZE + [0.0] * 2 * SIZE
+    big = LRU(2000)
+    weights = jax.jit(big.init)(key, jnp.zeros(1), big.start())["params"]
+    size, phase = np.exp(-np.exp(weights["nu"])), np.exp(weights["theta"])
+    assert size.min() >= 0.9 and size.max() <= 0.9991 and phase.max() <= np.pi / 10
+    # Uniform: the mean of 2000 is within 5 of its standard errors, 1 / sqrt(12 * 2000) of the width each.
+    error = 5 / np.sqrt(12 * 2000)
+    np.testing.assert_allclose(np.mean(size**2), (0.9**2 + 0.999**2) / 2, atol=(0.999**2 - 0.9**2) * error)
+    np.testing.assert_allclose(np.mean(phase), np.pi / 20, atol=np.pi / 10 * (error + 1e-3))
+
+
+class Counting(nn.Module):
+    """One's own network without `unroll`: its memory counts, in whole numbers, and the outputs see it."""
+
+    num_outputs: int
+
+    def start(self) -> dict[str, jax.Array]:
+        return {"count": jnp.int32(0)}
+
+    @nn.compact
+    def __call__(self, obs: jax.Array, memory: Any) -> tuple[jax.Array, jax.Array, Any]:
+        memory = {"count": memory["count"] + 1}
+        features = jnp.append(obs, memory["count"].astype(jnp.float32))
+        return nn.Dense(self.num_outputs)(features), nn.Dense(1)(features)[0], memory
+
+
+def built(name: str) -> Any:
+    if name == "own":
+        return Counting(2)
+    if name == "own cell":  # a cell of flax's shape, without `unroll`, between jaxrl's encoder and heads
+        return RecurrentActorCritic(MLPActorCritic(None, (5,)), Summing(), Heads(2, (3,)))
+    return NetworkConfig(hidden=(5,), memory=name, memory_size=SIZE, memory_hidden=(3,)).actor_critic(  # pyright: ignore
+        jax.ShapeDtypeStruct((WIDTH,), jnp.float32), 2, None
+    )
+
+
+class Summing(nn.Module):
+    """A memory without parameters: the sum of the features."""
+
+    def start(self) -> jax.Array:
+        return jnp.zeros(5)
+
+    def __call__(self, features: jax.Array, memory: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.tanh(features + memory), features + memory
+
+
+@pytest.mark.parametrize("name", [*CELLS, "own", "own cell"])
+def test_agents_are_unrolled_apart_as_they_are_stepped(key: jax.Array, name: str) -> None:
+    network = built(name)
+    assert is_recurrent(network)
+    draws = np.random.default_rng(4)
+    obs = jnp.asarray(draws.normal(size=(STEPS, 2, 3, WIDTH)), jnp.float32)
+    reset = jnp.asarray(draws.random((STEPS, 2, 3)) < 0.2)
+    params = jax.jit(network.init)(key, obs[0, 0, 0], network.start())
+    params = jax.tree.map(lambda leaf: leaf + 0.1, params)
+    step, unroll = jax.jit(step_over, static_argnums=(0, 4)), jax.jit(unroll_over, static_argnums=0)
+    memory = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (2, 3, *leaf.shape)), network.start())
+    outputs, value, after = unroll(network, params, obs, memory, reset)
+    for t in range(STEPS):
+        memory = jax.tree.map(
+            lambda leaf, first: jnp.where(reset[t].reshape(2, 3, *[1] * first.ndim), first, leaf),  # noqa: B023
+            memory,
+            network.start(),
+        )
+        now, value_now, memory = step(network, params, obs[t], memory, 2)
+        for got, wanted in zip(
+            jax.tree.leaves((outputs[t], value[t], jax.tree.map(lambda leaf: leaf[t], after))),  # noqa: B023
+            jax.tree.leaves((now, value_now, memory)),
+            strict=True,
+        ):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    # The end of one agent's episode changes nothing of another's.
+    other = unroll(network, params, obs, memory, reset.at[6, 1, 2].set(~reset[6, 1, 2]))[0]
+    same = unroll(network, params, obs, memory, reset)[0]
+    changed = np.any(np.asarray(same != other), axis=(0, 3))
+    assert changed.tolist() == [[False] * 3, [False, False, True]]
+
+
+class Odd(Counting):
+    """Networks that cannot be used, by what is wrong."""
+
+    wrong: str = ""
+
+    def start(self) -> Any:
+        return jnp.zeros(2, jnp.complex64 if self.wrong == "complex" else jnp.float32)
+
+    @nn.compact
+    def __call__(self, obs: jax.Array, memory: Any) -> Any:
+        outputs, value = nn.Dense(self.num_outputs)(obs), nn.Dense(1)(obs)[0]
+        if self.wrong == "forgets":
+            return outputs, value
+        return outputs, value, memory[:1] if self.wrong == "shrinks" else memory
+
+
+@pytest.mark.parametrize(
+    ("network", "sentence"),
+    [
+        (Odd(2, wrong="forgets"), r"network must return \(outputs \[2\], value \[\], memory\) for one observation and"),
+        (Odd(3), r"network must return \(outputs \[2\], .* got shapes \(3,\) and \(\)"),
+        (Odd(2, wrong="shrinks"), r"memory like that of its start, {'memory': 'float32\[2\]'}, got .*'float32\[1\]'"),
+        (Odd(2, wrong="complex"), r"network.start\(\) must give real arrays, got complex64\[2\]"),
+    ],
+)
+def test_a_network_that_cannot_be_used_gets_a_sentence(network: Any, sentence: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        check_recurrent(network, jax.ShapeDtypeStruct((WIDTH,), jnp.float32), 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"memory": "rnn"}, "memory must be one of none, gru, lstm, lru, got 'rnn'"),
+        ({"memory_size": 8}, "memory_size has no effect with memory='none', got 8; it takes a memory"),
+        ({"memory_hidden": (8,)}, r"memory_hidden has no effect with memory='none', got \(8,\)"),
+        ({"memory": "gru", "memory_size": 0}, "memory_size must be a whole number of at least 1, got 0"),
+        ({"memory": "gru", "shared_trunk": True}, "shared_trunk has no effect with memory='gru'"),
+    ],
+)
+def test_fields_that_do_not_fit_get_a_sentence(fields: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        NetworkConfig(**fields)
+
+
+OBSERVATIONS = {
+    "mlp": jax.ShapeDtypeStruct((3,), jnp.float32),
+    "cnn": jax.ShapeDtypeStruct((5, 5, 2), jnp.float32),
+    "relation": {
+        "own": jax.ShapeDtypeStruct((3,), jnp.float32),
+        "neighbours": jax.ShapeDtypeStruct((2, 5), jnp.float32),
+        "neighbours_present": jax.ShapeDtypeStruct((2,), jnp.float32),
+    },
+}
+
+
+@pytest.mark.parametrize("kind", OBSERVATIONS)
+def test_every_encoder_takes_a_memory(kind: Any) -> None:
+    network = NetworkConfig(network=kind, hidden=(5,), memory="lru", memory_size=SIZE).actor_critic(
+        OBSERVATIONS[kind], 2, 3
+    )
+    check_recurrent(network, OBSERVATIONS[kind], 2, 3)
+    start: Any = network.start()  # pyright: ignore[reportAttributeAccessIssue]
+    shapes: Any = jax.eval_shape(network.init, jax.random.key(0), OBSERVATIONS[kind], start)
+    assert all(name.startswith("trunk") for name in shapes["params"]["encoder"])
+    assert shapes["params"]["cell"]["input_kernel"].shape == (5, 2 * SIZE)
