@@ -20,7 +20,7 @@ from jaxrl.runtime.layout import plan_layout
 from jaxrl.runtime.options import ResumeOptions, RunOptions, checked
 from jaxrl.tuning.population import PopulationResult
 from jaxrl.tuning.result import SearchResult
-from jaxrl.tuning.study import Told
+from jaxrl.tuning.study import Outcome
 
 # What a newcomer types, which a type checker would refuse.
 PPOConfig: Any = jaxrl.PPOConfig
@@ -40,7 +40,7 @@ def trained() -> jaxrl.Result:
 
 
 def test_every_object_of_a_first_session_has_a_short_repr(trained: jaxrl.Result) -> None:
-    trial = Told(0, "complete", {"lr": 0.1}, 12.5, [12.0, 13.0], 640)
+    trial = Outcome(0, "complete", {"lr": 0.1}, 12.5, [12.0, 13.0], 640)
     found = SearchResult({"algorithm": "ppo"}, "study", [trial] * 30, 30, 0, 1.0, 1, 1, [7])
     places = np.zeros((2, 4), int)
     population = PopulationResult(trained, [[{}] * 4] * 2, np.ones((2, 4)), places, np.array([8, 16]), np.arange(4))
