@@ -264,7 +264,7 @@ def _types(env: JaxMARLEnvironment) -> tuple[Any, Any, bool]:
     """The types of all agents' observations and of JaxMARL's state, and whether it defines available actions."""
     with jax.ensure_compile_time_eval():
         key = jax.eval_shape(lambda: jax.random.key(0))
-        space = env.observation_space(env.default_params)
+        space: Any = env.observation_space(env.default_params)
 
         def reset(key: jax.Array) -> Any:
             return env.inner.reset(key)[1]

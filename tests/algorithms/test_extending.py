@@ -365,7 +365,7 @@ def test_inactive_transitions_do_not_change_the_update(where: Any, key: jax.Arra
     @jax.jit
     def three_iterations(env_params: NoisyParams) -> Any:
         state = algo.init(key, algo.hparams, env_params)
-        step = lambda state, at: algo.step(*at, state, algo.hparams, env_params)  # noqa: E731
+        step = lambda state, at: algo.step(at[0], at[1], state, algo.hparams, env_params)  # noqa: E731
         state, metrics = jax.lax.scan(step, state, (jax.random.split(key, 3), jnp.arange(3)))
         return algo.policy(state, algo.hparams), state.optimiser, metrics
 

@@ -100,12 +100,14 @@ def test_what_is_learned_from_random_samples_is_that_of_the_loss(name: str) -> N
     params = {key: table.astype(np.float32).astype(np.float64) for key, table in tables(rng).items()}
     of = drawn(rng, params)
 
-    def apply(params: Any, obs: Any, num_axes: int) -> Any:
-        del num_axes
-        return params["logits"][obs], params["values"][obs]
+    class Tables:
+        @staticmethod
+        def apply(params: Any, obs: Any) -> Any:
+            return params["logits"][obs], params["values"][obs]
 
+    network: Any = Tables()
     learn = module.make_learn(
-        Parts(config, action_head(spaces.Discrete(ACTIONS)), single_critic(), apply, STEPS * ENVS, None)
+        Parts(config, action_head(spaces.Discrete(ACTIONS)), single_critic(), network, ENVS, STEPS * ENVS, None)
     )
     algo = getattr(jaxrl, module.__name__.rpartition(".")[2])(envs.make("cartpole"), config)
     adam: Any = {"adam_b1": 0.0, "adam_b2": 0.0, "adam_eps": 1.0, "max_grad_norm": np.inf}

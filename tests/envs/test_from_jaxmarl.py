@@ -106,8 +106,9 @@ def test_the_global_observation_is_all_observations() -> None:
 def test_the_global_observation_of_a_battle_is_its_world_state() -> None:
     battle = made("HeuristicEnemySMAX")
     _, state = battle.reset_env(jax.random.key(0), battle.default_params)
-    wanted = make_theirs("HeuristicEnemySMAX").get_world_state(state.inner)
-    np.testing.assert_array_equal(battle.global_observation(state, battle.default_params), wanted)
+    theirs: Any = make_theirs("HeuristicEnemySMAX")
+    expected = theirs.get_world_state(state.inner)
+    np.testing.assert_array_equal(battle.global_observation(state, battle.default_params), expected)
 
 
 def test_fields_are_jaxmarls_and_results_know_them() -> None:
@@ -117,7 +118,7 @@ def test_fields_are_jaxmarls_and_results_know_them() -> None:
     described = describe(jaxrl.ppo(env))
     assert described["environment"]["name"] == "jaxmarl/MPE_simple_spread_v3"
     assert build(described).env == env
-    three = envs.make("jaxmarl/HeuristicEnemySMAX", scenario="3s_vs_5z")
+    three: Any = envs.make("jaxmarl/HeuristicEnemySMAX", scenario="3s_vs_5z")
     assert three.inner.num_agents == map_name_to_scenario("3s_vs_5z").num_allies == 3
 
 

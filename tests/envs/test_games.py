@@ -1,5 +1,6 @@
 """The climbing game pays what its table says, and its optimum is the best of all joint plays."""
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -25,7 +26,7 @@ def reward_of(actions: Any, penalty: float) -> float:
 @pytest.mark.parametrize("num_agents", [2, 3])
 def test_every_joint_action_pays_the_mean_of_its_pairs(num_agents: int) -> None:
     env = ClimbingGame(num_agents)
-    params = env.default_params.replace(penalty=-7.5)
+    params = dataclasses.replace(env.default_params, penalty=-7.5)
     _, state = env.reset_env(jax.random.key(0), params)
     joint = np.array(list(itertools.product(range(3), repeat=num_agents)))
     step = jax.jit(jax.vmap(lambda action: env.step_env(jax.random.key(0), state, action, params)))
@@ -50,7 +51,7 @@ def test_the_optimum_is_the_best_of_all_joint_plays(penalty: float, limit: int) 
     """A penalty above 11 is best for two of three agents at odds."""
     for num_agents, gamma in itertools.product((2, 3), (1.0, 0.5)):
         env = ClimbingGame(num_agents)
-        params = env.default_params.replace(penalty=penalty, num_steps=3, max_steps_in_episode=limit)
+        params = dataclasses.replace(env.default_params, penalty=penalty, num_steps=3, max_steps_in_episode=limit)
         pays = {reward_of(actions, penalty) for actions in itertools.product(range(3), repeat=num_agents)}
         plays = itertools.product(pays, repeat=min(3, limit))
         best = max(sum(gamma**time * pay for time, pay in enumerate(play)) for play in plays)
@@ -60,7 +61,7 @@ def test_the_optimum_is_the_best_of_all_joint_plays(penalty: float, limit: int) 
 
 def test_it_is_played_so_many_times() -> None:
     env = ClimbingGame(3)
-    params = env.default_params.replace(num_steps=2)
+    params = dataclasses.replace(env.default_params, num_steps=2)
     _, state = env.reset_env(jax.random.key(0), params)
     ends = []
     for _ in range(2):
@@ -70,4 +71,4 @@ def test_it_is_played_so_many_times() -> None:
     with pytest.raises(ValueError, match="num_agents must be a whole number of at least 2, got 1"):
         ClimbingGame(1)
     with pytest.raises(ValueError, match=r"env\.num_steps must be at least 1"):
-        env.check_params(params.replace(num_steps=0))
+        env.check_params(dataclasses.replace(params, num_steps=0))

@@ -1,5 +1,6 @@
 """Tasks that take a memory: their exact values beside brute force, and policies by hand that earn them."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
@@ -88,30 +89,30 @@ class Tree:
 
 def t_maze(length: int, limit: int) -> tuple[Any, Any, Tree]:
     env = TMaze(length)
-    params = env.default_params.replace(max_steps_in_episode=limit)
+    params = dataclasses.replace(env.default_params, max_steps_in_episode=limit)
     state = env.reset_env(jax.random.key(0), params)[1]
-    starts = [state.replace(goal=jnp.int32(goal)) for goal in (UP, DOWN)]
+    starts = [dataclasses.replace(state, goal=jnp.int32(goal)) for goal in (UP, DOWN)]
     signs = {UP: [1.0, 0, 0, 0], DOWN: [0, 1.0, 0, 0]}
     return env, params, Tree(env, params, starts, lambda state: np.array(signs[int(state.goal)], np.float32))
 
 
 def chain(length: int, limit: int, num_bits: int = 1) -> tuple[Any, Any, Tree]:
     env = MemoryChain(length, num_bits)
-    params = env.default_params.replace(max_steps_in_episode=limit)
+    params = dataclasses.replace(env.default_params, max_steps_in_episode=limit)
     state = env.reset_env(jax.random.key(0), params)[1]
     asked = itertools.product(itertools.product((0, 1), repeat=num_bits), range(num_bits))
-    starts = [state.replace(context=jnp.int32(bits), query=jnp.int32(query)) for bits, query in asked]
+    starts = [dataclasses.replace(state, context=jnp.int32(bits), query=jnp.int32(query)) for bits, query in asked]
     return env, params, Tree(env, params, starts, lambda state: env.inner.inner.get_obs(state, params))
 
 
 def delayed_match(delay: int, limit: int) -> tuple[Any, Any, Tree]:
     env = DelayedMatch(num_symbols=3, delay=delay, num_trials=1)
-    params = env.default_params.replace(max_steps_in_episode=limit)
+    params = dataclasses.replace(env.default_params, max_steps_in_episode=limit)
     state = env.reset_env(jax.random.key(0), params)[1]
     pairs = [
         (sample, test) for sample, test in itertools.product(range(3), repeat=2) for _ in range(1 + (sample == test))
     ]
-    starts = [state.replace(sample=jnp.int32(sample), test=jnp.int32(test)) for sample, test in pairs]
+    starts = [dataclasses.replace(state, sample=jnp.int32(sample), test=jnp.int32(test)) for sample, test in pairs]
     return env, params, Tree(env, params, starts, lambda state: np.eye(5, dtype=np.float32)[int(state.sample)])
 
 
@@ -144,7 +145,7 @@ def test_repeat_first_among_all_policies_and_all_orders_of_a_small_deck(monkeypa
     orders = np.array(sorted(set(itertools.permutations([suit for suit in range(SUITS) for _ in range(2)]))))
     assert orders.shape == (2520, 8) and env.num_cards == 8
     for gamma, limit in itertools.product(GAMMAS, (8, 3)):
-        params = env.default_params.replace(max_steps_in_episode=limit)
+        params = dataclasses.replace(env.default_params, max_steps_in_episode=limit)
         curve = curves.of(gamma, limit)
         # What answers[..., action] earn where the first card is seen, and elsewhere, by what is seen.
         right = np.where(orders[:, :1, None] == np.arange(SUITS), 1.0, -1.0) / 7 / len(orders)
@@ -170,7 +171,7 @@ def test_stochastic_policies_without_memory_earn_no_more_in_a_t_maze() -> None:
     """By dynamic programming in float64 over cells and time, for policies drawn at random."""
     length, limit, cost = 2, 8, 0.1
     env = TMaze(length)
-    params = env.default_params.replace(max_steps_in_episode=limit)
+    params = dataclasses.replace(env.default_params, max_steps_in_episode=limit)
     for gamma, seed in itertools.product(GAMMAS, range(100)):
         policy = np.random.default_rng(seed).dirichlet(np.full(4, 0.2), size=4)  # at each observation
         earned = 0.0
@@ -265,7 +266,8 @@ def test_a_policy_that_remembers_attains_the_optimum_in_every_episode(
     np.testing.assert_array_equal(lengths, length)
     # Shares of 51 are rounded, and so is each sum; all others are exact in float32.
     tolerance = 104 * 2**-23 if "repeat" in name else 0
-    np.testing.assert_allclose(paid, env.optimum(), rtol=0, atol=tolerance)
+    best: Any = env.optimum()
+    np.testing.assert_allclose(paid, best, rtol=0, atol=tolerance)
 
 
 def test_another_suit_earns_what_is_said_without_a_memory() -> None:
@@ -340,19 +342,19 @@ def test_positions_alone_are_shown_under_a_name_that_results_know(name: str, kep
         (lambda: DelayedMatch(1), "num_symbols must be a whole number of at least 2, got 1"),
         (lambda: MemoryChain(0), "length must be a whole number of at least 1, got 0"),
         (
-            lambda: TMaze().check_params(TMaze().default_params.replace(idle_cost=-1.0)),
+            lambda: TMaze().check_params(dataclasses.replace(TMaze().default_params, idle_cost=-1.0)),
             "env.idle_cost must be at least 0",
         ),
         (
-            lambda: TMaze().check_params(TMaze().default_params.replace(length=np.array([3, 0]))),
+            lambda: TMaze().check_params(dataclasses.replace(TMaze().default_params, length=np.array([3, 0]))),
             "env.length must be at le",
         ),
         (
-            lambda: DelayedMatch().check_params(DelayedMatch().default_params.replace(delay=-1)),
+            lambda: DelayedMatch().check_params(dataclasses.replace(DelayedMatch().default_params, delay=-1)),
             "env.delay must be at le",
         ),
         (
-            lambda: MemoryChain().check_params(MemoryChain().default_params.replace(memory_length=0)),
+            lambda: MemoryChain().check_params(dataclasses.replace(MemoryChain().default_params, memory_length=0)),
             "env.memory_length ",
         ),
         (lambda: TMaze().optimum(discount="exp"), "discount is 'exp'; it takes None, a number from 0 to 1, a curve"),

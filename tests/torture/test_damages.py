@@ -57,7 +57,8 @@ def exported(directory: Path) -> Any:
     for name in POLICIES:
         policy, generator = jaxrl.load_exported(directory / name), np.random.default_rng(0)
         shapes = [[size if isinstance(size, int) else 3 for size in port["shape"]] for port in policy.spec["inputs"]]
-        responses = policy.respond(*(generator.normal(size=shape) for shape in shapes))
+        arrays: list[Any] = [generator.normal(size=shape) for shape in shapes]
+        responses = policy.respond(*arrays)
         answers[name] = {part: np.asarray(leaf).tobytes() for part, leaf in responses.items()}
     return answers
 
@@ -77,7 +78,7 @@ def searched(algorithm: str, out: Path, **changes: Any) -> Any:
 def of_search(directory: Path) -> Any:
     search = read_search(directory)
     return (
-        repr((search.told, search.best, search.ended)),
+        repr((search.summary, search.best, search.ended)),
         content(search.trials),
         [content(r) for r in search.tests.values()],
     )
