@@ -15,9 +15,9 @@ from envs.base import spaces
 class MemoryChain(base.Environment):
     """bsuite's memory chain as gymnax has it, `gymnax/MemoryChain-bsuite`, with its length and bits as static fields.
 
-    The bits are shown in the first step, nothing for `length` - 1 steps, then the number of the bit that is asked for;
-    the action after that pays 1 if it is that bit and -1 if it is not. The last of the `length` + 1 steps ends the
-    episode. As in gymnax, an observation shows the state before the step that returns it.
+    The first two observations show the bits, `length` - 2 observations show nothing, and the last one the number of the
+    bit that is asked for; the action that follows pays 1 if it is that bit and -1 if it is not. An episode has
+    `length` + 1 steps. As in gymnax, an observation shows the state before the step that returns it.
 
     A policy without a memory earns 0.
 

@@ -20,7 +20,6 @@ from jaxrl.algorithms.policy_gradient import (
     common_space,
     epochs,
     total_loss,
-    with_scores,
 )
 from jaxrl.checks import Range, check_range
 from jaxrl.learning.losses import surrogate, weighted_mean
@@ -28,7 +27,7 @@ from jaxrl.learning.networks import Module
 from jaxrl.learning.schedules import linear_share
 from jaxrl.sweeps.distributions import LogUniform
 
-LEAST_STEP_SIZE = 1e-3  # so that the weight of the divergence, its inverse, is finite after the annealing
+LEAST_STEP_SIZE = 1e-3  # keeps the weight of the divergence, its inverse, finite after the annealing
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,9 +40,9 @@ class MDPOHParams(OnPolicyHParams):
     """What may be swept without compiling anew: every leaf is traced.
 
     Attributes:
-      step_size: Step size t of mirror descent at the start, the inverse of the weight of the divergence, which is at
-        most 1,000.
-      step_size_end: Share of `step_size` left at the end, reached linearly over `anneal_env_steps`; 1 keeps it.
+      step_size: Step size t of mirror descent at the start, at least 0.001; the weight of the divergence is 1 / t.
+      step_size_end: Share of `step_size` left at the end, reached linearly over `anneal_env_steps`; 1 keeps it. The
+        step size stays at 0.001 or above.
     """
 
     step_size: Any = 1.0
@@ -51,7 +50,7 @@ class MDPOHParams(OnPolicyHParams):
 
     def __post_init__(self, gamma: None) -> None:
         super().__post_init__(gamma)
-        check_range("step_size", self.step_size, Range(0, INFINITE, "()"))
+        check_range("step_size", self.step_size, Range(LEAST_STEP_SIZE, INFINITE, "[)"))
         check_range("step_size_end", self.step_size_end, Range(0, INFINITE, "[)"))
 
     @property
@@ -62,21 +61,22 @@ class MDPOHParams(OnPolicyHParams):
     def at(self, env_steps: jax.Array) -> Self:
         """The values that are in force after so many environment steps, `[]`, traced; the learning rate apart."""
         share = linear_share(env_steps, self.step_size_end, self.anneal_env_steps)
-        return dataclasses.replace(super().at(env_steps), step_size=self.step_size * share)
+        step_size = jnp.maximum(self.step_size * share, LEAST_STEP_SIZE)
+        return dataclasses.replace(super().at(env_steps), step_size=step_size)
 
 
 @with_hints
 def mdpo(env: Environment, config: MDPOConfig | None = None, network: Module | None = None) -> Algorithm:
     """On-policy MDPO on an environment: several steps on mean(r A) - KL(new || old) / t of the probability ratio r.
 
-    The step size t falls linearly to 0 over the run, so that the weight of the divergence rises. The divergence is
-    that of the action distributions, exactly, not an estimate from the actions that were taken.
+    The step size t falls linearly over the run, to 0.001 by default, so that the weight of the divergence rises. The
+    divergence is that of the action distributions, exactly, not an estimate from the actions that were taken.
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
-      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`; None for
-        the one that the configuration names.
+      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`, or one
+        that remembers, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
 
     Raises:
       ContractError: The environment breaks a law.
@@ -85,7 +85,8 @@ def mdpo(env: Environment, config: MDPOConfig | None = None, network: Module | N
     Source: Tomar et al. (2020), Mirror descent policy optimization, arXiv 2005.09814.
     """
     config = checked_config(config, MDPOConfig)
-    return on_policy("mdpo", env, config, MDPOHParams, make_learn, network=network, builder=f"{__name__}:mdpo")
+    builder = f"{__name__}:mdpo"
+    return on_policy("mdpo", env, config, MDPOHParams, make_learn, network=network, builder=builder, keeps_scores=True)
 
 
 def search_space(algo: Algorithm) -> Space:
@@ -103,12 +104,11 @@ def make_learn(parts: Parts) -> Learn:
         kl = weighted_mean(parts.head.kl(now.scores, rows.scores, rows.mask), rows.weight)
         policy_loss = surrogate(now.log_prob - rows.log_prob, advantage, rows.weight)
         total, metrics = total_loss(parts, now, rows, policy_loss, hparams)
-        return total + kl / jnp.maximum(hparams.step_size, LEAST_STEP_SIZE), metrics | {"kl": kl}
+        return total + kl / hparams.step_size, metrics | {"kl_new_old": kl}
 
     def learn(
         key: jax.Array, learner: Learner, samples: Samples, hparams: MDPOHParams, lr: jax.Array
     ) -> tuple[Learner, Metrics]:
-        samples = with_scores(parts, learner, samples)
         samples = samples._replace(advantage=advantages(parts, samples, "batch"))
         learner, metrics = epochs(parts, key, samples, parts.descent(loss, hparams, lr), learner)
         return learner, metrics | {"step_size": hparams.step_size}

@@ -125,7 +125,7 @@ class Samples(NamedTuple):
     """What learning needs of a transition; leaves `[T, num_envs, *A, ...]`, or `[rows, ...]` in a minibatch.
 
     `value` and `target` have one more axis, `[..., K]`, for a mixture critic. `scores` are those of the policy that
-    acted, None unless an algorithm keeps them, as `policy_gradient.with_scores` does. Of a network that remembers,
+    acted, None unless the algorithm keeps them. Of a network that remembers,
     minibatches are sequences, `[T, envs, *A, ...]`, and there are also `reset`, whether an episode began with the step,
     and `start`, of which leaves are `[num_envs, ...]`; otherwise None and ().
     """
@@ -185,12 +185,7 @@ class Parts(NamedTuple):
         return jax.lax.stop_gradient(jax.tree.map(lambda leaf: leaf[-1], after))
 
     def check_minibatches(self, num_minibatches: int) -> None:
-        """Refuse more samples than int32 counts, and minibatches that do not divide them, or the sequences."""
-        if self.num_rows > MOST_ROWS:
-            raise UserValueError(
-                f"num_envs * num_steps * agents must be at most {MOST_ROWS:,} samples of an iteration, which int32 "
-                f"counts, got {self.num_rows:,}"
-            )
+        """Refuse minibatches that do not divide the samples of an iteration, or its sequences."""
         if self.remembers and self.num_envs % num_minibatches:
             raise UserValueError(
                 f"num_minibatches must divide the {self.num_envs} environments (num_envs"
@@ -258,6 +253,7 @@ def on_policy(
     init_own: Callable[[Any], Any] | None = None,
     whole_episodes: bool = False,
     without: tuple[str, ...] = (),
+    keeps_scores: bool = False,
 ) -> Algorithm:
     """An algorithm that collects a rollout, values it, learns from it and throws it away.
 
@@ -272,8 +268,9 @@ def on_policy(
         that remembers, see `jaxrl.learning.recurrent`.
       builder: As in `Algorithm`.
       init_own: `(hparams) -> Learner.own` at the start, a function of a module; None for an algorithm without any.
-      whole_episodes: Whether samples of an episode that the end of the rollout cuts get a weight of 0.
+      whole_episodes: Whether samples whose episode does not end within the rollout get a weight of 0.
       without: Names of hyper-parameters that have no effect on this algorithm; lambda is then 1.
+      keeps_scores: Whether samples have the scores of the policy that acted.
 
     Raises:
       ContractError: The environment breaks a law.
@@ -284,7 +281,8 @@ def on_policy(
         hash(network)
     except TypeError:
         raise UserTypeError("network must be hashable, which takes tuples in place of lists as its fields") from None
-    return _build(name, env, config, hparams, make_learn, network, builder, init_own, whole_episodes, without, agents)
+    differences = (init_own, whole_episodes, without, keeps_scores)
+    return _build(name, env, config, hparams, make_learn, network, builder, *differences, agents)
 
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
@@ -299,6 +297,7 @@ def _build(
     init_own: Callable[[Any], Any] | None,
     whole_episodes: bool,
     without: tuple[str, ...],
+    keeps_scores: bool,
     agents: tuple[int, ...],
     shards: EnvShards | None = None,
 ) -> Algorithm:
@@ -326,6 +325,11 @@ def _build(
     num_envs = config.num_envs if shards is None else shards.part_of(config.num_envs)
     batch_axes = 1 + len(agents)
     num_rows = num_envs * config.num_steps * math.prod(agents)
+    if num_rows > MOST_ROWS:
+        raise UserValueError(
+            f"num_envs * num_steps * agents must be at most {MOST_ROWS:,} samples of an iteration, which int32 "
+            f"counts, got {num_rows:,}"
+        )
     parts = Parts(config, head, critic, network, num_envs, num_rows, shards)
     learn = make_learn(parts)
     effects = {  # the hyper-parameters that not every environment and configuration has
@@ -419,7 +423,8 @@ def _build(
             outputs, value = apply_over(network, policy.params, obs, 1 + batch_axes)
             _, next_value = apply_over(network, policy.params, next_obs, 1 + batch_axes)
         outputs = jax.lax.optimization_barrier(outputs)  # joined with a softmax the network is slow on a CPU
-        log_prob = head.log_prob(head.scores(outputs, policy.log_std), steps.mask, steps.raw_action)
+        scores = head.scores(outputs, policy.log_std)
+        log_prob = head.log_prob(scores, steps.mask, steps.raw_action)
         done = episode_ends(steps)
         ended = done if config.time_limits == "terminal" else steps.agent_terminated
         lam = 1.0 if hparams.lam is None else hparams.lam
@@ -428,7 +433,7 @@ def _build(
         if whole_episodes:
             weight = weight * jax.lax.cummax(done.astype(jnp.float32), axis=0, reverse=True)
         samples = (obs, steps.raw_action, steps.mask, log_prob, value, advantage, target, weight)
-        return Samples(*samples, reset=reset, start=start), before
+        return Samples(*samples, scores if keeps_scores else None, reset, start), before
 
     def step(
         key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: Any, env_params: Any
@@ -465,7 +470,7 @@ def _build(
         of_rewards: Any = (False, True) if config.normalise_reward else None
         of_each_env: Any = (False, False, False, True, of_rewards, None if init_own is None else False)
         arguments = (name, env, config, hparams_type, make_learn, own_network, builder)
-        arguments += (init_own, whole_episodes, without, agents)
+        arguments += (init_own, whole_episodes, without, keeps_scores, agents)
         return Sharded(_build(*arguments, shards), OnPolicyState(*of_each_env, start=True))
 
     return Algorithm(

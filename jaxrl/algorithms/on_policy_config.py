@@ -70,7 +70,7 @@ class OnPolicyConfig(NetworkConfig):
         `envs.wrappers.time_feature` makes it.
       burn_in: Number of steps, the last ones of the rollout before, from which every minibatch recomputes the memories
         at the start of a rollout under the parameters of the moment, without a gradient, at most `num_steps`; with 0
-        they are those of the policy that acted. Of policies that remember.
+        they are those of the policy that acted, and the first ratio of probabilities is 1. Of policies that remember.
       gamma: not a field; discounts are hyper-parameters.
     """
 

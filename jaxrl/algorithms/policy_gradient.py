@@ -30,8 +30,8 @@ __all__ = [
     "checked_config",
     "common_space",
     "epochs",
+    "scores_of",
     "total_loss",
-    "with_scores",
 ]
 
 
@@ -136,11 +136,11 @@ def total_loss(
     return total, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
 
 
-def with_scores(parts: Parts, learner: Learner, samples: Samples) -> Samples:
-    """The samples with the scores of the policy that acted, from which a divergence is computed exactly."""
+def scores_of(parts: Parts, learner: Learner, samples: Samples) -> Scores:
+    """The scores of a learner's policy on samples, from which a divergence is computed exactly."""
     params, log_std = learner.weights
     outputs, _ = parts.forward(params, samples)
-    return samples._replace(scores=parts.head.scores(outputs, log_std))
+    return parts.head.scores(outputs, log_std)
 
 
 def epochs(

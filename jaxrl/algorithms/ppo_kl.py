@@ -20,8 +20,8 @@ from jaxrl.algorithms.policy_gradient import (
     checked_config,
     common_space,
     epochs,
+    scores_of,
     total_loss,
-    with_scores,
 )
 from jaxrl.checks import Range, check_range
 from jaxrl.learning.losses import surrogate, weighted_mean
@@ -44,7 +44,7 @@ class PPOKLHParams(OnPolicyHParams):
 
     Attributes:
       kl_target: Divergence KL(old || new) that an iteration is to have, in nats.
-      kl_coef: Coefficient of the divergence at the start; it adapts within [1e-4, 1e4].
+      kl_coef: Coefficient of the divergence at the start of a run; it adapts within [1e-4, 1e4].
     """
 
     kl_target: Any = 0.01
@@ -67,8 +67,8 @@ def ppo_kl(env: Environment, config: PPOKLConfig | None = None, network: Module 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
-      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`; None for
-        the one that the configuration names.
+      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`, or one
+        that remembers, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
 
     Raises:
       ContractError: The environment breaks a law.
@@ -77,9 +77,16 @@ def ppo_kl(env: Environment, config: PPOKLConfig | None = None, network: Module 
     Source: Schulman et al. (2017), Proximal policy optimization algorithms, section 4.
     """
     config = checked_config(config, PPOKLConfig)
-    builder = f"{__name__}:ppo_kl"
     return on_policy(
-        "ppo_kl", env, config, PPOKLHParams, make_learn, network=network, builder=builder, init_own=first_coefficient
+        "ppo_kl",
+        env,
+        config,
+        PPOKLHParams,
+        make_learn,
+        network=network,
+        builder=f"{__name__}:ppo_kl",
+        init_own=first_coefficient,
+        keeps_scores=True,
     )
 
 
@@ -117,13 +124,11 @@ def make_learn(parts: Parts) -> Learn:
     def learn(
         key: jax.Array, learner: Learner, samples: Samples, hparams: PPOKLHParams, lr: jax.Array
     ) -> tuple[Learner, Metrics]:
-        samples = with_scores(parts, learner, samples)
         samples = samples._replace(advantage=advantages(parts, samples, "batch"))
         own_loss = functools.partial(loss, kl_coef=learner.own)
         learner, metrics = epochs(parts, key, samples, parts.descent(own_loss, hparams, lr), learner)
-        now = with_scores(parts, learner, samples).scores
-        kl = divergence(now, samples, parts.shards)
-        metrics |= {"kl": kl, "kl_coef": learner.own}
+        kl = divergence(scores_of(parts, learner, samples), samples, parts.shards)
+        metrics |= {"kl_old_new": kl, "kl_coef": learner.own}
         return learner._replace(own=next_coefficient(learner.own, kl, hparams.kl_target)), metrics
 
     return learn

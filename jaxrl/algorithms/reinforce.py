@@ -1,4 +1,4 @@
-"""REINFORCE under any discount: Monte Carlo returns of whole episodes, with or without a baseline."""
+"""REINFORCE under any discount: Monte Carlo returns to the ends of episodes, with or without a baseline."""
 
 import dataclasses
 from typing import Any, Literal
@@ -64,17 +64,17 @@ class ReinforceHParams(OnPolicyHParams):
 def reinforce(env: Environment, config: ReinforceConfig | None = None, network: Module | None = None) -> Algorithm:
     """REINFORCE on an environment.
 
-    It learns from samples of whole episodes alone: those whose episode the end of the rollout cuts have a weight of 0,
-    and an iteration in which no episode ended changes nothing. So nothing is bootstrapped, but where a time limit ends
-    an episode and `time_limits` is "bootstrap". Since long episodes are cut more often than short ones, what is left
-    over-represents the short ones, the less the longer rollouts are: make them several times as long as an episode,
-    and watch the metric `whole_share`, the share of samples that counted.
+    It learns from samples whose episode ends within the rollout, so that their returns are complete: others have a
+    weight of 0, and an iteration in which no episode ends changes nothing. Nothing is bootstrapped, except at a time
+    limit if `time_limits` is "bootstrap". Rollouts cut long episodes more often than short ones, so the remaining
+    samples over-represent short episodes, and the ends of those that began before the rollout. Longer rollouts reduce
+    this bias; the metric `complete_share` is the share of samples with complete returns.
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
-      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`; None for
-        the one that the configuration names.
+      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`, or one
+        that remembers, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
 
     Raises:
       ContractError: The environment breaks a law.
@@ -105,7 +105,7 @@ def search_space(algo: Algorithm) -> Space:
 
 
 def make_learn(parts: Parts) -> Learn:
-    """Learning from one rollout: one step along the policy gradient of its whole episodes."""
+    """Learning from one rollout: one step along the policy gradient of its complete returns."""
 
     def loss(weights: Any, batch: Samples, hparams: ReinforceHParams) -> tuple[jax.Array, Metrics]:
         now = acting(parts, weights, batch)
@@ -122,9 +122,9 @@ def make_learn(parts: Parts) -> Learn:
         if parts.config.baseline == "off":
             samples = samples._replace(advantage=samples.target)
         learned, metrics = parts.descent(loss, hparams, lr)(learner, samples)
-        whole = summed(jnp.sum(samples.weight), parts.shards)
-        learned = jax.tree.map(lambda new, old: jnp.where(whole > 0, new, old), learned, learner)
+        complete = summed(jnp.sum(samples.weight), parts.shards)
+        learned = jax.tree.map(lambda new, old: jnp.where(complete > 0, new, old), learned, learner)
         count = samples.weight.size * (1 if parts.shards is None else parts.shards.count)
-        return learned, metrics | {"whole_share": whole / count}
+        return learned, metrics | {"complete_share": complete / count}
 
     return learn

@@ -57,8 +57,8 @@ def spo(env: Environment, config: SPOConfig | None = None, network: Module | Non
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
-      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`; None for
-        the one that the configuration names.
+      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`, or one
+        that remembers, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
 
     Raises:
       ContractError: The environment breaks a law.

@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.learning.networks import ACTIVATIONS, orthogonal
+from jaxrl.learning.rollout import remembered
 
-__all__ = ["CELLS", "GRU", "LRU", "LSTM", "linear_recurrence"]
+__all__ = ["CELLS", "GRU", "LRU", "LSTM", "FlaxCell", "linear_recurrence"]
 
 Complex = tuple[jax.Array, jax.Array]  # real and imaginary parts
 
@@ -50,7 +51,7 @@ class GRU(nn.Module):
     def unroll(self, params: Any, features: jax.Array, memory: Any, reset: jax.Array) -> tuple[Any, Any]:
         """Features and memories after each step."""
         chex.assert_shape([features, reset], [(*reset.shape, None), (None,)], custom_message="features, reset")
-        memories = _scanned(_gru, params["params"], features, memory, reset)
+        memories = _scanned(_gru, params["params"], features, memory, reset, self.start())
         return memories["hidden"], memories
 
 
@@ -83,7 +84,7 @@ class LSTM(nn.Module):
     def unroll(self, params: Any, features: jax.Array, memory: Any, reset: jax.Array) -> tuple[Any, Any]:
         """Features and memories after each step."""
         chex.assert_shape([features, reset], [(*reset.shape, None), (None,)], custom_message="features, reset")
-        memories = _scanned(_lstm, params["params"], features, memory, reset)
+        memories = _scanned(_lstm, params["params"], features, memory, reset, self.start())
         return memories["hidden"], memories
 
 
@@ -150,11 +151,32 @@ class LRU(nn.Module):
         return jnp.log(self.max_phase * jax.random.uniform(key, shape, minval=1e-3))
 
 
+class FlaxCell(nn.Module):
+    """A recurrent cell of flax, such as `flax.linen.GRUCell(32)`, with the arguments in the order of this module.
+
+    Attributes:
+      cell: Cell of flax, whose memory at the start does not depend on the key.
+    """
+
+    cell: Any
+
+    def start(self) -> Any:
+        """The carry at the start."""
+        return self.cell.initialize_carry(jax.random.key(0), (1,))
+
+    @nn.compact
+    def __call__(self, features: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
+        """The features after one step, and the memory."""
+        chex.assert_shape(features, (None,), custom_message="features")
+        memory, features = self.cell(memory, features)
+        return features, memory
+
+
 CELLS: dict[str, Callable[..., Any]] = {"gru": GRU, "lstm": LSTM, "lru": LRU}
 
 
 def linear_recurrence(decay: Complex, inputs: Complex, start: Complex, reset: jax.Array) -> Complex:
-    """h_t = decay h_{t-1} + inputs_t, with h_{t-1} = 0 where t is a reset, as an associative scan over time.
+    """h_t = decay h_{t-1} + inputs_t, with h_{t-1} = 0 if t is a reset, as an associative scan over time.
 
     Blocks of about sqrt(T) steps are computed side by side and then joined in rounds, each of which doubles the number
     of blocks that a value sums up; so are gradients, from the values of h alone.
@@ -315,12 +337,14 @@ def _lstm(weights: Any, driven: jax.Array, memory: dict[str, jax.Array]) -> dict
     return {"cell": cell, "hidden": leave * jnp.tanh(cell)}
 
 
-def _scanned(step: Callable[..., Any], weights: Any, features: jax.Array, memory: Any, reset: jax.Array) -> Any:
+def _scanned(
+    step: Callable[..., Any], weights: Any, features: jax.Array, memory: Any, reset: jax.Array, start: Any
+) -> Any:
     """The memories after each step; the products with the features are one for all steps."""
 
     def one_step(memory: Any, now: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
         driven, reset = now
-        memory = step(weights, driven, jax.tree.map(lambda leaf: jnp.where(reset, 0.0, leaf), memory))
+        memory = step(weights, driven, remembered(memory, start, reset))
         return memory, memory
 
     return jax.lax.scan(one_step, memory, (_driven(weights, features), reset))[1]

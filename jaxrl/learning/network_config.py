@@ -118,7 +118,8 @@ class NetworkConfig(Settings):
         if self.memory == "none":
             return self._network(kind, relational, obs, num_outputs, num_values)
         encoder = self._network(kind, relational, obs, None, None)
-        cell = CELLS[self.memory](self.memory_size)
+        activation = {"activation": self.activation} if self.memory == "lru" else {}
+        cell = CELLS[self.memory](self.memory_size, **activation)
         return RecurrentActorCritic(encoder, cell, Heads(num_outputs, self.memory_hidden, self.activation, num_values))
 
     def check_own_network(self) -> None:

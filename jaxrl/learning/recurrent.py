@@ -8,6 +8,7 @@ that of the start again, and `memories` are those after each step. A memory cell
 observations: `(features, memory) -> (features, memory)`, with `start` and perhaps `unroll`.
 """
 
+import inspect
 from typing import Any
 
 import chex
@@ -52,7 +53,7 @@ class RecurrentActorCritic(nn.Module):
 
     Attributes:
       encoder: Module `(obs) -> features [F]`.
-      cell: Memory cell, `cells.GRU`, `cells.LSTM`, `cells.LRU` or one's own.
+      cell: Memory cell: `cells.GRU`, `cells.LSTM`, `cells.LRU`, `cells.FlaxCell` of a cell of flax, or a user's own.
       heads: Module `(features) -> (outputs, value)`.
     """
 
@@ -82,8 +83,8 @@ class RecurrentActorCritic(nn.Module):
 
 
 def is_recurrent(network: Any) -> bool:
-    """Whether a network remembers: it has a method `start`."""
-    return callable(getattr(network, "start", None))
+    """Whether a network remembers: its class has a method `start`."""
+    return inspect.isfunction(getattr(type(network), "start", None))
 
 
 def step_over(network: Any, params: Any, obs: Any, memory: Memory, num_axes: int) -> tuple[Any, Any, Memory]:
@@ -168,7 +169,14 @@ def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | 
     takes = f"(outputs [{num_outputs}], {values}, memory) for one observation and memory"
     if not isinstance(network, nn.Module):
         raise UserTypeError(f"network must be a flax.linen module, got {type(network).__name__}")
+    cell = getattr(network, "cell", None)
+    if isinstance(cell, nn.RNNCellBase):
+        raise UserTypeError(
+            f"cell must have a method start, got flax's {type(cell).__name__}; use cells.FlaxCell of it"
+        )
     start: Any = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, network.start()))  # pyright: ignore
+    if not jax.tree.leaves(start):
+        raise UserTypeError(f"network.start() must give a memory of at least one array, got {start!r}")
     for leaf in jax.tree.leaves(start):
         if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
             raise UserTypeError(

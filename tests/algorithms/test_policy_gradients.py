@@ -116,7 +116,9 @@ def test_what_is_learned_from_random_samples_is_that_of_the_loss(name: str) -> N
     weights: Any = ({key: jnp.asarray(table, jnp.float32) for key, table in params.items()}, None)
     start = Learner(weights, _optimiser(hparams, LR).init(weights), jnp.float32(KL_COEF))
     numbers = {key: jnp.asarray(of[key], jnp.float32) for key in ("log_prob", "value", "advantage", "target", "weight")}
-    samples = Samples(obs=jnp.asarray(of["state"]), raw_action=jnp.asarray(of["action"]), mask=None, **numbers)
+    scores = {"logits": jnp.asarray(params["logits"], jnp.float32)[of["state"]]} if name in ("mdpo", "ppo_kl") else None
+    state, action = jnp.asarray(of["state"]), jnp.asarray(of["action"])
+    samples = Samples(obs=state, raw_action=action, mask=None, scores=scores, **numbers)
     learner, metrics = jax.jit(learn)(jax.random.key(0), start, samples, hparams, jnp.float32(LR))
     assert all(np.isfinite(value) for value in metrics.values())
     exact = learned_by_hand(name, params, of, EPOCHS if hasattr(config, "num_epochs") else 1)

@@ -14,7 +14,7 @@ from remembering import Repeat
 
 import envs
 import jaxrl
-from jaxrl.algorithms.on_policy import Parts, Samples, on_policy
+from jaxrl.algorithms.on_policy import Parts, Samples, Start, on_policy
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.rollout import Transition, episode_ends, rollout
 from jaxrl.learning.shards import EnvShards
@@ -245,3 +245,31 @@ def test_a_run_that_remembers_resumes_bit_for_bit(tmp_path: Path) -> None:
     whole = jaxrl.train(algo, env_steps=4 * 48, **call | {"evals": 4, "out": None})
     for one, other in zip(jax.tree.leaves(longer.policies), jax.tree.leaves(whole.policies), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_memories_are_recomputed_under_other_parameters_and_no_gradient_runs_through(key: jax.Array) -> None:
+    """Against single steps under the same parameters."""
+    config = dataclasses.replace(TINY, burn_in=3)
+    network: Any = config.actor_critic(jax.ShapeDtypeStruct((4,), jnp.float32), 2, None)
+    keys = jax.random.split(key, 4)
+    obs = jax.random.normal(keys[0], (2, 3, 4))
+    reset = jnp.array([[False, True, False], [False, False, False]])
+    first = jax.tree.map(lambda leaf: jax.random.normal(keys[1], (2, *leaf.shape)), network.start())
+    params = network.init(keys[2], obs[0, 0], network.start())
+    parts = Parts(config, None, None, network, 2, 24, None)  # pyright: ignore
+
+    def recomputed(params: Any) -> Any:
+        return parts.start_memory(params, Start(first, obs, reset))
+
+    for shift in (0.0, 0.3):
+        moved = jax.tree.map(lambda leaf: leaf + shift, params)  # noqa: B023
+        got = recomputed(moved)
+        for env in range(2):
+            memory = jax.tree.map(lambda leaf: leaf[env], first)  # noqa: B023
+            for t in range(3):
+                memory = network.start() if reset[env, t] else memory
+                memory = network.apply(moved, obs[env, t], memory)[2]
+            for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(memory), strict=True):
+                np.testing.assert_allclose(one[env], other, rtol=1e-5, atol=1e-5)
+    slopes = jax.grad(lambda params: sum(jnp.sum(leaf) for leaf in jax.tree.leaves(recomputed(params))))(params)
+    assert all(np.all(leaf == 0) for leaf in jax.tree.leaves(slopes))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from jaxrl.learning.cells import CELLS, LRU, linear_recurrence
+from jaxrl.learning.cells import CELLS, GRU, LRU, FlaxCell, linear_recurrence
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.networks import MLPActorCritic
 from jaxrl.learning.recurrent import (
@@ -179,7 +179,9 @@ class Counting(nn.Module):
 def built(name: str) -> Any:
     if name == "own":
         return Counting(2)
-    if name == "own cell":  # a cell of flax's shape, without `unroll`, between jaxrl's encoder and heads
+    if name == "flax":
+        return RecurrentActorCritic(MLPActorCritic(None, (5,)), FlaxCell(nn.GRUCell(SIZE)), Heads(2, (3,)))
+    if name == "own cell":  # a user's cell without `unroll`, between jaxrl's encoder and heads
         return RecurrentActorCritic(MLPActorCritic(None, (5,)), Summing(), Heads(2, (3,)))
     return NetworkConfig(hidden=(5,), memory=name, memory_size=SIZE, memory_hidden=(3,)).actor_critic(  # pyright: ignore
         jax.ShapeDtypeStruct((WIDTH,), jnp.float32), 2, None
@@ -196,7 +198,7 @@ class Summing(nn.Module):
         return jnp.tanh(features + memory), features + memory
 
 
-@pytest.mark.parametrize("name", [*CELLS, "own", "own cell"])
+@pytest.mark.parametrize("name", [*CELLS, "own", "own cell", "flax"])
 def test_agents_are_unrolled_apart_as_they_are_stepped(key: jax.Array, name: str) -> None:
     network = built(name)
     assert is_recurrent(network)
@@ -234,6 +236,8 @@ class Odd(Counting):
     wrong: str = ""
 
     def start(self) -> Any:
+        if self.wrong == "remembers nothing":
+            return ()
         return jnp.zeros(2, jnp.complex64 if self.wrong == "complex" else jnp.float32)
 
     @nn.compact
@@ -248,6 +252,11 @@ class Odd(Counting):
     ("network", "sentence"),
     [
         (Odd(2, wrong="forgets"), r"network must return \(outputs \[2\], value \[\], memory\) for one observation and"),
+        (
+            RecurrentActorCritic(MLPActorCritic(None, (5,)), nn.GRUCell(SIZE), Heads(2)),
+            r"cell must have a method start, got flax's GRUCell; use cells.FlaxCell of it",
+        ),
+        (Odd(2, wrong="remembers nothing"), r"network.start\(\) must give a memory of at least one array, got \(\)"),
         (Odd(3), r"network must return \(outputs \[2\], .* got shapes \(3,\) and \(\)"),
         (Odd(2, wrong="shrinks"), r"memory like that of its start, {'memory': 'float32\[2\]'}, got .*'float32\[1\]'"),
         (Odd(2, wrong="complex"), r"network.start\(\) must give real arrays, got complex64\[2\]"),
@@ -294,3 +303,37 @@ def test_every_encoder_takes_a_memory(kind: Any) -> None:
     shapes: Any = jax.eval_shape(network.init, jax.random.key(0), OBSERVATIONS[kind], start)
     assert all(name.startswith("trunk") for name in shapes["params"]["encoder"])
     assert shapes["params"]["cell"]["input_kernel"].shape == (5, 2 * SIZE)
+
+
+class Biased(GRU):
+    """A cell whose memory at the start is not 0."""
+
+    def start(self) -> dict[str, jax.Array]:
+        return {"hidden": jnp.full(self.size, 0.5)}
+
+
+def test_a_reset_leads_to_the_cells_own_start(key: jax.Array) -> None:
+    cell, features = Biased(SIZE), jax.random.normal(key, (STEPS, WIDTH))
+    params = cell.init(key, features[0], cell.start())
+    reset = jnp.arange(STEPS) % 4 == 3
+    at_once = cell.unroll(params, features, cell.start(), reset)[0]
+    in_steps = unroll_by_steps(cell, params, features, cell.start(), reset)[0]
+    # Some ten roundings of numbers below 1 at each step, of which those of the last four steps are left.
+    np.testing.assert_allclose(at_once, in_steps, rtol=0, atol=4 * 10 * EPS)
+
+
+def test_a_field_named_start_is_not_a_memory() -> None:
+    class Started(nn.Module):
+        start: Any
+
+        def __call__(self, obs: jax.Array) -> Any:
+            return self.start(obs), jnp.sum(obs)
+
+    assert not is_recurrent(Started(nn.Dense(2)))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_the_linear_recurrent_unit_takes_the_activation_of_the_configuration(activation: Any) -> None:
+    config = NetworkConfig(hidden=(5,), activation=activation, memory="lru", memory_size=SIZE)
+    network: Any = config.actor_critic(jax.ShapeDtypeStruct((WIDTH,), jnp.float32), 2, None)
+    assert network.cell.activation == activation
