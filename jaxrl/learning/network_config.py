@@ -101,7 +101,18 @@ class NetworkConfig(Settings):
         for name in ("own_scale", "neighbour_scale"):
             check_range(name, getattr(self, name), Range(0, math.inf, "()"))
 
-    def actor_critic(self, obs: Any, num_outputs: int, num_values: int | None) -> Module:
+    def encoder(self, obs: Any) -> Module:
+        """The network without its last layers, which gives the features of one observation, `[width]`.
+
+        Args:
+          obs: Shapes of one observation.
+
+        Raises:
+          ValueError: As `actor_critic`.
+        """
+        return self.actor_critic(obs, None, None)
+
+    def actor_critic(self, obs: Any, num_outputs: int | None, num_values: int | None) -> Module:
         """The network, for an actor and a critic.
 
         Args:

@@ -28,6 +28,7 @@ class Transition(NamedTuple):
       active: bool `[T, N, *A]`; all true where the environment does not say more.
       mask: the action mask before the step, or None.
       raw_action: what a loss scores of the action, `[T, N, *A, ...]`.
+      next_mask: the action mask after the step, before any reset, where it was asked for; otherwise None.
     """
 
     obs: Any
@@ -39,6 +40,7 @@ class Transition(NamedTuple):
     active: jax.Array
     mask: Any
     raw_action: Any
+    next_mask: Any = None
 
 
 class Carry(NamedTuple):
@@ -144,6 +146,7 @@ def rollout(
     shards: EnvShards | None = None,
     *,
     num_steps: int | None = None,
+    with_next_mask: bool = False,
 ) -> tuple[Carry, Transition, jax.Array]:
     """Steps every environment `T` times, resetting where an episode ends.
 
@@ -163,6 +166,7 @@ def rollout(
       shards: Shards of which these N environments are one, if any; an environment's random numbers are the
         same whatever their number.
       num_steps: Number of steps T, static; None takes that of the noise.
+      with_next_mask: Whether transitions have `next_mask`, static.
 
     Returns:
       The environments afterwards, transitions `[T, N, ...]`, and the number of reused fresh
@@ -206,6 +210,7 @@ def rollout(
         action, raw_action, memory = actor.choose(noise, scores, memory, False, mask)
         keys = own(jax.random.split(jax.random.fold_in(step_key, t), num_in_all), shards)
         after, over, facts = jax.vmap(step)(keys, state, action)
+        next_mask = jax.vmap(env.action_mask, in_axes=(0, None))(after.state, params) if with_next_mask else None
         done = facts[2] != 0
         slot = first_slots + num_envs * jax.lax.rem(used, jnp.uint32(pool_size))
 
@@ -214,10 +219,10 @@ def rollout(
             return jnp.where(done.reshape(num_envs, *[1] * (new.ndim - 1)), ready, new)
 
         begun = jax.tree.map(reset, after, pool)._replace(memory=remembered(memory, first_memory, over))
-        return (begun, used + done, t + 1), (obs, mask, raw_action, facts)
+        return (begun, used + done, t + 1), (obs, mask, raw_action, next_mask, facts)
 
     start = (carry, jnp.zeros(num_envs, jnp.uint32), jnp.zeros((), jnp.int32))
-    (carry, used, _), (obs, mask, raw_action, facts) = jax.lax.scan(one_step, start, noise, length=num_steps)
+    (carry, used, _), (obs, mask, raw_action, next_mask, facts) = jax.lax.scan(one_step, start, noise, length=num_steps)
     next_obs, reward, ended, per_agent = facts
     terminated, truncated = ended == TERMINATED, ended == TRUNCATED
     of_all_agents = terminated.reshape(*terminated.shape, *[1] * (reward.ndim - terminated.ndim))
@@ -231,5 +236,6 @@ def rollout(
         active=per_agent.get("active", jnp.ones(reward.shape, bool)),
         mask=mask,
         raw_action=raw_action,
+        next_mask=next_mask,
     )
     return carry, transitions, jnp.sum(jnp.maximum(used.astype(jnp.int32) - pool_size, 0))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from leaf_functions import assert_complete, assert_refused
@@ -19,10 +20,15 @@ from jaxrl.learning import (
     minibatches,
     networks,
     normalisation,
+    priorities,
+    q_networks,
+    q_targets,
     recurrent,
+    replay,
     rollout,
     schedules,
     shards,
+    value_losses,
 )
 from jaxrl.learning.action_heads import action_head
 
@@ -54,6 +60,9 @@ SINGLE, MIXTURE = critics.single_critic(), critics.mixture_critic(3)
 DISCOUNT = MIXTURE.prepare("beta:0.9,0.5", 4, None)
 NETWORK = recurrent.RecurrentActorCritic(networks.MLPActorCritic(None), cells.GRU(3), recurrent.Heads(2))
 RELATION = networks.RelationActorCritic(2)
+ROWS = replay.Rows(np.zeros(2, np.int32), np.zeros(2, np.int32), ones(2))
+PRIORITIES = priorities.init_priorities(9)
+SQUARED = value_losses.value_loss("squared", 1)
 STACKED = Prepared(ones(2, 3), ones(2, 3), None, None, Form(ones(2), ones(2)), 4)
 
 CALLS: list[tuple[str, str, Callable[[], Any]]] = [
@@ -206,7 +215,43 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         "neighbours_present",
         lambda: RELATION.apply({}, around(ones(4, 2), ones(3))),
     ),
+    ("replay.Ring.at", "iteration", lambda: replay.Ring.at(np.zeros(2, np.int32), 4, 2, 8)),  # pyright: ignore[reportArgumentType]
+    ("replay.Ring.at", "capacity", lambda: replay.Ring.at(jnp.int32(0), 4, 2, 7)),
+    ("replay.write", "start", lambda: replay.write(ones(4, 2), ones(1, 2), ones(1))),
+    ("replay.write", "steps", lambda: replay.write(ones(4, 2), ones(1, 3), SCALAR)),
+    ("replay.write_slice", "new", lambda: replay.write_slice(ones(4, 2), ones(4), SCALAR)),
+    ("replay.uniform_rows", "filled", lambda: replay.uniform_rows(UNUSED, ones(2), 1, 1)),
+    ("replay.window", "rows", lambda: replay.window(STEPS, ROWS._replace(env=ones(2, 1)), SCALAR, 1)),
+    ("replay.window", "newest", lambda: replay.window(STEPS, ROWS, ones(2), 1)),
+    ("priorities.write_priorities", "start", lambda: priorities.write_priorities(PRIORITIES, ones(2), 2)),
+    ("priorities.update_priorities", "row", lambda: priorities.update_priorities(PRIORITIES, ones(2), ones(3))),
+    (
+        "priorities.prioritised_rows",
+        "beta",
+        lambda: priorities.prioritised_rows(UNUSED, PRIORITIES, jnp.int32(1), 1, 1, ones(2)),
+    ),
+    ("value_losses.expected", "atoms", lambda: value_losses.expected(ones(4, 2), ones(4))),
+    ("value_losses.ValueLoss.value", "outputs", lambda: SQUARED.value(ones(4, 2), value_losses.Scale())),
+    ("value_losses._error", "outputs", lambda: SQUARED.loss(ones(4, 2), ones(4, 1), ones(4, 1), value_losses.Scale())),
+    ("q_targets.mixture_values", "shares", lambda: q_targets.mixture_values(ones(4, 2), ones(3))),
+    ("q_targets.masked_values", "mask", lambda: q_targets.masked_values(ones(4, 2), flags(4))),
+    ("q_targets.bootstrap_actions", "shares", lambda: q_targets.bootstrap_actions(ones(4, 2), ones(3), None, "own")),
+    ("q_targets.soft_values", "temperature", lambda: q_targets.soft_values(ones(4, 2), None, ones(2))),
+    ("q_targets.n_step_targets", "counts", lambda: steps_ahead(counts=flags(4, 3))),
+    ("q_targets.n_step_targets", "sizes", lambda: steps_ahead(sizes=ones(1))),
+    ("q_targets.n_step_targets", "next_atoms", lambda: steps_ahead(next_atoms=ones(4, 2))),
+    (
+        "q_networks.QNetwork.__call__",
+        "features",
+        lambda: q_networks.QNetwork(networks.MLPActorCritic(1), 2, 1).init(jax.random.key(0), ones(3)),
+    ),
 ]
+
+
+def steps_ahead(**changes: Any) -> Any:
+    """Targets of 4 windows of 2 steps under 3 rates."""
+    fitting = {"reward": ones(4, 2), "counts": flags(4, 2), "ended": flags(4), "next_atoms": ones(4, 3, 1)}
+    return q_targets.n_step_targets(**fitting | {"rates": ones(3), "sizes": ones(3)} | changes)
 
 
 def update(batch: Any, weight: Any) -> Any:
@@ -247,6 +292,9 @@ EXEMPT = {
     "recurrent.check_recurrent": "takes shapes alone, and refuses a network by errors which test_recurrent holds",
     "recurrent.is_recurrent": "takes a network",
     "recurrent.step_over": ANY_SHAPE,
+    "value_losses.value_loss": "takes no array",
+    "replay.init_buffer": "takes shapes alone, any",
+    "network_config.NetworkConfig.encoder": "takes shapes alone, and refuses them by errors which tests hold",
     "shards.averaged": ANY_SHAPE,
     "shards.summed": ANY_SHAPE,
 }

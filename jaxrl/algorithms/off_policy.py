@@ -1,0 +1,214 @@
+"""What off-policy algorithms share: collecting, the replay buffer, drawing from it, and the schedule of updates."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import optax
+
+from envs.base import Environment
+from envs.errors import UserValueError
+from envs.threefry import rolled, unrolled
+from jaxrl.algorithms.contract import Metrics
+from jaxrl.algorithms.off_policy_config import OffPolicyConfig
+from jaxrl.learning.actor import Actor, memories
+from jaxrl.learning.normalisation import RunningStatistics, init_statistics, normalise, update_statistics
+from jaxrl.learning.priorities import (
+    Priorities,
+    init_priorities,
+    prioritised_rows,
+    update_priorities,
+    write_priorities,
+)
+from jaxrl.learning.replay import Ring, Rows, Window, init_buffer, uniform_rows, window, write
+from jaxrl.learning.rollout import Carry, Transition, reset_all, rollout
+
+_LEAST_ERROR = 1e-6  # so that every transition may be drawn again
+
+__all__ = ["Method", "OffPolicyPolicy", "OffPolicyState", "adam", "off_policy_functions"]
+
+
+class OffPolicyPolicy(NamedTuple):
+    """What acting needs.
+
+    Attributes:
+      acting: Parameters of the network and what else the algorithm acts by.
+      observations: Running statistics of observations, None without normalisation.
+      observation_clip: Bound of normalised observations, float32 `[]`, None without normalisation.
+    """
+
+    acting: Any
+    observations: RunningStatistics | None
+    observation_clip: jax.Array | None
+
+    def see(self, obs: Any) -> Any:
+        """Observations as the network gets them."""
+        if self.observations is None or self.observation_clip is None:
+            return obs
+        return normalise(self.observations, obs, self.observation_clip)
+
+
+class OffPolicyState(NamedTuple):
+    """Everything that one run carries from iteration to iteration.
+
+    Attributes:
+      learner: What is learned, the targets and the optimiser's state; the algorithm's.
+      observations: Running statistics of observations, None without normalisation.
+      carry: Environments between two rollouts, leaves `[num_envs, ...]`.
+      buffer: Transitions, leaves `[capacity, num_envs, ...]`.
+      priorities: Priorities of the transitions, None with uniform replay.
+    """
+
+    learner: Any
+    observations: RunningStatistics | None
+    carry: Carry
+    buffer: Transition
+    priorities: Priorities | None
+
+
+class Method(NamedTuple):
+    """What an algorithm does with the transitions that it is given.
+
+    Attributes:
+      actor: How the policy acts; its policies are `OffPolicyPolicy`.
+      init: `(key, hparams) -> learner`.
+      scheduled: `(learner, hparams, env_steps) -> learner`, at the beginning of an iteration, after so many steps.
+      acting: `(learner) -> acting`, what `OffPolicyPolicy.acting` holds.
+      warming: `(acting) -> acting`, that of the random actions of the warm-up.
+      learn: `(key, learner, window, weight, hparams, count) -> (learner, error [B], metrics)`, one gradient step after
+        `count` others, int32 `[]`, shared by the runs; `weight` `[B, *A]`, `window` with observations as the network
+        gets them.
+    """
+
+    actor: Actor
+    init: Callable[[jax.Array, Any], Any]
+    scheduled: Callable[[Any, Any, jax.Array], Any]
+    acting: Callable[[Any], Any]
+    warming: Callable[[Any], Any]
+    learn: Callable[[jax.Array, Any, Window, jax.Array, Any, jax.Array], tuple[Any, jax.Array, Metrics]]
+
+
+def adam(hparams: Any) -> optax.GradientTransformation:
+    """Adam with clipped gradients, on one long vector in place of many small arrays, which is quicker on a CPU."""
+    return optax.flatten(
+        optax.chain(
+            optax.clip_by_global_norm(hparams.max_grad_norm),
+            optax.scale_by_adam(hparams.adam_b1, hparams.adam_b2, hparams.adam_eps),
+            optax.scale_by_learning_rate(hparams.lr),
+        )
+    )
+
+
+def off_policy_functions(
+    env: Environment,
+    config: OffPolicyConfig,
+    agents: tuple[int, ...],
+    prepare: Callable[[Any], Any],
+    method: Method,
+) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """The functions `init`, `step` and `policy` of an algorithm that learns from a replay buffer.
+
+    Args:
+      env: Environment, one agent's or a crowd's.
+      config: Configuration.
+      agents: Agents' axes.
+      prepare: `(hparams) -> hparams`, as `Algorithm.prepare`.
+      method: What is done with the transitions.
+    """
+    params = env.default_params
+    obs, env_state = jax.eval_shape(env.reset_env, jax.random.key(0), params)
+    has_mask = jax.eval_shape(env.action_mask, env_state, params) is not None
+    obs_shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
+    if config.normalise_observation and isinstance(obs, dict) and "neighbours" in obs:
+        raise UserValueError(
+            "normalise_observation would scale every slot of 'neighbours' by itself; "
+            "use own_scale and neighbour_scale in its place"
+        )
+    num_envs, capacity, warm_slots = config.num_envs, config.capacity, config.warm_up // config.num_envs
+
+    def policy_of(state: OffPolicyState, hparams: Any) -> OffPolicyPolicy:
+        return policy_from(method.acting(state.learner), state.observations, hparams)
+
+    def policy_from(acting: Any, observations: RunningStatistics | None, hparams: Any) -> OffPolicyPolicy:
+        clip = jax.tree.map(jnp.float32, hparams.observation_clip) if config.normalise_observation else None
+        return OffPolicyPolicy(acting, observations, clip)
+
+    def collect(
+        key: jax.Array, policy: OffPolicyPolicy, carry: Carry, env_params: Any, num_steps: int
+    ) -> tuple[Carry, Transition, jax.Array]:
+        noise_key, env_key = jax.random.split(key)
+        noise = method.actor.noise(rolled(noise_key), (num_steps, num_envs, *agents))
+        return rollout(
+            env, env_params, method.actor, policy, env_key, carry, noise, config.reset_pool, with_next_mask=has_mask
+        )
+
+    def seen(observations: RunningStatistics | None, steps: Transition) -> RunningStatistics | None:
+        if observations is None:
+            return None
+        return update_statistics(observations, steps.obs, steps.active.astype(jnp.float32))
+
+    def init(key: jax.Array, hparams: Any, env_params: Any) -> OffPolicyState:
+        hparams = prepare(hparams)
+        learner_key, reset_key, collect_key = jax.random.split(unrolled(key), 3)
+        learner = method.init(learner_key, hparams)
+        observations = init_statistics(obs_shape) if config.normalise_observation else None
+        policy = policy_from(method.warming(method.acting(learner)), observations, hparams)
+        carry = reset_all(env, reset_key, env_params, num_envs, memory=memories(method.actor.start(policy), agents))
+        carry, steps, _ = collect(collect_key, policy, carry, env_params, warm_slots)
+        buffer = write(init_buffer(steps, capacity), steps, jnp.int32(0))
+        priorities = None
+        if config.replay == "prioritised":
+            priorities = write_priorities(init_priorities(config.buffer_size), jnp.int32(0), config.warm_up)
+        return OffPolicyState(learner, seen(observations, steps), carry, buffer, priorities)
+
+    def drawn(key: jax.Array, priorities: Priorities | None, ring: Ring, hparams: Any) -> tuple[Rows, jax.Array | None]:
+        if priorities is None:
+            return uniform_rows(key, ring.filled, num_envs, config.batch_size), None
+        beta = jnp.float32(hparams.priority_beta)
+        return prioritised_rows(key, priorities, ring.filled, num_envs, config.batch_size, beta)
+
+    def step(
+        key: jax.Array, iteration: jax.Array, state: OffPolicyState, hparams: Any, env_params: Any
+    ) -> tuple[OffPolicyState, Metrics]:
+        chex.assert_rank(iteration, 0, custom_message="iteration")
+        hparams = prepare(hparams)
+        env_steps = jnp.float32(config.steps_per_iteration) * iteration
+        learner = method.scheduled(state.learner, hparams, env_steps)
+        collect_key, learn_key = jax.random.split(unrolled(key))
+        policy = policy_from(method.acting(learner), state.observations, hparams)
+        carry, steps, reused = collect(collect_key, policy, state.carry, env_params, config.num_steps)
+        before = Ring.at(iteration, warm_slots, config.num_steps, capacity)
+        ring = before.after(config.num_steps, capacity)
+        buffer = write(state.buffer, steps, before.end)
+        priorities = state.priorities
+        if priorities is not None:
+            priorities = write_priorities(priorities, before.end * num_envs, config.steps_per_iteration)
+        observations = seen(state.observations, steps)
+        see = policy_from(None, observations, hparams).see
+        newest = (ring.end - 1) % capacity
+
+        def update(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
+            learner, priorities = carry
+            key, number = inputs
+            draw_key, key = jax.random.split(key)
+            rows, index = drawn(draw_key, priorities, ring, hparams)
+            batch = window(buffer, rows, newest, config.n_step)
+            batch = batch._replace(obs=see(batch.obs), next_obs=see(batch.next_obs))
+            active = batch.active.astype(jnp.float32)
+            weight = active * rows.weight.reshape(-1, *[1] * len(agents))
+            learner, error, metrics = method.learn(key, learner, batch, weight, hparams, number)
+            if priorities is not None and index is not None:
+                priority = (jnp.abs(error) + _LEAST_ERROR) ** hparams.priority_alpha
+                priorities = update_priorities(priorities, index, priority)
+            return (learner, priorities), metrics
+
+        count = iteration * config.num_updates + jnp.arange(config.num_updates, dtype=jnp.int32)
+        keys = jax.random.split(learn_key, config.num_updates)
+        (learner, priorities), metrics = jax.lax.scan(update, (learner, priorities), (keys, count))
+        metrics = jax.tree.map(jnp.mean, metrics)
+        metrics["reset_reuse"] = reused.astype(jnp.float32)
+        return OffPolicyState(learner, observations, carry, buffer, priorities), metrics
+
+    return init, step, policy_of

@@ -1,0 +1,141 @@
+"""Configuration and hyper-parameters that off-policy algorithms have in common."""
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+from flax import struct
+
+from envs.errors import UserTypeError, UserValueError
+from jaxrl.checks import Range, check_choice, check_count, check_range
+from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
+from jaxrl.learning.network_config import NetworkConfig
+
+INFINITE = math.inf
+
+__all__ = ["INFINITE", "OffPolicyConfig", "OffPolicyHParams"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OffPolicyConfig(NetworkConfig):
+    """What is static about collecting, keeping and drawing transitions.
+
+    Attributes:
+      num_envs: Number of environments of one run.
+      num_steps: Number of steps of each environment in one iteration.
+      num_updates: Number of gradient steps in one iteration, after its steps.
+      batch_size: Number of transitions of one gradient step.
+      buffer_size: Number of transitions that are kept, a multiple of `num_envs * num_steps`.
+      warm_up: Number of transitions of random actions that are collected before the first iteration, a multiple of
+        `num_envs * num_steps`; environment steps are counted from there on.
+      n_step: Largest number of rewards of a target, before its bootstrap.
+      replay: "uniform", or "prioritised" in proportion to the last error.
+      normalise_observation: Whether observations are normalised by running mean and variance.
+      reset_pool: Number of fresh states kept for each environment and iteration; None has room for a
+        reset every 8 steps.
+      time_limits: "bootstrap" from the value of the observation at which a time limit cuts an episode, or "terminal",
+        which takes the limit for an end of value 0; then the observation should tell the time that is left, as
+        `envs.wrappers.time_feature` makes it.
+      gamma: not a field; discounts are hyper-parameters.
+    """
+
+    num_envs: int = 4
+    num_steps: int = 4
+    num_updates: int = 2
+    batch_size: int = 128
+    buffer_size: int = 16_384
+    warm_up: int = 1_024
+    n_step: int = 1
+    replay: Literal["uniform", "prioritised"] = "uniform"
+    normalise_observation: bool = False
+    reset_pool: int | None = None
+    time_limits: Literal["bootstrap", "terminal"] = "bootstrap"
+    gamma: dataclasses.InitVar[None] = None
+
+    def __post_init__(self, gamma: None) -> None:
+        if gamma is not None:
+            raise UserTypeError(f"{GAMMA_HINT}, among the hyper-parameters")
+        super().__post_init__()
+        for name in ("num_envs", "num_steps", "num_updates", "batch_size", "buffer_size", "warm_up", "n_step"):
+            check_count(name, getattr(self, name))
+        if self.reset_pool is not None:
+            check_count("reset_pool", self.reset_pool)
+        check_choice("replay", self.replay, ("uniform", "prioritised"))
+        check_choice("time_limits", self.time_limits, ("bootstrap", "terminal"))
+        for name in ("buffer_size", "warm_up"):
+            if getattr(self, name) % self.steps_per_iteration:
+                raise UserValueError(
+                    f"{name} takes a multiple of the {self.steps_per_iteration} transitions of an iteration "
+                    f"(num_envs * num_steps), got {getattr(self, name)}"
+                )
+        needed = {
+            "batch_size": self.batch_size,
+            "warm_up": self.warm_up,
+            "n_step * num_envs": self.n_step * self.num_envs,
+        }
+        for name, least in needed.items():
+            if self.buffer_size < least:
+                raise UserValueError(
+                    f"buffer_size takes at least the {least} transitions of {name}, got {self.buffer_size}"
+                )
+        if self.shared_trunk:
+            raise UserValueError("shared_trunk has no effect without an actor beside a critic; leave it out")
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Number of environment steps of one iteration."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def capacity(self) -> int:
+        """Number of slots of the buffer, each with one transition of every environment."""
+        return self.buffer_size // self.num_envs
+
+
+@struct.dataclass
+class OffPolicyHParams:
+    """What may be swept without compiling anew: every leaf is traced.
+
+    Attributes:
+      lr: Step size of Adam.
+      discount: Discount: a number (exponential), a string such as "beta:mu=0.98,eta=0.5", or a Discount.
+      max_grad_norm: Global norm to which gradients are clipped; infinite turns it off.
+      adam_b1, adam_b2, adam_eps: Decay rates and stabiliser of Adam.
+      observation_clip: Bound of normalised observations.
+      priority_alpha: Exponent of priorities, in [0, 1]; 0 draws uniformly.
+      priority_beta: Exponent of importance weights, in [0, 1]; 1 undoes the bias of priorities.
+      gamma: not a field; the answer to `gamma=` is `discount=`.
+
+    `observation_clip`, `priority_alpha` and `priority_beta` are None in `Algorithm.hparams` where they have no effect.
+    """
+
+    lr: Any = 1e-3
+    discount: Any = Exponential(0.99)
+    max_grad_norm: Any = 10.0
+    adam_b1: Any = 0.9
+    adam_b2: Any = 0.999
+    adam_eps: Any = 1e-5
+    observation_clip: Any = 10.0
+    priority_alpha: Any = 0.6
+    priority_beta: Any = 0.5
+    gamma: dataclasses.InitVar[None] = None
+
+    def __post_init__(self, gamma: None) -> None:
+        if gamma is not None:
+            raise UserTypeError(GAMMA_HINT)
+        if isinstance(self.discount, int | float | str):
+            object.__setattr__(self, "discount", as_discount(self.discount))
+        if isinstance(self.discount, list | tuple):
+            raise UserTypeError(
+                f"discount takes one discount, got {self.discount!r}; several make a sweep: use jaxrl.grid"
+            )
+        for name, allowed in _RANGES.items():
+            check_range(name, getattr(self, name), allowed)
+
+
+_RANGES = {
+    **dict.fromkeys(("lr", "adam_eps"), Range(0, INFINITE, "[)")),
+    **dict.fromkeys(("max_grad_norm", "observation_clip"), Range(0, INFINITE)),
+    **dict.fromkeys(("adam_b1", "adam_b2"), Range(0, 1, "[)")),
+    **dict.fromkeys(("priority_alpha", "priority_beta"), Range(0, 1)),
+}

@@ -1,0 +1,109 @@
+"""Proportional priorities of the transitions in a ring buffer, in two levels.
+
+The sums of blocks of about sqrt(size) leaves are recomputed from the leaves wherever these change, so that rounding
+errors do not add up, and a draw costs two short searches.
+"""
+
+import math
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.threefry import unrolled
+from jaxrl.learning.replay import Rows, write_slice
+
+__all__ = ["Priorities", "init_priorities", "prioritised_rows", "update_priorities", "write_priorities"]
+
+_BELOW_ONE = np.float32(1 - 2.0**-24)  # the largest float32 below 1
+
+
+class Priorities(NamedTuple):
+    """Priorities of one run's transitions, p^alpha, slot after slot.
+
+    Attributes:
+      leaves: `[num_blocks, block]`, 0 where there is no transition.
+      sums: Sums of the blocks, `[num_blocks]`.
+      largest: Largest priority so far, `[]`, which new transitions get.
+    """
+
+    leaves: jax.Array
+    sums: jax.Array
+    largest: jax.Array
+
+
+def init_priorities(size: int) -> Priorities:
+    """The priorities of an empty buffer of so many transitions."""
+    block = max(1, math.isqrt(size))
+    num_blocks = -(-size // block)
+    return Priorities(jnp.zeros((num_blocks, block)), jnp.zeros(num_blocks), jnp.ones(()))
+
+
+def write_priorities(priorities: Priorities, start: jax.Array, count: int) -> Priorities:
+    """The priorities after `count` new transitions from `start` on, which get the largest so far.
+
+    Args:
+      priorities: Priorities before.
+      start: Index of the first, int32 `[]`, shared by the runs.
+      count: Number of new transitions, static.
+    """
+    chex.assert_rank(start, 0, custom_message="start")
+    num_blocks, block = priorities.leaves.shape
+    new = jnp.broadcast_to(priorities.largest, (count,))
+    leaves = write_slice(priorities.leaves.reshape(-1), new, start).reshape(num_blocks, block)
+    touched = min(num_blocks, (count - 1) // block + 2)
+    first = jnp.minimum(start // block, num_blocks - touched)
+    sums = jnp.sum(jax.lax.dynamic_slice_in_dim(leaves, first, touched), axis=1)
+    return priorities._replace(leaves=leaves, sums=write_slice(priorities.sums, sums, first))
+
+
+def update_priorities(priorities: Priorities, row: jax.Array, priority: jax.Array) -> Priorities:
+    """The priorities with those of some transitions replaced.
+
+    Args:
+      priorities: Priorities before.
+      row: Indices of the transitions, int32 `[B]`; of equal ones, one counts.
+      priority: Their priorities p^alpha, `[B]`, above 0.
+    """
+    chex.assert_equal_shape([row, priority], custom_message="row, priority")
+    block = priorities.leaves.shape[1]
+    leaves = priorities.leaves.at[row // block, row % block].set(priority)
+    sums = priorities.sums.at[row // block].set(jnp.sum(leaves[row // block], axis=1))
+    return Priorities(leaves, sums, jnp.maximum(priorities.largest, jnp.max(priority)))
+
+
+def prioritised_rows(
+    key: jax.Array, priorities: Priorities, filled: jax.Array, num_envs: int, batch_size: int, beta: jax.Array
+) -> tuple[Rows, jax.Array]:
+    """Transitions drawn in proportion to their priorities, one from each of `batch_size` strata of equal mass.
+
+    Args:
+      key: Random key.
+      priorities: Priorities of the transitions, index `slot * num_envs + env`.
+      filled: Number of slots filled, int32 `[]`.
+      num_envs, batch_size: Numbers of environments and of draws, static.
+      beta: Exponent of the importance weights, `[]`, traced.
+
+    Returns:
+      The rows, and their indices `[B]`.
+
+    Source: Schaul et al. (2016), "Prioritized experience replay".
+    """
+    chex.assert_rank([filled, beta], 0, custom_message="filled, beta")
+    upto = jnp.cumsum(priorities.sums)
+    place = (jnp.arange(batch_size) + jax.random.uniform(unrolled(key), (batch_size,))) / batch_size
+    target = jnp.minimum(place, _BELOW_ONE) * upto[-1]
+    # Rounded sums need not grow, so that what has no priority is left out by itself.
+    block = jnp.argmax((upto > target[:, None]) & (priorities.sums > 0), axis=1)
+    before = jnp.where(block > 0, upto[block - 1], 0.0)
+    # What is left as a share of the block: a draw below the sum of its leaves, however that was rounded.
+    share = jnp.clip((target - before) / priorities.sums[block], 0.0, _BELOW_ONE)
+    leaves = priorities.leaves[block]
+    within = jnp.cumsum(leaves, axis=1)
+    leaf = jnp.argmax((within > (share * within[:, -1])[:, None]) & (leaves > 0), axis=1)
+    row = block * priorities.leaves.shape[1] + leaf
+    probability = priorities.leaves[block, leaf] / upto[-1]
+    weight = (probability * (filled * num_envs).astype(jnp.float32)) ** -beta
+    return Rows(row // num_envs, row % num_envs, weight / jnp.max(weight)), row

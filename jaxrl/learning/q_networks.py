@@ -1,0 +1,57 @@
+"""Networks of action values."""
+
+from typing import Any
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl.learning.networks import ACTIVATIONS, Module, orthogonal
+
+__all__ = ["QNetwork"]
+
+
+class QNetwork(nn.Module):
+    """A few numbers for each action from one observation, which a value loss reads as the action's value.
+
+    Attributes:
+      encoder: Network that gives features, `[width]`.
+      num_actions: Number of actions.
+      num_values: Number of numbers for each action.
+      duelling: Whether they are those of the state plus those of the action, less the mean of the latter over actions,
+        each from a hidden layer of its own.
+      activation: Activation function of these layers, a name in `ACTIVATIONS`.
+
+    Source: Wang et al. (2016), "Dueling network architectures", equation 9.
+    """
+
+    encoder: Module
+    num_actions: int
+    num_values: int
+    duelling: bool = False
+    activation: str = "relu"
+
+    @nn.compact
+    def __call__(self, obs: Any) -> jax.Array:
+        """The numbers of every action, `[num_actions, num_values]`, of one observation."""
+        features = self.encoder(obs)
+        chex.assert_rank(features, 1, custom_message="features")
+        of_action = self._stream(features, "advantage", self.num_actions * self.num_values)
+        of_action = of_action.reshape(self.num_actions, self.num_values)
+        if not self.duelling:
+            return of_action
+        return self._stream(features, "value", self.num_values) + of_action - jnp.mean(of_action, axis=0)
+
+    def _stream(self, features: jax.Array, name: str, width: int) -> jax.Array:
+        if self.duelling:
+            hidden = nn.Dense(features.shape[-1], kernel_init=_orthogonal(2**0.5), name=f"{name}_hidden")
+            features = ACTIVATIONS[self.activation](hidden(features))
+        return nn.Dense(width, kernel_init=_orthogonal(0.01), name=f"{name}_out")(features)
+
+
+def _orthogonal(gain: float) -> Any:
+    def init(key: jax.Array, shape: tuple[int, int], dtype: Any = jnp.float32) -> jax.Array:
+        return gain * orthogonal(key, *shape).astype(dtype)
+
+    return init

@@ -1,0 +1,98 @@
+"""Targets of action values: under one rate, or under each rate of a mixture of exponentials.
+
+A value of rate r has the size of its horizon, so that the numbers learned are `u_k = V_k / size_k`, all of the size of
+the discount's own value, `V = sum_k weights_k V_k = sum_k shares_k u_k`.
+"""
+
+from typing import Any, Literal
+
+import chex
+import jax
+import jax.numpy as jnp
+
+__all__ = ["bootstrap_actions", "masked_values", "mixture_values", "n_step_targets", "soft_values"]
+
+
+def mixture_values(values: jax.Array, shares: jax.Array) -> jax.Array:
+    """Values under the discount `[*B]`, from those of its rates.
+
+    Args:
+      values: Values u_k, `[*B, K]`.
+      shares: Shares of the rates in a value, `[K]`, which add up to 1.
+    """
+    chex.assert_equal_shape_suffix([values, shares], 1, custom_message="values, shares")
+    return jnp.sum(values * shares, axis=-1)
+
+
+def masked_values(values: jax.Array, mask: Any) -> jax.Array:
+    """Values of actions `[*B, num_actions]`, those that a mask forbids as low as can be."""
+    if mask is None:
+        return values
+    chex.assert_equal_shape([values, mask], custom_message="values, mask")
+    return jnp.where(mask, values, jnp.finfo(values.dtype).min)
+
+
+def bootstrap_actions(
+    values: jax.Array, shares: jax.Array, mask: Any, heads: Literal["single", "own", "joint"]
+) -> jax.Array:
+    """The action from which each rate's value goes on, int32 `[*B, K]`.
+
+    Args:
+      values: Values u_k of the actions, `[*B, num_actions, K]`.
+      shares: Shares of the rates in a value, `[K]`.
+      mask: Bool `[*B, num_actions]`, or None.
+      heads: "own", what is best for each rate; "joint" or "single", what is best for the mixture.
+
+    Source: Fedus et al. (2019), arXiv 1902.06865, for "own".
+    """
+    chex.assert_equal_shape_suffix([values, shares], 1, custom_message="values, shares")
+    if heads == "own":
+        by_rate = jnp.moveaxis(values, -1, -2)
+        return jnp.argmax(masked_values(by_rate, _over_rates(mask, by_rate)), axis=-1)
+    best = jnp.argmax(masked_values(mixture_values(values, shares), mask), axis=-1)
+    return jnp.broadcast_to(best[..., None], (*best.shape, shares.shape[0]))
+
+
+def _over_rates(mask: Any, by_rate: jax.Array) -> Any:
+    return None if mask is None else jnp.broadcast_to(mask[..., None, :], by_rate.shape)
+
+
+def n_step_targets(
+    reward: jax.Array, counts: jax.Array, ended: jax.Array, next_atoms: jax.Array, rates: jax.Array, sizes: jax.Array
+) -> jax.Array:
+    """Atoms of the n-step targets of u_k, `[B, *A, K, M]`.
+
+    Args:
+      reward: Rewards of the steps, `[B, n, *A]`.
+      counts: Whether a step belongs to the window, bool `[B, n, *A]`.
+      ended: Whether there is nothing to come after the last step, bool `[B, *A]`.
+      next_atoms: Atoms of u_k after it, of the action that follows, `[B, *A, K, M]`.
+      rates, sizes: Rates of the mixture and sizes of their values, `[K]`.
+    """
+    chex.assert_equal_shape([reward, counts], custom_message="reward, counts")
+    chex.assert_equal_shape([rates, sizes], custom_message="rates, sizes")
+    chex.assert_shape(next_atoms, (*ended.shape, *rates.shape, None), custom_message="next_atoms, ended")
+    powers = jnp.asarray(rates) ** jnp.arange(reward.shape[1] + 1)[:, None]  # [n + 1, K]
+    sums = jnp.einsum("bn...,nk->b...k", jnp.where(counts, reward, 0.0), powers[:-1], precision="highest")
+    going_on = jnp.where(ended[..., None], 0.0, powers[jnp.sum(counts, axis=1)])
+    return (sums / sizes)[..., None] + going_on[..., None] * next_atoms
+
+
+def soft_values(values: jax.Array, mask: Any, temperature: Any) -> tuple[jax.Array, jax.Array]:
+    """The value of the softmax policy with its entropy, and the policy's log-probabilities.
+
+    Args:
+      values: Values of actions, `[*B, num_actions]`.
+      mask: Bool `[*B, num_actions]`, or None.
+      temperature: Temperature of the policy, `[]`, above 0, traced.
+
+    Returns:
+      `temperature * logsumexp(values / temperature)`, `[*B]`, which is the policy's mean of
+      `values - temperature * log(policy)`, and `[*B, num_actions]`.
+
+    Source: Vieillard, Pietquin and Geist (2020), "Munchausen reinforcement learning".
+    """
+    chex.assert_rank(temperature, 0, custom_message="temperature")
+    logits = jnp.where(True if mask is None else mask, values / temperature, -jnp.inf)
+    total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+    return temperature * total[..., 0], logits - total

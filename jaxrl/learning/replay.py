@@ -1,0 +1,234 @@
+"""A ring buffer of one run's transitions: writing, uniform and prioritised sampling, and windows of several steps.
+
+What the runs of a block have in common, where to write and how much is filled, follows from the number of the
+iteration and is never batched: the runs write at one place, by one slice.
+"""
+
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+
+from envs.threefry import unrolled
+from jaxrl.learning.rollout import Transition, episode_ends, over_agents
+
+__all__ = [
+    "Ring",
+    "Rows",
+    "Window",
+    "init_buffer",
+    "uniform_rows",
+    "window",
+    "write",
+    "write_slice",
+]
+
+
+class Ring(NamedTuple):
+    """Where a ring buffer stands, shared by the runs of a block.
+
+    Attributes:
+      end: Slot after the newest one, int32 `[]`.
+      filled: Number of slots filled, int32 `[]`.
+    """
+
+    end: jax.Array
+    filled: jax.Array
+
+    @staticmethod
+    def at(iteration: jax.Array, warm_up: int, num_steps: int, capacity: int) -> "Ring":
+        """The ring before an iteration writes.
+
+        Args:
+          iteration: Number of the iteration, int32 `[]`, not batched.
+          warm_up: Number of slots filled before the first iteration, static, at most `capacity`.
+          num_steps: Number of slots that an iteration fills, static; divides `capacity` and `warm_up`.
+          capacity: Number of slots, static.
+        """
+        chex.assert_rank(iteration, 0, custom_message="iteration")
+        chex.assert_is_divisible(capacity, num_steps, custom_message="capacity, num_steps")
+        chex.assert_is_divisible(warm_up, num_steps, custom_message="warm_up, num_steps")
+        laps = capacity // num_steps  # remainders first, so that nothing overflows
+        end = (jax.lax.rem(iteration, jnp.int32(laps)) * num_steps + warm_up) % capacity
+        filled = jnp.minimum(jnp.minimum(iteration, laps) * num_steps + warm_up, capacity)
+        return Ring(end.astype(jnp.int32), filled.astype(jnp.int32))
+
+    def after(self, num_steps: int, capacity: int) -> "Ring":
+        """The ring after so many more slots."""
+        return Ring((self.end + num_steps) % capacity, jnp.minimum(self.filled + num_steps, capacity))
+
+
+class Rows(NamedTuple):
+    """Which transitions were drawn.
+
+    Attributes:
+      slot: Slots, int32 `[B]`.
+      env: Environments, int32 `[B]`.
+      weight: Importance weights, float32 `[B]`, the largest 1.
+    """
+
+    slot: jax.Array
+    env: jax.Array
+    weight: jax.Array
+
+
+class Window(NamedTuple):
+    """Transitions with the steps that follow them, up to n in all; leaves `[B, ...]`.
+
+    Attributes:
+      obs: Observation before the first step, `[B, *A, ...]`.
+      raw_action: Action of the first step, `[B, *A, ...]`.
+      mask: Action mask of the first step, or None.
+      active: Whether the agent took part in the first step, bool `[B, *A]`.
+      reward: Rewards of the steps, `[B, n, *A]`.
+      counts: Whether a step belongs to the window, bool `[B, n, *A]`; the first one always does.
+      next_obs: Observation after the last step, before any reset, `[B, *A, ...]`.
+      next_mask: Action mask there, or None.
+      terminated: Whether the agent's last step terminated its episode, bool `[B, *A]`.
+      truncated: Whether a time limit ended its episode there, bool `[B, *A]`.
+    """
+
+    obs: Any
+    raw_action: Any
+    mask: Any
+    active: jax.Array
+    reward: jax.Array
+    counts: jax.Array
+    next_obs: Any
+    next_mask: Any
+    terminated: jax.Array
+    truncated: jax.Array
+
+
+def init_buffer(steps: Any, capacity: int) -> Any:
+    """An empty buffer.
+
+    Args:
+      steps: Shapes of transitions, leaves `[T, N, ...]`, whose dtypes are kept.
+      capacity: Number of slots, static.
+
+    Returns:
+      Zeros, leaves `[capacity, N, ...]`.
+    """
+    return jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape[1:]), leaf.dtype), steps)
+
+
+def write(buffer: Any, steps: Any, start: jax.Array) -> Any:
+    """The buffer with transitions in the slots from `start` on.
+
+    Args:
+      buffer: Transitions, leaves `[capacity, N, ...]`.
+      steps: New ones, leaves `[T, N, ...]`.
+      start: First slot, int32 `[]`, shared by the runs; no slot is beyond the end of the buffer.
+    """
+    chex.assert_rank(start, 0, custom_message="start")
+
+    def leaf(old: jax.Array, new: jax.Array) -> jax.Array:
+        chex.assert_equal_shape_suffix([old, new], old.ndim - 1, custom_message="buffer, steps")
+        chex.assert_equal(old.dtype, new.dtype)
+        return write_slice(old, new, start)
+
+    return jax.tree.map(leaf, buffer, steps)
+
+
+def write_slice(buffer: jax.Array, new: jax.Array, start: jax.Array, axis: int = 0) -> jax.Array:
+    """An array with one slice overwritten, which stays one slice under `vmap`, where JAX would scatter.
+
+    Args:
+      buffer: Array with `axis`.
+      new: Slice, of another length along `axis`.
+      start: Where along `axis`, int32 `[]`, not batched.
+      axis: Axis, static.
+    """
+    chex.assert_equal_rank([buffer, new], custom_message="buffer, new")
+
+    @custom_vmap
+    def slice_of(buffer: jax.Array, new: jax.Array, start: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_slice_in_dim(buffer, new, start, axis)
+
+    @slice_of.def_vmap
+    def of_runs(size: int, batched: Any, buffer: jax.Array, new: jax.Array, start: jax.Array) -> Any:
+        of_buffer, of_new, of_start = batched
+        if of_start:
+            raise ValueError("start is shared by the runs of a block and must not be batched")
+        buffer, new = (
+            leaf if is_batched else jnp.broadcast_to(leaf, (size, *leaf.shape))
+            for leaf, is_batched in ((buffer, of_buffer), (new, of_new))
+        )
+        return write_slice(buffer, new, start, axis + 1), True
+
+    return slice_of(buffer, new, start)
+
+
+def uniform_rows(key: jax.Array, filled: jax.Array, num_envs: int, batch_size: int) -> Rows:
+    """Transitions drawn uniformly and with replacement from those in the buffer.
+
+    Args:
+      key: Random key.
+      filled: Number of slots filled, int32 `[]`.
+      num_envs: Number of environments, static.
+      batch_size: Number of transitions to draw, static.
+    """
+    chex.assert_rank(filled, 0, custom_message="filled")
+    row = jax.random.randint(unrolled(key), (batch_size,), 0, filled * num_envs)
+    return Rows(row // num_envs, row % num_envs, jnp.ones(batch_size))
+
+
+def window(buffer: Transition, rows: Rows, newest: jax.Array, num_steps: int) -> Window:
+    """Transitions, each with the steps of its environment that follow.
+
+    A window ends with the episode, terminated or truncated, and with the newest transition, where it is shorter. An
+    agent of a crowd whose own episode ends earlier has a shorter one than the others.
+
+    Args:
+      buffer: Transitions, leaves `[capacity, N, ...]`.
+      rows: Slots and environments of the first steps, `[B]`.
+      newest: Slot of the newest transition, int32 `[]`.
+      num_steps: Largest number of steps n, static.
+    """
+    chex.assert_rank([rows.slot, rows.env], 1, custom_message="rows")
+    chex.assert_rank(newest, 0, custom_message="newest")
+    capacity = buffer.reward.shape[0]
+    ahead = jnp.arange(num_steps)
+    slots, envs = (rows.slot[:, None] + ahead) % capacity, rows.env[:, None]
+
+    def of_all(leaf: jax.Array) -> jax.Array:
+        return leaf[slots, envs]
+
+    reward, agent_terminated = of_all(buffer.reward), of_all(buffer.agent_terminated)
+    terminated, truncated = of_all(buffer.terminated), of_all(buffer.truncated)
+    known = ahead <= ((newest - rows.slot) % capacity)[:, None]
+    begun = known & ~_any_before(terminated | truncated)
+    last = jnp.sum(begun, axis=1) - 1  # the environment's last step, with which all windows that bootstrap end
+    over = episode_ends(buffer._replace(**{name: of_all(getattr(buffer, name)) for name in _FLAGS}))
+    counts = over_agents(begun, reward) & ~_any_before(over)
+
+    def first_of(leaf: jax.Array) -> jax.Array:
+        return leaf[rows.slot, rows.env]
+
+    def last_of(leaf: jax.Array) -> jax.Array:
+        return leaf[(rows.slot + last) % capacity, rows.env]
+
+    return Window(
+        obs=jax.tree.map(first_of, buffer.obs),
+        raw_action=jax.tree.map(first_of, buffer.raw_action),
+        mask=jax.tree.map(first_of, buffer.mask),
+        active=first_of(buffer.active),
+        reward=reward,
+        counts=counts,
+        next_obs=jax.tree.map(last_of, buffer.next_obs),
+        next_mask=jax.tree.map(last_of, buffer.next_mask),
+        terminated=jnp.any(counts & agent_terminated, axis=1),
+        truncated=jnp.any(counts & over_agents(truncated, reward) & ~agent_terminated, axis=1),
+    )
+
+
+_FLAGS = ("reward", "terminated", "truncated", "agent_terminated")
+
+
+def _any_before(flags: jax.Array) -> jax.Array:
+    """Whether an earlier entry along axis 1 is true, bool `[B, n, ...]`."""
+    seen = jax.lax.cummax(flags.astype(jnp.int8), axis=1) > 0
+    return jnp.concatenate([jnp.zeros_like(seen[:, :1]), seen[:, :-1]], axis=1)

@@ -1,0 +1,156 @@
+"""How a few numbers stand for a value, and how they learn it: one number, quantiles, or a histogram.
+
+Targets are distributions: atoms `[*B, M]` with probabilities `[*B, M]`, of which a number is one with M = 1.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, get_args
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Kind = Literal["squared", "huber", "quantile", "categorical", "hl-gauss"]
+KINDS: tuple[str, ...] = get_args(Kind)
+WITH_SUPPORT = ("categorical", "hl-gauss")
+WITH_HUBER = ("huber", "quantile")
+DISTRIBUTIONAL = ("quantile", "categorical")
+SIGMA_BINS = 0.75  # standard deviation of HL-Gauss's targets, in widths of a bin
+
+__all__ = ["DISTRIBUTIONAL", "KINDS", "WITH_HUBER", "WITH_SUPPORT", "Kind", "Scale", "ValueLoss", "value_loss"]
+
+
+class Scale(NamedTuple):
+    """Numbers that value losses read; all traced.
+
+    Attributes:
+      low, high: Ends of the support of a histogram, `[]`; None for the others.
+      huber_delta: Error from which on a loss is linear, `[]`, above 0; None for those without.
+    """
+
+    low: Any = None
+    high: Any = None
+    huber_delta: Any = None
+
+
+class ValueLoss(NamedTuple):
+    """What the numbers `[*B, num_outputs]` of a value mean.
+
+    Attributes:
+      num_outputs: Number of numbers that stand for one value.
+      distribution: `(outputs, scale) -> (atoms, probabilities)`, `[*B, M]` each, which a target is made of.
+      loss: `(outputs, atoms, probabilities, scale) -> [*B]`, towards a target `[*B, M]`, which gets no gradient.
+    """
+
+    num_outputs: int
+    distribution: Callable[[jax.Array, Scale], tuple[jax.Array, jax.Array]]
+    loss: Callable[[jax.Array, jax.Array, jax.Array, Scale], jax.Array]
+
+    def value(self, outputs: jax.Array, scale: Scale) -> jax.Array:
+        """The value, `[*B]`, for which numbers `[*B, num_outputs]` stand."""
+        chex.assert_axis_dimension(outputs, -1, self.num_outputs, custom_message="outputs")
+        return expected(*self.distribution(outputs, scale))
+
+
+def expected(atoms: jax.Array, probabilities: jax.Array) -> jax.Array:
+    """Mean `[*B]` of a distribution with atoms and probabilities `[*B, M]`."""
+    chex.assert_equal_shape([atoms, probabilities], custom_message="atoms, probabilities")
+    return jnp.sum(atoms * probabilities, axis=-1)
+
+
+def value_loss(kind: Kind, num_atoms: int) -> ValueLoss:
+    """How values are represented and learned.
+
+    Args:
+      kind: "squared", half the squared error; "huber"; "quantile", quantile regression of the return's distribution;
+        "categorical", its projection on fixed atoms; or "hl-gauss", the value as a histogram.
+      num_atoms: Number of quantiles or atoms, or of bins; not of "squared" and "huber".
+
+    Source: Dabney et al. (2018) for "quantile", Bellemare et al. (2017) for "categorical", Farebrother et al. (2024),
+    arXiv 2403.03950, for "hl-gauss".
+    """
+    if kind == "quantile":
+        return ValueLoss(num_atoms, _equal_atoms, _quantile_loss)
+    if kind == "categorical":
+        return ValueLoss(num_atoms, _histogram(_atoms), _categorical_loss)
+    if kind == "hl-gauss":
+        return ValueLoss(num_atoms, _one_atom(_histogram(_centres)), _hl_gauss_loss)
+    return ValueLoss(1, _equal_atoms, _squared_loss if kind == "squared" else _huber_loss)
+
+
+def _huber(error: jax.Array, delta: Any) -> jax.Array:
+    clipped = jnp.clip(error, -delta, delta)
+    return clipped * (error - 0.5 * clipped)
+
+
+def _error(outputs: jax.Array, atoms: jax.Array, probabilities: jax.Array) -> jax.Array:
+    chex.assert_axis_dimension(outputs, -1, 1, custom_message="outputs")
+    return outputs[..., 0] - jax.lax.stop_gradient(expected(atoms, probabilities))
+
+
+def _squared_loss(outputs: jax.Array, atoms: jax.Array, probabilities: jax.Array, scale: Scale) -> jax.Array:
+    del scale
+    return 0.5 * jnp.square(_error(outputs, atoms, probabilities))
+
+
+def _huber_loss(outputs: jax.Array, atoms: jax.Array, probabilities: jax.Array, scale: Scale) -> jax.Array:
+    return _huber(_error(outputs, atoms, probabilities), scale.huber_delta)
+
+
+def _equal_atoms(outputs: jax.Array, scale: Scale) -> tuple[jax.Array, jax.Array]:
+    del scale
+    return outputs, jnp.full(outputs.shape, 1 / outputs.shape[-1], outputs.dtype)
+
+
+def _quantile_loss(outputs: jax.Array, atoms: jax.Array, probabilities: jax.Array, scale: Scale) -> jax.Array:
+    atoms, probabilities = jax.lax.stop_gradient((atoms, probabilities))
+    count = outputs.shape[-1]
+    level = ((np.arange(count) + 0.5) / count).astype(np.float32)[:, None]
+    error = atoms[..., None, :] - outputs[..., :, None]
+    asymmetric = jnp.abs(level - (error < 0)) * _huber(error, scale.huber_delta) / scale.huber_delta
+    return jnp.sum(asymmetric * probabilities[..., None, :], axis=(-2, -1))
+
+
+def _atoms(count: int, scale: Scale) -> jax.Array:
+    return scale.low + (scale.high - scale.low) * (np.arange(count) / (count - 1)).astype(np.float32)
+
+
+def _centres(count: int, scale: Scale) -> jax.Array:
+    return scale.low + (scale.high - scale.low) * ((np.arange(count) + 0.5) / count).astype(np.float32)
+
+
+def _histogram(support: Callable[[int, Scale], jax.Array]) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    def distribution(outputs: jax.Array, scale: Scale) -> tuple[jax.Array, jax.Array]:
+        return jnp.broadcast_to(support(outputs.shape[-1], scale), outputs.shape), jax.nn.softmax(outputs)
+
+    return distribution
+
+
+def _one_atom(histogram: Callable[..., tuple[jax.Array, jax.Array]]) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    def distribution(outputs: jax.Array, scale: Scale) -> tuple[jax.Array, jax.Array]:
+        value = expected(*histogram(outputs, scale))[..., None]
+        return value, jnp.ones_like(value)
+
+    return distribution
+
+
+def _cross_entropy(outputs: jax.Array, target: jax.Array) -> jax.Array:
+    return -jnp.sum(jax.lax.stop_gradient(target) * jax.nn.log_softmax(outputs), axis=-1)
+
+
+def _categorical_loss(outputs: jax.Array, atoms: jax.Array, probabilities: jax.Array, scale: Scale) -> jax.Array:
+    count = outputs.shape[-1]
+    # Where the atoms fall between those of the support, whose share is 1 less the distance.
+    place = (jnp.clip(atoms, scale.low, scale.high) - scale.low) / (scale.high - scale.low) * (count - 1)
+    share = jnp.maximum(1 - jnp.abs(place[..., None, :] - np.arange(count, dtype=np.float32)[:, None]), 0.0)
+    return _cross_entropy(outputs, jnp.sum(share * probabilities[..., None, :], axis=-1))
+
+
+def _hl_gauss_loss(outputs: jax.Array, atoms: jax.Array, probabilities: jax.Array, scale: Scale) -> jax.Array:
+    count = outputs.shape[-1]
+    place = (expected(atoms, probabilities) - scale.low) / (scale.high - scale.low) * count
+    edges = np.arange(count + 1, dtype=np.float32)
+    below = jax.scipy.special.ndtr((edges - jnp.clip(place, 0.0, count)[..., None]) / SIGMA_BINS)
+    mass = jnp.diff(below, axis=-1)
+    return _cross_entropy(outputs, mass / jnp.sum(mass, axis=-1, keepdims=True))

@@ -1,0 +1,59 @@
+"""Targets of action values against loops in float64."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.learning.q_targets import bootstrap_actions, n_step_targets, soft_values
+
+RNG = np.random.default_rng(0)
+
+
+def test_targets_are_those_of_a_loop() -> None:
+    batch, n, agents, rates, atoms = 6, 4, 2, np.array([0.0, 0.5, 0.99]), 3
+    reward = RNG.normal(size=(batch, n, agents)).astype(np.float32)
+    steps = RNG.integers(1, n + 1, (batch, agents))
+    ended = RNG.random((batch, agents)) < 0.4
+    sizes = np.array([0.02, 0.1, 1.5])
+    following = RNG.normal(size=(batch, agents, 3, atoms)).astype(np.float32)
+    counts = np.arange(n)[:, None] < steps[:, None, :]
+    got = n_step_targets(
+        jnp.asarray(reward),
+        jnp.asarray(counts),
+        jnp.asarray(ended),
+        jnp.asarray(following),
+        jnp.float32(rates),
+        jnp.float32(sizes),
+    )
+    for b in range(batch):
+        for agent in range(agents):
+            for k, rate in enumerate(rates):
+                total = sum(rate**j * float(reward[b, j, agent]) for j in range(steps[b, agent])) / sizes[k]
+                goes_on = 0.0 if ended[b, agent] else rate ** steps[b, agent]
+                # Nine operations on numbers of single size, divided by sizes.
+                np.testing.assert_allclose(
+                    got[b, agent, k], total + goes_on * following[b, agent, k], rtol=1e-5, atol=1e-5 / sizes[k]
+                )
+
+
+@pytest.mark.parametrize("heads", ["own", "joint"])
+def test_heads_go_on_with_allowed_actions(heads: str) -> None:
+    values = np.array([[[9.0, 0.0], [1.0, 2.0], [0.0, 3.0]]], np.float32)  # of 3 actions under 2 rates
+    shares = np.array([0.5, 0.5], np.float32)
+    mask = np.array([[False, True, True]])
+    free = bootstrap_actions(jnp.asarray(values), jnp.asarray(shares), None, heads)  # pyright: ignore[reportArgumentType]
+    masked = bootstrap_actions(jnp.asarray(values), jnp.asarray(shares), jnp.asarray(mask), heads)  # pyright: ignore[reportArgumentType]
+    assert free.tolist() == ([[0, 2]] if heads == "own" else [[0, 0]])
+    assert masked.tolist() == ([[1, 2]] if heads == "own" else [[1, 1]])
+
+
+def test_soft_values_are_means_with_entropy() -> None:
+    values = RNG.normal(size=(5, 4))
+    mask = np.array([True, True, False, True])
+    tau = 0.3
+    value, log_policy = soft_values(jnp.float32(values), jnp.broadcast_to(mask, (5, 4)), jnp.float32(tau))
+    weights = np.where(mask, np.exp(values / tau), 0.0)
+    policy = weights / weights.sum(1, keepdims=True)
+    logs = np.log(np.where(mask, policy, 1.0))
+    np.testing.assert_allclose(value, (policy * (values - tau * logs)).sum(1), rtol=1e-5)
+    np.testing.assert_allclose(np.exp(log_policy), policy, rtol=1e-5)

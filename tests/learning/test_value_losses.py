@@ -1,0 +1,133 @@
+"""Value losses against float64 NumPy, one number at a time."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.learning.value_losses import SIGMA_BINS, Scale, value_loss
+
+LOW, HIGH, DELTA, COUNT = -3.0, 5.0, 0.7, 9
+SCALE = Scale(jnp.float32(LOW), jnp.float32(HIGH), jnp.float32(DELTA))
+RNG = np.random.default_rng(0)
+# A loss is a sum of at most 81 products of numbers of single size, rounded to float32.
+TOLERANCE = 81 * 2.0**-24
+
+
+def huber(error: float) -> float:
+    return 0.5 * error**2 if abs(error) <= DELTA else DELTA * (abs(error) - 0.5 * DELTA)
+
+
+def log_softmax(x: np.ndarray) -> np.ndarray:
+    return x - x.max() - np.log(np.exp(x - x.max()).sum())
+
+
+def slow_value(kind: str, outputs: np.ndarray) -> float:
+    if kind in ("squared", "huber", "quantile"):
+        return outputs.mean()
+    edges = np.linspace(LOW, HIGH, COUNT + 1)
+    support = np.linspace(LOW, HIGH, COUNT) if kind == "categorical" else (edges[1:] + edges[:-1]) / 2
+    return float(np.exp(log_softmax(outputs)) @ support)
+
+
+def slow_loss(kind: str, outputs: np.ndarray, atoms: np.ndarray, probabilities: np.ndarray) -> float:
+    mean = float(atoms @ probabilities)
+    if kind == "squared":
+        return 0.5 * (outputs[0] - mean) ** 2
+    if kind == "huber":
+        return huber(outputs[0] - mean)
+    if kind == "quantile":
+        total = 0.0
+        for i, quantile in enumerate(outputs):
+            level = (2 * i + 1) / (2 * len(outputs))
+            for atom, probability in zip(atoms, probabilities, strict=True):
+                error = atom - quantile
+                total += probability * abs(level - (error < 0)) * huber(error) / DELTA
+        return total
+    target = np.zeros(COUNT)
+    if kind == "categorical":
+        step = (HIGH - LOW) / (COUNT - 1)
+        for atom, probability in zip(atoms, probabilities, strict=True):
+            place = (min(max(atom, LOW), HIGH) - LOW) / step
+            lower, upper = math.floor(place), math.ceil(place)
+            if lower == upper:
+                target[lower] += probability
+            else:
+                target[lower] += probability * (upper - place)
+                target[upper] += probability * (place - lower)
+    else:
+        width = (HIGH - LOW) / COUNT
+        edges = [LOW + i * width for i in range(COUNT + 1)]
+        centre = min(max(mean, LOW), HIGH)
+        below = [0.5 * (1 + math.erf((edge - centre) / (SIGMA_BINS * width * math.sqrt(2)))) for edge in edges]
+        target = np.diff(below) / (below[-1] - below[0])
+    return float(-target @ log_softmax(outputs))
+
+
+def drawn(kind: str, batch: int) -> tuple[Any, ...]:
+    loss: Any = value_loss(kind, COUNT)  # pyright: ignore[reportArgumentType]
+    outputs = 2 * RNG.normal(size=(batch, loss.num_outputs))
+    atoms = RNG.uniform(LOW - 2, HIGH + 2, (batch, COUNT))
+    atoms[0] = np.linspace(LOW, HIGH, COUNT)  # at those of the support
+    probabilities = RNG.dirichlet(np.ones(COUNT), batch)
+    return loss, outputs.astype(np.float32), atoms.astype(np.float32), probabilities.astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["squared", "huber", "quantile", "categorical", "hl-gauss"])
+def test_values_and_losses_are_those_of_their_definitions(kind: str) -> None:
+    loss, outputs, atoms, probabilities = drawn(kind, 20)
+    rows = [each.astype(np.float64) for each in (outputs, atoms, probabilities)]
+    values = [slow_value(kind, row) for row in rows[0]]
+    losses = [slow_loss(kind, *row) for row in zip(*rows, strict=True)]
+    np.testing.assert_allclose(loss.value(outputs, SCALE), values, rtol=TOLERANCE, atol=TOLERANCE * 5)
+    np.testing.assert_allclose(
+        loss.loss(outputs, atoms, probabilities, SCALE), losses, rtol=8 * TOLERANCE, atol=8 * TOLERANCE
+    )
+
+
+@pytest.mark.parametrize("kind", ["squared", "huber", "quantile", "categorical", "hl-gauss"])
+def test_targets_get_no_gradient_and_outputs_that_of_differences(kind: str) -> None:
+    loss, outputs, atoms, probabilities = drawn(kind, 1)
+    slopes = jax.grad(lambda *arrays: loss.loss(*arrays, SCALE)[0], argnums=(0, 1, 2))(outputs, atoms, probabilities)
+    assert not np.any(slopes[1]) and not np.any(slopes[2])
+    for i in range(outputs.shape[1]):
+        step = np.zeros(outputs.shape[1])
+        step[i] = 1e-5
+        ends = [
+            slow_loss(
+                kind,
+                *(
+                    row.astype(np.float64)[0] + shift
+                    for row, shift in zip((outputs, atoms, probabilities), (sign * step, 0.0, 0.0), strict=True)
+                ),
+            )
+            for sign in (1, -1)
+        ]
+        # Central differences are exact up to 1e-10 where no error crosses a bound within the step.
+        np.testing.assert_allclose(slopes[0][0, i], (ends[0] - ends[1]) / 2e-5, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["categorical", "hl-gauss"])
+def test_a_histogram_learns_the_value_within_its_support(kind: str) -> None:
+    loss: Any = value_loss(kind, 51)  # pyright: ignore[reportArgumentType]
+    for target in (-2.0, 0.3, 4.0):
+        atoms = jnp.full((1, 1), target)
+
+        def body(_: Any, outputs: jax.Array, atoms: jax.Array = atoms) -> jax.Array:
+            return outputs - 5.0 * jax.grad(lambda x: loss.loss(x, atoms, jnp.ones((1, 1)), SCALE)[0])(outputs)
+
+        outputs = jax.lax.fori_loop(0, 500, body, jnp.zeros((1, 51)))
+        # A hundredth of the support, much less than a bin.
+        np.testing.assert_allclose(loss.value(outputs, SCALE), target, atol=0.01 * (HIGH - LOW))
+
+
+def test_one_quantile_with_a_far_bound_is_half_of_the_squared_error() -> None:
+    outputs, atoms = jnp.asarray(RNG.normal(size=(2, 7, 1)), jnp.float32)
+    one = jnp.ones((7, 1))
+    far = Scale(huber_delta=jnp.float32(100.0))
+    quantile = value_loss("quantile", 1).loss(outputs, atoms, one, far)
+    squared = value_loss("squared", 1).loss(outputs, atoms, one, far)
+    np.testing.assert_allclose(100.0 * quantile, 0.5 * squared, rtol=2.0**-20)
