@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from jaxrl import bandits, presets, tracking
     from jaxrl.algorithms.a2c import A2CConfig, A2CHParams, a2c
     from jaxrl.algorithms.contract import Algorithm
+    from jaxrl.algorithms.dqn import DQNConfig, DQNHParams, dqn
     from jaxrl.algorithms.mdpo import MDPOConfig, MDPOHParams, mdpo
     from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
     from jaxrl.algorithms.ppo_kl import PPOKLConfig, PPOKLHParams, ppo_kl
@@ -63,6 +64,8 @@ __all__ = [
     "Algorithm",
     "BetaWeighted",
     "Choice",
+    "DQNConfig",
+    "DQNHParams",
     "Exponential",
     "FixedHorizon",
     "Halving",
@@ -96,6 +99,7 @@ __all__ = [
     "check",
     "discount_properties",
     "distributed",
+    "dqn",
     "export_policy",
     "fit",
     "gae",
@@ -135,6 +139,7 @@ __all__ = [
 _NAMES_OF_MODULE = {
     "algorithms.a2c": ("A2CConfig", "A2CHParams", "a2c"),
     "algorithms.contract": ("Algorithm",),
+    "algorithms.dqn": ("DQNConfig", "DQNHParams", "dqn"),
     "algorithms.mdpo": ("MDPOConfig", "MDPOHParams", "mdpo"),
     "algorithms.ppo": ("PPOConfig", "PPOHParams", "ppo"),
     "algorithms.ppo_kl": ("PPOKLConfig", "PPOKLHParams", "ppo_kl"),

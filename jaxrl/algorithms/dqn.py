@@ -336,7 +336,7 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
             "value_loss": total,
             "q": weighted_mean(value, active),
             "q_error": weighted_mean(jnp.abs(error), active),
-            "grad_norm": optax.global_norm(gradient),
+            "grad_norm": optax.tree.norm(gradient),
         }
         return Learner(learner.acting._replace(params=weights), target, optimiser), of_row, metrics
 

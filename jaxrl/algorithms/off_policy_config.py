@@ -80,6 +80,10 @@ class OffPolicyConfig(NetworkConfig):
                 )
         if self.shared_trunk:
             raise UserValueError("shared_trunk has no effect without an actor beside a critic; leave it out")
+        if self.memory != "none":
+            raise UserValueError(
+                f"memory takes 'none' where transitions are drawn one by one from a buffer, got {self.memory!r}"
+            )
 
     @property
     def steps_per_iteration(self) -> int:

@@ -1,0 +1,252 @@
+"""DQN: its laws, what vmap makes of it, its schedules, and where it refuses."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+import jaxrl
+from jaxrl.algorithms.registry import ROWS, default_space
+from jaxrl.learning.rollout import reset_all, rollout
+
+SMALL: dict[str, Any] = dict(ROWS["dqn"].small)
+EVERYTHING: dict[str, Any] = {
+    "duelling": True,
+    "n_step": 3,
+    "replay": "prioritised",
+    "target_update": "soft",
+    "value_loss": "categorical",
+    "num_atoms": 11,
+    "normalise_observation": True,
+    "time_limits": "terminal",
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "joint heads of quantiles": {
+        "heads": "joint",
+        "value_loss": "quantile",
+        "num_atoms": 5,
+        "num_heads": 4,
+        "double": False,
+    },
+    "own heads of histograms": {"heads": "own", "value_loss": "hl-gauss", "num_atoms": 7, "num_heads": 3},
+    "munchausen": {"munchausen": True, "value_loss": "squared", "target_interval": 3},
+    "everything": EVERYTHING,
+}
+
+
+def small(env: Any = None, **fields: Any) -> Any:
+    return jaxrl.dqn(envs.make("cartpole") if env is None else env, jaxrl.DQNConfig(**SMALL | fields))
+
+
+def test_the_laws_hold() -> None:
+    jaxrl.check(small())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_laws_hold_of_every_setting(name: str) -> None:
+    jaxrl.check(small(**VARIANTS[name]))
+
+
+@pytest.mark.slow
+def test_the_laws_hold_of_a_crowd_that_shares_its_network() -> None:
+    crowd = envs.make("crowd/circle", num_agents=3)
+    jaxrl.check(small(discrete_crowd(crowd), replay="prioritised", n_step=2))
+
+
+def discrete_crowd(crowd: Any) -> Any:
+    space = crowd.action_space(crowd.default_params)
+    return crowd if hasattr(space, "n") else envs.make("jaxmarl/switch")
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """All equations of a program, those inside others too."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in equation.params.values():
+            for inner in value if isinstance(value, tuple | list) else (value,):
+                inner = getattr(inner, "jaxpr", inner)
+                if hasattr(inner, "eqns"):
+                    yield from equations(inner)
+
+
+def test_runs_of_a_block_write_by_one_slice_and_branch_together() -> None:
+    runs, capacity = 3, 32  # no other array has these sizes
+    algo = small(replay="prioritised", n_step=2)
+    assert algo.config.capacity == capacity
+    hparams, params = algo.prepare(algo.hparams), algo.env.default_params
+    keys = jax.random.split(jax.random.key(0), runs)
+    states = jax.eval_shape(jax.vmap(algo.init, in_axes=(0, None, None)), keys, hparams, params)
+    step = jax.vmap(algo.step, in_axes=(0, None, 0, None, None))
+    program = jax.make_jaxpr(step)(keys, jnp.int32(0), states, hparams, params)
+    found = list(equations(program.jaxpr))
+
+    def of_buffer(equation: Any) -> bool:
+        return any(getattr(out.aval, "shape", ())[:2] == (runs, capacity) for out in equation.outvars)
+
+    names = [equation.primitive.name for equation in found if of_buffer(equation)]
+    assert names.count("dynamic_update_slice") == len(jax.tree.leaves(states.buffer))
+    assert not [name for name in names if name.startswith("scatter") or name == "select_n"]
+    assert [equation for equation in found if equation.primitive.name == "cond"]
+
+
+def trained(algo: Any, iterations: int, **hparams: Any) -> list[Any]:
+    """The states at the start and after each of some iterations."""
+    prepared = algo.prepare(dataclasses.replace(algo.hparams, **hparams))
+    params, key = algo.env.default_params, jax.random.key(0)
+    states, step = [jax.jit(algo.init)(key, prepared, params)], jax.jit(algo.step)
+    for iteration in range(iterations):
+        states.append(step(jax.random.fold_in(key, iteration), jnp.int32(iteration), states[-1], prepared, params)[0])
+    return states
+
+
+def vector(tree: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def test_targets_move_after_the_stated_number_of_gradient_steps() -> None:
+    states = trained(small(num_updates=1, target_interval=3), 7)
+    moved = [i for i in range(1, 8) if np.any(vector(states[i].learner.target) != vector(states[i - 1].learner.target))]
+    assert moved == [3, 6]
+    for i in moved:
+        np.testing.assert_array_equal(vector(states[i].learner.target), vector(states[i].learner.acting.params))
+    several = trained(small(num_updates=2, target_interval=3), 2)
+    assert np.any(vector(several[2].learner.target) != vector(several[1].learner.target))
+    assert np.any(vector(several[2].learner.target) != vector(several[2].learner.acting.params))  # a step went by
+
+
+def test_soft_targets_go_their_share_of_the_way() -> None:
+    before, after = trained(small(num_updates=1, target_update="soft"), 1, target_rate=0.25)
+    old, new = vector(before.learner.target), vector(after.learner.acting.params)
+    np.testing.assert_allclose(vector(after.learner.target), old + 0.25 * (new - old), rtol=1e-6, atol=1e-7)
+
+
+def test_epsilon_falls_over_environment_steps() -> None:
+    states = trained(small(), 5, epsilon_start=0.9, epsilon_end=0.1, epsilon_anneal_env_steps=16.0)
+    # Iteration i acts after 8 i steps.
+    np.testing.assert_allclose(
+        [state.learner.acting.epsilon for state in states[1:]], [0.9, 0.5, 0.1, 0.1, 0.1], rtol=1e-6
+    )
+
+
+def test_the_buffer_keeps_what_followed_before_a_reset() -> None:
+    env = envs.make("cartpole")
+    states = trained(small(env, num_steps=8, buffer_size=256, warm_up=128), 1, epsilon_start=1.0)
+    buffer = jax.tree.map(np.asarray, states[1].buffer)
+    ends = buffer.terminated[:63]
+    assert ends.sum() > 2
+    follows = np.all(buffer.next_obs[:63] == buffer.obs[1:64], axis=-1)
+    np.testing.assert_array_equal(follows, ~ends)
+    # A pole that has fallen: beyond 12 degrees, or 2.4 from the middle.
+    fallen = (np.abs(buffer.next_obs[:63][ends][:, 2]) > 0.2) | (np.abs(buffer.next_obs[:63][ends][:, 0]) > 2.4)
+    assert fallen.all()
+
+
+@dataclasses.dataclass(frozen=True)
+class Masked(type(envs.make("cartpole"))):
+    """A pole whose cart may not be pushed further to the side where it is."""
+
+    def action_mask(self, state: Any, params: Any) -> Any:
+        right = state.x > 0
+        return jnp.stack([right, ~right], axis=-1)
+
+
+def test_masks_hold_in_exploration_and_greedily() -> None:
+    algo = small(Masked())
+    state = trained(algo, 2)[-1]
+    buffer = jax.tree.map(np.asarray, state.buffer)
+    filled = 16 // 2 + 2 * 4
+    taken = np.take_along_axis(buffer.mask, buffer.raw_action[..., None], axis=-1)[..., 0]
+    assert taken[:filled].all() and not buffer.mask[:filled].all()
+    np.testing.assert_array_equal(buffer.next_mask[..., 0][:filled], buffer.next_obs[..., 0][:filled] > 0)
+    policy, params = algo.policy(state, algo.prepare(algo.hparams)), algo.env.default_params
+    first = reset_all(algo.env, jax.random.key(0), params, 8)
+    mask = jax.vmap(algo.env.action_mask, in_axes=(0, None))(first.state, params)
+    scores, _ = algo.actor.scores(policy, (), first.obs, mask)
+    assert set(scores) == {"q", "epsilon"} and scores["q"].shape == (8, 2)
+    action, _, _ = algo.actor.choose(None, scores, (), True, mask)
+    np.testing.assert_array_equal(action, np.asarray(mask)[:, 1])
+
+
+def test_an_infinite_epsilon_free_policy_acts_by_its_values() -> None:
+    algo = small()
+    policy = algo.policy(trained(algo, 1)[-1], algo.prepare(algo.hparams))
+    sure = policy._replace(acting=policy.acting._replace(epsilon=jnp.zeros(())))
+    params = algo.env.default_params
+    noise = algo.actor.noise(jax.random.key(1), (16, 4))
+    first = reset_all(algo.env, jax.random.key(0), params, 4)
+    _, steps, _ = rollout(algo.env, params, algo.actor, sure, jax.random.key(2), first, noise)
+    scores, _ = algo.actor.scores(sure, (), steps.obs, None)
+    np.testing.assert_array_equal(steps.raw_action, np.argmax(scores["q"], axis=-1))
+
+
+REFUSALS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"buffer_size": 8, "warm_up": 8, "batch_size": 16},
+        "buffer_size takes at least the 16 transitions of batch_size, got 8",
+    ),
+    (
+        {"buffer_size": 60},
+        r"buffer_size takes a multiple of the 8 transitions of an iteration \(num_envs \* num_steps\), got 60",
+    ),
+    ({"warm_up": 12}, "warm_up takes a multiple of the 8 transitions"),
+    ({"num_atoms": 7}, "num_atoms has no effect with value_loss='huber', got 7; leave it out"),
+    ({"num_heads": 3}, "num_heads has no effect with heads='single', got 3"),
+    ({"target_update": "soft", "target_interval": 3}, "target_interval has no effect with target_update='soft'"),
+    ({"munchausen": True, "n_step": 2}, "munchausen takes n_step=1, got 2"),
+    ({"munchausen": True, "value_loss": "quantile"}, "munchausen takes value_loss 'squared', 'huber' or 'hl-gauss'"),
+    ({"value_loss": "cubic"}, "value_loss"),
+    ({"shared_trunk": True}, "shared_trunk has no effect"),
+]
+
+
+@pytest.mark.parametrize(("fields", "sentence"), REFUSALS, ids=[sentence[:30] for _, sentence in REFUSALS])
+def test_a_configuration_that_cannot_be_is_refused(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence) as caught:
+        jaxrl.DQNConfig(**SMALL | fields)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_continuous_actions_are_refused() -> None:
+    with pytest.raises(TypeError, match="dqn takes an environment with a Discrete action space, got Box"):
+        small(envs.make("pendulum"))
+
+
+@pytest.mark.parametrize(
+    ("heads", "discount", "sentence"),
+    [
+        ("single", "hyperbolic:0.1", "heads='single' takes an exponential discount, got hyperbolic:k=0.1"),
+        ("joint", "fixed:10", "discount takes a mixture of exponentials .* got fixed:horizon=10"),
+        ("single", "table:1,0.5", "discount takes a mixture of exponentials .* got table:1,0.5"),
+    ],
+)
+def test_a_discount_without_a_mixture_is_refused(heads: str, discount: str, sentence: str) -> None:
+    algo = small(heads=heads)
+    with pytest.raises(ValueError, match=sentence):
+        algo.prepare(dataclasses.replace(algo.hparams, discount=discount))
+
+
+def test_a_search_knows_what_to_try() -> None:
+    assert set(default_space(small())) >= {"lr", "epsilon_end", "discount"}
+
+
+@pytest.mark.slow
+def test_it_resumes_bit_for_bit_and_exports_its_values(tmp_path: Path) -> None:
+    algo = small(heads="joint", num_heads=3, replay="prioritised")
+    sweep = jaxrl.grid(algo.hparams, {"discount": ["0.9", "hyperbolic:0.1"]})
+    run: dict[str, Any] = {"seeds": 2, "evals": 2, "eval_episodes": 2, "progress": False}
+    whole = jaxrl.train(algo, sweep, env_steps=160, out=tmp_path / "whole", **run)
+    often = jaxrl.train(algo, sweep, env_steps=160, out=tmp_path / "often", checkpoint_minutes=1e-9, **run)
+    for name in map(str, whole.metrics.data_vars):
+        np.testing.assert_array_equal(often.values(name), whole.values(name), err_msg=name)
+    policy = whole.policy(seed=0, discount="0.9")
+    jaxrl.export_policy(policy, tmp_path / "policy.stablehlo")
+    obs = np.zeros((3, 4), np.float32)
+    loaded = jaxrl.load_exported(tmp_path / "policy.stablehlo")
+    np.testing.assert_array_equal(loaded(obs), policy(obs))
