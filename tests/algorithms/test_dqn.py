@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import agents
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +15,7 @@ import envs
 import jaxrl
 from jaxrl.algorithms.registry import ROWS, default_space
 from jaxrl.learning.rollout import reset_all, rollout
+from jaxrl.runtime.loop import make_loop
 
 SMALL: dict[str, Any] = dict(ROWS["dqn"].small)
 EVERYTHING: dict[str, Any] = {
@@ -55,14 +57,10 @@ def test_the_laws_hold_of_every_setting(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_laws_hold_of_a_crowd_that_shares_its_network() -> None:
-    crowd = envs.make("crowd/circle", num_agents=3)
-    jaxrl.check(small(discrete_crowd(crowd), replay="prioritised", n_step=2))
-
-
-def discrete_crowd(crowd: Any) -> Any:
-    space = crowd.action_space(crowd.default_params)
-    return crowd if hasattr(space, "n") else envs.make("jaxmarl/switch")
+@pytest.mark.parametrize("heads", ["single", "own"])
+def test_the_laws_hold_of_a_crowd_that_shares_its_network(heads: str) -> None:
+    crowd = agents.Crowd(num_agents=3, masked=True)
+    jaxrl.check(small(crowd, replay="prioritised", n_step=2, heads=heads))
 
 
 def equations(jaxpr: Any) -> Iterator[Any]:
@@ -174,7 +172,7 @@ def test_masks_hold_in_exploration_and_greedily() -> None:
     np.testing.assert_array_equal(action, np.asarray(mask)[:, 1])
 
 
-def test_an_infinite_epsilon_free_policy_acts_by_its_values() -> None:
+def test_a_policy_without_exploration_acts_by_its_values() -> None:
     algo = small()
     policy = algo.policy(trained(algo, 1)[-1], algo.prepare(algo.hparams))
     sure = policy._replace(acting=policy.acting._replace(epsilon=jnp.zeros(())))
@@ -184,6 +182,70 @@ def test_an_infinite_epsilon_free_policy_acts_by_its_values() -> None:
     _, steps, _ = rollout(algo.env, params, algo.actor, sure, jax.random.key(2), first, noise)
     scores, _ = algo.actor.scores(sure, (), steps.obs, None)
     np.testing.assert_array_equal(steps.raw_action, np.argmax(scores["q"], axis=-1))
+
+
+@pytest.mark.slow
+def test_a_crowd_learns_what_each_of_its_agents_can_earn() -> None:
+    """Agent i earns (i + 1) * action at each of i + 2 steps, and the largest allowed action is 2, or 1."""
+    env = agents.Crowd(num_agents=2, masked=True)
+    fields = {
+        "num_envs": 8,
+        "warm_up": 128,
+        "buffer_size": 512,
+        "batch_size": 64,
+        "num_updates": 4,
+        "target_interval": 20,
+    }
+    algo = small(env, **fields, hidden=(32,), time_limits="terminal")
+    fast = dataclasses.replace(algo.hparams, lr=5e-3, discount=0.9, epsilon_end=0.2, epsilon_anneal_env_steps=2000.0)
+    result = jaxrl.train(
+        algo._replace(hparams=fast), seeds=2, env_steps=32 * 400, evals=1, eval_episodes=2, progress=False
+    )
+    best = [sum((i + 1) * max(a for a in range(3) if a != (t + i) % 3) for t in range(i + 2)) for i in range(2)]
+    np.testing.assert_allclose(result.values("return")[..., -1], np.mean(best))
+
+
+PROBES: list[tuple[str, dict[str, int]]] = [
+    ("constant-reward", {}),
+    ("observation-dependent", {}),
+    ("delayed-reward", {"delay": 5}),
+    ("action-and-observation-dependent", {}),
+    ("only-terminates", {}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fields", "discount"), [({}, "0.9"), ({"heads": "joint"}, "hyperbolic:0.1")])
+@pytest.mark.parametrize(("name", "static"), PROBES, ids=lambda value: str(value))
+def test_it_reaches_the_value_of_each_probe(name: str, static: dict[str, int], fields: Any, discount: str) -> None:
+    env: Any = envs.make(f"probe/{name}", **static)
+    q = values_learned(env, discount, **fields)
+    wanted = env.values(np.asarray(jaxrl.as_discount(discount).curve(100)), 1.0)
+    np.testing.assert_allclose(q.max(-1), wanted, rtol=0.02, atol=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("time_limits", "wanted"), [("bootstrap", [10.0, 10.0, 10.0]), ("terminal", [2.71, 1.9, 1.0])])
+def test_a_time_limit_is_an_end_only_where_it_is_said_to_be(time_limits: str, wanted: list[float]) -> None:
+    q = values_learned(envs.make("probe/only-truncates", steps=3), "0.9", time_limits=time_limits)
+    np.testing.assert_allclose(q.max(-1), wanted, rtol=0.02)
+
+
+def values_learned(env: Any, discount: str, **fields: Any) -> np.ndarray:
+    """The action values of a probe's observations after a short run."""
+    sizes = {"num_envs": 8, "warm_up": 256, "buffer_size": 1024, "batch_size": 64, "num_updates": 4}
+    algo = small(env, **sizes, hidden=(16,), target_interval=50, **fields)
+    hparams = dataclasses.replace(
+        algo.hparams, lr=3e-3, discount=discount, epsilon_end=0.1, epsilon_anneal_env_steps=1000.0
+    )
+    prepared, params, loop = algo.prepare(hparams), jax.tree.map(jnp.asarray, env.default_params), make_loop(algo, 1)
+
+    @jax.jit
+    def run(key: Any) -> Any:
+        return loop.advance(loop.init(key, prepared, params), key, prepared, params, 0, 1000).state
+
+    policy = algo.policy(run(jax.random.key(0)), prepared)
+    return np.asarray(algo.actor.scores(policy, (), jnp.asarray(env.observations()), None)[0]["q"])
 
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
