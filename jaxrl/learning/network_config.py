@@ -110,9 +110,9 @@ class NetworkConfig(Settings):
         Raises:
           ValueError: As `actor_critic`.
         """
-        return self.actor_critic(obs, None, None)
+        return self._network(*self._kind(obs), obs, None, None)
 
-    def actor_critic(self, obs: Any, num_outputs: int | None, num_values: int | None) -> Module:
+    def actor_critic(self, obs: Any, num_outputs: int, num_values: int | None) -> Module:
         """The network, for an actor and a critic.
 
         Args:
@@ -123,9 +123,7 @@ class NetworkConfig(Settings):
         Raises:
           ValueError: A field has no effect on these observations, or they are not what the network takes.
         """
-        relational = isinstance(obs, dict) and {"neighbours", "neighbours_present"} <= set(obs)
-        kind = self.network if self.network != "auto" else "relation" if relational else "mlp"
-        self._refuse_others(kind)
+        kind, relational = self._kind(obs)
         if self.memory == "none":
             return self._network(kind, relational, obs, num_outputs, num_values)
         encoder = self._network(kind, relational, obs, None, None)
@@ -144,6 +142,13 @@ class NetworkConfig(Settings):
                 f"memory is that of jaxrl's own networks, got {self.memory!r} beside network=; leave it out, as a "
                 "network of one's own remembers by itself"
             )
+
+    def _kind(self, obs: Any) -> tuple[str, bool]:
+        """The kind of network, and whether observations have neighbours; refuses fields that have no effect on it."""
+        relational = isinstance(obs, dict) and {"neighbours", "neighbours_present"} <= set(obs)
+        kind = self.network if self.network != "auto" else "relation" if relational else "mlp"
+        self._refuse_others(kind)
+        return kind, relational
 
     def _network(
         self, kind: str, relational: bool, obs: Any, num_outputs: int | None, num_values: int | None
