@@ -46,7 +46,7 @@ def test_python_blocks_run(names: tuple[str, ...], tmp_path: Path, monkeypatch: 
 
 def test_tutorials_have_python_blocks() -> None:
     tutorials = {name for name in PAGES if name.startswith("tutorials/") and not name.endswith("index.md")}
-    assert len(tutorials) == 8 and tutorials <= set(WITH_PYTHON)
+    assert len(tutorials) == 9 and tutorials <= set(WITH_PYTHON)
 
 
 @pytest.mark.parametrize("command", sorted(command for command in COMMANDS if not command.endswith("--help")))
