@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
+from envs.errors import UserValueError
 from envs.threefry import unrolled
 from jaxrl.learning.rollout import Transition, episode_ends, over_agents
 
@@ -152,7 +153,7 @@ def write_slice(buffer: jax.Array, new: jax.Array, start: jax.Array, axis: int =
     def of_runs(size: int, batched: Any, buffer: jax.Array, new: jax.Array, start: jax.Array) -> Any:
         of_buffer, of_new, of_start = batched
         if of_start:
-            raise ValueError("start is shared by the runs of a block and must not be batched")
+            raise UserValueError("start is shared by the runs of a block and must not be batched")
         buffer, new = (
             leaf if is_batched else jnp.broadcast_to(leaf, (size, *leaf.shape))
             for leaf, is_batched in ((buffer, of_buffer), (new, of_new))
