@@ -8,6 +8,7 @@ from envs.errors import UserValueError
 from jaxrl.checks import is_concrete
 from jaxrl.discounts.mixtures import with_nodes
 from jaxrl.discounts.parsing import Prepared, prepare
+from jaxrl.learning.critics import discount_name
 
 LONGEST = 2048  # steps up to which the exponentials stand for the discount, where episodes are longer
 
@@ -33,20 +34,16 @@ def prepare_discount(
     Raises:
       ValueError: The discount is no exponential, where there is one rate, or no mixture of exponentials.
     """
-    horizon = max(1, min(episode_length, LONGEST))
+    name, horizon = discount_name(discount), max(1, min(episode_length, LONGEST))
     prepared = prepare(discount, horizon, num_settings, episode_length)
     rates, lags = prepared.rates, prepared.lags
     if rates is None or (lags is not None and (not is_concrete(lags) or np.any(lags))):
         raise UserValueError(
-            "discount takes a mixture of exponentials for values that are bootstrapped, the exponential, "
-            f"quasi-hyperbolic, hyperbolic or Beta-weighted family, got {_shown(discount)}"
+            "discount takes a mixture of exponentials, as values that bootstrap need, which "
+            f"{name} is not; use the exponential, quasi-hyperbolic, hyperbolic or Beta-weighted family"
         )
     if heads == "single" and np.shape(rates)[-1] != 1:
         raise UserValueError(
-            f"heads='single' takes an exponential discount, got {_shown(discount)}; use heads='joint' or heads='own'"
+            f"heads='single' takes an exponential discount, which {name} is not; use heads='joint' or heads='own'"
         )
-    return with_nodes(prepared, num_heads, horizon, _shown(discount))
-
-
-def _shown(discount: Any) -> str:
-    return "another one" if isinstance(discount, Prepared) else str(discount)
+    return with_nodes(prepared, num_heads, horizon, name)

@@ -65,7 +65,7 @@ def mixture_critic(num_heads: int) -> Critic:
         discount: Any, horizon: int, batch_size: int | None, episode_length: int | None = None
     ) -> Prepared:
         prepared = prepare(discount, horizon, batch_size, episode_length)
-        return with_nodes(prepared, num_heads, horizon, _name(discount))
+        return with_nodes(prepared, num_heads, horizon, discount_name(discount))
 
     def estimate(
         discount: Prepared, lam: Any, reward: jax.Array, value: jax.Array, next_value: jax.Array, *ends: jax.Array
@@ -101,7 +101,7 @@ def head_sizes(discount: Prepared) -> jax.Array:
     return horizons / jnp.sum(discount.weights * horizons)
 
 
-def _name(discount: Any) -> str:
+def discount_name(discount: Any) -> str:
     """What to call a discount, or the first of a stack, in an error."""
     if isinstance(discount, Form | Prepared):
         return "the discount"

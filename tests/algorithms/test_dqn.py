@@ -276,9 +276,9 @@ def test_continuous_actions_are_refused() -> None:
 @pytest.mark.parametrize(
     ("heads", "discount", "sentence"),
     [
-        ("single", "hyperbolic:0.1", "heads='single' takes an exponential discount, got hyperbolic:k=0.1"),
-        ("joint", "fixed:10", "discount takes a mixture of exponentials .* got fixed:horizon=10"),
-        ("single", "table:1,0.5", "discount takes a mixture of exponentials .* got table:1,0.5"),
+        ("single", "hyperbolic:0.1", "heads='single' takes an exponential discount, which hyperbolic:k=0.1 is not"),
+        ("joint", "fixed:10", "discount takes a mixture of exponentials.* which fixed:horizon=10 is not"),
+        ("single", "table:1,0.5", "discount takes a mixture of exponentials.* which table:1,0.5 is not"),
     ],
 )
 def test_a_discount_without_a_mixture_is_refused(heads: str, discount: str, sentence: str) -> None:
