@@ -18,9 +18,10 @@ OFF_POLICY = (
             buffer_size=102_400,
             warm_up=1_024,
             target_interval=200,
-            n_step=3,
+            n_step=5,
+            duelling=True,
         ),
-        {"lr": 1e-3, "epsilon_anneal_env_steps": 16_000.0},
+        {"lr": 5e-4, "epsilon_anneal_env_steps": 16_000.0},
         98_304,
     ),
 )
