@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -188,6 +189,11 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
                 lambda cell=cell: cell(3).unroll({"params": {}}, ones(4, 2), cell(3).start(), flags(3)),
             ),
         )
+    ),
+    (
+        "cells.FlaxCell.__call__",
+        "features",
+        lambda: cells.FlaxCell(nn.GRUCell(3)).init(jax.random.key(0), ones(4, 2), ones(3)),
     ),
     ("cells.linear_recurrence", "decay", lambda: recur(ones(2), ones(4, 2), ones(3))),
     ("cells.linear_recurrence", "inputs", lambda: recur(ones(2), ones(3, 2), ones(2))),

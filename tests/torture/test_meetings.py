@@ -48,7 +48,7 @@ def test_of_two_that_train_into_one_directory_one_does(meeting: int, tmp_path: P
         assert "Traceback" not in error
         if status == 2:
             assert_one_sentence(error)
-            assert "is being written by another run" in error or "holds a result already" in error
+            assert "is in use by another run" in error or "holds a result already" in error
     assert cli.main([*TRAIN, "--out", str(tmp_path / "alone")]) == 0
     assert_same_bits(jaxrl.load_result(tmp_path / "x"), jaxrl.load_result(tmp_path / "alone"))
 
@@ -61,15 +61,15 @@ def test_who_comes_while_a_run_trains_is_refused_and_disturbs_nothing(
         assert child.stdout is not None and child.stdout.readline() == "training\n"
         out = str(tmp_path / "x-0")
         merge = ["merge", out, "--out", str(tmp_path / "whole")]
-        busy = "is being written by another run"
+        busy = "is in use by another run"
         for command, sentence in (
             (["resume", out], busy),
             ([*TRAIN, "--out", out], busy),
             ([*TRAIN, "--out", out, "--force"], busy),
             (merge, ""),
-            (["plot", out], "holds no whole result"),
-            (["evaluate", out], "holds no whole result"),
-            (["report", out], "holds no whole result"),
+            (["plot", out], "does not hold a complete result"),
+            (["evaluate", out], "does not hold a complete result"),
+            (["report", out], "does not hold a complete result"),
         ):
             with quiet():
                 assert cli.main(command) == 2, command
