@@ -8,6 +8,7 @@ from envs.spelling import near
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.presets.on_policy import ON_POLICY
 from jaxrl.presets.preset import Preset
+from jaxrl.presets.remembering import REMEMBERING
 
 _CROWD: Any = {
     "num_envs": 1,
@@ -142,6 +143,7 @@ PRESETS = (
         30_000,
         {"num_agents": 20, "perception": "both", "reward": "through"},
     ),
+    *REMEMBERING,
     *ON_POLICY,
 )
 
