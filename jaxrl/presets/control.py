@@ -9,6 +9,7 @@ from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.presets.off_policy import OFF_POLICY
 from jaxrl.presets.on_policy import ON_POLICY
 from jaxrl.presets.preset import Preset
+from jaxrl.presets.remembering import REMEMBERING
 
 _CROWD: Any = {
     "num_envs": 1,
@@ -143,6 +144,7 @@ PRESETS = (
         30_000,
         {"num_agents": 20, "perception": "both", "reward": "through"},
     ),
+    *REMEMBERING,
     *ON_POLICY,
     *OFF_POLICY,
 )
