@@ -132,7 +132,7 @@ def test_a_checkpoint_of_another_run_is_refused(algo: Algorithm, stopped: Path, 
     run(algo, out=tmp_path / "y", on_chunk=stop, seeds=[7, 8])
     shutil.rmtree(tmp_path / "x" / CHECKPOINTS)
     shutil.copytree(tmp_path / "y" / CHECKPOINTS, tmp_path / "x" / CHECKPOINTS)
-    with pytest.raises(ResultError, match=r"is of another run than run\.json\): go on regardless with --trust"):
+    with pytest.raises(ResultError, match=r"is of another run than run\.json\): resume regardless with --trust"):
         jaxrl.resume(tmp_path / "x", algo=algo, progress=False)
     assert jaxrl.resume(tmp_path / "x", algo=algo, progress=False, trust=True).metrics.attrs["interrupted"] == 0
 

@@ -110,7 +110,7 @@ def test_a_finished_result_without_checkpoints_is_kept(algo: Algorithm, tmp_path
         lambda: run(algo, out=out, resume=True, checkpoint_minutes=None),
         lambda: jaxrl.resume(out, algo=algo, progress=False),
     ):
-        with pytest.raises(ResultError, match="holds a finished result and no checkpoint to go on from"):
+        with pytest.raises(ResultError, match="holds a finished result and no checkpoint to resume from"):
             resume()
     assert (out / "metrics.nc").stat().st_mtime_ns == before
 
@@ -122,7 +122,7 @@ def test_a_run_without_a_checkpoint_yet_starts_anew_and_says_so(algo: Algorithm,
     assert jaxrl.load_result(out, algo).metrics.attrs["interrupted"] == 1
     with pytest.raises(ResultError, match="another configuration: seeds"):
         run(algo, out=out, resume=True, seeds=5)
-    with pytest.warns(RuntimeWarning, match="holds no checkpoint to go on from: it starts from the beginning"):
+    with pytest.warns(RuntimeWarning, match="holds no checkpoint to resume from: it starts from the beginning"):
         assert_same_bits(run(algo, out=out, resume=True, block=block), run(algo, block=block))
 
 
@@ -131,7 +131,7 @@ def test_a_result_that_does_not_tell_of_what_call_is_not_overwritten(algo: Algor
     run(algo, out=out)
     (out / IDENTITY).unlink()
     for changes in ({}, {"checkpoint_minutes": None}, {"seeds": 2}):
-        with pytest.raises(ResultError, match=r"holds a result, but no run.json that tells how to go on with it"):
+        with pytest.raises(ResultError, match=r"holds a result, but no run.json that tells how to resume it"):
             run(algo, out=out, resume=True, **changes)
     assert jaxrl.load_result(out, algo).seeds == list(range(6))
 
@@ -270,11 +270,11 @@ def test_a_run_goes_on_as_it_was_begun_though_less_is_free(
         run(algo, memory="1GiB", out=out, on_chunk=stop)
     assert told(out)["asked"] == {"block": 2, "memory": "1GiB"}
     shutil.copytree(out, tmp_path / "y")
-    with pytest.raises(ValueError, match=r"x goes on as it was begun, which takes .* go on with more --memory"):
+    with pytest.raises(ValueError, match=r"x keeps its layout, which takes .* resume with more --memory"):
         jaxrl.resume(out, algo=algo, memory="1MiB", progress=False)
     limits["1GiB"] = 1  # what else the process and the machine do
     for where, memory in ((out, None), (tmp_path / "y", "1GiB")):
-        with pytest.warns(RuntimeWarning, match=r"goes on as it was begun, although memory may be short: 6 runs in 3"):
+        with pytest.warns(RuntimeWarning, match=r"keeps its layout, although memory may be short: 6 runs in 3"):
             on = run(algo, memory=memory, out=where, resume=True)
         assert on.metrics.attrs["num_parts"] == 3
         assert_same_bits(on, whole)
@@ -310,7 +310,7 @@ def test_parts_that_were_begun_go_on_though_blocks_of_another_became_narrower(
     run(algo, memory="1GiB", out=out)
     limits["1GiB"] = None  # the longer result is larger
     monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", exhausted_at(1))
-    with pytest.warns(RuntimeWarning, match="going on from the last checkpoint with blocks of 1"):
+    with pytest.warns(RuntimeWarning, match="continuing from the last checkpoint with blocks of 1"):
         longer = run(
             algo,
             memory="1GiB",
@@ -378,7 +378,7 @@ def test_a_shard_of_settings_of_ppo_goes_on_bit_for_bit(tmp_path: Path) -> None:
 def test_another_processor_is_told_of(algo: Algorithm, whole: Result, tmp_path: Path) -> None:
     run(algo, out=tmp_path / "x", on_chunk=stop)
     changed(tmp_path / "x", processor="x86_64-other")
-    with pytest.warns(RuntimeWarning, match=r'may round otherwise: processor is "x86_64-other" there'):
+    with pytest.warns(RuntimeWarning, match=r'may round differently: processor is "x86_64-other" there'):
         assert_same_bits(run(algo, out=tmp_path / "x", resume=True), whole)
 
 
@@ -387,7 +387,7 @@ def test_other_flags_of_xla_are_warned_of(algo: Algorithm, tmp_path: Path, monke
     run(algo, out=tmp_path / "x", on_chunk=stop)
     assert told(tmp_path / "x")["xla_flags"] == ["--xla_a=1", "--xla_a=2"]
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2 --xla_a=1")
-    with pytest.warns(RuntimeWarning, match=r'may round otherwise: xla_flags is \["--xla_a=1", "--xla_a=2"\] there'):
+    with pytest.warns(RuntimeWarning, match=r'may round differently: xla_flags is \["--xla_a=1", "--xla_a=2"\] there'):
         run(algo, out=tmp_path / "x", resume=True)
 
 
@@ -399,7 +399,7 @@ def test_a_deterministic_run_goes_on_so(
     run(algo, out=out, on_chunk=stop)
     assert told(out)["deterministic"] is True
     monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=false")
-    with pytest.warns(RuntimeWarning, match=r"may round otherwise: deterministic is true there and false here"):
+    with pytest.warns(RuntimeWarning, match=r"may round differently: deterministic is true there and false here"):
         run(algo, out=out, resume=True)
     changed(out, deterministic=True, algorithm=None)
     assert cli._IDENTITY == IDENTITY

@@ -93,7 +93,7 @@ def test_a_shard_that_ended_early_is_said(algo: Algorithm, sweep: Any, shards: l
         os.kill(os.getpid(), signal.SIGTERM)
 
     jaxrl.train(algo, sweep, **RUN, shard="1/2", out=tmp_path / "x-1", on_chunk=stop)
-    with pytest.warns(RuntimeWarning, match=r"x-1 ended early \(jaxrl resume goes on with them\)"):
+    with pytest.warns(RuntimeWarning, match=r"x-1 ended early \(jaxrl resume resumes them\)"):
         merged = jaxrl.merge([shards[0], tmp_path / "x-1"])
     assert merged.metrics.sizes["env_step"] == 1 and merged.metrics.attrs["interrupted"] == 1
     jaxrl.resume(tmp_path / "x-1", progress=False)
@@ -143,7 +143,7 @@ def test_a_shard_that_was_killed_before_it_had_a_result_is_left_out(shards: list
         shutil.copytree(shard, tmp_path / f"x-{i}")
         for file in [*(tmp_path / f"x-{i}").glob("metrics.*"), *(tmp_path / f"x-{i}").glob("policies.npz")]:
             file.unlink()
-    told = r"there is no result yet in \S*x-1 \(jaxrl resume goes on with them\), so that 1 of 3 seeds are left out: 9$"
+    told = r"there is no result yet in \S*x-1 \(jaxrl resume resumes them\), so that 1 of 3 seeds are left out: 9$"
     with pytest.warns(RuntimeWarning, match=told):
         merged = jaxrl.merge([shards[0], tmp_path / "x-1"], tmp_path / "x")
     assert merged.seeds == [3, 5] and merged.metrics.attrs["interrupted"] == 0

@@ -238,7 +238,7 @@ def test_an_option_that_a_call_does_not_take_gets_a_sentence(
         ({"precision": "low"}, "precision must be one of default, high"),
         ({"memory": "much"}, "memory must be a size such as 8GiB"),
         ({"checkpoint_minutes": 0}, "checkpoint_minutes must be a number above 0, or None"),
-        ({"resume": True}, "resume goes on from the checkpoint in the directory out, got resume=True without out"),
+        ({"resume": True}, "resume takes out, the directory with the checkpoint, got resume=True without out"),
         ({"shard_environments": True, "block": 2}, "block has no effect with shard_environments, got 2"),
     ],
 )

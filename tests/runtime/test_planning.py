@@ -182,7 +182,7 @@ def test_the_fewest_parts_that_fit_are_taken_and_then_narrower_blocks(algo: Algo
     least = planner(algo, 256, None).at(SIZES, 8, 32, 0).memory
     narrow = planner(algo, 256, least - 1).fitted(SIZES, 0)
     assert narrow.block == 4 and narrow.fits
-    assert "blocks are of 4 instead of 8 runs for want of memory" in narrow.summary
+    assert "blocks are of 4 instead of 8 runs for lack of memory" in narrow.summary
     assert "not equal bit for bit" in str(narrow)
 
 
@@ -353,7 +353,7 @@ def test_parts_go_on_where_a_signal_stopped_them(algo: Algorithm, tmp_path: Path
     again = jaxrl.resume(tmp_path / "x", algo=algo, progress=False)
     assert_same_runs(again, whole)
     more = {"env_steps": 12 * PER_ITERATION, "evals": 6, "memory": None}
-    with pytest.warns(RuntimeWarning, match=r"goes on as it was begun, although memory may be short: 6 runs in 3"):
+    with pytest.warns(RuntimeWarning, match=r"keeps its layout, although memory may be short: 6 runs in 3"):
         longer = run(algo, **(options | more), resume=True)
     assert longer.metrics.attrs["num_parts"] == 3
     assert longer.metrics["env_step"].values.tolist() == [*range(32, 193, 32)] and longer.seeds == list(range(6))
@@ -402,7 +402,7 @@ def test_it_goes_on_from_the_last_checkpoint(algo: Algorithm, tmp_path: Path, mo
     run(algo, seeds=6, block=1)
     options: dict[str, Any] = {"seeds": 6, "out": tmp_path / "x", "checkpoint_minutes": 1e-9}
     monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", exhausted_at(6))
-    with pytest.warns(RuntimeWarning, match=r"going on from the last checkpoint with blocks of 1"):
+    with pytest.warns(RuntimeWarning, match=r"continuing from the last checkpoint with blocks of 1"):
         result = run(algo, **options)
     np.testing.assert_array_equal(result.values("return")[:, :, 0], half.values("return")[:, :, 0])
     assert result.metrics["env_step"].values.tolist() == [32, 64] and result.metrics.attrs["block"] == 1

@@ -199,7 +199,7 @@ def test_other_versions_are_told_and_go_on(algo: Algorithm, whole: Result, begun
     told = json.loads((tmp_path / "x" / "run.json").read_text())
     told["versions"]["jax"] = "0.0.1"
     write_json(tmp_path / "x" / "run.json", told)
-    with pytest.warns(RuntimeWarning, match=r"may round otherwise: versions.jax is \"0.0.1\" there"):
+    with pytest.warns(RuntimeWarning, match=r"may round differently: versions.jax is \"0.0.1\" there"):
         assert_same_bits(jaxrl.resume(tmp_path / "x", progress=False), whole)
 
 
@@ -214,7 +214,7 @@ def test_bad_input(algo: Algorithm, tmp_path: Path) -> None:
         jaxrl.resume(tmp_path / "empty")
     with pytest.raises(ResultError, match=r"empty holds a search: the result of its best setting is in .*incumbent"):
         jaxrl.load_result(tmp_path / "empty")
-    with pytest.raises(ValueError, match="resume goes on from the checkpoint in the directory out"):
+    with pytest.raises(ValueError, match="resume takes out, the directory with the checkpoint"):
         jaxrl.train(algo, **RUN, resume=True)
     with pytest.raises(ValueError, match=r"checkpoint_minutes must be a number above 0, or None .*, got 0"):
         jaxrl.train(algo, **RUN, out=tmp_path / "x", checkpoint_minutes=0)
