@@ -508,7 +508,7 @@ def test_the_command_refuses_what_a_plan_has_no_answer_to(
 ) -> None:
     assert main(["plan", "ppo", "cartpole", *args]) == 2 and not asked
     assert capsys.readouterr().err == (
-        f"jaxrl: plan takes no {named}: it is of runs that begin anew, each on one device; leave that out\n"
+        f"jaxrl: plan takes no {named}: it covers new runs, each on one device; leave that out\n"
     )
 
 
@@ -517,7 +517,7 @@ def test_the_help_of_a_plan_says_that_it_plans(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit):
         main(["plan", *named, "--help"])
     out = " ".join(capsys.readouterr().out.split())
-    assert "Say what training ppo on cartpole would take" in out and "Train ppo" not in out
+    assert "Show what training ppo on cartpole would take" in out and "Train ppo" not in out
 
 
 @pytest.mark.slow

@@ -272,7 +272,7 @@ def test_a_signal_while_training_on_test_seeds_is_the_exit_status(
         patched.setattr(Runs, "advance", stop)
         assert cli.main(command) == 128 + signal.SIGTERM
     printed = capsys.readouterr().out
-    assert "4 of 4 trials" in printed and "Stopped: the same command goes on." in printed
+    assert "4 of 4 trials" in printed and "Stopped: the same command resumes the search." in printed
     assert (
         "test seeds (" not in printed
         and not json.loads((tmp_path / "out" / "incumbent.json").read_text())["trained_on_test_seeds"]
