@@ -23,7 +23,7 @@ class Export:
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run directory, as written by `jaxrl train --out`."""
     format: str | None = None
-    """Format: stablehlo (for jax.export), safetensors (weights) or onnx (default: the suffix of --out, or stablehlo)."""
+    """Format: stablehlo (for jax.export), safetensors (weights) or onnx (default: suffix of --out, or stablehlo)."""
     out: Path | None = None
     """File to write, such as policy.onnx (default: policy.FORMAT in the run directory)."""
     seed: int | None = None

@@ -200,7 +200,7 @@ def test_the_learning_of_a_memory_across_minibatches_is_checked() -> None:
     with pytest.raises(ValueError, match=r"burn_in takes at most the num_steps=12 of a rollout, got 13"):
         dataclasses.replace(TINY, burn_in=13)
     network = TINY.actor_critic(jax.ShapeDtypeStruct((4,), jnp.float32), 4, None)
-    with pytest.raises(ValueError, match=r"memory is that of jaxrl's own networks, got 'gru' beside network="):
+    with pytest.raises(ValueError, match=r"memory applies to jaxrl's own networks, got 'gru' with network="):
         jaxrl.ppo(Repeat(), TINY, network)
     jaxrl.ppo(Repeat(), dataclasses.replace(TINY, memory="none", memory_size=64, burn_in=4), network)
 

@@ -353,7 +353,7 @@ def test_a_preset_is_where_options_start(capsys: pytest.CaptureFixture[str]):
         shown[option] = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert tuned.hparams["lr"] != PPOHParams().lr
     assert f"at the start. (default: {tuned.hparams['lr']})" in shown["--help"]
-    assert f"Environment steps of each run. (default: {tuned.env_steps})" in shown["--help"]
+    assert f"Number of environment steps of each run. (default: {tuned.env_steps})" in shown["--help"]
     assert f"at the start. (default: {PPOHParams().lr})" in shown["--no-preset --help"]
 
 
