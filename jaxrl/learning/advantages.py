@@ -76,7 +76,7 @@ def mixture_ugae(
       target: `[T, *B, K]`, the lambda-return G_k of each head.
 
     Raises:
-      ValueError: for shapes that do not fit, or lam outside [0, 1].
+      ValueError: Shapes do not fit, or lam is outside [0, 1].
 
     Source: UGAE is linear in the discount curve; a critic for each rate is that of Fedus et al. (2019), Hyperbolic
     discounting and learning over multiple horizons.

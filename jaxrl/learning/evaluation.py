@@ -42,11 +42,11 @@ def evaluate(
     Returns:
       Scalars: `return`, `discounted_return`, `length` and every entry of the environment's
       `info["metrics"]` for greedy actions, and the same with the suffix `_sampled`. Returns
-      are the mean over agents where there are several: over those that take part in the episode, where
-      `info["active"]` says who does, each paid from its first active step on. An empty place counts nowhere.
+      are averaged over agents if there are several: with `info["active"]` over those that take part in the episode,
+      each from its first active step on; empty slots do not count.
 
     Raises:
-      ValueError: a metric of the environment has the name of another one; when traced.
+      ValueError: A metric of the environment has the name of another one; raised when traced.
     """
     chex.assert_rank(key, {0, 1}, custom_message="key")  # an untyped key has an axis of two words
     rules = env.metric_rules

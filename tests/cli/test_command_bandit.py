@@ -16,8 +16,8 @@ from jaxrl.runtime.runs import Runs
 def failed(capsys: pytest.CaptureFixture[str], args: str) -> str:
     """The one sentence that the command fails with, and nothing before it."""
     assert cli.main(["bandit", *args.split()]) == 2
-    told, message = capsys.readouterr()
-    assert told == ""
+    reported, message = capsys.readouterr()
+    assert reported == ""
     assert message.startswith("jaxrl: ") and message.count("\n") == 1
     assert "JAXRL_TRACEBACK" not in message
     return message
@@ -122,7 +122,7 @@ def test_the_bandit_is_named_by_its_options(args: str, env: BernoulliBandit):
 def test_the_help_tells_every_option(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["bandit", "--help", "--policies", "ucb1,exp3"])
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     for option in (
         "--env",
         "--arms",
@@ -135,10 +135,10 @@ def test_the_help_tells_every_option(capsys: pytest.CaptureFixture[str]):
         "--force",
         "--resume",
     ):
-        assert f"{option} " in told
+        assert f"{option} " in reported
     for option in ("--hparams.ucb1.exploration", "--hparams.exp3.", "--env.alpha"):
-        assert option in told
-    assert "sqrt(c ln t / pulls)" in told and "max-steps" not in told
+        assert option in reported
+    assert "sqrt(c ln t / pulls)" in reported and "max-steps" not in reported
 
 
 @pytest.mark.parametrize(

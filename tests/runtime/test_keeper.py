@@ -65,12 +65,12 @@ def stop(env_step: int, metrics: Any) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def told(directory: Path) -> dict[str, Any]:
+def reported(directory: Path) -> dict[str, Any]:
     return json.loads((directory / IDENTITY).read_text())
 
 
 def changed(directory: Path, **changes: Any) -> None:
-    write_json(directory / IDENTITY, told(directory) | changes)
+    write_json(directory / IDENTITY, reported(directory) | changes)
 
 
 # --- with and without checkpoints ---------------------------------------------------------
@@ -104,7 +104,7 @@ class _Told:
 def test_a_finished_result_without_checkpoints_is_kept(algo: Algorithm, tmp_path: Path) -> None:
     out = tmp_path / "x"
     run(algo, out=out, checkpoint_minutes=None)
-    assert not (out / CHECKPOINTS).exists() and told(out)["block"] == 2
+    assert not (out / CHECKPOINTS).exists() and reported(out)["block"] == 2
     before = (out / "metrics.nc").stat().st_mtime_ns
     for resume in (
         lambda: run(algo, out=out, resume=True, checkpoint_minutes=None),
@@ -138,14 +138,14 @@ def test_a_result_that_does_not_tell_of_what_call_is_not_overwritten(algo: Algor
 
 @pytest.mark.parametrize("minutes", [None, 10.0])
 def test_a_forced_run_leaves_nothing_of_the_one_before(algo: Algorithm, tmp_path: Path, minutes: float | None) -> None:
-    out, found = tmp_path / "x", []
+    out, actual = tmp_path / "x", []
 
     def look(env_step: int, metrics: Any) -> None:
-        found.append([name for name in (*FILES, CHECKPOINTS) if (out / name).exists()] + [str(told(out)["seeds"])])
+        actual.append([name for name in (*FILES, CHECKPOINTS) if (out / name).exists()] + [str(reported(out)["seeds"])])
 
     run(algo, out=out)
     run(algo, out=out, force=True, seeds=4, checkpoint_minutes=minutes, on_chunk=look)
-    assert found == [["[0, 1, 2, 3]"]] * 2  # what a kill would leave
+    assert actual == [["[0, 1, 2, 3]"]] * 2  # what a kill would leave
     assert has_checkpoint(out) == (minutes is not None) and jaxrl.load_result(out, algo).seeds == [0, 1, 2, 3]
 
 
@@ -218,7 +218,7 @@ def test_a_kill_in_the_first_part_of_a_call_that_would_have_gone_on(
     # Another call is refused before it writes anything.
     with pytest.raises(ResultError, match="x holds a checkpoint of another configuration: eval_episodes is 2 there"):
         run(algo, memory="1GiB", out=out, resume=True, eval_episodes=3)
-    assert told(out)["eval_episodes"] == 2
+    assert reported(out)["eval_episodes"] == 2
 
 
 def test_a_kill_in_the_first_part_of_a_run_made_longer(
@@ -237,7 +237,7 @@ def test_a_kill_in_the_first_part_of_a_run_made_longer(
         on_chunk=killed_in_the_first_part(out, there),
     )
     assert longer.metrics["env_step"].values.tolist() == [32, 64, 96, 128]
-    assert told(there)["points"] == [2, 4, 6, 8]
+    assert reported(there)["points"] == [2, 4, 6, 8]
     assert_same_bits(jaxrl.resume(there, algo=algo, progress=False), longer)
 
 
@@ -268,7 +268,7 @@ def test_a_run_goes_on_as_it_was_begun_though_less_is_free(
     out = tmp_path / "x"
     with pytest.warns(RuntimeWarning, match="interrupted before the last"):
         run(algo, memory="1GiB", out=out, on_chunk=stop)
-    assert told(out)["asked"] == {"block": 2, "memory": "1GiB"}
+    assert reported(out)["asked"] == {"block": 2, "memory": "1GiB"}
     shutil.copytree(out, tmp_path / "y")
     with pytest.raises(ValueError, match=r"x keeps its layout, which takes .* resume with more --memory"):
         jaxrl.resume(out, algo=algo, memory="1MiB", progress=False)
@@ -295,7 +295,7 @@ def test_the_same_call_goes_on_with_blocks_that_became_narrower(
     with pytest.warns(RuntimeWarning, match="had no memory left for blocks of 2 runs"):
         run(algo, out=out, on_chunk=stop)
     monkeypatch.undo()
-    assert told(out)["block"] == 1 and told(out)["asked"]["block"] == 2
+    assert reported(out)["block"] == 1 and reported(out)["asked"]["block"] == 2
     on = run(algo, out=out, resume=True)
     assert on.metrics.attrs["block"] == 1
     assert_same_bits(on, run(algo, block=1))
@@ -321,8 +321,8 @@ def test_parts_that_were_begun_go_on_though_blocks_of_another_became_narrower(
             on_chunk=lambda env_step, _: seen.append(env_step),
         )
     assert seen == [96, 128] * 3 and longer.metrics["env_step"].values.tolist() == [32, 64, 96, 128]
-    parts = [told(out / "parts" / f"{i:04d}-of-0003")["block"] for i in range(3)]
-    assert parts == [1, 2, 2] and told(out)["block"] == longer.metrics.attrs["block"] == 1
+    parts = [reported(out / "parts" / f"{i:04d}-of-0003")["block"] for i in range(3)]
+    assert parts == [1, 2, 2] and reported(out)["block"] == longer.metrics.attrs["block"] == 1
 
 
 # --- shards -------------------------------------------------------------------------------
@@ -347,15 +347,15 @@ def test_a_shard_of_settings_goes_on_in_the_program_of_the_whole(
     run(algo, sweep, **options, on_chunk=stop)
     on = jaxrl.resume(tmp_path / "x", algo=algo, progress=False)
     points = points_of(algo, 4 * PER_ITERATION, 2, 2)
-    wanted = sharded(training_call(algo, sweep, seeds=[3], points=points, eval_episodes=2), 0, 4)
+    expected = sharded(training_call(algo, sweep, seeds=[3], points=points, eval_episodes=2), 0, 4)
     for one, other in zip(
         jax.tree.leaves((calls[0].prepared, calls[0].hparams, calls[0].env_params)),
-        jax.tree.leaves((wanted.prepared, wanted.hparams, wanted.env_params)),
+        jax.tree.leaves((expected.prepared, expected.hparams, expected.env_params)),
         strict=True,
     ):
         np.testing.assert_array_equal(one, other)
-    assert jax.tree.structure(calls[0].prepared) == jax.tree.structure(wanted.prepared)
-    assert dict(calls[0].attrs) == dict(wanted.attrs)
+    assert jax.tree.structure(calls[0].prepared) == jax.tree.structure(expected.prepared)
+    assert dict(calls[0].attrs) == dict(expected.attrs)
     assert_same_bits(on, run(algo, sweep, **options | {"out": None}))
 
 
@@ -385,7 +385,7 @@ def test_another_processor_is_told_of(algo: Algorithm, whole: Result, tmp_path: 
 def test_other_flags_of_xla_are_warned_of(algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_a=1 --xla_dump_to=/there --xla_a=2")
     run(algo, out=tmp_path / "x", on_chunk=stop)
-    assert told(tmp_path / "x")["xla_flags"] == ["--xla_a=1", "--xla_a=2"]
+    assert reported(tmp_path / "x")["xla_flags"] == ["--xla_a=1", "--xla_a=2"]
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2 --xla_a=1")
     with pytest.warns(RuntimeWarning, match=r'may round differently: xla_flags is \["--xla_a=1", "--xla_a=2"\] there'):
         run(algo, out=tmp_path / "x", resume=True)
@@ -397,7 +397,7 @@ def test_a_deterministic_run_goes_on_so(
     out = tmp_path / "x"
     monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=true")
     run(algo, out=out, on_chunk=stop)
-    assert told(out)["deterministic"] is True
+    assert reported(out)["deterministic"] is True
     monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=false")
     with pytest.warns(RuntimeWarning, match=r"may round differently: deterministic is true there and false here"):
         run(algo, out=out, resume=True)

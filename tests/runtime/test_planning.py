@@ -298,16 +298,16 @@ class Tracker:
     """Keeps what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
 
     def start(self, call: FollowedCall, resumed: int | None) -> None:
-        self.told.append(("start", call.shape, resumed))
+        self.reported.append(("start", call.shape, resumed))
 
     def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
-        self.told.append((env_step, np.array(metrics["return"])))
+        self.reported.append((env_step, np.array(metrics["return"])))
 
     def finish(self, result: jaxrl.Result | None) -> None:
-        self.told.append(("finish", result is not None))
+        self.reported.append(("finish", result is not None))
 
 
 @pytest.mark.usefixtures("three_parts")
@@ -322,9 +322,9 @@ def test_parts_change_no_bit(algo: Algorithm, tmp_path: Path) -> None:
     folders = sorted(path.name for path in (tmp_path / "x/parts").iterdir())
     assert folders == ["0000-of-0003", "0001-of-0003", "0002-of-0003"]
     assert jaxrl.load_result(tmp_path / "x/parts/0001-of-0003").seeds == [2, 3]
-    assert [told[0] for told in tracker.told] == ["start", *[32, 64] * 3, "finish"]
-    assert tracker.told[0] == ("start", (1, 6), None) and tracker.told[-1] == ("finish", True)
-    for i, (env_step, returns) in enumerate(tracker.told[1:-1]):
+    assert [reported[0] for reported in tracker.reported] == ["start", *[32, 64] * 3, "finish"]
+    assert tracker.reported[0] == ("start", (1, 6), None) and tracker.reported[-1] == ("finish", True)
+    for i, (env_step, returns) in enumerate(tracker.reported[1:-1]):
         there = np.arange(6) // 2 == i // 2
         np.testing.assert_array_equal(np.isnan(returns[0]), ~there)
         point = 0 if env_step == 32 else 1
@@ -464,9 +464,9 @@ def test_a_plan_of_a_shard_is_that_of_its_runs_in_the_blocks_of_the_whole(algo: 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the command asks `jaxrl.plan` for."""
-    found: dict[str, Any] = {}
-    monkeypatch.setattr(command_plan, "plan", lambda *_, **options: found.update(options))
-    return found
+    actual: dict[str, Any] = {}
+    monkeypatch.setattr(command_plan, "plan", lambda *_, **options: actual.update(options))
+    return actual
 
 
 @pytest.mark.parametrize(

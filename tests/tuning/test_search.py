@@ -179,14 +179,14 @@ def test_the_incumbent_is_trained_anew_on_seeds_that_no_trial_has_seen(
     assert loaded.settings[0]["lr"] == result.incumbent.setting["lr"]
     assert default.algo is not None and default.algo.config == algo.config
     report = result.report()
-    for told in (
+    for reported in (
         "which no trial used",
         "biased upwards as the best of",
         "tuning seeds (0 to 2)",
         "95% bootstrap interval",
         "default",
     ):
-        assert told in report
+        assert reported in report
     frame = result.to_pandas()
     assert list(frame["trial"]) == list(range(11)) and list(frame.columns[3:8]) == list(SPACE)
     import pandas
