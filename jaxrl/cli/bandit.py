@@ -177,7 +177,7 @@ def _options_class(env: Bandit, policies: Sequence[BanditAlgorithm]) -> type:
         *run_flags(
             BanditOptions,
             texts={
-                "memory": "Memory limit, such as 8GiB (default: 80 % of the free memory).",
+                "memory": "Memory limit, such as 8GiB; 80 % of the free memory if None.",
                 "out": "Directory for the picture, and for the result directory of each policy.",
                 "force": "Flag to overwrite existing results.",
                 "resume": "Flag to resume the same command with the same --out after an interruption.",

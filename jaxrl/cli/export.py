@@ -23,11 +23,11 @@ class Export:
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run directory, as written by `jaxrl train --out`."""
     format: str | None = None
-    """Format: stablehlo (for jax.export), safetensors (weights) or onnx (default: suffix of --out, or stablehlo)."""
+    """Format: stablehlo (for jax.export), safetensors (weights) or onnx; if None, the suffix of --out, or stablehlo."""
     out: Path | None = None
-    """File to write, such as policy.onnx (default: policy.FORMAT in the run directory)."""
+    """File to write, such as policy.onnx; policy.FORMAT in the run directory if None."""
     seed: int | None = None
-    """Seed of the run to export (default: the first seed)."""
+    """Seed of the run to export; the first seed if None."""
     at: tuple[str, ...] = ()
     """Setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; needed if there are several."""
     platforms: tuple[str, ...] = PLATFORMS

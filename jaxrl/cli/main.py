@@ -39,13 +39,13 @@ class Plot:
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run directory, as written by `jaxrl train --out`."""
     metric: str | None = None
-    """Metric to draw: return, return_sampled, discounted_return, length, a loss, ... (default: return, or regret)."""
+    """Metric to draw: return, return_sampled, discounted_return, length, a loss, ...; if None, return, or regret of a bandit."""
     hue: str | None = None
-    """Swept name that the colours distinguish (default: all swept names)."""
+    """Swept name that the colours distinguish; all swept names if None."""
     x: str | None = None
-    """Swept name on the x axis, such as lr, to draw the end of training against it (default: environment steps)."""
+    """Swept name on the x axis, such as lr, to draw the end of training against it; environment steps if None."""
     out: Path | None = None
-    """Picture to write: .png, .pdf or .svg (default: METRIC.png in the run directory)."""
+    """Picture to write: .png, .pdf or .svg; METRIC.png in the run directory if None."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
     """Flag to read files that do not match their checksums."""
 
@@ -97,7 +97,7 @@ class Render:
     out: Path = Path("episode.gif")
     """File to write: .gif or, with the extra `video`, .mp4; for a crowd also .html (to play) or .png (all paths)."""
     seed: int | None = None
-    """Seed of the run to render (default: the first seed)."""
+    """Seed of the run to render; the first seed if None."""
     at: tuple[str, ...] = ()
     """Setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; needed if there are several."""
     scenario: str | None = None

@@ -20,9 +20,9 @@ class Report:
     out: Path = Path("report.html")
     """Page to write; an existing one is replaced."""
     metric: str | None = None
-    """Metric shown first (default: return, regret or reward)."""
+    """Metric shown first; if None, return, regret or reward."""
     baseline: str | None = None
-    """Run, or label of a setting on the page, that others are compared with initially (default: the first one)."""
+    """Run, or label of a setting on the page, that others are compared with initially; the first one if None."""
     higher: tuple[str, ...] = ()
     """Metrics whose higher values are better, in addition to returns, rewards and optimal pulls."""
     lower: tuple[str, ...] = ()

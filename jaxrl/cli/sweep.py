@@ -37,7 +37,7 @@ _SPACE = (
     "Search space, one word for each path: lr=log:1e-4:1e-2 (log-uniform range), lam=0.8:1 (uniform range), "
     "discount=0.98,0.99 (values; discounts of any kind, such as beta:mu=0.98,eta=0.5). A path is a hyper-parameter, a "
     "parameter of the discount (discount.gamma=0.9:0.999) or of the environment (env.gravity=9:11), or a static field "
-    "(config.num_steps=32,128), which compiles a program for each value (default: the space of the algorithm)."
+    "(config.num_steps=32,128), which compiles a program for each value; the space of the algorithm if empty."
 )
 
 
@@ -132,7 +132,7 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
             "trials",
             WholeNumber | None,
             None,
-            "Total number of trials of the study, over all processes (default: all points of a grid, otherwise 64).",
+            "Total number of trials of the study, over all processes; if None, all points of a grid, or 64 otherwise.",
         ),
         option("env_steps", WholeNumber, env_steps, "Number of environment steps of each run."),
         option("seeds", WholeNumber, 3, "Number of tuning seeds of each trial: 0, 1, ..."),
@@ -146,7 +146,7 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
             "population",
             WholeNumber | None,
             None,
-            "Number of trials chosen and trained together (default: 64, or an eighth of all if the search learns).",
+            "Number of trials chosen and trained together; if None, 64, or an eighth of all where the search learns.",
         ),
         option(
             "halving",
@@ -158,7 +158,7 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
             "first_env_steps",
             WholeNumber | None,
             None,
-            "Number of environment steps of the first rung (default: ENV_STEPS / HALVING^2).",
+            "Number of environment steps of the first rung; ENV_STEPS / HALVING^2 if None.",
         ),
         option(
             "aggregate", Literal["mean", "iqm"], "mean", "Statistic of the final greedy returns of the tuning seeds."
@@ -174,8 +174,8 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
             "storage",
             str | None,
             None,
-            "Storage of the study: sqlite:///FILE, or the URL of a database that several machines share (default: "
-            "OUT/study.db, or none without --out).",
+            "Storage of the study: sqlite:///FILE, or the URL of a database that several machines share; "
+            "OUT/study.db if None, or no storage without --out.",
         ),
         option("study", str | None, None, "Name of the study in the storage; an existing study is resumed."),
         *run_flags(

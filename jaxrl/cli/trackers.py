@@ -37,7 +37,7 @@ def tracking_options() -> list[tuple[str, Any, Any]]:
         "track": f"Trackers of the runs: {', '.join(KINDS)}. Each writes into --out.",
         "track_by": "Unit of a tracked run: seed, or setting, with bands over its seeds.",
         "track_project": "Name of the project (wandb) or experiment (mlflow).",
-        "track_group": "Name of the group in wandb (default: the algorithm and the environment).",
+        "track_group": "Name of the group in wandb; the algorithm and the environment if None.",
         "track_tags": "Tags in wandb.",
     }
     kinds = {"track": tuple[str, ...], "track_group": str | None, "track_tags": tuple[str, ...]}

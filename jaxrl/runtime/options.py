@@ -49,10 +49,10 @@ class Option(NamedTuple):
 
 
 # Options that several calls share without inheriting from one another.
-_Devices = Annotated[Sequence[Any] | None, Option(None, "Devices to use, such as gpu:0 gpu:1 (default: all).")]
+_Devices = Annotated[Sequence[Any] | None, Option(None, "Devices to use, such as gpu:0 gpu:1; all if none are named.")]
 _Memory = Annotated[
     int | str | None,
-    Option(None, "Memory limit of the process, or of each GPU, such as 8GiB (default: 80 % of the free memory)."),
+    Option(None, "Memory limit of the process, or of each GPU, such as 8GiB; 80 % of the free memory if None."),
 ]
 _Progress = Annotated[bool, Option(True, "Flag to hide progress.")]
 _CheckpointMinutes = Annotated[
@@ -75,7 +75,7 @@ _Schedules = Annotated[
 class PlacementOptions(TypedDict, total=False):
     """Options of the placement of runs; `RunOptions` documents each."""
 
-    block: Annotated[int | None, Option(None, "Number of runs that one device computes together (default: chosen).")]
+    block: Annotated[int | None, Option(None, "Number of runs that one device computes together; chosen if None.")]
     devices: _Devices
     memory: _Memory
     precision: Annotated[str, Option("default", "Precision of float32 matrix products: default, high or highest.")]
