@@ -39,7 +39,7 @@ class Plot:
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run directory, as written by `jaxrl train --out`."""
     metric: str | None = None
-    """Metric to draw: return, return_sampled, discounted_return, length, a loss, ...; if None, return, or regret of a bandit."""
+    """Metric to draw, such as return, return_sampled, length or a loss; if None, return, or regret of a bandit."""
     hue: str | None = None
     """Swept name that the colours distinguish; all swept names if None."""
     x: str | None = None
