@@ -93,8 +93,8 @@ class LRU(nn.Module):
 
     h' = lambda h + gamma B x, features = activation(Re(C h') + d x), where lambda = exp(-exp(nu) + i exp(theta)) lies
     inside the unit circle; gamma = sqrt(1 - |lambda|^2) keeps the memory of the size of its input. A sequence is an
-    associative scan, parallel over time. Initially |lambda|^2 is uniform over the ring and the phase over [0,
-    max_phase], and B and C are orthogonal.
+    associative scan, parallel over time. Initially |lambda|^2 is uniform over the ring and the
+    phase over [0, max_phase]; B and C are orthogonal.
 
     Attributes:
       size: Number of complex numbers of the memory.
