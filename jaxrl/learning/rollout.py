@@ -28,7 +28,7 @@ class Transition(NamedTuple):
       active: Whether each agent takes part, bool `[T, N, *A]`; all true if the environment does not report it.
       mask: Action mask before the step, or None.
       raw_action: Action as scored by a loss, `[T, N, *A, ...]`.
-      next_mask: the action mask after the step, before any reset, where it was asked for; otherwise None.
+      next_mask: Action mask after the step, before any reset, if requested; otherwise None.
     """
 
     obs: Any
