@@ -1,9 +1,8 @@
 """Environments as pure JAX functions, behind one contract.
 
-`make(name)` builds one, `names()` lists them, `check(env)` tests anyone's. `Environment`,
-`EnvParams`, `EnvState` and `spaces` are what an environment of one's own is made of. `wrappers`
-makes environments from environments, `probes` has tiny ones with closed-form values. From
-keys of `unrolled` an environment of one's own draws faster on CPUs.
+`make(name)` builds an environment, `names()` lists them, `check(env)` tests any environment. A custom environment is
+built from `Environment`, `EnvParams`, `EnvState` and `spaces`. `wrappers` makes environments from environments,
+`probes` has tiny ones with closed-form values. Keys of `unrolled` speed up random draws on CPUs.
 """
 
 import importlib
@@ -47,7 +46,7 @@ _MODULES = ("probes", "wrappers")
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: `import envs` alone loads neither JAX nor gymnax."""
+    """Imports a name on first use: `import envs` alone loads neither JAX nor gymnax."""
     if name in _MODULES:
         return importlib.import_module(f"envs.{name}")
     if name not in _HOME:

@@ -71,8 +71,8 @@ def _check_limit_is_given(params: Any) -> None:
     while hasattr(params, "inner"):
         params = params.inner
     own = [kind for kind in type(params).__mro__ if kind not in (base.EnvParams, object)]
-    given = any("max_steps_in_episode" in vars(kind).get("__annotations__", {}) for kind in own)
-    if not given and np.all(np.asarray(params.max_steps_in_episode) == 1):
+    defined = any("max_steps_in_episode" in vars(kind).get("__annotations__", {}) for kind in own)
+    if not defined and np.all(np.asarray(params.max_steps_in_episode) == 1):
         fail(
             "time law: max_steps_in_episode is 1, so every episode ends after its first step; give default_params a "
             "limit, such as a field `max_steps_in_episode: int = 100` of their class."
@@ -228,8 +228,8 @@ def _require_array(what: str, value: Any) -> None:
 
 def _require_type(what: str, leaf: Any, shape: tuple[int, ...], dtype: Any) -> None:
     if leaf.shape != shape or leaf.dtype != dtype:
-        wanted = jnp.dtype(dtype).name
-        fail(f"type law: {what} is {leaf.dtype.name}{list(leaf.shape)}; it must be {wanted}{list(shape)}.")
+        expected = jnp.dtype(dtype).name
+        fail(f"type law: {what} is {leaf.dtype.name}{list(leaf.shape)}; it must be {expected}{list(shape)}.")
 
 
 def _require_same_types(what: str, reset: Any, stepped: Any) -> None:

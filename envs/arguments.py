@@ -1,4 +1,4 @@
-"""Argument checks that environments and jaxrl share: one sentence with the argument, what it got and what it takes."""
+"""Argument checks of environments and jaxrl; messages name the argument, its value and the accepted values."""
 
 import math
 from collections.abc import Iterable
@@ -21,14 +21,14 @@ __all__ = [
 
 
 class _Text(str):
-    """Text that stands for itself inside a container's repr."""
+    """Text without quotes inside a container's repr."""
 
     def __repr__(self) -> str:
         return str(self)
 
 
 def described(tree: Any) -> str:
-    """Types and shapes of a pytree of arrays, of their shapes or of tracers, such as `float32[4]`."""
+    """Types and shapes of a pytree of arrays, shapes or tracers as text, such as `float32[4]`."""
     import jax
 
     def leaf_text(leaf: Any) -> _Text:
@@ -39,12 +39,12 @@ def described(tree: Any) -> str:
 
 
 def check_count(name: str, value: Any, least: int = 1, most: float = math.inf, why: str = "") -> None:
-    """Refuse what is not a whole number in a range.
+    """Refuses values that are not whole numbers in a range.
 
     Args:
       name: Name of the argument.
-      value: What it got.
-      least, most: Ends of the range, both taken.
+      value: Value of the argument.
+      least, most: Ends of the range, both included.
       why: Clause that follows the range, such as ", the number of arms".
     """
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -53,7 +53,7 @@ def check_count(name: str, value: Any, least: int = 1, most: float = math.inf, w
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
-    """Refuse what is not one of the choices, and say which is meant where one is close."""
+    """Refuses values that are not among the choices, and suggests a close one."""
     choices = tuple(choices)
     if value not in choices:
         hint = near(value, map(str, choices)) if isinstance(value, str) else ""
@@ -61,7 +61,7 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
 
 
 def check_positive(params: Any, *names: str) -> None:
-    """Refuse parameters of an environment that are not above 0 and finite; each may have an axis of settings."""
+    """Refuses parameters of an environment that are not above 0 and finite; each may have an axis of settings."""
     for name in names:
         values = np.atleast_1d(np.asarray(getattr(params, name)))
         for wrong in values[~((values > 0) & (values < math.inf))][:1]:
@@ -69,7 +69,7 @@ def check_positive(params: Any, *names: str) -> None:
 
 
 def check_at_least(params: Any, **least: float) -> None:
-    """Refuse parameters of an environment below a bound, each by its name; each may have an axis of settings."""
+    """Refuses parameters of an environment below a bound, each by its name; each may have an axis of settings."""
     for name, bound in least.items():
         values = np.atleast_1d(np.asarray(getattr(params, name)))
         for wrong in values[~((values >= bound) & (values < math.inf))][:1]:
@@ -77,23 +77,23 @@ def check_at_least(params: Any, **least: float) -> None:
 
 
 def in_interval(values: np.ndarray, low: float, high: float, closed: str) -> np.ndarray:
-    """Whether each number lies between two ends, of which those that `closed` has a square bracket for belong to it."""
+    """Whether each number lies in an interval, whose ends `closed` describes, such as "[)"."""
     above = values >= low if closed[0] == "[" else values > low
     below = values <= high if closed[1] == "]" else values < high
     return above & below
 
 
 def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, closed: str = "()") -> None:
-    """Refuse a number, or an array with one, outside its range; let None, tracers and placeholders be.
+    """Refuses a number, or an element of an array, outside a range; None, tracers and placeholders pass.
 
     Args:
       name: Name of the argument.
       value: Number or array, concrete or traced, of any shape.
       low, high: Ends of the range.
-      closed: Ends that belong to it: "()", "[)", "(]" or "[]".
+      closed: Closed and open ends: "()", "[)", "(]" or "[]".
 
     Raises:
-      ValueError: It lies outside, or is not a number.
+      ValueError: The value lies outside the range, or is not a number.
     """
     if isinstance(value, list | tuple):
         raise UserValueError(f"{name} takes a number or an array such as np.array({list(value)}), got {value!r}")

@@ -13,7 +13,7 @@ class Laws:
     """A context in which laws are tested one after another; it is called with the name of each before its test.
 
     Args:
-      of: What is tested, for the line at the end.
+      of: Name of the tested object, for the line at the end.
       count: Number of laws.
       progress: Flag to show a bar and the line, on standard error.
     """

@@ -1,9 +1,9 @@
-"""The words closest to a mistyped one, and the names of other libraries for the same."""
+"""Suggestions for mistyped words, and synonyms from other libraries."""
 
 import difflib
 from collections.abc import Iterable
 
-# What other libraries call it, by their names.
+# Names in other libraries, with the name here.
 SYNONYMS = {
     **dict.fromkeys(("learning_rate", "step_size"), "lr"),
     **dict.fromkeys(("anneal_lr", "lr_schedule", "anneal_learning_rate"), "lr_end"),
@@ -25,7 +25,7 @@ __all__ = ["SYNONYMS", "near", "near_or_all"]
 
 
 def near(word: str, words: Iterable[str], prefix: str = "") -> str:
-    """A clause that lists the words closest to a mistyped one, each after a prefix, empty if there are none."""
+    """Clause with the words closest to a mistyped one, each after a prefix; empty if there are none."""
     by_lower_case = {candidate.lower(): candidate for candidate in words}
     same = SYNONYMS.get(word.lower())
     close = [same] if same in by_lower_case else difflib.get_close_matches(word.lower(), by_lower_case, n=3, cutoff=0.6)
@@ -33,6 +33,6 @@ def near(word: str, words: Iterable[str], prefix: str = "") -> str:
 
 
 def near_or_all(word: str, words: Iterable[str], has: str = "it takes") -> str:
-    """The clause of `near`, or one that lists all of the words where none is close."""
+    """Clause of `near`, or one that lists all words if none is close."""
     words = list(words)
     return near(word, words) or f"; {has} {', '.join(words)}."

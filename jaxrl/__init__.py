@@ -204,13 +204,13 @@ def require_own_envs() -> None:
     if spec is None:
         raise ImportError("the package 'envs', which comes with jaxrl, is not installed; install jaxrl again")
     expected = os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir, "envs"))
-    found = [os.path.realpath(path) for path in spec.submodule_search_locations or [spec.origin or "?"]]
-    if expected not in found:
-        raise ImportError(f"another 'envs', {found[0]}, hides the one that comes with jaxrl, {expected}; rename it")
+    located = [os.path.realpath(path) for path in spec.submodule_search_locations or [spec.origin or "?"]]
+    if expected not in located:
+        raise ImportError(f"another 'envs', {located[0]}, hides the one that comes with jaxrl, {expected}; rename it")
 
 
 def _warn_of_another_envs() -> None:
-    """Says at once whose `envs` it is, before an attribute of it is missed."""
+    """Warns early if another package provides `envs`, before an attribute of it is missing."""
     import warnings
 
     try:

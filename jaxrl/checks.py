@@ -1,4 +1,4 @@
-"""Argument checks that every package uses: one sentence with the argument, what it got and what it takes."""
+"""Argument checks of all packages; messages name the argument, its value and the accepted values."""
 
 import dataclasses
 import sys
@@ -31,17 +31,17 @@ def is_concrete(tree: Any) -> bool:
 
 
 def check_counts(settings: Any, **least: int) -> None:
-    """Refuse fields of settings that are not whole numbers of at least so much, such as `seeds=2`."""
+    """Refuses fields of settings that are not whole numbers or below a bound, such as `seeds=2`."""
     for name, bound in least.items():
         check_count(name, getattr(settings, name), bound)
 
 
 class Range(NamedTuple):
-    """The numbers from `low` to `high`, each end among them or not; an infinite end that is not leaves finite numbers.
+    """Interval from `low` to `high`; an open infinite end excludes infinity only.
 
     Attributes:
-      low, high: Ends.
-      closed: Ends that belong to it: "[]", "[)" or "()".
+      low, high: Ends of the interval.
+      closed: Closed and open ends: "[]", "[)" or "()".
     """
 
     low: float
@@ -53,11 +53,11 @@ class Range(NamedTuple):
 
 
 def check_range(name: str, value: Any, allowed: Range) -> None:
-    """Refuse what is not a number, or lies outside its range in float32; let arrays of a sweep and tracers be.
+    """Refuses values that are not numbers, or outside a range in float32; arrays of a sweep and tracers pass.
 
     Raises:
-      TypeError: a list, a tuple, a string or a bool.
-      ValueError: a number, or an array with one, outside the range.
+      TypeError: The value is a list, a tuple, a string or a bool.
+      ValueError: A number, or an element of an array, is outside the range.
     """
     if isinstance(value, list | tuple):
         raise UserTypeError(f"{name} takes one number, got {value!r}; several values make a sweep: use jaxrl.grid")
@@ -74,12 +74,12 @@ def check_range(name: str, value: Any, allowed: Range) -> None:
 class Settings:
     """Base of configurations and hyper-parameters, which are dataclasses.
 
-    It refuses fields that a class does not have in one sentence, and prints the fields that differ from their defaults.
+    It refuses unknown fields with one sentence, and its repr shows the fields that differ from their defaults.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.__repr__ = Settings.__repr__  # before `dataclass` makes one of all fields
+        cls.__repr__ = Settings.__repr__  # set before `dataclass`, which would add a repr of all fields
 
     def __new__(cls, *values: Any, **fields: Any) -> Self:
         known: dict[str, dataclasses.Field[Any]] = vars(cls)["__dataclass_fields__"]
@@ -101,16 +101,16 @@ class Settings:
 
 
 def _other_field(kind: Any, name: str) -> str:
-    """What was meant in place of a field: a similar one, or one of the hyper-parameters beside a configuration."""
+    """Suggestion for an unknown field: a similar one, or one of the other class, hyper-parameters or configuration."""
     known = [field.name for field in dataclasses.fields(kind)]
     if hint := near(name, known):
         return hint
     for one, other in (("Config", "HParams"), ("HParams", "Config")):
-        beside: Any = vars(sys.modules[kind.__module__]).get(kind.__name__.replace(one, other))
-        fields = getattr(beside, "__dataclass_fields__", {}) if kind.__name__.endswith(one) else {}
+        partner: Any = vars(sys.modules[kind.__module__]).get(kind.__name__.replace(one, other))
+        fields = getattr(partner, "__dataclass_fields__", {}) if kind.__name__.endswith(one) else {}
         meant = name if name in fields else SYNONYMS.get(name)
         if meant in fields:
-            return f"; {beside.__name__} has it: {beside.__name__}({meant}=...)"
+            return f"; {partner.__name__} has it: {partner.__name__}({meant}=...)"
     return near_or_all(name, known, "it has")
 
 
@@ -120,7 +120,7 @@ def _same(value: Any, other: Any) -> bool:
 
 
 def short(value: Any) -> str:
-    """A value in a repr: an array by its shape, a float by its digits, a discount as its string."""
+    """Short text of a value: the shape of an array, the digits of a float, the string of a discount."""
     if not is_concrete(value) or (np.ndim(value) and not isinstance(value, list | tuple)):
         return f"{jax.tree.leaves(value)[0].dtype}{list(jax.tree.leaves(value)[0].shape)}"
     if isinstance(value, np.ndarray | np.generic | jax.Array):
@@ -129,15 +129,15 @@ def short(value: Any) -> str:
 
 
 def effective(name: str, value: Any, default: float, active: bool) -> Any:
-    """The value of a hyper-parameter that has an effect, None for one without.
+    """Value of a hyper-parameter that has an effect; None for one without.
 
     Args:
       name, value: Name and value of the hyper-parameter; None stands for its default.
-      default: Value where it is left out.
+      default: Default value.
       active: Whether it has an effect on this environment and configuration.
 
     Raises:
-      ValueError: it has none, and was changed.
+      ValueError: The hyper-parameter has no effect, and was changed.
     """
     if active:
         return default if value is None else value

@@ -132,14 +132,14 @@ INSIDE_ADAPTERS = {
 
 
 def test_the_reference_has_every_public_name() -> None:
-    told = {module for text in PAGES.values() for module in re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE)}
-    for module in told:
+    reported = {module for text in PAGES.values() for module in re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE)}
+    for module in reported:
         importlib.import_module(module)
-    wanted = {f"jaxrl.{module}" for module in jaxrl._NAMES_OF_MODULE} | set(envs._HOME.values())
-    wanted |= {row.module for row in registry.ROWS.values()}
-    wanted |= {f"jaxrl.bandits.policies.{module}" for module, _ in POLICIES.values()}
-    wanted |= {vars(envs.wrappers)[name].__module__ for name in envs.wrappers.__all__ if name.islower()}
+    expected = {f"jaxrl.{module}" for module in jaxrl._NAMES_OF_MODULE} | set(envs._HOME.values())
+    expected |= {row.module for row in registry.ROWS.values()}
+    expected |= {f"jaxrl.bandits.policies.{module}" for module, _ in POLICIES.values()}
+    expected |= {vars(envs.wrappers)[name].__module__ for name in envs.wrappers.__all__ if name.islower()}
     adapters = {path.stem for path in (ROOT / "envs" / "adapters").glob("[!_]*.py")}
     assert adapters > INSIDE_ADAPTERS
-    wanted |= {f"envs.adapters.{module}" for module in adapters - INSIDE_ADAPTERS}
-    assert wanted <= told
+    expected |= {f"envs.adapters.{module}" for module in adapters - INSIDE_ADAPTERS}
+    assert expected <= reported

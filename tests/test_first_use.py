@@ -41,7 +41,7 @@ def trained() -> jaxrl.Result:
 
 def test_every_object_of_a_first_session_has_a_short_repr(trained: jaxrl.Result) -> None:
     trial = Outcome(0, "complete", {"lr": 0.1}, 12.5, [12.0, 13.0], 640)
-    found = SearchResult({"algorithm": "ppo"}, "study", [trial] * 30, 30, 0, 1.0, 1, 1, [7])
+    actual = SearchResult({"algorithm": "ppo"}, "study", [trial] * 30, 30, 0, 1.0, 1, 1, [7])
     places = np.zeros((2, 4), int)
     population = PopulationResult(trained, [[{}] * 4] * 2, np.ones((2, 4)), places, np.array([8, 16]), np.arange(4))
     output = jax.jit(jaxrl.make_train(wandering(), env_steps=32, evals=2, eval_episodes=2))(jax.random.key(0))
@@ -50,7 +50,7 @@ def test_every_object_of_a_first_session_has_a_short_repr(trained: jaxrl.Result)
         trained.algo,
         trained.hparams,
         trained.policy(lr=0.1, discount=0.9, seed=3),
-        found,
+        actual,
         population,
         output,
         Interval(*np.array([2.0, 1.0, 3.0])),
@@ -71,7 +71,7 @@ def test_every_object_of_a_first_session_has_a_short_repr(trained: jaxrl.Result)
     assert repr(jaxrl.PPOConfig(num_envs=8)) == "PPOConfig(num_envs=8)"
     assert repr(jaxrl.PPOHParams(lr=1e-3, discount=0.9)) == "PPOHParams(lr=0.001, discount=Exponential(gamma=0.9))"
     assert repr(objects[7]) == "Interval(2 [1, 3])"
-    assert repr(found) == "SearchResult(study: 30 of 30 trials; incumbent: trial 0, 12.5; report() says more)"
+    assert repr(actual) == "SearchResult(study: 30 of 30 trials; incumbent: trial 0, 12.5; report() says more)"
     assert repr(trained.table()) == str(trained.table())
 
 

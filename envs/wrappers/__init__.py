@@ -1,10 +1,10 @@
 """Environments made from other environments: plain functions on the contract.
 
-`frame_stack(env, 4)`, `sticky_actions(env, 0.25)` and the like take an environment and return one,
-which is hashable by value like any other: equal ones share a compilation. They nest in any order.
-What a wrapper has to tune is among its parameters: `env.probability`, `env.scale`,
-`env.max_steps_in_episode`; below a wrapper that has some, those of the environment inside are
-`env.inner.gravity` and the like. `Wrapper` is what a wrapper of one's own is made of.
+`frame_stack(env, 4)`, `sticky_actions(env, 0.25)` and others take an environment and return one,
+which is hashable by value: equal ones share a compilation. They nest in any order.
+Numbers of a wrapper are parameters: `env.probability`, `env.scale`, `env.max_steps_in_episode`; inside a wrapper with
+parameters, those of the wrapped environment are at `env.inner.gravity` and so on. `Wrapper` is the base of custom
+wrappers.
 """
 
 from envs.wrappers.actions import DelayActions, StickyActions, StickyActionsParams, delay_actions, sticky_actions

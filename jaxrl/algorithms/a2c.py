@@ -19,7 +19,7 @@ from jaxrl.sweeps.distributions import Choice
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class A2CConfig(OnPolicyConfig):
-    """What is static about A2C: changing a field compiles anew.
+    """Static configuration of A2C: changing a field recompiles.
 
     Attributes:
       normalise_advantage: Samples over which advantages are normalised: the "batch" of an iteration, or "off", as in
@@ -37,9 +37,9 @@ class A2CConfig(OnPolicyConfig):
 
 @struct.dataclass
 class A2CHParams(OnPolicyHParams):
-    """What may be swept without compiling anew: every leaf is traced.
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
-    At `lam=1` advantages are those of the paper: rewards to the end of the rollout, then the critic's value.
+    With `lam=1` advantages are those of the paper: rewards to the end of the rollout, then the critic's value.
     """
 
     lr: Any = 7e-4
@@ -50,18 +50,18 @@ class A2CHParams(OnPolicyHParams):
 def a2c(env: Environment, config: A2CConfig | None = None, network: Module | None = None) -> Algorithm:
     """A2C on an environment: PPO with one epoch of one minibatch, whose ratio is 1 and never clipped.
 
-    The paper's optimiser is RMSprop; here it is Adam, as elsewhere, which with `adam_b1=0` is RMSprop with its
-    correction of the first steps.
+    The optimiser is Adam, as in the other algorithms, instead of the paper's RMSprop; with `adam_b1=0` it is RMSprop
+    with a bias correction in the first steps.
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
-      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`, or one
-        that remembers, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
+      network: Custom network: a hashable flax module that maps one observation to `(outputs, value)`, or a recurrent
+        one, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
 
     Raises:
       ContractError: The environment breaks a law.
-      TypeError, ValueError: A field does not fit the environment; before anything is compiled.
+      TypeError, ValueError: A field does not fit the environment; raised before anything is compiled.
 
     Source: Mnih et al. (2016), Asynchronous methods for deep reinforcement learning, without the asynchrony; Huang et
     al. (2022), A2C is a special case of PPO, arXiv 2205.09123.
@@ -71,7 +71,7 @@ def a2c(env: Environment, config: A2CConfig | None = None, network: Module | Non
 
 
 def search_space(algo: Algorithm) -> Space:
-    """What a search over A2C tries where nothing else is said."""
+    """Default search space of A2C."""
     steps = algo.config.num_steps
     return common_space(algo, {}) | {"config.num_steps": Choice([steps, 2 * steps, 4 * steps])}
 

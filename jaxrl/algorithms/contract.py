@@ -1,4 +1,4 @@
-"""What an algorithm is: a name, what is static about it, and pure functions."""
+"""Contract of algorithms: a name, a static configuration, and pure functions."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -25,18 +25,18 @@ def _unprepared(hparams: Any, num_settings: int | None = None, run_length: int |
 
 
 def longest_episode(env: Environment) -> int:
-    """The time limit of an environment's default parameters, in steps."""
+    """Time limit of an environment's default parameters, in steps."""
     with jax.ensure_compile_time_eval():
         return int(limit(env, env.default_params))
 
 
 def prepared_for(horizon: int, env: Environment | None = None) -> Callable[..., Any]:
-    """The function `Algorithm.prepare` of an algorithm which has a discount and no schedules.
+    """Function `Algorithm.prepare` of an algorithm with a discount and no schedules.
 
     Args:
-      horizon: Number of steps for which the discount is resolved, as in `discounts.parsing.prepare`.
-      env: Environment of the algorithm, to whose time limit a discount that only has a curve is resolved for
-        evaluation; None for none.
+      horizon: Number of steps for which the discount is prepared, see `discounts.parsing.prepare`.
+      env: Environment of the algorithm; for evaluation, a discount without a closed form is prepared up to its time
+        limit. None for no environment.
     """
     episode_length = None if env is None else longest_episode(env)
 
@@ -48,41 +48,42 @@ def prepared_for(horizon: int, env: Environment | None = None) -> Callable[..., 
 
 
 class Algorithm(NamedTuple):
-    """A training algorithm on one environment, ready to be driven by `train` or `make_train`.
+    """A training algorithm on one environment, for `train` or `make_train`.
 
-    A builder such as `ppo(env, config)` closes over what is static; every number that one
-    would sweep is an argument, in `hparams` or in `env_params`.
+    A builder such as `ppo(env, config)` closes over static values; every number that may be swept is an
+    argument, in `hparams` or in `env_params`.
 
     Attributes:
-      name: Lower-case name, that of the command line for jaxrl's own.
+      name: Lower-case name, as on the command line for algorithms of jaxrl.
       env: Environment, static.
-      config: Frozen dataclass of what is static, or None.
+      config: Frozen dataclass of the static configuration, or None.
       hparams: Default hyper-parameters, a `flax.struct` dataclass whose leaves are scalars (and discounts); a leaf
         that has no effect on this environment and configuration is None.
-      init: `(key, hparams, env_params) -> State`.
-      step: `(key, iteration, State, hparams, env_params) -> (State, metrics)`, one collect-and-learn
+      init: Function `(key, hparams, env_params) -> State`.
+      step: Function `(key, iteration, State, hparams, env_params) -> (State, metrics)`, one collect-and-learn
         iteration; `iteration`, int32 `[]`, counts from 0, is shared by the runs of a block and never batched; `metrics`
         is a flat dictionary of float32 scalars.
-      policy: `(State, hparams) -> Policy`, what acting needs: parameters, normalisation, clips.
-      actor: How the policy acts; see `jaxrl.learning.actor.Actor`.
-      env_steps_per_iteration: Number of environment steps that one `step` takes.
-      prepare: `(hparams, num_settings=None, run_length=None) -> hparams`, which resolves once what need not be
-        resolved at every iteration, such as discounts, and schedules that end with the run; idempotent. Leaves are
-        concrete or traced, of one setting, or with an axis `[num_settings]` in front; `run_length` is the number of
-        environment steps of the run, None where it is not known.
-      discount: `(hparams) -> Prepared`, the discount under which evaluation reports `discounted_return`, from
+      policy: Function `(State, hparams) -> Policy`: parameters, normalisation, clips.
+      actor: Actor of the policy, see `jaxrl.learning.actor.Actor`.
+      env_steps_per_iteration: Number of environment steps of one `step`.
+      prepare: Function `(hparams, num_settings=None, run_length=None) -> hparams`, which computes values that are
+        constant over a run, such as discounts, and schedules that end with the run; idempotent. Leaves are
+        concrete or traced, of one setting, or with a leading axis `[num_settings]`; `run_length` is the number of
+        environment steps of the run, None if unknown.
+      discount: Function `(hparams) -> Prepared`, the discount under which evaluation reports `discounted_return`, from
         prepared hyper-parameters; None reports no such metric.
-      stopped: `(hparams, env_steps) -> reason`, why some setting of prepared hyper-parameters `[num_settings]`
-        learns nothing after so many environment steps, None where all learn; such a run is not made longer.
-      metric_rules: `{name: rule}`, how a metric of `step` is reduced over the iterations since the last evaluation:
-        "mean" (the rule of every metric that is not named), "last" or "sum".
-      network: The user's own network, None for one that the configuration names.
-      builder: `"module:function"`, by which another process builds an equal algorithm as `function(env, config)`
-        (`function(env)` where `config` is None); None where it cannot.
-      warm: `(State, Policy) -> State`, a state at the beginning of a run with what another policy of the same shapes
-        has learned, its normalisation included; None cannot begin with another policy.
-      sharded: `(EnvShards) -> Sharded`, the algorithm on one part of a run's environments; None
-        cannot share them between devices.
+      stopped: Function `(hparams, env_steps) -> reason`, the reason why some setting of prepared hyper-parameters
+        `[num_settings]` learns nothing after that many environment steps, None if all learn; such a run is not
+        extended.
+      metric_rules: Rules `{name: rule}` for reducing a metric of `step` over the iterations since the last evaluation:
+        "mean" (the default), "last" or "sum".
+      network: Custom network, None for one that the configuration names.
+      builder: Path `"module:function"` of a function by which another process builds an equal algorithm, called as
+        `function(env, config)` (`function(env)` if `config` is None); None if there is none.
+      warm: Function `(State, Policy) -> State` that puts a policy of the same shapes, normalisation included, into the
+        initial state of a run; None if warm starts are not supported.
+      sharded: Function `(EnvShards) -> Sharded`, the algorithm on one part of a run's environments; None if
+        environments cannot be distributed over devices.
     """
 
     name: str
@@ -108,25 +109,25 @@ class Algorithm(NamedTuple):
 
     @property
     def functions(self) -> tuple[Any, ...]:
-        """What runs: algorithms whose environments and functions are equal share compiled programs."""
+        """Functions of the algorithm; algorithms with equal environments and functions share compiled programs."""
         rules = tuple(self.metric_rules.items())
         return self.init, self.step, self.policy, self.actor, self.discount, rules, self.env_steps_per_iteration
 
 
 def policy_shapes(algo: Algorithm) -> Policy:
-    """The shapes of the policy of one run, for which nothing is computed."""
+    """Shapes of the policy of one run, without computing it."""
     hparams, params = algo.prepare(algo.hparams), algo.env.default_params
     return jax.eval_shape(lambda key: algo.policy(algo.init(key, hparams, params), hparams), jax.random.key(0))
 
 
 class Sharded(NamedTuple):
-    """What one device does of a run whose environments are shared between devices.
+    """Part of one device in a run whose environments are distributed over devices.
 
     Attributes:
-      algo: The algorithm within a `shard_map` over the shards, on its part of the environments;
-        parameters, and all else that is not of one environment, come out the same in every part.
+      algo: Algorithm within a `shard_map` over the shards, on its part of the environments; parameters, and
+        all other values that are not per environment, are equal in every part.
         `env_steps_per_iteration` counts the environments of all parts.
-      of_each_env: Pytree of bools, a prefix of the State: where leaves are `[num_envs, ...]`.
+      of_each_env: Pytree of bools, a prefix of the State, True for leaves `[num_envs, ...]`.
     """
 
     algo: Algorithm

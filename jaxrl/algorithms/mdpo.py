@@ -1,4 +1,4 @@
-"""Mirror descent policy optimisation under any discount: a divergence from the old policy whose weight rises."""
+"""Mirror descent policy optimisation under any discount: a penalty on the divergence with a rising weight."""
 
 import dataclasses
 from typing import Any, Self
@@ -32,17 +32,17 @@ LEAST_STEP_SIZE = 1e-3  # keeps the weight of the divergence, its inverse, finit
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MDPOConfig(EpochsConfig):
-    """What is static about MDPO: changing a field compiles anew."""
+    """Static configuration of MDPO: changing a field recompiles."""
 
 
 @struct.dataclass
 class MDPOHParams(OnPolicyHParams):
-    """What may be swept without compiling anew: every leaf is traced.
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
-      step_size: Step size t of mirror descent at the start, at least 0.001; the weight of the divergence is 1 / t.
-      step_size_end: Share of `step_size` left at the end, reached linearly over `anneal_env_steps`; 1 keeps it. The
-        step size stays at 0.001 or above.
+      step_size: Initial step size t of mirror descent, at least 0.001; the weight of the divergence is 1 / t.
+      step_size_end: Final step size as a fraction of `step_size`, reached linearly over `anneal_env_steps`; 1 keeps it
+        constant. The step size stays at 0.001 or above.
     """
 
     step_size: Any = 1.0
@@ -55,11 +55,11 @@ class MDPOHParams(OnPolicyHParams):
 
     @property
     def annealed_ends(self) -> tuple[Any, ...]:
-        """The shares that are left at the end of the annealing; those of 1 do not fall."""
+        """Final fractions of annealed values; 1 means no annealing."""
         return (self.lr_end, self.step_size_end)
 
     def at(self, env_steps: jax.Array) -> Self:
-        """The values that are in force after so many environment steps, `[]`, traced; the learning rate apart."""
+        """Values after `env_steps` environment steps, `[]`, traced; without the learning rate."""
         share = linear_share(env_steps, self.step_size_end, self.anneal_env_steps)
         step_size = jnp.maximum(self.step_size * share, LEAST_STEP_SIZE)
         return dataclasses.replace(super().at(env_steps), step_size=step_size)
@@ -70,17 +70,17 @@ def mdpo(env: Environment, config: MDPOConfig | None = None, network: Module | N
     """On-policy MDPO on an environment: several steps on mean(r A) - KL(new || old) / t of the probability ratio r.
 
     The step size t falls linearly over the run, to 0.001 by default, so that the weight of the divergence rises. The
-    divergence is that of the action distributions, exactly, not an estimate from the actions that were taken.
+    divergence of the action distributions is exact, not an estimate from sampled actions.
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
-      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`, or one
-        that remembers, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
+      network: Custom network: a hashable flax module that maps one observation to `(outputs, value)`, or a recurrent
+        one, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
 
     Raises:
       ContractError: The environment breaks a law.
-      TypeError, ValueError: A field does not fit the environment; before anything is compiled.
+      TypeError, ValueError: A field does not fit the environment; raised before anything is compiled.
 
     Source: Tomar et al. (2020), Mirror descent policy optimization, arXiv 2005.09814.
     """
@@ -90,7 +90,7 @@ def mdpo(env: Environment, config: MDPOConfig | None = None, network: Module | N
 
 
 def search_space(algo: Algorithm) -> Space:
-    """What a search over MDPO tries where nothing else is said."""
+    """Default search space of MDPO."""
     return common_space(algo, {"step_size": LogUniform(0.1, 10.0)})
 
 

@@ -1,4 +1,4 @@
-"""The members of an algorithm as its contract has them: what they are called with, and what they return."""
+"""Checks of the members of an algorithm against its contract: their types, arguments and return values."""
 
 import dataclasses
 import inspect
@@ -36,11 +36,11 @@ __all__ = ["check_members", "check_stepped"]
 
 
 def check_members(algo: Any) -> None:
-    """Refuse an algorithm with a member of another kind, or with a function of other arguments; nothing is traced.
+    """Refuses an algorithm with a member of the wrong type, or a function with wrong arguments; nothing is traced.
 
     Raises:
-      TypeError: It is not an `Algorithm`.
-      ContractError: A member is not as the contract has it.
+      TypeError: `algo` is not an `Algorithm`.
+      ContractError: A member violates the contract.
     """
     if not isinstance(algo, Algorithm):
         raise UserTypeError(f"algo takes an algorithm, such as jaxrl.ppo(envs.make('cartpole')), got {algo!r}")
@@ -62,14 +62,14 @@ def check_members(algo: Any) -> None:
 
 
 def check_stepped(state: Any, stepped: Any) -> None:
-    """Refuse a step that does not return a state like the one it got, and metrics.
+    """Refuses a step that does not return a state of the same structure and types, and metrics.
 
     Args:
       state: Arrays of the state, or their shapes.
-      stepped: Shapes of what the step returned.
+      stepped: Shapes of the values that the step returned.
 
     Raises:
-      ContractError: The sentence says what it returned.
+      ContractError: The returned values violate the contract.
     """
     if not isinstance(stepped, tuple) or len(stepped) != 2:
         raise ContractError(f"step must return a pair, the state and the metrics, got {described(stepped)}")
@@ -94,7 +94,7 @@ def _check_function(name: str, function: Callable[..., Any], arguments: tuple[st
         raise ContractError(f"{name} must be a function of ({', '.join(arguments)}), got {function!r}")
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of a function that does not tell
+    except (TypeError, ValueError):  # builtins without a signature
         return
     try:
         signature.bind(*arguments)

@@ -1,4 +1,4 @@
-"""What on-policy algorithms share: networks, acting, collecting, advantages, normalisation and schedules."""
+"""Common parts of on-policy algorithms: networks, acting, collecting, advantages, normalisation and schedules."""
 
 import dataclasses
 import functools
@@ -54,7 +54,7 @@ __all__ = [
 
 
 class OnPolicyPolicy(NamedTuple):
-    """What acting needs.
+    """Policy of an on-policy algorithm.
 
     Attributes:
       params: Parameters of the network.
@@ -70,17 +70,17 @@ class OnPolicyPolicy(NamedTuple):
 
 
 class OnPolicyState(NamedTuple):
-    """Everything that one run carries from iteration to iteration.
+    """State of one run between iterations.
 
     Attributes:
-      weights: Parameters of the network, and log standard deviations or None: what is learned.
+      weights: Parameters of the network, and log standard deviations or None.
       observations: Running statistics of observations, None without normalisation.
       optimiser: State of the optimiser.
-      carry: The environments.
+      carry: Environments.
       rewards: Running statistics of the exponentially discounted sum of rewards, and that sum
         `[num_envs, *A]`; None without normalisation.
-      own: State of the algorithm itself, `Learner.own`; None for most.
-      start: Steps from which the memories at the start of the next rollout are recomputed, () if they are not.
+      own: Additional state of the algorithm, `Learner.own`; None for most.
+      start: Steps from which the memories at the start of the next rollout are recomputed, () without `burn_in`.
     """
 
     weights: tuple[Any, jax.Array | None]
@@ -93,13 +93,12 @@ class OnPolicyState(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """What learning changes.
+    """State that learning updates.
 
     Attributes:
       weights: Parameters of the network, and log standard deviations or None.
       optimiser: State of the optimiser.
-      own: What the algorithm itself carries from iteration to iteration, such as an adaptive coefficient; None for
-        most.
+      own: Additional state of the algorithm, such as an adaptive coefficient; None for most.
     """
 
     weights: Any
@@ -108,10 +107,10 @@ class Learner(NamedTuple):
 
 
 class Start(NamedTuple):
-    """The memories at the start of a rollout, or what they are recomputed from: the steps before it.
+    """Memories at the start of a rollout, or the previous steps from which they are recomputed.
 
     Attributes:
-      memory: Memories, leaves `[num_envs, *A, ...]`, before the B steps if there are such.
+      memory: Memories, leaves `[num_envs, *A, ...]`, before the B previous steps if there are any.
       obs: Observations of the steps, leaves `[num_envs, B, *A, ...]`, None for none.
       reset: Whether an episode began with the step, bool `[num_envs, B, *A]`, None for none.
     """
@@ -122,12 +121,12 @@ class Start(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """What learning needs of a transition; leaves `[T, num_envs, *A, ...]`, or `[rows, ...]` in a minibatch.
+    """Samples for learning; leaves `[T, num_envs, *A, ...]`, or `[rows, ...]` in a minibatch.
 
     `value` and `target` have one more axis, `[..., K]`, for a mixture critic. `scores` are those of the policy that
-    acted, None unless the algorithm keeps them. Of a network that remembers,
-    minibatches are sequences, `[T, envs, *A, ...]`, and there are also `reset`, whether an episode began with the step,
-    and `start`, of which leaves are `[num_envs, ...]`; otherwise None and ().
+    acted, None unless the algorithm keeps them. For a recurrent network minibatches are sequences, `[T, envs, *A,
+    ...]`; `reset` is True where an episode began with the step, and `start` has leaves `[num_envs, ...]`. Without
+    memory they are None and ().
     """
 
     obs: Any
@@ -144,15 +143,15 @@ class Samples(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What an algorithm learns with, made for one environment and configuration.
+    """Components of an algorithm for one environment and configuration.
 
     Attributes:
-      config: The configuration.
+      config: Configuration.
       head: Action head of the environment's action space.
-      critic: What is done with the network's values.
-      network: Network, which may remember; see `jaxrl.learning.recurrent`.
+      critic: Functions of the network's values.
+      network: Network, which may be recurrent, see `jaxrl.learning.recurrent`.
       num_envs: Number of environments of one shard.
-      num_rows: Number of samples of one iteration, agents and all, of one shard.
+      num_rows: Number of samples of one iteration of one shard, over steps, environments and agents.
       shards: Shards of the environments, if any.
     """
 
@@ -166,18 +165,18 @@ class Parts(NamedTuple):
 
     @property
     def remembers(self) -> bool:
-        """Whether the network remembers, so that samples are learned from in sequences."""
+        """Whether the network is recurrent, so that minibatches are sequences."""
         return is_recurrent(self.network)
 
     def forward(self, params: Any, batch: Samples) -> tuple[jax.Array, jax.Array]:
-        """The network's outputs and values of samples, with the axes of `batch.weight` in front."""
+        """Outputs and values of the network for samples, with the leading axes of `batch.weight`."""
         if not self.remembers:
             return apply_over(self.network, params, batch.obs, batch.weight.ndim)
         memory = self.start_memory(params, batch.start)
         return unroll_over(self.network, params, batch.obs, memory, batch.reset)[:2]
 
     def start_memory(self, params: Any, start: Start) -> Memory:
-        """The memories at the start of a rollout, leaves `[envs, *A, ...]`, through which no gradient runs."""
+        """Memories at the start of a rollout, leaves `[envs, *A, ...]`, without gradient."""
         if start.obs is None:
             return start.memory
         obs, reset = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), (start.obs, start.reset))
@@ -185,7 +184,7 @@ class Parts(NamedTuple):
         return jax.lax.stop_gradient(jax.tree.map(lambda leaf: leaf[-1], after))
 
     def check_minibatches(self, num_minibatches: int) -> None:
-        """Refuse minibatches that do not divide the samples of an iteration, or its sequences."""
+        """Refuses minibatches that do not divide the samples of an iteration, or its sequences."""
         if self.remembers and self.num_envs % num_minibatches:
             raise UserValueError(
                 f"num_minibatches must divide the {self.num_envs} environments (num_envs"
@@ -201,28 +200,29 @@ class Parts(NamedTuple):
     def minibatches(self, key: jax.Array, samples: Samples, num_minibatches: int) -> Samples:
         """Every sample, or sequence, once, in random order; leaves `[num_minibatches, ...]`."""
         if self.remembers:
-            start = row_minibatches(key, samples.start, num_minibatches)  # with the same key the same environments
+            start = row_minibatches(key, samples.start, num_minibatches)  # the same key selects the same environments
             sequences = sequence_minibatches(key, samples._replace(start=()), num_minibatches)
             return sequences._replace(start=start)
         return row_minibatches(key, self.rows(samples), num_minibatches)
 
     def rows(self, samples: Samples) -> Samples:
-        """The samples in one axis, `[num_rows, ...]`, without memories."""
+        """Samples along one axis, `[num_rows, ...]`, without memories."""
         axes, alone = samples.weight.ndim, samples._replace(start=())
         return jax.tree.map(lambda leaf: leaf.reshape(self.num_rows, *leaf.shape[axes:]), alone)
 
     def descent(
         self, loss: Callable[..., tuple[jax.Array, Metrics]], hparams: Any, lr: jax.Array
     ) -> Callable[[Learner, Any], tuple[Learner, Metrics]]:
-        """Steps of Adam on minibatches.
+        """Function that makes a step of Adam on a minibatch.
 
         Args:
-          loss: `(weights, minibatch, hparams) -> (loss [], metrics)`; the minibatch has weights of samples `.weight`.
+          loss: Function `(weights, minibatch, hparams) -> (loss [], metrics)`; the minibatch has weights of samples
+            `.weight`.
           hparams: Hyper-parameters, prepared.
           lr: Step size, `[]`.
 
         Returns:
-          `(learner, minibatch) -> (learner, metrics)`; the metrics have `grad_norm`.
+          Function `(learner, minibatch) -> (learner, metrics)`; the metrics include `grad_norm`.
         """
         transformation = _optimiser(hparams, lr)
 
@@ -255,19 +255,19 @@ def on_policy(
     without: tuple[str, ...] = (),
     keeps_scores: bool = False,
 ) -> Algorithm:
-    """An algorithm that collects a rollout, values it, learns from it and throws it away.
+    """Algorithm that collects a rollout, evaluates it, learns from it and discards it.
 
     Args:
       name: Name of the algorithm.
       env: Environment, one agent's or a crowd's.
       config: Configuration, an `OnPolicyConfig`.
       hparams: Class of the hyper-parameters, a subclass of `OnPolicyHParams`.
-      make_learn: `(parts) -> learn`, where `learn(key, learner, samples, hparams, lr)` gives the learner afterwards and
-        its metrics. Equal algorithms share compiled programs if it is a function of a module.
-      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`, or one
-        that remembers, see `jaxrl.learning.recurrent`.
-      builder: As in `Algorithm`.
-      init_own: `(hparams) -> Learner.own` at the start, a function of a module; None for an algorithm without any.
+      make_learn: Function `(parts) -> learn`, where `learn(key, learner, samples, hparams, lr)` returns the updated
+        learner and metrics. It should be a module-level function, so that equal algorithms share compiled programs.
+      network: Custom network: a hashable flax module that maps one observation to `(outputs, value)`, or a recurrent
+        one, see `jaxrl.learning.recurrent`.
+      builder: Path of the builder, see `Algorithm`.
+      init_own: Module-level function `(hparams) -> Learner.own` of the initial state; None for an algorithm without it.
       whole_episodes: Whether samples whose episode does not end within the rollout get a weight of 0.
       without: Names of hyper-parameters that have no effect on this algorithm; lambda is then 1.
       keeps_scores: Whether samples have the scores of the policy that acted.
@@ -332,7 +332,7 @@ def _build(
         )
     parts = Parts(config, head, critic, network, num_envs, num_rows, shards)
     learn = make_learn(parts)
-    effects = {  # the hyper-parameters that not every environment and configuration has
+    effects = {  # hyper-parameters without effect on some environments and configurations
         "log_std_init": head.continuous,
         "observation_clip": config.normalise_observation,
         "reward_clip": config.normalise_reward,
@@ -404,16 +404,16 @@ def _build(
     def samples_of(
         policy: OnPolicyPolicy, state: OnPolicyState, steps: Transition, reward: jax.Array, hparams: Any
     ) -> tuple[Samples, Any]:
-        # Values and log-probabilities of the whole rollout in one batch, not step by step.
+        # Values and log-probabilities are computed for the whole rollout at once, not step by step.
         obs, next_obs = see(policy, steps.obs), see(policy, steps.next_obs)
         reset, start, before = None, (), ()
         if remembers:
             memory, done = state.carry.memory, episode_ends(steps)
-            # The rollout has reset what ended with its last step; that is said again for memories that are recomputed.
+            # The rollout has reset memories that ended with its last step; recomputed memories need the flag again.
             first = state.start.reset[:, -1] if config.burn_in else jnp.zeros_like(done[0])
             reset = jnp.concatenate([first[None], done[:-1]])
             outputs, value, after = unroll_over(network, policy.params, obs, memory, reset)
-            # Of an episode that is cut, too, the value is that of the memory which has seen all of it.
+            # At a truncation, too, the value is computed from the memory of the whole episode.
             _, next_value, _ = step_over(network, policy.params, next_obs, after, 1 + batch_axes)
             start = Start(memory)
             if config.burn_in:
@@ -422,7 +422,7 @@ def _build(
         else:
             outputs, value = apply_over(network, policy.params, obs, 1 + batch_axes)
             _, next_value = apply_over(network, policy.params, next_obs, 1 + batch_axes)
-        outputs = jax.lax.optimization_barrier(outputs)  # joined with a softmax the network is slow on a CPU
+        outputs = jax.lax.optimization_barrier(outputs)  # fused with a softmax the network is slow on a CPU
         scores = head.scores(outputs, policy.log_std)
         log_prob = head.log_prob(scores, steps.mask, steps.raw_action)
         done = episode_ends(steps)
@@ -494,14 +494,14 @@ def _build(
 
 
 def _nothing_before(carry: Carry, burn_in: int, agents: tuple[int, ...]) -> Start:
-    """What memories are recomputed from before there are steps: the first rollout begins with that of the start."""
+    """Start of the first rollout, before there are any steps: memories at the start of an episode."""
     num_envs = jax.tree.leaves(carry.obs)[0].shape[0]
     obs = jax.tree.map(lambda leaf: jnp.zeros((num_envs, burn_in, *leaf.shape[1:]), leaf.dtype), carry.obs)
     return Start(carry.memory, obs, jnp.ones((num_envs, burn_in + 1, *agents), bool))
 
 
 def _last_steps(burn_in: int, memory: Memory, after: Memory, obs: Any, reset: jax.Array, done: jax.Array) -> Start:
-    """The last steps of a rollout, the memories before them, and whether an episode begins with the next rollout.
+    """Last steps of a rollout, the memories before them, and whether an episode begins with the next rollout.
 
     Args:
       burn_in: Number of steps.
@@ -518,14 +518,14 @@ def _last_steps(burn_in: int, memory: Memory, after: Memory, obs: Any, reset: ja
 
 
 def _stopped(hparams: Any, env_steps: int) -> str | None:
-    """Why some setting learns nothing after `env_steps`: its step size has fallen to 0."""
+    """Reason why some setting learns nothing after `env_steps`: its step size has fallen to 0."""
     anneal, end = np.asarray(hparams.anneal_env_steps), np.asarray(hparams.lr_end)
     ended = (end == 0) & (anneal <= env_steps)
     return f"its step size fell to 0 within {int(anneal[ended].max()):,} env steps (lr_end=0)" if ended.any() else None
 
 
 def _annealed_over(hparams: Any, run_length: int) -> Any:
-    """`anneal_env_steps`, the length of the run where it is infinite and something falls."""
+    """Value of `anneal_env_steps`; the length of the run if it is infinite and something is annealed."""
     anneal, ends = hparams.anneal_env_steps, hparams.annealed_ends
     xp = np if is_concrete((anneal, ends)) else jnp
     falls = functools.reduce(operator.or_, (end != 1.0 for end in ends))
@@ -533,7 +533,7 @@ def _annealed_over(hparams: Any, run_length: int) -> Any:
 
 
 def _optimiser(hparams: Any, lr: Any) -> optax.GradientTransformation:
-    # One long vector in place of many small arrays: a third of the operations of a minibatch on a CPU.
+    # One long vector instead of many small arrays needs a third of the operations of a minibatch on a CPU.
     return optax.flatten(
         optax.chain(
             optax.clip_by_global_norm(hparams.max_grad_norm),

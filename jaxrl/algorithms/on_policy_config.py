@@ -1,4 +1,4 @@
-"""Configuration and hyper-parameters that on-policy algorithms have in common."""
+"""Common configuration and hyper-parameters of on-policy algorithms."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ __all__ = ["INFINITE", "OnPolicyConfig", "OnPolicyHParams", "with_hints"]
 
 
 def with_hints(build: Build) -> Build:
-    """A builder `(env, config, network)` whose errors name the place of an argument that it does not take."""
+    """Decorates a builder `(env, config, network)`: errors for unknown arguments name the right place for them."""
     takes = inspect.signature(build).parameters
 
     @functools.wraps(build)
@@ -50,28 +50,28 @@ def with_hints(build: Build) -> Build:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnPolicyConfig(NetworkConfig):
-    """What is static about collecting and valuing samples.
+    """Static configuration of rollouts, normalisation and the critic.
 
     Attributes:
       num_envs: Number of environments of one run.
       num_steps: Number of steps of each environment in one iteration.
       normalise_observation: Whether observations are normalised by running mean and variance.
-      normalise_reward: Whether rewards are divided by the running deviation of their exponentially discounted sum, at
-        the rate Gamma(1) whatever the family of the discount.
-      reset_pool: Number of fresh states kept for each environment and iteration; None has room for a
+      normalise_reward: Whether rewards are divided by the running standard deviation of their exponentially discounted
+        sum, at the rate Gamma(1) for any family of discounts.
+      reset_pool: Number of fresh states for each environment and iteration; None allows for a
         reset every 8 steps.
-      critic: "single", one value, whose bootstrap restarts the clock of a discount that is not exponential, or
-        "mixture", one value for each of a few exponentials that make up the discount, each bootstrapping from itself.
-        The exponentials are those of one rollout; beyond it the discount they imply is another one, whose total
-        weight under `hyperbolic:k=0.02` with 8 heads is 2 % too small after rollouts of 16 steps, 0.1 % after 128.
+      critic: Kind of critic: "single", one value, whose bootstrap restarts a discount that is not exponential at lag 0,
+        or "mixture", one value for each of several exponentials that make up the discount, each bootstrapping from
+        itself. The exponentials are fitted over one rollout; beyond it they deviate from the discount: their total
+        weight under `hyperbolic:k=0.02` with 8 heads is 2 % too small for rollouts of 16 steps, 0.1 % for 128.
       critic_heads: Number of exponentials of the mixture critic.
-      time_limits: "bootstrap" from the value of the observation at which a time limit cuts an episode, or "terminal",
-        which takes the limit for an end of value 0; then the observation should tell the time that is left, as
-        `envs.wrappers.time_feature` makes it.
-      burn_in: Number of steps, the last ones of the rollout before, from which every minibatch recomputes the memories
-        at the start of a rollout under the parameters of the moment, without a gradient, at most `num_steps`; with 0
-        they are those of the policy that acted, and the first ratio of probabilities is 1. Of policies that remember.
-      gamma: not a field; discounts are hyper-parameters.
+      time_limits: Treatment of time limits: "bootstrap" from the value of the last observation, or "terminal", which
+        treats the limit as an end of value 0; then the observation should include the remaining time, see
+        `envs.wrappers.time_feature`.
+      burn_in: Number of last steps of the previous rollout from which every minibatch recomputes the memories at the
+        start of a rollout under the current parameters, without a gradient, at most `num_steps`; with 0 they are
+        those of the policy that acted, and the first probability ratio is 1. For recurrent policies.
+      gamma: Not a field; discounts are hyper-parameters.
     """
 
     num_envs: int = 4
@@ -108,21 +108,22 @@ class OnPolicyConfig(NetworkConfig):
 
 @struct.dataclass
 class OnPolicyHParams(Settings):
-    """What may be swept without compiling anew: every leaf is traced.
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
-      lr: Step size of Adam at the start.
-      lr_end: Share of `lr` left at the end, reached linearly; 1 keeps it constant.
-      anneal_env_steps: Environment steps over which it falls; infinite stands for the whole run.
-      discount: Discount: a number (exponential), a string such as "beta:mu=0.98,eta=0.5", or a Discount.
+      lr: Initial step size of Adam.
+      lr_end: Final step size as a fraction of `lr`, reached linearly; 1 keeps it constant.
+      anneal_env_steps: Number of environment steps over which it falls; infinite stands for the whole run.
+      discount: Discount of rewards: a number (exponential), a string such as "beta:mu=0.98,eta=0.5", or a Discount.
       lam: Lambda of the advantage estimator, in [0, 1]; 1 is Monte Carlo.
       value_coef, entropy_coef: Weights of the value loss and of the entropy bonus.
-      entropy_decay_env_steps: Environment steps in which the entropy bonus falls to a tenth; infinite keeps it.
-      max_grad_norm: Global norm to which gradients are clipped; infinite turns it off.
+      entropy_decay_env_steps: Number of environment steps in which the entropy bonus falls to a tenth; infinite keeps
+        it constant.
+      max_grad_norm: Global norm to which gradients are clipped; infinite disables clipping.
       adam_b1, adam_b2, adam_eps: Decay rates and stabiliser of Adam.
       log_std_init: Initial log standard deviation of continuous actions.
       observation_clip, reward_clip: Bounds of normalised observations and rewards.
-      gamma: not a field; the answer to `gamma=` is `discount=`.
+      gamma: Not a field; use `discount`.
 
     `log_std_init`, `observation_clip` and `reward_clip` are None in `Algorithm.hparams` where they have no effect.
     """
@@ -158,11 +159,11 @@ class OnPolicyHParams(Settings):
 
     @property
     def annealed_ends(self) -> tuple[Any, ...]:
-        """The shares that are left at the end of the annealing; those of 1 do not fall."""
+        """Final fractions of annealed values; 1 means no annealing."""
         return (self.lr_end,)
 
     def at(self, env_steps: jax.Array) -> Self:
-        """The values that are in force after so many environment steps, `[]`, traced; the learning rate apart."""
+        """Values after `env_steps` environment steps, `[]`, traced; without the learning rate."""
         share = tenth_share(env_steps, self.entropy_decay_env_steps)
         return dataclasses.replace(self, entropy_coef=self.entropy_coef * share)
 

@@ -1,4 +1,4 @@
-"""Modules that a description may import: those of jaxrl and of known libraries, and what the user names."""
+"""Modules that a description may import: those of jaxrl and of known libraries, and those that the user allows."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from envs import registry as environments
 from envs.errors import UserTypeError, UserValueError
 
 OURS = ("envs", "jaxrl")
-# Environments of Gymnasium's that make one of another library, by whatever name their field env_id has.
+# Environments of Gymnasium that make one of another library, named by their field env_id.
 _OF_ANY_NAME = {"gymnasium/GymV21Environment-v0": "gym", "gymnasium/GymV26Environment-v0": "gym"}
 
 __all__ = ["Allow", "NotAllowedError", "check_allowed", "modules_of"]
@@ -16,17 +16,17 @@ Allow = str | Collection[str]
 
 
 class NotAllowedError(UserValueError):
-    """A description names a module that the user has not named."""
+    """A description names a module that the user has not allowed."""
 
 
 def modules_of(allow: Allow) -> tuple[str, ...]:
-    """The modules that are allowed.
+    """Names of the allowed modules.
 
     Args:
       allow: Names of modules, one or several.
 
     Raises:
-      TypeError: It holds something else than names of modules.
+      TypeError: `allow` contains other values than names of modules.
     """
     allowed = (allow,) if isinstance(allow, str) else tuple(allow)
     for name in allowed:
@@ -36,15 +36,15 @@ def modules_of(allow: Allow) -> tuple[str, ...]:
 
 
 def check_allowed(spec: Mapping[str, Any], own: Collection[str], allow: Allow = ()) -> None:
-    """Refuses a description that names a module of the user's own, before anything is imported.
+    """Refuses a description that names a custom module, before anything is imported.
 
     Args:
-      spec: Description, as in `registry.describe`.
-      own: Names of algorithms, and paths `module:function`, that are jaxrl's.
-      allow: Names of modules that may be imported, with those inside them; one or several.
+      spec: Description by `registry.describe`.
+      own: Names and paths `module:function` of jaxrl's algorithms.
+      allow: Names of modules that may be imported, including their submodules; one or several.
 
     Raises:
-      NotAllowedError: It names another one.
+      NotAllowedError: The description names another module.
     """
     allowed = modules_of(allow)
     named = [("algorithm", spec["algorithm"])] if spec["algorithm"] not in own else []
@@ -61,7 +61,7 @@ def check_allowed(spec: Mapping[str, Any], own: Collection[str], allow: Allow = 
 
 
 def _environments(spec: Any) -> Iterator[str]:
-    """The names of an environment and of all that it wraps."""
+    """Names of an environment and of all that it wraps."""
     if isinstance(spec, Mapping) and "name" in spec:
         yield spec["name"]
         for value in dict(spec.get("static") or {}).values():
@@ -69,7 +69,7 @@ def _environments(spec: Any) -> Iterator[str]:
 
 
 def _module(what: str, name: str) -> str | None:
-    """The module that a name takes a permission for; None where it takes none."""
+    """Module that needs permission; None if none does."""
     if name in _OF_ANY_NAME:
         return _OF_ANY_NAME[name]
     library, slash, _ = name.partition("/")

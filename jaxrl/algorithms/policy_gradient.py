@@ -1,4 +1,4 @@
-"""What policy-gradient algorithms share: the policy and critic on samples, their loss, and epochs of minibatches."""
+"""Common parts of policy-gradient algorithms: policy and critic on samples, their loss, epochs of minibatches."""
 
 import dataclasses
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -37,12 +37,12 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpochsConfig(OnPolicyConfig):
-    """What is static about learning in epochs of minibatches.
+    """Static configuration of learning in epochs of minibatches.
 
     Attributes:
       num_epochs: Number of passes over the samples of an iteration.
       num_minibatches: Number of minibatches of one pass; must divide num_envs * num_steps (* agents), or num_envs
-        if the policy remembers.
+        for a recurrent policy.
       normalise_advantage: Samples over which advantages are normalised: the whole "batch", each "minibatch", or "off".
     """
 
@@ -58,10 +58,10 @@ class EpochsConfig(OnPolicyConfig):
 
 
 def checked_config(config: C | None, kind: type[C]) -> C:
-    """The configuration of an algorithm, the defaults if None.
+    """Configuration of an algorithm, the defaults if None.
 
     Raises:
-      TypeError: It is of another class.
+      TypeError: `config` is of another class.
     """
     if config is not None and not isinstance(config, kind):
         name = kind.__name__
@@ -70,7 +70,7 @@ def checked_config(config: C | None, kind: type[C]) -> C:
 
 
 def common_space(algo: Algorithm, own: Space) -> Space:
-    """What a search tries where nothing else is said: what all have in common, and what is an algorithm's own."""
+    """Default search space: the common entries, and those of an algorithm, `own`."""
     space: Space = {"lr": LogUniform(1e-4, 1e-2)}
     if algo.hparams.lam is not None:
         space["lam"] = Uniform(0.8, 1.0)
@@ -87,13 +87,13 @@ def common_space(algo: Algorithm, own: Space) -> Space:
 
 
 class Acting(NamedTuple):
-    """The policy and the critic as they are now, on samples.
+    """Outputs of the current policy and critic on samples.
 
     Attributes:
       scores: Parameters of the action distributions, leaves `[*B, ...]`.
-      log_prob: Log-probabilities of the actions that were taken, `[*B]`.
+      log_prob: Log-probabilities of the sampled actions, `[*B]`.
       entropy: Entropies of the action distributions, `[*B]`.
-      value: Values, `[*B]`, or `[*B, K]` of a mixture critic.
+      value: Values, `[*B]`, or `[*B, K]` for a mixture critic.
     """
 
     scores: Scores
@@ -103,10 +103,10 @@ class Acting(NamedTuple):
 
 
 def acting(parts: Parts, weights: Any, batch: Samples) -> Acting:
-    """The policy and the critic with these weights, on samples."""
+    """Evaluates policy and critic with given weights on samples."""
     params, log_std = weights
     outputs, value = parts.forward(params, batch)
-    # The scores twice: gradients of a standard deviation that both uses share would be added up in another order.
+    # Scores are computed twice: a shared standard deviation would change the order in which gradients are summed.
     scores, scores_of_entropy = parts.head.scores(outputs, log_std), parts.head.scores(outputs, log_std)
     log_prob = parts.head.log_prob(scores, batch.mask, batch.raw_action)
     entropy = jnp.broadcast_to(parts.head.entropy(scores_of_entropy, batch.mask), batch.weight.shape)
@@ -114,12 +114,12 @@ def acting(parts: Parts, weights: Any, batch: Samples) -> Acting:
 
 
 def advantages(parts: Parts, batch: Samples, over: str) -> jax.Array:
-    """The advantages of samples, normalised over them where the configuration says so.
+    """Advantages of samples, normalised over them if configured.
 
     Args:
       parts: Parts of the algorithm.
       batch: Samples of an iteration, or of a minibatch.
-      over: "batch" or "minibatch", what the samples are.
+      over: Kind of the samples, "batch" or "minibatch".
     """
     if parts.config.normalise_advantage != over:
         return batch.advantage
@@ -129,7 +129,7 @@ def advantages(parts: Parts, batch: Samples, over: str) -> jax.Array:
 def total_loss(
     parts: Parts, now: Acting, batch: Samples, policy_loss: jax.Array, hparams: Any, value_clip: Any = INFINITE
 ) -> tuple[jax.Array, Metrics]:
-    """The loss of policy and critic together, with the entropy bonus; and its parts, as metrics."""
+    """Total loss of policy and critic with the entropy bonus, and its terms as metrics."""
     value_loss = parts.critic.loss(hparams.discount, now.value, batch.value, batch.target, batch.weight, value_clip)
     entropy = weighted_mean(now.entropy, batch.weight)
     total = policy_loss + hparams.value_coef * value_loss - hparams.entropy_coef * entropy
@@ -137,7 +137,7 @@ def total_loss(
 
 
 def scores_of(parts: Parts, learner: Learner, samples: Samples) -> Scores:
-    """The scores of a learner's policy on samples, from which a divergence is computed exactly."""
+    """Scores of a learner's policy on samples, for exact divergences."""
     params, log_std = learner.weights
     outputs, _ = parts.forward(params, samples)
     return parts.head.scores(outputs, log_std)
@@ -146,17 +146,17 @@ def scores_of(parts: Parts, learner: Learner, samples: Samples) -> Scores:
 def epochs(
     parts: Parts, key: jax.Array, samples: Samples, one_minibatch: Any, learner: Learner
 ) -> tuple[Learner, Metrics]:
-    """Epochs of minibatches, as many as the configuration says.
+    """Runs the configured number of epochs of minibatches.
 
     Args:
       parts: Parts of the algorithm.
       key: Random key.
       samples: Samples of an iteration, leaves `[T, num_envs, *A, ...]`.
-      one_minibatch: `(learner, minibatch) -> (learner, metrics)`, such as `Parts.descent` makes.
-      learner: What learning changes, at the start.
+      one_minibatch: Function `(learner, minibatch) -> (learner, metrics)`, such as one by `Parts.descent`.
+      learner: Initial learner.
 
     Returns:
-      The learner at the end, and the means of the metrics over all minibatches.
+      Final learner, and means of the metrics over all minibatches.
     """
     learner, metrics = over_epochs(
         key,

@@ -29,12 +29,12 @@ from jaxrl.sweeps.distributions import Uniform
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PPOConfig(EpochsConfig):
-    """What is static about PPO: changing a field compiles anew.
+    """Static configuration of PPO: changing a field recompiles.
 
     Attributes:
-      kl_stop: Where `target_kl` ends an iteration's learning: after the "epoch" whose mean divergence exceeds it; at
-        the "minibatch" that finds it exceeded, without a step of its own; or there with a "rewind", which also undoes
-        the step before.
+      kl_stop: Point at which `target_kl` stops the learning of an iteration: after the "epoch" whose mean divergence
+        exceeds it; at the "minibatch" whose divergence exceeds it, before its step; or there with a "rewind", which
+        also undoes the previous step.
     """
 
     kl_stop: Literal["epoch", "minibatch", "rewind"] = "epoch"
@@ -46,13 +46,13 @@ class PPOConfig(EpochsConfig):
 
 @struct.dataclass
 class PPOHParams(OnPolicyHParams):
-    """What may be swept without compiling anew: every leaf is traced.
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
       clip_eps: Half width of the trusted interval of the probability ratio.
-      value_clip: Largest move of a value in one iteration; infinite turns the clip off.
+      value_clip: Largest move of a value in one iteration; infinite disables the clip.
       target_kl: KL divergence beyond which an iteration stops learning, see `PPOConfig.kl_stop`;
-        infinite turns it off.
+        infinite disables it.
     """
 
     clip_eps: Any = 0.2
@@ -68,17 +68,17 @@ class PPOHParams(OnPolicyHParams):
 
 @with_hints
 def ppo(env: Environment, config: PPOConfig | None = None, network: Module | None = None) -> Algorithm:
-    """PPO on an environment.
+    """Proximal policy optimisation (PPO) on an environment.
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
-      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`, or one
-        that remembers, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
+      network: Custom network: a hashable flax module that maps one observation to `(outputs, value)`, or a recurrent
+        one, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
 
     Raises:
       ContractError: The environment breaks a law.
-      TypeError, ValueError: A field does not fit the environment; before anything is compiled.
+      TypeError, ValueError: A field does not fit the environment; raised before anything is compiled.
 
     Source: Schulman et al. (2017); advantages: Kwiatkowski et al. (2023), arXiv 2302.05740.
     """
@@ -87,7 +87,7 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: Module | Non
 
 
 def search_space(algo: Algorithm) -> Space:
-    """What a search over PPO tries where nothing else is said."""
+    """Default search space of PPO."""
     return common_space(algo, {"clip_eps": Uniform(0.1, 0.4)})
 
 
@@ -140,7 +140,7 @@ def make_learn(parts: Parts) -> Learn:
             parts.shards,
         )
         metrics, stopped = jax.tree.map(jnp.ravel, (metrics, stopped))
-        metrics = kept_means(metrics, ~stopped)  # what comes after the stop is computed, and discarded
+        metrics = kept_means(metrics, ~stopped)  # updates after the stop are computed and discarded
         metrics["stopped_early"] = jnp.mean(stopped.astype(jnp.float32))
         return learner, metrics
 
@@ -148,4 +148,4 @@ def make_learn(parts: Parts) -> Learn:
 
 
 def _select(condition: jax.Array, one: Any, other: Any) -> Any:
-    return jax.tree.map(lambda mine, yours: jnp.where(condition, mine, yours), one, other)
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), one, other)

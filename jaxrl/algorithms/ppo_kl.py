@@ -1,4 +1,4 @@
-"""PPO with an adaptive penalty on the divergence in place of the clip, under any discount."""
+"""PPO with an adaptive KL penalty instead of the clip, under any discount."""
 
 import dataclasses
 import functools
@@ -28,23 +28,23 @@ from jaxrl.learning.losses import surrogate, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.sweeps.distributions import LogUniform
 
-TOLERATED = 1.5  # the factor by which the divergence may miss its target before the coefficient changes
-CHANGE = 2.0  # the factor by which it changes then
-BOUNDS = (1e-4, 1e4)  # of the coefficient, so that it can come back
+TOLERATED = 1.5  # factor by which the divergence may miss its target before the coefficient changes
+CHANGE = 2.0  # factor of the change of the coefficient
+BOUNDS = (1e-4, 1e4)  # bounds of the coefficient, so that it can recover
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PPOKLConfig(EpochsConfig):
-    """What is static about PPO with a penalty: changing a field compiles anew."""
+    """Static configuration of PPO with a penalty: changing a field recompiles."""
 
 
 @struct.dataclass
 class PPOKLHParams(OnPolicyHParams):
-    """What may be swept without compiling anew: every leaf is traced.
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
-      kl_target: Divergence KL(old || new) that an iteration is to have, in nats.
-      kl_coef: Coefficient of the divergence at the start of a run; it adapts within [1e-4, 1e4].
+      kl_target: Target of the divergence KL(old || new) of an iteration, in nats.
+      kl_coef: Initial coefficient of the divergence; it adapts within [1e-4, 1e4].
     """
 
     kl_target: Any = 0.01
@@ -61,18 +61,18 @@ def ppo_kl(env: Environment, config: PPOKLConfig | None = None, network: Module 
     """PPO with an adaptive KL penalty on an environment: epochs on mean(r A) - beta KL(old || new) of the ratio r.
 
     After each iteration the divergence of the new policy from the old one on all samples is compared with its target:
-    where it is 1.5 times smaller the coefficient beta is halved, where it is 1.5 times larger beta is doubled. The
-    divergence is that of the action distributions, exactly. Beta is part of the state.
+    if it is more than 1.5 times smaller, the coefficient beta is halved; if it is more than 1.5 times larger, beta is
+    doubled. The divergence of the action distributions is exact. Beta is part of the state.
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
-      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`, or one
-        that remembers, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
+      network: Custom network: a hashable flax module that maps one observation to `(outputs, value)`, or a recurrent
+        one, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
 
     Raises:
       ContractError: The environment breaks a law.
-      TypeError, ValueError: A field does not fit the environment; before anything is compiled.
+      TypeError, ValueError: A field does not fit the environment; raised before anything is compiled.
 
     Source: Schulman et al. (2017), Proximal policy optimization algorithms, section 4.
     """
@@ -91,17 +91,17 @@ def ppo_kl(env: Environment, config: PPOKLConfig | None = None, network: Module 
 
 
 def search_space(algo: Algorithm) -> Space:
-    """What a search over PPO with a penalty tries where nothing else is said."""
+    """Default search space of PPO with a penalty."""
     return common_space(algo, {"kl_target": LogUniform(3e-3, 3e-2)})
 
 
 def first_coefficient(hparams: PPOKLHParams) -> jax.Array:
-    """The coefficient of the divergence at the start, float32 `[]`."""
+    """Initial coefficient of the divergence, float32 `[]`."""
     return jnp.float32(hparams.kl_coef)
 
 
 def next_coefficient(coefficient: jax.Array, kl: jax.Array, target: jax.Array) -> jax.Array:
-    """The coefficient of the divergence after an iteration with the divergence `kl`, all `[]`."""
+    """Coefficient of the divergence after an iteration with the divergence `kl`, all `[]`."""
     factor = jnp.where(kl > TOLERATED * target, CHANGE, jnp.where(kl < target / TOLERATED, 1 / CHANGE, 1.0))
     return jnp.clip(coefficient * factor, *BOUNDS)
 

@@ -1,4 +1,4 @@
-"""Algorithms by name, and as a description that a run directory keeps."""
+"""Algorithms by name, and their descriptions in run directories."""
 
 import dataclasses
 import importlib
@@ -20,14 +20,13 @@ Builder = Callable[..., Algorithm]
 
 
 class Row(NamedTuple):
-    """One of jaxrl's algorithms.
+    """Entry of an algorithm of jaxrl.
 
     Attributes:
-      builder: `"module:function"` of `(env, config) -> Algorithm`.
-      effective_steps: Number of steps within which every hyper-parameter changes the result; `jaxrl.check` takes as
-        many.
+      builder: Path `"module:function"` of `(env, config) -> Algorithm`.
+      effective_steps: Number of steps within which every hyper-parameter changes the result, for `jaxrl.check`.
       small: Fields of a small configuration, for the laws.
-      space: `"module:function"` of `(algo) -> search space`, what a search tries where nothing else is said.
+      space: Path `"module:function"` of `(algo) -> search space`, the default search space.
     """
 
     builder: str
@@ -80,14 +79,14 @@ ROWS: dict[str, Row] = {
         space="jaxrl.algorithms.ppo_kl:search_space",
     ),
 }
-EFFECTIVE_STEPS = 2  # of an algorithm of the user's own
+EFFECTIVE_STEPS = 2  # default for custom algorithms
 
 
 def builder_of(name: str) -> Builder:
-    """The function that builds an algorithm: `(env, config) -> Algorithm`, or `(env)` for one without a configuration.
+    """Function that builds an algorithm: `(env, config) -> Algorithm`, or `(env)` for one without a configuration.
 
     Args:
-      name: Name of an algorithm of jaxrl, or `module:function` for the user's own.
+      name: Name of an algorithm of jaxrl, or `module:function` for a custom one.
 
     Raises:
       ValueError: There is no such algorithm, module or function.
@@ -101,16 +100,16 @@ def builder_of(name: str) -> Builder:
 
 
 def make(name: str, env: Environment, config: Any = None) -> Algorithm:
-    """An algorithm by name.
+    """Builds an algorithm by name.
 
     Args:
-      name: As in `builder_of`.
+      name: Name of an algorithm of jaxrl, or `module:function` for a custom one.
       env: Environment.
-      config: Configuration; None for the default one, or for an algorithm that has none.
+      config: Configuration; None for the default one, or for an algorithm without one.
 
     Raises:
       ValueError: There is no such algorithm.
-      TypeError: What is named does not build algorithms.
+      TypeError: The named function does not return an algorithm.
     """
     builder = builder_of(name)
     algo = builder(env) if config is None else builder(env, config)
@@ -122,16 +121,16 @@ def make(name: str, env: Environment, config: Any = None) -> Algorithm:
 
 
 def row_of(algo: Algorithm) -> Row | None:
-    """The row of an algorithm that jaxrl's own builder made, None for any other."""
+    """Row of an algorithm that a builder of jaxrl made, None for any other."""
     row = ROWS.get(algo.name)
     return row if row is not None and row.builder == algo.builder else None
 
 
 def rebuilt(algo: Algorithm, config: Any) -> Algorithm:
-    """The same algorithm under another configuration, with that one's default hyper-parameters.
+    """Rebuilds an algorithm with another configuration, and its default hyper-parameters.
 
     Raises:
-      ValueError: It cannot be built by name, or not under this configuration.
+      ValueError: The algorithm cannot be built by name, or not with this configuration.
     """
     if algo.builder is None:
         raise UserValueError(f"the algorithm {algo.name!r} does not say how it is built (Algorithm.builder is None)")
@@ -141,10 +140,10 @@ def rebuilt(algo: Algorithm, config: Any) -> Algorithm:
 
 
 def default_space(algo: Algorithm) -> dict[str, Any]:
-    """What a search tries where nothing else is said.
+    """Default search space of an algorithm.
 
     Raises:
-      ValueError: The algorithm has no such space.
+      ValueError: The algorithm has no default space.
     """
     row = row_of(algo)
     if row is None:
@@ -155,7 +154,7 @@ def default_space(algo: Algorithm) -> dict[str, Any]:
 
 
 def _imported(path: str) -> Any:
-    """What `module:name` names.
+    """Function of a path `module:name`.
 
     Raises:
       ValueError: There is no such module, or no function of this name in it.
@@ -175,10 +174,10 @@ def _imported(path: str) -> Any:
 
 
 def describe(algo: Algorithm) -> dict[str, Any]:
-    """What `build` needs to make an equal algorithm in another process, as plain values.
+    """Description of plain values from which `build` makes an equal algorithm in another process.
 
     Raises:
-      ValueError: a part of it cannot be found by name: a network, an environment from a
+      ValueError: A part of it cannot be found by name: a network, an environment from a
         notebook, an edited copy of an algorithm.
     """
     if algo.builder is None or algo.builder.startswith("__main__:"):
@@ -197,34 +196,34 @@ def describe(algo: Algorithm) -> dict[str, Any]:
 
 
 def _refuse_edited(algo: Algorithm) -> None:
-    """Refuse an algorithm some of whose functions are not those of its builder, such as a copy with another actor.
+    """Refuses an algorithm with functions that differ from those of its builder, such as a copy with another actor.
 
     Raises:
-      ValueError: It is such an algorithm.
+      ValueError: The functions differ.
     """
     assert algo.builder is not None
-    given = [part for part in (algo.config, algo.network) if part is not None]
-    if _codes(_imported(algo.builder)(algo.env, *given).functions) != _codes(algo.functions):
+    arguments = [part for part in (algo.config, algo.network) if part is not None]
+    if _codes(_imported(algo.builder)(algo.env, *arguments).functions) != _codes(algo.functions):
         raise UserValueError(f"the algorithm {algo.name!r} is an edited copy of what {algo.builder} builds")
 
 
 def _codes(functions: Any) -> Any:
-    """What functions are compiled from: builders make new functions of the same code."""
+    """Code objects of functions, for comparison: builders make new functions of the same code."""
     if isinstance(functions, tuple):
         return tuple(map(_codes, functions))
     return getattr(functions, "__code__", functions)
 
 
 def build(spec: Mapping[str, Any], allow: Allow = ()) -> Algorithm:
-    """The algorithm that `describe` described.
+    """Builds the algorithm of a description.
 
     Args:
-      spec: Description.
-      allow: Names of modules of the user's own that it may import; jaxrl's own need no permission.
+      spec: Description by `describe`.
+      allow: Names of custom modules that may be imported; those of jaxrl need no permission.
 
     Raises:
-      NotAllowedError: It names a module that is not allowed; nothing is imported.
-      ValueError, TypeError, ImportError: it cannot be built here.
+      NotAllowedError: The description names a module that is not allowed; nothing is imported.
+      ValueError, TypeError, ImportError: The algorithm cannot be built here.
     """
     check_allowed(spec, {*ROWS, *(row.builder for row in ROWS.values())}, allow)
     name, env = spec["algorithm"], _build_environment(spec["environment"])
@@ -235,10 +234,10 @@ def build(spec: Mapping[str, Any], allow: Allow = ()) -> Algorithm:
 
 
 def _config_class(builder: Builder) -> Any:
-    """The class of the argument `config` of a builder, by its annotation.
+    """Class of the argument `config` of a builder, by its annotation.
 
     Raises:
-      TypeError: It has none.
+      TypeError: The annotation does not contain a dataclass.
     """
     annotation = typing.get_type_hints(builder).get("config")
     choices = [kind for kind in (annotation, *typing.get_args(annotation)) if dataclasses.is_dataclass(kind)]
@@ -258,7 +257,7 @@ def _build_environment(spec: Mapping[str, Any]) -> Environment:
 
 
 def _describe_environment(env: Any) -> dict[str, Any]:
-    """Its name and static fields, a wrapped environment's among them described the same way."""
+    """Name and static fields of an environment, with wrapped environments described in the same way."""
     other = registry.adapted(env)
     if other is not None:
         return {"name": other[0], "static": other[1]}
@@ -273,18 +272,18 @@ def _describe_environment(env: Any) -> dict[str, Any]:
     for field, value in static.items():
         if not _is_plain(value):
             raise UserValueError(f"its environment's {field} is an object, {type(value).__name__}")
-    found = registry.row_of(kind, static)
-    name, rest = (f"{kind.__module__}:{kind.__name__}", static) if found is None else found
+    row = registry.row_of(kind, static)
+    name, rest = (f"{kind.__module__}:{kind.__name__}", static) if row is None else row
     return {"name": name, "static": rest}
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is the same after a way through JSON, tuples apart."""
+    """Whether a value is unchanged by conversion to JSON and back, except for tuples."""
     if isinstance(value, tuple):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, bool | int | float | str | dict)
 
 
 def _hashable(value: Any) -> Any:
-    """A value as JSON gives it back, with lists as the tuples they were."""
+    """Value read from JSON, with lists converted back to tuples."""
     return tuple(_hashable(item) for item in value) if isinstance(value, list) else value

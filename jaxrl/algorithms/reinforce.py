@@ -22,13 +22,13 @@ from jaxrl.sweeps.distributions import Choice, LogUniform
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReinforceConfig(OnPolicyConfig):
-    """What is static about REINFORCE: changing a field compiles anew.
+    """Static configuration of REINFORCE: changing a field recompiles.
 
     Rollouts should be longer than episodes, see `reinforce`.
 
     Attributes:
-      baseline: What is subtracted from returns: the "critic", which learns to predict them, or "off", where there is
-        no critic; then `time_limits` must be "terminal" and `critic` "single".
+      baseline: Baseline that is subtracted from returns: the "critic", which learns to predict them, or "off" for no
+        critic; then `time_limits` must be "terminal" and `critic` "single".
       normalise_advantage: Samples over which returns, less their baseline, are normalised: the "batch" of an iteration,
         or "off".
     """
@@ -51,7 +51,7 @@ class ReinforceConfig(OnPolicyConfig):
 
 @struct.dataclass
 class ReinforceHParams(OnPolicyHParams):
-    """What may be swept without compiling anew: every leaf is traced.
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     `lam` is None in `Algorithm.hparams`, since Monte Carlo returns have none, and so is `value_coef` without a critic.
     """
@@ -68,17 +68,17 @@ def reinforce(env: Environment, config: ReinforceConfig | None = None, network: 
     weight of 0, and an iteration in which no episode ends changes nothing. Nothing is bootstrapped, except at a time
     limit if `time_limits` is "bootstrap". Rollouts cut long episodes more often than short ones, so the remaining
     samples over-represent short episodes, and the ends of those that began before the rollout. Longer rollouts reduce
-    this bias; the metric `complete_share` is the share of samples with complete returns.
+    this bias; the metric `complete_share` is the fraction of samples with complete returns.
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
-      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`, or one
-        that remembers, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
+      network: Custom network: a hashable flax module that maps one observation to `(outputs, value)`, or a recurrent
+        one, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
 
     Raises:
       ContractError: The environment breaks a law.
-      TypeError, ValueError: A field does not fit the environment; before anything is compiled.
+      TypeError, ValueError: A field does not fit the environment; raised before anything is compiled.
 
     Source: Williams (1992), Simple statistical gradient-following algorithms for connectionist reinforcement learning;
     Sutton and Barto (2018), section 13.4, without the factor Gamma(t) of the episode's step t.
@@ -98,7 +98,7 @@ def reinforce(env: Environment, config: ReinforceConfig | None = None, network: 
 
 
 def search_space(algo: Algorithm) -> Space:
-    """What a search over REINFORCE tries where nothing else is said."""
+    """Default search space of REINFORCE."""
     count = algo.config.num_envs
     space = common_space(algo, {"max_grad_norm": LogUniform(0.1, 10.0)})
     return space | {"config.num_envs": Choice([count, 2 * count, 4 * count])}

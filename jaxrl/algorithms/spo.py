@@ -1,4 +1,4 @@
-"""Simple Policy Optimization under any discount: a quadratic penalty in place of PPO's clip."""
+"""Simple Policy Optimization under any discount: a quadratic penalty instead of PPO's clip."""
 
 import dataclasses
 from typing import Any
@@ -29,12 +29,12 @@ from jaxrl.sweeps.distributions import Uniform
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SPOConfig(EpochsConfig):
-    """What is static about SPO: changing a field compiles anew."""
+    """Static configuration of SPO: changing a field recompiles."""
 
 
 @struct.dataclass
 class SPOHParams(OnPolicyHParams):
-    """What may be swept without compiling anew: every leaf is traced.
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
       ratio_eps: Distance from 1 of the probability ratio at which the objective of a sample is largest.
@@ -51,18 +51,18 @@ class SPOHParams(OnPolicyHParams):
 def spo(env: Environment, config: SPOConfig | None = None, network: Module | None = None) -> Algorithm:
     """Simple Policy Optimization on an environment: the objective A r - |A| (r - 1)^2 / (2 eps) of the ratio r.
 
-    Its gradient agrees with PPO's at r = 1, and pulls a ratio back that has gone beyond 1 + sign(A) eps, where PPO's
-    vanishes. It is not the search of the same three letters.
+    Its gradient agrees with PPO's at r = 1, and pulls a ratio back beyond 1 + sign(A) eps, where PPO's
+    gradient vanishes. It is unrelated to the search algorithm abbreviated SPO.
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
-      network: The user's own network: a hashable flax module that maps one observation to `(outputs, value)`, or one
-        that remembers, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
+      network: Custom network: a hashable flax module that maps one observation to `(outputs, value)`, or a recurrent
+        one, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
 
     Raises:
       ContractError: The environment breaks a law.
-      TypeError, ValueError: A field does not fit the environment; before anything is compiled.
+      TypeError, ValueError: A field does not fit the environment; raised before anything is compiled.
 
     Source: Xie et al., Simple policy optimization, arXiv 2401.16025.
     """
@@ -71,7 +71,7 @@ def spo(env: Environment, config: SPOConfig | None = None, network: Module | Non
 
 
 def search_space(algo: Algorithm) -> Space:
-    """What a search over SPO tries where nothing else is said."""
+    """Default search space of SPO."""
     return common_space(algo, {"ratio_eps": Uniform(0.1, 0.4)})
 
 

@@ -1,4 +1,4 @@
-"""`jaxrl bandit`: its options are made from the fields of the policies and of the bandit."""
+"""`jaxrl bandit`, whose options are the fields of the policies and of the bandit."""
 
 import dataclasses
 import itertools
@@ -39,18 +39,18 @@ from jaxrl.runtime.options import PRECISIONS, BanditOptions
 from jaxrl.sweeps.paths import numbers
 
 PREFIX = "bandit/"
-PICTURES = ("regret.png", "reward.png")  # by what the results are compared
+PICTURES = ("regret.png", "reward.png")  # a picture for each metric that the results may be compared by
 DEFAULTS = {"--env": "bernoulli", "--policies": "ucb1,thompson,kl-ucb"}
 
 
 def run_bandit_command(args: Sequence[str]) -> int:
-    """Run policies on a bandit as the arguments say, print a table, and name what was written.
+    """Runs policies on a bandit, prints a table and the paths of the files written.
 
     Args:
-      args: what follows `jaxrl bandit`.
+      args: Arguments after `jaxrl bandit`.
 
     Returns:
-      The exit status: 0, or 128 and the number of the signal that ended it early.
+      Exit status: 0, or 128 plus the number of the signal that stopped the command.
     """
     options, env, policies = parse_bandit_options(args)
     sweeps = [_sweep(policy, env, options) for policy in policies]
@@ -87,26 +87,26 @@ def run_bandit_command(args: Sequence[str]) -> int:
 
 
 def parse_bandit_options(args: Sequence[str]) -> tuple[Any, Bandit, list[BanditAlgorithm]]:
-    """The options of `jaxrl bandit`, the bandit and the policies that they name.
+    """Options of `jaxrl bandit`, the bandit and the policies that they name.
 
     Raises:
-      CommandError, ValueError: an unknown name, an option that does not parse.
+      CommandError, ValueError: A name is unknown, or an option does not parse.
     """
     env = _bandit(args)
     policies = [bandits.policy(name) for name in _names(_given(args, "--policies"))]
-    description = "Run bandit policies on one bandit: thousands of runs of each, their regret, and a picture of it."
+    description = "Run bandit policies on one bandit: thousands of runs of each, a table and a picture of their regret."
     options = parse(_options_class(env, policies), args, "jaxrl bandit", description)
     return options, env, policies
 
 
 def _given(args: Sequence[str], flag: str) -> str:
-    """The value of an option that the other options depend on."""
+    """Value of an option that the other options depend on."""
     values = _several(args, flag)
     return DEFAULTS[flag] if values is None else (values or [""])[0]
 
 
 def _several(args: Sequence[str], flag: str) -> list[str] | None:
-    """The values of an option that takes several, None where it is not given."""
+    """Values of an option that takes several; None if the option is absent."""
     places = [place for place, word in enumerate(args) if word.partition("=")[0] == flag]
     if not places:
         return None
@@ -126,7 +126,7 @@ def _names(text: str) -> list[str]:
 
 
 def _bandit(args: Sequence[str]) -> Bandit:
-    """The bandit that --env, --arms, --means and --static name."""
+    """Bandit of the options --env, --arms, --means and --static."""
     name = _given(args, "--env")
     if PREFIX + name in ROWS or not (name in ROWS or name.startswith(PREFIX) or ":" in name or "/" in name):
         name = PREFIX + name
@@ -139,12 +139,12 @@ def _bandit(args: Sequence[str]) -> Bandit:
     env = envs.make(name, **static)
     if not isinstance(env, Bandit):
         known = ", ".join(row.removeprefix(PREFIX) for row in ROWS if row.startswith(PREFIX))
-        raise CommandError(f"--env takes a bandit, but {name} is none; there are {known}")
+        raise CommandError(f"--env takes a bandit, but {name} is not a bandit; choose from {known}")
     return env
 
 
 def _number(flag: str, text: str, kind: Callable[[str], Any]) -> Any:
-    """A number of an option."""
+    """Parses a number of an option."""
     try:
         return kind(text)
     except ValueError:
@@ -153,7 +153,7 @@ def _number(flag: str, text: str, kind: Callable[[str], Any]) -> Any:
 
 
 def _options_class(env: Bandit, policies: Sequence[BanditAlgorithm]) -> type:
-    """The dataclass whose fields are the options for these policies on this bandit."""
+    """Dataclass whose fields are the options for these policies on this bandit."""
     hparams = [
         (_field(policy), kind, dataclasses.field(default_factory=kind))
         for policy in policies
@@ -162,21 +162,25 @@ def _options_class(env: Bandit, policies: Sequence[BanditAlgorithm]) -> type:
     of_policies = dataclasses.make_dataclass("HParams", hparams, frozen=True)
     params = values_class(env.default_params, _env_numbers(env))
     fields = [
-        option("env", str, DEFAULTS["--env"], "The bandit: a name after bandit/ of `jaxrl envs`, or module:Class."),
-        option("arms", int | None, None, "How many arms, drawn from the prior."),
-        option("means", tuple[float, ...], (), "The arms' means, an instance in place of the prior."),
+        option("env", str, DEFAULTS["--env"], "Bandit: a name after bandit/ in `jaxrl envs`, or module:Class."),
+        option("arms", int | None, None, "Number of arms, whose means are drawn from the prior."),
+        option("means", tuple[float, ...], (), "Means of the arms: a fixed instance in place of draws from the prior."),
         option("static", tuple[str, ...], (), "Other static fields of the bandit, such as num_features=5."),
-        option("policies", str, DEFAULTS["--policies"], f"Which, with commas: {', '.join(bandits.POLICIES)}."),
-        option("steps", WholeNumber, 10_000, "Pulls of each run."),
+        option(
+            "policies", str, DEFAULTS["--policies"], f"Policies, separated by commas: {', '.join(bandits.POLICIES)}."
+        ),
+        option("steps", WholeNumber, 10_000, "Number of pulls of each run."),
         option("runs", Seeds, 1_000, "Number of runs (0, 1, ...), or the runs themselves: 3 5 8, or 7:10 for 7 8 9."),
-        option("points", WholeNumber, 50, "Checkpoints, evenly spaced in the logarithm, the last at the end."),
+        option(
+            "points", WholeNumber, 50, "Number of recorded points, evenly spaced in log(pulls), the last at the end."
+        ),
         *run_flags(
             BanditOptions,
             texts={
-                "memory": "Memory to keep to, such as 8GiB; 80 % of what is free where there is none.",
-                "out": "Directory for a picture and a result directory of each policy.",
-                "force": "Overwrite results that are there already.",
-                "resume": "Go on where the same command into --out was stopped.",
+                "memory": "Memory limit, such as 8GiB; 80 % of the free memory if None.",
+                "out": "Directory for the picture, and for the result directory of each policy.",
+                "force": "Flag to overwrite existing results.",
+                "resume": "Flag to resume the same command with the same --out after an interruption.",
             },
             kinds={"out": Path | None},
             after={"memory": [xla_flags_option()], "trackers": tracking_options()},
@@ -193,17 +197,17 @@ def _field(policy: BanditAlgorithm) -> str:
 
 
 def _env_numbers(env: Bandit) -> dict[str, Any]:
-    """The bandit's parameters that may be swept; a run has a length of its own."""
+    """Parameters of the bandit that may be swept; the length is an option of its own."""
     numbers = numbers_of(env.default_params)
     return {name: leaf for name, leaf in numbers.items() if name != "max_steps_in_episode"}
 
 
 def _sweep(policy: BanditAlgorithm, env: Bandit, options: Any) -> jaxrl.Sweep | None:
-    """Every parameter that the options change, of the policy and of the bandit, one value or several."""
-    given = getattr(options.hparams, _field(policy))
-    fixed, swept = split(f"hparams.{policy.name}", given, numbers(policy.hparams))
+    """Sweep over the parameters of policy and bandit that the options change, by one value or several."""
+    values = getattr(options.hparams, _field(policy))
+    fixed, swept = split(f"hparams.{policy.name}", values, numbers(policy.hparams))
     fixed_env, swept_env = split("env", options.env_params, _env_numbers(env))
-    # One value is a sweep of length one, so that the result directory tells it.
+    # One value is a sweep of length one, so that the result directory records it.
     paths = {path: [value] for path, value in fixed.items()} | swept
     paths |= {f"env.{path}": [value] for path, value in fixed_env.items()}
     paths |= {f"env.{path}": values for path, values in swept_env.items()}
@@ -211,30 +215,30 @@ def _sweep(policy: BanditAlgorithm, env: Bandit, options: Any) -> jaxrl.Sweep | 
 
 
 def _check(policy: BanditAlgorithm, env: Bandit, sweep: jaxrl.Sweep | None, options: Any) -> None:
-    """Refuse what `run_bandit` would, before anything is told or written of any policy."""
+    """Checks the arguments of `run_bandit`, before anything is printed or written for any policy."""
     call = bandit_call(policy, env, sweep, steps=options.steps, runs=options.runs, points=options.points)
     check_choice("precision", options.precision, PRECISIONS)
     plan_layout(call.num_runs, options.block, None)
 
 
 def _directories(policies: Sequence[BanditAlgorithm], options: Any) -> dict[str, Path]:
-    """Where each result goes, once it is known that it can."""
+    """Directory of each result, created if it may be written to."""
     if options.out is None:
         if options.resume:
-            raise CommandError("--resume goes on with what is in --out, which is not given")
+            raise CommandError("--resume takes --out as well, the directory to resume")
         return {}
     if str(options.out) in ("", "."):
         raise CommandError("--out takes a directory of its own, such as runs/bandit")
     accepted = options.force or options.resume
     if any((options.out / picture).exists() for picture in PICTURES) and not accepted:
         raise CommandError(
-            f"{options.out} holds a comparison already: choose another directory, use --force, or --resume to go on"
+            f"{options.out} holds a comparison already: choose another directory, use --force, or --resume"
         )
     claim_directory(options.out, accepted)
     return {policy.name: claim_directory(options.out / policy.name, accepted) for policy in policies}
 
 
 def _bounds(env: Bandit, options: Any) -> dict[str, Any]:
-    """The bounds to draw: those of the bandit, where one setting of its parameters ran."""
+    """Bounds to draw: those of the bandit, if a single setting of its parameters ran."""
     fixed, swept = split("env", options.env_params, _env_numbers(env))
     return {} if swept else bounds_of(env, dataclasses.replace(env.default_params, **fixed))

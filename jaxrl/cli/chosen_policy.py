@@ -1,4 +1,4 @@
-"""Which policy of a run directory the options `--at` and `--seed` name."""
+"""Choice of one policy of a run directory by the options `--at` and `--seed`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,14 +15,14 @@ def chosen_policy(run: Path, result: Result, at: Sequence[str], seed: int | None
     """One policy of a result.
 
     Args:
-      run: the result's directory, for the sentences.
-      result: as loaded.
-      at: which setting, `NAME=VALUE` each; needed where there are several.
-      seed: whose; the first seed's if None.
+      run: Directory of the result, for messages.
+      result: Loaded result.
+      at: Coordinates of the setting, each `NAME=VALUE`; needed if there are several settings.
+      seed: Seed of the run; the first one if None.
 
     Raises:
-      CommandError: no setting is named, or not as NAME=VALUE.
-      ResultError: there is no such run.
+      CommandError: No setting is named, or a coordinate is not of the form NAME=VALUE.
+      ResultError: There is no such run.
     """
     coords = dict(_coordinate(text) for text in at)
     settings = result.settings
@@ -33,7 +33,7 @@ def chosen_policy(run: Path, result: Result, at: Sequence[str], seed: int | None
 
 
 def named_run(policy: TrainedPolicy) -> str:
-    """Which run a policy is of, such as `lr 0.001, seed 3`."""
+    """Name of the run of a policy, such as `lr 0.001, seed 3`."""
     return ", ".join([*(f"{name} {value}" for name, value in policy.setting.items()), f"seed {policy.seed}"])
 
 

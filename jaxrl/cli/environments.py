@@ -1,4 +1,4 @@
-"""`jaxrl envs`: the environments that `jaxrl train` knows by name."""
+"""`jaxrl envs`: table of the environments that `jaxrl train` knows by name."""
 
 import math
 
@@ -16,7 +16,7 @@ _COLUMNS = ("name", "observation", "action", "limit", "optimum", "bar")
 
 
 def environments_text() -> str:
-    """A row for each environment of this project, and the names of gymnax's."""
+    """Table with a row for each environment of this project, and the names of gymnax's environments."""
     rows = [_row(name) for name in ROWS]
     right = [column in _COLUMNS[3:] for column in _COLUMNS]
     others = [name for name in envs.names() if name not in ROWS]
@@ -41,7 +41,7 @@ def _row(name: str) -> tuple[str, ...]:
 
 
 def _space(space: spaces.Space) -> str:
-    """A space in a few words: its numbers, its choices, or those of its parts."""
+    """Short description of a space: its numbers, its choices, or those of its parts."""
     if isinstance(space, spaces.Discrete):
         return f"{space.n} choices"
     if isinstance(space, spaces.Box):

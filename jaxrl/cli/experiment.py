@@ -1,4 +1,4 @@
-"""`jaxrl experiment`: its options are the fields of an experiment's settings."""
+"""`jaxrl experiment`, whose options are the fields of an experiment's settings."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ USAGE = """usage: jaxrl experiment NAME [--out DIRECTORY] [OPTIONS]
 
 {experiments}
 
-`jaxrl experiment NAME --help` lists the settings. What is finished in the directory is skipped."""
+`jaxrl experiment NAME --help` lists the settings. Parts that are finished in the directory are skipped."""
 
 
 def run_experiment_command(args: Sequence[str]) -> int:
-    """List the experiments, or run one.
+    """Lists the experiments, or runs one.
 
     Args:
-      args: what follows `jaxrl experiment`: nothing, or a name and options.
+      args: Arguments after `jaxrl experiment`: none, or a name and options.
 
     Returns:
-      The exit status.
+      Exit status.
     """
     if not args or args[0] in ("-h", "--help"):
         print(usage())
@@ -45,23 +45,23 @@ def run_experiment_command(args: Sequence[str]) -> int:
 
 
 def usage() -> str:
-    """The experiments, one a line."""
+    """Usage with one line for each experiment."""
     width = max(map(len, EXPERIMENTS), default=0)
     lines = [f"  {name:{width}}  {experiment.summary}" for name, experiment in EXPERIMENTS.items()]
     return USAGE.format(experiments="\n".join(lines))
 
 
 def parse_options(experiment: Experiment, args: Sequence[str]) -> Any:
-    """The options of `jaxrl experiment NAME`: out, force, no_progress, settings."""
+    """Options of `jaxrl experiment NAME`: out, force, no_progress, settings."""
 
     def option(name: str, kind: Any, default: Any, text: str) -> tuple[str, Any, Any]:
         return name, Annotated[kind, tyro.conf.arg(help=text)], dataclasses.field(default=default)
 
     settings = Annotated[experiment.settings, tyro.conf.arg(name=""), tyro.conf.FlagCreatePairsOff]
     fields = [
-        option("out", Path, default_directory(experiment), "Directory of the parts, tables and figures."),
-        option("force", tyro.conf.FlagCreatePairsOff[bool], False, "Do again what is finished there."),
-        option("no_progress", tyro.conf.FlagCreatePairsOff[bool], False, "Show no progress."),
+        option("out", Path, default_directory(experiment), "Directory for the parts, tables and figures."),
+        option("force", tyro.conf.FlagCreatePairsOff[bool], False, "Flag to repeat finished parts."),
+        option("no_progress", tyro.conf.FlagCreatePairsOff[bool], False, "Flag to hide progress."),
         ("settings", settings, dataclasses.field(default=experiment.settings())),
     ]
     options = dataclasses.make_dataclass("Options", fields, frozen=True)

@@ -1,4 +1,4 @@
-"""`jaxrl export`: one policy of a run directory as a file for elsewhere."""
+"""`jaxrl export`: one policy of a run directory as a file for other software."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,36 +18,36 @@ __all__ = ["run_export"]
 
 @dataclass(frozen=True)
 class Export:
-    """Write the greedy policy of one run as a file that is used elsewhere: StableHLO, safetensors or ONNX."""
+    """Export the greedy policy of one run to a StableHLO, safetensors or ONNX file."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Directory that `jaxrl train --out` wrote."""
+    """Run directory, as written by `jaxrl train --out`."""
     format: str | None = None
-    """stablehlo, for jax.export; safetensors, the weights; onnx, by jax2onnx. What --out ends in, else stablehlo."""
+    """Format: stablehlo (for jax.export), safetensors (weights) or onnx; if None, the suffix of --out, or stablehlo."""
     out: Path | None = None
-    """File to write, such as policy.onnx; policy.FORMAT in the run directory where there is none."""
+    """File to write, such as policy.onnx; policy.FORMAT in the run directory if None."""
     seed: int | None = None
-    """Whose policy; the first seed where there is none."""
+    """Seed of the run to export; the first seed if None."""
     at: tuple[str, ...] = ()
-    """Which setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; needed where there are several."""
+    """Setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; needed if there are several."""
     platforms: tuple[str, ...] = PLATFORMS
-    """That a StableHLO file runs on."""
+    """Platforms that a StableHLO file must run on."""
     allow: tuple[str, ...] = ()
-    """Modules of your own that may be imported where the run names them, such as my_algorithms."""
+    """Names of your own modules that may be imported if the run names them, such as my_algorithms."""
     force: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Overwrite a file that is there already."""
+    """Flag to overwrite an existing file."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Go on with files that do not have their checksums."""
+    """Flag to read files that do not match their checksums."""
 
 
 def run_export(args: Sequence[str]) -> int:
-    """Write the file; say where, of which run, and what it takes and gives.
+    """Writes the file; prints its path, the run, and its inputs and outputs.
 
     Args:
-      args: what follows `jaxrl export`.
+      args: Arguments after `jaxrl export`.
 
     Returns:
-      The exit status, 0.
+      Exit status, 0.
     """
     options = parse(Export, args, "jaxrl export")
     out = options.out or options.run / f"policy.{options.format or 'stablehlo'}"

@@ -1,4 +1,4 @@
-"""Options that are made from fields: one or several values each, which make a sweep."""
+"""Options made from fields of dataclasses: each takes one value, or several for a sweep."""
 
 import ast
 import dataclasses
@@ -32,12 +32,12 @@ __all__ = [
 ]
 
 
-# What an option that counts takes: 1000000, 1_000_000 or 1e6.
+# Type of an option with a count: 1000000, 1_000_000 or 1e6.
 WholeNumber = Annotated[int, WHOLE_NUMBER]
 
 
 def _seeds(words: list[str]) -> int | tuple[int, ...]:
-    """How many seeds for one number; otherwise which, FIRST:END standing for those from FIRST to END - 1."""
+    """Number of seeds from a single number; otherwise the seeds, with FIRST:END for FIRST to END - 1."""
     if len(words) == 1 and ":" not in words[0]:
         return whole_number(words)
     chosen: list[int] = []
@@ -47,7 +47,7 @@ def _seeds(words: list[str]) -> int | tuple[int, ...]:
     return tuple(chosen)
 
 
-# What an option takes that counts seeds or names them, as the argument `seeds` of `jaxrl.train` takes it.
+# Type of an option with a number of seeds or a list of seeds, as the argument `seeds` of `jaxrl.train`.
 Seeds = Annotated[
     int | tuple[int, ...],
     tyro.constructors.PrimitiveConstructorSpec(
@@ -61,7 +61,7 @@ Seeds = Annotated[
 
 
 def static_fields(args: Sequence[str]) -> dict[str, Any]:
-    """The environment's static fields that the options name: `--static num_agents=30 frame=relative`."""
+    """Static fields of the environment in the options: `--static num_agents=30 frame=relative`."""
     words = iter(args)
     for word in words:
         if word == "--static":
@@ -81,13 +81,13 @@ def static_fields(args: Sequence[str]) -> dict[str, Any]:
 
 
 def hparam_leaves(hparams: Any) -> dict[str, Any]:
-    """Every hyper-parameter, with the default of its class where it has no effect (None)."""
+    """All hyper-parameters, with the default of the class for those without effect (None)."""
     effective = {name: leaf for name, leaf in numbers(hparams).items() if leaf is not None}
     return effective if len(effective) == len(numbers(hparams)) else numbers(type(hparams)()) | effective
 
 
 def config_option(config: Any, text: str) -> list[tuple[str, Any, Any]]:
-    """The field for the configuration, none for an algorithm without one; `config_of` makes one of what is parsed."""
+    """Field for the configuration, none for an algorithm without one; `config_of` converts the parsed value back."""
     if config is None:
         return []
     kind, texts = type(config), _field_texts(type(config))
@@ -101,29 +101,29 @@ def config_option(config: Any, text: str) -> list[tuple[str, Any, Any]]:
 
 
 def config_of(options: Any, config: Any) -> Any:
-    """The configuration that options have, like that from which they were made; None where there is none."""
+    """Configuration from parsed options, of the type of `config`; None for an algorithm without one."""
     return None if config is None else type(config)(**vars(options.config))
 
 
 def refuse_gamma(args: Sequence[str], hparams: Mapping[str, Any]) -> None:
-    """Refuse --hparams.gamma of an algorithm with a discount and no such field."""
+    """Refuses --hparams.gamma for an algorithm with a discount and without that field."""
     named = any(arg.partition("=")[0] == "--hparams.gamma" for arg in args)
     if named and "discount" in hparams and "gamma" not in hparams:
         raise CommandError("gamma is not a field: use --hparams.discount, such as 0.98 or beta:0.98,0.5")
 
 
 def numbers_of(params: Any) -> dict[str, Any]:
-    """The leaves of an environment's parameters that are single numbers: those that may be swept."""
+    """Scalar leaves of an environment's parameters, which may be swept."""
     return {name: leaf for name, leaf in numbers(params).items() if leaf is not None and np.ndim(leaf) == 0}
 
 
 def option(name: str, kind: Any, default: Any, text: str) -> tuple[str, Any, Any]:
-    """A field of an options class."""
+    """Field of an options class with a help text."""
     return name, Annotated[kind, tyro.conf.arg(help=text)], dataclasses.field(default=default)
 
 
 def values_class(values: Any, defaults: Mapping[str, Any]) -> type:
-    """A dataclass that takes one or several values, as text, for every default; paths are parts with their own."""
+    """Dataclass that takes one or several values, as text, for every default; dotted paths become nested classes."""
     texts = _field_texts(type(values))
     fields, parts = [], {}
     for path, default in defaults.items():
@@ -142,10 +142,10 @@ def values_class(values: Any, defaults: Mapping[str, Any]) -> type:
 
 
 def _field_texts(documented: type) -> dict[str, str]:
-    """What the sections "Attributes:" of the docstrings of a class and its bases say of each field.
+    """Help text of each field, from the sections "Attributes:" of the docstrings of a class and its bases.
 
-    docstring_parser reads the same of most classes, but refuses a docstring that begins with the section, whose rows
-    Python 3.13 hands over without indentation: 29 of 135 classes of options.
+    docstring_parser gives the same for most classes, but fails for a docstring that begins with the section, whose rows
+    Python 3.13 passes on without indentation: 29 of 135 classes of options.
     """
     texts = {"max_steps_in_episode": "Time limit of an episode, in steps."}
     for base in reversed(documented.__mro__):
@@ -163,11 +163,11 @@ def _text(value: Any) -> str:
     )
 
 
-def split(prefix: str, given: Any, defaults: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-    """What the options change, with one value each, and with several."""
+def split(prefix: str, parsed: Any, defaults: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """Fields that the options change: those with one value, and those with several."""
     fixed, swept = {}, {}
     for name, default in defaults.items():
-        texts = operator.attrgetter(name)(given)
+        texts = operator.attrgetter(name)(parsed)
         if texts == (_text(default),):
             continue
         values = [_value(f"--{prefix}.{name}", text, default) for text in texts]
@@ -181,7 +181,7 @@ def split(prefix: str, given: Any, defaults: Mapping[str, Any]) -> tuple[dict[st
 
 
 def _value(option: str, text: str, default: Any) -> Any:
-    """A value of the kind that the default has: a discount, a whole number, a number, true or false."""
+    """Parses a value of the type of the default: a discount, a whole number, a number, true or false."""
     if isinstance(default, Discount):
         return as_discount(text)
     if isinstance(default, bool):
@@ -202,6 +202,6 @@ def _value(option: str, text: str, default: Any) -> Any:
 
 
 def xla_flags_option() -> tuple[str, Any, Any]:
-    """The field for flags of XLA, which `jaxrl.runtime.devices.xla_flags` has read before anything is parsed."""
-    text = "Flags for XLA, such as xla_cpu_prefer_vector_width=256, beside those of XLA_FLAGS in the environment."
+    """Field for flags of XLA, which `jaxrl.runtime.devices.xla_flags` reads before the options are parsed."""
+    text = "Flags for XLA, such as xla_cpu_prefer_vector_width=256, in addition to the environment's XLA_FLAGS."
     return option("xla_flags", tuple[str, ...], (), text)

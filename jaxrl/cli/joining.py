@@ -1,4 +1,4 @@
-"""`jaxrl train --distributed`: options that join processes, which must be read before anything starts JAX."""
+"""`jaxrl train --distributed`: options that connect processes, read before JAX's backend starts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ _NUMBERS = {"num_processes": int, "process_id": int, "join_timeout": float}
 
 
 def distributed_options() -> list[tuple[str, Any, Any]]:
-    """The options beside --shard-environments, as fields of an options class."""
+    """Options for several processes, as fields of an options class."""
     from jaxrl.cli.fields import option
 
     return [
@@ -22,37 +22,37 @@ def distributed_options() -> list[tuple[str, Any, Any]]:
             "distributed",
             tyro.conf.FlagCreatePairsOff[bool],
             False,
-            "Do so between all processes of a SLURM, Open MPI or TPU allocation, or those that --coordinator joins.",
+            "Flag to include the devices of all processes of a SLURM, Open MPI or TPU allocation, or of --coordinator.",
         ),
-        option("coordinator", str | None, None, "HOST:PORT of process 0, the same for every process."),
-        option("num_processes", int | None, None, "How many processes there are."),
-        option("process_id", int | None, None, "Which of them this is, from 0."),
-        option("join_timeout", float, TIMEOUT, "Seconds to wait for the other processes."),
+        option("coordinator", str | None, None, "Address HOST:PORT of process 0, the same for every process."),
+        option("num_processes", int | None, None, "Number of processes."),
+        option("process_id", int | None, None, "Index of this process, from 0."),
+        option("join_timeout", float, TIMEOUT, "Time to wait for the other processes, in seconds."),
     ]
 
 
 def is_asked_for(options: Any) -> bool:
-    """Whether all devices are to share one run."""
+    """Whether the environments of one run are distributed over all devices."""
     return options.shard_environments or options.distributed or options.coordinator is not None
 
 
 def join(args: Sequence[str]) -> None:
-    """Joins the processes that the arguments of `jaxrl train` name, if any.
+    """Connects the processes that the arguments of `jaxrl train` name, if any.
 
     Raises:
-      CommandError: an option has no value, or not a number.
-      ValueError: as `distributed.start`.
+      CommandError: An option has no value, or a value that is not a number.
+      ValueError: See `distributed.start`.
     """
     if {"-h", "--help"} & set(args):
         return
-    given = {name: _value(args, name) for name in ("coordinator", *_NUMBERS)}
-    joined = {name: value for name, value in given.items() if value is not None and name != "join_timeout"}
+    values = {name: _value(args, name) for name in ("coordinator", *_NUMBERS)}
+    joined = {name: value for name, value in values.items() if value is not None and name != "join_timeout"}
     if not joined and "--distributed" not in args:
         return
-    numbers = {name: _number(name, given[name]) for name in _NUMBERS}
+    numbers = {name: _number(name, values[name]) for name in _NUMBERS}
     timeout = TIMEOUT if numbers["join_timeout"] is None else numbers["join_timeout"]
     try:
-        start(given["coordinator"], numbers["num_processes"], numbers["process_id"], timeout=timeout)
+        start(values["coordinator"], numbers["num_processes"], numbers["process_id"], timeout=timeout)
     except ValueError as error:
         raise CommandError(_as_options(str(error))) from None
 
@@ -76,7 +76,7 @@ def _number(name: str, text: str | None) -> Any:
 
 
 def _as_options(sentence: str) -> str:
-    """A sentence of `start`, with its arguments as options."""
+    """Message of `start` with its arguments as options."""
     for name in ("num_processes", "process_id"):
         sentence = sentence.replace(name, f"--{name.replace('_', '-')}")
     return sentence.replace(" coordinator, --", " --coordinator, --")

@@ -1,12 +1,12 @@
 """The command line: `jaxrl COMMAND ...`.
 
-The commands are `train`, `plan`, `sweep`, `resume`, `merge`, `bandit` and `experiment`; of what these
-wrote `report`, `plot`, `evaluate`, `render` and `export`; `envs` and `version` say what there is.
+The commands `train`, `plan`, `sweep`, `resume`, `merge`, `bandit` and `experiment` compute; `report`, `plot`,
+`evaluate`, `render` and `export` use their results; `algorithms`, `envs` and `version` list what is available.
 
-Bad input gets one sentence on standard error and the exit status 2; with JAXRL_TRACEBACK=1 in
-the environment it gets Python's traceback instead. Bad input is what raises a class of `envs.errors`;
-another error that an argument may cause, such as one in an environment of one's own, gets a sentence that says so.
-JAXRL_COMPILATION_CACHE=DIRECTORY keeps compiled programs there for the next command.
+Bad input gives one sentence on standard error and exit status 2; with JAXRL_TRACEBACK=1 in the environment it gives
+Python's traceback instead. Bad input is an error of a class of `envs.errors`; the message of other errors that an
+argument may cause, such as one in a custom environment, names their class as well.
+JAXRL_COMPILATION_CACHE=DIRECTORY caches compiled programs there for later commands.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ from jaxrl.cli.parsing import CommandError, parse
 
 __all__ = ["main"]
 
-_IDENTITY = "run.json"  # of a run directory; that of `jaxrl.runtime.checkpoints.identity`, which starts JAX's backend
-# What an argument may cause wherever it is used; the classes of `envs.errors` are among them.
+_IDENTITY = "run.json"  # the name in `jaxrl.runtime.checkpoints.identity`, whose import starts JAX's backend
+# Errors that an argument may cause; the classes of `envs.errors` derive from them.
 _CAUSED = (ValueError, TypeError, LookupError, OSError, ImportError)
 
 
@@ -37,20 +37,20 @@ class Plot:
     """Draw the learning curves of a run directory."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Directory that `jaxrl train --out` wrote."""
+    """Run directory, as written by `jaxrl train --out`."""
     metric: str | None = None
-    """Which metric: return, return_sampled, discounted_return, length, a loss, ...; the regret of a bandit."""
+    """Metric to draw, such as return, return_sampled, length or a loss; if None, return, or regret of a bandit."""
     hue: str | None = None
-    """Which swept name the colours tell apart; all of them where there is none."""
+    """Swept name that the colours distinguish; all swept names if None."""
     x: str | None = None
-    """Swept name along the axis, such as lr, to draw the end of training against it; environment steps if none."""
+    """Swept name on the x axis, such as lr, to draw the end of training against it; environment steps if None."""
     out: Path | None = None
-    """Picture to write (.png, .pdf, .svg); METRIC.png in the run directory where there is none."""
+    """Picture to write: .png, .pdf or .svg; METRIC.png in the run directory if None."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Go on with files that do not have their checksums."""
+    """Flag to read files that do not match their checksums."""
 
     def run_command(self) -> None:
-        """Write the picture and say where."""
+        """Writes the picture and prints its path."""
         from jaxrl.results.dataset import main_metric
         from jaxrl.results.loading import load_metrics
 
@@ -66,18 +66,18 @@ class Evaluate:
     """Run whole episodes with the final policies of a run directory."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Directory that `jaxrl train --out` wrote."""
+    """Run directory, as written by `jaxrl train --out`."""
     episodes: int = 100
-    """Episodes of every policy, greedy, and as many with sampled actions."""
+    """Number of greedy episodes of every policy, and of episodes with sampled actions."""
     key: int = 0
-    """Seed of the evaluation's own random numbers."""
+    """Random seed of the evaluation."""
     allow: tuple[str, ...] = ()
-    """Modules of your own that may be imported where the run names them, such as my_algorithms."""
+    """Names of your own modules that may be imported if the run names them, such as my_algorithms."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Go on with files that do not have their checksums."""
+    """Flag to read files that do not match their checksums."""
 
     def run_command(self) -> None:
-        """Print a table per metric."""
+        """Prints a table for each metric."""
         from jaxrl.runtime.reevaluation import evaluate_result
 
         evaluated = evaluate_result(
@@ -90,27 +90,27 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Render:
-    """Show an episode of one policy of a run directory: a film, or a page or picture of a crowd."""
+    """Render an episode of one policy of a run directory: a film, or a page or picture of a crowd."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Directory that `jaxrl train --out` wrote."""
+    """Run directory, as written by `jaxrl train --out`."""
     out: Path = Path("episode.gif")
-    """File to write: .gif or, with the extra `video`, .mp4; of a crowd also .html, to play, or .png, all paths."""
+    """File to write: .gif or, with the extra `video`, .mp4; for a crowd also .html (to play) or .png (all paths)."""
     seed: int | None = None
-    """Whose policy; the first seed where there is none."""
+    """Seed of the run to render; the first seed if None."""
     at: tuple[str, ...] = ()
-    """Which setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; needed where there are several."""
+    """Setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; needed if there are several."""
     scenario: str | None = None
-    """Of a crowd: another scenario for the policy to walk in, such as corridor."""
+    """Scenario of a crowd to render instead of the one trained in, such as corridor."""
     agents: int | None = None
-    """Of a crowd: another number of people."""
+    """Number of people in the crowd, if different from training."""
     allow: tuple[str, ...] = ()
-    """Modules of your own that may be imported where the run names them, such as my_algorithms."""
+    """Names of your own modules that may be imported if the run names them, such as my_algorithms."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Go on with files that do not have their checksums."""
+    """Flag to read files that do not match their checksums."""
 
     def run_command(self) -> None:
-        """Write the file and say where."""
+        """Writes the file and prints its path."""
         from jaxrl.cli.chosen_policy import chosen_policy, named_run
         from jaxrl.policies.crowds import crowd_like
 
@@ -129,7 +129,7 @@ class Envs:
     """List the environments that `jaxrl train` knows by name."""
 
     def run_command(self) -> None:
-        """Print a row of a table for each, and the names of gymnax's."""
+        """Prints the table."""
         from jaxrl.cli.environments import environments_text
 
         print(environments_text())
@@ -140,7 +140,7 @@ class Algorithms:
     """List the algorithms that `jaxrl train` knows by name."""
 
     def run_command(self) -> None:
-        """Print a name a line."""
+        """Prints one name per line."""
         from jaxrl.algorithms.registry import ROWS
 
         print("\n".join(ROWS))
@@ -148,10 +148,10 @@ class Algorithms:
 
 @dataclass(frozen=True)
 class Version:
-    """Show the versions, devices and precision that results here depend on."""
+    """Show the versions, devices and precision that results depend on."""
 
     def run_command(self) -> None:
-        """Print a fact a line."""
+        """Prints one item per line."""
         import jax
 
         from jaxrl.results.plain import versions
@@ -161,7 +161,7 @@ class Version:
         facts |= {
             "devices": ", ".join(f"{device.platform}:{device.id} ({device.device_kind})" for device in jax.devices())
         }
-        facts |= {"threads": f"{len(default_devices())}, each with its own share of the runs"}
+        facts |= {"threads": f"{len(default_devices())}, each with its share of the runs"}
         precision = jax.config.values["jax_default_matmul_precision"] or "the default"
         facts |= {"precision": f"float32, matrix products at {precision}"}
         facts |= {"repository": jaxrl.REPOSITORY}
@@ -262,20 +262,20 @@ _COMMANDS |= {name: _simple(name) for name in _SIMPLE}
 _USAGE = """usage: jaxrl COMMAND ...
 
   train ALGORITHM ENVIRONMENT   Train many seeds, under one setting or a sweep, in one call.
-  plan ALGORITHM ENVIRONMENT    Say what that would take: blocks, parts, memory, time.
-  bandit --policies NAME,...    Run bandit policies thousands of times: their regret, and a picture of it.
-  sweep ALGORITHM ENVIRONMENT   Search for hyper-parameters; train the best anew on seeds of their own.
-  resume RUN                    Go on with a run that was stopped or killed, or make one longer.
-  merge SHARD ... --out OUT     Assemble the shards of a run, and say what is missing.
+  plan ALGORITHM ENVIRONMENT    Show what that would take: blocks, parts, memory, time.
+  bandit --policies NAME,...    Run bandit policies thousands of times, and compare their regret.
+  sweep ALGORITHM ENVIRONMENT   Search for hyper-parameters; retrain the best ones on separate seeds.
+  resume RUN                    Resume a run that was stopped or killed, or extend a finished one.
+  merge SHARD ... --out OUT     Merge the shards of a run; missing ones are reported.
   report RUN ... --out PAGE     Compare results on one page: curves, tables, differences, failures.
   experiment NAME               Run or resume a study of this project; without a name, list them.
-  export RUN                    Write one policy as a StableHLO, safetensors or ONNX file for elsewhere.
+  export RUN                    Export one policy to a StableHLO, safetensors or ONNX file.
 {commands}
 
-ALGORITHM is a name of `jaxrl algorithms`, or module:function for your own; ENVIRONMENT a name of `jaxrl envs`, or
-module:Class.
+ALGORITHM is a name from `jaxrl algorithms`, or module:function for your own; ENVIRONMENT is a name from `jaxrl envs`,
+or module:Class.
 
-`jaxrl COMMAND --help` tells more. A first run: jaxrl train ppo cartpole --seeds 8 --out runs/first"""
+`jaxrl COMMAND --help` lists the options. A first run: jaxrl train ppo cartpole --seeds 8 --out runs/first"""
 
 
 def _usage() -> str:
@@ -307,19 +307,19 @@ def _dispatch(argv: Sequence[str]) -> int:
 
 
 def _set_flags(command: str, args: Sequence[str]) -> None:
-    """Has to come before anything starts JAX's backend, which reads the flags once: gymnax does."""
+    """Sets flags of XLA; must run before JAX's backend starts (importing gymnax starts it), which reads them once."""
     from jaxrl.runtime.devices.xla_flags import DETERMINISTIC, add_flags, asked_for, refuse_unknown_flags
 
     again = command == "resume" and _began_deterministic(args)
     add_flags([f"--{DETERMINISTIC}=true"] * again + asked_for(args))
-    if command not in ("algorithms", "envs", "version", "merge", "report", "plot"):  # which compute nothing
+    if command not in ("algorithms", "envs", "version", "merge", "report", "plot"):  # these compute nothing
         refuse_unknown_flags()
 
 
 def _began_deterministic(args: Sequence[str]) -> bool:
-    """Whether the run directory among the arguments was begun with --deterministic."""
+    """Whether the run directory among the arguments was started with --deterministic."""
     for file in (Path(arg) / _IDENTITY for arg in args):
-        with contextlib.suppress(OSError, ValueError):  # what is wrong with it is told later
+        with contextlib.suppress(OSError, ValueError):  # reported later
             identity = json.loads(file.read_text(encoding="utf-8"))
             return isinstance(identity, dict) and identity.get("deterministic") is True
     return False
@@ -329,15 +329,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-      argv: what follows `jaxrl`; the process's own arguments where there are none.
+      argv: Arguments after `jaxrl`; those of the process if None.
 
     Returns:
-      The exit status: 0, 2 for bad input, 130 after Ctrl-C, 138 or 143 where SIGUSR1 or SIGTERM ended training.
+      Exit status: 0, 2 for bad input, 130 after Ctrl-C, 138 or 143 after SIGUSR1 or SIGTERM stopped training.
     """
     if argv is None:
         argv = sys.argv[1:]
-    # Modules of the current directory are named by the user, as module:name or by --allow; nothing else is looked for
-    # there, such as a package that is not installed. It comes last: nothing in it hides a package.
+    # The current directory is searched only for modules that the user names, as module:name or by --allow, and last, so
+    # that nothing in it hides a package.
     if any(":" in arg or arg.partition("=")[0] == "--allow" for arg in argv) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     from jaxrl.runtime.interrupts import hearing_interrupts
@@ -348,10 +348,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             status = _dispatch(argv)
             sys.stdout.flush()
             return status
-    except BrokenPipeError:  # whoever read what was printed has seen enough
+    except BrokenPipeError:  # the reader of the output, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 128 + 13  # of SIGPIPE
-    except KeyboardInterrupt as stop:  # it carries the signal's number where training had nothing to keep yet
+    except KeyboardInterrupt as stop:  # with the number of the signal if training had nothing to save yet
         return 128 + (stop.args[0] if stop.args else signal.SIGINT)
     except _CAUSED as error:
         if os.environ.get("JAXRL_TRACEBACK"):
@@ -365,8 +365,8 @@ def _show_warning(message: Warning | str, *_: Any) -> None:
 
 
 def _is_ours(error: Exception) -> bool:
-    """Whether jaxrl or envs refused something, and not another's code or a bug."""
-    if isinstance(error, CommandError):  # above all where another package hides `envs`
+    """Whether the error is a refusal by jaxrl or envs, not one of other code or a bug."""
+    if isinstance(error, CommandError):  # mainly if another package hides `envs`
         return True
     from envs.errors import UserError
 
@@ -374,13 +374,13 @@ def _is_ours(error: Exception) -> bool:
 
 
 def _sentence(error: Exception) -> str:
-    """The message of an exception on one line."""
+    """Message of an exception on one line."""
     message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     return " ".join(message.split()) or type(error).__name__
 
 
 def _sentence_of_another(error: Exception) -> str:
-    """The kind and the message of an exception that may need a look at its traceback."""
+    """Class and message of an exception, with a hint at its traceback."""
     return f"{type(error).__name__}: {_sentence(error).rstrip('.')} (JAXRL_TRACEBACK=1 shows where)"
 
 

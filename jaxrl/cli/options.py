@@ -1,4 +1,4 @@
-"""Flags of commands for the options of a call, made from the list of `jaxrl.runtime.options`."""
+"""Flags of commands for the options of a call, from the list in `jaxrl.runtime.options`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from jaxrl.runtime.options import CHECKPOINT_MINUTES, options_of
 __all__ = ["run_flags", "run_options"]
 
 Flag = tyro.conf.FlagCreatePairsOff[bool]
-# What an option is as a flag where that differs from Python: its type, and what stands for the default.
+# Type and default of flags that differ from those of the option in Python.
 _AS_FLAG: Mapping[str, tuple[Any, Any]] = {
     "devices": (tuple[str, ...], ()),
     "memory": (str | None, None),
@@ -36,16 +36,16 @@ def run_flags(
     after: Mapping[str, Sequence[Any]] = _NONE,
     without: Collection[str] = (),
 ) -> list[tuple[str, Any, Any]]:
-    """The fields of an options class.
+    """Fields of an options class.
 
     Args:
-      takes: `jaxrl.runtime.options.RunOptions`, or a smaller one.
-      texts: Help of a flag where this command does something else with it.
-      kinds: Type of a flag, likewise.
-      after: Fields of the command's own behind those of an option.
-      without: Options that the command does not offer.
+      takes: Class `jaxrl.runtime.options.RunOptions`, or one of its bases.
+      texts: Help texts of flags that differ in this command.
+      kinds: Types of flags that differ in this command.
+      after: Further fields of the command, by the option that they follow.
+      without: Options that the command does not have.
     """
-    known = {name: found for name, found in options_of(takes).items() if name not in without}
+    known = {name: each for name, each in options_of(takes).items() if name not in without}
     fields = []
     for name in sorted(known, key=lambda name: _LAST.index(name) if name in _LAST else -1):
         kind, listed = known[name]
@@ -60,11 +60,11 @@ def run_flags(
 
 
 def run_options(takes: type, parsed: Any) -> dict[str, Any]:
-    """What the flags ask for, as the call takes it.
+    """Options of the call from the parsed flags.
 
     Args:
-      takes: as in `run_flags`.
-      parsed: the command's options.
+      takes: Class `jaxrl.runtime.options.RunOptions`, or one of its bases.
+      parsed: Parsed options of the command.
     """
     known = options_of(takes)
     options = {name: getattr(parsed, name) for name in known if hasattr(parsed, name)}

@@ -1,4 +1,4 @@
-"""Parsing one command's arguments into a dataclass, with one sentence for whatever does not parse."""
+"""Parsing the arguments of a command into a dataclass, with one sentence for each error."""
 
 import contextlib
 import io
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class CommandError(ValueError):
-    """Arguments that make no sense, told in one sentence."""
+    """Error in the arguments of a command, in one sentence."""
 
 
 def whole_number(words: list[str]) -> int:
-    """Exact for digits, which a float is not beyond 2**53; and `1e6` for those who count so."""
+    """Parses a whole number: digits exactly, without the limit 2**53 of a float; or a form such as `1e6`."""
     with contextlib.suppress(ValueError):
         return int(words[0])
     with contextlib.suppress(ValueError):
@@ -40,22 +40,22 @@ _REGISTRY = tyro.constructors.ConstructorRegistry()
 
 @_REGISTRY.primitive_rule
 def _whole_numbers(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
-    """Every whole number is typed in the same ways, those of a configuration included."""
+    """Rule that all whole numbers, including those of a configuration, take the same forms."""
     return WHOLE_NUMBER if info.type is int else None
 
 
 def parse(command: type[T], args: Sequence[str], prog: str, description: str | None = None) -> T:
-    """The arguments of one command.
+    """Parses the arguments of one command.
 
     Args:
-      command: a dataclass whose fields are the options.
-      args: what follows the command's name.
-      prog: how the command was called.
-      description: heads the help; the dataclass's docstring if None.
+      command: Dataclass whose fields are the options.
+      args: Arguments after the name of the command.
+      prog: Name of the command in the help.
+      description: Heading of the help; the docstring of the dataclass if None.
 
     Raises:
-      CommandError: an argument is unknown, missing or malformed.
-      SystemExit: the help was asked for and printed.
+      CommandError: An argument is unknown, missing or malformed.
+      SystemExit: The help was requested and printed.
     """
     errors = io.StringIO()
     try:
@@ -68,7 +68,7 @@ def parse(command: type[T], args: Sequence[str], prog: str, description: str | N
 
 
 def _several(sentence: str, args: Sequence[str]) -> str:
-    """The sentence, or the option that takes one value and got several."""
+    """Names the option that takes one value and got several, if this is the error; otherwise the sentence."""
     match = re.fullmatch(r"unrecognized options: ([^-].*)", sentence)
     rest = match[1].split(", ") if match else []
     for first in range(len(args)):
@@ -81,11 +81,11 @@ def _several(sentence: str, args: Sequence[str]) -> str:
 
 
 def _sentence(box: str) -> str:
-    """What tyro's message says, and the options that it suggests.
+    """Extracts the text of tyro's message, and the options that it suggests.
 
-    The message is a frame, or plain text where the terminal has no frames: a title, then sections between rules. It is
-    all that tyro's public interface gives: `console_outputs=False` leaves the exit status alone,
-    `return_unknown_args=True` knows nothing of values and of what is missing, and the errors as objects are in a module
+    The message is a frame, or plain text on a terminal without frames: a title, then sections between rules. Tyro's
+    public interface offers nothing else: `console_outputs=False` leaves only the exit status,
+    `return_unknown_args=True` ignores values and missing arguments, and the error objects are in a module
     (`tyro._errors`) that is private and may change in any release.
     """
     framed = box.startswith("╭")

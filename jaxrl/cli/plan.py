@@ -1,4 +1,4 @@
-"""`jaxrl plan`: what `jaxrl train` with the same arguments would take."""
+"""`jaxrl plan`: memory and time of `jaxrl train` with the same arguments."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +10,8 @@ from jaxrl.cli.train import asked
 from jaxrl.runtime.options import PlanOptions
 from jaxrl.runtime.planning import plan
 
-HEADING = "Say what training {} on {} would take: blocks, parts, memory, time. Nothing is trained or written."
-# What begins or shares a run in another way than a plan foresees, and what each is where nobody asks for it.
+HEADING = "Show what training {} on {} would take: blocks, parts, memory, time. Nothing is trained or written."
+# Options that start or distribute a run in a way that a plan does not cover, with their defaults.
 REFUSED = {
     "shard_environments": False,
     "distributed": False,
@@ -24,17 +24,17 @@ REFUSED = {
 
 
 def run_plan(args: Sequence[str]) -> int:
-    """Print the plan; nothing is trained.
+    """Prints the plan; nothing is trained.
 
     Args:
-      args: what follows `jaxrl plan`, as `jaxrl train` takes it, but for what goes on with a run or
-        shares one between devices.
+      args: Arguments after `jaxrl plan`: those of `jaxrl train`, except the options that resume a run or
+        distribute one over devices.
 
     Returns:
-      The exit status, 0.
+      Exit status, 0.
 
     Raises:
-      CommandError: an option that a plan has no answer to.
+      CommandError: An option is not supported by plans.
     """
     algo, sweep, seeds, options = asked(args, "plan", HEADING)
     _refuse(options)
@@ -56,10 +56,8 @@ def run_plan(args: Sequence[str]) -> int:
 
 
 def _refuse(options: Any) -> None:
-    """Refuses what would change the answer unseen."""
-    given = vars(options)
-    named = [f"--{name.replace('_', '-')}" for name, default in REFUSED.items() if given[name] != default]
+    """Refuses options that would make the plan wrong."""
+    values = vars(options)
+    named = [f"--{name.replace('_', '-')}" for name, default in REFUSED.items() if values[name] != default]
     if named:
-        raise CommandError(
-            f"plan takes no {', '.join(named)}: it is of runs that begin anew, each on one device; leave that out"
-        )
+        raise CommandError(f"plan takes no {', '.join(named)}: it covers new runs, each on one device; leave that out")

@@ -1,4 +1,4 @@
-"""`jaxrl report`: results beside each other on one page."""
+"""`jaxrl report`: comparison of results on one page."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,26 +16,26 @@ class Report:
     """Compare results on one page for a browser: curves, tables, differences, failures."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
-    """Directories that `jaxrl train --out`, `jaxrl sweep --out` or `jaxrl bandit --out` wrote, one or several."""
+    """Directories written by `jaxrl train --out`, `jaxrl sweep --out` or `jaxrl bandit --out`."""
     out: Path = Path("report.html")
-    """Page to write; one that is there is replaced."""
+    """Page to write; an existing one is replaced."""
     metric: str | None = None
-    """The metric to begin with; return, regret or reward where there is none."""
+    """Metric shown first; if None, return, regret or reward."""
     baseline: str | None = None
-    """The run, or the setting by its label on the page, that others are compared with at first; the first one."""
+    """Run, or label of a setting on the page, that others are compared with initially; the first one if None."""
     higher: tuple[str, ...] = ()
-    """Metrics of which higher values are better, beside returns, rewards and optimal pulls."""
+    """Metrics whose higher values are better, in addition to returns, rewards and optimal pulls."""
     lower: tuple[str, ...] = ()
-    """Metrics of which lower values are better, beside regrets."""
+    """Metrics whose lower values are better, in addition to regrets."""
     confidence: float = 0.95
-    """Of every interval."""
+    """Confidence level of all intervals."""
     title: str | None = None
-    """Of the page."""
+    """Title of the page."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Go on with files that do not have their checksums."""
+    """Flag to read files that do not match their checksums."""
 
     def run_command(self) -> None:
-        """Write the page and say where."""
+        """Writes the page and prints its path."""
         file = write_report(
             self.runs,
             self.out,

@@ -1,4 +1,4 @@
-"""`jaxrl merge`, `jaxrl resume`, and which shard of a run a process of an allocation is to do."""
+"""`jaxrl merge`, `jaxrl resume`, and the shard of a run that a process of an allocation trains."""
 
 import dataclasses
 import functools
@@ -20,22 +20,22 @@ __all__ = ["Merge", "resume_options", "run_resume", "shard_and_directory", "shar
 
 @dataclass(frozen=True)
 class Merge:
-    """Assemble the shards of a run, and say what is missing."""
+    """Merge the shards of a run; missing ones are reported."""
 
     shards: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="SHARD [SHARD ...]")]
-    """Directories that `jaxrl train --shard I/N --out OUT` wrote: OUT-0 OUT-1 ..."""
+    """Directories written by `jaxrl train --shard I/N --out OUT`: OUT-0 OUT-1 ..."""
     out: Path
-    """Directory to write the whole result to."""
+    """Directory for the merged result."""
     force: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Overwrite a result that is there already."""
+    """Flag to overwrite an existing result."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Go on with files that do not have their checksums."""
+    """Flag to read files that do not match their checksums."""
 
     def run_command(self) -> int:
-        """Print the table of the whole and say where it is."""
+        """Prints the table of the merged result and its path."""
         from jaxrl.runtime.merging import merge
 
-        # runs/x-* takes in a directory runs/x-whole that a merge before wrote
+        # runs/x-* includes a directory runs/x-whole of an earlier merge
         result = merge([path for path in self.shards if path != self.out], self.out, force=self.force, trust=self.trust)
         print(result.table())
         print(f"Wrote {self.out} (next: jaxrl plot {self.out})")
@@ -44,10 +44,14 @@ class Merge:
 
 @functools.cache
 def resume_options() -> type:
-    """The options of `jaxrl resume`, as a dataclass."""
-    run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help="Directory that `--out` named.")]
-    env_steps = "Environment steps of each run in all, to make it longer; as begun where there is none."
-    allow = "Modules of your own that may be imported where the run names them, such as my_algorithms."
+    """Options of `jaxrl resume`, as a dataclass."""
+    run = Annotated[
+        Path,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN", help="Run directory, as written by `jaxrl train --out`."),
+    ]
+    env_steps = "Total number of environment steps of each run, to extend it; as started if None."
+    allow = "Names of your own modules that may be imported if the run names them, such as my_algorithms."
     fields = [
         ("run", run),
         option("env_steps", WholeNumber | None, None, env_steps),
@@ -55,19 +59,19 @@ def resume_options() -> type:
         *run_flags(
             ResumeOptions,
             texts={
-                "memory": "Memory to keep to, such as 8GiB; as begun where there is none.",
-                "schedules": "What is annealed over the whole run where --env-steps makes it longer: keep or stretch.",
+                "memory": "Memory limit, such as 8GiB; that of the original command if None.",
+                "schedules": "Schedules over the whole run when --env-steps extends it: keep or stretch.",
             },
             after={"memory": [xla_flags_option()]},
         ),
     ]
     made = dataclasses.make_dataclass("Resume", fields, frozen=True)
-    made.__doc__ = "Resume a run that was stopped or killed, or make one longer."
+    made.__doc__ = "Resume a run that was stopped or killed, or extend a finished one."
     return made
 
 
 def run_resume(args: Sequence[str]) -> int:
-    """Print the table of the result; the exit status is that of `jaxrl train`.
+    """Resumes a run and prints its table; returns the exit status of `jaxrl train`.
 
     Args:
       args: Arguments that follow `jaxrl resume`.
@@ -91,27 +95,27 @@ def run_resume(args: Sequence[str]) -> int:
 
 
 def shard_and_directory(shard: str | None, out: str | None) -> tuple[str | None, str | None]:
-    """The shard that --shard names, and the directory of its own beside --out.
+    """Shard that --shard names, and its directory, derived from --out.
 
     Raises:
-      CommandError: there is no --out, or no allocation that `auto` could read.
+      CommandError: There is no --out, or no allocation for `auto`.
     """
     if shard is None:
         return None, out
     if out is None:
-        raise CommandError("--shard takes --out as well: what it trains is written there, for jaxrl merge")
+        raise CommandError("--shard takes --out as well: its result is written there, for jaxrl merge")
     shard = shard_of_allocation(os.environ) if shard == "auto" else shard
     return shard, f"{out}-{shard.partition('/')[0]}"
 
 
 def shard_of_allocation(environment: Mapping[str, str]) -> str:
-    """Which shard this process is, by the variables of a SLURM array, SLURM tasks or a TPU pod.
+    """Shard of this process, from the variables of a SLURM array, SLURM tasks or a TPU pod.
 
     Args:
-      environment: its environment variables.
+      environment: Environment variables.
 
     Raises:
-      CommandError: none of them is set, or they make no sense.
+      CommandError: None of the variables is set, or they are inconsistent.
     """
     try:
         if "SLURM_ARRAY_TASK_ID" in environment:

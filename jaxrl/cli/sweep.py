@@ -1,4 +1,4 @@
-"""`jaxrl sweep`: search a space of hyper-parameters and configurations for the best final return."""
+"""`jaxrl sweep`: search of hyper-parameters and configurations for the best final return."""
 
 import dataclasses
 import itertools
@@ -34,26 +34,26 @@ DEFAULT_ENV_STEPS = 100_000
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 
 _SPACE = (
-    "What to search, a word for each path: lr=log:1e-4:1e-2 (a range, its logarithm spread evenly), lam=0.8:1, "
+    "Search space, one word for each path: lr=log:1e-4:1e-2 (log-uniform range), lam=0.8:1 (uniform range), "
     "discount=0.98,0.99 (values; discounts of any kind, such as beta:mu=0.98,eta=0.5). A path is a hyper-parameter, a "
-    "parameter of the discount (discount.gamma=0.9:0.999) or of the environment (env.gravity=9:11), or static "
-    "(config.num_steps=32,128), which compiles a program for each value. A default one where there is none."
+    "parameter of the discount (discount.gamma=0.9:0.999) or of the environment (env.gravity=9:11), or a static field "
+    "(config.num_steps=32,128), which compiles a program for each value; the space of the algorithm if empty."
 )
 
 
 def run_sweep(args: Sequence[str]) -> int:
-    """Search as the arguments say, print the report, and name what was written.
+    """Runs a search, prints its report and the paths of the files written.
 
     Args:
-      args: what follows `jaxrl sweep`: algorithm, environment, options.
+      args: Arguments after `jaxrl sweep`: algorithm, environment, options.
 
     Returns:
-      The exit status: 0, or 128 and the number of the signal that ended the search early.
+      Exit status: 0, or 128 plus the number of the signal that stopped the search.
     """
     named = list(itertools.takewhile(lambda arg: not arg.startswith("-"), args[:2]))
     if len(named) < 2:
         if {"-h", "--help"} & set(args):
-            print("The algorithm and the environment come first; with ppo and pendulum the options are these.\n")
+            print("The algorithm and the environment come first; the options below are those of ppo and pendulum.\n")
             _parse_options("ppo", "pendulum", ["--help"], "jaxrl sweep ALGORITHM ENVIRONMENT")
         raise CommandError("sweep takes an algorithm and an environment first, such as: jaxrl sweep ppo pendulum")
     name, environment = named
@@ -63,7 +63,7 @@ def run_sweep(args: Sequence[str]) -> int:
     fixed, several = split("hparams", options.hparams, hparam_leaves(base.hparams))
     if several:
         path = next(iter(several))
-        raise CommandError(f"--hparams.{path} takes one value here, the one that --space does not search")
+        raise CommandError(f"--hparams.{path} takes one value here; use --space to search several")
     kept = {path: value for path, value in vars(base.hparams).items() if value is not None} | fixed
     without_effect = [path for path in fixed if getattr(algo.hparams, path) is None]
     if without_effect:
@@ -77,8 +77,8 @@ def run_sweep(args: Sequence[str]) -> int:
     if is_preset:
         print(f"Starting from the preset for {name} on {environment} (--no-preset starts from the defaults).")
     space = parse_space(options.space, algo) if options.space else default_space(algo)
-    told = " ".join(f"{path}={spelled(distribution)}" for path, distribution in space.items())
-    print(f"Searching {told}", flush=True)
+    words = " ".join(f"{path}={spelled(distribution)}" for path, distribution in space.items())
+    print(f"Searching {words}", flush=True)
     result = jaxrl.search(
         algo,
         space,
@@ -100,23 +100,25 @@ def run_sweep(args: Sequence[str]) -> int:
     if options.out is not None:
         print(f"Wrote {options.out}" + (f" (next: jaxrl plot {options.out}/incumbent)" if result.test else ""))
     if result.stopped_by_signal:
-        print("Stopped: the same command goes on." if options.out or options.storage else "Stopped.")
+        print("Stopped: the same command resumes the search." if options.out or options.storage else "Stopped.")
         return 128 + result.stopped_by_signal
     if len(result.trials) < result.num_trials:
-        print("Other processes are at the rest; the last of them trains the incumbent on the test seeds.")
+        print("Other processes are running the remaining trials; the last one trains the incumbent on the test seeds.")
     elif options.test_seeds and result.incumbent is not None and result.test is None:
         print("Another process is training the incumbent on the test seeds.")
     return 0
 
 
 def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) -> tuple[Any, Algorithm, bool]:
-    """The options, the algorithm that they start from, and whether that is a preset's."""
+    """Options, the algorithm that they start from, and whether that is a preset's."""
     preset = None if {"--no-preset", "--no_preset"} & set(args) else presets.find(name, environment)
     static = static_fields(args)
     algo = algorithms.make(name, envs.make(environment, **static)) if preset is None else preset.on(**static)
     refuse_gamma(args, hparam_leaves(algo.hparams))
     env_steps = DEFAULT_ENV_STEPS if preset is None else preset.env_steps
-    description = f"Search for hyper-parameters of {name} on {environment}; the best are trained anew on other seeds."
+    description = (
+        f"Search for hyper-parameters of {name} on {environment}; the best ones are retrained on separate seeds."
+    )
     return parse(_options_class(algo, env_steps, static), args, prog, description), algo, preset is not None
 
 
@@ -125,53 +127,70 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
     words = Annotated[tuple[str, ...], tyro.conf.arg(help=_SPACE, metavar="PATH=VALUES [PATH=VALUES ...]")]
     fields = [
         ("space", words, dataclasses.field(default=())),
-        option("search", Literal["tpe", "random", "grid", "cmaes"], "tpe", "How trials are chosen."),
+        option("search", Literal["tpe", "random", "grid", "cmaes"], "tpe", "Search method."),
         option(
             "trials",
             WholeNumber | None,
             None,
-            "Of the study in all, by however many processes; all points of a grid, or else 64, where there is none.",
+            "Total number of trials of the study, over all processes; if None, all points of a grid, or 64 otherwise.",
         ),
-        option("env_steps", WholeNumber, env_steps, "Environment steps of each run."),
-        option("seeds", WholeNumber, 3, "Tuning seeds of each trial: 0, 1, ..."),
-        option("test_seeds", WholeNumber, 16, "On which the incumbent is trained anew: 1000000, ...; 0 for none."),
+        option("env_steps", WholeNumber, env_steps, "Number of environment steps of each run."),
+        option("seeds", WholeNumber, 3, "Number of tuning seeds of each trial: 0, 1, ..."),
+        option(
+            "test_seeds",
+            WholeNumber,
+            16,
+            "Number of test seeds (1000000, ...) on which the incumbent is retrained; 0 for none.",
+        ),
         option(
             "population",
             WholeNumber | None,
             None,
-            "Trials that are chosen and trained together; 64, or an eighth of all where the search learns from them.",
+            "Number of trials chosen and trained together; if None, 64, or an eighth of all where the search learns.",
         ),
         option(
             "halving",
             float | None,
             None,
-            "Successive halving: of each population the best 1/HALVING go on after each rung, such as 3.",
+            "Factor of successive halving, such as 3: the best 1/HALVING of a population continue after each rung.",
         ),
-        option("first_env_steps", WholeNumber | None, None, "Of the first rung; a run's / HALVING**2 without."),
-        option("aggregate", Literal["mean", "iqm"], "mean", "Of the tuning seeds' greedy returns at the end."),
-        option("eval_episodes", WholeNumber, 64, "Whole episodes of each evaluation, greedy and again sampled."),
-        option("seed", WholeNumber, 0, "Of what the search draws."),
+        option(
+            "first_env_steps",
+            WholeNumber | None,
+            None,
+            "Number of environment steps of the first rung; ENV_STEPS / HALVING^2 if None.",
+        ),
+        option(
+            "aggregate", Literal["mean", "iqm"], "mean", "Statistic of the final greedy returns of the tuning seeds."
+        ),
+        option(
+            "eval_episodes",
+            WholeNumber,
+            64,
+            "Number of whole episodes of each evaluation, once greedy and once sampled.",
+        ),
+        option("seed", WholeNumber, 0, "Random seed of the search."),
         option(
             "storage",
             str | None,
             None,
-            "Of the study: sqlite:///FILE, or the URL of a database that many machines share; OUT/study.db, or "
-            "none, where there is none.",
+            "Storage of the study: sqlite:///FILE, or the URL of a database that several machines share; "
+            "OUT/study.db if None, or no storage without --out.",
         ),
-        option("study", str | None, None, "Its name in the storage; a study that is there goes on."),
+        option("study", str | None, None, "Name of the study in the storage; an existing study is resumed."),
         *run_flags(
             SearchOptions,
             texts={"out": "Directory for the trials, the incumbent and its runs on the test seeds."},
             after={"memory": [xla_flags_option()]},
         ),
-        option("no_preset", Flag, False, "Start from defaults, not from the preset."),
+        option("no_preset", Flag, False, "Flag to start from defaults instead of the preset."),
         option(
             "static",
             tuple[str, ...],
             tuple(f"{name}={value}" for name, value in static.items()),
             "Static fields of the environment, such as num_agents=30.",
         ),
-        *config_option(algo.config, "What is static, where the space says nothing."),
+        *config_option(algo.config, "Static configuration, for fields outside the search space."),
         ("hparams", hparams, dataclasses.field(default_factory=hparams)),
     ]
     return dataclasses.make_dataclass("Sweep", fields, frozen=True)

@@ -1,4 +1,4 @@
-"""Options of `jaxrl train` and `jaxrl bandit` that say who follows the runs."""
+"""Options of `jaxrl train` and `jaxrl bandit` for trackers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["trackers_again", "trackers_of", "tracking_options"]
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """Who follows a call, and how: the fields of `tracking_options`."""
+    """Trackers of a call and their settings: the fields of `tracking_options`."""
 
     track: Sequence[str] = ()
     track_by: str = "seed"
@@ -32,13 +32,13 @@ class Choice:
 
 
 def tracking_options() -> list[tuple[str, Any, Any]]:
-    """The fields of an options class."""
+    """Fields of an options class for trackers."""
     texts = {
-        "track": f"Who follows the runs while they train: {', '.join(KINDS)}. Each writes into --out.",
-        "track_by": "What is one run to them: seed, or setting, whose bands they then show.",
-        "track_project": "Project of wandb, experiment of mlflow.",
-        "track_group": "Group of wandb; the algorithm and the environment where there is none.",
-        "track_tags": "Tags of wandb.",
+        "track": f"Trackers of the runs: {', '.join(KINDS)}. Each writes into --out.",
+        "track_by": "Unit of a tracked run: seed, or setting, with bands over its seeds.",
+        "track_project": "Name of the project (wandb) or experiment (mlflow).",
+        "track_group": "Name of the group in wandb; the algorithm and the environment if None.",
+        "track_tags": "Tags in wandb.",
     }
     kinds = {"track": tuple[str, ...], "track_group": str | None, "track_tags": tuple[str, ...]}
     defaults = Choice()
@@ -46,15 +46,15 @@ def tracking_options() -> list[tuple[str, Any, Any]]:
 
 
 def trackers_of(options: Any, out: str | Path | None) -> Sequence[Any]:
-    """The trackers that the options name.
+    """Trackers that the options name.
 
     Args:
-      options: of a command, with the fields of `tracking_options` and `force`.
-      out: the run directory, None where nothing is written.
+      options: Options of a command, with the fields of `tracking_options` and `force`.
+      out: Run directory; None if nothing is written.
 
     Raises:
-      CommandError: a name is unknown or there twice, or there is no run directory.
-      ImportError: an extra is not installed.
+      CommandError: A name is unknown or repeated, or there is no run directory.
+      ImportError: An extra is not installed.
     """
     choice = Choice(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Choice)})
     names = list(choice.track)
@@ -66,16 +66,16 @@ def trackers_of(options: Any, out: str | Path | None) -> Sequence[Any]:
     if not names:
         return ()
     if out is None:
-        raise CommandError("--track takes --out as well: what is tracked is written there")
+        raise CommandError("--track takes --out as well: trackers write there")
     return [_Remembered(choice, Path(out)), *_trackers(choice, Path(out), options.force)]
 
 
 def trackers_again(directory: Path) -> Sequence[Any]:
-    """The trackers that followed the call of a run directory.
+    """Trackers of the earlier call in a run directory.
 
     Raises:
-      CommandError: what is told of them is damaged.
-      ImportError: an extra is not installed.
+      CommandError: The record of the trackers is damaged.
+      ImportError: An extra is not installed.
     """
     file = directory / CHOICE
     if not file.is_file():
@@ -83,7 +83,7 @@ def trackers_again(directory: Path) -> Sequence[Any]:
     try:
         choice = Choice(**json.loads(file.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise CommandError(f"{file} is damaged ({error}): delete it to go on without trackers") from None
+        raise CommandError(f"{file} is damaged ({error}): delete it to continue without trackers") from None
     return _trackers(choice, directory, force=False)
 
 
@@ -94,7 +94,7 @@ def _trackers(choice: Choice, out: Path, force: bool) -> list[Any]:
 
 
 class _Remembered:
-    """Writes down who follows a call when it begins, for those who go on with it."""
+    """Tracker that records the trackers of a call in its directory, for `jaxrl resume`."""
 
     def __init__(self, choice: Choice, out: Path):
         self._choice, self._out = choice, out

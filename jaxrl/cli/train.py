@@ -1,4 +1,4 @@
-"""`jaxrl train`: its options are made from the fields of an algorithm and of an environment."""
+"""`jaxrl train`, whose options are the fields of an algorithm and of an environment."""
 
 import dataclasses
 import itertools
@@ -46,17 +46,17 @@ Flag = tyro.conf.FlagCreatePairsOff[bool]
 
 
 def run_train(args: Sequence[str]) -> int:
-    """Train as the arguments say, print a table, and name what was written.
+    """Trains, prints a table and the path of the result.
 
     Args:
-      args: what follows `jaxrl train`: algorithm, environment, options.
+      args: Arguments after `jaxrl train`: algorithm, environment, options.
 
     Returns:
-      The exit status: 0, or 128 and the number of the signal that ended training early.
+      Exit status: 0, or 128 plus the number of the signal that stopped training.
     """
     algo, sweep, seeds, options = asked(args, "train")
     shard, out = shard_and_directory(options.shard, options.out)
-    warnings.filterwarnings("ignore", STOPPED)  # told below, with the command that goes on
+    warnings.filterwarnings("ignore", STOPPED)  # reported below, with the command that resumes the run
     shared = {"shard_environments": is_asked_for(options), "trackers": trackers_of(options, out)}
     result = jaxrl.train(
         algo,
@@ -71,23 +71,23 @@ def run_train(args: Sequence[str]) -> int:
     )
     attrs = result.metrics.attrs
     status = 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
-    if jax.process_index() > 0:  # the first process tells
+    if jax.process_index() > 0:  # only the first process prints
         return status
     print(result.table())
     if attrs["interrupted"]:
-        told = f"Stopped at {result.metrics['env_step'].values[-1]:,} of {options.env_steps:,} environment steps"
-        print(f"{told}." if out is None else f"{told}; it goes on with: jaxrl resume {out}")
+        stopped = f"Stopped at {result.metrics['env_step'].values[-1]:,} of {options.env_steps:,} environment steps"
+        print(f"{stopped}." if out is None else f"{stopped}; to resume: jaxrl resume {out}")
     if result.unsaved:
         return 2
     if out is not None and shard is None:
         print(f"Wrote {out} (next: jaxrl plot {out})")
     elif out is not None:
-        print(f"Wrote {out} (when all shards are there: jaxrl merge {options.out}-* --out {options.out})")
+        print(f"Wrote {out} (when all shards are finished: jaxrl merge {options.out}-* --out {options.out})")
     return status
 
 
 class Asked(NamedTuple):
-    """What the arguments of `jaxrl train` ask for."""
+    """Parsed arguments of `jaxrl train`."""
 
     algo: Algorithm
     sweep: Sweep | None
@@ -96,17 +96,17 @@ class Asked(NamedTuple):
 
 
 def asked(args: Sequence[str], command: str, heading: str = HEADING) -> Asked:
-    """What is to be trained.
+    """Parses the arguments of `jaxrl train` or `jaxrl plan`.
 
     Args:
-      args: algorithm, environment, options.
-      command: whose arguments they are.
-      heading: of its help, with the names of the algorithm and the environment to be filled in.
+      args: Arguments: algorithm, environment, options.
+      command: Name of the command.
+      heading: Heading of the help, with placeholders for the algorithm and the environment.
     """
     named = list(itertools.takewhile(lambda arg: not arg.startswith("-"), args[:2]))
     if len(named) < 2:
         if {"-h", "--help"} & set(args):
-            print("The algorithm and the environment come first; with ppo and cartpole the options are these.\n")
+            print("The algorithm and the environment come first; the options below are those of ppo and cartpole.\n")
             _parse_options("ppo", "cartpole", ["--help"], f"jaxrl {command} ALGORITHM ENVIRONMENT", heading)
         raise CommandError(
             f"{command} takes an algorithm and an environment first, such as: jaxrl {command} ppo cartpole"
@@ -121,7 +121,7 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING) -> Asked:
             raise CommandError(f"--hparams.{path} has no effect under this configuration of {name} on {environment}")
     tuned = {} if defaults.preset is None else {k: v for k, v in defaults.preset.hparams.items() if k not in fixed}
     algo = algo._replace(hparams=dataclasses.replace(algo.hparams, **tuned, **fixed))
-    # One value of an environment's parameter is a sweep of length one, so that the run directory tells it.
+    # One value of an environment's parameter is a sweep of length one, so that the run directory records it.
     fixed_params, swept_params = split("env", options.env, defaults.env)
     paths = swept | {f"env.{path}": values for path, values in swept_params.items()}
     paths |= {f"env.{path}": [value] for path, value in fixed_params.items()}
@@ -135,7 +135,7 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING) -> Asked:
 
 @dataclasses.dataclass(frozen=True)
 class _Defaults:
-    """Where the options start from: a preset, or the algorithm's own defaults where there is none."""
+    """Defaults of the options: a preset, or the defaults of the algorithm."""
 
     algo: Algorithm
     preset: Preset | None
@@ -143,17 +143,17 @@ class _Defaults:
 
     @property
     def hparams(self) -> dict[str, Any]:
-        """Every hyper-parameter, those included that have no effect (None) until the configuration gives them one."""
+        """All hyper-parameters, including those that have an effect under other configurations only."""
         return hparam_leaves(self.algo.hparams)
 
     @property
     def env(self) -> dict[str, Any]:
-        """The environment's parameters that are single numbers."""
+        """Scalar parameters of the environment."""
         return numbers_of(self.algo.env.default_params)
 
     @property
     def env_steps(self) -> int:
-        """The length of a run."""
+        """Number of environment steps of a run."""
         return DEFAULT_ENV_STEPS if self.preset is None else self.preset.env_steps
 
 
@@ -171,12 +171,12 @@ def _parse_options(
 
 
 def _build(name: str, environment: str, static: Mapping[str, Any]) -> Algorithm:
-    """The algorithm on the environment under its default configuration."""
+    """Algorithm on the environment with its default configuration."""
     return algorithms.make(name, envs.make(environment, **static))
 
 
 def _options_class(defaults: _Defaults) -> type:
-    """The dataclass whose fields are the options of `jaxrl train ALGORITHM ENVIRONMENT`."""
+    """Dataclass whose fields are the options of `jaxrl train ALGORITHM ENVIRONMENT`."""
     algo = defaults.algo
     hparams = values_class(algo.hparams, defaults.hparams)
     env = values_class(algo.env.default_params, defaults.env)
@@ -184,7 +184,7 @@ def _options_class(defaults: _Defaults) -> type:
         "deterministic",
         Flag,
         False,
-        "On a GPU, add numbers up in the same order every time, which takes longer; a CPU always does.",
+        "Flag for a fixed order of sums on a GPU, which is slower; a CPU always has a fixed order.",
     )
     fields = [
         option(
@@ -193,11 +193,16 @@ def _options_class(defaults: _Defaults) -> type:
             1,
             "Number of seeds (0, 1, ...), or the seeds themselves: 3 5 8, or 7:10 for 7 8 9, and 7:8 for 7 alone.",
         ),
-        option("env_steps", WholeNumber, defaults.env_steps, "Environment steps of each run."),
-        option("evals", WholeNumber, 10, "Evaluations, evenly spaced, the last at the end."),
-        option("eval_episodes", WholeNumber, 64, "Whole episodes of each evaluation, greedy and again sampled."),
-        option("eval_at_start", Flag, False, "Evaluate before training as well, at environment step 0."),
-        option("start", str | None, None, "Run directory whose policies to begin with, by seed and setting."),
+        option("env_steps", WholeNumber, defaults.env_steps, "Number of environment steps of each run."),
+        option("evals", WholeNumber, 10, "Number of evaluations, evenly spaced, the last at the end."),
+        option(
+            "eval_episodes",
+            WholeNumber,
+            64,
+            "Number of whole episodes of each evaluation, once greedy and once sampled.",
+        ),
+        option("eval_at_start", Flag, False, "Flag to evaluate before training as well, at environment step 0."),
+        option("start", str | None, None, "Run directory whose policies to start from, matched by seed and setting."),
         *run_flags(
             RunOptions,
             after={
@@ -206,14 +211,14 @@ def _options_class(defaults: _Defaults) -> type:
                 "trackers": tracking_options(),
             },
         ),
-        option("no_preset", Flag, False, "Start from defaults, not from the preset."),
+        option("no_preset", Flag, False, "Flag to start from defaults instead of the preset."),
         option(
             "static",
             tuple[str, ...],
             tuple(f"{name}={value}" for name, value in defaults.static.items()),
             "Static fields of the environment, such as num_agents=30.",
         ),
-        *config_option(algo.config, "What is static: a value each."),
+        *config_option(algo.config, "Static configuration: one value per field."),
         ("hparams", hparams, dataclasses.field(default_factory=hparams)),
         ("env", env, dataclasses.field(default_factory=env)),
     ]

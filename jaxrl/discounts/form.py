@@ -67,8 +67,8 @@ class Form:
     has_mixture: bool = struct.field(pytree_node=False, default=True)
 
     def __repr__(self) -> str:
-        given = {name: leaf for name, leaf in vars(self).items() if leaf is not None and name != "has_mixture"}
-        return f"Form({', '.join(f'{name}={short(leaf)}' for name, leaf in given.items())})"
+        present = {name: leaf for name, leaf in vars(self).items() if leaf is not None and name != "has_mixture"}
+        return f"Form({', '.join(f'{name}={short(leaf)}' for name, leaf in present.items())})"
 
     def broadcast(self) -> Form:
         """The same form with all leaves arrays of one batch shape."""

@@ -1,4 +1,4 @@
-"""Action distributions: how a network's outputs become actions of a space."""
+"""Action distributions: conversion of a network's outputs to actions of a space."""
 
 import math
 from collections.abc import Callable
@@ -17,23 +17,24 @@ Scores = dict[str, jax.Array]
 
 
 class ActionHead(NamedTuple):
-    """What turns a network's outputs into actions of one space.
+    """Functions that convert a network's outputs to actions of one space.
 
-    The *raw* action is what is stored and scored: an int32 for a `Discrete` space, int32
-    `[branches]` for a `Tuple` of them, float32 `[num_outputs]` for a `Box`. Arrays may carry
-    any axes in front.
+    The *raw* action is stored and scored: an int32 for a `Discrete` space, int32
+    `[branches]` for a `Tuple` of them, float32 `[num_outputs]` for a `Box`. Arrays may have
+    any leading axes.
 
     Attributes:
-      num_outputs: Number of outputs that the network gives for one observation.
+      num_outputs: Number of outputs of the network for one observation.
       continuous: Whether the distribution is normal and needs a log standard deviation.
-      scores: `(outputs, log_std) -> Scores`, the parameters of the distribution by name: `logits`, or `mean` and `std`.
-      noise: `(key, shape) -> [*shape, num_outputs]`, what `sample` consumes; drawn in bulk.
-      sample: `(scores, mask, noise) -> raw action`.
-      mode: `(scores, mask) -> raw action`, the most probable one.
-      log_prob: `(scores, mask, raw) -> [...]`.
-      entropy: `(scores, mask) -> [...]`.
-      kl: `(scores, others, mask) -> [...]`, the divergence KL(scores || others), exactly.
-      to_env: `(raw) -> action`, for one observation or any axes in front; a bounded `Box` maps
+      scores: Function `(outputs, log_std) -> Scores`, the parameters of the distribution by name: `logits`, or `mean`
+        and `std`.
+      noise: Function `(key, shape) -> [*shape, num_outputs]`, the noise that `sample` consumes; drawn in bulk.
+      sample: Function `(scores, mask, noise) -> raw action`.
+      mode: Function `(scores, mask) -> raw action`, the most probable one.
+      log_prob: Function `(scores, mask, raw) -> [...]`.
+      entropy: Function `(scores, mask) -> [...]`.
+      kl: Function `(scores, others, mask) -> [...]`, the exact divergence KL(scores || others).
+      to_env: Function `(raw) -> action`, for one observation or any leading axes; a bounded `Box` maps
         [-1, 1] onto its bounds and clips.
     """
 
@@ -50,13 +51,13 @@ class ActionHead(NamedTuple):
 
 
 def action_head(space: spaces.Space) -> ActionHead:
-    """The head for an action space: `Discrete`, `Tuple` of `Discrete`, or `Box` of floats.
+    """Head for an action space: `Discrete`, `Tuple` of `Discrete`, or `Box` of floats.
 
     Args:
       space: Action space of one agent, with concrete bounds.
 
     Raises:
-      TypeError: any other space.
+      TypeError: The space is of another type.
     """
     if isinstance(space, spaces.Discrete):
         return _categorical(space)

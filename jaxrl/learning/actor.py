@@ -1,4 +1,4 @@
-"""How a policy acts: what it remembers, what it scores actions by, and how it chooses one."""
+"""Actors: the memory of a policy, its scores of actions, and the choice of an action."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -28,20 +28,20 @@ __all__ = [
 
 
 class Actor(NamedTuple):
-    """How a policy acts: rollouts, evaluation, films, export and checks use only this.
+    """Functions by which a policy acts, used by rollouts, evaluation, films, export and checks alike.
 
-    A policy is that of one run. Observations, masks, scores, noise, actions and memories have any axes `[*B]` in front,
-    such as environments and agents, which act independently.
+    The policy is that of one run. Observations, masks, scores, noise, actions and memories have any leading axes
+    `[*B]`, such as environments and agents, which act independently.
 
     Attributes:
-      start: `(policy) -> memory` of one agent at the start of an episode, a pytree of arrays; `()` if the policy
-        remembers nothing. `learning.rollout` alone sets a memory back to it, where that agent's episode ended.
-      scores: `(policy, memory, obs, mask) -> (scores, memory)`, the numbers that actions are chosen by,
+      start: Function `(policy) -> memory` of one agent at the start of an episode, a pytree of arrays; `()` for a
+        policy without memory. Only `learning.rollout` resets a memory to it, where that agent's episode ended.
+      scores: Function `(policy, memory, obs, mask) -> (scores, memory)`, the numbers that actions are chosen by,
         `{name: [*B, ...]}`: logits, mean and standard deviation, or action values.
-      noise: `(key, shape) -> noise`, leaves `[*shape, ...]`, what `choose` takes of randomness; drawn in bulk.
-      choose: `(noise, scores, memory, greedy, mask) -> (action, raw, memory)`. `greedy` is a bool, or a traced bool
-        `[]`; if it is True, the most likely action is chosen and noise may be None. `action` is what the environment
-        takes, `raw` what a loss scores.
+      noise: Function `(key, shape) -> noise`, leaves `[*shape, ...]`, the random input of `choose`; drawn in bulk.
+      choose: Function `(noise, scores, memory, greedy, mask) -> (action, raw, memory)`. `greedy` is a bool, or a traced
+        bool `[]`; if it is True, the most likely action is chosen and noise may be None. The environment takes
+        `action`, a loss scores `raw`.
     """
 
     start: Callable[[Policy], Memory]
@@ -55,12 +55,12 @@ def memoryless(
     noise: Callable[[jax.Array, tuple[int, ...]], Noise],
     choose: Callable[[Noise, Scores, Any, Any], tuple[Any, Any]],
 ) -> Actor:
-    """The actor of a policy that remembers nothing.
+    """Actor of a policy without memory.
 
     Args:
-      scores: `(policy, obs, mask) -> scores`.
-      noise: As `Actor.noise`.
-      choose: `(noise, scores, greedy, mask) -> (action, raw)`.
+      scores: Function `(policy, obs, mask) -> scores`.
+      noise: Function `Actor.noise`.
+      choose: Function `(noise, scores, greedy, mask) -> (action, raw)`.
     """
 
     def scores_and_memory(policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
@@ -73,10 +73,10 @@ def memoryless(
 
 
 def head_actor(scores: Callable[[Policy, Any, Any], Scores], head: ActionHead) -> Actor:
-    """The actor of a policy that remembers nothing and acts by an action head.
+    """Actor of a policy without memory that acts by an action head.
 
     Args:
-      scores: `(policy, obs, mask) -> scores`, those of the head.
+      scores: Function `(policy, obs, mask) -> scores`, those of the head.
       head: Action head of the environment's action space.
     """
     return memoryless(scores, lambda key, shape: head.noise(unrolled(key), shape), choose_by(head))
@@ -87,11 +87,11 @@ def recurrent_actor(
     scores: Callable[[Policy, Memory, Any, Any], tuple[Scores, Memory]],
     head: ActionHead,
 ) -> Actor:
-    """The actor of a policy whose network remembers and that acts by an action head.
+    """Actor of a policy with a recurrent network that acts by an action head.
 
     Args:
-      start: As `Actor.start`.
-      scores: As `Actor.scores`, those of the head.
+      start: Function `Actor.start`.
+      scores: Function `Actor.scores`, with the scores of the head.
       head: Action head of the environment's action space.
     """
     choose = choose_by(head)
@@ -103,7 +103,7 @@ def recurrent_actor(
 
 
 def choose_by(head: ActionHead) -> Callable[[Noise, Scores, Any, Any], tuple[Any, Any]]:
-    """The choice of an action head, `(noise, scores, greedy, mask) -> (action, raw)`."""
+    """Choice of actions by an action head, `(noise, scores, greedy, mask) -> (action, raw)`."""
 
     def choose(noise: Noise, scores: Scores, greedy: Any, mask: Any) -> tuple[Any, Any]:
         if isinstance(greedy, bool):
@@ -116,5 +116,5 @@ def choose_by(head: ActionHead) -> Callable[[Noise, Scores, Any, Any], tuple[Any
 
 
 def memories(start: Memory, shape: tuple[int, ...]) -> Memory:
-    """The memories at the start of an episode, leaves `[*shape, ...]`, from that of one agent, leaves `[...]`."""
+    """Memories at the start of an episode, leaves `[*shape, ...]`, from that of one agent, leaves `[...]`."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*shape, *jnp.shape(leaf))), start)

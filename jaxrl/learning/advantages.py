@@ -23,27 +23,27 @@ def ugae(
     """Universal generalised advantage estimation: the lambda-weighted mean of k-step advantages, under any discount.
 
     A mixture of Q exponentials takes one reverse scan that carries `[Q, *B]`, O(T Q), and an exponential costs what GAE
-    costs; any other curve is applied lag by lag, in O(T^2) time and O(T) memory. Every episode starts its own clock,
+    costs; any other curve is applied lag by lag, in O(T^2) time and O(T) memory. Every episode starts at lag 0,
     and the last step of the segment bootstraps from `next_value` unless it terminated.
 
     Args:
-      discount: Number, string, discount or one prepared for at least T steps; parameters may be traced. Prepare it once
-        outside a loop. Over a stack of discounts, use `jax.vmap`.
+      discount: Number, string, discount, or a discount prepared for at least T steps; parameters may be traced. Prepare
+        it once outside a loop. Use `jax.vmap` for a stack of discounts.
       lam: Weight of longer returns, scalar in [0, 1], traced; 1 gives Monte Carlo returns, 0 one-step targets.
       reward: Rewards, `[T, *B]`.
       value: Values of the observations before the steps, `[T, *B]`.
-      next_value: Values of the observations after them, before any reset, `[T, *B]`; within an episode, the next step's
-        `value`.
+      next_value: Values of the observations after the steps, before any reset, `[T, *B]`; within an episode, the next
+        step's `value`.
       terminated: Flags of the steps that ended an episode in a state of value 0, bool `[T]`, `[T, ...]` or `[T, *B]`
         (trailing axes are shared).
-      done: Flags of the steps that ended an episode at all, terminated or truncated, of the same shapes. A truncation
-        bootstraps from `next_value`; where both hold, termination wins.
+      done: Flags of the steps that ended an episode, by termination or truncation, of the same shapes. A truncation
+        bootstraps from `next_value`; if both flags hold, the step is a termination.
 
     Returns:
       advantage, target: `[T, *B]` float32; target = advantage + value, the lambda-return.
 
     Raises:
-      ValueError: for shapes that do not fit, lam outside [0, 1], or T beyond what `discount` was prepared for.
+      ValueError: Shapes do not fit, lam is outside [0, 1], or T exceeds the steps that `discount` was prepared for.
 
     Source: Kwiatkowski et al. (2023), UGAE; it is linear in the discount curve, hence the mixture.
     """
@@ -76,7 +76,7 @@ def mixture_ugae(
       target: `[T, *B, K]`, the lambda-return G_k of each head.
 
     Raises:
-      ValueError: for shapes that do not fit, or lam outside [0, 1].
+      ValueError: Shapes do not fit, or lam is outside [0, 1].
 
     Source: UGAE is linear in the discount curve; a critic for each rate is that of Fedus et al. (2019), Hyperbolic
     discounting and learning over multiple horizons.
@@ -136,7 +136,7 @@ def lambda_returns(gamma: Any, lam: Any, reward: Any, next_value: Any, terminate
 
 
 def monte_carlo(discount: Any, reward: Any, next_value: Any, terminated: Any, done: Any) -> jax.Array:
-    """Discounted returns to the end of each episode, bootstrapped where the episode was cut.
+    """Discounted returns to the end of each episode, bootstrapped where the episode was truncated.
 
     Args:
       discount, reward, next_value, terminated, done: Arguments of `ugae`; `next_value` counts only after a truncation
@@ -183,7 +183,7 @@ def _mixture_targets(
     chex.assert_equal_shape([reward, bootstrap, last], custom_message="reward, bootstrap, last")
     shape = (-1,) + (1,) * (reward.ndim - 1)
     rates, weights = rates.reshape(shape), weights.reshape(shape)
-    # As few operations as can be for every node: this form runs twice as fast as the recursion written plainly.
+    # Few operations per node: this form runs twice as fast as the plain recursion.
     decay = lam * rates
     value_part = jnp.where(last, bootstrap, (1.0 - lam) * bootstrap)
 
@@ -199,7 +199,7 @@ def _mixture_targets(
 def _lag_targets(
     curve: jax.Array, lam: jax.Array, reward: jax.Array, bootstrap: jax.Array, last: jax.Array
 ) -> jax.Array:
-    """The lambda-returns under any curve, summed lag by lag with O(T) memory, under differentiation too."""
+    """Lambda-returns under any curve, summed lag by lag with O(T) memory, also under differentiation."""
     chex.assert_rank([curve, lam], [1, 0], custom_message="curve, lam")
     chex.assert_equal_shape([reward, bootstrap, last], custom_message="reward, bootstrap, last")
     chex.assert_axis_dimension_gt(curve, 0, reward.shape[0], custom_message="curve")
@@ -233,7 +233,7 @@ def _quadrature_targets(
     bootstrap: jax.Array,
     last: jax.Array,
 ) -> jax.Array:
-    """The mixture, whose derivative by the discount goes through its `curve`: nodes have none where eta nears 0."""
+    """Mixture targets, differentiated by the discount through `curve`: nodes have no derivative where eta nears 0."""
     del curve
     return _mixture_targets(rates, weights, lam, reward, bootstrap, last)
 

@@ -25,10 +25,10 @@ class GRU(nn.Module):
     """The gated recurrent unit; its features are its memory, "hidden", float32 `[size]`.
 
     r = sigmoid(W_r x + b_r + U_r h), z = sigmoid(W_z x + b_z + U_z h), n = tanh(W_n x + b_n + r (U_n h + c)),
-    h' = (1 - z) n + z h. Every W and U is orthogonal at first.
+    h' = (1 - z) n + z h. Every W and U is initially orthogonal.
 
     Attributes:
-      size: Number of numbers remembered.
+      size: Size of the memory.
 
     Source: Cho et al. (2014), arXiv 1406.1078, with the reset gate behind the product, as in cuDNN.
     """
@@ -41,7 +41,7 @@ class GRU(nn.Module):
 
     @nn.compact
     def __call__(self, features: jax.Array, memory: dict[str, jax.Array]) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """The features after one step, and the memory."""
+        """Features after one step, and the memory."""
         chex.assert_shape(features, (None,), custom_message="features")
         weights = _weights(self, features.shape[0], self.size, 3)
         weights["candidate_bias"] = self.param("candidate_bias", nn.initializers.zeros, (self.size,))
@@ -59,10 +59,10 @@ class LSTM(nn.Module):
     """Long short-term memory; its features are "hidden" of its memory, "cell" and "hidden", float32 `[size]` each.
 
     i, f, o = sigmoid(W x + b + U h) each, g = tanh(W_g x + b_g + U_g h), c' = f c + i g, h' = o tanh(c'). Every W and U
-    is orthogonal at first, and the bias of f is 1.
+    is initially orthogonal, and the bias of f is 1.
 
     Attributes:
-      size: Size of each of the two arrays that are remembered.
+      size: Size of each of the two arrays of the memory.
 
     Source: Hochreiter and Schmidhuber (1997); the forget gate's bias: Jozefowicz et al. (2015).
     """
@@ -75,7 +75,7 @@ class LSTM(nn.Module):
 
     @nn.compact
     def __call__(self, features: jax.Array, memory: dict[str, jax.Array]) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """The features after one step, and the memory."""
+        """Features after one step, and the memory."""
         chex.assert_shape(features, (None,), custom_message="features")
         weights = _weights(self, features.shape[0], self.size, 4, first_bias=(0.0, 1.0, 0.0, 0.0))
         memory = _lstm(weights, _driven(weights, features), memory)
@@ -91,16 +91,16 @@ class LSTM(nn.Module):
 class LRU(nn.Module):
     """The linear recurrent unit, whose memory is complex: "real" and "imaginary", float32 `[size]` each.
 
-    h' = lambda h + gamma B x, features = activation(Re(C h') + d x), all of lambda = exp(-exp(nu) + i exp(theta)) being
+    h' = lambda h + gamma B x, features = activation(Re(C h') + d x), where lambda = exp(-exp(nu) + i exp(theta)) lies
     inside the unit circle; gamma = sqrt(1 - |lambda|^2) keeps the memory of the size of its input. A sequence is an
-    associative scan, parallel over time. At first |lambda|^2 is uniform over the ring and the phase over
-    [0, max_phase], and B and C are orthogonal.
+    associative scan, parallel over time. Initially |lambda|^2 is uniform over the ring and the
+    phase over [0, max_phase]; B and C are orthogonal.
 
     Attributes:
-      size: Number of complex numbers remembered.
-      activation: A name in `networks.ACTIVATIONS`.
-      ring: Smallest and largest |lambda| at first.
-      max_phase: Largest phase at first, in radians.
+      size: Number of complex numbers of the memory.
+      activation: Name in `networks.ACTIVATIONS`.
+      ring: Smallest and largest initial |lambda|.
+      max_phase: Largest initial phase, in radians.
 
     Source: Orvieto et al. (2023), arXiv 2303.06349, with gamma a function of lambda in place of a parameter.
     """
@@ -116,7 +116,7 @@ class LRU(nn.Module):
 
     @nn.compact
     def __call__(self, features: jax.Array, memory: dict[str, jax.Array]) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Features like those that it takes, and the memory."""
+        """Features of the same shape, and the memory."""
         chex.assert_shape(features, (None,), custom_message="features")
         width = features.shape[0]
         weights = {
@@ -152,21 +152,21 @@ class LRU(nn.Module):
 
 
 class FlaxCell(nn.Module):
-    """A recurrent cell of flax, such as `flax.linen.GRUCell(32)`, with the arguments in the order of this module.
+    """Recurrent cell of flax, such as `flax.linen.GRUCell(32)`, with the arguments in the order of this module.
 
     Attributes:
-      cell: Cell of flax, whose memory at the start does not depend on the key.
+      cell: Cell of flax whose initial carry does not depend on the key.
     """
 
     cell: Any
 
     def start(self) -> Any:
-        """The carry at the start."""
+        """Initial carry."""
         return self.cell.initialize_carry(jax.random.key(0), (1,))
 
     @nn.compact
     def __call__(self, features: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
-        """The features after one step, and the memory."""
+        """Features after one step, and the memory."""
         chex.assert_shape(features, (None,), custom_message="features")
         memory, features = self.cell(memory, features)
         return features, memory
@@ -178,14 +178,14 @@ CELLS: dict[str, Callable[..., Any]] = {"gru": GRU, "lstm": LSTM, "lru": LRU}
 def linear_recurrence(decay: Complex, inputs: Complex, start: Complex, reset: jax.Array) -> Complex:
     """h_t = decay h_{t-1} + inputs_t, with h_{t-1} = 0 if t is a reset, as an associative scan over time.
 
-    Blocks of about sqrt(T) steps are computed side by side and then joined in rounds, each of which doubles the number
-    of blocks that a value sums up; so are gradients, from the values of h alone.
+    Blocks of about sqrt(T) steps are computed in parallel and then joined in rounds, each of which doubles the number
+    of blocks that a value sums up. Gradients are computed in the same way, from the values of h alone.
 
     Args:
       decay: Factor of each step, real and imaginary part `[N]`.
       inputs: Real and imaginary parts `[T, N]`.
-      start: What precedes the first step, real and imaginary part `[N]`.
-      reset: Whether what precedes a step is forgotten, bool `[T]`.
+      start: State before the first step, real and imaginary part `[N]`.
+      reset: Whether the state before a step is set to 0, bool `[T]`.
 
     Returns:
       Real and imaginary parts of h, `[T, N]`.
@@ -211,10 +211,10 @@ def _forward(decay: Complex, inputs: Complex, start: Complex, reset: jax.Array) 
 
 
 def _backward(saved: Any, slope: Complex) -> tuple[Complex, Complex, Complex, None]:
-    """The same recurrence backwards: what a step changes, it changes in all later ones, too."""
+    """The same recurrence backwards: the gradient of a step collects those of all later steps."""
     decay, start, reset, states = saved
     conjugate = decay[0], -decay[1]
-    linked = ~jnp.roll(reset, -1)[::-1]  # each step to the one after it; the last one's link leads nowhere
+    linked = ~jnp.roll(reset, -1)[::-1]  # each step to the next one; the link of the last step has no effect
     real, imaginary = (leaf[::-1] for leaf in _in_blocks(conjugate, (slope[0][::-1], slope[1][::-1]), linked))
     before = _kept(~reset[:, None], tuple(_shifted(leaf, 1, first) for leaf, first in zip(states, start, strict=True)))
     of_decay = _times((before[0], -before[1]), (real, imaginary))
@@ -226,13 +226,13 @@ _recurrence.defvjp(_forward, _backward)
 
 
 def _in_blocks(decay: Complex, values: Complex, linked: jax.Array) -> Complex:
-    """As `_doubled`: about sqrt(T) blocks side by side, step by step within each, then all blocks by doubling."""
+    """Result of `_doubled`, by about sqrt(T) blocks in parallel, sequentially within each, then joined by doubling."""
     num_steps = linked.shape[0]
     length = math.isqrt(num_steps - 1) + 1
     count = -(-num_steps // length)
 
     def blocks(leaf: jax.Array) -> jax.Array:
-        """`[T, ...]` as `[length, count, ...]`, with zeros at the end."""
+        """Reshapes `[T, ...]` to `[length, count, ...]`, with zeros at the end."""
         padded = jnp.pad(leaf, [(0, length * count - num_steps), *[(0, 0)] * (leaf.ndim - 1)])
         return padded.reshape(count, length, *leaf.shape[1:]).swapaxes(0, 1)
 
@@ -254,7 +254,7 @@ def _in_blocks(decay: Complex, values: Complex, linked: jax.Array) -> Complex:
 
 
 def _doubled(decay: Complex, values: Complex, linked: jax.Array) -> Complex:
-    """sum_k decay^k values_{t-k} over the steps which links join to t, `[T, N]`; `linked` joins a step to the last."""
+    """sum_k decay^k values_{t-k} over the steps linked to t, `[T, N]`; `linked` joins a step to the previous one."""
     span = 1
     while span < linked.shape[0]:
         earlier = tuple(_shifted(leaf, span, jnp.zeros_like(leaf[0])) for leaf in values)
@@ -265,7 +265,7 @@ def _doubled(decay: Complex, values: Complex, linked: jax.Array) -> Complex:
 
 
 def _shifted(leaf: jax.Array, span: int, first: jax.Array) -> jax.Array:
-    """What was so many steps ago, `first` before the first step."""
+    """Values `span` steps earlier, `first` before the first step."""
     return jnp.concatenate([jnp.broadcast_to(first, (span, *leaf.shape[1:])), leaf[:-span]])
 
 
@@ -293,7 +293,7 @@ def _input(weights: Any, features: jax.Array) -> Complex:
 
 
 def _gates(count: int) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]:
-    """The initial weights of as many matrices side by side, each orthogonal."""
+    """Initial weights of `count` orthogonal matrices, concatenated along columns."""
 
     def init(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         rows, columns = shape[0], shape[1] // count
@@ -304,7 +304,7 @@ def _gates(count: int) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]:
 
 
 def _weights(cell: nn.Module, width: int, size: int, count: int, first_bias: tuple[float, ...] = ()) -> dict[str, Any]:
-    """The parameters of as many gates, side by side, of the cell that calls this."""
+    """Concatenated parameters of `count` gates of the calling cell."""
 
     def bias(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         del key
@@ -318,7 +318,7 @@ def _weights(cell: nn.Module, width: int, size: int, count: int, first_bias: tup
 
 
 def _driven(weights: Any, features: jax.Array) -> jax.Array:
-    """What the gates have of the features, `[..., gates * size]`."""
+    """Input of the gates from the features, `[..., gates * size]`."""
     return features @ weights["input_kernel"] + weights["bias"]
 
 
@@ -340,7 +340,7 @@ def _lstm(weights: Any, driven: jax.Array, memory: dict[str, jax.Array]) -> dict
 def _scanned(
     step: Callable[..., Any], weights: Any, features: jax.Array, memory: Any, reset: jax.Array, start: Any
 ) -> Any:
-    """The memories after each step; the products with the features are one for all steps."""
+    """Memories after each step; the products with the features are computed at once for all steps."""
 
     def one_step(memory: Any, now: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
         driven, reset = now

@@ -1,4 +1,4 @@
-"""How a critic values a state under a discount: by one value, or by one value for each exponential of a mixture."""
+"""Critics under a discount: one value, or one value for each exponential of a mixture."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,14 +17,15 @@ from jaxrl.learning.losses import clipped_value_loss
 
 
 class Critic(NamedTuple):
-    """What an algorithm does with its network's values `V`, `[*B]` or `[*B, K]`.
+    """Functions of the network's values `V`, `[*B]` or `[*B, K]`.
 
     Attributes:
-      num_values: Number of values that the network gives; None for one, without an axis.
-      prepare: `(discount, horizon, batch_size, episode_length) -> Prepared`, as `jaxrl.discounts.parsing.prepare`.
-      estimate: `(discount, lam, reward, V, next V, terminated, done) -> (advantage [T, *B], target like V)`.
-      loss: `(discount, V, old V, target, weight, clip) -> []`, the clipped value loss.
-      whole: `(discount, V or target) -> [*B]`, the value under the discount.
+      num_values: Number of values of the network; None for one, without an axis.
+      prepare: Function `(discount, horizon, batch_size, episode_length) -> Prepared`, see
+        `jaxrl.discounts.parsing.prepare`.
+      estimate: Function `(discount, lam, reward, V, next V, terminated, done) -> (advantage [T, *B], target like V)`.
+      loss: Function `(discount, V, old V, target, weight, clip) -> []`, the clipped value loss.
+      whole: Function `(discount, V or target) -> [*B]`, the value under the discount.
     """
 
     num_values: int | None
@@ -35,7 +36,7 @@ class Critic(NamedTuple):
 
 
 def single_critic() -> Critic:
-    """One value, which estimates bootstrap from as though the discount's clock restarted: UGAE."""
+    """Critic with one value; estimates bootstrap as if the discount restarted at each step (UGAE)."""
 
     def loss(
         discount: Prepared, value: jax.Array, old: jax.Array, target: jax.Array, weight: jax.Array, clip: Any
@@ -47,18 +48,18 @@ def single_critic() -> Critic:
 
 
 def mixture_critic(num_heads: int) -> Critic:
-    """One value for each exponential of the discount, each bootstrapping from itself.
+    """Critic with one value for each exponential of the discount, each bootstrapping from itself.
 
-    A rate r has values of the size of its horizon h = sum of r^t, which may be 1 or 1,000. So the network gives u_k,
-    of which head k makes V_k = u_k h_k / h with h = sum_k w_k h_k: every u_k has the size of the discount's own value,
-    V = sum_k w_k V_k = sum_k s_k u_k with shares s_k = w_k h_k / h that add up to 1, and the loss is
-    sum_k s_k (u_k - target_k)^2 / 2, which bounds half the squared error of V by Jensen's inequality, most tightly
-    where the heads' errors are of the size of their horizons. Values are clipped head by head, in these units. A
-    discount of fewer exponentials leaves the other heads at a weight of 0.
+    Values under a rate r have the size of its horizon h = sum of r^t, from 1 to 1,000. The network therefore returns
+    u_k, from which head k computes V_k = u_k h_k / h with h = sum_k w_k h_k: every u_k has the size of the discount's
+    own value, V = sum_k w_k V_k = sum_k s_k u_k with shares s_k = w_k h_k / h that sum to 1, and the loss is sum_k s_k
+    (u_k - target_k)^2 / 2, which bounds half the squared error of V by Jensen's inequality, most tightly where the
+    heads' errors are of the size of their horizons. Values are clipped head by head, in these units. A discount of
+    fewer exponentials leaves the other heads at a weight of 0.
 
-    The exponentials stand for the curve over one rollout; beyond it the slowest one sets the tail, an exponential one
-    even where the curve itself has an infinite sum. Over 8 rollouts in place of one the slowest rate, whose head learns
-    last, comes some 5 times closer to 1, with which CartPole was learned worse.
+    The exponentials fit the curve over one rollout; beyond it the slowest one determines the tail, which is exponential
+    even if the curve has an infinite sum. Fitted over 8 rollouts, the slowest rate, whose head learns
+    last, comes some 5 times closer to 1, and learning on CartPole was worse.
     """
 
     def prepare_heads(
@@ -93,7 +94,7 @@ def mixture_critic(num_heads: int) -> Critic:
 
 
 def head_sizes(discount: Prepared) -> jax.Array:
-    """`[K]`: the horizon of each exponential of a mixture, as a multiple of the whole mixture's."""
+    """Horizon of each exponential of a mixture as a multiple of that of the mixture, `[K]`."""
     chex.assert_rank([discount.rates, discount.weights], 1, custom_message="discount.rates, discount.weights")
     chex.assert_equal_shape([discount.rates, discount.weights], custom_message="discount.rates, discount.weights")
     steps = jnp.arange(discount.horizon)
@@ -102,7 +103,7 @@ def head_sizes(discount: Prepared) -> jax.Array:
 
 
 def discount_name(discount: Any) -> str:
-    """What to call a discount, or the first of a stack, in an error."""
+    """Name of a discount, or of the first of a stack, for an error message."""
     if isinstance(discount, Form | Prepared):
         return "the discount"
     family = as_discount(discount)

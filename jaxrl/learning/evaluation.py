@@ -1,4 +1,4 @@
-"""Evaluation over whole episodes, greedy and sampled side by side."""
+"""Evaluation over whole episodes, greedy and sampled."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -33,20 +33,20 @@ def evaluate(
     Args:
       env: Environment, static.
       params: Parameters of the environment, traced.
-      actor: How the policy acts.
-      policy: What the actor acts by, traced.
+      actor: Actor of the policy.
+      policy: Policy of one run, traced.
       key: Random key, traced.
       num_episodes: Number of episodes of each kind.
-      next_weight: `(t, Gamma(t)) -> Gamma(t + 1)`, the discount step by step; None for no `discounted_return`.
+      next_weight: Function `(t, Gamma(t)) -> Gamma(t + 1)`, the discount step by step; None for no `discounted_return`.
 
     Returns:
       Scalars: `return`, `discounted_return`, `length` and every entry of the environment's
       `info["metrics"]` for greedy actions, and the same with the suffix `_sampled`. Returns
-      are the mean over agents where there are several: over those that take part in the episode, where
-      `info["active"]` says who does, each paid from its first active step on. An empty place counts nowhere.
+      are averaged over agents if there are several: with `info["active"]` over those that take part in the episode,
+      each from its first active step on; empty slots do not count.
 
     Raises:
-      ValueError: a metric of the environment has the name of another one; when traced.
+      ValueError: A metric of the environment has the name of another one; raised when traced.
     """
     chex.assert_rank(key, {0, 1}, custom_message="key")  # an untyped key has an axis of two words
     rules = env.metric_rules
@@ -95,7 +95,7 @@ def evaluate(
     present = jnp.zeros((2 * num_episodes, *agents), bool)
     start = (jnp.zeros((), jnp.int32), jnp.ones(()), jnp.ones(2 * num_episodes, bool), twice, present, totals)
     *_, present, totals = jax.lax.while_loop(lambda loop: jnp.any(loop[2]), body, start)
-    # The means so far are over all places; where everybody takes part the factor is 1, and changes no bit.
+    # The means so far are over all slots of agents; if all are present, the factor is 1 and changes no bit.
     people = jnp.sum(present.reshape(2 * num_episodes, -1), axis=1)
     of_people = math.prod(agents) / jnp.maximum(people, 1)
     for name in set(named) - {"length"}:
@@ -107,9 +107,9 @@ def evaluate(
 
 
 def finite_only(metrics: Mapping[str, jax.Array], policy: Any, others: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """The metrics of a policy's episodes, NaN where the run that it comes from has failed.
+    """Metrics of a policy's episodes, NaN if its run has failed.
 
-    A policy of NaNs still acts, its most likely action being the first one, so that its episodes
+    A policy of NaNs still acts: its most likely action is the first one, so that its episodes
     look like any others.
 
     Args:
@@ -120,7 +120,7 @@ def finite_only(metrics: Mapping[str, jax.Array], policy: Any, others: Mapping[s
     chex.assert_rank([*metrics.values()], 0, custom_message="metrics")
     chex.assert_rank([*others.values()], 0, custom_message="others")
     numbers = [leaf for leaf in jax.tree.leaves(policy) if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.inexact)]
-    # As two arrays, not as many: each would be a loop of its own to compile.
+    # Joined into two arrays: each array would be compiled as a separate loop.
     any_failed = jnp.any(jnp.isnan(_joined(numbers))) | jnp.any(~jnp.isfinite(_joined([*others.values()])))
     return {name: jnp.where(any_failed, jnp.nan, value) for name, value in metrics.items()}
 

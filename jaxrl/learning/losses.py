@@ -23,7 +23,7 @@ def standardise(x: jax.Array, weight: jax.Array, shards: EnvShards | None = None
 
 
 def policy_gradient(log_prob: jax.Array, advantage: jax.Array, weight: jax.Array) -> jax.Array:
-    """The loss whose gradient is the policy gradient: minus the mean of log-probability times advantage.
+    """Loss whose gradient is the policy gradient: minus the mean of log-probability times advantage.
 
     Args:
       log_prob: Log-probabilities of the actions, `[*B]`.
@@ -36,10 +36,10 @@ def policy_gradient(log_prob: jax.Array, advantage: jax.Array, weight: jax.Array
 
 
 def surrogate(log_ratio: jax.Array, advantage: jax.Array, weight: jax.Array) -> jax.Array:
-    """The policy loss of trust-region methods: minus the mean of probability ratio times advantage.
+    """Policy loss of trust-region methods: minus the mean of probability ratio times advantage.
 
     Args:
-      log_ratio: Log-probability of the actions now minus when acting, `[*B]`.
+      log_ratio: Current log-probability of the actions minus that when acting, `[*B]`.
       advantage, weight: Advantages of the actions and weights of the samples, `[*B]`.
 
     Source: Schulman et al. (2015), Trust region policy optimization, equation 14.
@@ -52,7 +52,7 @@ def clipped_surrogate(log_ratio: jax.Array, advantage: jax.Array, weight: jax.Ar
     """PPO's clipped policy loss.
 
     Args:
-      log_ratio: Log-probability of the actions now minus when acting, `[*B]`.
+      log_ratio: Current log-probability of the actions minus that when acting, `[*B]`.
       advantage, weight: Advantages of the actions and weights of the samples, `[*B]`.
       clip_eps: Half width of the interval around 1 in which the ratio is trusted, scalar, traced.
 
@@ -66,13 +66,13 @@ def clipped_surrogate(log_ratio: jax.Array, advantage: jax.Array, weight: jax.Ar
 
 
 def quadratic_surrogate(log_ratio: jax.Array, advantage: jax.Array, weight: jax.Array, eps: jax.Array) -> jax.Array:
-    """The policy loss of Simple Policy Optimization: minus the mean of A r - |A| (r - 1)^2 / (2 eps).
+    """Policy loss of Simple Policy Optimization: minus the mean of A r - |A| (r - 1)^2 / (2 eps).
 
-    Its gradient is that of the unclipped surrogate at the ratio r = 1, vanishes at r = 1 + sign(A) eps, and beyond it
-    pulls back, where PPO's is 0.
+    Its gradient is that of the unclipped surrogate at the ratio r = 1 and vanishes at r = 1 + sign(A) eps; beyond
+    that it pulls the ratio back, whereas PPO's gradient is 0.
 
     Args:
-      log_ratio: Log-probability of the actions now minus when acting, `[*B]`.
+      log_ratio: Current log-probability of the actions minus that when acting, `[*B]`.
       advantage, weight: Advantages A of the actions and weights of the samples, `[*B]`.
       eps: Distance from 1 of the ratio that is best for a sample, scalar, traced.
 
@@ -88,10 +88,10 @@ def quadratic_surrogate(log_ratio: jax.Array, advantage: jax.Array, weight: jax.
 def clipped_value_loss(
     value: jax.Array, old_value: jax.Array, target: jax.Array, weight: jax.Array, clip_eps: jax.Array
 ) -> jax.Array:
-    """Half the squared error, not rewarding a value for moving further than `clip_eps`.
+    """Half the squared error, clipped so that moving a value by more than `clip_eps` does not reduce it.
 
     Args:
-      value, old_value, target: Values now, values when acting, and values to learn, `[*B]`.
+      value, old_value, target: Current values, values when acting, and targets, `[*B]`.
       weight: Weights of the samples, `[*B]`.
       clip_eps: Largest trusted move of a value, scalar, traced; infinite for the plain squared error.
     """

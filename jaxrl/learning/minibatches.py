@@ -14,7 +14,7 @@ __all__ = ["over_epochs", "row_minibatches", "sequence_minibatches"]
 
 
 def row_minibatches(key: jax.Array, samples: Samples, num_minibatches: int) -> Samples:
-    """Every row once, in random order.
+    """Minibatches of rows: every row once, in random order.
 
     Args:
       key: Random key.
@@ -32,7 +32,7 @@ def row_minibatches(key: jax.Array, samples: Samples, num_minibatches: int) -> S
 
 
 def sequence_minibatches(key: jax.Array, samples: Samples, num_minibatches: int) -> Samples:
-    """The whole sequence of every environment once, in random order, for what a policy remembers.
+    """Minibatches of environments: each whole sequence once, in random order, for policies with memory.
 
     Args:
       key: Random key.
@@ -55,18 +55,18 @@ def over_epochs(
     start: Any,
     shards: EnvShards | None = None,
 ) -> tuple[Any, Any]:
-    """Scans over epochs, each over minibatches of its own.
+    """Scans over epochs, each with its own minibatches.
 
     Args:
       key: Random key.
       num_epochs: Number of passes over the samples.
-      minibatches: `(key) -> minibatches`, leaves `[num_minibatches, ...]`.
-      one_epoch: `(carry, minibatches) -> (carry, metrics)`, such as a scan over them.
-      start: The carry at the start.
+      minibatches: Function `(key) -> minibatches`, leaves `[num_minibatches, ...]`.
+      one_epoch: Function `(carry, minibatches) -> (carry, metrics)`, such as a scan over them.
+      start: Initial carry.
       shards: Shards of the environments, each of which shuffles its own samples, if any.
 
     Returns:
-      The carry at the end, and metrics `[num_epochs, ...]`.
+      Final carry, and metrics `[num_epochs, ...]`.
     """
     chex.assert_rank(key, {0, 1}, custom_message="key")
 

@@ -1,4 +1,4 @@
-"""The fields of a configuration that say which network an algorithm trains, the same for all algorithms."""
+"""Fields of a configuration that select the network, the same for all algorithms."""
 
 import math
 from collections.abc import Sequence
@@ -32,27 +32,27 @@ _EXAMPLES = {"channels": (16, 32), "strides": (2, 1)}
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig(Settings):
-    """Which network, and its sizes; static.
+    """Kind and sizes of the network; static.
 
     Attributes:
       network: Kind of network: "mlp", of the flattened observation; "relation", for observations with "neighbours",
         see `networks.RelationActorCritic`; "cnn", for one array `[height, width, channels]`, such as a grid or pixels;
-        or "auto", which takes "relation" where there are neighbours and "mlp" elsewhere.
-      hidden: Widths of the hidden layers; with a memory, of those before it, which actor and critic share.
+        or "auto", which is "relation" for observations with neighbours and "mlp" otherwise.
+      hidden: Widths of the hidden layers; with a memory, widths of the layers before it, shared by actor and critic.
       activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
-      shared_trunk: Whether actor and critic share the hidden layers; not of "relation", nor with a memory.
-      own_hidden, neighbour_hidden: Widths of what an agent's own part and each neighbour go through before they are
-        joined, of "relation"; `hidden` follows.
-      pooling: Reduction over neighbours, of "relation": over all slots, padding included ("mean"), over those that are
-        there ("masked-mean", "max"), or by "attention".
-      own_scale, neighbour_scale: Factors of an agent's own part and of neighbours' rows, of "relation".
-      channels: Numbers of channels of the 3 x 3 convolutions, of "cnn"; `hidden` follows.
-      strides: Strides of the convolutions, of "cnn"; empty for 1 each.
+      shared_trunk: Whether actor and critic share the hidden layers; not for "relation", nor with a memory.
+      own_hidden, neighbour_hidden: Widths of the layers of "relation" for an agent's own part and for each neighbour,
+        before both are joined; `hidden` follows.
+      pooling: Reduction over neighbours in "relation": over all slots, padding included ("mean"), over those that are
+        present ("masked-mean", "max"), or by "attention".
+      own_scale, neighbour_scale: Factors of an agent's own part and of neighbours' rows in "relation".
+      channels: Numbers of channels of the 3 x 3 convolutions in "cnn"; `hidden` follows.
+      strides: Strides of the convolutions in "cnn"; empty for 1 each.
       memory: Kind of memory between the hidden layers and the last ones: "none"; "gru", the gated recurrent unit;
         "lstm", long short-term memory; or "lru", the linear recurrent unit, which learns from all steps of a sequence
         at once.
-      memory_size: Number of units of the memory: each is one number of "gru", two of "lstm", a complex one of "lru".
-      memory_hidden: Widths of further hidden layers after the memory, of actor and critic each.
+      memory_size: Number of units of the memory: one number each for "gru", two for "lstm", a complex one for "lru".
+      memory_hidden: Widths of further hidden layers after the memory, separate for actor and critic.
     """
 
     network: Literal["auto", "mlp", "relation", "cnn"] = "auto"
@@ -113,7 +113,7 @@ class NetworkConfig(Settings):
         return self._network(*self._kind(obs), obs, None, None)
 
     def actor_critic(self, obs: Any, num_outputs: int, num_values: int | None) -> Module:
-        """The network, for an actor and a critic.
+        """Network of an actor and a critic.
 
         Args:
           obs: Shapes of one observation.
@@ -132,15 +132,15 @@ class NetworkConfig(Settings):
         return RecurrentActorCritic(encoder, cell, Heads(num_outputs, self.memory_hidden, self.activation, num_values))
 
     def check_own_network(self) -> None:
-        """Refuse a memory beside a network of the user's own, which has its own or none.
+        """Refuses the field `memory` with a custom network, which defines its own memory or none.
 
         Raises:
-          ValueError: There is one.
+          ValueError: `memory` is set.
         """
         if self.memory != "none":
             raise UserValueError(
-                f"memory is that of jaxrl's own networks, got {self.memory!r} beside network=; leave it out, as a "
-                "network of one's own remembers by itself"
+                f"memory applies to jaxrl's own networks, got {self.memory!r} with network=; leave it out, as a "
+                "custom network defines its own memory"
             )
 
     def _kind(self, obs: Any) -> tuple[str, bool]:
@@ -182,7 +182,7 @@ class NetworkConfig(Settings):
         )
 
     def _refuse_others(self, kind: str) -> None:
-        """Refuse fields of other networks that were changed."""
+        """Refuses changed fields of other networks."""
         defaults = {field.name: field.default for field in fields(NetworkConfig)}
         for name in {name: None for names in _OWN.values() for name in names}:
             if name in _OWN[kind] or getattr(self, name) == defaults[name]:

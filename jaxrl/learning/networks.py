@@ -1,4 +1,4 @@
-"""Actor-critic networks, and the interface that takes a user's own flax module."""
+"""Actor-critic networks, and the interface for custom flax modules."""
 
 import functools
 import math
@@ -41,12 +41,12 @@ class MLPActorCritic(nn.Module):
     critic's, as is usual for PPO.
 
     Attributes:
-      num_outputs: what the action head needs (`ActionHead.num_outputs`); None for an encoder, which gives the features
-        of a shared trunk.
-      hidden: widths of the hidden layers.
-      activation: a name in `ACTIVATIONS`.
-      shared_trunk: whether actor and critic share the hidden layers.
-      num_values: values that the critic gives; None for one, without an axis.
+      num_outputs: Number of outputs that the action head takes (`ActionHead.num_outputs`); None for an encoder, which
+        returns the features of a shared trunk.
+      hidden: Widths of the hidden layers.
+      activation: Name in `ACTIVATIONS`.
+      shared_trunk: Whether actor and critic share the hidden layers.
+      num_values: Number of values of the critic; None for one, without an axis.
     """
 
     num_outputs: int | None
@@ -57,7 +57,7 @@ class MLPActorCritic(nn.Module):
 
     @nn.compact
     def __call__(self, obs: Any) -> Any:
-        """The actor's outputs `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
+        """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
         features = flatten_observation(obs)
         if self.num_outputs is None:
             return perceptron(features, self.hidden, self.activation, "trunk")
@@ -71,13 +71,13 @@ class CNNActorCritic(nn.Module):
 
     Attributes:
       num_outputs: Number of outputs that the action head takes (`ActionHead.num_outputs`); None for an encoder, which
-        gives the features of a shared trunk.
-      channels: Numbers of channels of the 3 x 3 convolutions, whose borders are padded.
-      strides: Strides of the convolutions, one for each.
+        returns the features of a shared trunk.
+      channels: Numbers of channels of the 3 x 3 convolutions, with padded borders.
+      strides: Strides of the convolutions.
       hidden: Widths of the hidden layers that follow.
-      activation: A name in `ACTIVATIONS`.
+      activation: Name in `ACTIVATIONS`.
       shared_trunk: Whether actor and critic share all but the last layer.
-      num_values: Number of values that the critic gives; None for one, without an axis.
+      num_values: Number of values of the critic; None for one, without an axis.
     """
 
     num_outputs: int | None
@@ -90,9 +90,9 @@ class CNNActorCritic(nn.Module):
 
     @nn.compact
     def __call__(self, obs: jax.Array) -> Any:
-        """The actor's outputs `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation.
+        """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation.
 
-        Whole numbers of 8 bits, such as those of pixels, are divided by 255.
+        Unsigned integers of 8 bits, such as pixels, are divided by 255.
         """
         chex.assert_rank(obs, 3, custom_message="obs")
         image = obs.astype(jnp.float32) / (255.0 if obs.dtype == jnp.uint8 else 1.0)
@@ -115,18 +115,19 @@ class RelationActorCritic(nn.Module):
     """Two networks, for actor and critic, that treat all neighbours of an agent alike.
 
     An observation is a dictionary with the rows "neighbours" `[K, F]`, with "neighbours_present"
-    `[K]`, 1 where a row is a neighbour and 0 where it is padding, and with whatever else an agent
-    knows ("own", "rays"). Each row goes through one perceptron, the rest through another; the
-    rows' features are pooled, joined with the others, and go through a third.
+    `[K]`, 1 for a neighbour and 0 for padding, and other leaves ("own", "rays"). Each row goes through
+    one perceptron, the other leaves through another; the features of the rows are pooled, joined with the others, and
+    go through a third.
 
     Attributes:
-      num_outputs: what the action head needs (`ActionHead.num_outputs`); None for an encoder, which gives features.
-      own_hidden, neighbour_hidden, hidden: widths before and after the join.
-      pooling: "mean" over all K slots, padding included, as in the papers; "masked-mean" and "max"
-        over the neighbours that are there; "attention" of the agent to those.
-      own_scale, neighbour_scale: what is not a row, and rows, are multiplied by these.
-      activation: a name in `ACTIVATIONS`.
-      num_values: values that the critic gives; None for one, without an axis.
+      num_outputs: Number of outputs that the action head takes (`ActionHead.num_outputs`); None for an encoder, which
+        returns features.
+      own_hidden, neighbour_hidden, hidden: Widths before and after the join.
+      pooling: Reduction over rows: "mean" over all K slots, padding included, as in the papers; "masked-mean" and "max"
+        over the neighbours that are present; "attention" of the agent to those.
+      own_scale, neighbour_scale: Factors of the other leaves, and of the rows.
+      activation: Name in `ACTIVATIONS`.
+      num_values: Number of values of the critic; None for one, without an axis.
 
     Source: Kwiatkowski et al. (2023), "Understanding reinforcement learned crowds"; Zaheer et al. (2017), "Deep sets".
     """
@@ -143,7 +144,7 @@ class RelationActorCritic(nn.Module):
 
     @nn.compact
     def __call__(self, obs: Any) -> Any:
-        """The actor's outputs `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
+        """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
         chex.assert_rank(obs["neighbours"], 2, custom_message="neighbours")
         chex.assert_shape(obs["neighbours_present"], obs["neighbours"].shape[:1], custom_message="neighbours_present")
         if self.num_outputs is None:
@@ -167,7 +168,7 @@ class RelationActorCritic(nn.Module):
         return self._perceptron(jnp.concatenate([own, pooled]), self.hidden, name)
 
     def _attend(self, own: jax.Array, rows: jax.Array, present: jax.Array, name: str) -> jax.Array:
-        """Values of the rows `[width]`, weighed by how their keys answer to the agent's query."""
+        """Attention of the agent to the rows, `[width]`."""
         width = rows.shape[-1]
         query = _dense(width, 1.0, f"{name}_query")(own)
         keys, values = _dense(width, 1.0, f"{name}_key")(rows), _dense(width, 1.0, f"{name}_value")(rows)
@@ -179,7 +180,7 @@ class RelationActorCritic(nn.Module):
 
 
 def perceptron(features: jax.Array, widths: tuple[int, ...], activation: str, name: str) -> jax.Array:
-    """Features after the hidden layers `name_0`, `name_1`, ... of the module that calls this."""
+    """Features after the hidden layers `name_0`, `name_1`, ... of the calling module."""
     for i, width in enumerate(widths):
         features = ACTIVATIONS[activation](_dense(width, np.sqrt(2), f"{name}_{i}")(features))
     return features
@@ -188,7 +189,7 @@ def perceptron(features: jax.Array, widths: tuple[int, ...], activation: str, na
 def last_layers(
     actor: jax.Array, critic: jax.Array, num_outputs: int, num_values: int | None
 ) -> tuple[jax.Array, jax.Array]:
-    """The last layers of the module that calls this: outputs, and the value or the values."""
+    """Last layers of the calling module: outputs, and the value or the values."""
     outputs = _dense(num_outputs, 0.01, "actor_out")(actor)
     values = _dense(1 if num_values is None else num_values, 1.0, "critic_out")(critic)
     return outputs, values[0] if num_values is None else values
@@ -207,18 +208,18 @@ def _dense(width: int, gain: float, name: str) -> nn.Dense:
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def orthogonal(key: jax.Array, rows: int, columns: int) -> jax.Array:
-    """A random matrix with orthonormal columns, or rows where those are fewer, by Gram-Schmidt.
+    """Random matrix with orthonormal columns, or rows if those are fewer, by Gram-Schmidt.
 
-    Every vector is projected twice, which is enough for orthogonality to rounding. Uniform over
-    such matrices. Free of LAPACK, whose batched calls can starve each other of threads for ever
-    in one program of JAX 0.10 on a CPU.
+    The distribution is uniform over such matrices. Every vector is projected twice, which gives orthogonality up to
+    rounding. LAPACK is not used: its batched calls can deadlock by starving each other of threads in one program of
+    JAX 0.10 on a CPU.
 
     Args:
       key: Random key, traced.
       rows, columns: Numbers of rows and columns, static.
 
     Returns:
-      float32 `[rows, columns]`.
+      Matrix, float32 `[rows, columns]`.
 
     Source: Giraud, Langou and Rozloznik (2005), "The loss of orthogonality in the Gram-Schmidt process".
     """
@@ -238,7 +239,7 @@ def orthogonal(key: jax.Array, rows: int, columns: int) -> jax.Array:
 
 
 def apply_over(network: nn.Module, params: Any, obs: Any, num_axes: int) -> Any:
-    """A network on observations with `num_axes` axes in front, one after the other."""
+    """Applies a network to observations with `num_axes` leading axes."""
     function = network.apply
     for _ in range(num_axes):
         function = jax.vmap(function, in_axes=(None, 0))
@@ -246,7 +247,7 @@ def apply_over(network: nn.Module, params: Any, obs: Any, num_axes: int) -> Any:
 
 
 def check_network(network: nn.Module, obs: Any, num_outputs: int, num_values: int | None = None) -> None:
-    """Refuse a network whose outputs the algorithm cannot use, before anything is compiled.
+    """Refuses a network whose outputs the algorithm cannot use, before anything is compiled.
 
     Args:
       network: Flax module, called as `network.apply(params, obs)` on one observation.
@@ -255,17 +256,17 @@ def check_network(network: nn.Module, obs: Any, num_outputs: int, num_values: in
       num_values: Number of values that the critic needs; None for one, without an axis.
 
     Raises:
-      TypeError, ValueError: what the network gave and what it should give.
+      TypeError, ValueError: The outputs do not have the required structure or shapes.
     """
     values = "value []" if num_values is None else f"values [{num_values}], one for each head of the mixture critic"
-    wanted = f"(outputs [{num_outputs}], {values})"
+    required = f"(outputs [{num_outputs}], {values})"
     if not isinstance(network, nn.Module):
         raise UserTypeError(f"network must be a flax.linen module, got {type(network).__name__}")
     got = jax.eval_shape(lambda key, x: network.init_with_output(key, x)[0], jax.random.key(0), obs)
     if not isinstance(got, tuple) or len(got) != 2:
-        raise UserTypeError(f"network must return {wanted} for one observation, got {jax.tree.map(jnp.shape, got)}")
+        raise UserTypeError(f"network must return {required} for one observation, got {jax.tree.map(jnp.shape, got)}")
     shapes = tuple(getattr(leaf, "shape", type(leaf).__name__) for leaf in got)
     if shapes != ((num_outputs,), () if num_values is None else (num_values,)):
         raise UserValueError(
-            f"network must return {wanted} for one observation, got shapes {shapes[0]} and {shapes[1]}"
+            f"network must return {required} for one observation, got shapes {shapes[0]} and {shapes[1]}"
         )

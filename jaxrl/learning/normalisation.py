@@ -12,11 +12,11 @@ from jaxrl.learning.shards import EnvShards, summed
 
 @struct.dataclass
 class RunningStatistics:
-    """Mean and variance of everything seen so far, leaf by leaf.
+    """Mean and variance of all samples so far, leaf by leaf.
 
     Attributes:
-      count: float32 `[]`, the weight seen.
-      mean, variance: pytrees of one sample's shape.
+      count: Total weight of the samples, float32 `[]`.
+      mean, variance: Pytrees with the shape of one sample.
     """
 
     count: jax.Array
@@ -25,7 +25,7 @@ class RunningStatistics:
 
 
 def init_statistics(sample: Any) -> RunningStatistics:
-    """Statistics that have seen nothing: mean 0, variance 1.
+    """Statistics of no samples: mean 0, variance 1.
 
     Args:
       sample: Pytree with the shapes of one sample.
@@ -37,13 +37,13 @@ def init_statistics(sample: Any) -> RunningStatistics:
 def update_statistics(
     statistics: RunningStatistics, batch: Any, weight: jax.Array, shards: EnvShards | None = None
 ) -> RunningStatistics:
-    """The statistics after one more batch, by the parallel form of Welford's update.
+    """Statistics after one more batch, by the parallel form of Welford's update.
 
     Args:
       statistics: Statistics so far.
       batch: Samples, leaves `[*B, *sample]`.
-      weight: Weights of the samples, `[*B]`, 0 for those to leave out.
-      shards: Parts whose batches together are the batch, if any.
+      weight: Weights of the samples, `[*B]`, 0 for excluded samples.
+      shards: Shards whose batches are combined, if any.
 
     Source: Chan, Golub and LeVeque (1983).
     """
@@ -80,7 +80,7 @@ RewardScale = tuple[RunningStatistics, jax.Array]
 
 
 def init_reward_scale(shape: tuple[int, ...]) -> RewardScale:
-    """Statistics that have seen nothing, and sums of 0 for environments (and agents) `[N, *A]`."""
+    """Statistics of no samples, and sums of 0 for environments (and agents) `[N, *A]`."""
     return init_statistics(jax.ShapeDtypeStruct((), jnp.float32)), jnp.zeros(shape)
 
 
@@ -93,21 +93,21 @@ def scale_rewards(
     clip: Any,
     shards: EnvShards | None = None,
 ) -> tuple[jax.Array, RewardScale]:
-    """Rewards divided by the running deviation of their exponentially discounted sum.
+    """Rewards divided by the running standard deviation of their exponentially discounted sum.
 
-    The sum looks back, so that no curve but an exponential can be added to it step by step.
+    The sum runs over past rewards; only an exponential curve can be accumulated in it step by step.
 
     Args:
       scale: Statistics of the sums so far, and the sums `[N, *A]`.
       reward: Rewards of one rollout, `[T, N, *A]`.
       done: Ends of episodes, bool `[T, N, *A]`.
-      active: Whether an agent took part, bool `[T, N, *A]`; the statistics leave out sums of the others.
+      active: Whether an agent took part, bool `[T, N, *A]`; sums of inactive agents are excluded from the statistics.
       rate: Factor of the sum at each step, `[]`, traced: Gamma(1), whatever the family of the discount.
       clip: Bound of the scaled rewards, `[]`, traced.
-      shards: Shards which have the statistics in common, if any.
+      shards: Shards that share the statistics, if any.
 
     Returns:
-      Rewards `[T, N, *A]`, and the scale after them.
+      Scaled rewards `[T, N, *A]`, and the updated scale.
     """
     chex.assert_equal_shape([reward, done, active], custom_message="reward, done, active")
     statistics, start = scale
@@ -122,12 +122,12 @@ def scale_rewards(
     return jnp.clip(reward * jax.lax.rsqrt(statistics.variance + 1e-8), -clip, clip), (statistics, last)
 
 
-# What `normalise` computes, for those who do it elsewhere.
+# Formula of `normalise`, for exported policies.
 FORMULA = "clip((x - mean) / sqrt(variance + 1e-8), -observation_clip, observation_clip)"
 
 
 def normalise(statistics: RunningStatistics, sample: Any, clip: jax.Array | float) -> Any:
-    """(sample - mean) / standard deviation, clipped to [-clip, clip]; axes in front are free."""
+    """(sample - mean) / standard deviation, clipped to [-clip, clip]; with any leading axes."""
     chex.assert_rank(clip, 0, custom_message="clip")
 
     def leaf(mean: jax.Array, variance: jax.Array, x: jax.Array) -> jax.Array:

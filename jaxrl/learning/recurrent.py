@@ -1,11 +1,11 @@
-"""Networks that remember: an encoder, a memory and heads; how anyone's recurrent network is stepped and unrolled.
+"""Recurrent networks: an encoder, a memory and heads; stepping and unrolling of custom recurrent networks.
 
 A recurrent network is a flax module that is called as `(obs, memory) -> (outputs, value, memory)` on one observation
 and the memory of one agent, and has a method `start() -> memory`, the memory at the start of an episode: a pytree of
 real arrays. It may have a method `unroll(params, obs, memory, reset) -> (outputs, value, memories)` that does the same
-for a sequence, leaves `[T, ...]`, faster than step by step; `reset`, bool `[T]`, says before which steps the memory is
-that of the start again, and `memories` are those after each step. A memory cell is the same, of features instead of
-observations: `(features, memory) -> (features, memory)`, with `start` and perhaps `unroll`.
+for a sequence, leaves `[T, ...]`, faster than step by step; `reset`, bool `[T]`, is True for steps before which the
+memory is reset to the start, and `memories` are those after each step. A memory cell has the same interface with
+features instead of observations: `(features, memory) -> (features, memory)`, with `start` and optionally `unroll`.
 """
 
 import inspect
@@ -31,8 +31,8 @@ class Heads(nn.Module):
     Attributes:
       num_outputs: Number of outputs that the action head takes (`ActionHead.num_outputs`).
       hidden: Widths of the hidden layers of each.
-      activation: A name in `networks.ACTIVATIONS`.
-      num_values: Number of values that the critic gives; None for one, without an axis.
+      activation: Name in `networks.ACTIVATIONS`.
+      num_values: Number of values of the critic; None for one, without an axis.
     """
 
     num_outputs: int
@@ -42,7 +42,7 @@ class Heads(nn.Module):
 
     @nn.compact
     def __call__(self, features: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The actor's outputs `[num_outputs]` and the value `[]`, or values `[num_values]`."""
+        """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`."""
         chex.assert_rank(features, 1, custom_message="features")
         actor, critic = (perceptron(features, self.hidden, self.activation, name) for name in ("actor", "critic"))
         return last_layers(actor, critic, self.num_outputs, self.num_values)
@@ -53,7 +53,7 @@ class RecurrentActorCritic(nn.Module):
 
     Attributes:
       encoder: Module `(obs) -> features [F]`.
-      cell: Memory cell: `cells.GRU`, `cells.LSTM`, `cells.LRU`, `cells.FlaxCell` of a cell of flax, or a user's own.
+      cell: Memory cell: `cells.GRU`, `cells.LSTM`, `cells.LRU`, `cells.FlaxCell` of a cell of flax, or a custom one.
       heads: Module `(features) -> (outputs, value)`.
     """
 
@@ -62,7 +62,7 @@ class RecurrentActorCritic(nn.Module):
     heads: Any
 
     def start(self) -> Memory:
-        """The memory of one agent at the start of an episode."""
+        """Memory of one agent at the start of an episode."""
         return self.cell.start()
 
     def __call__(self, obs: Any, memory: Memory) -> tuple[jax.Array, jax.Array, Memory]:
@@ -72,7 +72,7 @@ class RecurrentActorCritic(nn.Module):
         return outputs, value, memory
 
     def unroll(self, params: Any, obs: Any, memory: Memory, reset: jax.Array) -> tuple[jax.Array, jax.Array, Memory]:
-        """Outputs, values and memories after each of a sequence of observations; only the cell goes step by step."""
+        """Outputs, values and memories after each of a sequence of observations; only the cell is sequential."""
         chex.assert_rank(reset, 1, custom_message="reset")
         parts = {name: {"params": own} for name, own in params["params"].items()}
         # A part without parameters has no entry.
@@ -83,12 +83,12 @@ class RecurrentActorCritic(nn.Module):
 
 
 def is_recurrent(network: Any) -> bool:
-    """Whether a network remembers: its class has a method `start`."""
+    """Whether a network is recurrent, that is, its class has a method `start`."""
     return inspect.isfunction(getattr(type(network), "start", None))
 
 
 def step_over(network: Any, params: Any, obs: Any, memory: Memory, num_axes: int) -> tuple[Any, Any, Memory]:
-    """A recurrent network on observations and memories with `num_axes` axes in front."""
+    """Applies a recurrent network to observations and memories with `num_axes` leading axes."""
     function = network.apply
     for _ in range(num_axes):
         function = jax.vmap(function, in_axes=(None, 0, 0))
@@ -98,14 +98,14 @@ def step_over(network: Any, params: Any, obs: Any, memory: Memory, num_axes: int
 def unroll_over(
     network: Any, params: Any, obs: Any, memory: Memory, reset: jax.Array
 ) -> tuple[jax.Array, jax.Array, Memory]:
-    """A recurrent network along sequences.
+    """Unrolls a recurrent network along sequences.
 
     Args:
       network: Recurrent network.
       params: Parameters of the network.
       obs: Observations, leaves `[T, *B, ...]`.
-      memory: Memories before the first of them, leaves `[*B, ...]`.
-      reset: Whether the memory is that of the start again before each of them, bool `[T, *B]`.
+      memory: Memories before the first observation, leaves `[*B, ...]`.
+      reset: Whether the memory is reset to the start before each observation, bool `[T, *B]`.
 
     Returns:
       Outputs and values `[T, *B, ...]`, and the memories after each observation, leaves `[T, *B, ...]`.
@@ -122,24 +122,24 @@ def unroll_over(
 
 
 def _unroll(module: Any, params: Any, inputs: Any, memory: Memory, reset: jax.Array) -> Any:
-    """A network or a cell along one sequence, by its own `unroll` where it has one."""
+    """Unrolls a network or a cell along one sequence, by its method `unroll` if it has one."""
     if hasattr(module, "unroll"):
         return module.unroll(params, inputs, memory, reset)
     return unroll_by_steps(module, params, inputs, memory, reset)
 
 
 def unroll_by_steps(module: Any, params: Any, inputs: Any, memory: Memory, reset: jax.Array) -> Any:
-    """A recurrent network or a cell along one sequence, step by step.
+    """Unrolls a recurrent network or a cell along one sequence, step by step.
 
     Args:
       module: Recurrent network or memory cell.
       params: Parameters of the module.
       inputs: Observations or features, leaves `[T, ...]`.
-      memory: Memory before the first of them.
-      reset: Whether the memory is that of the start again before each of them, bool `[T]`.
+      memory: Memory before the first input.
+      reset: Whether the memory is reset to the start before each input, bool `[T]`.
 
     Returns:
-      What the module gives, leaves `[T, ...]`, the memories after each step last.
+      Outputs of the module, leaves `[T, ...]`; the last one is the memories after each step.
     """
     chex.assert_rank(reset, 1, custom_message="reset")
     chex.assert_tree_shape_prefix(inputs, reset.shape, custom_message="inputs, reset")
@@ -154,7 +154,7 @@ def unroll_by_steps(module: Any, params: Any, inputs: Any, memory: Memory, reset
 
 
 def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | None = None) -> None:
-    """Refuse a recurrent network that the algorithm cannot use, before anything is compiled.
+    """Refuses a recurrent network that the algorithm cannot use, before anything is compiled.
 
     Args:
       network: Flax module with a method `start`.
@@ -163,7 +163,7 @@ def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | 
       num_values: Number of values that the critic needs; None for one, without an axis.
 
     Raises:
-      TypeError, ValueError: What the network gave and what it should give.
+      TypeError, ValueError: The outputs do not have the required structure, shapes or types.
     """
     values = "value []" if num_values is None else f"values [{num_values}], one for each head of the mixture critic"
     takes = f"(outputs [{num_outputs}], {values}, memory) for one observation and memory"

@@ -1,4 +1,4 @@
-"""Stepping environments: the one place that decides time limits and resets."""
+"""Stepping of environments, with time limits and resets."""
 
 from typing import Any, NamedTuple
 
@@ -13,22 +13,22 @@ from jaxrl.learning.actor import Actor, Memory, Policy, memories
 from jaxrl.learning.shards import EnvShards, own
 
 TERMINATED, TRUNCATED = 1, 2
-PER_AGENT = ("agent_terminated", "active")  # of `info`, where an environment has more to say than its flags
+PER_AGENT = ("agent_terminated", "active")  # entries of `info` of environments with ends of single agents
 
 
 class Transition(NamedTuple):
     """Steps of every environment; leaves `[T, N, ...]`.
 
     Attributes:
-      obs: before the step.
-      next_obs: after it, before any reset.
-      reward: `[T, N, *A]`.
-      terminated, truncated: bool `[T, N]`; the time limit alone sets `truncated`.
-      agent_terminated: bool `[T, N, *A]`; `terminated` where the environment does not say more.
-      active: bool `[T, N, *A]`; all true where the environment does not say more.
-      mask: the action mask before the step, or None.
-      raw_action: what a loss scores of the action, `[T, N, *A, ...]`.
-      next_mask: the action mask after the step, before any reset, where it was asked for; otherwise None.
+      obs: Observations before the step.
+      next_obs: Observations after the step, before any reset.
+      reward: Rewards `[T, N, *A]`.
+      terminated, truncated: Ends of episodes, bool `[T, N]`; only the time limit sets `truncated`.
+      agent_terminated: Ends of single agents, bool `[T, N, *A]`; equals `terminated` if the environment has none.
+      active: Whether each agent takes part, bool `[T, N, *A]`; all true if the environment does not report it.
+      mask: Action mask before the step, or None.
+      raw_action: Action as scored by a loss, `[T, N, *A, ...]`.
+      next_mask: Action mask after the step, before any reset, if requested; otherwise None.
     """
 
     obs: Any
@@ -44,7 +44,7 @@ class Transition(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """The environments between two rollouts: states and observations `[N, ...]`, memories of agents `[N, *A, ...]`."""
+    """Environments between two rollouts: states and observations `[N, ...]`, memories of agents `[N, *A, ...]`."""
 
     state: Any
     obs: Any
@@ -65,20 +65,20 @@ def step_once(
 
 
 def over_agents(flag: jax.Array, reward: jax.Array) -> jax.Array:
-    """A flag `[*B]` with the agents' axes of a reward `[*B, *A]`."""
+    """Broadcasts a flag `[*B]` over the agents' axes of a reward `[*B, *A]`."""
     chex.assert_equal_shape_prefix([flag, reward], flag.ndim, custom_message="flag, reward")
     return jnp.broadcast_to(flag.reshape(flag.shape + (1,) * (reward.ndim - flag.ndim)), reward.shape)
 
 
 def episode_ends(steps: Transition) -> jax.Array:
-    """Bool `[T, N, *A]`: where an agent's episode is over, terminated or truncated."""
+    """Ends of each agent's episodes, by termination or truncation, bool `[T, N, *A]`."""
     flags = [steps.terminated, steps.truncated]
     chex.assert_equal_shape_prefix([steps.reward, *flags], 2, custom_message="reward, terminated, truncated")
     return over_agents(steps.terminated | steps.truncated, steps.reward) | steps.agent_terminated
 
 
 def remembered(memory: Memory, start: Memory, ended: jax.Array) -> Memory:
-    """The memories with which the next step begins: those of the start where an agent's episode has ended.
+    """Memories before the next step: reset to the start where an agent's episode has ended.
 
     Args:
       memory: Memories after a step, leaves `[*B, ...]`.
@@ -95,7 +95,7 @@ def remembered(memory: Memory, start: Memory, ended: jax.Array) -> Memory:
 
 
 def agents_ended(reward: jax.Array, done: jax.Array, info: dict[Any, Any]) -> jax.Array:
-    """Bool `[*A]`: whether each agent's episode is over after a step of one environment."""
+    """Whether each agent's episode is over after a step of one environment, bool `[*A]`."""
     chex.assert_rank(done, 0, custom_message="done")
     ended = over_agents(done, reward)
     return ended | info["agent_terminated"] if "agent_terminated" in info else ended
@@ -109,13 +109,13 @@ def reset_all(
     shards: EnvShards | None = None,
     memory: Memory = (),
 ) -> Carry:
-    """Fresh episodes in `num_envs` environments, or in one shard's share of them.
+    """Starts episodes in `num_envs` environments, or in those of one shard.
 
     Args:
       env: Environment, static.
       key: Random key.
       params: Parameters of the environment, traced.
-      num_envs: Number of environments, of all shards.
+      num_envs: Number of environments of all shards.
       shards: Shards of which these environments are one, if any.
       memory: Memory of the agents of one environment at the start of an episode, `[*A, ...]`.
     """
@@ -130,7 +130,7 @@ def _begun(env: Environment, keys: jax.Array, params: Any) -> Carry:
 
 
 def default_reset_pool(num_steps: int) -> int:
-    """Fresh states that a rollout keeps for each environment: one in 8 steps, of 3 steps and more at least 2."""
+    """Number of fresh states of a rollout for each environment: one for 8 steps, and at least 2 from 3 steps on."""
     return max(min(2, -(-num_steps // 2)), -(-num_steps // 8))
 
 
@@ -150,26 +150,26 @@ def rollout(
 ) -> tuple[Carry, Transition, jax.Array]:
     """Steps every environment `T` times, resetting where an episode ends.
 
-    Fresh states come from a pool per environment, drawn in bulk beforehand, each given out
-    once and in order; only when an environment needs more than its pool holds does it start
-    over, and every such reuse is counted. An agent's memory is that of the start again where its episode ended.
+    Fresh states come from a pool per environment, drawn in bulk beforehand and used in order; if an environment needs
+    more states than its pool holds, it reuses them from the first one, and every reuse is counted. An agent's memory is
+    reset where its episode ended.
 
     Args:
       env: Environment, static.
       params: Parameters of the environment, traced.
-      actor: How the policy acts.
-      policy: What the actor acts by.
-      key: Random key of the environments; what acting takes of randomness is in `noise`.
-      carry: The environments, `[N, ...]`, with memories like the actor's.
+      actor: Actor of the policy.
+      policy: Policy of one run.
+      key: Random key of the environments; acting uses `noise`.
+      carry: Environments, `[N, ...]`, with memories of the actor's structure.
       noise: Noise of the actor, leaves `[T, N, *A, ...]`.
       reset_pool: Number of fresh states per environment, `default_reset_pool(T)` if None.
-      shards: Shards of which these N environments are one, if any; an environment's random numbers are the
-        same whatever their number.
-      num_steps: Number of steps T, static; None takes that of the noise.
+      shards: Shards of which these N environments are one, if any; an environment's random numbers do
+        not depend on the number of shards.
+      num_steps: Number of steps T, static; None takes the length of the noise.
       with_next_mask: Whether transitions have `next_mask`, static.
 
     Returns:
-      The environments afterwards, transitions `[T, N, ...]`, and the number of reused fresh
+      Environments afterwards, transitions `[T, N, ...]`, and the number of reused fresh
       states, int32 `[]`.
 
     Raises:
@@ -187,17 +187,17 @@ def rollout(
         raise UserValueError(f"reset_pool must be at least 1, got {reset_pool}")
     reset_key, step_key = jax.random.split(unrolled(key))
     keys = own(jax.random.split(unrolled(reset_key), (num_in_all, pool_size)), shards)
-    # The first states of all environments, then the second of all: environments that have begun about as often, as
-    # most have, read side by side.
+    # The first states of all environments, then the second of all: environments with equal numbers of resets, as most
+    # have, read adjacent memory.
     pool = _begun(env, keys.T.reshape(-1), params)
     first_memory = actor.start(policy)
-    # An index without a sign needs no code for negative ones.
+    # An unsigned index needs no code for negative values.
     first_slots = jnp.arange(num_envs, dtype=jnp.uint32)
 
     def step(key: jax.Array, state: Any, action: Any) -> tuple[Any, ...]:
         obs, state, reward, terminated, truncated, info = step_once(env, key, state, action, params)
-        # Every array that a step writes costs a CPU as much as many numbers in it: the two flags are
-        # one number until the loop is over, and what an environment does not tell is made after it.
+        # Each array written in a step is costly on a CPU: the two flags are one number until the loop is over, and the
+        # defaults of missing entries are made after it.
         ended = jnp.where(terminated, TERMINATED, jnp.where(truncated, TRUNCATED, 0)).astype(jnp.int8)
         per_agent = {name: jnp.broadcast_to(info[name], reward.shape) for name in PER_AGENT if name in info}
         over = agents_ended(reward, terminated | truncated, info)

@@ -1,4 +1,4 @@
-"""Schedules: the share of a number that is in force after so many environment steps."""
+"""Schedules: factors of a number as functions of environment steps."""
 
 from typing import Any
 
@@ -10,23 +10,23 @@ __all__ = ["linear_share", "tenth_share"]
 
 
 def linear_share(env_steps: jax.Array, end: Any, anneal_env_steps: Any) -> jax.Array:
-    """The share of a number that falls linearly from 1 to `end`, and stays there.
+    """Factor that falls linearly from 1 to `end`, and stays there.
 
     Args:
-      env_steps: Environment steps so far, `[]`, traced.
-      end: Share at the end, `[]`, traced.
-      anneal_env_steps: Environment steps over which it falls, `[]`, traced; infinite keeps 1.
+      env_steps: Number of environment steps so far, `[]`, traced.
+      end: Final factor, `[]`, traced.
+      anneal_env_steps: Number of environment steps over which the factor falls, `[]`, traced; infinite keeps 1.
     """
     chex.assert_rank([env_steps, end, anneal_env_steps], 0, custom_message="env_steps, end, anneal_env_steps")
     return 1 + (end - 1) * jnp.minimum(env_steps / anneal_env_steps, 1.0)
 
 
 def tenth_share(env_steps: jax.Array, decay_env_steps: Any) -> jax.Array:
-    """The share of a number that falls exponentially.
+    """Factor that falls exponentially from 1.
 
     Args:
-      env_steps: Environment steps so far, `[]`, traced.
-      decay_env_steps: Environment steps in which it falls to a tenth, `[]`, traced; infinite keeps 1.
+      env_steps: Number of environment steps so far, `[]`, traced.
+      decay_env_steps: Number of environment steps in which the factor falls to a tenth, `[]`, traced; infinite keeps 1.
     """
     chex.assert_rank([env_steps, decay_env_steps], 0, custom_message="env_steps, decay_env_steps")
     return 0.1 ** (env_steps / decay_env_steps)

@@ -1,6 +1,6 @@
-"""Environments of one run in equal parts, a part for each device, and what their devices tell each other.
+"""Environments of one run in equal parts, one for each device, and reductions over the devices.
 
-Where `shards` is None, there is one part, and every function here gives back what it is given.
+If `shards` is None, there is one part, and every function here returns its input.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ __all__ = ["EnvShards", "averaged", "own", "own_key", "summed"]
 
 
 class EnvShards(NamedTuple):
-    """How many parts there are, along which axis of a mesh; a `shard_map` over it must be under way.
+    """Number of parts, and axis of the mesh that they lie along; for use inside a `shard_map` over it.
 
     Attributes:
       axis_name: Name of the axis of the mesh.
@@ -29,7 +29,7 @@ class EnvShards(NamedTuple):
         """Number of environments of one part.
 
         Raises:
-          ValueError: the parts do not divide the environments evenly.
+          ValueError: The parts do not divide the environments evenly.
         """
         if num_envs % self.count:
             raise UserValueError(
@@ -39,9 +39,9 @@ class EnvShards(NamedTuple):
 
 
 def own(tree: Any, shards: EnvShards | None, axis: int = 0) -> Any:
-    """Of leaves with one entry for each environment of the run along an axis, the entries of this part.
+    """Slices leaves with one entry for each environment of the run to the entries of this part.
 
-    What is drawn for the whole run and then cut is the same however many parts there are.
+    Random numbers drawn for the whole run and then sliced do not depend on the number of parts.
 
     Args:
       tree: Pytree of arrays with one entry for each environment along `axis`.
@@ -63,7 +63,7 @@ def own(tree: Any, shards: EnvShards | None, axis: int = 0) -> Any:
 
 
 def own_key(key: jax.Array, shards: EnvShards | None) -> jax.Array:
-    """A key for what each part draws for itself."""
+    """Random key of this part."""
     chex.assert_rank(key, {0, 1}, custom_message="key")  # an untyped key has an axis of two words
     return key if shards is None else jax.random.fold_in(key, jax.lax.axis_index(shards.axis_name))
 
@@ -74,16 +74,16 @@ def summed(tree: Any, shards: EnvShards | None) -> Any:
 
 
 def averaged(tree: Any, weight: jax.Array, shards: EnvShards | None) -> Any:
-    """What the samples of all parts have for a weighted mean, from the weighted means over those of each.
+    """Weighted mean over the samples of all parts, from the weighted means of each part.
 
     Args:
-      tree: Weighted means over the samples of this part, or gradients of such, of any shapes.
+      tree: Weighted means over the samples of this part, or gradients of them, of any shapes.
       weight: Weights of these samples, `[*B]`.
-      shards: Parts of the run, all with as many samples; None for one.
+      shards: Parts of the run, all with the same number of samples; None for one.
     """
     if shards is None:
         return tree
-    mine = jnp.mean(weight)
-    mean = jax.lax.pmean(mine, shards.axis_name)
-    share = mine / jnp.where(mean > 0, mean, 1.0)
+    local = jnp.mean(weight)
+    mean = jax.lax.pmean(local, shards.axis_name)
+    share = local / jnp.where(mean > 0, mean, 1.0)
     return jax.lax.pmean(jax.tree.map(lambda leaf: leaf * share, tree), shards.axis_name)

@@ -240,10 +240,10 @@ def _read_spec(file: Path, file_format: str, trust: bool) -> dict[str, Any]:
 
 
 def _check_ports(file: Path, spec: Mapping[str, Any]) -> None:
-    """Refuses what tells its inputs and outputs otherwise than jaxrl writes them.
+    """Refuses files whose inputs and outputs are not described as jaxrl writes them.
 
     Raises:
-      ResultError: it does.
+      ResultError: The description differs.
     """
     for side in ("inputs", "outputs"):
         ports = spec.get(side)

@@ -1,4 +1,4 @@
-"""What is to run, and its parts: each a call of its own over some settings and seeds, whose results make the whole."""
+"""Calls, and their division into parts: each part is a call over some settings and seeds; their results merge."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from jaxrl.runtime.memory import available, size
 from jaxrl.sweeps.batching import run_arguments, seed_list
 from jaxrl.sweeps.sweep import Sweep
 
-# What the host keeps of a run at the least: its seed, its arguments, its metrics and its policy.
+# Least number of bytes that the host keeps of a run: its seed, its arguments, its metrics and its policy.
 BYTES_PER_RUN = 256
 
 __all__ = ["Call", "Part", "assembled", "merged", "seeds_that_fit", "shard_of", "sharded", "split"]
 
 
 class Part(NamedTuple):
-    """Which runs of a call: every one of some settings with some seeds.
+    """Part of the runs of a call: each of some settings with each of some seeds.
 
     Attributes:
-      settings: int `[s]`, positions among the settings.
-      seeds: int `[n]`, positions among the seeds.
+      settings: Positions among the settings, int `[s]`.
+      seeds: Positions among the seeds, int `[n]`.
     """
 
     settings: np.ndarray
@@ -42,30 +42,30 @@ class Part(NamedTuple):
 
     @property
     def num_runs(self) -> int:
-        """How many runs that is."""
+        """Number of runs of the part."""
         return len(self.settings) * len(self.seeds)
 
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """What was asked for: what every run does, the settings and seeds to run, and how a result names them.
+    """Description of a call: what every run does, the settings and seeds to run, and how a result names them.
 
     Attributes:
-      loop: of one run.
-      identity: of the loop; calls with equal ones share compiled programs.
-      points: int64, increasing, iterations after which to evaluate.
-      env_steps_per_iteration: of one run.
-      headline: `(metrics of a point) -> text`, for the progress bar.
-      reserved: names that no metric may have.
-      prepared: hyper-parameters as the loop takes them, leaves `[num_settings, ...]`.
-      env_params: the environment's parameters, likewise.
-      seeds: the seeds themselves.
-      sweep: the names of the settings, None for a single one.
-      algo, hparams: as the result is to have them; hyper-parameters `[num_settings, ...]`.
-      attrs: of the result, told of the whole call.
-      last_dims: as in `metrics_dataset`.
-      cpu_block: the widest block on a CPU where no width is asked for.
-      start: policies that the runs begin with, leaves `[num_settings, num_seeds, ...]`; None where they begin anew.
+      loop: Loop of one run.
+      identity: Identity of the loop; calls of equal identity share compiled programs.
+      points: Iterations after which to evaluate, int64, increasing.
+      env_steps_per_iteration: Number of environment steps of one run per iteration.
+      headline: Function `(metrics of a point) -> text` for the progress bar.
+      reserved: Names that no metric may have.
+      prepared: Hyper-parameters as the loop takes them, leaves `[num_settings, ...]`.
+      env_params: Parameters of the environment, leaves `[num_settings, ...]`.
+      seeds: Seeds of the runs.
+      sweep: Names of the settings; None for a single setting.
+      algo, hparams: Algorithm and hyper-parameters (leaves `[num_settings, ...]`) of the result.
+      attrs: Attributes of the result of the whole call.
+      last_dims: Names of the trailing dimensions of metrics, see `metrics_dataset`.
+      cpu_block: Width of the widest block on a CPU where no width is requested.
+      start: Policies to start the runs from, leaves `[num_settings, num_seeds, ...]`; None starts from scratch.
     """
 
     loop: Loop
@@ -106,7 +106,7 @@ class Call:
         return Part(*map(np.arange, self.shape))
 
     def description(self) -> Description:
-        """What the call is, without how it runs."""
+        """Description of the call, without how it is executed."""
         sweep, dims, coords = self.sweep, {}, {}
         if sweep is not None:
             dims = dict(zip(sweep.dims, sweep.shape, strict=True))
@@ -118,7 +118,7 @@ class Call:
         return run_arguments(self.seeds, self.prepared, self.env_params)
 
     def part(self, part: Part) -> Call:
-        """The call over a part of its runs, the settings along one axis where they are not all of them."""
+        """Call over a part of the runs; a subset of the settings lies along one axis."""
         if part.num_runs == self.num_runs:
             return self
         chosen = part.settings
@@ -140,13 +140,13 @@ class Call:
     def result(
         self, metrics: Mapping[str, np.ndarray], policies: Any, env_steps: Sequence[int], attrs: Mapping[str, Any]
     ) -> Result:
-        """What was computed, with its names.
+        """Labelled result of the computed arrays.
 
         Args:
-          metrics: `{name: [num_settings, num_seeds, num_points, ...]}`.
-          policies: leaves `[num_settings, num_seeds, ...]`.
-          env_steps: of each point.
-          attrs: beside those of the call.
+          metrics: Metrics `{name: [num_settings, num_seeds, num_points, ...]}`.
+          policies: Policies, leaves `[num_settings, num_seeds, ...]`.
+          env_steps: Number of environment steps at each point.
+          attrs: Attributes in addition to those of the call.
         """
         dataset = metrics_dataset(
             metrics,
@@ -160,7 +160,7 @@ class Call:
 
 
 def seeds_that_fit(seeds: int | Sequence[int], hparams: Any = None, name: str = "seeds") -> list[int]:
-    """The seeds themselves: how many (0, 1, ...), or which; refused before they are listed where no memory keeps them.
+    """List of seeds (0, 1, ... for a number), refused before it is built if the memory cannot hold the results.
 
     Args:
       seeds: Number of seeds, or the seeds.
@@ -168,7 +168,7 @@ def seeds_that_fit(seeds: int | Sequence[int], hparams: Any = None, name: str = 
       name: Name of the argument.
 
     Raises:
-      ValueError: The seeds are no seeds, or too many for the memory that is free.
+      ValueError: `seeds` is not valid, or too many for the free memory.
     """
     if isinstance(seeds, int | np.integer):
         num_settings = len(hparams) if isinstance(hparams, Sweep) else 1
@@ -183,14 +183,14 @@ def seeds_that_fit(seeds: int | Sequence[int], hparams: Any = None, name: str = 
 
 
 def split(num_settings: int, num_seeds: int, count: int) -> list[Part]:
-    """Every run of a call in parts of nearly equal size: by seeds, and where these are too few by settings too.
+    """Divides the runs of a call into parts of nearly equal size: by seeds, and by settings too if seeds are too few.
 
     Args:
-      num_settings, num_seeds: of the call.
-      count: how many parts; fewer where there are fewer runs.
+      num_settings, num_seeds: Number of settings and of seeds of the call.
+      count: Number of parts; limited to the number of runs.
 
     Returns:
-      The parts, in the order of the seeds; none is empty.
+      Non-empty parts, in the order of the seeds.
     """
     settings, seeds = np.arange(num_settings), np.arange(num_seeds)
     if count <= num_seeds:
@@ -202,13 +202,13 @@ def split(num_settings: int, num_seeds: int, count: int) -> list[Part]:
 
 
 class Assembled(NamedTuple):
-    """What the results of parts hold together.
+    """Joined results of parts.
 
     Attributes:
-      seeds: positions of the seeds that every setting has.
-      env_steps: of the points that every part has.
-      metrics: `{name: [num_settings, num_seeds, num_points, ...]}`, of those seeds and points.
-      policies: leaves `[num_settings, num_seeds, ...]`, of those seeds, as each part ended.
+      seeds: Positions of the seeds that every setting has.
+      env_steps: Number of environment steps at the points that every part has.
+      metrics: Metrics of those seeds and points, `{name: [num_settings, num_seeds, num_points, ...]}`.
+      policies: Final policies of those seeds, leaves `[num_settings, num_seeds, ...]`.
     """
 
     seeds: np.ndarray
@@ -218,24 +218,24 @@ class Assembled(NamedTuple):
 
 
 def assembled(shape: tuple[int, int], parts: Sequence[tuple[Part, Result]]) -> Assembled:
-    """The runs of parts in the places that they have in the whole.
+    """Joins the runs of parts, each at its place in the whole.
 
     Args:
-      shape: `(num_settings, num_seeds)` of the whole.
-      parts: with their results.
+      shape: Shape `(num_settings, num_seeds)` of the whole.
+      parts: Parts with their results.
 
     Raises:
-      ResultError: no seed is there under every setting, or no point in every part.
+      ResultError: No seed is present under every setting, or no point in every part.
     """
-    there = np.zeros(shape, bool)
+    present = np.zeros(shape, bool)
     for part, _ in parts:
-        there[np.ix_(part.settings, part.seeds)] = True
-    seeds = np.flatnonzero(there.all(axis=0))
+        present[np.ix_(part.settings, part.seeds)] = True
+    seeds = np.flatnonzero(present.all(axis=0))
     if not len(seeds):
         raise ResultError("the parts hold no seed under every setting: a result needs at least one")
     results = [result for _, result in parts]
     points = [result.metrics["env_step"].values for result in results]
-    # A part that was stopped was evaluated where it stopped, which may be between the points of the others.
+    # A stopped part was evaluated where it stopped, possibly between the points of the others.
     env_steps = functools.reduce(np.intersect1d, points)
     if not len(env_steps):
         raise ResultError("the parts have no evaluation at the same env step: a result needs at least one")
@@ -256,21 +256,21 @@ def assembled(shape: tuple[int, int], parts: Sequence[tuple[Part, Result]]) -> A
 
 
 def merged(call: Call, parts: Sequence[tuple[Part, Result]], attrs: Mapping[str, Any]) -> Result:
-    """The result of a call from those of its parts: of the seeds that every setting has, and the points that all have.
+    """Result of a call from the results of its parts: the seeds that every setting has, at the points that all have.
 
     Raises:
-      ResultError: no seed is there under every setting, or no point in every part.
+      ResultError: No seed is present under every setting, or no point in every part.
     """
-    found = assembled(call.shape, parts)
-    chosen = call.part(Part(np.arange(call.shape[0]), found.seeds))
-    return chosen.result(found.metrics, found.policies, found.env_steps, attrs)
+    joined = assembled(call.shape, parts)
+    chosen = call.part(Part(np.arange(call.shape[0]), joined.seeds))
+    return chosen.result(joined.metrics, joined.policies, joined.env_steps, attrs)
 
 
 def shard_of(shard: str | tuple[int, int]) -> tuple[int, int]:
-    """Which of how many: `"0/4"` or `(0, 4)`.
+    """Index and number of shards, from `"0/4"` or `(0, 4)`.
 
     Raises:
-      ValueError: it is neither.
+      ValueError: `shard` is neither.
     """
     if isinstance(shard, str) and (match := re.fullmatch(r"(\d+)/(\d+)", shard)):
         index, count = map(int, match.groups())
@@ -284,10 +284,10 @@ def shard_of(shard: str | tuple[int, int]) -> tuple[int, int]:
 
 
 def sharded(call: Call, index: int, count: int) -> Call:
-    """The runs of one shard, whose attributes tell `merge` what the whole is.
+    """Call over the runs of one shard; its attributes describe the whole for `merge`.
 
     Raises:
-      ValueError: there are more shards than runs.
+      ValueError: There are more shards than runs.
     """
     parts = split(*call.shape, count)
     if count > len(parts):
@@ -301,5 +301,5 @@ def sharded(call: Call, index: int, count: int) -> Call:
         if sweep is None
         else {path: [list(dims), np.asarray(values).tolist()] for path, (dims, values) in sweep.coords.items()},
     }
-    mine = call.part(parts[index])
-    return dataclasses.replace(mine, attrs={**mine.attrs, "shard": f"{index}/{count}", "whole": json.dumps(whole)})
+    part = call.part(parts[index])
+    return dataclasses.replace(part, attrs={**part.attrs, "shard": f"{index}/{count}", "whole": json.dumps(whole)})

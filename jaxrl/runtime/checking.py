@@ -1,4 +1,4 @@
-"""The laws of the algorithm contract, tested on anyone's algorithm."""
+"""Laws of the algorithm contract, tested on any algorithm."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from jaxrl.runtime.loop import make_loop
 WIDTH_TOLERANCE = 2e-6
 
 NUM_LAWS = 11
-# What a hyper-parameter is changed to, to see whether it matters; the first that its range allows.
+# Changes of a hyper-parameter that test whether it has an effect; the first one within its range is used.
 _FACTORS_OF_FINITE = (0.5, 0.01, 1e-4)
 _INSTEAD_OF_ZERO = (0.1, 1e-3)
 _INSTEAD_OF_INFINITE = (10.0, 1e-3, 1e-8)
@@ -27,25 +27,25 @@ _INSTEAD_OF_INFINITE = (10.0, 1e-3, 1e-8)
 def check(
     algo: Algorithm, *, key: jax.Array | None = None, num_steps: int | None = None, progress: bool = True
 ) -> None:
-    """Test an algorithm on every law of the contract; takes about as long as compiling it a few times.
+    """Tests an algorithm on every law of the contract; takes about as long as compiling it a few times.
 
-    The laws: members are of their kinds, and functions take their arguments; a step returns a state like the one it
-    got, and finite scalars as metrics; all hyper-parameters are traced, so that other values compile nothing; every one
-    of them changes the result where it is active; a run among many starts as it does alone; chunks, with the state
-    taken to the host and back, equal one piece bit for bit; acting gives an action of the environment's, the same one
-    when greedy; a batch acts as each of it does alone, and a memory keeps its shapes; each agent's part of a rollout,
-    acted again from its own observations and noise alone, gives the same actions and memory.
+    The laws: members have the required types, and functions the required arguments; a step returns a state of the
+    same structure and types, and finite scalars as metrics; all hyper-parameters are traced, so that other values
+    compile nothing; every one of them changes the result where it is active; a run in a batch starts as it does alone;
+    chunks, with the state copied to the host and back, equal a single piece bit for bit; the actor returns an action of
+    the action space, the same one for every key when greedy; a batch acts as its elements do alone, and a memory keeps
+    its shapes; replaying each agent of a rollout from its own observations and noise gives the same actions and memory.
 
     Args:
       algo: Algorithm on its environment; a small configuration is quicker.
       key: Random key, `jax.random.key(0)` if None.
-      num_steps: Number of steps within which every hyper-parameter changes the result; None takes what the algorithm's
-        row says, and 2 for an algorithm of the user's own.
-      progress: Flag to show on standard error which law is being tested, and at the end how many hold.
+      num_steps: Number of steps within which every hyper-parameter changes the result; None takes the number in the
+        algorithm's registry row, and 2 for a custom algorithm.
+      progress: Flag to show on standard error the law being tested, and at the end the number of laws that hold.
 
     Raises:
-      ContractError: a law does not hold. The message is one sentence that says which.
-      TypeError: `algo` is no `Algorithm`.
+      ContractError: A law does not hold. The message is one sentence that names it.
+      TypeError: `algo` is not an `Algorithm`.
     """
     check_members(algo)
     key = jax.random.key(0) if key is None else key
@@ -79,7 +79,7 @@ def _check_types(algo: Algorithm, key: jax.Array, env_params: Any) -> None:
 
 
 def _check_running(algo: Algorithm, key: jax.Array, env_params: Any, law: Laws) -> Any:
-    """One trace, finite metrics, chunks like one piece, a run among others as alone; returns a state."""
+    """Tests one trace, finite metrics, chunks against one piece, and a run in a batch; returns a state."""
     law("other values of hyper-parameters trace nothing")
     loop = make_loop(algo, eval_episodes=1)
     hparams = _prepared(algo, algo.hparams)
@@ -96,7 +96,7 @@ def _check_running(algo: Algorithm, key: jax.Array, env_params: Any, law: Laws) 
     alone = advance(_row(start, 1), keys[1], hparams, first, np.int32(1))
     advance(_row(start, 1), keys[1], jax.tree.map(lambda leaf: leaf * jnp.float32(0.99), hparams), first, np.int32(1))
     if len(traces) > 1:
-        raise ContractError("other values of hyper-parameters must not trace anew, but they did")
+        raise ContractError("other values of hyper-parameters must not cause retracing, but they did")
     law("metrics are finite")
     for name, value in alone.sums.items():
         if not np.isfinite(value):
@@ -126,7 +126,7 @@ def _compare_widths(alone: Any, among: Any) -> None:
 
 
 def _check_leaves(algo: Algorithm, key: jax.Array, env_params: Any, num_steps: int) -> None:
-    """Changes one hyper-parameter at a time, around the defaults and around a point where all are on."""
+    """Changes one hyper-parameter at a time, around the defaults and around a point where all are active."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(algo.hparams)
     names = [jax.tree_util.keystr(path) for path, _ in leaves]
     defaults = [np.float32(leaf) for _, leaf in leaves]
@@ -151,7 +151,7 @@ def _check_leaves(algo: Algorithm, key: jax.Array, env_params: Any, num_steps: i
         )
         return state, metrics, algo.policy(state, hparams)
 
-    # One after the other in one program: equal rows are then equal bit for bit.
+    # Sequentially in one program, so that equal rows give results equal bit for bit.
     results = jax.device_get(jax.jit(lambda rows: jax.lax.map(some_steps, rows))(_prepared(algo, batch, len(rows))))
     start, effective = 0, set()
     for row, owner in enumerate(owners):

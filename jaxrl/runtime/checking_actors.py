@@ -1,4 +1,4 @@
-"""The laws of how a policy acts: batches, memory, and each agent by itself."""
+"""Laws of the actor of a policy: batches, memory, and independence of agents."""
 
 import dataclasses
 from typing import Any
@@ -15,7 +15,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.actor import memories
 from jaxrl.learning.rollout import episode_ends, remembered, reset_all, rollout
 
-# One agent acting alone and among others: the same sums, perhaps in another order.
+# An agent acting alone and in a batch computes the same sums, possibly in another order.
 ALONE_TOLERANCE = 1e-5
 REPLAYED_ENVS, REPLAYED_STEPS = 3, 4
 
@@ -23,13 +23,13 @@ __all__ = ["check_actor"]
 
 
 def check_actor(algo: Algorithm, key: jax.Array, policy: Any, law: Laws) -> None:
-    """Test how an algorithm acts.
+    """Tests the actor of an algorithm.
 
     Args:
       algo: Algorithm with the actor.
       key: Random key.
       policy: Policy of one run.
-      law: Told of each law.
+      law: Function that is called with the name of each law.
 
     Raises:
       ContractError: A law does not hold.
@@ -65,9 +65,9 @@ def check_actor(algo: Algorithm, key: jax.Array, policy: Any, law: Laws) -> None
 
 
 def _check_replay(algo: Algorithm, key: jax.Array, policy: Any, agents: tuple[int, ...]) -> None:
-    """Acts a rollout again, one agent at a time: actions and memories are those of the rollout."""
+    """Replays a rollout, one agent at a time: actions and memories must be those of the rollout."""
     actor, env = algo.actor, algo.env
-    # Episodes so short that some end on the way.
+    # Episodes short enough that some end during the rollout.
     params = dataclasses.replace(env.default_params, max_steps_in_episode=jnp.int32(REPLAYED_STEPS // 2))
     reset_key, noise_key, env_key = jax.random.split(key, 3)
 
@@ -85,7 +85,7 @@ def _check_replay(algo: Algorithm, key: jax.Array, policy: Any, agents: tuple[in
             return remembered(memory, start, ended), raw
 
         def rows(leaf: jax.Array, axes: int = 1) -> jax.Array:
-            """`[T, N, *A, ...]` as `[N * A, T, ...]`."""
+            """Reshapes `[T, N, *A, ...]` to `[N * A, T, ...]`."""
             leaf = leaf.reshape(*leaf.shape[:axes], -1, *leaf.shape[axes + 1 + len(agents) :])
             return jnp.moveaxis(leaf, axes, 0)
 
@@ -118,7 +118,7 @@ def _check_memory(start: Any, after: Any) -> None:
 
 
 def _check_batch(algo: Algorithm, policy: Any, obs: Any, mask: Any, start: Any, alone: Any) -> None:
-    """Three of the same observation, in two axes, choose what one does."""
+    """A batch `[1, 3]` of the same observation chooses the action of a single one."""
     actor = algo.actor
 
     def several(leaf: Any) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Memory that compiling takes: foreseen by the size of a program, and kept within a limit."""
+"""Memory of compiling: estimated from the size of a program, and kept within a limit."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from jax.extend.mlir import ir
 from envs.errors import UserValueError
 from jaxrl.runtime.memory import GIB, at_least, resident, size
 
-# Bytes that XLA's compiler for CPUs takes for each letter of the largest program of a call: .69 to .86 KiB for it
-# alone, less for each letter of the others, and 1.74 to 2.16 KiB where all are compiled side by side (bench/NOTES.md).
+# Bytes that XLA's compiler for CPUs takes for each character of the largest program of a call: .69 to .86 KiB for it
+# alone, less for the other programs, and 1.74 to 2.16 KiB where all are compiled in parallel (bench/NOTES.md).
 ALONE, SIDE_BY_SIDE = 0.9 * 1024, 2.3 * 1024
-# With less than this beside what the process has, memory is tight before it is known what is to be compiled; with
-# more than that it is not, whatever is.
+# Free memory below which compiling is restricted before the programs are known, and above which it never is.
 TIGHT, PLENTY = 2 * GIB, 8 * GIB
 
 __all__ = ["check_loops", "check_room", "compiling_within", "room_side_by_side", "tight"]
 
 
 class _Limit(NamedTuple):
-    """What compiling keeps to: bytes of the process, and whether somebody asked for that."""
+    """Memory limit of compiling: bytes of the process, and whether the limit was requested."""
 
     size: int
     asked: bool
@@ -37,11 +36,11 @@ _LIMIT: contextvars.ContextVar[_Limit | None] = contextvars.ContextVar("limit", 
 
 @contextlib.contextmanager
 def compiling_within(limit: int | None, asked: bool = False) -> Iterator[None]:
-    """Within this context programs are compiled one after another where the limit leaves no room for more.
+    """Context in which programs are compiled sequentially if the limit leaves no memory for more at a time.
 
     Args:
       limit: Number of bytes of the process, None for no limit.
-      asked: Flag that somebody asked for it, so that what takes more is refused before it is compiled.
+      asked: Whether the limit was requested, so that larger programs are refused before they are compiled.
     """
     token = _LIMIT.set(None if limit is None else _Limit(limit, asked))
     try:
@@ -51,29 +50,29 @@ def compiling_within(limit: int | None, asked: bool = False) -> Iterator[None]:
 
 
 def tight() -> bool:
-    """Whether memory may be too little for what making programs leaves behind meanwhile."""
+    """Whether memory may be insufficient for the garbage that tracing accumulates."""
     limit = _LIMIT.get()
     return limit is not None and limit.size < resident() + TIGHT
 
 
 def room_side_by_side(largest: jax.stages.Lowered) -> bool:
-    """Whether there is memory to compile the programs of a call side by side.
+    """Whether there is memory to compile the programs of a call in parallel.
 
     Args:
-      largest: Program that takes the most.
+      largest: Largest program of the call.
     """
     limit, has = _LIMIT.get(), resident()
     return limit is None or limit.size >= has + PLENTY or limit.size >= has + SIDE_BY_SIDE * _letters(largest)
 
 
 def check_room(program: jax.stages.Lowered) -> None:
-    """Refuses to compile a program that would take more memory than was asked for.
+    """Refuses to compile a program that would exceed a requested memory limit.
 
-    Programs that JAX has compiled before and kept on disk take little, so that only a limit which the process has
-    reached already refuses where it keeps any.
+    Programs in JAX's compilation cache on disk take little memory; with such a cache a program is refused only if the
+    process has reached the limit already.
 
     Raises:
-      ValueError: It would.
+      ValueError: Compiling would exceed the limit.
     """
     limit, has = _LIMIT.get(), resident()
     kept = jax.config.values["jax_enable_compilation_cache"] and jax.config.values["jax_compilation_cache_dir"]
@@ -83,21 +82,21 @@ def check_room(program: jax.stages.Lowered) -> None:
     if has + takes > limit.size:
         raise UserValueError(
             f"memory must be at least {at_least(has + takes)} for this call, got {size(limit.size)}: compiling takes "
-            f"about {size(takes)} beside the {size(has)} of the process"
+            f"about {size(takes)} in addition to the {size(has)} of the process"
         )
 
 
 def check_loops(program: jax.stages.Lowered, block: int) -> None:
-    """Refuses to compile a program whose loops take more memory than there is for them, were it of one run alone.
+    """Refuses to compile a program whose loops exceed the memory limit even for a single run.
 
-    What a loop carries, such as the samples of a rollout, is in memory as a whole, whatever a compiler makes of it.
+    The carry of a loop, such as the samples of a rollout, is in memory as a whole, however it is compiled.
 
     Args:
       program: Program of a block of runs.
       block: Number of runs.
 
     Raises:
-      ValueError: They do.
+      ValueError: The loops exceed the limit.
     """
     limit, has = _LIMIT.get(), resident()
     if limit is None or has >= limit.size:
@@ -120,11 +119,11 @@ def check_loops(program: jax.stages.Lowered, block: int) -> None:
 
 
 def _bytes(kind: str) -> int:
-    """Bytes of an array by its type as StableHLO writes it, such as `tensor<128x4xf32>`."""
-    found = re.fullmatch(r"tensor<((?:\d+x)*)\w*?(\d+)>", kind)
-    if found is None:
+    """Bytes of an array of a StableHLO type, such as `tensor<128x4xf32>`."""
+    match = re.fullmatch(r"tensor<((?:\d+x)*)\w*?(\d+)>", kind)
+    if match is None:
         return 0
-    return math.prod(int(length) for length in found[1].split("x") if length) * max(int(found[2]) // 8, 1)
+    return math.prod(int(length) for length in match[1].split("x") if length) * max(int(match[2]) // 8, 1)
 
 
 def _letters(program: jax.stages.Lowered) -> int:

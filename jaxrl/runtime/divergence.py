@@ -5,19 +5,19 @@ from typing import Any
 import jax
 import numpy as np
 
-# From 2^24 on, float32 numbers are at least 2 apart from the next larger one: scores of actions, which are sums of
-# such parameters, differ by whole numbers if at all, and a step of less than 1 changes no parameter.
+# From 2^24 on, adjacent float32 numbers are at least 2 apart: scores of actions, which are sums of such parameters,
+# differ by whole numbers if at all, and a step of less than 1 changes no parameter.
 PARAMETER_LIMIT = 2**24
 
 __all__ = ["PARAMETER_LIMIT", "diverged_runs"]
 
 
 def diverged_runs(policies: Any) -> np.ndarray:
-    """Which runs have parameters without fractions: bool `[num_settings, num_seeds]`, or `[]` where there are none.
+    """Mask of the runs with parameters of at least 2^24: bool `[num_settings, num_seeds]`, or `[]` without parameters.
 
     Args:
-      policies: Policies of a result, leaves `[num_settings, num_seeds, ...]`. Where they have `params` it is these
-        that count, for statistics beside them may be large.
+      policies: Policies of a result, leaves `[num_settings, num_seeds, ...]`. If they have `params`, only these
+        count, since running statistics may be large.
     """
     diverged = np.asarray(False)
     for leaf in jax.tree.leaves(getattr(policies, "params", policies)):

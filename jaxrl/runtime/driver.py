@@ -1,4 +1,4 @@
-"""Driving runs to their end: chunks, evaluations, checkpoints, and a result that is never lost."""
+"""Execution of runs: chunks, evaluations, checkpoints, and a result that is saved even after an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["SECONDS_PER_CHUNK", "DrivenRuns", "advance", "drive"]
 
 
 class DrivenRuns(Protocol):
-    """Runs between two chunks, compiled and not yet begun; `Runs` says what each does."""
+    """Compiled runs between two chunks; `Runs` documents the methods."""
 
     @property
     def iteration(self) -> int: ...
@@ -52,7 +52,7 @@ class DrivenRuns(Protocol):
 
 
 class History:
-    """The evaluations so far, on the host: metrics of all of them, and the policies of the last."""
+    """Evaluations so far, on the host: metrics of all of them, and the policies of the last."""
 
     def __init__(self) -> None:
         self.iterations: list[int] = []
@@ -61,7 +61,7 @@ class History:
 
     @property
     def last(self) -> int:
-        """The iteration of the last evaluation, -1 before the first."""
+        """Iteration of the last evaluation, -1 before the first."""
         return self.iterations[-1] if self.iterations else -1
 
     def add(self, iteration: int, metrics: dict[str, np.ndarray], policies: Any) -> None:
@@ -70,7 +70,7 @@ class History:
         self.policies = policies
 
     def stacked(self) -> dict[str, np.ndarray]:
-        """`{name: [num_runs, num_points, ...]}`."""
+        """Metrics of all evaluations, `{name: [num_runs, num_points, ...]}`."""
         names = self._metrics[0] if self._metrics else {}
         return {name: np.stack([metrics[name] for metrics in self._metrics], axis=1) for name in names}
 
@@ -85,10 +85,10 @@ class History:
 
 
 def advance(runs: DrivenRuns, target: int, pace: Pace, stop: StopRequest) -> Iterator[int]:
-    """Brings runs to an iteration in chunks, or as far as they are when a signal has come.
+    """Advances runs to an iteration in chunks, stopping early after a signal.
 
     Yields:
-      The iterations of each chunk, after it.
+      Number of iterations of each chunk, after it.
     """
     while runs.iteration < target and not stop:
         count = pace.next(target - runs.iteration)
@@ -107,20 +107,20 @@ def drive(
     attrs: Mapping[str, Any],
     done: int = 0,
 ) -> Result:
-    """Does the work of all runs of a part, and saves what it gives.
+    """Executes all runs of a part, and saves their result.
 
     Args:
-      call: the part's.
-      part: which runs of the whole call these are.
-      runs: compiled, at their beginning.
-      checkpoints: of the part's directory.
-      watch: who follows the whole call.
-      attrs: of the result, beside those of the call and of the layout.
-      done: environment steps of the parts before.
+      call: Call of the part.
+      part: Positions of the runs in the whole call.
+      runs: Compiled runs, not yet started.
+      checkpoints: Checkpoints of the part's directory.
+      watch: Observers of the whole call.
+      attrs: Attributes of the result, in addition to those of the call and of the layout.
+      done: Number of environment steps of the previous parts.
 
     Raises:
-      ResultError: the checkpoint is damaged, or the directory cannot be written.
-      KeyboardInterrupt: a signal came before the first evaluation.
+      ResultError: The checkpoint is damaged, or the directory is not writable.
+      KeyboardInterrupt: A signal arrived before the first evaluation.
     """
     bar, stop, followers = watch
     per_iteration, points = call.env_steps_per_iteration * call.num_runs, call.points
@@ -146,9 +146,9 @@ def drive(
         )
 
     try:
-        if (found := checkpoints.begin(runs.state_structure)) is not None:
-            runs.put(found.states, found.iteration)
-            history = History.of(found)
+        if (saved := checkpoints.begin(runs.state_structure)) is not None:
+            runs.put(saved.states, saved.iteration)
+            history = History.of(saved)
         runs.start()
         resumed = runs.iteration
         followers.start(resumed * call.env_steps_per_iteration)
@@ -167,9 +167,9 @@ def drive(
             history.add(runs.iteration, metrics, policies)
             shaped = {name: values.reshape(*call.shape, *values.shape[1:]) for name, values in metrics.items()}
             bar.report(call.headline(shaped))
-            followers.tell(part, runs.iteration * call.env_steps_per_iteration, shaped)
+            followers.report(part, runs.iteration * call.env_steps_per_iteration, shaped)
             if stop:
-                # An evaluation between two points is no part of the run, which goes on from before it.
+                # An evaluation between two points is not part of the run, which resumes from before it.
                 if runs.iteration == point:
                     checkpoints.save(checkpoint)
                 break
@@ -179,13 +179,13 @@ def drive(
             history.policies = runs.kept()
         result = finished()
         if resumed == points[-1] and (at := checkpoints.directory) is not None and holds_finished(call, at):
-            return result  # of a run that was finished before
-        if not stop:  # before the result, whose files may fail to be written
+            return result  # already saved by an earlier call
+        if not stop:  # before the result, which may fail to be written
             checkpoints.save(checkpoint)
         save_result(result, checkpoints.directory)
         return result
     except BaseException:
-        # Nothing already computed is lost: what was evaluated is saved before the error goes on.
+        # Evaluations so far are saved before the error is raised again.
         if checkpoints.directory is not None and history.policies is not None and history.last > 0 and result is None:
             save_result(finished(), checkpoints.directory)
         else:
@@ -204,7 +204,7 @@ def _result(call: Call, history: History, attrs: Mapping[str, Any]) -> Result:
 
 
 def _attributes(layout: Layout) -> dict[str, Any]:
-    """What a result tells of where it was computed."""
+    """Attributes of a result that describe where it was computed."""
     return {
         "block": layout.block,
         "num_devices": len(set(layout.devices)),

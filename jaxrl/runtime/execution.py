@@ -1,4 +1,4 @@
-"""From a call to its result: a plan that fits into memory, its parts driven one after another, and the whole."""
+"""From a call to its result: a plan that fits into memory, its parts one after another, and their merged result."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ def carry_out(
     layout: Layout | None = None,
     stop: StopRequest | None = None,
 ) -> Result:
-    """Carries out a call, or the shard of it that is this process's, in the memory that it may take.
+    """Executes a call, or the shard of it that belongs to this process, within the memory limit.
 
     Args:
-      call: what to run.
-      options: how.
-      begun: what `run.json` in `options.out` says of the call to resume, None where it begins anew.
-      layout: of the runs, with memory enough; chosen by the options if None. It is that of the whole call,
-        whatever is done here, so that shards make what one process would have made.
-      stop: whether a signal asked to end, where that is heard already.
+      call: Call to run.
+      options: Options of the execution.
+      begun: Contents of `run.json` in `options.out` of the call to resume; None starts from scratch.
+      layout: Layout of the runs with enough memory; chosen from the options if None. It is that of the whole call,
+        also for a shard, so that shards compute what one process would compute.
+      stop: Stop request whose signal handlers are installed already; None installs them.
 
     Raises:
-      ValueError: the options make no sense for this call, or not even a block of one run fits.
-      FileExistsError, ResultError: as `watched`.
-      KeyboardInterrupt: a signal came before the first evaluation.
+      ValueError: The options do not apply to this call, or not even a block of one run fits.
+      FileExistsError, ResultError: See `watched`.
+      KeyboardInterrupt: A signal arrived before the first evaluation.
     """
     hearing = stop_on_signals(options.progress) if stop is None else contextlib.nullcontext(stop)
-    with _told_what_is_kept(options), hearing as stop:
+    with _reporting_what_is_kept(options), hearing as stop:
         if options.shard_environments:
-            return _told_of_failures(run_sharded(call, options, begun, stop))
+            return _reporting_failures(run_sharded(call, options, begun, stop))
         memory, asked = options.memory, {}
         if layout is None:
             call, layout, asked = _placed(call, options, begun)
@@ -77,7 +77,7 @@ def carry_out(
         )
         with watched(call, options, checkpoints, stop) as watch:
             if (result := finished_result(call, directory, begun, trust=options.trust)) is not None:
-                return _told_of_failures(result)
+                return _reporting_failures(result)
             watch.bar.phase("compiling")
             started = time.perf_counter()
             strict = begun is None or memory != begun.get(ASKED, {}).get("memory")
@@ -88,14 +88,14 @@ def carry_out(
                     parts.drive(part)
             result = parts.result()
             watch.followers.finish(result)
-    return _told_of_failures(result)
+    return _reporting_failures(result)
 
 
 def _placed(call: Call, options: Options, begun: Mapping[str, Any] | None) -> tuple[Call, Layout, dict[str, Any]]:
-    """The call or the shard of it, where its runs go with memory enough, and what the call was begun with."""
+    """The call or its shard, the layout of its runs with enough memory, and the options that the call began with."""
     begun = {} if begun is None else begun
     asked = begun.get(ASKED, {})
-    # Blocks may have become narrower since, for want of memory.
+    # Blocks may have become narrower since, for lack of memory.
     resumed = "block" in begun and options.block in (None, asked.get("block"))
     layout = plan_layout(call.num_runs, begun["block"] if resumed else options.block, options.devices, call.cpu_block)
     memory = asked.get("memory") if options.memory is None else options.memory
@@ -107,16 +107,16 @@ def _placed(call: Call, options: Options, begun: Mapping[str, Any] | None) -> tu
 
 
 def _fitted(planner: Planner, options: Options, resumed: Path | None, strict: bool) -> Plan:
-    """The plan of a call, its programs compiled.
+    """Plan of a call; its programs are compiled.
 
     Args:
-      planner: of the call.
-      options: how.
-      resumed: the directory of the call to resume, whose parts and blocks are what they were; None for none.
-      strict: whether such a call is refused where it takes more memory than it may; otherwise a warning tells.
+      planner: Planner of the call.
+      options: Options of the execution.
+      resumed: Directory of the call to resume, whose parts and blocks stay as they were; None for a new call.
+      strict: Whether a resumed call above the memory limit is refused; otherwise it gives a warning.
 
     Raises:
-      ValueError: it is refused, or not even blocks of one run fit.
+      ValueError: The call is refused, or not even blocks of one run fit.
     """
     num_parts = None if resumed is None else num_parts_begun(resumed)
     if num_parts is None:
@@ -127,26 +127,28 @@ def _fitted(planner: Planner, options: Options, resumed: Path | None, strict: bo
     if not plan.fits and strict:
         forget()
         raise UserValueError(
-            f"{resumed} goes on as it was begun, which takes {summary}; go on with more --memory (memory=), or start "
-            f"anew with --force (force=True)"
+            f"{resumed} keeps its layout, which takes {summary}; resume with more --memory (memory=), or start "
+            f"over with --force (force=True)"
         )
     if not plan.fits:
         warnings.warn(
-            f"{resumed} goes on as it was begun, although memory may be short: {summary}", RuntimeWarning, stacklevel=4
+            f"{resumed} keeps its layout, although memory may be short: {summary}",
+            RuntimeWarning,
+            stacklevel=4,
         )
     return plan
 
 
 class _Parts:
-    """The parts of a call, one after another: a context in which what some have done outlives what ends another.
+    """Parts of a call, executed one after another: a context that keeps finished parts when another one is ended.
 
     Args:
-      planner: of the call.
-      plan: with memory enough.
-      options: how.
-      checkpoints: of the call's directory; each of several parts has one in `parts` for itself.
-      watch: who follows the call.
-      compile_seconds: that the plan took.
+      planner: Planner of the call.
+      plan: Plan that fits into memory.
+      options: Options of the execution.
+      checkpoints: Checkpoints of the call's directory; each of several parts has its own directory in `parts`.
+      watch: Observers of the call.
+      compile_seconds: Time in seconds that making the plan took.
     """
 
     def __init__(
@@ -161,7 +163,7 @@ class _Parts:
         self._planner, self._options, self._watch, self._compile_seconds = planner, options, watch, compile_seconds
         self._call, self._num_parts, self._block = planner.call, plan.num_parts, plan.block
         self._checkpoints, self._resumes = checkpoints, checkpoints.begun is not None
-        self._compiled = plan.block  # the width that programs were compiled for last
+        self._compiled = plan.block  # block width of the programs compiled last
         self._parts = split(*self._call.shape, plan.num_parts)
         self._done: list[tuple[Part, Result]] = []
         self._cut: list[tuple[Part, Result]] = []  # the part that a signal ended, if any
@@ -184,7 +186,7 @@ class _Parts:
         return False
 
     def __iter__(self) -> Iterator[Part]:
-        """The parts that are left; none after a signal."""
+        """Remaining parts; none after a signal."""
         started = time.perf_counter()
         for i, part in enumerate(self._parts):
             if self._num_parts > 1:
@@ -196,7 +198,7 @@ class _Parts:
             raise KeyboardInterrupt(self._watch.stop.signal)
 
     def drive(self, part: Part) -> None:
-        """Does one part, in the blocks that it was begun with; in narrower ones after a device had no memory left."""
+        """Executes one part at its original block width, or narrower after a device ran out of memory."""
         options, call, before = self._options, self._call.part(part), self._watch.bar.done
         checkpoints, block = self._checkpoints_of(part, call)
         exhaustion = Exhaustion()
@@ -221,7 +223,7 @@ class _Parts:
         (self._cut if interrupted else self._done).append((part, result))
 
     def result(self) -> Result:
-        """Of the parts that are done, or of the one that a signal ended where none is."""
+        """Result of the finished parts, or of the part that a signal ended if none is finished."""
         if self._num_parts == 1:
             return (self._done or self._cut)[0][1]
         result = self._merged()
@@ -229,14 +231,14 @@ class _Parts:
         return result
 
     def _compile(self, call: Call, layout: Layout) -> None:
-        """Compiles the programs of a part whose blocks are of another width than those of the plan."""
+        """Compiles the programs of a part whose block width differs from that of the plan."""
         if layout.block != self._compiled:
             _, _, plan = self._planner.compiled(call, layout, self._num_parts, self._options.precision)
             self._compiled = plan.block
             _say(self._options, plan.summary)
 
     def _checkpoints_of(self, part: Part, call: Call) -> tuple[Checkpoints, int]:
-        """Those of a part, and its block width."""
+        """Checkpoints of a part, and its block width."""
         whole = self._checkpoints
         if self._num_parts == 1 or whole.directory is None:
             return whole, self._block
@@ -253,13 +255,13 @@ class _Parts:
     def _merged(self) -> Result:
         stop, interrupted = self._watch.stop, len(self._done) < len(self._parts)
         parts = self._done or self._cut
-        told = [result.metrics.attrs for _, result in parts]
-        seconds = sum(float(attrs["run_seconds"]) for attrs in told)
-        env_steps = sum(float(attrs["env_steps_per_second"]) * float(attrs["run_seconds"]) for attrs in told)
-        attrs = {name: value for name, value in told[0].items() if name not in self._call.attrs} | {
-            "block": min(int(attrs["block"]) for attrs in told),
+        each = [result.metrics.attrs for _, result in parts]
+        seconds = sum(float(attrs["run_seconds"]) for attrs in each)
+        env_steps = sum(float(attrs["env_steps_per_second"]) * float(attrs["run_seconds"]) for attrs in each)
+        attrs = {name: value for name, value in each[0].items() if name not in self._call.attrs} | {
+            "block": min(int(attrs["block"]) for attrs in each),
             "num_parts": self._num_parts,
-            "compile_seconds": sum(float(attrs["compile_seconds"]) for attrs in told),
+            "compile_seconds": sum(float(attrs["compile_seconds"]) for attrs in each),
             "run_seconds": seconds,
             "env_steps_per_second": env_steps / seconds,
             "interrupted": int(interrupted),
@@ -294,23 +296,23 @@ def _say(options: Options, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _told_what_is_kept(options: Options) -> Iterator[None]:
-    """Warns where a call is interrupted that can be resumed."""
+def _reporting_what_is_kept(options: Options) -> Iterator[None]:
+    """Warns if a call is interrupted that can be resumed."""
     try:
         yield
     except KeyboardInterrupt:
         if options.out is not None and num_parts_begun(Path(options.out)):
             warnings.warn(
                 f"interrupted: what is done is kept in {options.out}, and the same call "
-                f"with --resume (resume=True) goes on with it",
+                f"with --resume (resume=True) resumes it",
                 RuntimeWarning,
                 stacklevel=5,
             )
         raise
 
 
-def _told_of_failures(result: Result) -> Result:
-    """The result, after a warning of runs that failed."""
+def _reporting_failures(result: Result) -> Result:
+    """Returns the result unchanged, after a warning about failed runs."""
     failed = result.failed
     if failed:
         named = "; ".join(f"seed {seed}" + (f" of {setting}" if setting else "") for setting, seed in failed[:10])

@@ -1,4 +1,4 @@
-"""A device that runs out of memory while it computes, and the narrower blocks that follow."""
+"""Retrying with narrower blocks when a device runs out of memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Exhaustion"]
 
 
 class Exhaustion:
-    """A context that ends quietly where a device has no memory left, which `reason` then tells.
+    """Context that suppresses the error of a device without memory, and records it in `reason`.
 
-    Nothing that the error held on the device is left after the context:
+    Arrays that the error referred to are freed after the context:
 
         exhaustion = Exhaustion()
         while True:
@@ -25,7 +25,7 @@ class Exhaustion:
             exhaustion.warn(wider, block, "from the start")
 
     Attributes:
-      reason: the first line of what the device said, empty where it had memory enough.
+      reason: First line of the error, empty if memory was sufficient.
     """
 
     def __init__(self) -> None:
@@ -43,24 +43,24 @@ class Exhaustion:
         return True
 
     def narrower(self, block: int) -> int:
-        """Half the width.
+        """Half the block width.
 
         Raises:
-          ValueError: blocks are of one run already.
+          ValueError: Blocks are of one run already.
         """
         if block == 1:
             raise UserValueError(f"there is no memory left for blocks of one run: {self.reason}")
         return block // 2
 
     def warn(self, before: int, block: int, how: str) -> None:
-        """Tells that the call goes on with narrower blocks.
+        """Warns that the call continues with narrower blocks.
 
         Args:
-          before, block: widths.
-          how: where it goes on, such as "from the last checkpoint".
+          before, block: Previous and new block width.
+          how: Place where it continues, such as "from the last checkpoint".
         """
         warnings.warn(
-            f"a device had no memory left for blocks of {before} runs ({self.reason}); going on {how} with blocks of "
+            f"a device had no memory left for blocks of {before} runs ({self.reason}); continuing {how} with blocks of "
             f"{block}, whose results are not equal bit for bit",
             RuntimeWarning,
             stacklevel=5,

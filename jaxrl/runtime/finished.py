@@ -1,4 +1,4 @@
-"""Results that a run directory holds of a call already, and results that a full disk keeps from being saved."""
+"""Results in run directories: those of finished calls, and saving with a warning where the disk is full."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["finished_result", "holds_finished", "save_result"]
 def finished_result(
     call: Call, directory: Path | None, begun: Mapping[str, Any] | None, *, trust: bool = False
 ) -> Result | None:
-    """The result of a call that is finished, as its directory holds it; None where anything is left to do.
+    """Saved result of a finished call; None if the call is not finished.
 
     Args:
-      call: to be resumed.
-      directory: of the call.
-      begun: what `run.json` says there, None where the call begins anew.
-      trust: as in `load_result`.
+      call: Call to resume.
+      directory: Directory of the call.
+      begun: Contents of `run.json` in the directory; None for a new call.
+      trust: Whether to read files that do not match their checksums.
     """
     if begun is None or directory is None or not isinstance(call.algo, Algorithm):
         return None
@@ -38,14 +38,14 @@ def finished_result(
     try:
         result = load_result(directory, call.algo, trust=trust)
     except ResultError:
-        return None  # it is written anew from the checkpoint
+        return None  # it is written again from the checkpoint
     if not _is_of(result, call):
         return None
     return dataclasses.replace(result, algo=call.algo, hparams=call.hparams, env_params=call.env_params)
 
 
 def holds_finished(call: Call, directory: Path) -> bool:
-    """Whether a directory holds the whole result of a call that is finished."""
+    """Whether a directory holds the complete result of a finished call."""
     if not finished(directory):
         return False
     try:
@@ -55,11 +55,11 @@ def holds_finished(call: Call, directory: Path) -> bool:
 
 
 def save_result(result: Result, directory: Path | None) -> None:
-    """Saves a result; where that fails, a warning says so, and the result in memory is not lost.
+    """Saves a result; a failure gives a warning and sets `unsaved`.
 
     Args:
-      result: whose `unsaved` tells from then on.
-      directory: to save in, None for none.
+      result: Result to save.
+      directory: Directory to save in; None does not save.
     """
     if directory is None:
         return

@@ -1,4 +1,4 @@
-"""Interrupts that nothing swallows: neither the collection of garbage, nor an import, nor a library."""
+"""Interrupts that are not lost in garbage collection, imports or libraries."""
 
 import contextlib
 import signal
@@ -15,13 +15,13 @@ __all__ = ["hearing_interrupts", "raise_if_interrupted"]
 
 @contextlib.contextmanager
 def hearing_interrupts() -> Iterator[None]:
-    """Remembers a Ctrl-C, which raises KeyboardInterrupt as ever, and raises it again at the end if it was swallowed.
+    """Records Ctrl-C, which raises KeyboardInterrupt as usual, and raises it again at the end if it was lost.
 
-    Python drops an exception that a signal raises while garbage is collected, and prints it unless it is this one; a
-    library may catch it, or turn it into an error of its own.
+    Python drops an exception that a signal raises during garbage collection, and prints it unless it is
+    KeyboardInterrupt; a library may catch it, or convert it to another error.
 
     Raises:
-      KeyboardInterrupt: nothing else ended the block after an interrupt, or another error did.
+      KeyboardInterrupt: After an interrupt the block ended normally or with another error.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) in (
         signal.SIG_IGN,
@@ -35,9 +35,9 @@ def hearing_interrupts() -> Iterator[None]:
         _heard.append(number)
         raise KeyboardInterrupt(number)
 
-    def dropped(told: Any) -> None:
-        if not (_heard and isinstance(told.exc_value, KeyboardInterrupt)):
-            shown(told)
+    def dropped(unraisable: Any) -> None:
+        if not (_heard and isinstance(unraisable.exc_value, KeyboardInterrupt)):
+            shown(unraisable)
 
     before, shown = signal.signal(signal.SIGINT, handle), sys.unraisablehook
     sys.unraisablehook = dropped
@@ -54,10 +54,10 @@ def hearing_interrupts() -> Iterator[None]:
 
 
 def raise_if_interrupted() -> None:
-    """Ends where an interrupt came and was swallowed.
+    """Raises an interrupt again that was lost.
 
     Raises:
-      KeyboardInterrupt: it was.
+      KeyboardInterrupt: An interrupt has arrived.
     """
     if _heard:
         raise KeyboardInterrupt(_heard[-1])

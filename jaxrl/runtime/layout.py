@@ -1,4 +1,4 @@
-"""How runs are laid out: blocks of fixed width, one after another on every device."""
+"""Layout of runs: blocks of fixed width, executed one after another on every device."""
 
 import functools
 import operator
@@ -19,18 +19,18 @@ from jaxrl.runtime.memory import give_back
 
 CPU_BLOCK = 8
 ACCELERATOR_BLOCK = 1024
-LANES = 16  # numbers of 32 bits that the widest vector of a CPU holds
+LANES = 16  # number of 32-bit values in the widest vector of a CPU
 
 
 class Layout(NamedTuple):
-    """Where each run goes.
+    """Placement of each run.
 
     Attributes:
-      num_runs: that the user asked for.
-      block: runs of one vmap.
-      num_blocks: blocks of one device, worked through one after another.
-      devices: each entry works on the next `num_blocks * block` runs, in a thread of its own; a
-        CPU device stands here once for every core.
+      num_runs: Number of requested runs.
+      block: Number of runs of one vmap.
+      num_blocks: Number of blocks of one device, executed one after another.
+      devices: Devices; each entry computes the next `num_blocks * block` runs in its own thread. A CPU device is
+        repeated for every core.
     """
 
     num_runs: int
@@ -40,16 +40,16 @@ class Layout(NamedTuple):
 
     @property
     def runs_per_device(self) -> int:
-        """Runs that one device computes, padding included."""
+        """Number of runs that one device computes, padding included."""
         return self.num_blocks * self.block
 
     def spread(self, tree: Any) -> list[list[Any]]:
-        """Leaves `[num_runs, ...]` as blocks of leaves `[block, ...]`, a list for each device; padding repeats runs."""
+        """Splits leaves `[num_runs, ...]` into blocks `[block, ...]`, a list for each device; padding repeats runs."""
         tree = jax.tree.map(np.asarray, tree)
 
         def put(first: int, device: Any) -> Any:
-            mine = np.arange(first, first + self.block) % self.num_runs
-            return jax.device_put(jax.tree.map(lambda leaf: leaf[mine], tree), device)
+            positions = np.arange(first, first + self.block) % self.num_runs
+            return jax.device_put(jax.tree.map(lambda leaf: leaf[positions], tree), device)
 
         return [
             [put(i * self.runs_per_device + j * self.block, device) for j in range(self.num_blocks)]
@@ -57,7 +57,7 @@ class Layout(NamedTuple):
         ]
 
     def gather(self, parts: Sequence[Sequence[Any]]) -> Any:
-        """What `spread` spread, back on the host with leaves `[num_runs, ...]`."""
+        """Inverse of `spread`: leaves `[num_runs, ...]` on the host."""
         blocks = [block for part in parts for block in part]
         return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(x) for x in leaves])[: self.num_runs], *blocks)
 
@@ -66,13 +66,13 @@ def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None,
     """Chooses devices and block width.
 
     Args:
-      num_runs: settings times seeds.
-      block: the width; None takes the fewest blocks of at most `cpu_block` on a CPU, at most 1024
-        elsewhere, evenly filled; on a CPU a width above 16 is a multiple of it, for blocks of 1,021
+      num_runs: Number of runs, settings times seeds.
+      block: Block width; None takes the fewest blocks of at most `cpu_block` on a CPU, at most 1024
+        elsewhere, evenly filled; on a CPU a width above 16 is a multiple of it, since blocks of 1,021
         take twice as long as of 1,024. Results are equal bit for bit at one width only.
-      devices: JAX's or their names, such as "gpu:0"; None takes every local device of JAX's default
-        backend, and CPU devices over and over until there is one for every core that the process may use.
-      cpu_block: the widest block that None takes on a CPU, at most 16 or a multiple of it.
+      devices: JAX devices or their names, such as "gpu:0"; None takes every local device of JAX's default
+        backend, with CPU devices repeated until there is one for every core that the process may use.
+      cpu_block: Width of the widest block that None takes on a CPU, at most 16 or a multiple of it.
     """
     if isinstance(devices, str | jax.Device):
         raise UserTypeError(f"devices takes a list of devices, such as ['cpu:0'], got {devices!r}")
@@ -94,19 +94,19 @@ def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None,
 
 
 def local_device(device: Any) -> Any:
-    """A device by its name, such as "cpu:0" or "gpu:1", or the device itself.
+    """Local device of a name, such as "cpu:0" or "gpu:1"; a device is returned as it is.
 
     Raises:
-      ValueError: there is none of that name here.
+      ValueError: There is no local device of that name.
     """
     if isinstance(device, jax.Device):
         return device
-    here: dict[str, Any] = {}
+    local: dict[str, Any] = {}
     for platform in dict.fromkeys([jax.default_backend(), "cpu"]):
-        here |= {f"{platform}:{i}": found for i, found in enumerate(jax.local_devices(backend=platform))}
-    if device not in here:
-        raise UserValueError(f"devices must be among {', '.join(here)}, got {device!r}")
-    return here[device]
+        local |= {f"{platform}:{i}": each for i, each in enumerate(jax.local_devices(backend=platform))}
+    if device not in local:
+        raise UserValueError(f"devices must be among {', '.join(local)}, got {device!r}")
+    return local[device]
 
 
 def default_devices() -> tuple[Any, ...]:
@@ -123,17 +123,17 @@ def default_devices() -> tuple[Any, ...]:
 
 
 def over_blocks(program: Callable[..., Any], num_shared: int = 0) -> Callable[..., list[Any]]:
-    """A program of one block as a function of a device's blocks, one after another.
+    """Maps a program of one block over the blocks of a device, one after another.
 
-    No program holds the loop: it is the same for any number of blocks, so that they change no bit, and
-    there is no block to be taken out of all and put back, which is a quarter of what there would be to compile.
+    The loop is outside the program, which is the same for any number of blocks: their number changes no bit, and
+    slicing blocks from one array, a quarter of the compile time, is not needed.
 
     Args:
-      program: of leaves `[block, ...]` and of the shared arguments.
-      num_shared: trailing arguments that are the same for every block, such as a trip count.
+      program: Function of leaves `[block, ...]` and of the shared arguments.
+      num_shared: Number of trailing arguments that are the same for every block, such as a trip count.
 
     Returns:
-      A function of lists of blocks and of the shared arguments, which waits for each block, and gives a list.
+      Function of lists of blocks and of the shared arguments, which waits for each block and returns a list.
     """
 
     def walk(*arguments: Any) -> list[Any]:
@@ -150,14 +150,14 @@ def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence
     """Compiles programs for every device, each while the next is lowered, or one after another where memory is tight.
 
     One program for all devices would be compiled by other passes than a program for one, and
-    round otherwise; and runs have nothing to tell each other.
+    round differently; and runs do not communicate.
 
     Args:
-      programs: each lowers itself for a device; the first is the largest.
-      devices: where they will run.
+      programs: Functions that lower a program for a device; the first program is the largest.
+      devices: Devices that execute the programs.
 
     Returns:
-      For each program its executables, one for each device.
+      Executables of each program, one for each device.
     """
     different = list(dict.fromkeys(devices))
     options = compiler_options(devices[0].platform)
@@ -184,33 +184,33 @@ def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence
 
 
 def compiler_options(platform: str) -> dict[str, Any]:
-    """What XLA's compiler is told, beside what the environment tells it.
+    """Options of XLA's compiler, in addition to those of the environment variable XLA_FLAGS, which take precedence.
 
-    On a CPU, LLVM's third level of optimisation takes a fifth to a third of the time that compiling
-    takes, and its programs are no faster; and with vectors of 512 bits, where there are any, PPO takes
-    a tenth less time (bench/NOTES.md). What XLA_FLAGS names is left to it.
+    On a CPU, LLVM's third level of optimisation takes a fifth to a third of the compile time, and its
+    programs are no faster; with vectors of 512 bits, where available, PPO takes a tenth less time
+    (bench/NOTES.md).
 
     Args:
-      platform: of the devices, "cpu" or another.
+      platform: Platform of the devices, "cpu" or another.
     """
     if platform != "cpu":
         return {}
     options = {"xla_backend_optimization_level": 2}
     if understands("avx512f"):
         options["xla_cpu_prefer_vector_width"] = 512
-    given = {flag.lstrip("-").partition("=")[0] for flag in flags_in_force()}
-    return {name: value for name, value in options.items() if name not in given}
+    in_flags = {flag.lstrip("-").partition("=")[0] for flag in flags_in_force()}
+    return {name: value for name, value in options.items() if name not in in_flags}
 
 
 def run_on_devices(executables: Sequence[Any], *arguments: Sequence[Any]) -> list[Any]:
     """Calls one function for every device at the same time, and waits.
 
     Args:
-      executables: programs, or walks over blocks, one for each entry of a layout's devices.
-      *arguments: of each argument, likewise one for each.
+      executables: Programs, or walks over blocks, one for each entry of a layout's devices.
+      *arguments: Lists of arguments, with one entry for each executable.
 
     Returns:
-      What each gave.
+      Outputs of the executables.
     """
     each = map if len(executables) == 1 else _threads(len(executables)).map
     return jax.block_until_ready(list(each(operator.call, executables, *arguments)))
@@ -218,5 +218,5 @@ def run_on_devices(executables: Sequence[Any], *arguments: Sequence[Any]) -> lis
 
 @functools.cache
 def _threads(count: int) -> ThreadPoolExecutor:
-    """Threads that live as long as the process: new ones for every call would grow its memory."""
+    """Pool of threads that live as long as the process: new ones for every call would increase its memory."""
     return ThreadPoolExecutor(count, thread_name_prefix="jaxrl")

@@ -21,9 +21,9 @@ class Run(NamedTuple):
     """One run between two chunks.
 
     Attributes:
-      state: the algorithm's.
-      sums: its metrics, reduced since the last evaluation: added up, or the last one.
-      since: int32 `[]`, iterations since the last evaluation.
+      state: State of the algorithm.
+      sums: Metrics of the algorithm, reduced since the last evaluation: their sum, or the last one.
+      since: Number of iterations since the last evaluation, int32 `[]`.
     """
 
     state: Any
@@ -37,13 +37,13 @@ class Loop(NamedTuple):
     The number of iterations done, `iteration`, is an argument: the runs of a block share it, so it is not batched.
 
     Attributes:
-      init: `(key, hparams, env_params) -> Run`.
-      advance: `(Run, key, hparams, env_params, iteration, num_iterations) -> Run`; both numbers are traced.
-      evaluate: `(Run, key, hparams, env_params, iteration) -> (Run, metrics)`: the algorithm's metrics over the
-        iterations since the last evaluation, by their rules (NaN where there is none), and the evaluation itself, whose
-        metrics are NaN where a metric of the algorithm is not finite or the policy holds a NaN.
-      keep: `(Run, hparams) -> policies`, what a result keeps of a run.
-      warm: `(Run, policy) -> Run`, a run at its beginning with a policy from elsewhere; None has none.
+      init: Function `(key, hparams, env_params) -> Run`.
+      advance: Function `(Run, key, hparams, env_params, iteration, num_iterations) -> Run`; both numbers are traced.
+      evaluate: Function `(Run, key, hparams, env_params, iteration) -> (Run, metrics)`: the algorithm's metrics
+        over the iterations since the last evaluation, by their rules (NaN where there is none), and the evaluation
+        itself, whose metrics are NaN where a metric of the algorithm is not finite or the policy holds a NaN.
+      keep: Function `(Run, hparams) -> policies` that a result keeps of a run.
+      warm: Function `(Run, policy) -> Run` that starts an initialised run from a policy; None if not supported.
     """
 
     init: Callable[[jax.Array, Any, Any], Any]
@@ -54,16 +54,16 @@ class Loop(NamedTuple):
 
 
 def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
-    """The loop of one run of an algorithm, evaluated over `eval_episodes` whole episodes.
+    """Loop of one run of an algorithm, evaluated over `eval_episodes` whole episodes.
 
-    Its `evaluate` raises ValueError, when traced, where a metric of the algorithm has the name of
-    one of the evaluation.
+    Its `evaluate` raises ValueError, when traced, if a metric of the algorithm has the name of a
+    metric of the evaluation.
     """
 
     for name, used in algo.metric_rules.items():
         check_choice(f"metric_rules[{name!r}]", used, METRIC_RULES)
 
-    # Traced once, for its metrics and for its iterations; the trace goes with the loop, not with the algorithm.
+    # Traced once, for its metrics and for its iterations; the trace belongs to the loop, not to the algorithm.
     step = jax.jit(lambda *arguments: algo.step(*arguments))
 
     def rule(name: str) -> str:
@@ -119,7 +119,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         return started, finite_only(episodes, policy, run.sums) | own
 
     def warm(run: Run, policy: Any) -> Run:
-        assert algo.warm is not None  # which `starting_policies` has refused
+        assert algo.warm is not None  # refused by `starting_policies`
         return run._replace(state=algo.warm(run.state, policy))
 
     return Loop(init, advance, evaluate_run, lambda run, hparams: algo.policy(run.state, hparams), warm)
@@ -136,13 +136,13 @@ def evaluation_points(env_steps: int, evals: int, env_steps_per_iteration: int, 
     """Iterations after which to evaluate, evenly spaced, the last one the end.
 
     Args:
-      env_steps: of one run; rounded up to whole iterations.
-      evals: how many; fewer where there are fewer iterations.
-      env_steps_per_iteration: of the algorithm.
+      env_steps: Number of environment steps of one run; rounded up to whole iterations.
+      evals: Number of evaluations, limited to the number of iterations.
+      env_steps_per_iteration: Number of environment steps of the algorithm per iteration.
       at_start: Whether to evaluate before the first iteration as well.
 
     Returns:
-      int64 `[<= evals]`, increasing, with a 0 in front where `at_start`.
+      Increasing iterations, int64 `[<= evals]`, with a leading 0 if `at_start`.
     """
     iterations = -(-env_steps // env_steps_per_iteration)
     evals = min(evals, iterations)

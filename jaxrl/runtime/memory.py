@@ -1,4 +1,4 @@
-"""How much memory there is, how much of it this process has, and how users write such sizes."""
+"""Memory of the machine and of this process, and the notation of sizes."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ __all__ = [
 
 
 def parse_size(memory: int | str, name: str = "memory") -> int:
-    """A size in bytes: `"8GiB"`, `"500MB"`, or a number of bytes.
+    """Size in bytes, from text such as `"8GiB"` or `"500MB"`, or a number of bytes.
 
     Raises:
-      ValueError: it is none, naming the argument.
+      ValueError: `memory` is not a size; the message names the argument.
     """
     number: float = 0
     if isinstance(memory, str) and (match := re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([a-z]*)\s*", memory.lower())):
@@ -54,26 +54,26 @@ def parse_size(memory: int | str, name: str = "memory") -> int:
 
 
 def size(num_bytes: float) -> str:
-    """Bytes for a reader, such as `2.9 GiB`."""
+    """Number of bytes as text, such as `2.9 GiB`."""
     return f"{num_bytes / GIB:.1f} GiB" if num_bytes >= 0.95 * GIB else f"{num_bytes / MIB:.0f} MiB"
 
 
 def at_least(num_bytes: float) -> str:
-    """A size as a user may write it that is no less, and a little more, such as `1240MiB` or `12GiB`."""
+    """Size slightly above a number of bytes, in the notation of `parse_size`, such as `1240MiB` or `12GiB`."""
     more = 1.02 * num_bytes
     return f"{math.ceil(more / (10 * MIB)) * 10}MiB" if more < 10 * GIB else f"{math.ceil(more / GIB)}GiB"
 
 
 def resident() -> int:
-    """Bytes that this process has in memory now."""
+    """Resident size of this process, in bytes."""
     return psutil.Process().memory_info().rss
 
 
 class Peak:
-    """A context that watches how much memory this process has; contexts of one may follow one another.
+    """Context that measures the peak memory of this process; it may be entered several times.
 
-    A thread reads the resident size a hundred times a second. Where the highest of the life of the process rises within
-    the context, which Linux tells, that is exact.
+    A thread reads the resident size a hundred times a second. On Linux, a rise of the lifetime peak of the process
+    within the context gives the exact value.
 
     Attributes:
       highest: Highest resident size within the contexts so far, in bytes.
@@ -103,16 +103,16 @@ class Peak:
 
 
 def highest_ever(status: Path = Path("/proc/self/status")) -> int:
-    """Highest resident size in the life of this process, in bytes; 0 where the system does not tell."""
-    told = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.M) if status.exists() else None
-    return int(told[1]) * KIB if told else 0
+    """Highest resident size in the life of this process, in bytes; 0 where the system does not report it."""
+    peak = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.M) if status.exists() else None
+    return int(peak[1]) * KIB if peak else 0
 
 
 def available(root: Path = Path("/")) -> int:
-    """Bytes that this process may take beside those that it has: of the machine, and of its control groups.
+    """Free memory in bytes that this process may take, by the limits of the machine and of its control groups.
 
     Args:
-      root: of the file system that shows the control groups.
+      root: Root of the file system with the control groups.
     """
     free = [psutil.virtual_memory().available]
     cgroup = root / "proc/self/cgroup"
@@ -127,12 +127,12 @@ def available(root: Path = Path("/")) -> int:
 
 
 def _room(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> list[int]:
-    """What a control group and each of those around it has left; what only caches files does not count."""
+    """Remaining bytes of a control group and of each of its parents; file caches are not counted."""
     rooms = []
     inner = Path(path.lstrip("/"))
     for group in dict.fromkeys([mount / inner, *(mount / parent for parent in inner.parents), mount]):
         files = [group / name for name in (limit, usage, "memory.stat")]
-        # A container sees its own group at the mount, while its path is told as the host sees it.
+        # A container sees its own group at the mount, while the path is that on the host.
         if not all(file.is_file() for file in files):
             continue
         most, used, stat = (file.read_text().strip() for file in files)
@@ -144,11 +144,11 @@ def _room(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> l
 
 
 def give_back() -> None:
-    """Returns to the system what was freed but kept by the C library for later, where that is glibc's.
+    """Returns freed memory that the C library retains to the system, if it is glibc.
 
     The programs of 64 seeds of PPO on CartPole take a process from 426 MiB to 1.0 GiB, of which this returns 450 MiB
-    in under a second. Without it a plan would count that memory against the runs. Collecting garbage before returns
-    no more of what compiling took.
+    in under a second. Without it a plan would count that memory against the runs. Collecting garbage first does
+    not return more.
     """
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)

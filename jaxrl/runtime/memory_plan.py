@@ -1,4 +1,4 @@
-"""Fitting a call into memory: block width and number of parts, by what its compiled programs take."""
+"""Fitting a call into memory: block width and number of parts, from the memory of its compiled programs."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from jaxrl.runtime.programs import Programs, compilations, compiled_programs, fo
 from jaxrl.runtime.runs import in_force
 from jaxrl.sweeps.batching import run_arguments
 
-# Of what is free, the share that a call takes where nobody says how much it may.
+# Share of the free memory that a call takes where no limit is requested.
 SHARE = 0.8
-# What a thread of a CPU takes beside what the compiler says: while a program runs, what its steps leave
-# behind adds up until it returns, 10 to 20 MiB in the quarter of a second of a chunk, and the rest are small
-# things of JAX and XLA: together 15 to 35 MiB on 16 to 4,096 runs of PPO (bench/NOTES.md).
+# Memory of a CPU thread in addition to the compiler's figures: buffers of the steps accumulate until a program
+# returns, 10 to 20 MiB in the quarter of a second of a chunk, and small objects of JAX and XLA add to it: together
+# 15 to 35 MiB on 16 to 4,096 runs of PPO (bench/NOTES.md).
 ROOM_PER_THREAD = 40 * MIB
-# What an array takes beside its numbers: 62,500 arrays of 32 bytes take 68 MiB. Every block has its own.
+# Overhead of an array in addition to its numbers: 62,500 arrays of 32 bytes take 68 MiB. Each block has its own arrays.
 BYTES_PER_ARRAY = 1152
-# What compiling may take in one process beside another: 1,038 to 1,085 MiB in seven of PPO on CartPole.
+# Spread of the memory of compiling between processes: 1,038 to 1,085 MiB in seven of PPO on CartPole.
 COMPILING_SPREAD = 1.08
-# Copies of the states on the host while a checkpoint is written: one, and what orbax and its store take of it, 1.7 to
-# 1.9 for 1,000 runs of PPO; and what the libraries take that write checkpoints and results.
+# Copies of the states on the host while a checkpoint is written: one, and those of orbax and its store, 1.7 to 1.9 for
+# 1,000 runs of PPO; and the memory of the libraries that write checkpoints and results.
 CHECKPOINT_COPIES, WRITERS = 3.2, 30 * MIB
 
 __all__ = ["Plan", "Planner", "Sizes", "programs_of"]
@@ -40,26 +40,26 @@ __all__ = ["Plan", "Planner", "Sizes", "programs_of"]
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Plan:
-    """How a call is carried out, and what that takes; prints well.
+    """How a call is executed, and the memory and time that it takes; `print` gives a table.
 
     Attributes:
-      name: of the algorithm and the environment.
-      num_settings, num_seeds: whose product is the number of runs.
-      env_steps: of one run.
-      block: runs of one vmap. Results are equal bit for bit at one width only.
-      wanted_block: the width that it would have with memory for it.
-      num_blocks: of one thread, one after another.
-      num_devices, num_threads, device_kind: a CPU device works in several threads.
-      num_parts: parts of the call, one after another, each with the same programs.
-      compilations: how many different calls are compiled.
-      process, programs, states, results: bytes: of the process before any run; of temporaries in all
-        threads; of the states of the runs that train at a time; of what is on the host meanwhile.
-      compiling: bytes of the process at the highest while the programs are compiled, 0 where they were there.
-      limit: bytes that it keeps to, None for none.
-      on_host: whether the limit is of the process; elsewhere it is of each device, and so are
-        `programs` and `states`.
-      asked: whether somebody asked for the limit.
-      seconds: that the runs are expected to take, None where nothing was measured.
+      name: Name of the algorithm and of the environment.
+      num_settings, num_seeds: Number of settings and of seeds; their product is the number of runs.
+      env_steps: Number of environment steps of one run.
+      block: Number of runs of one vmap. Results are equal bit for bit at one width only.
+      wanted_block: Block width that the call would have with enough memory.
+      num_blocks: Number of blocks of one thread, executed one after another.
+      num_devices, num_threads, device_kind: Devices; a CPU device works in several threads.
+      num_parts: Number of parts of the call, executed one after another with the same programs.
+      compilations: Number of different calls that are compiled.
+      process, programs, states, results: Memory in bytes of the process before any run, of temporaries in all
+        threads, of the states of the runs that train at the same time, and of the results on the host meanwhile.
+      compiling: Peak memory of the process in bytes while the programs are compiled, 0 if they were cached.
+      limit: Memory limit in bytes; None for no limit.
+      on_host: Whether the limit applies to the process; otherwise it applies to each device, as `programs` and
+        `states` do.
+      asked: Whether the limit was requested by the caller.
+      seconds: Expected duration of the runs in seconds, None where nothing was measured.
     """
 
     name: str
@@ -96,27 +96,27 @@ class Plan:
 
     @property
     def memory(self) -> int:
-        """Bytes at the highest, of what the limit is of."""
+        """Peak memory in bytes, of the process or device that the limit applies to."""
         return max(self.running, self.compiling) if self.on_host else self.running
 
     @property
     def running(self) -> int:
-        """Bytes at the highest after compiling, likewise."""
+        """Peak memory in bytes after compiling, of the process or device that the limit applies to."""
         own = self.programs + self.states
         return own + self.process + self.results if self.on_host else own
 
     @property
     def fits(self) -> bool:
-        """Whether the limit is kept; one that nobody asked for is of what runs take, for compiling is over then."""
+        """Whether the limit is kept; a limit that was not requested applies to the runs alone, not to compiling."""
         return self.limit is None or (self.memory if self.asked else self.running) <= self.limit
 
     def layout(self, num_runs: int, devices: Sequence[Any]) -> Layout:
-        """Where runs of one part go; the same programs whatever their number."""
+        """Layout of the runs of one part; the programs are the same for any number of runs."""
         return Layout(num_runs, self.block, self.num_blocks, tuple(devices)[: self.num_threads])
 
     @property
     def summary(self) -> str:
-        """The plan in a line or two."""
+        """Plan in one or two lines."""
         parts = "" if self.num_parts == 1 else f" in {self.num_parts} parts one after another"
         where = counted(self.num_threads, "thread") if self.on_host else counted(self.num_devices, "device")
         text = f"{self.num_runs:,} runs{parts}, {self._blocks} in each of {where}; {self._memory_text()}"
@@ -131,7 +131,7 @@ class Plan:
         if self.block == self.wanted_block:
             return ""
         return (
-            f"blocks are of {self.block} instead of {self.wanted_block} runs for want of memory: results are not equal "
+            f"blocks are of {self.block} instead of {self.wanted_block} runs for lack of memory: results are not equal "
             f"bit for bit to those of blocks of {self.wanted_block}"
         )
 
@@ -142,7 +142,7 @@ class Plan:
 
     @property
     def pieces(self) -> str:
-        """What `memory` is made of."""
+        """Terms of `memory`, as text."""
         own = f"states {size(self.states)}, programs {size(self.programs)}"
         return f"{self._of_host}, {own}" if self.on_host else own
 
@@ -179,13 +179,14 @@ class Plan:
 
 
 class Sizes(NamedTuple):
-    """What compiled programs take, in bytes.
+    """Memory of compiled programs, in bytes.
 
     Attributes:
-      state, arguments, metrics, kept: of one run: between chunks, of its arguments, of an evaluation.
-      arrays, evaluated_arrays: of one block between chunks, beside its numbers; of an evaluation of it.
-      advancing, evaluating: of one block's program, beside what its runs take.
-      block: that the latter two were compiled for.
+      state, arguments, metrics, kept: Bytes of one run: its state between chunks, its arguments, the metrics and the
+        policy of an evaluation.
+      arrays, evaluated_arrays: Overhead of the arrays of one block between chunks, and of an evaluation of it.
+      advancing, evaluating: Bytes of the program of one block in addition to those of its runs.
+      block: Block width that `advancing` and `evaluating` were compiled for.
     """
 
     state: int
@@ -200,7 +201,7 @@ class Sizes(NamedTuple):
 
 
 def programs_of(call: Call, layout: Layout, precision: str = "default") -> tuple[Programs, Sizes]:
-    """The programs of a call and what they take; `Runs` of the same layout find them compiled."""
+    """Programs of a call and their memory; `Runs` of the same layout reuse them from the cache."""
 
     def of_block(leaf: Any) -> jax.ShapeDtypeStruct:
         dtype = jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype)
@@ -216,20 +217,20 @@ def _sizes(programs: Programs, arguments: Any, block: int) -> Sizes:
     def of_run(tree: Any) -> int:
         return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) // block
 
-    def beside(name: str, of_one: int) -> int:
-        told = next(iter(programs.executables[name].values())).memory_analysis()
-        total = told.argument_size_in_bytes + told.output_size_in_bytes + told.temp_size_in_bytes
-        return max(total - told.alias_size_in_bytes - block * of_one, 0)
+    def overhead(name: str, of_one: int) -> int:
+        stats = next(iter(programs.executables[name].values())).memory_analysis()
+        total = stats.argument_size_in_bytes + stats.output_size_in_bytes + stats.temp_size_in_bytes
+        return max(total - stats.alias_size_in_bytes - block * of_one, 0)
 
-    state, given = of_run(programs.run_shapes), of_run(arguments)
+    state, arguments_size = of_run(programs.run_shapes), of_run(arguments)
     metrics, kept = map(of_run, programs.evaluated_shapes)
-    evaluating = beside("evaluate", state + given + metrics + kept)
-    advancing = max(beside("advance", state + given), beside("init", state + given))
+    evaluating = overhead("evaluate", state + arguments_size + metrics + kept)
+    advancing = max(overhead("advance", state + arguments_size), overhead("init", state + arguments_size))
     arrays, evaluated_arrays = (
         BYTES_PER_ARRAY * len(jax.tree.leaves(trees))
         for trees in ((programs.run_shapes, arguments), programs.evaluated_shapes)
     )
-    return Sizes(state, given, metrics, kept, arrays, evaluated_arrays, advancing, evaluating, block)
+    return Sizes(state, arguments_size, metrics, kept, arrays, evaluated_arrays, advancing, evaluating, block)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,11 +238,11 @@ class Planner:
     """Fits a call into memory.
 
     Args:
-      call: the whole of it.
-      layout: that it would have with memory enough.
-      limit: bytes, None for none.
-      checkpoints: whether the states are written now and then.
-      asked: whether somebody asked for the limit.
+      call: Whole call.
+      layout: Layout that the call would have with enough memory.
+      limit: Memory limit in bytes; None for no limit.
+      checkpoints: Whether checkpoints of the states are written.
+      asked: Whether the limit was requested by the caller.
     """
 
     call: Call
@@ -252,15 +253,15 @@ class Planner:
 
     @property
     def on_host(self) -> bool:
-        """Whether the devices have the memory of the process."""
+        """Whether the devices share the memory of the process."""
         return self.layout.devices[0].platform == "cpu"
 
     @classmethod
     def of(cls, call: Call, layout: Layout, memory: int | str | None, checkpoints: bool = False) -> Planner:
-        """A planner that keeps to a size, or to a share of what is free.
+        """Planner with a limit of a given size, or of a share of the free memory.
 
         Raises:
-          ValueError: the size is none.
+          ValueError: `memory` is not a size.
         """
         asked = None if memory is None else parse_size(memory)
         if layout.devices[0].platform != "cpu":
@@ -270,21 +271,21 @@ class Planner:
         return cls(call, layout, most if asked is None else min(asked, most), checkpoints, asked is not None)
 
     def at(self, sizes: Sizes, block: int, num_parts: int, process: int, compiling: int = 0) -> Plan:
-        """The plan with blocks of a width and so many parts.
+        """Plan with blocks of a given width and a given number of parts.
 
         Args:
-          sizes: of programs that were compiled.
-          block: the width.
-          num_parts: how many parts.
-          process: bytes, of the process before any run.
-          compiling: bytes, of the process at the highest while programs were compiled.
+          sizes: Sizes of compiled programs.
+          block: Block width.
+          num_parts: Number of parts.
+          process: Memory of the process before any run, in bytes.
+          compiling: Peak memory of the process while programs were compiled, in bytes.
         """
         runs = self.runs_of_part(num_parts)
         total_blocks = -(-runs // block)
         threads = min(len(self.layout.devices), total_blocks)
         devices = self.layout.devices[:threads]
         num_blocks = -(-total_blocks // threads)
-        # Of the whole process, or of one device.
+        # Threads of the whole process, or of one device.
         here = threads if self.on_host else max(devices.count(device) for device in set(devices))
         slots, wider = here * num_blocks * block, block / sizes.block
         room = here * ROOM_PER_THREAD if self.on_host else 0
@@ -292,7 +293,7 @@ class Planner:
         evaluating = here * (sizes.evaluating * wider + num_blocks * sizes.evaluated_arrays)
         evaluating += slots * (sizes.metrics + sizes.kept)
         points, every = len(self.call.points), self.call.num_runs if num_parts > 1 else 0
-        # The policies of this evaluation beside those of the last; the metrics of all, and stacked at the end.
+        # The policies of this evaluation and of the last; the metrics of all evaluations, and their stack at the end.
         held = 2 * points * sizes.metrics * (runs + every) + sizes.kept * (runs + 2 * every)
         phases = [(advancing + room, held), (evaluating + room, held + runs * sizes.kept)]
         if self.checkpoints:
@@ -325,19 +326,19 @@ class Planner:
     def compiled(
         self, call: Call, layout: Layout, num_parts: int, precision: str = "default", peak: Peak | None = None
     ) -> tuple[Programs, Sizes, Plan]:
-        """The programs of one of so many parts, what they take, and the plan with them.
+        """Programs of one part, their memory, and the plan with them.
 
-        Where it does not fit, the programs of earlier calls are let go of before it is made.
+        If the plan does not fit, the programs of earlier calls are released and it is made again.
 
         Args:
-          call: of one part.
-          layout: of it.
-          num_parts: how many parts.
-          precision: of matrix products.
-          peak: what has been compiled for this call before was watched by; None where nothing was.
+          call: Call of one part.
+          layout: Layout of the part.
+          num_parts: Number of parts.
+          precision: Precision of matrix products.
+          peak: Peak memory of earlier compilations of this call; None for the first.
 
         Raises:
-          ValueError: there is too little memory to compile them.
+          ValueError: There is too little memory to compile the programs.
         """
         before, peak, compiling = compilations(), Peak() if peak is None else peak, 0
         with peak, compiling_within(self.limit if self.on_host else None, self.asked):
@@ -352,10 +353,10 @@ class Planner:
         return programs, sizes, planned
 
     def fit(self, precision: str = "default") -> Plan:
-        """The widest blocks and the fewest parts that fit, their programs compiled.
+        """Plan with the widest blocks and the fewest parts that fit; its programs are compiled.
 
         Raises:
-          ValueError: not even blocks of one run fit.
+          ValueError: Not even blocks of one run fit.
         """
         layout, num_parts, peak = self.layout, 1, Peak()
         while True:
@@ -375,22 +376,21 @@ class Planner:
             layout = self.layout_of(self.runs_of_part(num_parts), num_parts, planned.block)
 
     def layout_of(self, num_runs: int, num_parts: int, block: int) -> Layout:
-        """Where the runs of one part go: on the devices of the largest, for which alone anything is compiled."""
+        """Layout of the runs of one part, on the devices of the largest part: programs are compiled for these alone."""
         most = max(self.runs_of_part(num_parts), num_runs)
         devices = self.layout.devices[: -(-most // block)]
         return Layout(num_runs, block, -(-num_runs // (block * len(devices))), devices)
 
     def fitted(self, sizes: Sizes, process: int, refused: Plan | None = None) -> Plan:
-        """The plan of the fewest parts that fits, with the widest blocks that any has.
+        """Plan with the fewest parts that fits, at the widest block width at which any does.
 
         Args:
-          sizes: of programs that were compiled.
-          process: bytes, of the process before any run.
-          refused: a plan that does not fit, whatever the sizes say; this one has fewer slots, or
-            narrower blocks.
+          sizes: Sizes of compiled programs.
+          process: Memory of the process before any run, in bytes.
+          refused: Plan that is known not to fit, whatever the sizes; the new plan has fewer slots or narrower blocks.
 
         Raises:
-          ValueError: not even blocks of one run do.
+          ValueError: Not even blocks of one run fit.
         """
         block, compiling = (self.layout.block, 0) if refused is None else (refused.block, refused.compiling)
         num_parts, fewer_than = 1 if refused is None else refused.num_parts + 1, refused
@@ -413,7 +413,7 @@ class Planner:
             block, num_parts, fewer_than = block // 2, 1, None
 
     def runs_of_part(self, num_parts: int) -> int:
-        """Runs of the largest part, as `split` makes them."""
+        """Number of runs of the largest part that `split` makes."""
         num_settings, num_seeds = self.call.shape
         if num_parts <= num_seeds:
             return num_settings * -(-num_seeds // num_parts)
@@ -421,7 +421,7 @@ class Planner:
 
 
 def _device_limit(devices: Sequence[Any], asked: int | None) -> int | None:
-    """Bytes of each device that may be taken: of the one with the least."""
+    """Bytes that may be taken of each device: those of the device with the least free memory."""
     free = []
     for device in set(devices):
         stats = device.memory_stats()

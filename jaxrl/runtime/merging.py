@@ -1,4 +1,4 @@
-"""Shards of one call, each trained by a process of its own, as the result of the whole."""
+"""Merging the shards of one call, each trained by its own process, into one result."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from jaxrl.runtime.checkpoints.identity import ASKED, GENERATION, IDENTITY, SOFT
 from jaxrl.sweeps.choosing import listed
 from jaxrl.sweeps.sweep import Sweep
 
-# What differs between shards without a doubt that they belong together, and what only makes bits differ.
+# Names that may differ between shards of one call, and names whose difference only affects rounding.
 OWN = ("sweep", "seeds", "shard", "whole", "hparams", "env_params", ASKED, GENERATION)
 ROUNDING = (*SOFT, "block")
 
 __all__ = ["merge"]
 
 
-# What keeps a shard from being whole, and how a warning says so.
+# Reasons why a shard is incomplete, as reported by a warning.
 EMPTY, EARLIER, CUT = "there is no result yet in {}", "there is only an earlier run's result in {}", "{} ended early"
 
 
 class _Shard(NamedTuple):
-    """What a directory holds of a call.
+    """Shard of a call in a directory.
 
     Attributes:
-      directory: of the shard.
-      index, count: which of how many.
-      whole: the seeds and settings of all shards.
-      identity: what `run.json` says of the run that was begun here last.
-      result: of that run, None where it has none.
-      lacks: what keeps it from being whole; None for nothing.
+      directory: Directory of the shard.
+      index, count: Index of the shard, and number of shards.
+      whole: Seeds and settings of all shards.
+      identity: Contents of `run.json` of the last run that was started in the directory.
+      result: Result of that run, None where it has none.
+      lacks: Reason why the shard is incomplete; None for a complete one.
     """
 
     directory: Path
@@ -70,26 +70,25 @@ class _Shard(NamedTuple):
 def merge(
     paths: Sequence[str | Path], out: str | Path | None = None, *, force: bool = False, trust: bool = False
 ) -> Result:
-    """Assembles what `train(..., shard="i/n", out=...)` wrote for every i.
+    """Merges the results that `train(..., shard="i/n", out=...)` saved for every i.
 
-    A shard that is missing, or has no result yet, costs the seeds that it should have held, and one that
-    ended early the points that it has not reached: the shards and the seeds are named in a warning, and
-    the result has the others. What a directory holds is its shard's result where it fits what `run.json`
-    tells of the run begun there last; that of an earlier run is not merged.
+    The seeds of a shard that is missing or has no result yet are left out, and so are the points that a shard
+    which ended early has not reached; a warning names these shards and seeds. A result that does not match the
+    `run.json` next to it is from an earlier run and is not merged.
 
     Args:
-      paths: the shards' directories, in any order.
-      out: a directory to save the result in.
-      force: whether `out` may exist and be overwritten.
-      trust: whether to read files that do not have their checksums.
+      paths: Directories of the shards, in any order.
+      out: Directory to save the result in; None does not save it.
+      force: Whether `out` may exist and be overwritten.
+      trust: Whether to read files that do not match their checksums.
 
     Returns:
-      What one process would have returned; bit for bit so where the shards ran at one block width
+      Result equal to that of a single process; bit for bit where the shards ran at one block width
       on one kind of device.
 
     Raises:
-      ResultError: a directory holds no shard, two hold the same one or belong to different calls, or
-        no seed is there under every setting.
+      ResultError: A directory holds no shard, two hold the same one or belong to different calls, or
+        no seed is present under every setting.
       FileExistsError: `out` holds a result.
     """
     if isinstance(paths, str | Path) or not paths:
@@ -106,9 +105,9 @@ def merge(
                 f"{earlier.directory} and {later.directory} both hold shard {later.index}/{later.count}: name each once"
             )
     lacking = _lacking(shards)
-    there = [shard for shard in shards if shard.result is not None]
+    present = [shard for shard in shards if shard.result is not None]
     try:
-        result = _assembled(there, any(shard.lacks == CUT for shard in there))
+        result = _assembled(present, any(shard.lacks == CUT for shard in present))
     except ResultError as error:
         raise ResultError(f"{error}; {lacking}" if lacking else str(error)) from None
     if lacking:
@@ -125,7 +124,7 @@ def merge(
 def _read(directory: Path, trust: bool) -> _Shard:
     if directory.is_dir() and not (directory / IDENTITY).is_file():
         raise ResultError(f"{directory} holds no shard: {IDENTITY} is missing")
-    identity = to_json(read_identity(directory, trust=trust))  # no number of which is unlike itself
+    identity = to_json(read_identity(directory, trust=trust))  # NaN as text, which compares equal
     if "shard" not in identity:
         raise ResultError(f"{directory} holds no shard: it was made without shard=i/n")
     index, count = map(int, str(identity["shard"]).split("/"))
@@ -139,16 +138,16 @@ def _read(directory: Path, trust: bool) -> _Shard:
 
 
 def _lacks(result: Result, identity: dict[str, Any]) -> str | None:
-    """What keeps the result in a directory from being that of the run which was begun there last."""
+    """Reason why a result is not the complete one of the last run that was started in its directory; None if it is."""
     assert result.loaded is not None
-    told = to_json(result.loaded["attributes"] | result.loaded)
+    saved = to_json(result.loaded["attributes"] | result.loaded)
     steps_of_point = identity["env_steps"] // identity["points"][-1]
     points = {point * steps_of_point for point in identity["points"]}
     reached = points & {int(step) for step in result.metrics["env_step"].values}
     alike = all(
-        told[name] in (value, attribute(value))
+        saved[name] in (value, attribute(value))
         for name, value in identity.items()
-        if name in told and name not in (*ROUNDING, "seeds")
+        if name in saved and name not in (*ROUNDING, "seeds")
     )
     if not alike or not reached or not set(result.seeds) <= set(identity["seeds"]):
         return EARLIER
@@ -157,19 +156,19 @@ def _lacks(result: Result, identity: dict[str, Any]) -> str | None:
 
 
 def _lacking(shards: Sequence[_Shard]) -> str:
-    """What is missing, in a clause; empty for nothing."""
+    """Clause that names what is missing; empty for nothing."""
     count = shards[0].count
     missing = [f"{i}/{count}" for i in sorted(set(range(count)) - {shard.index for shard in shards})]
-    told = [f"shards {listed(missing)} are missing"] if missing else []
+    clauses = [f"shards {listed(missing)} are missing"] if missing else []
     begun = []
     for lacks in (EMPTY, EARLIER, CUT):
         if directories := [shard.directory for shard in shards if shard.lacks == lacks]:
             begun.append(lacks.format(listed(directories)))
-    return " and ".join([*told, *begun]) + (" (jaxrl resume goes on with them)" if begun else "")
+    return " and ".join([*clauses, *begun]) + (" (jaxrl resume resumes them)" if begun else "")
 
 
 def _spans(seeds: Sequence[int]) -> str:
-    """Numbers in ascending order, those in a row as the first and the last."""
+    """Ascending numbers as text; consecutive ones as the first and the last."""
     ends = [i for i in range(len(seeds)) if i + 1 == len(seeds) or seeds[i + 1] != seeds[i] + 1]
     starts = [0, *(i + 1 for i in ends)]
     return listed(
@@ -184,13 +183,13 @@ def _check_same_call(one: _Shard, other: _Shard) -> None:
     whole = one.count == other.count and np.array_equal(one.settings, other.settings)
     identities = [{"shards": shard.count, **shard.whole, **_common(shard, whole)} for shard in (one, other)]
     here, there = ({name: value for name, value in identity.items() if name not in ROUNDING} for identity in identities)
-    if (found := difference(here, there)) is not None:
-        found = found.replace(" there", f" in {one.directory}").replace(" here", f" in {other.directory}")
-        raise ResultError(f"shards must be of one call, but {found}")
+    if (differing := difference(here, there)) is not None:
+        differing = differing.replace(" there", f" in {one.directory}").replace(" here", f" in {other.directory}")
+        raise ResultError(f"shards must be of one call, but {differing}")
     for name in ROUNDING:
-        if (found := difference(identities[0].get(name), identities[1].get(name), name)) is not None:
+        if (differing := difference(identities[0].get(name), identities[1].get(name), name)) is not None:
             warnings.warn(
-                f"the shards are not equal bit for bit to one run of all: {found}, {one.directory} being there and "
+                f"the shards are not equal bit for bit to one run of all: {differing}, {one.directory} being there and "
                 f"{other.directory} here",
                 RuntimeWarning,
                 stacklevel=3,
@@ -198,8 +197,8 @@ def _check_same_call(one: _Shard, other: _Shard) -> None:
 
 
 def _common(shard: _Shard, settings_too: bool) -> dict[str, Any]:
-    """What the identity of every shard says alike; of shards with other settings not what is swept."""
-    told = {name: value for name, value in shard.identity.items() if name not in OWN}
+    """Part of a shard's identity that all shards share; without the swept values if their settings differ."""
+    common = {name: value for name, value in shard.identity.items() if name not in OWN}
     swept = set(shard.whole["coords"])
     hparams, params = shard.identity.get("hparams"), shard.identity.get("env_params")
     if not settings_too:
@@ -207,7 +206,7 @@ def _common(shard: _Shard, settings_too: bool) -> dict[str, Any]:
         hparams = hparams and {name: value for name, value in hparams.items() if name not in names}
         if isinstance(params, dict):
             params = {name: values[0] for name, values in params.items() if f"env.{name}" not in swept}
-    return told | {"hparams": hparams, "env_params": params}
+    return common | {"hparams": hparams, "env_params": params}
 
 
 def _assembled(shards: Sequence[_Shard], interrupted: bool) -> Result:
@@ -220,7 +219,7 @@ def _assembled(shards: Sequence[_Shard], interrupted: bool) -> Result:
         Part(shard.settings, np.asarray([place[seed] for seed in result.seeds]))
         for shard, result in zip(shards, results, strict=True)
     ]
-    found = assembled(shards[0].shape, list(zip(parts, results, strict=True)))
+    joined = assembled(shards[0].shape, list(zip(parts, results, strict=True)))
 
     def of_settings(*leaves: Any) -> np.ndarray:
         every = np.zeros((shards[0].shape[0], *np.shape(leaves[0])[1:]), np.asarray(leaves[0]).dtype)
@@ -234,26 +233,26 @@ def _assembled(shards: Sequence[_Shard], interrupted: bool) -> Result:
     hparams = None if known is None else known[0]
     loaded = {**(first.loaded or {}), **saved} if first.algo is None else None
     attrs = {name: value for name, value in first.metrics.attrs.items() if name not in ("shard", "whole")}
-    told = [result.metrics.attrs for result in results]
+    each = [result.metrics.attrs for result in results]
     attrs |= {
         "interrupted": int(interrupted),
-        "run_seconds": max(float(one["run_seconds"]) for one in told),
-        "env_steps_per_second": sum(float(one["env_steps_per_second"]) for one in told),
+        "run_seconds": max(float(one["run_seconds"]) for one in each),
+        "env_steps_per_second": sum(float(one["env_steps_per_second"]) for one in each),
         "merged_shards": len(shards),
     }
     dataset = metrics_dataset(
-        found.metrics,
-        seeds=[whole["seeds"][i] for i in found.seeds],
-        env_steps=found.env_steps,
+        joined.metrics,
+        seeds=[whole["seeds"][i] for i in joined.seeds],
+        env_steps=joined.env_steps,
         sweep=_sweep(whole, hparams),
         attrs=attrs,
         last_dims=_last_dims(first),
     )
-    return Result(dataset, found.policies, first.algo, hparams, env_params, loaded)
+    return Result(dataset, joined.policies, first.algo, hparams, env_params, loaded)
 
 
 def _saved(shards: Sequence[_Shard], results: Sequence[Result]) -> dict[str, Any]:
-    """The hyper-parameters and environment parameters of all settings, as `config.json` has them.
+    """Hyper-parameters and environment parameters of all settings, in the format of `config.json`.
 
     Shards may hold discounts of different families.
     """
@@ -285,9 +284,9 @@ def _sweep(whole: dict[str, Any], hparams: Any) -> Sweep | None:
 
 
 def _last_dims(result: Result) -> dict[str, tuple[str, ...]]:
-    found = {}
+    last_dims = {}
     for name, metric in result.metrics.items():
         behind = tuple(str(dim) for dim in metric.dims if dim not in (*result.dims, "seed", "env_step"))
         if behind:
-            found[str(name)] = behind
-    return found
+            last_dims[str(name)] = behind
+    return last_dims

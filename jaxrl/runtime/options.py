@@ -1,4 +1,4 @@
-"""How calls are carried out: the one list of options that all of them share, their defaults, and what they refuse."""
+"""Options of all calls: one list with their defaults, help texts and checks."""
 
 from __future__ import annotations
 
@@ -37,79 +37,80 @@ __all__ = [
 
 
 class Option(NamedTuple):
-    """What is known of an option beside its type.
+    """Default and help text of an option.
 
     Attributes:
-      default: Value where it is left out.
-      flag: Help of its flag on the command line, empty where it has none of its own.
+      default: Default value.
+      flag: Help text of its flag on the command line; empty for an option without a flag.
     """
 
     default: Any
     flag: str = ""
 
 
-# Options of more than one call that do not follow from one another.
-_Devices = Annotated[
-    Sequence[Any] | None, Option(None, "Devices to use, such as gpu:0 gpu:1; all where there are none.")
-]
+# Options that several calls share without inheriting from one another.
+_Devices = Annotated[Sequence[Any] | None, Option(None, "Devices to use, such as gpu:0 gpu:1; all if none are named.")]
 _Memory = Annotated[
     int | str | None,
-    Option(None, "Memory to keep to, such as 8GiB: of the process, or of each GPU; 80 % of what is free if none."),
+    Option(None, "Memory limit of the process, or of each GPU, such as 8GiB; 80 % of the free memory if None."),
 ]
-_Progress = Annotated[bool, Option(True, "Show no progress.")]
+_Progress = Annotated[bool, Option(True, "Flag to hide progress.")]
 _CheckpointMinutes = Annotated[
     float | None,
-    Option(CHECKPOINT_MINUTES, "Minutes between two checkpoints, beside those at a signal and at the end; 0 for none."),
+    Option(
+        CHECKPOINT_MINUTES,
+        "Minutes between two checkpoints, in addition to those at a signal and at the end; 0 for none.",
+    ),
 ]
 _Trust = Annotated[
-    bool, Option(False, "Resume from files that do not have their checksums, which are damaged or were changed.")
+    bool, Option(False, "Flag to resume from files that do not match their checksums (damaged or edited).")
 ]
 _Trackers = Annotated[Sequence[Tracker | str], Option(())]
 _Schedules = Annotated[
     str,
-    Option("keep", "What is annealed over the whole run where the run is made longer: keep its end, or stretch."),
+    Option("keep", "Schedules over the whole run when a run is extended: keep their end, or stretch them."),
 ]
 
 
 class PlacementOptions(TypedDict, total=False):
-    """Where runs go; `RunOptions` says what each is."""
+    """Options of the placement of runs; `RunOptions` documents each."""
 
-    block: Annotated[int | None, Option(None, "Runs that one device works on together; chosen where there is none.")]
+    block: Annotated[int | None, Option(None, "Number of runs that one device computes together; chosen if None.")]
     devices: _Devices
     memory: _Memory
-    precision: Annotated[str, Option("default", "Of float32 matrix products: default, high or highest.")]
+    precision: Annotated[str, Option("default", "Precision of float32 matrix products: default, high or highest.")]
 
 
 class PlanOptions(PlacementOptions, total=False):
-    """What `jaxrl.plan` takes; `RunOptions` says what each is."""
+    """Options of `jaxrl.plan`; `RunOptions` documents each."""
 
     shard: Annotated[
         str | tuple[int, int] | None,
         Option(
             None,
-            "Which part of the runs to train: I/N, or auto in a SLURM array or on a TPU pod. Written to OUT-I, for "
+            "Part of the runs to train: I/N, or auto in a SLURM array or on a TPU pod. Written to OUT-I, for "
             "`jaxrl merge`.",
         ),
     ]
 
 
 class SearchOptions(PlacementOptions, total=False):
-    """What `jaxrl.search` takes; `RunOptions` says what each is."""
+    """Options of `jaxrl.search`; `RunOptions` documents each."""
 
-    out: Annotated[str | Path | None, Option(None, "Directory to write the result to.")]
+    out: Annotated[str | Path | None, Option(None, "Directory for the result.")]
     progress: _Progress
 
 
 class PopulationOptions(SearchOptions, total=False):
-    """What `jaxrl.population_based_training` takes; `RunOptions` says what each is."""
+    """Options of `jaxrl.population_based_training`; `RunOptions` documents each."""
 
-    force: Annotated[bool, Option(False, "Overwrite a result that is there already.")]
+    force: Annotated[bool, Option(False, "Flag to overwrite an existing result.")]
 
 
 class BanditOptions(PopulationOptions, PlanOptions, total=False):
-    """What `jaxrl.run_bandit` takes; `RunOptions` says what each is."""
+    """Options of `jaxrl.run_bandit`; `RunOptions` documents each."""
 
-    resume: Annotated[bool, Option(False, "Go on from the checkpoint in --out, bit for bit, where there is one.")]
+    resume: Annotated[bool, Option(False, "Flag to resume from the checkpoint in --out, bit for bit, if there is one.")]
     checkpoint_minutes: _CheckpointMinutes
     trust: _Trust
     on_chunk: Annotated[OnChunk | None, Option(None)]
@@ -117,7 +118,7 @@ class BanditOptions(PopulationOptions, PlanOptions, total=False):
 
 
 class ResumeOptions(TypedDict, total=False):
-    """What `jaxrl.resume` takes; `RunOptions` says what each is. The rest is as in the call that is resumed."""
+    """Options of `jaxrl.resume`; `RunOptions` documents each. All others are those of the resumed call."""
 
     devices: _Devices
     memory: _Memory
@@ -129,49 +130,52 @@ class ResumeOptions(TypedDict, total=False):
 
 
 class RunOptions(BanditOptions, total=False):
-    """How a call is carried out; nothing here changes what is computed, but for `block` and `precision`.
+    """Options of the execution of a call; only `block` and `precision` affect the results.
 
     Attributes:
       block: Number of runs of one vmap; if None the fewest blocks that fill the devices evenly, see
-        `jaxrl.runtime.layout.plan_layout`. At one width results are equal bit for bit whatever the number of
-        runs, their order, the devices and the chunks. A run that is resumed keeps its width.
-      devices: Devices to use, as JAX's or by name, such as `"gpu:0"`; all local ones if None.
-      memory: Size of the memory that the call may take, such as `"8GiB"` or a number of bytes: of the whole
-        process, or of each device where these have memory of their own; 80 % of what is free if None. Runs that
-        do not fit at the same time train in parts one after another, and where not even one block fits, blocks
-        become narrower; see `jaxrl.plan`. A run that is resumed keeps its parts and blocks.
-      precision: Precision of matrix products, as `jax.default_matmul_precision` names it.
-      shard: Part of the runs to train here, `"i/n"` or `(i, n)`, for `jaxrl.merge` to assemble.
+        `jaxrl.runtime.layout.plan_layout`. At one width results are equal bit for bit for any number of
+        runs, in any order, on any devices and with any chunks. A resumed run keeps its width.
+      devices: JAX devices or their names, such as `"gpu:0"`; all local devices if None.
+      memory: Memory limit, such as `"8GiB"` or a number of bytes, of the whole process, or of each device with
+        separate memory; 80 % of the free memory if None. Runs that do not fit at the same time train in parts one
+        after another, and if not even one block fits, blocks become narrower; see `jaxrl.plan`. A resumed run keeps
+        its parts and blocks.
+      precision: Precision of matrix products, a name of `jax.default_matmul_precision`.
+      shard: Part of the runs to train here, `"i/n"` or `(i, n)`; `jaxrl.merge` merges the parts.
       out: Directory to save the result in; None saves nothing.
       progress: Flag to show a progress bar (a line a minute without a terminal).
-      force: Flag to accept that `out` exists, and to overwrite it.
-      resume: Flag to resume from the checkpoint in `out`, bit for bit, where there is one; with more `env_steps` a
-        finished run of `jaxrl.train` is continued, too, and without more of them nothing is changed. A run that was
-        begun and has no checkpoint starts anew, of which a warning tells.
-      checkpoint_minutes: Number of minutes between two checkpoints in `out`, beside those at a signal and at the
-        end; None for none.
-      trust: Flag to resume from files that do not have their checksums, which are damaged or were changed by hand.
-      schedules: Rule for what is annealed over the whole run where `resume` makes the run longer: "keep" leaves it
-        where it ended, and "stretch" anneals it over the longer run from here on, so that a step size rises
-        to its share of then. A run whose step size has ended at 0 is not made longer by "keep".
+      force: Flag to overwrite an existing `out`.
+      resume: Flag to resume from the checkpoint in `out`, bit for bit, if there is one; with more `env_steps` a
+        finished run of `jaxrl.train` is extended, otherwise a finished run is not changed. A run
+        without a checkpoint starts from the beginning, with a warning.
+      checkpoint_minutes: Time in minutes between two checkpoints in `out`, in addition to those at a signal and at
+        the end; None for none.
+      trust: Flag to resume from files that do not match their checksums (damaged or edited).
+      schedules: Treatment of schedules over the whole run when `resume` extends it: "keep" leaves them at their
+        final value, and "stretch" anneals over the longer run from here on, so that a step size rises
+        to its value at that fraction of the longer run. "keep" refuses to extend a run whose step size has ended at 0.
       on_chunk: Function that is called as `on_chunk(env_step, metrics)` after each evaluation, with arrays
         `[num_settings, num_seeds]`; NaN for runs that are not in the part that trains.
-      trackers: Sequence of trackers, which hear of the beginning, of each evaluation and of the end; see
+      trackers: Sequence of trackers, which are called at the start, after each evaluation and at the end; see
         `jaxrl.tracking`. A name, such as "tensorboard", stands for a tracker that writes into `out`.
-      shard_environments: Flag to let all devices, those of the other processes that `jaxrl.distributed.start`
-        joined among them, share the environments of one run: `num_envs` evenly, minibatches drawn on each,
-        gradients, moments and running statistics averaged over all. For one setting and seed, and without
-        `block`, `memory` and `shard`.
+      shard_environments: Flag to distribute the environments of one run over all devices, including those of the
+        processes that `jaxrl.distributed.start` connected: `num_envs` is divided evenly, minibatches are drawn on
+        each device, and gradients, moments and running statistics are averaged over all. For one setting and seed,
+        and without `block`, `memory` and `shard`.
     """
 
     schedules: _Schedules
     shard_environments: Annotated[
-        bool, Option(False, "Share the environments of one run between all devices: one setting, one seed.")
+        bool,
+        Option(
+            False, "Flag to distribute the environments of one run over all devices; takes one setting and one seed."
+        ),
     ]
 
 
 class Options:
-    """The options of one call, checked: a value for each of `RunOptions`, under its name, that cannot be changed."""
+    """Checked options of one call: a read-only attribute for each of `RunOptions`."""
 
     def __init__(self, values: Mapping[str, Any]):
         vars(self).update({name: option.default for name, (_, option) in options_of(RunOptions).items()}, **values)
@@ -184,26 +188,26 @@ class Options:
 
 
 def options_of(takes: type) -> dict[str, tuple[Any, Option]]:
-    """The options that a call takes, by name: their type, and what is known beside.
+    """Options of a call by name: their type, and their `Option`.
 
     Args:
-      takes: `RunOptions` or one of the smaller ones.
+      takes: Class `RunOptions` or one of its bases.
     """
     hints = get_type_hints(takes, include_extras=True)
     return {name: (hint.__origin__, hint.__metadata__[0]) for name, hint in hints.items()}
 
 
 def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -> Options:
-    """The options of a call with the defaults of those that are left out.
+    """Checked options of a call, with defaults for those that are left out.
 
     Args:
       call: Function that takes them, for the message about a wrong one.
-      takes: `RunOptions` or one of the smaller ones.
+      takes: Class `RunOptions` or one of its bases.
       options: Options by name.
 
     Raises:
-      TypeError: one is unknown or has no effect on this call, or is of another type.
-      ValueError: one is out of range, or does not go with another.
+      TypeError: An option is unknown, has no effect on this call, or has the wrong type.
+      ValueError: An option is out of range, or conflicts with another.
     """
     known = options_of(takes)
     for name in options:
@@ -221,7 +225,7 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
         raise UserTypeError(f"on_chunk takes a function of (env_step, metrics), got {every.on_chunk!r}")
     if not isinstance(every.trackers, Sequence) or isinstance(every.trackers, str):
         raise UserTypeError(f"trackers takes a list, such as [jaxrl.tracking.csv('runs/csv')], got {every.trackers!r}")
-    # A call without the option out knows its directory itself, and has it when it checks them again.
+    # A call without the option `out` knows its directory itself, and checks its options again with it.
     if "out" in known and any(isinstance(tracker, str) for tracker in every.trackers):
         return checked(call, takes, {**options, "trackers": _named_trackers(every)})
     for tracker in every.trackers:
@@ -239,7 +243,7 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
             f"checkpoint_minutes must be a number above 0, or None for no checkpoints, got {minutes!r}"
         )
     if every.resume and every.out is None:
-        raise UserValueError("resume goes on from the checkpoint in the directory out, got resume=True without out")
+        raise UserValueError("resume takes out, the directory with the checkpoint, got resume=True without out")
     for name in ("block", "shard", "memory"):
         if every.shard_environments and (value := getattr(every, name)) is not None:
             raise UserValueError(f"{name} has no effect with shard_environments, got {value!r}; leave it out")
@@ -247,7 +251,7 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
 
 
 def _named_trackers(options: Options) -> list[Tracker]:
-    """The trackers, those that have a name made for the directory of the call."""
+    """Trackers of the call; names are replaced by trackers that write into its directory."""
     if options.out is None:
         raise UserValueError(f"trackers takes names only with out, which they write into, got {options.trackers!r}")
     out, force = Path(options.out), options.force

@@ -1,4 +1,4 @@
-"""What a call will take: its plan, without carrying it out."""
+"""Plan of a call, without executing it."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def plan(
     measure: bool = True,
     **options: Unpack[PlanOptions],
 ) -> Plan:
-    """What `train` would do with the same arguments, and what that would take; nothing is trained.
+    """Plan of `train` with the same arguments: layout, memory and time; nothing is trained.
 
     Args:
-      algo: Algorithm to train; of several, those that differ in what is static are compiled one by one.
-      hparams, seeds, env_steps, evals, eval_episodes, env_params: as in `train`.
-      checkpoints: Flag that the states are to be written now and then, as `train` does with `out`.
-      measure: Flag to run a few iterations of one block, for the expected time.
+      algo: Algorithm to train; a sequence is compiled once for each group that differs in static fields.
+      hparams, seeds, env_steps, evals, eval_episodes, env_params: Arguments of `train`.
+      checkpoints: Whether checkpoints of the states are written, as `train` does with `out`.
+      measure: Flag to run a few iterations of one block to estimate the time.
       **options: Options of `train` that change the plan, see `jaxrl.runtime.options.PlanOptions`; `shard` takes one
         algorithm.
 
     Raises:
-      ValueError, TypeError: bad arguments; or not even a block of one run fits.
+      ValueError, TypeError: An argument is not valid, or not even a block of one run fits.
     """
     chosen = checked(plan, PlanOptions, options)
     algos = [algo] if isinstance(algo, Algorithm) else list(algo)
@@ -62,7 +62,7 @@ def plan(
         call = training_call(
             first,
             hparams,
-            # Algorithms that share programs train in one call: as many runs more, whatever these are named.
+            # Algorithms that share programs train in one call with that many more runs; their seeds do not matter here.
             seeds=numbers if len(group) == 1 else list(range(len(numbers) * len(group))),
             points=points_of(first, env_steps, evals, eval_episodes),
             eval_episodes=eval_episodes,
@@ -92,7 +92,7 @@ def plan(
 def compile_groups(algos: Sequence[Algorithm]) -> list[list[int]]:
     """Positions of algorithms that share compiled programs: those of equal environment and configuration.
 
-    What differs in traced values only, such as a learning rate, is one group; the number of groups
+    Algorithms that differ in traced values only, such as a learning rate, form one group; the number of groups
     is the number of compilations. Different structures, such as discounts of two families, are
     different programs.
     """
@@ -105,14 +105,14 @@ def compile_groups(algos: Sequence[Algorithm]) -> list[list[int]]:
 
 
 def _seconds_of_block(call: Call, planned: Plan, layout: Layout, precision: str) -> float:
-    """What one block on every device takes, from the first iteration to the last evaluation."""
+    """Time in seconds of one block on every device, from the first iteration to the last evaluation."""
     devices = layout.devices[: planned.num_threads]
     some = Layout(min(planned.block * len(devices), call.num_runs), planned.block, 1, devices)
     runs = Runs(call, jax.tree.map(lambda leaf: leaf[: some.num_runs], call.arguments()), some, precision=precision)
 
-    def timed(function: Callable[..., Any], *given: Any) -> float:
+    def timed(function: Callable[..., Any], *arguments: Any) -> float:
         started = time.perf_counter()
-        function(*given)
+        function(*arguments)
         return time.perf_counter() - started
 
     runs.advance(1)

@@ -1,4 +1,4 @@
-"""Compiled programs, kept for the next call that needs the same: the three of a block of runs, and any others."""
+"""Cache of compiled programs for later calls: the three programs of a block of runs, and any others."""
 
 import contextlib
 import gc
@@ -20,10 +20,10 @@ __all__ = ["Programs", "cached", "compilations", "compiled_programs", "forget", 
 
 
 class Programs(NamedTuple):
-    """Compiled for one block of runs.
+    """Programs compiled for one block of runs.
 
     Attributes:
-      executables: `{name: {device: program}}`: `init(arguments) -> runs`,
+      executables: Programs `{name: {device: program}}`: `init(arguments) -> runs`,
         `advance(runs, arguments, iteration, count) -> runs` and
         `evaluate(runs, arguments, iteration) -> (runs, metrics, policies)`; the latter two update the runs in place.
       metric_names: Names of the metrics of an evaluation.
@@ -38,12 +38,12 @@ class Programs(NamedTuple):
 
 
 class _Cache:
-    """The programs of the last few calls, so that another one with other seeds or values compiles nothing.
+    """Programs of the last calls, so that a call with other seeds or values compiles nothing.
 
     Attributes:
-      programs: by what they were compiled for, the one used last at the end.
-      most: of them that are kept.
-      compilations: of this process so far.
+      programs: Programs by the key that they were compiled for, the most recently used one last.
+      most: Largest number of programs that are kept.
+      compilations: Number of compilations of this process so far.
     """
 
     def __init__(self) -> None:
@@ -56,13 +56,13 @@ _CACHE = _Cache()
 
 
 def compilations() -> int:
-    """How often this process has compiled the programs of a call."""
+    """Number of times that this process has compiled the programs of a call."""
     return _CACHE.compilations
 
 
 @contextlib.contextmanager
 def room_for(count: int) -> Iterator[None]:
-    """Keeps as many programs as a call needs that goes from one to the other and back."""
+    """Keeps at least `count` programs, for a call that alternates between that many."""
     before = _CACHE.most
     _CACHE.most = max(before, count)
     try:
@@ -102,18 +102,18 @@ def compiled_programs(
     arguments: Any,
     reserved: Collection[str],
 ) -> Programs:
-    """The programs of a block of runs, compiled under the precision in force, or found from an earlier call.
+    """Programs of a block of runs, compiled under the precision in force, or cached from an earlier call.
 
     Args:
-      loop: of one run.
-      identity: of the loop; loops that do the same have equal ones.
-      block: runs of one vmap.
-      devices: that are to run them; one that is there several times counts once.
-      arguments: `(seed, hparams, env_params)` of one block, or their shapes.
-      reserved: names that no metric may have.
+      loop: Loop of one run.
+      identity: Identity of the loop; loops that compute the same have equal ones.
+      block: Number of runs of one vmap.
+      devices: Devices that execute the programs; repeated ones count once.
+      arguments: Arguments `(seed, hparams, env_params)` of one block, or their shapes.
+      reserved: Names that no metric may have.
 
     Raises:
-      ValueError: a metric has a reserved name.
+      ValueError: A metric has a reserved name.
     """
     different = tuple(dict.fromkeys(devices))
     programs = cached((identity, block, different), arguments, lambda: _compile(loop, different, arguments, reserved))
@@ -123,7 +123,7 @@ def compiled_programs(
 
 @contextlib.contextmanager
 def _collection_paused() -> Iterator[None]:
-    """No garbage collection while programs are made: tracing makes many objects that stay, and each pass visits all."""
+    """Disables garbage collection while tracing, which makes many long-lived objects that each pass would visit."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -134,17 +134,17 @@ def _collection_paused() -> Iterator[None]:
 
 
 def forget(but: Any = None) -> bool:
-    """Lets go of the programs of earlier calls but one, for the memory that they take; whether there were any."""
+    """Deletes the programs of earlier calls except `but`, to free their memory; returns whether there were any."""
     others = [key for key, programs in _CACHE.programs.items() if programs is not but]
     for key in others:
         del _CACHE.programs[key]
     if others:
-        gc.collect()  # what was traced refers to itself
+        gc.collect()  # traced functions are in reference cycles
     return bool(others)
 
 
 def refuse_clashes(metric_names: Collection[str], reserved: Collection[str]) -> None:
-    """Refuse metrics that have the name of something else in a result."""
+    """Refuses metrics with a name that a result uses otherwise."""
     clashes = sorted(set(metric_names) & set(reserved))
     if clashes:
         raise UserValueError(f"metrics and swept paths must differ in name, got {', '.join(clashes)} for both")
@@ -186,7 +186,7 @@ def _compile(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Colle
     def lower_evaluate(device: Any) -> Any:
         return jit_evaluate.lower(at(device, shapes), at(device, arguments), np.int32(0))
 
-    # First what takes longest: it is compiled while the others are lowered.
+    # The slowest first: it is compiled while the others are lowered.
     compiled = compile_programs([lower_advance, lower_init, lower_evaluate], devices)
     return Programs(
         executables={

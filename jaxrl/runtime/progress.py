@@ -1,4 +1,4 @@
-"""What a user sees and may interrupt while runs train."""
+"""Progress display and interruption of training."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ import tqdm.auto
 from jaxrl.runtime.interrupts import raise_if_interrupted
 
 SECONDS_BETWEEN_LINES = 60.0
-# Batch systems send SIGTERM, or SIGUSR1 where they are asked to warn a while before the time limit.
+# Batch systems send SIGTERM, or SIGUSR1 if configured to warn before the time limit.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
 
 
@@ -22,8 +22,8 @@ class Progress:
     """A progress bar on a terminal or in a notebook, a line a minute elsewhere, or nothing.
 
     Args:
-      total: environment steps of all runs together.
-      enabled: whether to show anything.
+      total: Total number of environment steps of all runs.
+      enabled: Whether to show anything.
     """
 
     def __init__(self, total: int, enabled: bool = True):
@@ -44,14 +44,14 @@ class Progress:
         self.close()
 
     def phase(self, text: str) -> None:
-        """Shows what is going on, such as "compiling"."""
+        """Shows the current phase, such as "compiling"."""
         if self._bar is not None:
             self._bar.set_description(text)
         elif self._enabled:
             self._say(text)
 
     def start(self, done: int = 0) -> None:
-        """Starts the clock: what came before was not training, `done` environment steps of an earlier call included."""
+        """Starts the clock of training, with `done` environment steps of an earlier call."""
         self._start = self._last_line = time.monotonic()
         self._started = True
         self.done = self._before = done
@@ -97,7 +97,7 @@ class Progress:
 
 
 class StopRequest:
-    """Whether a signal asked to end after the chunk under way."""
+    """Request to stop after the current chunk; true once a signal has arrived."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -108,10 +108,10 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_on_signals(say: bool = False) -> Iterator[StopRequest]:
-    """Turns the first of Ctrl-C, SIGTERM and SIGUSR1 into a request to end; a second one ends at once.
+    """Turns the first Ctrl-C, SIGTERM or SIGUSR1 into a request to stop; a second one stops immediately.
 
     Args:
-      say: whether to tell on standard error that the request was heard.
+      say: Whether to confirm the request on standard error.
     """
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -123,7 +123,7 @@ def stop_on_signals(say: bool = False) -> Iterator[StopRequest]:
         if stop:
             raise KeyboardInterrupt(number)
         stop.signal = number
-        if say:  # past Python's buffers, in whose midst the signal may have come
+        if say:  # not through Python's buffers, which the signal may have interrupted
             with contextlib.suppress(OSError):
                 os.write(2, b"\njaxrl: ends after what is under way, and keeps it; once more, and it ends at once\n")
 

@@ -1,4 +1,4 @@
-"""Evaluation of finished policies over as many episodes as one likes."""
+"""Evaluation of trained policies over any number of episodes."""
 
 import dataclasses
 from typing import Any
@@ -26,11 +26,11 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
         are compared on the same episodes.
 
     Returns:
-      A result with one point, whose metrics are `return`, `length` and the environment's own,
-      each also as `..._sampled`; NaN for the runs that have failed.
+      Result with one point, whose metrics are `return`, `length` and those of the environment,
+      each also as `..._sampled`; NaN for failed runs.
 
     Raises:
-      ResultError: the result's algorithm is unknown.
+      ResultError: The algorithm of the result is unknown.
       ValueError: `num_episodes` is not a whole number of at least 1.
     """
     check_count("num_episodes", num_episodes)
@@ -77,7 +77,7 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
     last = result.metrics.isel(env_step=[-1])
     dims = (*result.dims, *RUN_DIMS)
     shape = tuple(last.sizes[dim] for dim in dims)
-    failed = result.failed_runs().reshape(-1)  # by their learning too, which the policies alone do not tell
+    failed = result.failed_runs().reshape(-1)  # also by the metrics of learning, which the policies do not contain
     dataset = last.drop_vars(list(last.data_vars)).assign(
         {
             name: (dims, np.where(failed, np.float32(np.nan), value).reshape(shape))

@@ -1,4 +1,4 @@
-"""Going on with a run directory, by what it says of itself."""
+"""Resuming a run directory from its `run.json`."""
 
 from __future__ import annotations
 
@@ -39,35 +39,33 @@ def resume(
     allow: Allow = (),
     **options: Unpack[ResumeOptions],
 ) -> Result:
-    """Goes on with what `train(..., out=path)` began, to what it would have become, bit for bit.
+    """Resumes a run of `train(..., out=path)`; the result equals that of an uninterrupted run bit for bit.
 
-    That holds at the block width of then, which is kept, on a device of the same kind with the same
-    versions; otherwise a warning says what differs. A run that was begun and has no checkpoint yet starts
-    from its beginning, of which a warning tells. A run that is finished, and not to become longer, is read, and nothing
-    of it is changed.
+    This holds at the original block width, which is kept, on a device of the same kind with the same
+    versions; otherwise a warning names the difference. A run without a checkpoint starts from the beginning, with a
+    warning. A finished run that is not extended is loaded, and nothing of it is changed.
 
     Args:
       path: Run directory.
-      env_steps: Number of environment steps of each run in all, where a run is to become longer than was asked
-        for; evaluations go on as often as before.
-      algo: Algorithm; needed where its network or environment is the user's own, and otherwise built
-        again from `run.json`.
-      allow: Names of modules of the user's own that `run.json` may import where it names them; others than
-        jaxrl's and known libraries' are not imported otherwise.
-      **options: Options of `jaxrl.runtime.options.ResumeOptions`, as `RunOptions` describes them; `memory` is what the
-        run was begun with if None.
+      env_steps: Number of environment steps of each run in total, to extend a run; the spacing of evaluations is kept.
+      algo: Algorithm; needed for a custom network or environment, otherwise rebuilt from
+        `run.json`.
+      allow: Names of custom modules that may be imported if `run.json` names them; by default only modules of
+        jaxrl and of known libraries are imported.
+      **options: Options of `jaxrl.runtime.options.ResumeOptions`, as `RunOptions` describes them; if None, `memory` is
+        that of the original call.
 
     Raises:
-      ResultError: there is nothing to go on with, or it is damaged or of another algorithm; or a result
-        is finished and without the checkpoint that would make it longer.
+      ResultError: There is nothing to resume, or it is damaged or of another algorithm; or a finished result
+        lacks the checkpoint needed to extend it.
       ValueError: `env_steps` is less than before, or more where the run would learn nothing further.
     """
     directory, allow = Path(path), modules_of(allow)
     checked(resume, ResumeOptions, options)
     identity = read_identity(directory, trust=options.get("trust", False))
     if "run_length" not in identity:
-        told = identity.get("algorithm") or identity.get(UNKNOWN)
-        raise ResultError(f"{directory} holds no run of train ({told}): repeat its call with resume=True")
+        name = identity.get("algorithm") or identity.get(UNKNOWN)
+        raise ResultError(f"{directory} holds no run of train ({name}): repeat its call with resume=True")
     if "start" in identity and num_parts_begun(directory) != 1:
         raise ResultError(
             f"{directory} was begun with the policies of {identity['start']}, which it does not hold, and has runs "
@@ -80,7 +78,7 @@ def resume(
         if int(points[-1]) * algo.env_steps_per_iteration != identity["env_steps"]:
             raise ResultError(
                 f"{directory / IDENTITY} is damaged: {points[-1]:,} iterations of {algo.env_steps_per_iteration:,} "
-                f"env steps are not the {identity['env_steps']:,} that it tells."
+                f"env steps are not the {identity['env_steps']:,} that it records."
             )
     except (KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
         raise ResultError(f"{directory / IDENTITY} is damaged: {type(error).__name__}: {error}.") from None
@@ -126,22 +124,22 @@ def _algorithm(directory: Path, identity: dict[str, Any], allow: Allow) -> Algor
 
 
 def _whole(directory: Path, identity: dict[str, Any], algo: Algorithm) -> tuple[Sweep | None, Any, list[int]]:
-    """The sweep, None for a single setting, the first setting, and the seeds: of a shard those of the whole call.
+    """Sweep (None for a single setting), first setting and seeds; for a shard, those of the whole call.
 
-    A shard takes part in the program of the whole, whose discounts may be of more families than its own.
+    A shard uses the program of the whole call, whose discounts may be of more families than its own.
     """
-    dims, told = identity["sweep"]["dims"], identity["sweep"]["coords"]
-    named = {path: (tuple(coord["dims"]), np.asarray(coord["values"])) for path, coord in told.items()}
-    found = hparams(identity, algo, math.prod(_shape(dims, named)))
-    if found is None:
+    dims, coords = identity["sweep"]["dims"], identity["sweep"]["coords"]
+    named = {path: (tuple(coord["dims"]), np.asarray(coord["values"])) for path, coord in coords.items()}
+    restored = hparams(identity, algo, math.prod(_shape(dims, named)))
+    if restored is None:
         raise ResultError(f"{directory / IDENTITY} has no hyper-parameters that {algo.name} takes")
-    batched, each = found
+    batched, each = restored
     seeds = identity["seeds"]
     if "shard" in identity:
         whole = json.loads(identity["whole"])
         seeds, dims = whole["seeds"], whole["dims"]
         named = {path: (tuple(on), np.asarray(values)) for path, (on, values) in whole["coords"].items()}
-        # Without the environment's parameters, which are told of each setting.
+        # Without the environment's parameters, which are recorded for each setting.
         return dataclasses.replace(swept(each[0], dims, named), env={}) if dims else None, each[0], seeds
     if not dims:
         return None, each[0], seeds
@@ -154,7 +152,7 @@ def _shape(dims: Sequence[str], coords: Mapping[str, tuple[tuple[str, ...], np.n
 
 
 def _longer(points: np.ndarray, iterations: int, env_steps_per_iteration: int) -> np.ndarray:
-    """The points and further ones up to more iterations, as far apart as they are."""
+    """The points, extended with equal spacing up to more iterations."""
     last = int(points[-1])
     if iterations < last:
         raise UserValueError(

@@ -1,4 +1,4 @@
-"""Runs that go on together on all devices: where their states are, and what can be done with them."""
+"""Runs that advance together on all devices: their states, and the operations on them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ __all__ = ["Runs", "in_force", "key_words", "like_shape"]
 class Runs:
     """Runs between two chunks, their states on the devices of a layout.
 
-    What they compute is the same bit for bit at one block width, whichever runs stand together: a
-    part of them may be taken out, others put in, and states may go to the host and come back.
+    Results are equal bit for bit at one block width, whichever runs share a block: some runs may be removed,
+    others inserted, and states may be moved to the host and back.
 
     Args:
-      call: what each run does; its programs are compiled here, or found from an earlier call.
-      arguments: `(seed, hparams, env_params)`, leaves `[layout.num_runs, ...]`.
-      layout: where each run goes.
-      precision: of matrix products.
-      states: of the runs, as `states()` gave them; None starts them.
-      iteration: that the states have reached.
+      call: Call whose programs are compiled here, or cached from an earlier call.
+      arguments: Arguments `(seed, hparams, env_params)`, leaves `[layout.num_runs, ...]`.
+      layout: Layout of the runs.
+      precision: Precision of matrix products.
+      states: States of the runs, as returned by `states()`; None initialises them.
+      iteration: Iteration of the states.
 
     Attributes:
-      iteration: iterations done by every run.
-      compile_seconds: that making the programs took.
+      iteration: Number of iterations done by every run.
+      compile_seconds: Time in seconds that compiling the programs took.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Runs:
             self._programs = compiled_programs(
                 call.loop, call.identity, layout.block, layout.devices, self._spread[0][0], call.reserved
             )
-        num_shared = {"init": 0, "advance": 2, "evaluate": 1}  # what is the same for all blocks: iterations
+        num_shared = {"init": 0, "advance": 2, "evaluate": 1}  # arguments shared by all blocks: iterations
         self._walks = {
             name: [over_blocks(program, num_shared[name]) for program in programs]
             for name, programs in self.executables.items()
@@ -64,55 +64,55 @@ class Runs:
         self._call = call
         self._start = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), call.start)
         self.compile_seconds = time.perf_counter() - started
-        self._given = states
+        self._initial = states
         self._runs: Any = None
 
     def start(self) -> None:
-        """Puts the runs on their devices, at their beginning or as they were given; the first advance does it too."""
+        """Places the runs on their devices, initialised or with given states; the first `advance` does so too."""
         if self._runs is None:
-            begun = self._given is None
-            self._runs = run_on_devices(self._walks["init"], self._spread) if begun else self._placed(self._given)
+            begun = self._initial is None
+            self._runs = run_on_devices(self._walks["init"], self._spread) if begun else self._placed(self._initial)
             if begun and self._start is not None:
                 self._runs = self._warmed(self._runs)
-            self._given = self._start = None
+            self._initial = self._start = None
 
     def advance(self, count: int) -> None:
-        """Does some iterations of every run, and waits for them."""
+        """Advances every run by `count` iterations, and waits for them."""
         self.start()
         each = self._on_each(self.iteration), self._on_each(count)
         self._runs = run_on_devices(self._walks["advance"], self._runs, self._spread, *each)
         self.iteration += count
 
     def evaluate(self) -> tuple[dict[str, np.ndarray], Any]:
-        """The metrics since the evaluation before, and what a result keeps: leaves `[num_runs, ...]` on the host."""
+        """Metrics since the previous evaluation, and policies to keep: leaves `[num_runs, ...]` on the host."""
         self.start()
         each = run_on_devices(self._walks["evaluate"], self._runs, self._spread, self._on_each(self.iteration))
         self._runs, metrics, kept = ([[block[i] for block in part] for part in each] for i in range(3))
         return dict(self.layout.gather(metrics)), self.layout.gather(kept)
 
     def states(self) -> Any:
-        """The states on the host, leaves `[num_runs, ...]`; typed keys as their words, which `states=` takes back."""
+        """States on the host, leaves `[num_runs, ...]`; typed keys as their words, as `states=` accepts them."""
         self.start()
         return self.layout.gather([[jax.tree.map(key_words, block) for block in part] for part in self._runs])
 
     def kept(self) -> Any:
-        """What a result keeps of the runs as they are, leaves `[num_runs, ...]` on the host."""
+        """Current policies that a result keeps, leaves `[num_runs, ...]` on the host."""
         self.start()
         keep = self._mapped("keep", self._call.loop.keep, (self._runs[0][0], self._spread[0][0][1]))
         parts = zip(self._runs, self._spread, strict=True)
         return self.layout.gather([[keep(run, at[1]) for run, at in zip(*part, strict=True)] for part in parts])
 
     def put(self, states: Any, iteration: int) -> None:
-        """Puts the runs where `states()` of these or equal ones once were.
+        """Sets the runs to states that `states()` of these or equal runs returned.
 
         Raises:
-          ValueError: the states are those of another algorithm or network.
+          ValueError: The states are those of another algorithm or network.
         """
-        self._runs, self._given, self.iteration = None, states, iteration
+        self._runs, self._initial, self.iteration = None, states, iteration
 
     @property
     def executables(self) -> Mapping[str, Sequence[Any]]:
-        """The programs of a block by name, one for each thread, to be asked for their memory and their text."""
+        """Programs of a block by name, one for each thread, for inspection of their memory and text."""
         return {
             name: [of_device[device] for device in self.layout.devices]
             for name, of_device in self._programs.executables.items()
@@ -120,20 +120,20 @@ class Runs:
 
     @property
     def state_structure(self) -> Any:
-        """A pytree like `states()`."""
+        """Pytree with the structure of `states()`."""
         return self._programs.run_shapes
 
     def _mapped(self, name: str, function: Callable[..., Any], arguments: Any) -> Callable[..., Any]:
-        """A function of one run for a block of them, the compiled one of an earlier call where there is one."""
+        """Maps a function of one run over a block; the compiled function is cached between calls."""
         key = (name, self._call.identity, self.layout.block)
         return cached(key, arguments, lambda: jax.jit(jax.vmap(function)))
 
     def _on_each(self, number: int) -> list[np.int32]:
-        """A number for every device."""
+        """Number repeated for every device."""
         return [np.int32(number)] * len(self.layout.devices)
 
     def _warmed(self, runs: Any) -> Any:
-        """The runs, at their beginning, with the policies that they start from."""
+        """Initialised runs with the policies that they start from."""
         assert self._call.loop.warm is not None
         policies = self.layout.spread(self._start)
         warm = self._mapped("warm", self._call.loop.warm, (runs[0][0], policies[0][0]))
@@ -141,10 +141,10 @@ class Runs:
 
     def _placed(self, states: Any) -> Any:
         shapes = self._programs.run_shapes
-        wanted, got = jax.tree.structure(shapes), jax.tree.structure(states)
-        if wanted != got:
+        expected, got = jax.tree.structure(shapes), jax.tree.structure(states)
+        if expected != got:
             raise UserValueError(
-                f"states must be those of the same algorithm: they have the structure {got}, not {wanted}"
+                f"states must be those of the same algorithm: they have the structure {got}, not {expected}"
             )
         for (path, shape), state in zip(jax.tree.leaves_with_path(shapes), jax.tree.leaves(states), strict=True):
             takes = _as_words(shape)
@@ -158,7 +158,7 @@ class Runs:
 
 
 def in_force(precision: str) -> contextlib.AbstractContextManager[Any]:
-    """The precision of matrix products in force; "default" leaves it to JAX's configuration."""
+    """Context with a precision of matrix products; "default" leaves it to JAX's configuration."""
     return contextlib.nullcontext() if precision == "default" else jax.default_matmul_precision(precision)
 
 
@@ -167,7 +167,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def key_words(leaf: Any) -> Any:
-    """A typed key as its words, anything else as it is."""
+    """Words of a typed key; other leaves unchanged."""
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
@@ -176,7 +176,7 @@ def _as_words(shape: Any) -> Any:
 
 
 def like_shape(leaf: Any, shape: Any) -> Any:
-    """The inverse of `key_words`: words as a typed key, where the shape is of one."""
+    """Inverse of `key_words`: words as a typed key, if `shape` is that of a key."""
     if not _is_key(shape):
         return leaf
     return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(jnp.empty((), shape.dtype)))

@@ -1,4 +1,4 @@
-"""One run whose environments are shared by all devices, those of other processes among them."""
+"""One run whose environments are distributed over all devices, including those of other processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["AXIS", "ShardedRun"]
 
 
 class _Programs(NamedTuple):
-    """Compiled for the devices of a mesh; runs are one pytree of arrays that are spread over it."""
+    """Programs compiled for the devices of a mesh; a run is a pytree of arrays distributed over it."""
 
     init: Any
     advance: Any
@@ -38,21 +38,21 @@ class _Programs(NamedTuple):
 
 
 class ShardedRun:
-    """One run between two chunks: its environments in equal parts on all devices, all else on each.
+    """One run between two chunks: environments divided equally among the devices, all other state replicated.
 
-    Like `Runs` of one run; every process calls the same methods in the same order. Parts compute
-    together: gradients, moments and running statistics are those of all samples.
+    Has the methods of `Runs`; every process calls the same methods in the same order. Gradients, moments and
+    running statistics are those of all samples.
 
     Args:
-      call: of one run.
-      devices: of the run, in the same order in every process.
-      precision: of matrix products.
+      call: Call of one run.
+      devices: Devices of the run, in the same order in every process.
+      precision: Precision of matrix products.
 
     Attributes:
-      iteration: iterations done.
+      iteration: Number of iterations done.
 
     Raises:
-      ValueError: environments or minibatches do not divide among the devices, or a metric has a
+      ValueError: Environments or minibatches do not divide among the devices, or a metric has a
         reserved name.
     """
 
@@ -69,11 +69,11 @@ class ShardedRun:
 
     @property
     def state_structure(self) -> Any:
-        """A pytree like `states()`."""
+        """Pytree with the structure of `states()`."""
         return self._programs.run_shapes
 
     def advance(self, count: int) -> None:
-        """Does some iterations, and waits for them."""
+        """Advances the run by `count` iterations, and waits for them."""
         with in_step():
             self._run = jax.block_until_ready(
                 self._programs.advance(
@@ -83,7 +83,7 @@ class ShardedRun:
         self.iteration += count
 
     def evaluate(self) -> tuple[dict[str, np.ndarray], Any]:
-        """The metrics since the evaluation before, and what a result keeps: leaves `[1, ...]` on the host."""
+        """Metrics since the previous evaluation, and the policy to keep: leaves `[1, ...]` on the host."""
         with in_step():
             self._run, metrics, kept = self._programs.evaluate(
                 self._started(), self._arguments, self._placed(self.iteration)
@@ -91,7 +91,7 @@ class ShardedRun:
             return jax.tree.map(_one_of_one, (metrics, kept))
 
     def states(self) -> Any:
-        """The whole state on the host, leaves `[1, ...]`, environments of all processes included; keys as words."""
+        """Whole state on the host, leaves `[1, ...]`, including the environments of all processes; keys as words."""
 
         def whole(leaf: jax.Array) -> np.ndarray:
             words = key_words(leaf)
@@ -104,34 +104,34 @@ class ShardedRun:
             return jax.tree.map(whole, self._started())
 
     def kept(self) -> Any:
-        """What a result keeps of the run as it is, leaves `[1, ...]` on the host."""
+        """Current policy that a result keeps, leaves `[1, ...]` on the host."""
         return jax.tree.map(_one_of_one, self._programs.keep(self._started(), self._arguments[1]))
 
     def put(self, states: Any, iteration: int) -> None:
-        """Puts the run where `states()` once was, on however many devices.
+        """Sets the run to states that `states()` returned, on any number of devices.
 
         Args:
-          states: in process 0; None in others.
-          iteration: that the states have reached.
+          states: States in process 0; None in others.
+          iteration: Iteration of the states.
 
         Raises:
-          ValueError: the states are those of another algorithm or network.
+          ValueError: The states are those of another algorithm or network.
         """
         shapes, structure = jax.tree.flatten(self._programs.run_shapes)
         words = [jax.eval_shape(key_words, shape) for shape in shapes]
-        given = [None] * len(words) if states is None else self._checked(states, words)
+        checked = [None] * len(words) if states is None else self._checked(states, words)
         leaves = []
-        for mine, word, shape in zip(given, words, shapes, strict=True):
-            host = broadcast_array(mine, word.shape, word.dtype) if jax.process_count() > 1 else mine
+        for leaf, word, shape in zip(checked, words, shapes, strict=True):
+            host = broadcast_array(leaf, word.shape, word.dtype) if jax.process_count() > 1 else leaf
             leaves.append(like_shape(_array(host, shape.sharding), shape))
         self._run, self.iteration = structure.unflatten(leaves), iteration
 
     def _checked(self, states: Any, words: Sequence[Any]) -> list[np.ndarray]:
         leaves = [np.asarray(leaf)[0] for leaf in jax.tree.leaves(states)]
         got = [(leaf.shape, leaf.dtype) for leaf in leaves]
-        wanted = [(word.shape, word.dtype) for word in words]
-        if got != wanted:
-            raise UserValueError(f"states must be those of the same algorithm: they are {got}, not {wanted}")
+        expected = [(word.shape, word.dtype) for word in words]
+        if got != expected:
+            raise UserValueError(f"states must be those of the same algorithm: they are {got}, not {expected}")
         return leaves
 
     def _started(self) -> Any:
@@ -140,7 +140,7 @@ class ShardedRun:
         return self._run
 
     def _placed(self, tree: Any) -> Any:
-        """What is the same in every process, on every device."""
+        """Replicates a pytree that is the same in every process over all devices."""
         everywhere = NamedSharding(self._mesh, PartitionSpec())
         return jax.tree.map(lambda leaf: _array(leaf, everywhere), tree)
 

@@ -1,4 +1,4 @@
-"""Training one run on the devices of several processes: process 0 drives it, the others do as it tells them."""
+"""Training one run on the devices of several processes: process 0 drives it, the others follow its orders."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from jaxrl.runtime.options import Options
 from jaxrl.runtime.progress import StopRequest
 from jaxrl.runtime.sharded_runs import AXIS, ShardedRun
 
-SHARDED = "sharded_environments"  # the attribute that tells such a run
+SHARDED = "sharded_environments"  # attribute that marks such a run
 
 __all__ = ["SHARDED", "run_sharded"]
 
 
 class _Order(IntEnum):
-    """What process 0 has all of them do."""
+    """Orders of process 0 to all processes."""
 
     BEGIN = 0
     PUT = 1
@@ -43,29 +43,29 @@ class _Order(IntEnum):
     END = 5
 
 
-# An error of process 0 that others raise again as it is.
+# Errors of process 0 that the others raise unchanged.
 _ERRORS = (KeyboardInterrupt, FileExistsError, ResultError, TypeError, ValueError)
 
 
 def run_sharded(call: Call, options: Options, begun: Mapping[str, Any] | None, stop: StopRequest) -> Result:
-    """Carries out a call of one run, whose environments all devices of all processes share.
+    """Executes a call of one run, whose environments are distributed over all devices of all processes.
 
-    Process 0 alone writes, shows progress, and tells trackers; a signal to any process ends all of
-    them after the chunk under way.
+    Process 0 alone writes files, shows progress and notifies trackers; a signal to any process stops all of
+    them after the current chunk.
 
     Args:
-      call: of one run.
-      options: how; the same in every process. `devices` is for one process alone.
-      begun: what `run.json` in `options.out` says of the call to resume, None where it begins anew.
-      stop: whether a signal asked this process to end.
+      call: Call of one run.
+      options: Options of the execution, the same in every process; `devices` requires a single process.
+      begun: Contents of `run.json` in `options.out` of the call to resume; None starts from scratch.
+      stop: Stop request that a signal to this process sets.
 
     Returns:
-      The result, in every process.
+      Result, in every process.
 
     Raises:
-      ValueError: several runs, an algorithm that cannot, or environments or minibatches that do not
-        divide among the devices; before anything is compiled.
-      LostProcessError: another process is gone.
+      ValueError: The call has several runs, the algorithm does not support it, or environments or minibatches do
+        not divide among the devices; raised before anything is compiled.
+      LostProcessError: Another process is gone.
     """
     devices = options.devices
     if devices is not None and jax.process_count() > 1:
@@ -102,30 +102,30 @@ def run_sharded(call: Call, options: Options, begun: Mapping[str, Any] | None, s
         raise
     except BaseException as error:
         if jax.process_count() > 1:
-            _tell_of(error)
+            _send_error(error)
         raise
     return result
 
 
-def _tell_of(error: BaseException) -> None:
-    """Lets the others end with the error, too, unless they are gone."""
+def _send_error(error: BaseException) -> None:
+    """Ends the other processes with the same error, unless they are gone."""
     kind = next((kind for kind in _ERRORS if isinstance(error, kind)), None)
-    told = (kind, error.args[:1]) if kind is not None else (RuntimeError, (f"process 0 ended: {error!r}",))
+    message = (kind, error.args[:1]) if kind is not None else (RuntimeError, (f"process 0 ended: {error!r}",))
     try:
         _give_order(_Order.END)
-        broadcast(told)
+        broadcast(message)
     except LostProcessError:
         abandon()
 
 
 def _give_order(order: _Order, argument: int = 0, stop: StopRequest | None = None) -> int:
-    """Tells every process what comes next; returns the number of a signal that one has got, or 0."""
+    """Sends an order to every process; returns the number of a signal that one of them received, or 0."""
     signal = stop.signal or 0 if stop is not None else 0
     return int(exchange(order, argument, signal)[:, 2].max())
 
 
 class _Leader:
-    """A sharded run as `drive` takes runs: the other processes follow in what it does."""
+    """Sharded run with the interface of `DrivenRuns`: the other processes repeat each operation."""
 
     def __init__(self, call: Call, layout: Layout, precision: str, stop: StopRequest):
         self._stop, self.layout = stop, layout
@@ -142,7 +142,7 @@ class _Leader:
         return self._run.state_structure
 
     def start(self) -> None:
-        """Begins with the first order that needs it, in all processes."""
+        """Does nothing: the run starts with the first order that needs it, in all processes."""
 
     def advance(self, count: int) -> None:
         self._order(_Order.ADVANCE, count)
@@ -172,13 +172,13 @@ class _Leader:
 def _follow(call: Call, layout: Layout, options: Options, stop: StopRequest) -> Result:
     try:
         _obey(call, layout, options, stop)
-        kind, told = broadcast(None)
+        kind, outcome = broadcast(None)
     except BaseException:
-        abandon()  # the others need not wait for what this process cannot do
+        abandon()  # so that the others do not wait for this process
         raise
     if kind is not None:
-        raise kind(*told)
-    metrics, policies = told
+        raise kind(*outcome)
+    metrics, policies = outcome
     return Result(metrics, policies, call.algo, call.hparams, call.env_params)
 
 
@@ -201,8 +201,8 @@ def _obey(call: Call, layout: Layout, options: Options, stop: StopRequest) -> No
             return
 
 
-def _check_alike(first: Any, mine: Any) -> None:
-    # Hosts of one call need not be alike, and flags hold paths of theirs.
-    found = difference(first, mine | {name: first[name] for name in ("processor", "xla_flags")})
-    if found is not None:
-        raise UserValueError(f"process {jax.process_index()} was started with another call than process 0: {found}")
+def _check_alike(first: Any, local: Any) -> None:
+    # Hosts of one call may differ in processors, and flags contain local paths.
+    differing = difference(first, local | {name: first[name] for name in ("processor", "xla_flags")})
+    if differing is not None:
+        raise UserValueError(f"process {jax.process_index()} was started with another call than process 0: {differing}")

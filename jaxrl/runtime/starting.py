@@ -1,4 +1,4 @@
-"""Warm starts: runs that begin with policies that were trained before, and where these come from."""
+"""Warm starts: runs that start from trained policies, and the origin of these."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["Start", "starting_policies"]
 
 
 class Start(NamedTuple):
-    """What runs begin with.
+    """Policies that runs start from.
 
     Attributes:
       policies: Pytree like the algorithm's policy, leaves `[num_settings, num_seeds, ...]`.
-      origin: Where they come from, with a digest of their numbers.
+      origin: Origin of the policies, with a digest of their numbers.
     """
 
     policies: Any
@@ -36,21 +36,21 @@ class Start(NamedTuple):
 def starting_policies(
     algo: Algorithm, start: TrainedPolicy | Result | str | Path, sweep: Sweep | None, seeds: Sequence[int]
 ) -> Start:
-    """The policy that each run begins with.
+    """Policy that each run starts from.
 
-    A single policy, or the one run of a result, is that of all runs. Of a result with several seeds each run takes that
-    of its own seed, and of one with several settings that of the setting with its own coordinates.
+    A single policy, or a result of one run, is used for all runs. In a result with several seeds each run takes the
+    policy of its own seed, and in one with several settings that of the setting with its own coordinates.
 
     Args:
       algo: Algorithm to train.
-      start: Policy, result, or directory of a result, of which nothing but arrays and labels is read.
+      start: Policy, result, or directory of a result; only arrays and labels are read.
       sweep: Settings of the call, None for a single one.
       seeds: Seeds of the call.
 
     Raises:
-      TypeError: `start` is something else.
-      ValueError: The algorithm cannot begin with another policy, the policy is of other shapes or not finite, or a run
-        has none.
+      TypeError: `start` is none of these.
+      ValueError: The algorithm does not support warm starts, the policy has other shapes or is not finite, or there is
+        no policy for a run.
       ResultError: The directory holds no result, or one of other shapes.
     """
     if algo.warm is None:
@@ -82,7 +82,7 @@ def starting_policies(
 
 
 def _checked(algo: Algorithm, policies: Any, whose: str) -> Any:
-    """The policies, refused where they are of other shapes than the algorithm's."""
+    """The policies unchanged, after a check of their shapes."""
     takes = {jax.tree_util.keystr(at): leaf for at, leaf in jax.tree.leaves_with_path(policy_shapes(algo))}
     got = {jax.tree_util.keystr(at): leaf for at, leaf in jax.tree.leaves_with_path(policies)}
     for name in [*takes, *(name for name in got if name not in takes)]:
@@ -99,7 +99,7 @@ def _checked(algo: Algorithm, policies: Any, whose: str) -> Any:
 
 
 def _matching(result: Result, sweep: Sweep | None, seeds: Sequence[int], whose: str) -> np.ndarray:
-    """The position of the run that each run begins with, int `[num_settings or 1, num_seeds or 1]`."""
+    """Position of the saved run that each run starts from, int `[num_settings or 1, num_seeds or 1]`."""
     columns = np.zeros(1, int)
     if len(result.seeds) > 1:
         missing = [seed for seed in seeds if seed not in result.seeds]

@@ -1,4 +1,4 @@
-"""Training: one compiled program for anyone to transform, and the driver of thousands of runs."""
+"""Training: `make_train`, a pure function of one run, and `train`, which executes any number of runs."""
 
 import dataclasses
 import signal
@@ -33,15 +33,16 @@ STOPPED = "training stopped"  # how the warning of a signal begins
 
 
 class TrainOutput(NamedTuple):
-    """What a compiled training program returns for one run.
+    """Output of the training program of one run.
 
     Attributes:
-      state: the algorithm's final state.
-      policy: what acting needs, for `algo.actor`.
-      metrics: `{name: [points]}`: `return`, `discounted_return` and `length` of whole greedy
-        episodes, the same with the suffix `_sampled`, and the algorithm's own, reduced by its rules since
-        the point before.
-      env_steps: Environment steps at each point, int32 `[points]`; float32, rounded, where they do not fit into it.
+      state: Final state of the algorithm.
+      policy: Policy that `algo.actor` acts with.
+      metrics: Metrics `{name: [points]}`: `return`, `discounted_return` and `length` of whole greedy
+        episodes, the same with the suffix `_sampled`, and those of the algorithm, reduced by its rules since
+        the previous point.
+      env_steps: Number of environment steps at each point, int32 `[points]`; float32, rounded, above the range of
+        int32.
     """
 
     state: Any
@@ -56,18 +57,18 @@ class TrainOutput(NamedTuple):
 def make_train(
     algo: Algorithm, *, env_steps: int, evals: int = 10, eval_episodes: int = 64, eval_at_start: bool = False
 ) -> Callable[..., TrainOutput]:
-    """The whole training loop of one run as a pure function, to be jitted and vmapped.
+    """Whole training loop of one run as a pure function, to be jitted and vmapped.
 
     Args:
-      algo: what to train.
-      env_steps: environment steps of the run, rounded up to whole iterations.
-      evals: evaluations, evenly spaced, the last at the end.
-      eval_episodes: whole episodes of each evaluation, greedy and again sampled.
+      algo: Algorithm to train.
+      env_steps: Number of environment steps of the run, rounded up to whole iterations.
+      evals: Number of evaluations, evenly spaced, the last at the end.
+      eval_episodes: Number of whole episodes of each evaluation, once greedy and once sampled.
       eval_at_start: Flag to evaluate before training as well, as in `train`.
 
     Returns:
-      `(key, hparams=algo.hparams, env_params=env.default_params) -> TrainOutput`, all of it
-      traced. `train` with the same seed takes the same keys.
+      Function `(key, hparams=algo.hparams, env_params=env.default_params) -> TrainOutput` of traced arguments.
+      `train` with the same seed uses the same keys.
     """
     points = points_of(algo, env_steps, evals, eval_episodes, eval_at_start)
     loop = make_loop(algo, eval_episodes)
@@ -108,8 +109,8 @@ def train(
 ) -> Result:
     """Trains every setting with every seed, in one program on all devices.
 
-    Ctrl-C, SIGTERM and SIGUSR1 end after the chunk under way, with what is done evaluated, returned
-    and saved, and a warning. A run whose metrics cease to be finite is reported and leaves the others alone.
+    Ctrl-C, SIGTERM and SIGUSR1 stop training after the current chunk; the runs are then evaluated, returned
+    and saved, with a warning. A run whose metrics become non-finite is reported and does not affect the others.
 
     Args:
       algo: Algorithm to train.
@@ -117,21 +118,21 @@ def train(
       seeds: Number of seeds (0, 1, ...), or the seeds themselves. Equal seeds share keys across settings.
       env_steps: Number of environment steps of each run, rounded up to whole iterations.
       evals: Number of evaluations, evenly spaced, the last at the end; at most one per iteration.
-      eval_episodes: Number of whole episodes of each evaluation, greedy and again sampled.
+      eval_episodes: Number of whole episodes of each evaluation, once greedy and once sampled.
       eval_at_start: Flag to evaluate before training as well, at environment step 0, where the metrics of the
-        algorithm itself are NaN; nothing that follows changes.
+        algorithm itself are NaN; later metrics do not change.
       env_params: Parameters of the environment, its defaults if None.
       start: Policy to begin with, its normalisation included, as `result.policy()` returns it, for all runs; or a
-        result or its directory, whose runs of equal seeds and coordinates are begun with, and a single one by all.
-        Optimiser, schedules and environments begin anew. The result's attribute `start` records the origin. None
-        begins with random parameters.
-      **options: Options that say where and how the call is carried out, see `jaxrl.runtime.options.RunOptions`.
+        result or its directory, whose runs are matched by seed and coordinates (a single run is used for all).
+        Optimiser, schedules and environments start from scratch. The result's attribute `start` records the origin.
+        None starts with random parameters.
+      **options: Options that say where and how the call is executed, see `jaxrl.runtime.options.RunOptions`.
 
     Raises:
-      ValueError, TypeError: bad arguments, before anything is compiled.
-      FileExistsError: `out` holds a result, or another call is training into it, likewise.
-      ResultError: `resume`, where `out` holds a run of another configuration, or a finished result
-        without a checkpoint or without `run.json`, which tells whose it is.
+      ValueError, TypeError: An argument is not valid; raised before anything is compiled.
+      FileExistsError: `out` holds a result, or another call is training into it; raised before anything is compiled.
+      ResultError: With `resume`, `out` holds a run of another configuration, or a finished result
+        without a checkpoint or without `run.json`, which identifies the call.
     """
     points = points_of(algo, env_steps, evals, eval_episodes, eval_at_start)
     chosen = checked(train, RunOptions, options)
@@ -167,18 +168,18 @@ def training_call(
     begun: Mapping[str, Any] | None = None,
     schedules: str = "keep",
 ) -> Call:
-    """What `train` is to do, checked.
+    """Checked call of `train`.
 
     Args:
-      algo, hparams, eval_episodes, env_params: as in `train`.
-      seeds: the seeds themselves.
-      points: iterations after which to evaluate.
-      begun: what `run.json` says of the run to resume, None where it begins anew.
-      schedules: "keep" anneals what is annealed over the whole run over that of then, and a warning says what stays
-        as it was where the run becomes longer; "stretch" anneals it over the longer run.
+      algo, hparams, eval_episodes, env_params: Arguments of `train`.
+      seeds: Seeds of the runs.
+      points: Iterations after which to evaluate.
+      begun: Contents of `run.json` of the run to resume; None starts from scratch.
+      schedules: Treatment of schedules over the whole run where a resumed run becomes longer: "keep" leaves them over
+        the original length, with a warning that names them; "stretch" anneals over the longer run.
 
     Raises:
-      ValueError: the run becomes longer, and would learn nothing further.
+      ValueError: The run becomes longer, and would learn nothing further.
     """
     sweep = hparams if isinstance(hparams, Sweep) else None
     settings = batched_hparams(algo.hparams, hparams)
@@ -219,7 +220,7 @@ def training_call(
 
 
 def _warn_of_a_rest_counted_twice(algo: Algorithm, env_params: Any) -> None:
-    """Warns where a reward pays for what follows the time limit and the algorithm bootstraps from its value too."""
+    """Warns if the reward already includes the time after the limit and the algorithm bootstraps there as well."""
     if getattr(algo.config, "time_limits", None) == "bootstrap" and algo.env.pays_beyond_limit(env_params):
         warnings.warn(
             f"time_limits is 'bootstrap', and {algo.env.name} already pays at the time limit for what would follow, "
@@ -230,7 +231,7 @@ def _warn_of_a_rest_counted_twice(algo: Algorithm, env_params: Any) -> None:
 
 
 def _check_discount_is_known(algo: Algorithm, prepared: Any, env_params: Any) -> None:
-    """Refuse episodes that are longer than the curve of a discount that only has one."""
+    """Refuses episodes that are longer than the curve of a discount without a closed form."""
     discount = None if algo.discount is None else algo.discount(prepared)
     if not isinstance(discount, Prepared) or discount.form is not None:
         return
@@ -244,15 +245,15 @@ def _check_discount_is_known(algo: Algorithm, prepared: Any, env_params: Any) ->
 
 
 def _refuse_to_learn_nothing(algo: Algorithm, prepared: Any, env_steps: int) -> None:
-    """Refuses to make a run longer that has stopped to learn, such as by a step size of 0.
+    """Refuses to extend a run that has stopped learning, such as by a step size of 0.
 
     Args:
       algo: Algorithm.
       prepared: Hyper-parameters, leaves `[num_settings]`.
-      env_steps: Number of environment steps that the run was begun for.
+      env_steps: Number of environment steps that the run was started with.
 
     Raises:
-      ValueError: Under some setting it has.
+      ValueError: The run has stopped learning under some setting.
     """
     reason = None if algo.stopped is None else algo.stopped(prepared, env_steps)
     if reason is not None:
@@ -263,7 +264,7 @@ def _refuse_to_learn_nothing(algo: Algorithm, prepared: Any, env_steps: int) -> 
 
 
 def _warn_of_schedules(run_length: int, prepared: Any, longer: Any) -> None:
-    """Warns of what was scheduled over a run which then became longer: what preparing for the longer one changes."""
+    """Warns about schedules over a run that then became longer: values that differ when prepared for that length."""
     pairs = zip(leaves(prepared), leaves(longer), strict=True)
     changed = [path for (path, one), (_, other) in pairs if np.any(one != other)]
     if changed:
@@ -276,12 +277,12 @@ def _warn_of_schedules(run_length: int, prepared: Any, longer: Any) -> None:
 
 
 def _warn_of_a_stop(result: Result, env_steps: int, out: str | Path | None) -> None:
-    """Tells of a signal, after which a script would go on as if the runs were complete."""
+    """Warns after a signal, since a script would otherwise continue as if the runs were complete."""
     attrs = result.metrics.attrs
     if attrs["interrupted"] and attrs["stopped_by_signal"]:
         name = signal.Signals(attrs["stopped_by_signal"]).name
         done = f"{int(result.metrics['env_step'].values[-1]):,} of {env_steps:,} environment steps"
-        further = "" if out is None else "; with resume=True the same call goes on"
+        further = "" if out is None else "; with resume=True the same call continues"
         warnings.warn(f"{STOPPED} at {done} by {name}{further}", RuntimeWarning, stacklevel=3)
 
 
@@ -293,7 +294,7 @@ def _mean_return(returns: np.ndarray) -> str:
 def points_of(
     algo: Algorithm, env_steps: int, evals: int, eval_episodes: int, eval_at_start: bool = False
 ) -> np.ndarray:
-    """Iterations after which `train` evaluates; the arguments are its, and are checked."""
+    """Iterations after which `train` evaluates, from its checked arguments."""
     check_members(algo)
     if isinstance(env_steps, float) and env_steps.is_integer():
         env_steps = int(env_steps)
@@ -305,7 +306,7 @@ def points_of(
 
 
 def _strong(leaf: Any) -> Any:
-    """A number or array without a weak type; float64 becomes float32, int64 int32."""
+    """Converts a number to an array without a weak type; float64 becomes float32, int64 int32."""
     return jnp.asarray(leaf, jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype)) if np.isscalar(leaf) else leaf
 
 

@@ -25,14 +25,14 @@ def choose_setting(settings: Sequence[Mapping[str, Any]], coords: Mapping[str, A
     """
     paths = list(settings[0])
     matching = list(range(len(settings)))
-    for path, wanted in coords.items():
+    for path, requested in coords.items():
         if path not in paths:
             has = "the coordinates " + ", ".join(paths) if paths else "no coordinates but the seed"
             raise UserValueError(f"{path} is not a coordinate; {whose} has {has}.")
         labels = values_of(settings, path)
-        hits = labels_meant(labels, wanted)
+        hits = labels_meant(labels, requested)
         if not hits:
-            raise UserValueError(f"{path} is {str(wanted)!r}; {whose} has {listed(labels)}.")
+            raise UserValueError(f"{path} is {str(requested)!r}; {whose} has {listed(labels)}.")
         matching = [s for s in matching if settings[s][path] in hits]
     if not matching:
         raise UserValueError(f"No setting has {_named(coords)} together; see {whose}'s settings.")
@@ -55,24 +55,24 @@ def listed(values: Sequence[Any], most: int = 12) -> str:
     return shown if len(values) <= most else f"{shown}, ... ({len(values)} in all, up to {values[-1]})"
 
 
-def labels_meant(labels: Sequence[Any], wanted: Any) -> list[Any]:
+def labels_meant(labels: Sequence[Any], requested: Any) -> list[Any]:
     """The labels of a coordinate that a typed value means: equal numbers, strings or discounts.
 
     Numbers that are equal, or else those that float32, which they are used in, makes equal.
     """
     if not isinstance(labels[0], str):
         try:
-            number = float(wanted)
+            number = float(requested)
         except (TypeError, ValueError):
             return []
         equal = [label for label in labels if float(label) == number]
         return equal or [label for label in labels if math.isclose(float(label), number, rel_tol=1e-6)]
-    if str(wanted) in labels:
-        return [str(wanted)]
+    if str(requested) in labels:
+        return [str(requested)]
     from jaxrl.discounts.parsing import as_discount
 
     try:
-        canonical = str(as_discount(wanted))
+        canonical = str(as_discount(requested))
     except (TypeError, ValueError):
         return []
     return [label for label in labels if label == canonical]

@@ -47,9 +47,9 @@ def by_name(
     Args:
       name: One of `KINDS`.
       out: Run directory.
-      by: As in `tensorboard`.
-      project, group, tags: As in `wandb`; the project is the experiment of mlflow.
-      force: As in `tensorboard`.
+      by: Argument of `tensorboard`.
+      project, group, tags: Arguments of `wandb`; the project is the experiment of mlflow.
+      force: Argument of `tensorboard`.
 
     Raises:
       ImportError: The extra of that name is not installed.

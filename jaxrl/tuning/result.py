@@ -208,7 +208,7 @@ def write_search(
     Args:
       directory: Directory of the search.
       study: Name of the study.
-      identity: What all trials have in common.
+      identity: Common description of all trials.
       trials: Trials that have ended.
       summary: Outcome of the search; None before its end.
     """

@@ -277,10 +277,10 @@ def test_the_shell_lists_the_algorithms_and_trains_one(tmp_path: Any, capsys: py
 def test_each_is_searched_and_exported(name: str, tmp_path: Any) -> None:
     algo = small(name)
     length = 4 * algo.env_steps_per_iteration
-    found = jaxrl.search(
+    actual = jaxrl.search(
         algo, trials=2, env_steps=length, search="random", seeds=1, test_seeds=1, eval_episodes=1, progress=False
     )
-    assert found.incumbent is not None
+    assert actual.incumbent is not None
     sweep: Sweep = jaxrl.grid(algo.hparams, {"lr": [1e-3, 1e-2]})
     result = jaxrl.train(algo, sweep, env_steps=length, evals=1, eval_episodes=1, progress=False)
     policy = result.policy(seed=0, lr=1e-2)

@@ -165,9 +165,9 @@ def test_where_every_step_ends_an_episode_it_is_feed_forward(key: jax.Array, kin
         jax.jit(algo.step)(key, jnp.int32(0), start, hparams, params)
         for algo, start in ((with_memory, state), (without, other))
     )
-    for got, wanted in zip(jax.tree.leaves(one.weights), jax.tree.leaves(two.weights), strict=True):
+    for got, expected in zip(jax.tree.leaves(one.weights), jax.tree.leaves(two.weights), strict=True):
         # Sums of 48 samples in another order, through two steps of Adam of 0.01.
-        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5)
     assert ours["policy_loss"] != 0
     for name, value in theirs.items():
         np.testing.assert_allclose(ours[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
@@ -200,7 +200,7 @@ def test_the_learning_of_a_memory_across_minibatches_is_checked() -> None:
     with pytest.raises(ValueError, match=r"burn_in takes at most the num_steps=12 of a rollout, got 13"):
         dataclasses.replace(TINY, burn_in=13)
     network = TINY.actor_critic(jax.ShapeDtypeStruct((4,), jnp.float32), 4, None)
-    with pytest.raises(ValueError, match=r"memory is that of jaxrl's own networks, got 'gru' beside network="):
+    with pytest.raises(ValueError, match=r"memory applies to jaxrl's own networks, got 'gru' with network="):
         jaxrl.ppo(Repeat(), TINY, network)
     jaxrl.ppo(Repeat(), dataclasses.replace(TINY, memory="none", memory_size=64, burn_in=4), network)
 
@@ -230,10 +230,10 @@ def test_two_shards_learn_what_one_device_does(key: jax.Array, kind: Any) -> Non
     on_shards = jax.shard_map(
         lambda key: run(sharded, key), mesh=mesh, in_specs=whole, out_specs=(specs, whole), check_vma=False
     )
-    for got, wanted in zip(
+    for got, expected in zip(
         jax.tree.leaves(jax.jit(on_shards)(key)), jax.tree.leaves(jax.jit(lambda key: run(algo, key))(key)), strict=True
     ):
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

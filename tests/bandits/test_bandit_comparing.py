@@ -46,10 +46,10 @@ def regret() -> np.ndarray:
 
 
 def test_the_interval_is_students(regret):
-    found = mean_interval(regret[0, :, 2], confidence=0.9)
+    actual = mean_interval(regret[0, :, 2], confidence=0.9)
     runs = regret[0, :, 2].astype(np.float64)
     low, high = scipy.stats.t.interval(0.9, 19, loc=runs.mean(), scale=scipy.stats.sem(runs))
-    np.testing.assert_allclose(found, (runs.mean(), low, high), rtol=1e-12)
+    np.testing.assert_allclose(actual, (runs.mean(), low, high), rtol=1e-12)
     assert np.isnan(mean_interval([3.0])[1:]).all() and mean_interval([3.0]).value == 3
     with pytest.raises(ValueError, match="confidence is 95; it takes a number between 0 and 1"):
         mean_interval([1.0, 2.0], confidence=95)
@@ -57,8 +57,8 @@ def test_the_interval_is_students(regret):
 
 def test_the_interval_covers_the_mean_as_often_as_it_says():
     runs = np.random.default_rng(1).exponential(size=(100, 4_000))
-    found = mean_interval(runs)
-    covered = np.mean((found.low < 1) & (found.high > 1))
+    actual = mean_interval(runs)
+    covered = np.mean((actual.low < 1) & (actual.high > 1))
     # 95 % less the loss by skewness, below 1.5 % at 100 exponential numbers, and 3 standard errors of 4,000 trials.
     assert 0.95 - 0.015 - 3 * math.sqrt(0.05 * 0.95 / 4_000) < covered < 0.95 + 3 * math.sqrt(0.05 * 0.95 / 4_000)
 
@@ -143,9 +143,9 @@ def test_wrong_arguments_get_one_sentence(results, arguments, sentence, regret):
 
 
 def test_the_bounds_of_a_given_instance():
-    found = bounds_of(BernoulliBandit(means=(0.5, 0.8)))
+    actual = bounds_of(BernoulliBandit(means=(0.5, 0.8)))
     divergence = 0.5 * math.log(0.5 / 0.8) + 0.5 * math.log(0.5 / 0.2)
-    lai_robbins, minimax = found.values()
+    lai_robbins, minimax = actual.values()
     assert lai_robbins(np.array([math.e**2])) == pytest.approx(2 * 0.3 / divergence)
     assert minimax(np.array([200.0])) == pytest.approx(math.sqrt(2 * 200) / 20)
 

@@ -123,8 +123,8 @@ def test_exact_values_of_a_policy_are_those_of_the_reference() -> None:
     got = policy_values(env, params, jnp.asarray(table), GAMMA)
     law = in_float64(params.arms.transitions)
     expected = np.asarray(params.arms.expected, np.float64)
-    wanted = reference.value_of(law, expected, GAMMA, table)
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=PROMISED * np.abs(wanted).max())
+    required = reference.value_of(law, expected, GAMMA, table)
+    np.testing.assert_allclose(got, required, rtol=0, atol=PROMISED * np.abs(required).max())
 
 
 @pytest.mark.slow

@@ -182,10 +182,10 @@ def test_the_fit_is_the_most_probable(scale: float) -> None:
     rewards = scale * generator.normal(size=6)
     wins = generator.binomial(8, reference.sigmoid(rewards[:, None] - rewards)).astype(float)
     np.fill_diagonal(wins, 0)
-    found = preferences.fit_rewards(jnp.float32(wins), scale, jnp.zeros(6), 12)
+    actual = preferences.fit_rewards(jnp.float32(wins), scale, jnp.zeros(6), 12)
     # Newton's steps end at the rounding of a slope, 48 terms of at most 1, over a curvature of at least 1 / scale^2.
     bound = 48 * np.finfo(np.float32).eps * max(scale**2, 1)
-    np.testing.assert_allclose(found, reference.fit(wins, scale), atol=float(bound))
+    np.testing.assert_allclose(actual, reference.fit(wins, scale), atol=float(bound))
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.0])
@@ -223,10 +223,10 @@ def test_interpolated_policies_are_those_of_the_definition() -> None:
     beta = 0.4
     policy, base = (np.exp(each) / np.exp(each).sum() for each in (logits, other))
     implied = beta * np.log(policy / base)
-    found = preferences.interpolated_logits(jnp.float32(logits), jnp.float32(other), beta)
-    for each, sign in zip(found, (1, -1), strict=True):
-        wanted = policy * np.exp(sign * implied)
-        np.testing.assert_allclose(jax.nn.softmax(each), wanted / wanted.sum(), rtol=1e-5)
+    actual = preferences.interpolated_logits(jnp.float32(logits), jnp.float32(other), beta)
+    for each, sign in zip(actual, (1, -1), strict=True):
+        expected = policy * np.exp(sign * implied)
+        np.testing.assert_allclose(jax.nn.softmax(each), expected / expected.sum(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -234,7 +234,7 @@ def test_samplers_draw_the_pairs_of_the_definitions(sampler) -> None:
     beta = 0.6
     rewards = np.array(REWARDS)
     policy = np.exp(rewards / beta)
-    wanted = {
+    expected = {
         "pilaf": reference.pilaf_pairs(rewards, beta),
         "pilaf-weighted": reference.weighted_pairs(rewards, beta),
         "policy-pairs": reference.pairs(policy, policy),
@@ -244,9 +244,9 @@ def test_samplers_draw_the_pairs_of_the_definitions(sampler) -> None:
     drawn = counts(draws(sampler(), state_with(REWARDS), hparams, 9), 4)
     assert np.all(np.diag(drawn) == 0)
     if sampler().name == "pilaf-weighted":  # which of the two comes first is the interpolated part's own
-        drawn, wanted = (np.triu(each + each.T) for each in (drawn, wanted))
-    possible = wanted > 0
-    assert stats.chisquare(drawn[possible], DRAWS * wanted[possible]).pvalue > LEVEL
+        drawn, expected = (np.triu(each + each.T) for each in (drawn, expected))
+    possible = expected > 0
+    assert stats.chisquare(drawn[possible], DRAWS * expected[possible]).pvalue > LEVEL
 
 
 def test_weighted_pairs_tell_of_rewards_what_the_policy_needs() -> None:
@@ -254,8 +254,8 @@ def test_weighted_pairs_tell_of_rewards_what_the_policy_needs() -> None:
     rewards = np.array(REWARDS)
     policy = np.exp(rewards / beta) / np.exp(rewards / beta).sum()
     covariance = np.diag(policy) - np.outer(policy, policy)
-    found = reference.information(reference.weighted_pairs(rewards, beta), rewards)
-    np.testing.assert_allclose(found / np.trace(found), covariance / np.trace(covariance), atol=1e-12)
+    actual = reference.information(reference.weighted_pairs(rewards, beta), rewards)
+    np.testing.assert_allclose(actual / np.trace(actual), covariance / np.trace(covariance), atol=1e-12)
 
 
 def test_a_policy_that_is_nearly_certain_still_draws_pairs() -> None:

@@ -63,7 +63,7 @@ def one_by_one(seed: int) -> dict[str, list[float]]:
     _, state = ENV.reset_env(instance_key, params)
     means = np.asarray(state.values, np.float64)
     pulls, sums = np.zeros(3), np.zeros(3)
-    found: dict[str, list[float]] = {name: [] for name in ("regret", "realised_regret", "optimal", "reward")}
+    actual: dict[str, list[float]] = {name: [] for name in ("regret", "realised_regret", "optimal", "reward")}
     regret = realised = total = optimal = 0.0
     for t in range(STEPS):
         with np.errstate(all="ignore"):
@@ -82,10 +82,10 @@ def one_by_one(seed: int) -> dict[str, list[float]]:
             ("optimal", optimal / (t + 1)),
             ("reward", total / (t + 1)),
         ):
-            found[name].append(value)
-    found["simple_regret"] = [means.max() - means[np.argmax(pulls)]]
-    found["pulls"] = pulls.tolist()
-    return found
+            actual[name].append(value)
+    actual["simple_regret"] = [means.max() - means[np.argmax(pulls)]]
+    actual["pulls"] = pulls.tolist()
+    return actual
 
 
 def test_metrics_are_those_of_a_loop_in_plain_python() -> None:
@@ -95,8 +95,8 @@ def test_metrics_are_those_of_a_loop_in_plain_python() -> None:
     for seed in (0, 3):
         expected, mine = one_by_one(seed), metrics.sel(seed=seed)
         for name in ("regret", "realised_regret", "optimal", "reward"):
-            wanted = [expected[name][t - 1] for t in (1, 7, STEPS)]
-            np.testing.assert_allclose(mine[name], wanted, rtol=1e-6, atol=1e-6)  # float32 sums of 40 terms
+            required = [expected[name][t - 1] for t in (1, 7, STEPS)]
+            np.testing.assert_allclose(mine[name], required, rtol=1e-6, atol=1e-6)  # float32 sums of 40 terms
         assert float(mine["simple_regret"][-1]) == pytest.approx(expected["simple_regret"][0], abs=1e-6)
         assert mine["pulls"][-1].values.tolist() == expected["pulls"]
 

@@ -17,8 +17,8 @@ def test_a_small_study_writes_a_row_for_each_instance(tmp_path: Path) -> None:
     table = pandas.read_csv(tmp_path / "slopes.csv")
     assert table["means"].tolist() == ["0.9,0.3", "0.6,0.4,0.4"]
     assert table["Lai-Robbins"].tolist() == [0.58, 4.93]  # gap / kl: 0.6 / 1.0325, twice 0.2 / 0.0811
-    found = slopes(settings, "thompson", "0.9,0.3")
-    assert table["thompson"].tolist()[0] == round(float(found["slope"]), 2)
+    actual = slopes(settings, "thompson", "0.9,0.3")
+    assert table["thompson"].tolist()[0] == round(float(actual["slope"]), 2)
 
 
 @pytest.mark.parametrize("instance", ["0.9", "0.9,0.9", "0.9,1.2", "0.9;0.8", ""])
@@ -30,6 +30,6 @@ def test_an_instance_needs_different_means(instance: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["kl-ucb", "thompson"])
 def test_late_regret_grows_within_a_quarter_of_lai_and_robbins(name: str) -> None:
-    found = slopes(Settings(), name, "0.9,0.3")
-    ratio = float(found["slope"]) / float(lai_robbins(np.array([0.9, 0.3])))
+    actual = slopes(Settings(), name, "0.9,0.3")
+    ratio = float(actual["slope"]) / float(lai_robbins(np.array([0.9, 0.3])))
     assert 0.75 < ratio < 1.25

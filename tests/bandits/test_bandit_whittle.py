@@ -65,8 +65,8 @@ def test_indices_are_those_of_policy_iteration_and_other_arms_have_none(num_stat
     assert indexable.sum() >= 85
     assert (~indexable).sum() >= 6
     assert np.isnan(index[~indexable]).all()
-    wanted = np.stack([reference.whittle_index(law[i], paid[i], GAMMA) for i in np.flatnonzero(indexable)])
-    np.testing.assert_allclose(index[indexable], wanted, rtol=0, atol=1e-4)
+    required = np.stack([reference.whittle_index(law[i], paid[i], GAMMA) for i in np.flatnonzero(indexable)])
+    np.testing.assert_allclose(index[indexable], required, rtol=0, atol=1e-4)
 
 
 def test_arms_without_indices_are_said() -> None:
@@ -96,8 +96,8 @@ def test_channels_have_the_beliefs_of_a_hidden_chain_and_the_indices_of_the_clos
     # Liu and Zhao (2010), theorem 2: good channels and those never seen, of positive correlation.
     index, indexable = whittle_indices(arms.transitions, arms.expected, GAMMA)
     assert indexable.all()
-    wanted = belief[:, 1] / (1 - GAMMA * good[:, None] + GAMMA * belief[:, 1])
-    np.testing.assert_allclose(np.asarray(index).reshape(2, 2, memory)[:, 1], wanted, atol=1e-5)
+    required = belief[:, 1] / (1 - GAMMA * good[:, None] + GAMMA * belief[:, 1])
+    np.testing.assert_allclose(np.asarray(index).reshape(2, 2, memory)[:, 1], required, atol=1e-5)
 
 
 def test_the_highest_indices_are_pulled_within_the_budget_and_none_below_zero() -> None:
@@ -149,8 +149,8 @@ def test_whittle_is_close_to_exact_planning_and_above_the_myopic_policy() -> Non
         promised = 1e-6 / (1 - GAMMA) * np.abs(values).max()
         np.testing.assert_allclose(worth["exact"][i], values, rtol=0, atol=promised)
         touched = np.asarray(jax.vmap(env.touched)(jnp.asarray(worth["table"][i])))
-        wanted = reference.value_of(law, expected, GAMMA, touched)
-        np.testing.assert_allclose(worth["whittle"][i], wanted, rtol=0, atol=promised)
+        required = reference.value_of(law, expected, GAMMA, touched)
+        np.testing.assert_allclose(worth["whittle"][i], required, rtol=0, atol=promised)
 
 
 def test_runs_report_rewards_pulls_and_whether_arms_are_indexable() -> None:

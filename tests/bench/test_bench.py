@@ -119,15 +119,15 @@ def test_a_report_keeps_every_number_and_fails_with_what_was_missed(
     parser.add_argument("--rejax", default="python")
     file = tmp_path / "some.json"
     arguments = parser.parse_args(["--seeds", "2", "8", "--quick", "--rejax", "elsewhere", "--json", str(file)])
-    found = report.Report(parser, arguments, "some")
-    table = found.table("A table", {"name": "", "s": ".2f", "times": ".1f"})
+    actual = report.Report(parser, arguments, "some")
+    table = actual.table("A table", {"name": "", "s": ".2f", "times": ".1f"})
     table.add("ours", [3.0, 1.0, 2.0], None)
     rows = len(json.loads(file.read_text())["tables"][0]["rows"])
     table.add("theirs", 4.0, 2)
-    found.require(True, "This was met.")
-    found.require(False, "This was missed.")
+    actual.require(True, "This was met.")
+    actual.require(False, "This was missed.")
     with pytest.raises(SystemExit) as error:
-        found.finish("2 times")
+        actual.finish("2 times")
     assert error.value.code == "This was missed."
     lines = ["| name | s | times |", "|---|---|---|", "| ours | 2.00 (1.00 to 3.00) |  |", "| theirs | 4.00 | 2.0 |"]
     assert "\n".join(lines) in capsys.readouterr().out
@@ -206,8 +206,8 @@ def test_a_suite_runs_beside_the_peers_that_are_there(
     asked = fake_runs(monkeypatch, (document(), 0))
     assert suite.main(["train", "--out", str(tmp_path / "out")]) == 0
     assert asked == [["--sb3", str(tmp_path / "sb3" / "python")]]
-    told = capsys.readouterr().out
-    assert "Missing: what rejax is, which `make bench` installs" in told and "what sb3 is" not in told
+    reported = capsys.readouterr().out
+    assert "Missing: what rejax is, which `make bench` installs" in reported and "what sb3 is" not in reported
 
 
 def test_training_is_measured_without_peers_that_are_missing(
@@ -231,9 +231,9 @@ def test_training_is_measured_without_peers_that_are_missing(
     monkeypatch.setattr(train, "Side", ours)
     monkeypatch.setattr("sys.argv", ["bench/train.py", "--seeds", "8"])
     train.main()
-    told = capsys.readouterr().out
-    assert "Missing: what rejax is" in told and "Missing: what sb3 is" in told
-    assert "evaluated at the end: 2.00 s at 8" in told and "beside rejax" not in told
+    reported = capsys.readouterr().out
+    assert "Missing: what rejax is" in reported and "Missing: what sb3 is" in reported
+    assert "evaluated at the end: 2.00 s at 8" in reported and "beside rejax" not in reported
 
 
 def test_the_table_is_printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -263,9 +263,9 @@ def test_options_of_their_own_replace_no_full_record(tmp_path: Path, monkeypatch
 
 
 def test_a_ratio_is_of_medians_between_those_within_turns():
-    found = report.ratios([2.0, 9.0, 4.0], [1.0, 3.0, 4.0])
-    assert found == [1.0, 4.0 / 3.0, 3.0]  # the median of the ratios is 2
-    assert report.spread(found, ".2f") == "1.33 (1.00 to 3.00)"
+    actual = report.ratios([2.0, 9.0, 4.0], [1.0, 3.0, 4.0])
+    assert actual == [1.0, 4.0 / 3.0, 3.0]  # the median of the ratios is 2
+    assert report.spread(actual, ".2f") == "1.33 (1.00 to 3.00)"
     assert report.ratios([3.0], [2.0]) == [1.5]
 
 
@@ -397,8 +397,8 @@ def test_launches_of_a_compiled_loop_are_its_turns_times_its_operations(turns: i
 
 
 def test_ceilings_are_numbers():
-    found = ceilings.measure_ceilings(rounds=2, share=1 / 64)
-    assert all(value > 0 for value in found._replace(launch=1.0))
+    actual = ceilings.measure_ceilings(rounds=2, share=1 / 64)
+    assert all(value > 0 for value in actual._replace(launch=1.0))
 
 
 def cost(function: Any, *arguments: Any) -> tuple[float, float]:
@@ -411,14 +411,14 @@ def of_step() -> tuple[Any, work.Work]:
     env = make("cartpole")
     params = jax.tree.map(jnp.float32, env.default_params)
     _, state = env.reset_env(jax.random.key(0), params)
-    found = cost(lambda *a: step_once(env, jax.random.key(0), *a), state, jnp.int32(0), params)
-    return found, work.cartpole_rollout(1, 1)._replace(transcendentals=0)
+    actual = cost(lambda *a: step_once(env, jax.random.key(0), *a), state, jnp.int32(0), params)
+    return actual, work.cartpole_rollout(1, 1)._replace(transcendentals=0)
 
 
 def of_advantages(discount: Any) -> tuple[Any, work.Work]:
     data, prepared = advantages.rollout(1, 64), prepare(discount, 128)
-    found = cost(lambda lam, *data: jaxrl.ugae(prepared, lam, *data), 0.95, *data)
-    return found, work.advantages(1, 64, len(prepared.rates))
+    actual = cost(lambda lam, *data: jaxrl.ugae(prepared, lam, *data), 0.95, *data)
+    return actual, work.advantages(1, 64, len(prepared.rates))
 
 
 def of_gradient() -> tuple[Any, work.Work]:
@@ -446,8 +446,8 @@ def of_crowd() -> tuple[Any, work.Work]:
         velocity = velocity + crowd.DT * (pull + push)
         return position + crowd.DT * velocity, velocity
 
-    found = cost(substep, *[jnp.ones((num_agents, 2))] * 3)
-    return found, work.crowd_agent_step(crowd.CAPACITY, crowd.SUBSTEPS).times(num_agents)
+    actual = cost(substep, *[jnp.ones((num_agents, 2))] * 3)
+    return actual, work.crowd_agent_step(crowd.CAPACITY, crowd.SUBSTEPS).times(num_agents)
 
 
 def of_ucb() -> tuple[Any, work.Work]:
@@ -498,8 +498,8 @@ def test_the_floor_is_that_of_the_limit_that_binds():
     workload = roofline.Workload(
         "some", work.Work(400, 30, 20, 2), launches=4, dispatches=1, seconds=[8.0], short="some", footprint=0.0
     )
-    found = roofline.floors(workload, limits)
-    assert found == {
+    actual = roofline.floors(workload, limits)
+    assert actual == {
         "arithmetic": 2.0,
         "bandwidth": 3.0,
         "random words": 4.0,

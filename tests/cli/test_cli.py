@@ -180,8 +180,8 @@ def test_an_error_in_an_environment_says_how_to_see_where(
         "        state = state.replace", f"        {mistake}\n        state = state.replace"
     )
     (tmp_path / "walks_mistaken.py").write_text(broken)
-    told = failed(capsys, "train", "ppo", "walks_mistaken:Walk", "--no-progress", whose="another")
-    assert told.startswith(f"jaxrl: {message}")
+    reported = failed(capsys, "train", "ppo", "walks_mistaken:Walk", "--no-progress", whose="another")
+    assert reported.startswith(f"jaxrl: {message}")
     monkeypatch.setenv("JAXRL_TRACEBACK", "1")
     with pytest.raises((KeyError, ValueError, TypeError)):
         cli.main(["train", "ppo", "walks_mistaken:Walk", "--no-progress"])
@@ -353,7 +353,7 @@ def test_a_preset_is_where_options_start(capsys: pytest.CaptureFixture[str]):
         shown[option] = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert tuned.hparams["lr"] != PPOHParams().lr
     assert f"at the start. (default: {tuned.hparams['lr']})" in shown["--help"]
-    assert f"Environment steps of each run. (default: {tuned.env_steps})" in shown["--help"]
+    assert f"Number of environment steps of each run. (default: {tuned.env_steps})" in shown["--help"]
     assert f"at the start. (default: {PPOHParams().lr})" in shown["--no-preset --help"]
 
 
@@ -380,8 +380,8 @@ def test_bars_are_those_of_the_results():
     from envs.registry import ROWS
 
     page = (Path(__file__).parents[2] / "docs" / "results" / "presets.md").read_text()
-    told = {at: float(bar) for bar, at in re.findall(r"\((-?[\d,]+)\) \| `jaxrl train ppo ([\w-]+) ", page)}
-    assert told == {name: row.bar for name, row in ROWS.items() if row.bar is not None}
+    reported = {at: float(bar) for bar, at in re.findall(r"\((-?[\d,]+)\) \| `jaxrl train ppo ([\w-]+) ", page)}
+    assert reported == {name: row.bar for name, row in ROWS.items() if row.bar is not None}
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from jaxrl.runtime.runs import Runs
 def failed(capsys: pytest.CaptureFixture[str], args: str) -> str:
     """The one sentence that the command fails with, and nothing before it."""
     assert cli.main(["bandit", *args.split()]) == 2
-    told, message = capsys.readouterr()
-    assert told == ""
+    reported, message = capsys.readouterr()
+    assert reported == ""
     assert message.startswith("jaxrl: ") and message.count("\n") == 1
     assert "JAXRL_TRACEBACK" not in message
     return message
@@ -78,7 +78,7 @@ def test_a_comparison_that_was_stopped_goes_on_where_it_was(
     # The first policy was read, not run again; the table is that of the undisturbed comparison.
     assert sum(pulled) == 60
     assert capsys.readouterr().out.replace(str(tmp_path / "x"), "") == whole.replace(str(tmp_path / "whole"), "")
-    assert "--resume goes on with what is in --out" in failed(capsys, "--arms 3 --resume")
+    assert "--resume takes --out as well" in failed(capsys, "--arms 3 --resume")
 
 
 def test_a_bandit_without_regret_is_drawn_by_its_reward(tmp_path: Path):
@@ -122,7 +122,7 @@ def test_the_bandit_is_named_by_its_options(args: str, env: BernoulliBandit):
 def test_the_help_tells_every_option(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["bandit", "--help", "--policies", "ucb1,exp3"])
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     for option in (
         "--env",
         "--arms",
@@ -135,10 +135,10 @@ def test_the_help_tells_every_option(capsys: pytest.CaptureFixture[str]):
         "--force",
         "--resume",
     ):
-        assert f"{option} " in told
+        assert f"{option} " in reported
     for option in ("--hparams.ucb1.exploration", "--hparams.exp3.", "--env.alpha"):
-        assert option in told
-    assert "sqrt(c ln t / pulls)" in told and "max-steps" not in told
+        assert option in reported
+    assert "sqrt(c ln t / pulls)" in reported and "max-steps" not in reported
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_the_help_tells_every_option(capsys: pytest.CaptureFixture[str]):
         ("--policies ucb1,ucb1", "--policies names ucb1 twice"),
         ("--policies", "--policies takes names with commas"),
         ("--env bernouli", "no environment 'bandit/bernouli'; did you mean 'bandit/bernoulli'"),
-        ("--env cartpole", "--env takes a bandit, but cartpole is none; there are bernoulli"),
+        ("--env cartpole", "--env takes a bandit, but cartpole is not a bandit; choose from bernoulli"),
         ("--arms 1", "num_arms must be a whole number of at least 2, got 1"),
         ("--arms many", "--arms takes a whole number, but got 'many'"),
         ("--means 0.5", "num_arms must be a whole number of at least 2, got 1"),

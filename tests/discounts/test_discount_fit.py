@@ -64,12 +64,12 @@ def test_no_other_beta_weights_come_nearer(target):
         ratios = 1 - (1 - mu) / (1 + t * eta * (1 - mu))
         return ((np.concatenate([[1.0], np.cumprod(ratios)]) - curve) ** 2).sum()
 
-    found = fit(target, 196)
+    actual = fit(target, 196)
     searched = scipy.optimize.brute(
         lambda x: error(*x), ((0.5, 1.0), (0.0, 3.0)), Ns=60, finish=scipy.optimize.fmin, full_output=False
     )
     least = error(np.clip(searched[0], 0, 1), max(searched[1], 0))
-    assert error(found.mu, found.eta) <= least * (1 + 1e-6) + 1e-14
+    assert error(actual.mu, actual.eta) <= least * (1 + 1e-6) + 1e-14
 
 
 def test_samples_of_a_rate_give_nearly_what_their_distribution_gives():

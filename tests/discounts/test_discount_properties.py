@@ -203,7 +203,7 @@ def test_derivatives_are_finite_and_those_of_differences(name):
         assert slopes(0.95, 0.5) == (0, 0)  # whole numbers
         return
     for eta in (0.25, 0.6):
-        found = slopes(0.9, eta)
+        actual = slopes(0.9, eta)
         for position, width in enumerate((1 / 512, 1 / 64)):
             low, high = np.asarray([0.9, eta]), np.asarray([0.9, eta])
             low[position] -= width
@@ -211,7 +211,7 @@ def test_derivatives_are_finite_and_those_of_differences(name):
             difference = (float(function(BetaWeighted(*high))) - float(function(BetaWeighted(*low)))) / (2 * width)
             if name == "rate" and position == 0:  # nearly flat
                 continue
-            assert float(found[position]) == pytest.approx(difference, rel=0.02), (eta, position)
+            assert float(actual[position]) == pytest.approx(difference, rel=0.02), (eta, position)
 
 
 def test_derivatives_through_stacks_with_cuts_are_finite():

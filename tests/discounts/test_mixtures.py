@@ -87,8 +87,8 @@ def test_nodes_once_chosen_stay_concrete_or_traced() -> None:
 
 def test_traced_nodes_are_padded_or_refused() -> None:
     def nodes(gamma: Any) -> Any:
-        found = with_nodes(prepare(as_discount(gamma), 16), 2, HORIZON)
-        return found.rates, found.weights
+        actual = with_nodes(prepare(as_discount(gamma), 16), 2, HORIZON)
+        return actual.rates, actual.weights
 
     rates, weights = jax.jit(nodes)(jnp.float32(0.9))
     np.testing.assert_array_equal(rates, np.array([0.9, 0], np.float32))

@@ -178,8 +178,8 @@ def test_how_many_take_part_is_traced() -> None:
         return jnp.sum(state.walking), jnp.sum(obs["neighbours_present"])
 
     for count in (1, 3, 6):
-        found, seen = walking(jnp.int32(count))
-        assert int(found) == count and int(seen) == count * (count - 1)
+        actual, seen = walking(jnp.int32(count))
+        assert int(actual) == count and int(seen) == count * (count - 1)
     assert len(traces) == 1
 
 
@@ -410,8 +410,8 @@ def test_a_curriculum_switches_weights_when_it_is_due() -> None:
     )
     at = jax.jit(env.params_at)
     for env_steps, weights in ((0, stages.weights), (79_599, stages.weights), (79_600, stages.later_weights)):
-        found = at(params, jnp.float32(env_steps)).weights
-        assert jax.tree.map(float, found) == jax.tree.map(lambda x: float(np.float32(x)), weights)
+        actual = at(params, jnp.float32(env_steps)).weights
+        assert jax.tree.map(float, actual) == jax.tree.map(lambda x: float(np.float32(x)), weights)
     assert env.params_at(env.default_params, 1e12).weights == jax.tree.map(jnp.float32, env.default_params.weights)
 
 

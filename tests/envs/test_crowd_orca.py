@@ -36,7 +36,7 @@ def _pillar(centre, radius: float) -> Obstacles:
 
 
 @functools.partial(jax.jit, static_argnames="num_steps")
-def _walk(position, wanted, obstacles: Obstacles, num_steps: int):
+def _walk(position, required, obstacles: Obstacles, num_steps: int):
     """Positions `[T, N, 2]` and boxes `[T, M, 2]` of walkers with bodies of 0.2 m who get what they choose."""
     number = position.shape[0]
     radius, top, walking = jnp.full(number, 0.2), jnp.full(number, 2.0), jnp.ones(number, bool)
@@ -46,7 +46,7 @@ def _walk(position, wanted, obstacles: Obstacles, num_steps: int):
         solids = dataclasses.replace(obstacles, box_centre=centre)
         near = pairs.candidates(position, walking, jnp.float32(20))
         horizons = {"horizon": jnp.float32(3), "obstacle_horizon": jnp.float32(1), "interval": jnp.float32(INTERVAL)}
-        velocity = orca.avoid(position, velocity, radius, wanted, top, walking, solids, near, **horizons)
+        velocity = orca.avoid(position, velocity, radius, required, top, walking, solids, near, **horizons)
         now = position + velocity * INTERVAL, velocity, centre + obstacles.box_velocity * INTERVAL
         return now, (now[0], now[2])
 
@@ -124,12 +124,12 @@ def test_those_who_overlap_want_to_be_apart_within_the_interval():
 # --- linear programmes -------------------------------------------------------------------
 
 
-def _enumerate(normal: np.ndarray, offset: np.ndarray, speed: float, wanted: np.ndarray) -> np.ndarray | None:
+def _enumerate(normal: np.ndarray, offset: np.ndarray, speed: float, required: np.ndarray) -> np.ndarray | None:
     """The closest allowed velocity, among all places where it can be; None if nothing is allowed."""
-    places = [wanted * min(1, speed / np.linalg.norm(wanted))]
+    places = [required * min(1, speed / np.linalg.norm(required))]
     along = np.stack([-normal[:, 1], normal[:, 0]], axis=-1)
     point = normal * offset[:, None]
-    places.extend(point + along * np.sum(along * wanted, axis=-1, keepdims=True))
+    places.extend(point + along * np.sum(along * required, axis=-1, keepdims=True))
     half = np.sqrt(np.maximum(speed**2 - offset**2, 0))[:, None]
     places.extend(point + half * along)
     places.extend(point - half * along)
@@ -142,15 +142,15 @@ def _enumerate(normal: np.ndarray, offset: np.ndarray, speed: float, wanted: np.
     allowed = (places @ normal.T >= offset - 1e-6).all(axis=1) & (np.linalg.norm(places, axis=1) <= speed + 1e-6)
     if not allowed.any():
         return None
-    return places[allowed][np.argmin(np.linalg.norm(places[allowed] - wanted, axis=1))]
+    return places[allowed][np.argmin(np.linalg.norm(places[allowed] - required, axis=1))]
 
 
 def _least_miss(normal: np.ndarray, offset: np.ndarray, speed: float, soft: np.ndarray) -> float:
     low, high = 0.0, 20.0
     for _ in range(24):
         miss = (low + high) / 2
-        found = _enumerate(normal, offset - miss * soft, speed, np.array([1.0, 0.0]))
-        low, high = (miss, high) if found is None else (low, miss)
+        actual = _enumerate(normal, offset - miss * soft, speed, np.array([1.0, 0.0]))
+        low, high = (miss, high) if actual is None else (low, miss)
     return high
 
 
@@ -162,35 +162,35 @@ def _programmes(number: int, strict: float):
     offset = rng.uniform(-1, strict, (number, 6)).astype(np.float32)
     offset[:, :2] = -np.abs(offset[:, :2])
     speed = rng.uniform(1, 2, number).astype(np.float32)
-    wanted = rng.uniform(-2, 2, (number, 2)).astype(np.float32)
+    required = rng.uniform(-2, 2, (number, 2)).astype(np.float32)
     solve = jax.jit(jax.vmap(functools.partial(orca.closest_velocity, num_hard=2)))
-    found = np.asarray(solve(HalfPlanes(jnp.asarray(normal), jnp.asarray(offset)), speed, wanted))
-    return tuple(np.asarray(value, np.float64) for value in (normal, offset, speed, wanted, found))
+    actual = np.asarray(solve(HalfPlanes(jnp.asarray(normal), jnp.asarray(offset)), speed, required))
+    return tuple(np.asarray(value, np.float64) for value in (normal, offset, speed, required, actual))
 
 
 def test_the_closest_allowed_velocity_is_found():
     feasible = 0
-    for normal, offset, speed, wanted, found in zip(*_programmes(150, 0.4), strict=True):
-        expected = _enumerate(normal, offset, speed, wanted)
+    for normal, offset, speed, required, actual in zip(*_programmes(150, 0.4), strict=True):
+        expected = _enumerate(normal, offset, speed, required)
         if expected is None:
             continue
         feasible += 1
-        assert (normal @ found >= offset - CLOSE).all()
-        assert np.linalg.norm(found) <= speed + CLOSE
-        assert np.linalg.norm(found - wanted) == pytest.approx(np.linalg.norm(expected - wanted), abs=CLOSE)
+        assert (normal @ actual >= offset - CLOSE).all()
+        assert np.linalg.norm(actual) <= speed + CLOSE
+        assert np.linalg.norm(actual - required) == pytest.approx(np.linalg.norm(expected - required), abs=CLOSE)
     assert feasible >= 50
 
 
 def test_where_nothing_is_allowed_the_largest_miss_is_least_and_solids_are_kept():
     infeasible = 0
-    for normal, offset, speed, wanted, found in zip(*_programmes(150, 1.5), strict=True):
-        if _enumerate(normal, offset, speed, wanted) is not None:
+    for normal, offset, speed, required, actual in zip(*_programmes(150, 1.5), strict=True):
+        if _enumerate(normal, offset, speed, required) is not None:
             continue
         infeasible += 1
         soft = np.arange(6) >= 2
-        missed = offset - normal @ found
+        missed = offset - normal @ actual
         assert missed[~soft].max() <= CLOSE
-        assert np.linalg.norm(found) <= speed + CLOSE
+        assert np.linalg.norm(actual) <= speed + CLOSE
         assert missed[soft].max() == pytest.approx(_least_miss(normal, offset, speed, soft), abs=2 * CLOSE)
     assert infeasible >= 50
 
@@ -198,8 +198,8 @@ def test_where_nothing_is_allowed_the_largest_miss_is_least_and_solids_are_kept(
 def test_solids_that_leave_nothing_are_missed_by_as_little_as_possible():
     normal = jnp.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
     planes = HalfPlanes(normal, jnp.array([1.0, 0.5, -1.0]))
-    found = orca.closest_velocity(planes, jnp.float32(2), jnp.array([0.0, 0.5]), num_hard=3)
-    np.testing.assert_allclose(found[0], 0.25, atol=CLOSE)
+    actual = orca.closest_velocity(planes, jnp.float32(2), jnp.array([0.0, 0.5]), num_hard=3)
+    np.testing.assert_allclose(actual[0], 0.25, atol=CLOSE)
 
 
 # --- walks -------------------------------------------------------------------------------
@@ -207,8 +207,8 @@ def test_solids_that_leave_nothing_are_missed_by_as_little_as_possible():
 
 def test_two_who_meet_head_on_pass_without_contact():
     position = jnp.array([[-3.0, 0.0], [3.0, 0.0]])
-    wanted = jnp.array([[1.3, 0.03], [-1.3, 0.0]])
-    seen, _ = _walk(position, wanted, Obstacles.none(), 96)
+    required = jnp.array([[1.3, 0.03], [-1.3, 0.0]])
+    seen, _ = _walk(position, required, Obstacles.none(), 96)
     # They stay as far as their half-planes say, up to the tolerance of a programme over the horizon of 3 s.
     assert np.linalg.norm(seen[:, 0] - seen[:, 1], axis=-1).min() >= 0.4 - 1e-4
     assert seen[-1, 0, 0] > 1.5 and seen[-1, 1, 0] < -1.5
@@ -233,23 +233,23 @@ def test_a_pillar_is_walked_around():
 def test_worlds_together_are_as_each_alone():
     rng = np.random.default_rng(5)
     position = jnp.asarray(rng.uniform(-2, 2, (3, 12, 2)), jnp.float32)
-    wanted = jnp.asarray(rng.uniform(-1.3, 1.3, (3, 12, 2)), jnp.float32)
+    required = jnp.asarray(rng.uniform(-1.3, 1.3, (3, 12, 2)), jnp.float32)
     solids = _solid((0.0, 3.0))
-    together, _ = jax.vmap(lambda p, v: _walk(p, v, solids, 5))(position, wanted)
-    alone = jnp.stack([_walk(p, v, solids, 5)[0] for p, v in zip(position, wanted, strict=True)])
+    together, _ = jax.vmap(lambda p, v: _walk(p, v, solids, 5))(position, required)
+    alone = jnp.stack([_walk(p, v, solids, 5)[0] for p, v in zip(position, required, strict=True)])
     # Crowded programmes amplify the roundings that a batch may make otherwise.
     np.testing.assert_allclose(together, alone, atol=1e-4)
 
 
 def test_who_does_not_walk_is_in_nobodys_way():
-    position, wanted = jnp.array([[0.0, 0.0], [0.5, 0.0]]), jnp.array([[1.0, 0.0], [-1.0, 0.0]])
+    position, required = jnp.array([[0.0, 0.0], [0.5, 0.0]]), jnp.array([[1.0, 0.0], [-1.0, 0.0]])
     walking = jnp.array([True, False])
     everyone = pairs.Candidates(jnp.array([[1], [0]]), jnp.ones((2, 1), bool), jnp.int32(0))
     chosen = orca.avoid(
         position,
-        wanted,
+        required,
         jnp.full(2, 0.2),
-        wanted,
+        required,
         jnp.full(2, 2.0),
         walking,
         Obstacles.none(),

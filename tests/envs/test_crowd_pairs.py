@@ -14,8 +14,8 @@ _candidates = jax.jit(pairs.candidates, static_argnums=(3, 4))
 _simulate = jax.jit(simulate, static_argnums=0)
 
 
-def _sets(found: pairs.Candidates) -> list[set[int]]:
-    index, valid = np.asarray(found.index), np.asarray(found.valid)
+def _sets(actual: pairs.Candidates) -> list[set[int]]:
+    index, valid = np.asarray(actual.index), np.asarray(actual.valid)
     lists = [row[ok].tolist() for row, ok in zip(index, valid, strict=True)]
     assert all(len(row) == len(set(row)) for row in lists)
     return [set(row) for row in lists]
@@ -41,16 +41,16 @@ def test_lists_hold_whom_a_slow_search_finds(search, reach):
     position = generator.uniform(-5, 5, (120, 2)).astype(np.float32)
     position[:30] *= 100  # a few far away, on all sides
     walking = generator.uniform(size=120) < 0.9
-    found = _candidates(jnp.asarray(position), jnp.asarray(walking), jnp.float32(reach), search, 120)
-    assert _sets(found) == _brute(position, walking, reach)
-    assert int(found.overflow) == 0
+    actual = _candidates(jnp.asarray(position), jnp.asarray(walking), jnp.float32(reach), search, 120)
+    assert _sets(actual) == _brute(position, walking, reach)
+    assert int(actual.overflow) == 0
 
 
 def test_cells_work_from_below_zero_and_on_their_borders():
     side = np.arange(-3, 4) * 0.5
     position = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2).astype(np.float32)
-    found = _candidates(jnp.asarray(position), jnp.ones(49, bool), jnp.float32(0.75), "cells", 8)
-    assert _sets(found) == _brute(position, np.ones(49, bool), 0.75)
+    actual = _candidates(jnp.asarray(position), jnp.ones(49, bool), jnp.float32(0.75), "cells", 8)
+    assert _sets(actual) == _brute(position, np.ones(49, bool), 0.75)
 
 
 def test_an_overflow_is_counted():

@@ -41,18 +41,18 @@ def _step(env, state, action):
 def test_a_velocity_within_reach_is_there_after_one_decision(dynamics):
     heading, speed, turn = 0.4, 1.0, 0.12
     env, state = _alone(dynamics, heading, speed)
-    wanted = 1.05 * jnp.array([[np.cos(heading + turn), np.sin(heading + turn)]], jnp.float32)
-    action = steer(env, env.default_params, state, wanted)
+    expected = 1.05 * jnp.array([[np.cos(heading + turn), np.sin(heading + turn)]], jnp.float32)
+    action = steer(env, env.default_params, state, expected)
     after = _step(env, state, action)
     # Ten substeps of a few roundings each, behind a squashing and its inverse.
-    np.testing.assert_allclose(after.walkers.velocity, wanted, atol=200 * EPS)
+    np.testing.assert_allclose(after.walkers.velocity, expected, atol=200 * EPS)
 
 
 @pytest.mark.parametrize("dynamics", DYNAMICS)
 def test_a_velocity_out_of_reach_is_come_nearer_to(dynamics):
     env, state = _alone(dynamics, 0.0, 1.0)
-    wanted = jnp.array([[0.0, 30.0]], jnp.float32)
-    action = steer(env, env.default_params, state, wanted)
+    expected = jnp.array([[0.0, 30.0]], jnp.float32)
+    action = steer(env, env.default_params, state, expected)
     assert np.all(np.isfinite(action))
     after = _step(env, state, action)
     direction = after.walkers.heading if dynamics.startswith("polar") else after.walkers.velocity[:, 1]
@@ -107,10 +107,10 @@ def test_social_forces_are_those_of_a_slow_reference():
     position, velocity = _crowd(40, 8.0)
     forces = Forces()
     near = pairs.candidates(jnp.asarray(position), jnp.ones(40, bool), jnp.float32(forces.cut_off), "all-pairs")
-    found = social_forces(jnp.asarray(position), jnp.asarray(velocity), near, forces)
+    actual = social_forces(jnp.asarray(position), jnp.asarray(velocity), near, forces)
     # Forty terms of at most 4 m/s^2, each with an exponential of an exponent of at most about 30.
     np.testing.assert_allclose(
-        found, _slow_social_forces(position, velocity, forces, forces.cut_off), atol=40 * 4 * 30 * EPS
+        actual, _slow_social_forces(position, velocity, forces, forces.cut_off), atol=40 * 4 * 30 * EPS
     )
 
 

@@ -318,13 +318,13 @@ def test_the_rewards_of_2023_are_the_papers() -> None:
         "speeding": {"potential": 1, "speeding": 10, "matching_exponent": 1, "goal": 10, "collision": -0.2},
     }
     for name, weights in after_first.items():
-        found = presets.REWARDS[name]
-        assert (found.weights, found.later_weights) == (Weights(**first), Weights(**weights)), name
-        assert found.weights.matching_exponent == 2 and found.switch_env_steps == 199 * 400, name
+        actual = presets.REWARDS[name]
+        assert (actual.weights, actual.later_weights) == (Weights(**first), Weights(**weights)), name
+        assert actual.weights.matching_exponent == 2 and actual.switch_env_steps == 199 * 400, name
     for name, weights in always.items():
-        found = presets.REWARDS[name]
-        assert found.weights == found.later_weights == Weights(**weights), name
-        assert found.switch_env_steps == math.inf, name
+        actual = presets.REWARDS[name]
+        assert actual.weights == actual.later_weights == Weights(**weights), name
+        assert actual.switch_env_steps == math.inf, name
 
 
 def test_unknown_presets_and_rewards_are_told_with_near_matches() -> None:
@@ -381,8 +381,8 @@ def test_local_density_and_the_nearest_two() -> None:
     np.fill_diagonal(both, False)
     alone = jnp.arange(40) == 3
     for search in ("all-pairs", "cells"):
-        found = measures.nearest(jnp.asarray(position), jnp.asarray(walking), search)
-        np.testing.assert_allclose(found, gaps[both].min(), rtol=1e-4)
+        actual = measures.nearest(jnp.asarray(position), jnp.asarray(walking), search)
+        np.testing.assert_allclose(actual, gaps[both].min(), rtol=1e-4)
         assert float(measures.nearest(jnp.asarray(position), alone, search)) == measures.APART
 
 
@@ -392,6 +392,6 @@ def test_empty_places_bring_nobody_nearer(scale: float) -> None:
     position = jnp.asarray(np.random.default_rng(0).uniform(-scale, scale, (40, 2)), jnp.float32)
     places = jnp.concatenate([position, jnp.zeros((260, 2))])
     exact = measures.nearest(position, jnp.ones(40, bool))
-    found = measures.nearest(places, jnp.arange(300) < 40)
-    np.testing.assert_allclose(found, exact, rtol=1e-6)
+    actual = measures.nearest(places, jnp.arange(300) < 40)
+    np.testing.assert_allclose(actual, exact, rtol=1e-6)
     assert (float(exact) > 1) == (scale > 1) and exact <= measures.APART

@@ -217,6 +217,6 @@ def test_a_large_crowd_that_overlaps_is_taken_apart_by_lists() -> None:
         return float(np.min(apart[~np.eye(290, dtype=bool)]))
 
     assert least_gap(np.asarray(position)) < -0.2
-    found = np.asarray(jax.jit(spawning.push_apart)(position, radius, present, Obstacles.none()))
-    assert least_gap(found) > 0
-    np.testing.assert_array_equal(found[290:], position[290:])
+    actual = np.asarray(jax.jit(spawning.push_apart)(position, radius, present, Obstacles.none()))
+    assert least_gap(actual) > 0
+    np.testing.assert_array_equal(actual[290:], position[290:])

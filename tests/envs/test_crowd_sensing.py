@@ -56,10 +56,10 @@ def sorted_by_numpy(walkers, walking, sight_radius, sight_angle, k):
 @pytest.mark.parametrize("sight_radius, sight_angle", [(10.0, np.pi), (3.0, np.pi / 3), (2.0, np.pi)])
 def test_the_nearest_are_those_of_a_sort(search: str, sight_radius: float, sight_angle: float) -> None:
     walkers, walking = crowd(0, 60)
-    found = nearest(walkers.position, walkers.heading, walking, sight_radius, sight_angle, 7, search)
-    for i, wanted in enumerate(sorted_by_numpy(walkers, np.asarray(walking), sight_radius, sight_angle, 7)):
-        assert np.asarray(found.index[i])[np.asarray(found.valid[i])].tolist() == wanted
-        assert np.asarray(found.valid[i]).tolist() == [True] * len(wanted) + [False] * (7 - len(wanted))
+    actual = nearest(walkers.position, walkers.heading, walking, sight_radius, sight_angle, 7, search)
+    for i, expected in enumerate(sorted_by_numpy(walkers, np.asarray(walking), sight_radius, sight_angle, 7)):
+        assert np.asarray(actual.index[i])[np.asarray(actual.valid[i])].tolist() == expected
+        assert np.asarray(actual.valid[i]).tolist() == [True] * len(expected) + [False] * (7 - len(expected))
 
 
 def test_cells_fall_back_where_someone_stands_apart() -> None:
@@ -96,11 +96,13 @@ def test_rays_stop_where_small_steps_meet_something() -> None:
         for r, angle in enumerate(float(walkers.heading[i]) + np.linspace(-view, view, 9)):
             to_agent = distance_by_steps(origin, angle, agents, [], reach)
             to_solid = distance_by_steps(origin, angle, [(np.array([0.0, -2.0]), 0.4)], boxes, reach)
-            wanted = min(to_agent, to_solid)
+            expected = min(to_agent, to_solid)
             hit, closeness, is_agent, is_solid = seen[i, r]
-            assert hit == (wanted <= reach)
-            np.testing.assert_allclose(closeness, max(0.0, 1 - wanted / reach), atol=5e-4)  # a step is 2.5e-4 of reach
-            assert (is_agent, is_solid) == ((wanted <= reach) and to_agent <= to_solid, hit and to_solid < to_agent)
+            assert hit == (expected <= reach)
+            np.testing.assert_allclose(
+                closeness, max(0.0, 1 - expected / reach), atol=5e-4
+            )  # a step is 2.5e-4 of reach
+            assert (is_agent, is_solid) == ((expected <= reach) and to_agent <= to_solid, hit and to_solid < to_agent)
 
 
 def test_rays_that_do_not_see_agents_pass_through_them() -> None:
@@ -139,10 +141,10 @@ def test_the_own_vector_entry_by_entry(frame: observations.Frame, energy: bool) 
             "egocentric": [h / (2 * np.pi), *(turn @ away / 20), vx / 5, vz / 5],
         }[frame]
         mass = float(traits.size_mass[i])
-        wanted = [x / 10, z / 10, *middle, float(i == 2), mass]
+        expected = [x / 10, z / 10, *middle, float(i == 2), mass]
         if energy:
-            wanted += [2 * mass, 1 + mass, np.sqrt(2 * mass / (1 + mass)), 0.25]
-        np.testing.assert_allclose(got[i], wanted, atol=2e-6)
+            expected += [2 * mass, 1 + mass, np.sqrt(2 * mass / (1 + mass)), 0.25]
+        np.testing.assert_allclose(got[i], expected, atol=2e-6)
     hidden = own_vector(frame, walkers, goals, traits, arrived, 0.25, energy, True)
     np.testing.assert_array_equal(hidden, got.at[:, :2].set(0))
 
@@ -165,8 +167,8 @@ def test_rows_entry_by_entry(frame: observations.Frame) -> None:
                 place = place - np.asarray(walkers.position[i])
             if frame == "egocentric":
                 place, velocity = turn @ place, turn @ velocity
-            wanted = np.array([*place, *velocity, float(traits.size_mass[j])]) * float(near.valid[i, k])
-            np.testing.assert_allclose(got[i, k], wanted, atol=2e-6)
+            expected = np.array([*place, *velocity, float(traits.size_mass[j])]) * float(near.valid[i, k])
+            np.testing.assert_allclose(got[i, k], expected, atol=2e-6)
 
 
 def turned(walkers: Walkers, angle: float, shift: np.ndarray) -> Walkers:

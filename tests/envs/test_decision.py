@@ -61,10 +61,10 @@ def test_the_published_errors_of_pathworld() -> None:
     )
     env = Pathworld("uniform")
     errors = [env.mean_squared_error(curve_of(discount)) for discount in discounts]
-    wanted = (0.0431, 0.2473, 0.241, 0.449, 3.952)
-    for error, value in zip(errors, wanted, strict=True):
+    expected = (0.0431, 0.2473, 0.241, 0.449, 3.952)
+    for error, value in zip(errors, expected, strict=True):
         assert f"{error:.3g}" == f"{value:.3g}"
-    np.testing.assert_allclose(errors, wanted, atol=5e-4)  # all digits shown: the shortest have three decimals
+    np.testing.assert_allclose(errors, expected, atol=5e-4)  # all digits shown: the shortest have three decimals
 
 
 def test_survival_is_the_mean_over_hazards() -> None:
@@ -73,9 +73,9 @@ def test_survival_is_the_mean_over_hazards() -> None:
     u = (np.arange(200_000) + 0.5) / 200_000  # the midpoint rule over quantiles
     quantiles = {"uniform": 2 * k * u, "exponential": -k * np.log1p(-u), "constant": np.full_like(u, k)}
     for hazard, values in quantiles.items():
-        found = Pathworld(hazard).survival(steps, k)  # type: ignore[arg-type]
-        np.testing.assert_allclose(found, np.exp(-values[:, None] * steps).mean(0), rtol=0, atol=5e-6)
-        assert found[0] == 1
+        actual = Pathworld(hazard).survival(steps, k)  # type: ignore[arg-type]
+        np.testing.assert_allclose(actual, np.exp(-values[:, None] * steps).mean(0), rtol=0, atol=5e-6)
+        assert actual[0] == 1
     # An unknown hazard is survived longer, and an exponential one as a hyperbolic discount.
     np.testing.assert_allclose(Pathworld("exponential").survival(np.arange(197)), curve_of(Hyperbolic(k=0.05), 196))
     assert (
@@ -221,8 +221,8 @@ def test_rewards_and_steps_are_traced() -> None:
         _, state, *_ = env.step_env(jax.random.key(0), state, jnp.int32(LATER), params)
         return env.step_env(jax.random.key(0), state, jnp.int32(SOONER), params)[2]
 
-    found = jax.jit(jax.vmap(total))(jnp.array([0.25, 0.5, 0.5]), jnp.array([1, 1, 2]))
-    np.testing.assert_array_equal(found, [0.75, 0.5, 0])
+    actual = jax.jit(jax.vmap(total))(jnp.array([0.25, 0.5, 0.5]), jnp.array([1, 1, 2]))
+    np.testing.assert_array_equal(actual, [0.75, 0.5, 0])
     values = env.values([1, 0.9, 0.8, 0.7, 0.6], base_params)
     np.testing.assert_allclose(values, (0.8, 1.75 * 0.6, 0.99 * 0.8, 0.99, 1.75 * 0.8))
 

@@ -48,7 +48,7 @@ def native(env: Any, params: Any, seed: int, actions: list[Any]) -> list[tuple]:
     """A rollout of the environment itself, by the rule that `envs.adapters.gymnasium` states."""
     reset_key, step_key = jax.random.split(jax.random.key(seed))
     reset, step = jax.jit(env.reset_env), jax.jit(env.step_env)
-    resets, told = 1, []
+    resets, reported = 1, []
     obs, state = reset(jax.random.fold_in(reset_key, 0), params)
     for t, action in enumerate(actions):
         obs, state, reward, terminated, info = step(jax.random.fold_in(step_key, t), state, action, params)
@@ -57,8 +57,8 @@ def native(env: Any, params: Any, seed: int, actions: list[Any]) -> list[tuple]:
         if terminated or truncated:
             first, state = reset(jax.random.fold_in(reset_key, resets), params)
             resets += 1
-        told.append((obs, float(reward), bool(terminated), bool(truncated), info.get("metrics"), first))
-    return told
+        reported.append((obs, float(reward), bool(terminated), bool(truncated), info.get("metrics"), first))
+    return reported
 
 
 def close(a: Any, b: Any) -> bool:

@@ -83,11 +83,11 @@ def test_it_is_gymnasiums_own_vector_of_single_ones(name: str, mode: str) -> Non
     same(same_reset[0][1], same_reset[1][1])
     for step in range(16):
         action = ours.action_space.sample()
-        told, expected = ours.step(action), theirs.step(action)
-        for mine, other in zip(told, expected, strict=True):
+        reported, expected = ours.step(action), theirs.step(action)
+        for mine, other in zip(reported, expected, strict=True):
             same(mine, other)
-        assert told[0] in ours.observation_space and all(flags.dtype == bool for flags in told[2:4])
-        ended = told[2] | told[3]
+        assert reported[0] in ours.observation_space and all(flags.dtype == bool for flags in reported[2:4])
+        ended = reported[2] | reported[3]
         if mode == "Disabled" and ended.any():
             seed = 40 if step % 2 else None
             for mine, other in zip(
@@ -108,25 +108,25 @@ def test_device_arrays_are_the_same_numbers(mode: str) -> None:
     host, device = (
         as_gymnasium_vector(env, 4, params, autoreset_mode=mode, device_arrays=there) for there in (False, True)
     )
-    (obs, info), (there, told) = host.reset(seed=1), device.reset(seed=1)
+    (obs, info), (there, reported) = host.reset(seed=1), device.reset(seed=1)
     assert isinstance(there, jax.Array) and np.array_equal(obs, there)
-    assert np.array_equal(info["action_mask"], told["action_mask"])
+    assert np.array_equal(info["action_mask"], reported["action_mask"])
     for _ in range(12):
         action = np.argmax(info["action_mask"], axis=-1)
         a, b = host.step(action), device.step(jnp.asarray(action))
         assert all(isinstance(leaf, jax.Array) for leaf in b[:4])
         for mine, other in zip(a[:4], b[:4], strict=True):
             assert np.array_equal(mine, other)
-        info, told = a[4], b[4]
+        info, reported = a[4], b[4]
         if "metrics" in info:  # of nobody, where all were reset
-            assert np.array_equal(info["metrics"]["chosen_delay"], told["metrics"]["chosen_delay"])
+            assert np.array_equal(info["metrics"]["chosen_delay"], reported["metrics"]["chosen_delay"])
         ended = a[2] | a[3]
         if mode == "SameStep":
-            assert np.array_equal(told["_final_obs"], ended) and told["final_obs"].shape == a[0].shape
+            assert np.array_equal(reported["_final_obs"], ended) and reported["final_obs"].shape == a[0].shape
             for i in np.flatnonzero(ended):
-                assert np.array_equal(info["final_obs"][i], told["final_obs"][i])
+                assert np.array_equal(info["final_obs"][i], reported["final_obs"][i])
         if mode == "Disabled" and ended.any():
-            (obs, info), (there, told) = (one.reset(options={"reset_mask": ended}) for one in (host, device))
+            (obs, info), (there, reported) = (one.reset(options={"reset_mask": ended}) for one in (host, device))
             assert np.array_equal(obs, there)
             info["action_mask"] = np.where(ended[:, None], info["action_mask"], a[4]["action_mask"])
 
@@ -177,15 +177,15 @@ def native_targets(num_envs: int, num_steps: int) -> list[list[float]]:
     for i in range(num_envs):
         reset_key, step_key = jax.random.split(jax.random.key(i))
         _, state = reset(jax.random.fold_in(reset_key, 0), params)
-        resets, told = 1, []
+        resets, reported = 1, []
         for t in range(num_steps):
             action = jnp.asarray(policy(np.full(num_envs, t))[i])
             obs, state, reward, terminated, _ = step(jax.random.fold_in(step_key, t), state, action, params)
-            told.append(float(reward + GAMMA * value(np.asarray(obs)) * (not terminated)))
+            reported.append(float(reward + GAMMA * value(np.asarray(obs)) * (not terminated)))
             if terminated or env.is_truncated(state, params):
                 _, state = reset(jax.random.fold_in(reset_key, resets), params)
                 resets, ends = resets + 1, ends + 1
-        collected.append(told)
+        collected.append(reported)
     assert ends > 10
     return collected
 

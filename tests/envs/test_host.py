@@ -359,9 +359,9 @@ def test_the_oldest_episode_lends_its_simulator(monkeypatch: pytest.MonkeyPatch,
     params, step = env.default_params, jax.jit(env.step_env)
     states = [env.reset_env(each, params)[1] for each in jax.random.split(key, 6)]
     for action in (0, 1):
-        told = [step(key, state, jnp.int32(action), params) for state in states]
-        states = [state for _, state, *_ in told]
-    for state, (obs, *_) in zip(states, told, strict=True):
+        reported = [step(key, state, jnp.int32(action), params) for state in states]
+        states = [state for _, state, *_ in reported]
+    for state, (obs, *_) in zip(states, reported, strict=True):
         np.testing.assert_array_equal(obs, np.float32(native("CartPole-v1", int(state.seed), [0, 1])[-1][0]))
     kept = host._simulators(env)
     assert (kept.made, kept.repeated) == (4, 6)

@@ -159,11 +159,11 @@ def test_jaxmarls_wrappers_hold_pedestrians(key: jax.Array):
 
     def play(env: Any) -> Any:
         """Rewards `[4, 2]`, ends `[4]` and the infos of four steps."""
-        state, told = env.reset(key)[1], []
+        state, reported = env.reset(key)[1], []
         for step_key, choice in zip(keys, choices, strict=True):
             _, state, reward, done, info = env.step(step_key, state, dict(zip(env.agents, choice, strict=True)))
-            told.append((list(map(float, (reward[agent] for agent in env.agents))), bool(done["__all__"]), info))
-        return tuple(zip(*told, strict=True))
+            reported.append((list(map(float, (reward[agent] for agent in env.agents))), bool(done["__all__"]), info))
+        return tuple(zip(*reported, strict=True))
 
     rewards, ends, _ = play(bare)
     assert ends == (False, False, True, False) and np.any(rewards)

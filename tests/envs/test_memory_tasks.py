@@ -298,8 +298,8 @@ def test_half_of_the_trials_match_and_each_draws_anew() -> None:
     sample, test = jax.vmap(env._draw)(jax.random.split(jax.random.key(0), 6000))
     table = np.zeros((3, 3))
     np.add.at(table, (np.asarray(sample), np.asarray(test)), 1 / 6000)
-    wanted = np.full((3, 3), 1 / 12) + np.eye(3) / 12
-    assert np.all(np.abs(table - wanted) < 4.5 * np.sqrt(wanted / 6000))
+    expected = np.full((3, 3), 1 / 12) + np.eye(3) / 12
+    assert np.all(np.abs(table - expected) < 4.5 * np.sqrt(expected / 6000))
 
 
 # --- names, fields and errors ------------------------------------------------------------

@@ -83,8 +83,8 @@ def test_agents_leave_when_they_finish():
         action = np.asarray(act(parallel._state))
         before = list(parallel.agents)
         obs, rewards, terminations, truncations, _ = parallel.step({agent: action[int(agent[-1])] for agent in before})
-        for told in (obs, rewards, terminations, truncations):
-            assert list(told) == before
+        for reported in (obs, rewards, terminations, truncations):
+            assert list(reported) == before
         assert not any(truncations.values())
         left |= {agent: t for agent in before if terminations[agent]}
         assert parallel.agents == [agent for agent in before if not terminations[agent]]

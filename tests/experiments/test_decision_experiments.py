@@ -138,18 +138,20 @@ def values() -> xarray.Dataset:
 
 def test_the_published_errors() -> None:
     """To three digits; the simulation plays no part in them."""
-    found: Any = (
+    actual: Any = (
         pathworld.errors(pathworld.path_values(pathworld.Settings(episodes=2))).set_index("hazard").loc["uniform"]
     )
-    wanted = {
+    expected = {
         "Beta, heuristic": 0.0431,
         "hyperbolic": 0.2473,
         "exponential 0.975": 0.241,
         "exponential 0.95": 0.449,
         "exponential 0.99": 3.952,
     }
-    assert {name: f"{found[name]:.3g}" for name in wanted} == {name: f"{value:.3g}" for name, value in wanted.items()}
-    assert found["Beta, fitted"] < 0.1 * found["Beta, heuristic"]
+    assert {name: f"{actual[name]:.3g}" for name in expected} == {
+        name: f"{value:.3g}" for name, value in expected.items()
+    }
+    assert actual["Beta, fitted"] < 0.1 * actual["Beta, heuristic"]
 
 
 def test_fitted_weights_are_the_best(values: xarray.Dataset) -> None:

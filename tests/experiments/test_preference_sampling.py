@@ -28,26 +28,26 @@ def test_errors_are_those_of_the_definitions_and_forgive_a_constant(beta: float)
 
     best, implied = softmax(rewards / beta), softmax(model / beta)
     difference = model - rewards
-    wanted = {
+    expected = {
         "uniform_error": np.std(difference),
         "policy_error": np.sqrt(best @ difference**2 - (best @ difference) ** 2),
         "policy_shortfall": objective(best) - objective(implied),
     }
     for constant in (0.0, 5.0):
-        found = preference_sampling.errors(jnp.float32(model + constant), jnp.float32(rewards), jnp.float32(beta))
+        actual = preference_sampling.errors(jnp.float32(model + constant), jnp.float32(rewards), jnp.float32(beta))
         # Rewards of up to 8, rounded, over beta, are summed over 6 arms.
-        assert {name: float(value) for name, value in found.items()} == pytest.approx(
-            wanted, abs=6 * 8 / beta * 2.0**-23
+        assert {name: float(value) for name, value in actual.items()} == pytest.approx(
+            expected, abs=6 * 8 / beta * 2.0**-23
         )
 
 
 def test_comparisons_are_counted_where_a_curve_comes_down_to_stay() -> None:
     at = np.array([10, 100, 1000, 10_000])
     curves = np.array([[1.0, 0.1, 0.01, 0.001], [0.05, 0.05, 0.3, 0.05], [0.05, 1.0, 0.05, 0.3], [0.05, 0.1, 0.1, 0.1]])
-    found = preference_sampling.reached(curves, at, 0.1)
+    actual = preference_sampling.reached(curves, at, 0.1)
     # On lines through logarithms; the third curve is above at the end, the last one never.
     share = np.log(0.3 / 0.1) / np.log(0.3 / 0.05)
-    np.testing.assert_allclose(found, [100, 1000 * 10**share, np.inf, 10], rtol=1e-12)
+    np.testing.assert_allclose(actual, [100, 1000 * 10**share, np.inf, 10], rtol=1e-12)
     np.testing.assert_allclose(preference_sampling.reached(curves[0], at, 10**-1.5), 10**2.5, rtol=1e-12)
 
 

@@ -84,8 +84,8 @@ def test_the_undiscounted_threshold_is_the_closed_form_and_impatience_lowers_it(
     assert abs(least_effort.THRESHOLD - 200 / 12 * BEST / 2) < 1e-9
     # Times are tried in hundredths of a decision: 0.0004 s beside 8.3 s costs (0.0004 / 8.3)^2 of the energy.
     assert least_effort.threshold("exp:gamma=1") == pytest.approx(least_effort.THRESHOLD, rel=1e-7)
-    found = [least_effort.threshold(each) for each in ("exp:gamma=0.999", "exp:gamma=0.99", "exp:gamma=0.95")]
-    assert least_effort.THRESHOLD > found[0] > found[1] > found[2] > 0
+    actual = [least_effort.threshold(each) for each in ("exp:gamma=0.999", "exp:gamma=0.99", "exp:gamma=0.95")]
+    assert least_effort.THRESHOLD > actual[0] > actual[1] > actual[2] > 0
 
 
 @pytest.mark.parametrize("share", [0.1, 0.7, standing_still.LONGEST_SHARE])
@@ -130,7 +130,7 @@ def result(settings: Settings, **metrics: Any) -> Result:
 def test_the_table_counts_who_walks_and_who_stands() -> None:
     settings = Settings(shares=(0.7, 1.3), discounts=("1",), lessons=(0.5,), seeds=4)
     near, far = (least_effort.least(share * least_effort.THRESHOLD, np.ones(200)) for share in (0.7, 1.3))
-    found = result(
+    actual = result(
         settings,
         success=[[1, 1, 1, 0], [0, 0, 0, np.nan]],
         mean_speed=[[1.3, 1.3, 1.3, 0.4], [0.0, 0.01, 0.3, 0.0]],
@@ -138,7 +138,7 @@ def test_the_table_counts_who_walks_and_who_stands() -> None:
         energy=[[30.0] * 4, [40.0] * 4],
         optimum=[[30.0] * 4, [50.0] * 4],
     )
-    frame = standing_still.standing(found, settings)[0.5]
+    frame = standing_still.standing(actual, settings)[0.5]
     assert frame["best"].tolist() == ["walk", "stand"]
     assert frame["walk"].tolist() == ["3 of 4", "0 of 4"]
     assert frame["stand"].tolist() == ["0 of 4", "2 of 4"]  # one goes on without arriving, one failed
@@ -149,14 +149,14 @@ def test_the_table_counts_who_walks_and_who_stands() -> None:
 
 def test_the_table_of_walking_counts_who_is_near_in_both() -> None:
     settings = Settings(shares=(1.0,), discounts=("1",), lessons=(0.5,))
-    found = result(
+    actual = result(
         settings,
         energy_plus=[[10.1, 10.2, 10.4, 10.2]],
         optimum=[[10.0] * 4],
         mean_speed=[[BEST, 0.98 * BEST, BEST, 0.95 * BEST]],
         success=[[1.0] * 4],
     )
-    (row,) = standing_still.walking({"2022": found}).to_dict("records")
+    (row,) = standing_still.walking({"2022": actual}).to_dict("records")
     assert row["within 3 %"] == "2 of 4"
     assert row["energy-plus / optimum"] == pytest.approx(1.02)
     assert row["mean speed / v*"] == pytest.approx(0.99, abs=1e-6)

@@ -143,9 +143,9 @@ def test_ppo_reaches_the_value_of_each_probe(name: str, static: dict[str, int], 
 
     values = jax.vmap(jax.vmap(value, in_axes=(None, 0)), in_axes=(0, None))(policies[0], observations)
     for i, discount in enumerate(DISCOUNTS):
-        wanted = env.values(np.asarray(jaxrl.as_discount(discount).curve(100)), LAM)
+        expected = env.values(np.asarray(jaxrl.as_discount(discount).curve(100)), LAM)
         for seed in range(num_seeds):
-            np.testing.assert_allclose(values[i * num_seeds + seed], wanted, rtol=0.01)
+            np.testing.assert_allclose(values[i * num_seeds + seed], expected, rtol=0.01)
 
 
 def test_a_sweep_over_every_leaf_and_all_families_compiles_once() -> None:

@@ -50,9 +50,9 @@ def assert_given_back(directory: Path, algo: Any) -> None:
     back = reader.load(shapes)
     reader.close()
     assert back is not None and (back.iteration, back.iterations) == (1, [1])
-    for leaf, wanted, shape in zip(back.states, states, shapes, strict=True):
-        assert (leaf.shape, leaf.dtype) == (wanted.shape, wanted.dtype)
-        assert leaf.tobytes() == wanted.tobytes()
+    for leaf, expected, shape in zip(back.states, states, shapes, strict=True):
+        assert (leaf.shape, leaf.dtype) == (expected.shape, expected.dtype)
+        assert leaf.tobytes() == expected.tobytes()
         placed = like_shape(leaf, shape)  # by the driver, in a fresh state
         assert (placed.shape, placed.dtype) == (shape.shape, shape.dtype)
     np.testing.assert_array_equal(back.metrics["return"], metrics["return"])

@@ -517,7 +517,7 @@ def play(env: Any, steps: int = 200) -> dict[bytes, list[float]]:
     params, best = env.default_params, env.best_actions()
     listed = env.observations()
     curve = 0.9 ** np.arange(steps + 1)
-    found: dict[bytes, list[float]] = {}
+    actual: dict[bytes, list[float]] = {}
     for seed in range(8):
         obs, state = env.reset_env(jax.random.key(seed), params)
         visits, rewards = [], []
@@ -533,25 +533,25 @@ def play(env: Any, steps: int = 200) -> dict[bytes, list[float]]:
                 break
         for t, visit in enumerate(visits):
             rest = np.array(rewards[t:])
-            found.setdefault(visit, []).append(float(rest @ curve[: len(rest)]))
+            actual.setdefault(visit, []).append(float(rest @ curve[: len(rest)]))
         if not terminated:  # for ever: the first visit alone has (almost) all of its rewards before it
-            found = {visit: values[:1] for visit, values in found.items()}
+            actual = {visit: values[:1] for visit, values in actual.items()}
             break
-    return found
+    return actual
 
 
 @pytest.mark.parametrize("continuous", [False, True])
 @pytest.mark.parametrize("name", PROBES)
 def test_values_are_the_returns_of_the_best_actions(name: str, continuous: bool) -> None:
     env: Any = envs.make(name, continuous=continuous)
-    found = play(env)
+    actual = play(env)
     curve = 0.9 ** np.arange(101)
     for lam in (0.0, 0.5, 1.0):  # under an exponential discount all have the same fixed point
         values = env.values(curve, lam)
-        assert len(found) == len(values)
+        assert len(actual) == len(values)
         for obs, value in zip(env.observations(), values, strict=True):
             # Rewards are sums of float32 of size 1; what 200 steps leave out of the infinite sum is 10 * 0.9**200.
-            np.testing.assert_allclose(found[obs.tobytes()], value, rtol=1e-6)
+            np.testing.assert_allclose(actual[obs.tobytes()], value, rtol=1e-6)
 
 
 def test_values_without_an_exponential() -> None:

@@ -107,8 +107,8 @@ def test_an_exponential_gives_the_mixture_critic_the_single_ones_estimates_and_l
     old, goal = value + 0.3, value - 0.7
     for clip in (0.2, np.inf):
         loss = mixture.loss(padded, value, old, goal, weight, clip)
-        wanted = single.loss(plain, *(x[..., used] for x in (value, old, goal)), weight, clip)
-        np.testing.assert_allclose(loss, wanted, rtol=1e-5)
+        expected = single.loss(plain, *(x[..., used] for x in (value, old, goal)), weight, clip)
+        np.testing.assert_allclose(loss, expected, rtol=1e-5)
 
 
 def test_the_loss_bounds_the_squared_error_of_the_whole_value() -> None:
@@ -195,11 +195,11 @@ def test_the_mixture_critic_sums_to_infinity_across_time_limits() -> None:
 def test_time_limits_bootstrap_or_are_ends(time_limits: Any) -> None:
     env: Any = envs.make("probe/only-truncates", steps=3)
     discounts = ["exp:gamma=0.9", "hyperbolic:k=0.5"]
-    found = values_of(env, dataclasses.replace(PROBE, time_limits=time_limits), discounts, lam=0.95)
-    for row, discount in zip(found, discounts, strict=True):
+    actual = values_of(env, dataclasses.replace(PROBE, time_limits=time_limits), discounts, lam=0.95)
+    for row, discount in zip(actual, discounts, strict=True):
         curve = np.asarray(jaxrl.as_discount(discount).curve(100))
-        wanted = chain_values(np.ones(3), curve, 0.95, truncated=time_limits == "bootstrap")
-        np.testing.assert_allclose(row, wanted, rtol=0.01)
+        expected = chain_values(np.ones(3), curve, 0.95, truncated=time_limits == "bootstrap")
+        np.testing.assert_allclose(row, expected, rtol=0.01)
 
 
 def test_the_laws_hold_with_a_mixture_critic() -> None:
@@ -297,11 +297,11 @@ def test_a_network_of_ones_own_gives_a_value_for_each_head() -> None:
     algo = jaxrl.ppo(env, MIXTURE, Own(4))
     result = jaxrl.train(algo, env_steps=32, evals=1, eval_episodes=2, progress=False)
     assert np.isfinite(result.metrics["return"]).all()
-    wanted = (
+    expected = (
         r"^network must return \(outputs \[2\], values \[4\], one for each head of the mixture critic\) for one obs"
     )
     for values, got in ((None, r"\(\)"), (3, r"\(3,\)")):
-        with pytest.raises(ValueError, match=wanted + rf".* got shapes \(2,\) and {got}$"):
+        with pytest.raises(ValueError, match=expected + rf".* got shapes \(2,\) and {got}$"):
             jaxrl.ppo(env, MIXTURE, Own(values))
     with pytest.raises(ValueError, match=r"value \[\]\) for one observation, got shapes \(2,\) and \(4,\)$"):
         jaxrl.ppo(env, TINY, Own(4))

@@ -81,9 +81,9 @@ def test_a_step_is_what_the_weights_say(key: jax.Array, name: str) -> None:
     cell = CELLS[name](SIZE)
     params, (inputs, _), memory = shaken(cell, key), sequence(), some_memory(cell)
     features, after = jax.jit(cell.apply)(params, inputs[0], memory)
-    wanted = BY_HAND[name](in_float64(params["params"]), in_float64(inputs[0]), in_float64(memory))
+    expected = BY_HAND[name](in_float64(params["params"]), in_float64(inputs[0]), in_float64(memory))
     # A few sums of at most 8 terms of at most 4, and functions whose slope is at most 1.
-    for got, exact in zip(jax.tree.leaves((features, after)), jax.tree.leaves(wanted), strict=True):
+    for got, exact in zip(jax.tree.leaves((features, after)), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(got, exact, rtol=0, atol=4 * 8 * 4 * EPS)
 
 
@@ -95,9 +95,9 @@ def test_a_sequence_is_its_steps(key: jax.Array, name: str, first: bool) -> None
     reset = reset.at[0].set(first)
     at_once = jax.jit(cell.unroll)(params, inputs, memory, reset)
     one_by_one = unroll_by_steps(cell, params, inputs, memory, reset)
-    for got, wanted in zip(jax.tree.leaves(at_once), jax.tree.leaves(one_by_one), strict=True):
+    for got, expected in zip(jax.tree.leaves(at_once), jax.tree.leaves(one_by_one), strict=True):
         # As above at each of the up to 5 steps between resets.
-        np.testing.assert_allclose(got, wanted, rtol=0, atol=5 * 4 * 8 * 4 * EPS)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=5 * 4 * 8 * 4 * EPS)
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -115,14 +115,14 @@ def test_gradients_of_a_sequence_are_those_of_its_steps(key: jax.Array, name: st
     def by_steps(*arguments: Any) -> Any:
         return unroll_by_steps(cell, *arguments)
 
-    got, wanted = (
+    got, expected = (
         jax.jit(jax.grad(lambda *args, unroll=unroll: loss(unroll, *args), argnums=(0, 1, 2)))(params, inputs, memory)
         for unroll in (cell.unroll, by_steps)
     )
-    for path, exact in jax.tree.leaves_with_path(wanted):
+    for path, exact in jax.tree.leaves_with_path(expected):
         assert np.all(np.abs(exact).max() > 1e-3), jax.tree_util.keystr(path)
     # Sums over all steps of products of the above.
-    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5)
 
 
@@ -136,12 +136,12 @@ def test_the_recurrence_is_a_loop(num_steps: int) -> None:
     reset = draws.random(num_steps) < 0.1
     arguments = ((jnp.float32(part.real), jnp.float32(part.imag)) for part in (decay, inputs, state))
     got = linear_recurrence(*arguments, jnp.asarray(reset))  # pyright: ignore[reportArgumentType, reportCallIssue]
-    wanted = []
+    expected = []
     for t in range(num_steps):
         state = decay * np.where(reset[t], 0, state) + inputs[t]
-        wanted.append(state)
+        expected.append(state)
     # Sums of up to 64 terms of at most 4, and powers by at most 6 products.
-    np.testing.assert_allclose(np.asarray(got[0]) + 1j * np.asarray(got[1]), wanted, rtol=0, atol=64 * 4 * 6 * EPS)
+    np.testing.assert_allclose(np.asarray(got[0]) + 1j * np.asarray(got[1]), expected, rtol=0, atol=64 * 4 * 6 * EPS)
 
 
 def test_initial_weights_are_orthogonal_gate_by_gate(key: jax.Array) -> None:
@@ -217,12 +217,12 @@ def test_agents_are_unrolled_apart_as_they_are_stepped(key: jax.Array, name: str
             network.start(),
         )
         now, value_now, memory = step(network, params, obs[t], memory, 2)
-        for got, wanted in zip(
+        for got, expected in zip(
             jax.tree.leaves((outputs[t], value[t], jax.tree.map(lambda leaf: leaf[t], after))),  # noqa: B023
             jax.tree.leaves((now, value_now, memory)),
             strict=True,
         ):
-            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
     # The end of one agent's episode changes nothing of another's.
     other = unroll(network, params, obs, memory, reset.at[6, 1, 2].set(~reset[6, 1, 2]))[0]
     same = unroll(network, params, obs, memory, reset)[0]

@@ -156,12 +156,12 @@ def test_a_process_without_jaxrl_gets_the_policys_answers(
 ):
     policy, obs = elsewhere["policies"][name], elsewhere["obs"][name].astype(np.float32)
     answers, tolerance = elsewhere["answers"], TOLERANCES[file_format]
-    wanted = np.stack([scores_of(policy, row)[numbers] for row in obs])
+    expected = np.stack([scores_of(policy, row)[numbers] for row in obs])
     actions = np.stack([policy(row) for row in obs])
-    assert np.ptp(wanted) > 0.1  # the observations are told apart
+    assert np.ptp(expected) > 0.1  # the observations are told apart
     for count in (5,) if file_format == "safetensors" else (1, 5):
         got = answers[f"{name}.{file_format}.{count}.{numbers}"]
-        np.testing.assert_allclose(got, wanted[:count], rtol=0, atol=tolerance)
+        np.testing.assert_allclose(got, expected[:count], rtol=0, atol=tolerance)
         action = answers[f"{name}.{file_format}.{count}.action"]
         # Torques are up to 2: one rounding more.
         np.testing.assert_allclose(action, actions[:count], rtol=0, atol=0 if name == "cartpole" else 2 * tolerance)
@@ -270,10 +270,10 @@ def test_several_actions_from_a_dictionary(file_format: str, tmp_path: Path):
     loaded = jaxrl.load_exported(file, allow=Branches.__module__)
     draws = np.random.default_rng(0)
     obs = {"far": draws.normal(size=(6, 2)).astype(np.float32), "near": draws.normal(size=(6, 1)).astype(np.float32)}
-    got, wanted = loaded(obs), policy(obs)
+    got, expected = loaded(obs), policy(obs)
     assert [port["name"] for port in loaded.spec["outputs"]] == ["action.0", "action.1", "logits"]
-    assert isinstance(got, tuple) and len(got) == len(wanted) == 2
-    for mine, theirs in zip(got, wanted, strict=True):
+    assert isinstance(got, tuple) and len(got) == len(expected) == 2
+    for mine, theirs in zip(got, expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 
@@ -298,8 +298,8 @@ def test_the_command_writes_what_was_chosen(run: Path, cartpole: Result, capsys:
     assert "takes obs float32[batch, 4]\ngives action int32[batch]; logits float32[batch, 2]\n" in text
     obs = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
     loaded = jaxrl.load_exported(run / "policy.stablehlo")
-    wanted = cartpole.policy(lr=1e-3, seed=5)
-    logits = jax.vmap(lambda row: scores_of(wanted, row)["logits"])(obs)
+    expected = cartpole.policy(lr=1e-3, seed=5)
+    logits = jax.vmap(lambda row: scores_of(expected, row)["logits"])(obs)
     np.testing.assert_allclose(loaded.respond(obs)["logits"], logits, rtol=0, atol=1e-6)
     assert json.loads((run / "policy.stablehlo.json").read_text())["platforms"] == ["cpu"]
 
@@ -381,12 +381,12 @@ def test_a_missing_extra_is_named(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    found = builtins.__import__
+    actual = builtins.__import__
 
     def absent(name: str, *arguments: Any, **named: Any) -> Any:
         if name.partition(".")[0] == library:
             raise ModuleNotFoundError(f"No module named {library!r}")
-        return found(name, *arguments, **named)
+        return actual(name, *arguments, **named)
 
     monkeypatch.setattr(builtins, "__import__", absent)
     sentence = (

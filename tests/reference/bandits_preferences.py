@@ -44,8 +44,8 @@ def fit(wins: np.ndarray, scale: float) -> np.ndarray:
         missed = wins * sigmoid(-gaps)
         return surprise, -np.sum(missed - missed.T, axis=1) + rewards / scale**2
 
-    found = optimize.minimize(loss, np.zeros(len(wins)), jac=True, method="BFGS", options={"gtol": 1e-9})
-    return found.x
+    actual = optimize.minimize(loss, np.zeros(len(wins)), jac=True, method="BFGS", options={"gtol": 1e-9})
+    return actual.x
 
 
 def uncertainty(wins: np.ndarray, rewards: np.ndarray, scale: float) -> np.ndarray:

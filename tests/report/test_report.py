@@ -87,18 +87,20 @@ def test_estimates_are_those_of_the_table_and_of_the_statistics(tmp_path):
     data = report_of(tmp_path, runs)
     assert [line["label"] for line in data["lines"]] == ["low", "high"]
     assert list(data["metrics"]) == ["return", "length", "value_loss"] and data["first"] == "return"
-    for metric, told in data["metrics"].items():
+    for metric, reported in data["metrics"].items():
         for at, run in enumerate(runs.values()):
             ((iqm, low, high, mean, seeds),) = run.table(metric).rows
-            assert told["numbers"][at][:4] == [iqm, low, high, mean]
-            assert told["numbers"][at][6:] == [seeds, 0]
+            assert reported["numbers"][at][:4] == [iqm, low, high, mean]
+            assert reported["numbers"][at][6:] == [seeds, 0]
             printed = str(run.table(metric)).splitlines()[-1].split("  ")
-            assert told["cells"][at][:3] == [text.strip() for text in printed if text][:3]
+            assert reported["cells"][at][:3] == [text.strip() for text in printed if text][:3]
             final = run.values(metric)[0, :, -1].astype(np.float64)
             half = scipy.stats.sem(final) * scipy.stats.t.ppf(0.975, 11)
             # The mean of 12 numbers of size 100, in float64.
-            np.testing.assert_allclose(told["numbers"][at][4:6], [final.mean() - half, final.mean() + half], rtol=1e-12)
-            curve = np.array(told["curves"]["iqm"][at])
+            np.testing.assert_allclose(
+                reported["numbers"][at][4:6], [final.mean() - half, final.mean() + half], rtol=1e-12
+            )
+            curve = np.array(reported["curves"]["iqm"][at])
             expected = statistics.iqm(run.values(metric)[0].astype(np.float64).T)
             np.testing.assert_allclose(curve[0], expected, rtol=5e-6)  # six digits
             np.testing.assert_allclose(curve[:, -1], [iqm, low, high], rtol=5e-6)
@@ -124,21 +126,23 @@ def test_of_a_regret_less_is_better_and_of_a_loss_nobody_has_said(tmp_path):
     shares = np.array(regret["profile"]["lines"])[:, 0]
     assert np.all(shares[1] >= shares[0]) and shares[0, 0] == 0 and shares[0, -1] == 1
     assert data["metrics"]["reward"]["direction"] == 1
-    told = report_of(tmp_path, {"a": result_of(), "b": result_of(key=1)})["metrics"]
-    assert {name: one["direction"] for name, one in told.items()} == {"return": 1, "length": 0, "value_loss": 0}
-    assert told["length"]["better"] == {}
-    told = report_of(tmp_path, {"a": result_of(), "b": result_of(key=1)}, lower=["length"])["metrics"]
-    assert told["length"]["direction"] == -1 and set(told["length"]["better"]) == {"0", "1"}
+    reported = report_of(tmp_path, {"a": result_of(), "b": result_of(key=1)})["metrics"]
+    assert {name: one["direction"] for name, one in reported.items()} == {"return": 1, "length": 0, "value_loss": 0}
+    assert reported["length"]["better"] == {}
+    reported = report_of(tmp_path, {"a": result_of(), "b": result_of(key=1)}, lower=["length"])["metrics"]
+    assert reported["length"]["direction"] == -1 and set(reported["length"]["better"]) == {"0", "1"}
 
 
 def test_returns_under_different_discounts_are_not_compared(tmp_path):
     sweep = sweep_of(discount=["exp:gamma=0.9", "exp:gamma=0.99"])
     names = ("return", "discounted_return")
-    told = report_of(tmp_path, [result_of([90, 100], sweep=sweep, metrics=names)])["metrics"]
-    assert told["return"]["direction"] == 1
-    assert told["discounted_return"]["direction"] == 0 and "no common scale" in told["discounted_return"]["note"]
-    told = report_of(tmp_path, {"a": result_of(metrics=names), "b": result_of(metrics=names, key=1)})["metrics"]
-    assert told["discounted_return"]["direction"] == 1
+    reported = report_of(tmp_path, [result_of([90, 100], sweep=sweep, metrics=names)])["metrics"]
+    assert reported["return"]["direction"] == 1
+    assert (
+        reported["discounted_return"]["direction"] == 0 and "no common scale" in reported["discounted_return"]["note"]
+    )
+    reported = report_of(tmp_path, {"a": result_of(metrics=names), "b": result_of(metrics=names, key=1)})["metrics"]
+    assert reported["discounted_return"]["direction"] == 1
 
 
 def test_only_what_differs_is_listed(tmp_path):
@@ -183,10 +187,10 @@ def test_runs_that_failed_are_listed_and_left_out(tmp_path):
         "total": 2,
         "runs": 12,
     }
-    told = data["metrics"]["return"]
-    assert told["numbers"][0][6:] == [11, 1]
+    reported = data["metrics"]["return"]
+    assert reported["numbers"][0][6:] == [11, 1]
     good = np.delete(result.values("return")[0], [3, 7], axis=0)
-    assert told["curves"]["mean"][0][0][1] == pytest.approx(good[:, 1].mean(), rel=5e-6)
+    assert reported["curves"]["mean"][0][0][1] == pytest.approx(good[:, 1].mean(), rel=5e-6)
     result.metrics["return"][:] = np.nan
     data = report_of(tmp_path, {"a": result, "b": result_of()})
     assert data["failures"]["total"] == 12 and data["metrics"]["return"]["numbers"][0][0] is None
@@ -194,10 +198,10 @@ def test_runs_that_failed_are_listed_and_left_out(tmp_path):
 
 
 def test_one_seed_has_no_interval(tmp_path):
-    told = report_of(tmp_path, {"a": result_of(seeds=1), "b": result_of()})["metrics"]["return"]
-    assert told["numbers"][0][1:3] == [None, None] and told["cells"][0][1] == "\N{EN DASH}"
-    assert told["better"]["1"][0][1:] == [None, None]
-    assert told["curves"]["iqm"][0][1] == [None] * 4 and told["profile"]["lines"][0][1][0] is None
+    reported = report_of(tmp_path, {"a": result_of(seeds=1), "b": result_of()})["metrics"]["return"]
+    assert reported["numbers"][0][1:3] == [None, None] and reported["cells"][0][1] == "\N{EN DASH}"
+    assert reported["better"]["1"][0][1:] == [None, None]
+    assert reported["curves"]["iqm"][0][1] == [None] * 4 and reported["profile"]["lines"][0][1][0] is None
 
 
 def test_seeds_cost_no_room_and_many_settings_little(tmp_path, monkeypatch):
@@ -229,14 +233,14 @@ def test_importance_on_a_grid_is_the_analysis_of_variance():
     result = result_of(seeds=4, sweep=sweep, metrics=("return",))
     spread = np.array([-1.0, 1.0, -1.0, 1.0])  # of variance 4/3
     result.metrics["return"][..., -1] = means[..., None] + spread
-    found = importance(result, "return")
-    assert found is not None and found.method == "anova" and found.left_out == 0
+    actual = importance(result, "return")
+    assert actual is not None and actual.method == "anova" and actual.left_out == 0
     total = 200 / 3 + 9 + 1
-    np.testing.assert_allclose(found.shares["lr"], 200 / 3 / total, rtol=1e-5)  # metrics are float32
-    np.testing.assert_allclose([found.shares["lam"], found.shares["kind"]], [9 / total, 0], rtol=1e-5, atol=1e-12)
-    assert list(found.shares) == ["lr", "lam", "kind"] and next(iter(found.pairs)) == ("lam", "kind")
-    np.testing.assert_allclose(found.pairs["lam", "kind"], 1 / total, rtol=1e-4)
-    np.testing.assert_allclose(found.noise, 4 / 3 / 4 / total, rtol=1e-5)
+    np.testing.assert_allclose(actual.shares["lr"], 200 / 3 / total, rtol=1e-5)  # metrics are float32
+    np.testing.assert_allclose([actual.shares["lam"], actual.shares["kind"]], [9 / total, 0], rtol=1e-5, atol=1e-12)
+    assert list(actual.shares) == ["lr", "lam", "kind"] and next(iter(actual.pairs)) == ("lam", "kind")
+    np.testing.assert_allclose(actual.pairs["lam", "kind"], 1 / total, rtol=1e-4)
+    np.testing.assert_allclose(actual.noise, 4 / 3 / 4 / total, rtol=1e-5)
 
 
 def test_importance_in_a_random_design_is_association():
@@ -246,16 +250,16 @@ def test_importance_in_a_random_design_is_association():
     sweep = Sweep({"lr": lr}, {}, ("setting",), (40,), coords, [{}] * 40)
     level = 100 - 50 * np.exp(lr) + 20 * (kind == "b")
     result = result_of(level, seeds=3, sweep=sweep, metrics=("return",))
-    found = importance(result, "return")
-    assert found is not None and found.method == "association" and not found.pairs
+    actual = importance(result, "return")
+    assert actual is not None and actual.method == "association" and not actual.pairs
     means = result.values("return")[:, :, -1].astype(np.float64).mean(axis=1)
-    assert found.shares["lr"] == pytest.approx(np.asarray(scipy.stats.spearmanr(lr, means))[0] ** 2, rel=1e-9)
+    assert actual.shares["lr"] == pytest.approx(np.asarray(scipy.stats.spearmanr(lr, means))[0] ** 2, rel=1e-9)
     f = float(np.asarray(scipy.stats.f_oneway(*(means[kind == level] for level in "abc")))[0])
-    assert found.shares["kind"] == pytest.approx((f - 1) * 2 / (f * 2 + 37), rel=1e-9)  # epsilon squared of F
+    assert actual.shares["kind"] == pytest.approx((f - 1) * 2 / (f * 2 + 37), rel=1e-9)  # epsilon squared of F
     alone = Sweep({"lr": lr}, {}, ("setting",), (40,), {"lr": (("setting",), lr)}, [{}] * 40)
     of_one = importance(result_of(level, seeds=3, sweep=alone, metrics=("return",)), "return")
     assert of_one is not None and of_one.method == "association"  # no grid, of whose one axis all would be told
-    assert of_one.shares["lr"] == pytest.approx(found.shares["lr"], rel=1e-9)
+    assert of_one.shares["lr"] == pytest.approx(actual.shares["lr"], rel=1e-9)
     result.metrics["return"][0] = np.nan
     left = importance(result, "return")
     assert left is not None and left.left_out == 1
@@ -309,15 +313,15 @@ def test_of_a_search_come_its_test_its_trials_and_what_mattered_in_them(tmp_path
     best = search_of(tmp_path / "sweep")
     data = report_of(tmp_path, [tmp_path / "sweep"])
     assert [line["label"] for line in data["lines"]] == ["sweep/default", "sweep/incumbent"] and data["baseline"] == 0
-    told = data["metrics"]["return"]
+    reported = data["metrics"]["return"]
     for at, name in enumerate(("default", "incumbent")):
         ((iqm, low, high, *_),) = load_metrics(tmp_path / "sweep" / name).table("return").rows
-        assert told["numbers"][at][:3] == [iqm, low, high]
-    assert told["better"]["0"][1][0] == 1.0  # 140 against 100, which scatter by 10
-    none, found = told["importance"]
-    shares = dict(found["shares"])
-    assert none is None and found["run"] == "sweep, complete trials" and found["method"] == "association"
-    assert found["settings"] == 20 and found["left_out"] == 0
+        assert reported["numbers"][at][:3] == [iqm, low, high]
+    assert reported["better"]["0"][1][0] == 1.0  # 140 against 100, which scatter by 10
+    none, actual = reported["importance"]
+    shares = dict(actual["shares"])
+    assert none is None and actual["run"] == "sweep, complete trials" and actual["method"] == "association"
+    assert actual["settings"] == 20 and actual["left_out"] == 0
     assert shares["lr"] == 1.0 and set(shares) == set(SPACE)  # the return falls with lr and with nothing else
     assert max(share for path, share in shares.items() if path != "lr") < 0.5
     assert data["metrics"]["length"]["importance"] == [None, None] and data["swept"] == 1
@@ -345,8 +349,8 @@ def test_of_a_search_without_a_test_come_its_trials(tmp_path):
     ends = [row[3] for row in data["metrics"]["return"]["numbers"]]
     assert max(ends) == pytest.approx(best.score, rel=1e-6)
     assert ends.index(max(ends)) == best.number
-    (found,) = data["metrics"]["return"]["importance"]
-    assert dict(found["shares"])["lr"] == 1.0
+    (actual,) = data["metrics"]["return"]["importance"]
+    assert dict(actual["shares"])["lr"] == 1.0
     assert "mine is a search without results on test seeds" in data["notes"][0]
     assert "Devices" not in data["runs"][0]["facts"] and "search.json" in data["runs"][0]["again"]
     assert report_of(tmp_path, [tmp_path / "sweep", result_of()])["first"] == "return"  # beside others
@@ -357,9 +361,11 @@ def test_a_search_that_tells_nothing_gets_one_sentence(tmp_path):
     with pytest.raises(ResultError, match=r"begun holds a search without a complete trial\.$"):
         write_report([tmp_path / "begun"], tmp_path / "x.html")
     search_of(tmp_path / "cut")
-    told = json.loads((tmp_path / "cut" / "search.json").read_text())
+    reported = json.loads((tmp_path / "cut" / "search.json").read_text())
     for name, value in (("seeds", ...), ("trials", {"a": 1}), ("trials", [[1]]), ("trials", [{"a": 1}]), ("found", 1)):
-        write_json(tmp_path / "cut" / "search.json", {k: v for k, v in (told | {name: value}).items() if v is not ...})
+        write_json(
+            tmp_path / "cut" / "search.json", {k: v for k, v in (reported | {name: value}).items() if v is not ...}
+        )
         with pytest.raises(ResultError, match=r"cut holds a search that is damaged: "):
             write_report([tmp_path / "cut"], tmp_path / "x.html")
     (tmp_path / "cut" / "search.json").write_text('{"study": ')
@@ -370,9 +376,9 @@ def test_a_search_that_tells_nothing_gets_one_sentence(tmp_path):
 
 def test_every_byte_of_a_search_is_guarded(tmp_path):
     search_of(tmp_path / "sweep", complete=2)
-    file, told = tmp_path / "sweep" / "search.json", json.loads((tmp_path / "sweep" / "search.json").read_text())
+    file, reported = tmp_path / "sweep" / "search.json", json.loads((tmp_path / "sweep" / "search.json").read_text())
     content = file.read_bytes()
-    identity = {name: told[name] for name in told if name not in ("study", "trials", "found", "checksum")}
+    identity = {name: reported[name] for name in reported if name not in ("study", "trials", "found", "checksum")}
     claim(tmp_path / "sweep", identity, "ppo-cartpole")  # as the same search does
     for at in range(0, len(content), len(content) // 40):
         file.write_bytes(content[:at] + bytes([content[at] ^ 0x01]) + content[at + 1 :])
@@ -447,9 +453,9 @@ def test_wrong_arguments_get_one_sentence(tmp_path, runs, options, error, senten
     (tmp_path / "b").mkdir(exist_ok=True)
     out = tmp_path / options.get("out", "report.html")
     others = {name: value for name, value in options.items() if name != "out"}
-    with pytest.raises(error, match=sentence) as told:
+    with pytest.raises(error, match=sentence) as reported:
         write_report([tmp_path / run if isinstance(run, str) else run for run in runs], out, **others)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(reported.value)
     assert not (tmp_path / "report.html").exists() and not list(tmp_path.glob("**/.*"))
 
 
@@ -603,8 +609,8 @@ def test_pointing_reads_values_and_intervals(page, runs, tmp_path):
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", drawing)
     ActionChains(page).move_to_element_with_offset(drawing, drawing.size["width"] // 2 - 20, 0).perform()
     tip = find(page, "#curves .tip")[0]
-    told = data_of(tmp_path / "x.html")["metrics"]["return"]["curves"]["iqm"]
-    value, low, high = (part[-1] for part in told[1])
+    reported = data_of(tmp_path / "x.html")["metrics"]["return"]["curves"]["iqm"]
+    value, low, high = (part[-1] for part in reported[1])
     lines = tip.text.splitlines()
     assert lines[0] == "4,000 environment steps" and lines[1].startswith("high: ")  # the higher curve first
     numbers = [float(text) for text in re.findall(r"[\d.]+", lines[1])]
@@ -694,8 +700,8 @@ def test_the_code_of_a_run_trains_it_again(tmp_path):
 
 def test_runs_of_other_seeds_are_compared_each_with_each(tmp_path):
     runs = {"a": result_of(seeds=6), "b": result_of(seeds=8, key=1)}
-    told = report_of(tmp_path, runs)["metrics"]["return"]
+    reported = report_of(tmp_path, runs)["metrics"]["return"]
     x, y = (run.values("return")[0, :, -1] for run in runs.values())
     unpaired = statistics.probability_of_improvement(y, x)
-    assert told["paired"]["0"] == [None, False]
-    np.testing.assert_allclose(told["better"]["0"][1], [float(part) for part in unpaired], atol=5e-5)
+    assert reported["paired"]["0"] == [None, False]
+    np.testing.assert_allclose(reported["better"]["0"][1], [float(part) for part in unpaired], atol=5e-5)

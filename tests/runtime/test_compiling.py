@@ -145,9 +145,11 @@ def test_loops_that_no_memory_holds_are_refused_before_compiling() -> None:
     program = jax.jit(rollouts).lower(jax.ShapeDtypeStruct((runs, num_envs), np.float32))
     with compiling_within(resident() + each // 2):
         check_loops(program, runs)  # two of the four runs fit
-    with compiling_within(resident() + each // 5), pytest.raises(ValueError) as told:
+    with compiling_within(resident() + each // 5), pytest.raises(ValueError) as reported:
         check_loops(program, runs)
-    assert str(told.value).startswith("memory must be at least ") and "a loop of it takes 4.8 GiB" in str(told.value)
+    assert str(reported.value).startswith("memory must be at least ") and "a loop of it takes 4.8 GiB" in str(
+        reported.value
+    )
     check_loops(program, runs)
 
 

@@ -132,7 +132,7 @@ def test_a_checkpoint_of_another_run_is_refused(algo: Algorithm, stopped: Path, 
     run(algo, out=tmp_path / "y", on_chunk=stop, seeds=[7, 8])
     shutil.rmtree(tmp_path / "x" / CHECKPOINTS)
     shutil.copytree(tmp_path / "y" / CHECKPOINTS, tmp_path / "x" / CHECKPOINTS)
-    with pytest.raises(ResultError, match=r"is of another run than run\.json\): go on regardless with --trust"):
+    with pytest.raises(ResultError, match=r"is of another run than run\.json\): resume regardless with --trust"):
         jaxrl.resume(tmp_path / "x", algo=algo, progress=False)
     assert jaxrl.resume(tmp_path / "x", algo=algo, progress=False, trust=True).metrics.attrs["interrupted"] == 0
 
@@ -194,7 +194,7 @@ def test_run_json_changed_by_hand_is_refused_unless_trusted(algo: Algorithm, sto
 def test_whatever_a_field_of_run_json_is_gets_one_sentence(
     algo: Algorithm, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = json.loads((stopped / IDENTITY).read_text())
+    reported = json.loads((stopped / IDENTITY).read_text())
     out, refused = tmp_path / "x", 0
     shutil.copytree(stopped, out)
 
@@ -202,9 +202,9 @@ def test_whatever_a_field_of_run_json_is_gets_one_sentence(
         raise ResultError("this call goes on")
 
     monkeypatch.setattr("jaxrl.runtime.resuming.carry_out", carried_out)
-    for name in told:
+    for name in reported:
         for value in (None, -1, 1.5, "x", [], {}, [[]], {"x": []}, ...):
-            write_json(out / IDENTITY, {k: v for k, v in (told | {name: value}).items() if v is not ...})
+            write_json(out / IDENTITY, {k: v for k, v in (reported | {name: value}).items() if v is not ...})
             with pytest.raises(UserError) as caught:
                 jaxrl.resume(out, algo=algo, progress=False)
             assert "\n" not in str(caught.value)

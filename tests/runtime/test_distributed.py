@@ -138,14 +138,14 @@ def test_a_killed_process_ends_the_other_with_a_sentence_and_one_process_finishe
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", [1, 0])
-def test_a_signal_to_one_process_ends_both_after_a_checkpoint(tmp_path: Path, told: int) -> None:
+@pytest.mark.parametrize("reported", [1, 0])
+def test_a_signal_to_one_process_ends_both_after_a_checkpoint(tmp_path: Path, reported: int) -> None:
     out = tmp_path / "x"
     processes = launch_two([*TRAIN, "--env-steps", "10000000", "--out", str(out)], tmp_path)
     try:
         wait_for_checkpoint(out, processes)
-        processes[told].send_signal(signal.SIGTERM)
-        assert [process.wait(PATIENCE) for process in processes] == [143, 143], said(tmp_path, told)
+        processes[reported].send_signal(signal.SIGTERM)
+        assert [process.wait(PATIENCE) for process in processes] == [143, 143], said(tmp_path, reported)
     finally:
         end(processes)
     result = jaxrl.load_result(out)

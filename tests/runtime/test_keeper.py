@@ -65,12 +65,12 @@ def stop(env_step: int, metrics: Any) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def told(directory: Path) -> dict[str, Any]:
+def reported(directory: Path) -> dict[str, Any]:
     return json.loads((directory / IDENTITY).read_text())
 
 
 def changed(directory: Path, **changes: Any) -> None:
-    write_json(directory / IDENTITY, told(directory) | changes)
+    write_json(directory / IDENTITY, reported(directory) | changes)
 
 
 # --- with and without checkpoints ---------------------------------------------------------
@@ -104,13 +104,13 @@ class _Told:
 def test_a_finished_result_without_checkpoints_is_kept(algo: Algorithm, tmp_path: Path) -> None:
     out = tmp_path / "x"
     run(algo, out=out, checkpoint_minutes=None)
-    assert not (out / CHECKPOINTS).exists() and told(out)["block"] == 2
+    assert not (out / CHECKPOINTS).exists() and reported(out)["block"] == 2
     before = (out / "metrics.nc").stat().st_mtime_ns
     for resume in (
         lambda: run(algo, out=out, resume=True, checkpoint_minutes=None),
         lambda: jaxrl.resume(out, algo=algo, progress=False),
     ):
-        with pytest.raises(ResultError, match="holds a finished result and no checkpoint to go on from"):
+        with pytest.raises(ResultError, match="holds a finished result and no checkpoint to resume from"):
             resume()
     assert (out / "metrics.nc").stat().st_mtime_ns == before
 
@@ -122,7 +122,7 @@ def test_a_run_without_a_checkpoint_yet_starts_anew_and_says_so(algo: Algorithm,
     assert jaxrl.load_result(out, algo).metrics.attrs["interrupted"] == 1
     with pytest.raises(ResultError, match="another configuration: seeds"):
         run(algo, out=out, resume=True, seeds=5)
-    with pytest.warns(RuntimeWarning, match="holds no checkpoint to go on from: it starts from the beginning"):
+    with pytest.warns(RuntimeWarning, match="holds no checkpoint to resume from: it starts from the beginning"):
         assert_same_bits(run(algo, out=out, resume=True, block=block), run(algo, block=block))
 
 
@@ -131,21 +131,21 @@ def test_a_result_that_does_not_tell_of_what_call_is_not_overwritten(algo: Algor
     run(algo, out=out)
     (out / IDENTITY).unlink()
     for changes in ({}, {"checkpoint_minutes": None}, {"seeds": 2}):
-        with pytest.raises(ResultError, match=r"holds a result, but no run.json that tells how to go on with it"):
+        with pytest.raises(ResultError, match=r"holds a result, but no run.json that tells how to resume it"):
             run(algo, out=out, resume=True, **changes)
     assert jaxrl.load_result(out, algo).seeds == list(range(6))
 
 
 @pytest.mark.parametrize("minutes", [None, 10.0])
 def test_a_forced_run_leaves_nothing_of_the_one_before(algo: Algorithm, tmp_path: Path, minutes: float | None) -> None:
-    out, found = tmp_path / "x", []
+    out, actual = tmp_path / "x", []
 
     def look(env_step: int, metrics: Any) -> None:
-        found.append([name for name in (*FILES, CHECKPOINTS) if (out / name).exists()] + [str(told(out)["seeds"])])
+        actual.append([name for name in (*FILES, CHECKPOINTS) if (out / name).exists()] + [str(reported(out)["seeds"])])
 
     run(algo, out=out)
     run(algo, out=out, force=True, seeds=4, checkpoint_minutes=minutes, on_chunk=look)
-    assert found == [["[0, 1, 2, 3]"]] * 2  # what a kill would leave
+    assert actual == [["[0, 1, 2, 3]"]] * 2  # what a kill would leave
     assert has_checkpoint(out) == (minutes is not None) and jaxrl.load_result(out, algo).seeds == [0, 1, 2, 3]
 
 
@@ -218,7 +218,7 @@ def test_a_kill_in_the_first_part_of_a_call_that_would_have_gone_on(
     # Another call is refused before it writes anything.
     with pytest.raises(ResultError, match="x holds a checkpoint of another configuration: eval_episodes is 2 there"):
         run(algo, memory="1GiB", out=out, resume=True, eval_episodes=3)
-    assert told(out)["eval_episodes"] == 2
+    assert reported(out)["eval_episodes"] == 2
 
 
 def test_a_kill_in_the_first_part_of_a_run_made_longer(
@@ -237,7 +237,7 @@ def test_a_kill_in_the_first_part_of_a_run_made_longer(
         on_chunk=killed_in_the_first_part(out, there),
     )
     assert longer.metrics["env_step"].values.tolist() == [32, 64, 96, 128]
-    assert told(there)["points"] == [2, 4, 6, 8]
+    assert reported(there)["points"] == [2, 4, 6, 8]
     assert_same_bits(jaxrl.resume(there, algo=algo, progress=False), longer)
 
 
@@ -268,13 +268,13 @@ def test_a_run_goes_on_as_it_was_begun_though_less_is_free(
     out = tmp_path / "x"
     with pytest.warns(RuntimeWarning, match="interrupted before the last"):
         run(algo, memory="1GiB", out=out, on_chunk=stop)
-    assert told(out)["asked"] == {"block": 2, "memory": "1GiB"}
+    assert reported(out)["asked"] == {"block": 2, "memory": "1GiB"}
     shutil.copytree(out, tmp_path / "y")
-    with pytest.raises(ValueError, match=r"x goes on as it was begun, which takes .* go on with more --memory"):
+    with pytest.raises(ValueError, match=r"x keeps its layout, which takes .* resume with more --memory"):
         jaxrl.resume(out, algo=algo, memory="1MiB", progress=False)
     limits["1GiB"] = 1  # what else the process and the machine do
     for where, memory in ((out, None), (tmp_path / "y", "1GiB")):
-        with pytest.warns(RuntimeWarning, match=r"goes on as it was begun, although memory may be short: 6 runs in 3"):
+        with pytest.warns(RuntimeWarning, match=r"keeps its layout, although memory may be short: 6 runs in 3"):
             on = run(algo, memory=memory, out=where, resume=True)
         assert on.metrics.attrs["num_parts"] == 3
         assert_same_bits(on, whole)
@@ -295,7 +295,7 @@ def test_the_same_call_goes_on_with_blocks_that_became_narrower(
     with pytest.warns(RuntimeWarning, match="had no memory left for blocks of 2 runs"):
         run(algo, out=out, on_chunk=stop)
     monkeypatch.undo()
-    assert told(out)["block"] == 1 and told(out)["asked"]["block"] == 2
+    assert reported(out)["block"] == 1 and reported(out)["asked"]["block"] == 2
     on = run(algo, out=out, resume=True)
     assert on.metrics.attrs["block"] == 1
     assert_same_bits(on, run(algo, block=1))
@@ -310,7 +310,7 @@ def test_parts_that_were_begun_go_on_though_blocks_of_another_became_narrower(
     run(algo, memory="1GiB", out=out)
     limits["1GiB"] = None  # the longer result is larger
     monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", exhausted_at(1))
-    with pytest.warns(RuntimeWarning, match="going on from the last checkpoint with blocks of 1"):
+    with pytest.warns(RuntimeWarning, match="continuing from the last checkpoint with blocks of 1"):
         longer = run(
             algo,
             memory="1GiB",
@@ -321,8 +321,8 @@ def test_parts_that_were_begun_go_on_though_blocks_of_another_became_narrower(
             on_chunk=lambda env_step, _: seen.append(env_step),
         )
     assert seen == [96, 128] * 3 and longer.metrics["env_step"].values.tolist() == [32, 64, 96, 128]
-    parts = [told(out / "parts" / f"{i:04d}-of-0003")["block"] for i in range(3)]
-    assert parts == [1, 2, 2] and told(out)["block"] == longer.metrics.attrs["block"] == 1
+    parts = [reported(out / "parts" / f"{i:04d}-of-0003")["block"] for i in range(3)]
+    assert parts == [1, 2, 2] and reported(out)["block"] == longer.metrics.attrs["block"] == 1
 
 
 # --- shards -------------------------------------------------------------------------------
@@ -347,15 +347,15 @@ def test_a_shard_of_settings_goes_on_in_the_program_of_the_whole(
     run(algo, sweep, **options, on_chunk=stop)
     on = jaxrl.resume(tmp_path / "x", algo=algo, progress=False)
     points = points_of(algo, 4 * PER_ITERATION, 2, 2)
-    wanted = sharded(training_call(algo, sweep, seeds=[3], points=points, eval_episodes=2), 0, 4)
+    expected = sharded(training_call(algo, sweep, seeds=[3], points=points, eval_episodes=2), 0, 4)
     for one, other in zip(
         jax.tree.leaves((calls[0].prepared, calls[0].hparams, calls[0].env_params)),
-        jax.tree.leaves((wanted.prepared, wanted.hparams, wanted.env_params)),
+        jax.tree.leaves((expected.prepared, expected.hparams, expected.env_params)),
         strict=True,
     ):
         np.testing.assert_array_equal(one, other)
-    assert jax.tree.structure(calls[0].prepared) == jax.tree.structure(wanted.prepared)
-    assert dict(calls[0].attrs) == dict(wanted.attrs)
+    assert jax.tree.structure(calls[0].prepared) == jax.tree.structure(expected.prepared)
+    assert dict(calls[0].attrs) == dict(expected.attrs)
     assert_same_bits(on, run(algo, sweep, **options | {"out": None}))
 
 
@@ -378,16 +378,16 @@ def test_a_shard_of_settings_of_ppo_goes_on_bit_for_bit(tmp_path: Path) -> None:
 def test_another_processor_is_told_of(algo: Algorithm, whole: Result, tmp_path: Path) -> None:
     run(algo, out=tmp_path / "x", on_chunk=stop)
     changed(tmp_path / "x", processor="x86_64-other")
-    with pytest.warns(RuntimeWarning, match=r'may round otherwise: processor is "x86_64-other" there'):
+    with pytest.warns(RuntimeWarning, match=r'may round differently: processor is "x86_64-other" there'):
         assert_same_bits(run(algo, out=tmp_path / "x", resume=True), whole)
 
 
 def test_other_flags_of_xla_are_warned_of(algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_a=1 --xla_dump_to=/there --xla_a=2")
     run(algo, out=tmp_path / "x", on_chunk=stop)
-    assert told(tmp_path / "x")["xla_flags"] == ["--xla_a=1", "--xla_a=2"]
+    assert reported(tmp_path / "x")["xla_flags"] == ["--xla_a=1", "--xla_a=2"]
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2 --xla_a=1")
-    with pytest.warns(RuntimeWarning, match=r'may round otherwise: xla_flags is \["--xla_a=1", "--xla_a=2"\] there'):
+    with pytest.warns(RuntimeWarning, match=r'may round differently: xla_flags is \["--xla_a=1", "--xla_a=2"\] there'):
         run(algo, out=tmp_path / "x", resume=True)
 
 
@@ -397,9 +397,9 @@ def test_a_deterministic_run_goes_on_so(
     out = tmp_path / "x"
     monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=true")
     run(algo, out=out, on_chunk=stop)
-    assert told(out)["deterministic"] is True
+    assert reported(out)["deterministic"] is True
     monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=false")
-    with pytest.warns(RuntimeWarning, match=r"may round otherwise: deterministic is true there and false here"):
+    with pytest.warns(RuntimeWarning, match=r"may round differently: deterministic is true there and false here"):
         run(algo, out=out, resume=True)
     changed(out, deterministic=True, algorithm=None)
     assert cli._IDENTITY == IDENTITY

@@ -83,8 +83,8 @@ def test_the_default_is_every_device_and_every_core_that_may_be_used() -> None:
         assert plan_layout(64, None, None).devices == tuple(DEVICES)
     finally:
         os.sched_setaffinity(0, cores)
-    wanted = max(len(DEVICES), len(cores) // len(DEVICES) * len(DEVICES))
-    assert plan_layout(64, 1, None).devices == (tuple(DEVICES) * len(cores))[:wanted]
+    required = max(len(DEVICES), len(cores) // len(DEVICES) * len(DEVICES))
+    assert plan_layout(64, 1, None).devices == (tuple(DEVICES) * len(cores))[:required]
 
 
 @pytest.mark.parametrize("block", [0, -1, True, 2.0, "8"])

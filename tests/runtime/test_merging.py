@@ -93,7 +93,7 @@ def test_a_shard_that_ended_early_is_said(algo: Algorithm, sweep: Any, shards: l
         os.kill(os.getpid(), signal.SIGTERM)
 
     jaxrl.train(algo, sweep, **RUN, shard="1/2", out=tmp_path / "x-1", on_chunk=stop)
-    with pytest.warns(RuntimeWarning, match=r"x-1 ended early \(jaxrl resume goes on with them\)"):
+    with pytest.warns(RuntimeWarning, match=r"x-1 ended early \(jaxrl resume resumes them\)"):
         merged = jaxrl.merge([shards[0], tmp_path / "x-1"])
     assert merged.metrics.sizes["env_step"] == 1 and merged.metrics.attrs["interrupted"] == 1
     jaxrl.resume(tmp_path / "x-1", progress=False)
@@ -134,8 +134,8 @@ def test_parts_that_share_no_point_make_nothing(algo: Algorithm, shards: list[Pa
 
 def told_to(directory: Path, **changes: Any) -> None:
     """Changes what the run.json of a shard says."""
-    told = json.loads((directory / "run.json").read_text())
-    write_json(directory / "run.json", told | changes)
+    reported = json.loads((directory / "run.json").read_text())
+    write_json(directory / "run.json", reported | changes)
 
 
 def test_a_shard_that_was_killed_before_it_had_a_result_is_left_out(shards: list[Path], tmp_path: Path) -> None:
@@ -143,12 +143,12 @@ def test_a_shard_that_was_killed_before_it_had_a_result_is_left_out(shards: list
         shutil.copytree(shard, tmp_path / f"x-{i}")
         for file in [*(tmp_path / f"x-{i}").glob("metrics.*"), *(tmp_path / f"x-{i}").glob("policies.npz")]:
             file.unlink()
-    told = r"there is no result yet in \S*x-1 \(jaxrl resume goes on with them\), so that 1 of 3 seeds are left out: 9$"
-    with pytest.warns(RuntimeWarning, match=told):
+    reported = r"there is no result yet in \S*x-1 \(jaxrl resume resumes them\), so that 1 of 3 seeds are left out: 9$"
+    with pytest.warns(RuntimeWarning, match=reported):
         merged = jaxrl.merge([shards[0], tmp_path / "x-1"], tmp_path / "x")
     assert merged.seeds == [3, 5] and merged.metrics.attrs["interrupted"] == 0
-    told = r"^no shard has a result; shards 0/2 are missing and there is no result yet in \S*x-1 "
-    with pytest.raises(ResultError, match=told):
+    reported = r"^no shard has a result; shards 0/2 are missing and there is no result yet in \S*x-1 "
+    with pytest.raises(ResultError, match=reported):
         jaxrl.merge([tmp_path / "x-1"])
     with pytest.raises(ResultError, match=r"^no shard has a result; there is no result yet in \S*x-0, \S*x-1 "):
         jaxrl.merge([tmp_path / "x-0", tmp_path / "x-1"])
@@ -176,12 +176,12 @@ def test_the_result_of_an_earlier_run_is_not_merged(
         jaxrl.train(other, jaxrl.grid(other.hparams, values), **RUN, shard=f"{i}/2", out=tmp_path / f"x-{i}")
     shutil.copytree(shards[1], tmp_path / "killed")  # begun anew, with --force, under the other learning rate
     shutil.copy(tmp_path / "x-1" / "run.json", tmp_path / "killed")
-    told = r"there is only an earlier run's result in \S*killed \(.*\), so that 1 of 3 seeds are left out: 9$"
-    with pytest.warns(RuntimeWarning, match=told):
+    reported = r"there is only an earlier run's result in \S*killed \(.*\), so that 1 of 3 seeds are left out: 9$"
+    with pytest.warns(RuntimeWarning, match=reported):
         merged = jaxrl.merge([tmp_path / "x-0", tmp_path / "killed"])
     assert merged.seeds == [3, 5]
-    told = f"shards must be of one call, but hparams.lr is 0.01 in {tmp_path / 'x-0'} and 0.00025 in {shards[1]}"
-    with pytest.raises(ResultError, match=re.escape(told)):
+    reported = f"shards must be of one call, but hparams.lr is 0.01 in {tmp_path / 'x-0'} and 0.00025 in {shards[1]}"
+    with pytest.raises(ResultError, match=re.escape(reported)):
         jaxrl.merge([tmp_path / "x-0", shards[1]])
 
 
@@ -220,8 +220,8 @@ def test_bandits_are_sharded_too(tmp_path: Path) -> None:
 
 def test_shards_of_different_calls_are_refused(algo: Algorithm, sweep: Any, shards: list[Path], tmp_path: Path) -> None:
     jaxrl.train(algo, sweep, **RUN | {"evals": 1}, shard="1/2", out=tmp_path / "x-1")
-    told = f"shards must be of one call, but points is [1, 2] in {shards[0]} and [2] in {tmp_path / 'x-1'}"
-    with pytest.raises(ResultError, match=re.escape(told)):
+    reported = f"shards must be of one call, but points is [1, 2] in {shards[0]} and [2] in {tmp_path / 'x-1'}"
+    with pytest.raises(ResultError, match=re.escape(reported)):
         jaxrl.merge([shards[0], tmp_path / "x-1"])
 
 
@@ -288,7 +288,7 @@ def test_auto_reads_the_allocation(variables: dict[str, str], shard: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("variables", "told"),
+    ("variables", "reported"),
     [
         ({}, "finds no SLURM array, SLURM tasks or TPU pod"),
         ({"SLURM_NTASKS": "1"}, "finds no SLURM array"),
@@ -299,8 +299,8 @@ def test_auto_reads_the_allocation(variables: dict[str, str], shard: str) -> Non
         ),
     ],
 )
-def test_an_allocation_that_tells_nothing_is_refused(variables: dict[str, str], told: str) -> None:
-    with pytest.raises(ValueError, match=f"--shard auto {told}"):
+def test_an_allocation_that_tells_nothing_is_refused(variables: dict[str, str], reported: str) -> None:
+    with pytest.raises(ValueError, match=f"--shard auto {reported}"):
         shard_of_allocation(variables)
 
 

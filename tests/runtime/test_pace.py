@@ -11,14 +11,14 @@ def chunks(
     ends: float,
     each: float,
     total: int,
-    wanted: float = 1.0,
+    expected: float = 1.0,
     first: float = 0.0,
     num_calls: int = 1,
     evaluated_every: int | None = None,
     stalls: dict[int, float] | None = None,
 ) -> list[tuple[int, float]]:
     """Iterations and seconds of every chunk of a program whose times are these; stalls are seconds by chunk."""
-    pace, done = Pace(wanted, num_calls), []
+    pace, done = Pace(expected, num_calls), []
     left = total
     while left:
         to_evaluation = left if evaluated_every is None else evaluated_every - (total - left) % evaluated_every
@@ -55,17 +55,17 @@ def test_ends_that_cost_much_make_chunks_longer(first: float, evaluated_every: i
 
 def test_ends_longer_than_a_chunk_are_found():
     """As of bandits with many arms, whose layout changes at both ends."""
-    done = chunks(ends=0.6, each=0.003, total=40_000, wanted=0.25)
+    done = chunks(ends=0.6, each=0.003, total=40_000, expected=0.25)
     assert times_useful(done, 0.003) < 1.25  # 1.09 once found, a tenth for finding it
     assert longest(done) < MOST_SECONDS
 
 
 def test_calls_of_hundreds_of_blocks_are_counted_and_not_found():
     """4,096 runs of PPO in 256 blocks of each of two threads: an iteration takes 3 s, of which calls take 0.3 s."""
-    counts = [count for count, _ in chunks(ends=0.3, each=2.7, total=100, wanted=0.25, num_calls=256)]
+    counts = [count for count, _ in chunks(ends=0.3, each=2.7, total=100, expected=0.25, num_calls=256)]
     assert counts[0] == 1
     assert set(counts[5:-1]) == {3}
-    few = [count for count, _ in chunks(ends=0.3, each=2.7, total=100, wanted=0.25, num_calls=1)]
+    few = [count for count, _ in chunks(ends=0.3, each=2.7, total=100, expected=0.25, num_calls=1)]
     assert max(few) <= 2
 
 
@@ -85,7 +85,7 @@ def test_calls_that_take_less_than_counted_for_make_no_endless_chunk(
 @pytest.mark.parametrize("stalled", range(1, 12))
 @pytest.mark.parametrize("stall", [0.06, 0.125, 1.0])
 def test_a_stall_makes_no_chunk_longer_for_ever(stalled: int, stall: float):
-    done = chunks(0.001, 0.011, 10_000, wanted=0.25, first=1.0, stalls={stalled: stall})
+    done = chunks(0.001, 0.011, 10_000, expected=0.25, first=1.0, stalls={stalled: stall})
     assert all(0.2 < seconds < 0.26 for _, seconds in done[25:-1])
     assert max(count for count, _ in done) * 0.011 < 0.6
 
@@ -104,19 +104,19 @@ def test_noise_seldom_makes_chunks_longer():
 
 
 def test_a_few_blocks_make_no_chunk_longer():
-    done = chunks(ends=0.004, each=0.05, total=500, wanted=0.25, num_calls=4)
+    done = chunks(ends=0.004, each=0.05, total=500, expected=0.25, num_calls=4)
     assert max(seconds for _, seconds in done[12:]) < 0.3
 
 
 def test_no_chunk_is_longer_than_ten_seconds_unless_an_iteration_is():
     assert longest(chunks(ends=3.0, each=0.01, total=5000)) < 11
-    assert longest(chunks(ends=0.0, each=0.01, total=50_000, wanted=60.0)) <= MOST_SECONDS
+    assert longest(chunks(ends=0.0, each=0.01, total=50_000, expected=60.0)) <= MOST_SECONDS
     slow = chunks(ends=0.0, each=7.0, total=20)
     assert [count for count, _ in slow] == [1] * 20
 
 
 def test_no_seconds_are_one_iteration_each():
-    assert [count for count, _ in chunks(ends=0.1, each=0.01, total=7, wanted=0.0)] == [1] * 7
+    assert [count for count, _ in chunks(ends=0.1, each=0.01, total=7, expected=0.0)] == [1] * 7
 
 
 def test_a_slower_machine_is_followed():

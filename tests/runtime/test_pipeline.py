@@ -56,13 +56,13 @@ def run(algo: Algorithm, **changes: Any) -> jaxrl.Result:
 
 def own_frames(frame: Any) -> list[tuple[str, str]]:
     """The file and the name of each of jaxrl's frames, innermost first."""
-    found = []
+    actual = []
     while frame is not None:
         file = Path(frame.f_code.co_filename)
         if PACKAGE in file.parents:
-            found.append((str(file.relative_to(PACKAGE)), frame.f_code.co_name))
+            actual.append((str(file.relative_to(PACKAGE)), frame.f_code.co_name))
         frame = frame.f_back
-    return found
+    return actual
 
 
 class Watched:
@@ -84,15 +84,15 @@ class Watched:
 
 @pytest.fixture
 def stacks(monkeypatch: pytest.MonkeyPatch) -> Any:
-    found: list[list[tuple[str, str]]] = []
+    actual: list[list[tuple[str, str]]] = []
     compile_programs = programs.compile_programs
 
     def watched(*arguments: Any) -> Any:
-        return [[Watched(program, found) for program in each] for each in compile_programs(*arguments)]
+        return [[Watched(program, actual) for program in each] for each in compile_programs(*arguments)]
 
     programs.forget()
     monkeypatch.setattr(programs, "compile_programs", watched)
-    yield found
+    yield actual
     programs.forget()
 
 
@@ -238,7 +238,7 @@ def test_an_option_that_a_call_does_not_take_gets_a_sentence(
         ({"precision": "low"}, "precision must be one of default, high"),
         ({"memory": "much"}, "memory must be a size such as 8GiB"),
         ({"checkpoint_minutes": 0}, "checkpoint_minutes must be a number above 0, or None"),
-        ({"resume": True}, "resume goes on from the checkpoint in the directory out, got resume=True without out"),
+        ({"resume": True}, "resume takes out, the directory with the checkpoint, got resume=True without out"),
         ({"shard_environments": True, "block": 2}, "block has no effect with shard_environments, got 2"),
     ],
 )

@@ -182,7 +182,7 @@ def test_the_fewest_parts_that_fit_are_taken_and_then_narrower_blocks(algo: Algo
     least = planner(algo, 256, None).at(SIZES, 8, 32, 0).memory
     narrow = planner(algo, 256, least - 1).fitted(SIZES, 0)
     assert narrow.block == 4 and narrow.fits
-    assert "blocks are of 4 instead of 8 runs for want of memory" in narrow.summary
+    assert "blocks are of 4 instead of 8 runs for lack of memory" in narrow.summary
     assert "not equal bit for bit" in str(narrow)
 
 
@@ -298,16 +298,16 @@ class Tracker:
     """Keeps what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
 
     def start(self, call: FollowedCall, resumed: int | None) -> None:
-        self.told.append(("start", call.shape, resumed))
+        self.reported.append(("start", call.shape, resumed))
 
     def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
-        self.told.append((env_step, np.array(metrics["return"])))
+        self.reported.append((env_step, np.array(metrics["return"])))
 
     def finish(self, result: jaxrl.Result | None) -> None:
-        self.told.append(("finish", result is not None))
+        self.reported.append(("finish", result is not None))
 
 
 @pytest.mark.usefixtures("three_parts")
@@ -322,9 +322,9 @@ def test_parts_change_no_bit(algo: Algorithm, tmp_path: Path) -> None:
     folders = sorted(path.name for path in (tmp_path / "x/parts").iterdir())
     assert folders == ["0000-of-0003", "0001-of-0003", "0002-of-0003"]
     assert jaxrl.load_result(tmp_path / "x/parts/0001-of-0003").seeds == [2, 3]
-    assert [told[0] for told in tracker.told] == ["start", *[32, 64] * 3, "finish"]
-    assert tracker.told[0] == ("start", (1, 6), None) and tracker.told[-1] == ("finish", True)
-    for i, (env_step, returns) in enumerate(tracker.told[1:-1]):
+    assert [reported[0] for reported in tracker.reported] == ["start", *[32, 64] * 3, "finish"]
+    assert tracker.reported[0] == ("start", (1, 6), None) and tracker.reported[-1] == ("finish", True)
+    for i, (env_step, returns) in enumerate(tracker.reported[1:-1]):
         there = np.arange(6) // 2 == i // 2
         np.testing.assert_array_equal(np.isnan(returns[0]), ~there)
         point = 0 if env_step == 32 else 1
@@ -353,7 +353,7 @@ def test_parts_go_on_where_a_signal_stopped_them(algo: Algorithm, tmp_path: Path
     again = jaxrl.resume(tmp_path / "x", algo=algo, progress=False)
     assert_same_runs(again, whole)
     more = {"env_steps": 12 * PER_ITERATION, "evals": 6, "memory": None}
-    with pytest.warns(RuntimeWarning, match=r"goes on as it was begun, although memory may be short: 6 runs in 3"):
+    with pytest.warns(RuntimeWarning, match=r"keeps its layout, although memory may be short: 6 runs in 3"):
         longer = run(algo, **(options | more), resume=True)
     assert longer.metrics.attrs["num_parts"] == 3
     assert longer.metrics["env_step"].values.tolist() == [*range(32, 193, 32)] and longer.seeds == list(range(6))
@@ -402,7 +402,7 @@ def test_it_goes_on_from_the_last_checkpoint(algo: Algorithm, tmp_path: Path, mo
     run(algo, seeds=6, block=1)
     options: dict[str, Any] = {"seeds": 6, "out": tmp_path / "x", "checkpoint_minutes": 1e-9}
     monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", exhausted_at(6))
-    with pytest.warns(RuntimeWarning, match=r"going on from the last checkpoint with blocks of 1"):
+    with pytest.warns(RuntimeWarning, match=r"continuing from the last checkpoint with blocks of 1"):
         result = run(algo, **options)
     np.testing.assert_array_equal(result.values("return")[:, :, 0], half.values("return")[:, :, 0])
     assert result.metrics["env_step"].values.tolist() == [32, 64] and result.metrics.attrs["block"] == 1
@@ -464,9 +464,9 @@ def test_a_plan_of_a_shard_is_that_of_its_runs_in_the_blocks_of_the_whole(algo: 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the command asks `jaxrl.plan` for."""
-    found: dict[str, Any] = {}
-    monkeypatch.setattr(command_plan, "plan", lambda *_, **options: found.update(options))
-    return found
+    actual: dict[str, Any] = {}
+    monkeypatch.setattr(command_plan, "plan", lambda *_, **options: actual.update(options))
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -508,7 +508,7 @@ def test_the_command_refuses_what_a_plan_has_no_answer_to(
 ) -> None:
     assert main(["plan", "ppo", "cartpole", *args]) == 2 and not asked
     assert capsys.readouterr().err == (
-        f"jaxrl: plan takes no {named}: it is of runs that begin anew, each on one device; leave that out\n"
+        f"jaxrl: plan takes no {named}: it covers new runs, each on one device; leave that out\n"
     )
 
 
@@ -517,7 +517,7 @@ def test_the_help_of_a_plan_says_that_it_plans(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit):
         main(["plan", *named, "--help"])
     out = " ".join(capsys.readouterr().out.split())
-    assert "Say what training ppo on cartpole would take" in out and "Train ppo" not in out
+    assert "Show what training ppo on cartpole would take" in out and "Train ppo" not in out
 
 
 @pytest.mark.slow

@@ -149,8 +149,8 @@ def test_the_second_signal_ends_at_once(first: signal.Signals, second: signal.Si
 def test_who_asks_to_end_is_told_that_it_was_heard(capfd: pytest.CaptureFixture[str], say: bool) -> None:
     with stop_on_signals(say):
         os.kill(os.getpid(), signal.SIGINT)
-    told = capfd.readouterr().err
-    assert ("ends after what is under way" in told and "ends at once" in told) is say
+    reported = capfd.readouterr().err
+    assert ("ends after what is under way" in reported and "ends at once" in reported) is say
 
 
 def test_handlers_come_back_after_an_error() -> None:

@@ -140,11 +140,11 @@ def test_a_schedule_over_the_whole_run_stays_at_its_end(algo: Algorithm, tmp_pat
 def test_a_sweep_goes_on_with_its_names_and_on_another_number_of_devices(algo: Algorithm, tmp_path: Path) -> None:
     sweep = jaxrl.grid(algo.hparams, {"discount": [0.9, "beta:mu=0.98,eta=0.5"], "env.gravity": [9.8, 12.0]})
     changes = {"hparams": sweep, "seeds": [5, 7]}
-    wanted = jaxrl.train(algo, **RUN | changes)
+    expected = jaxrl.train(algo, **RUN | changes)
     stopped(algo, tmp_path / "x", 2, **changes, devices=jax.devices()[:1])
     on = jaxrl.resume(tmp_path / "x", progress=False)
-    assert_same_bits(on, wanted)
-    assert on.settings == wanted.settings and on.seeds == [5, 7] and on.dims == wanted.dims
+    assert_same_bits(on, expected)
+    assert on.settings == expected.settings and on.seeds == [5, 7] and on.dims == expected.dims
 
 
 def test_bandits_go_on_too(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def begun(algo: Algorithm, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"seeds": 2}, r"seeds is \[0, 1, 2\] there and \[0, 1\] here"),
         ({"block": 1}, "block is 2 there and 1 here"),
@@ -181,9 +181,9 @@ def begun(algo: Algorithm, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"evals": 3}, "points is .* there and .* here"),
     ],
 )
-def test_a_checkpoint_of_another_call_is_refused(algo: Algorithm, begun: Path, changes: Any, told: str) -> None:
+def test_a_checkpoint_of_another_call_is_refused(algo: Algorithm, begun: Path, changes: Any, reported: str) -> None:
     before = sorted(begun.rglob("*"))
-    with pytest.raises(ResultError, match=f"holds a checkpoint of another configuration: {told}"):
+    with pytest.raises(ResultError, match=f"holds a checkpoint of another configuration: {reported}"):
         jaxrl.train(algo, **RUN | changes, out=begun, resume=True)
     assert sorted(begun.rglob("*")) == before
 
@@ -196,10 +196,10 @@ def test_a_checkpoint_of_other_hyper_parameters_or_networks_is_refused(algo: Alg
 
 def test_other_versions_are_told_and_go_on(algo: Algorithm, whole: Result, begun: Path, tmp_path: Path) -> None:
     shutil.copytree(begun, tmp_path / "x")
-    told = json.loads((tmp_path / "x" / "run.json").read_text())
-    told["versions"]["jax"] = "0.0.1"
-    write_json(tmp_path / "x" / "run.json", told)
-    with pytest.warns(RuntimeWarning, match=r"may round otherwise: versions.jax is \"0.0.1\" there"):
+    reported = json.loads((tmp_path / "x" / "run.json").read_text())
+    reported["versions"]["jax"] = "0.0.1"
+    write_json(tmp_path / "x" / "run.json", reported)
+    with pytest.warns(RuntimeWarning, match=r"may round differently: versions.jax is \"0.0.1\" there"):
         assert_same_bits(jaxrl.resume(tmp_path / "x", progress=False), whole)
 
 
@@ -210,11 +210,11 @@ def test_bad_input(algo: Algorithm, tmp_path: Path) -> None:
     with pytest.raises(ResultError, match=r"holds no run that can be resumed: run\.json is missing"):
         jaxrl.resume(tmp_path / "empty")
     (tmp_path / "empty" / "search.json").touch()
-    with pytest.raises(ResultError, match=r"it holds a search, with which the same jaxrl sweep"):
+    with pytest.raises(ResultError, match=r"it holds a search, which the same jaxrl sweep"):
         jaxrl.resume(tmp_path / "empty")
     with pytest.raises(ResultError, match=r"empty holds a search: the result of its best setting is in .*incumbent"):
         jaxrl.load_result(tmp_path / "empty")
-    with pytest.raises(ValueError, match="resume goes on from the checkpoint in the directory out"):
+    with pytest.raises(ValueError, match="resume takes out, the directory with the checkpoint"):
         jaxrl.train(algo, **RUN, resume=True)
     with pytest.raises(ValueError, match=r"checkpoint_minutes must be a number above 0, or None .*, got 0"):
         jaxrl.train(algo, **RUN, out=tmp_path / "x", checkpoint_minutes=0)
@@ -237,7 +237,7 @@ def test_without_checkpoints_nothing_of_them_is_written(algo: Algorithm, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("saved", "wanted", "told"),
+    ("saved", "expected", "reported"),
     [
         ({"a": {"b": 1}}, {"a": {"b": 2}}, "a.b is 1 there and 2 here"),
         ({"a": 1}, {"a": 1, "b": 2}, "b is set here only"),
@@ -250,8 +250,8 @@ def test_without_checkpoints_nothing_of_them_is_written(algo: Algorithm, tmp_pat
         ),
     ],
 )
-def test_difference(saved: Any, wanted: Any, told: str | None) -> None:
-    assert difference(saved, wanted) == told
+def test_difference(saved: Any, expected: Any, reported: str | None) -> None:
+    assert difference(saved, expected) == reported
 
 
 # --- whatever stops the process -----------------------------------------------------------
@@ -292,7 +292,7 @@ def ended_at_random(
 ) -> None:
     """A run that each of the signals ends at a random moment, and that then is as an undisturbed one."""
     long = {"env_steps": iterations * PER_ITERATION, "evals": evals}
-    wanted = jaxrl.train(algo, **RUN | long)
+    expected = jaxrl.train(algo, **RUN | long)
     generator, left, done = np.random.default_rng(0), list(numbers), False
     while not done:
         process = started(out, **long, **settings)
@@ -302,12 +302,12 @@ def ended_at_random(
         if number:
             time.sleep(generator.uniform(0, within))
             process.send_signal(number)
-        told, error = process.communicate(timeout=300)
+        reported, error = process.communicate(timeout=300)
         # A signal after the last chunk ends Python as it always does.
         assert process.returncode in (0, -number, 128 + number), error
-        done = "done" in (first + told).split()
+        done = "done" in (first + reported).split()
     assert not left
-    assert_same_bits(jaxrl.load_result(out), wanted)
+    assert_same_bits(jaxrl.load_result(out), expected)
 
 
 @pytest.mark.slow

@@ -95,8 +95,8 @@ def test_one_policy_is_that_of_every_run(algo: Algorithm, source: Result) -> Non
 def test_runs_begin_with_those_of_their_own_labels(algo: Algorithm, source: Result, tmp_path: Path) -> None:
     sweep = jaxrl.grid(algo.hparams, {"lr": [0.2, 0.1]})
     for start in (source, source.save(tmp_path / "x"), str(tmp_path / "x")):
-        found = starting_policies(algo, start, sweep, [7, 3]).policies
-        np.testing.assert_array_equal(found, np.asarray(source.policies)[::-1][:, [2, 0]])
+        actual = starting_policies(algo, start, sweep, [7, 3]).policies
+        np.testing.assert_array_equal(actual, np.asarray(source.policies)[::-1][:, [2, 0]])
     with pytest.raises(ValueError, match=r"the result of wander|a result of wander has 3, 5, 7, not 4"):
         starting_policies(algo, source, sweep, [3, 4])
     with pytest.raises(ValueError, match=r"lr is '0.5'; start, a result of wander, has 0.1, 0.2"):

@@ -238,8 +238,10 @@ def test_a_signal_ends_cleanly_with_what_is_done(algo: Algorithm, tmp_path: Any,
         if env_step == 3 * PER_ITERATION:
             os.kill(os.getpid(), number)
 
-    told = rf"training stopped at {3 * PER_ITERATION} of .* steps by {signal.Signals(number).name}; with resume=True"
-    with pytest.warns(RuntimeWarning, match=told):
+    reported = (
+        rf"training stopped at {3 * PER_ITERATION} of .* steps by {signal.Signals(number).name}; with resume=True"
+    )
+    with pytest.warns(RuntimeWarning, match=reported):
         result = run(algo, seeds=2, evals=7, on_chunk=ask_to_end, out=tmp_path / "x")
     assert result.metrics["env_step"].values[-1] == 3 * PER_ITERATION
     assert result.metrics.attrs["interrupted"] == 1
@@ -250,11 +252,11 @@ def test_a_signal_ends_cleanly_with_what_is_done(algo: Algorithm, tmp_path: Any,
 
 
 @pytest.mark.parametrize(
-    ("env_steps", "evals", "wanted"),
+    ("env_steps", "evals", "expected"),
     [(320, 2, [5, 10]), (321, 2, [6, 11]), (64, 10, [1, 2]), (1, 1, [1]), (320, 3, [4, 7, 10])],
 )
-def test_evaluation_points(env_steps: int, evals: int, wanted: list[int]) -> None:
-    assert evaluation_points(env_steps, evals, PER_ITERATION).tolist() == wanted
+def test_evaluation_points(env_steps: int, evals: int, expected: list[int]) -> None:
+    assert evaluation_points(env_steps, evals, PER_ITERATION).tolist() == expected
 
 
 def test_the_learning_rate_falls_over_the_whole_run(algo: Algorithm) -> None:

@@ -36,9 +36,9 @@ def test_leaves_have_their_paths() -> None:
 
 
 def test_numbers_stop_at_what_is_one_value() -> None:
-    found = numbers(Params())
-    assert list(found) == ["gravity", "motor.torque", "motor.limits", "discount", "unset"]
-    assert found["motor.limits"] == (1.0, 3.0) and isinstance(found["discount"], jaxrl.Exponential)
+    actual = numbers(Params())
+    assert list(actual) == ["gravity", "motor.torque", "motor.limits", "discount", "unset"]
+    assert actual["motor.limits"] == (1.0, 3.0) and isinstance(actual["discount"], jaxrl.Exponential)
     assert numbers(Params(gravity=np.ones(3)))["gravity"].shape == (3,)
     assert numbers(()) == {}
 

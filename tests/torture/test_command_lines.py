@@ -144,15 +144,15 @@ def test_lines_about_training(command: str, monkeypatch: pytest.MonkeyPatch, cap
     """As far as the compiler."""
     for place in ("runtime.training.carry_out", "cli.plan.plan", "tuning.search.opened"):
         monkeypatch.setattr(f"jaxrl.{place}", carried_out)
-    generator, told = drawn("lines", command), []
+    generator, reported = drawn("lines", command), []
     options: dict[tuple[str, str], list[str]] = {}
     for _ in range(LINES):
         algorithm, name = str(generator.choice(sorted(algorithms.ROWS))), str(generator.choice(ENVIRONMENTS))
         if (algorithm, name) not in options:  # of which there are none where the environment is not for the algorithm
             known = ended([command, algorithm, name, "--help"], capfd)[0] == 0
             options[algorithm, name] = options_of([command, algorithm, name], capfd) if known else ["--seeds"]
-        told.append(ended([command, algorithm, name, *arguments(generator, options[algorithm, name])], capfd)[2])
-    assert LINES // 20 < sum(GOES_ON in error for error in told) < LINES
+        reported.append(ended([command, algorithm, name, *arguments(generator, options[algorithm, name])], capfd)[2])
+    assert LINES // 20 < sum(GOES_ON in error for error in reported) < LINES
 
 
 def test_lines_about_bandits(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

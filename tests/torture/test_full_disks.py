@@ -38,7 +38,7 @@ def test_a_disk_that_is_full_from_some_moment_on(
     whole: tuple[str, Result], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """From a random evaluation to another no file may be larger than a random size: a byte, or almost what it takes."""
-    algorithm, wanted = whole
+    algorithm, expected = whole
     generator = drawn("disks", algorithm)
     ended = set()
     for i in range(share(DISKS)):
@@ -59,7 +59,7 @@ def test_a_disk_that_is_full_from_some_moment_on(
             try:
                 result = run(algorithm, "control", out=out, checkpoint_minutes=1e-9, on_chunk=follow)
                 ended.add("unsaved" if result.unsaved else "saved")
-                assert_same_bits(result, wanted)
+                assert_same_bits(result, expected)
             except UserError as error:
                 assert_one_sentence(str(error))
                 ended.add("refused")
@@ -70,6 +70,6 @@ def test_a_disk_that_is_full_from_some_moment_on(
         assert len(names) <= 1 and all(name.isdigit() for name in names)
         with quiet():
             again = run(algorithm, "control", out=out, resume=True)
-        assert_same_bits(again, wanted)
-        assert_same_bits(jaxrl.load_result(out), wanted)
+        assert_same_bits(again, expected)
+        assert_same_bits(jaxrl.load_result(out), expected)
     assert "saved" in ended and len(ended) > 1

@@ -68,8 +68,8 @@ def trials_of(result: jaxrl.SearchResult) -> list[Any]:
 @pytest.mark.parametrize("algorithm", sorted(algorithms.ROWS))
 def test_a_search_that_is_killed_at_any_step_does_every_trial(algorithm: str, tmp_path: Path) -> None:
     with quiet():
-        wanted = trials_of(search(algorithm, None))
-    assert len(wanted) == TRIALS
+        expected = trials_of(search(algorithm, None))
+    assert len(expected) == TRIALS
     child = begun(SEARCH, algorithm, tmp_path / "whole", 0, 9)
     counted, error = child.communicate(timeout=300)
     assert counted.startswith("steps "), error
@@ -82,5 +82,5 @@ def test_a_search_that_is_killed_at_any_step_does_every_trial(algorithm: str, tm
         assert number == signal.SIGKILL or "Traceback" not in error, error
         with quiet():
             result = search(algorithm, out)
-        assert trials_of(result) == wanted, f"{number} at {at}"
+        assert trials_of(result) == expected, f"{number} at {at}"
         assert result.num_running == 0

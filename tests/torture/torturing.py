@@ -106,8 +106,8 @@ def content(result: Result) -> dict[str, bytes]:
 
 
 def _bytes_of(array: np.ndarray) -> bytes:
-    told = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
-    return f"{array.dtype}{array.shape}".encode() + told
+    reported = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+    return f"{array.dtype}{array.shape}".encode() + reported
 
 
 def assert_same_bits(one: Result, other: Result) -> None:

@@ -83,12 +83,12 @@ class Kept:
         self.ends = ends
 
     def curves(self, name: str) -> dict[str, list[tuple[int, float]]]:
-        found: dict[str, list[tuple[int, float]]] = {}
+        actual: dict[str, list[tuple[int, float]]] = {}
         for points in self.points:
             column = points.names.index(name)
             for i, values in zip(points.runs, points.values, strict=True):
-                found.setdefault(self.tracked.runs[i].name, []).append((points.env_step, values[column]))
-        return found
+                actual.setdefault(self.tracked.runs[i].name, []).append((points.env_step, values[column]))
+        return actual
 
 
 NAMES = [
@@ -115,12 +115,12 @@ def test_settings_alone_are_named_by_the_call_and_long_or_equal_names_by_their_n
     ]
     assert [run.name for run in tracked(training_call(algo, None, **rest).description(), "seed").runs] == ["seed=0"]
     close = jaxrl.grid(algo.hparams, {"lr": [1e-3, 1e-3 * (1 + 1e-6 / 4)]})
-    found = [run.name for run in tracked(training_call(algo, close, **rest).description(), "setting").runs]
-    assert found == ["setting=0,lr=0.001", "setting=1,lr=0.001"]
+    actual = [run.name for run in tracked(training_call(algo, close, **rest).description(), "setting").runs]
+    assert actual == ["setting=0,lr=0.001", "setting=1,lr=0.001"]
     curve = "table:" + ",".join(f"{0.9**t:.6f}" for t in range(40))
     long = jaxrl.grid(algo.hparams, {"discount": [0.9, curve]})
-    found = [run.name for run in tracked(training_call(algo, long, **rest).description(), "setting").runs]
-    assert found == ["setting=0,discount=exp:gamma=0.9", "setting=1"]
+    actual = [run.name for run in tracked(training_call(algo, long, **rest).description(), "setting").runs]
+    assert actual == ["setting=0,discount=exp:gamma=0.9", "setting=1"]
 
 
 def test_calls_are_told_apart_and_a_resumed_one_is_known() -> None:
@@ -147,8 +147,8 @@ def test_a_setting_gets_its_estimate_and_interval_over_the_seeds_that_did_not_fa
     follow(RunTracker(sink, Grouping("setting", confidence=0.8)), a_call())
     first, second = ("discount=exp:gamma=0.98", "discount=beta:mu=0.98,eta=0.5")
     interval = bootstrap_interval(iqm, [128.0, 129.0, 130.0], confidence=0.8, num_resamples=RESAMPLES)
-    found = [sink.curves(name)[first][1] for name in ("return", "return/low", "return/high")]
-    assert found == [(128, float(end)) for end in interval]
+    actual = [sink.curves(name)[first][1] for name in ("return", "return/low", "return/high")]
+    assert actual == [(128, float(end)) for end in interval]
     assert sink.curves("return")[second][2] == (192, 195.5) and sink.curves("loss")[second][2][1] == pytest.approx(
         195.5 / 7
     )
@@ -259,8 +259,8 @@ def test_tensorboard_reads_a_run_a_seed(tmp_path: Path) -> None:
     assert [session_end(tensorboard_directory(tmp_path, name)) for name in NAMES] == [1] * 5 + [2]  # success, failure
     accumulator = events(tensorboard_directory(tmp_path, NAMES[5]))
     content = accumulator.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
-    told = vars(plugin_hparams_pb2)["HParamsPluginData"].FromString(content).session_start_info.hparams
-    assert told["discount"].string_value == "beta:mu=0.98,eta=0.5" and told["seed"].number_value == 5
+    reported = vars(plugin_hparams_pb2)["HParamsPluginData"].FromString(content).session_start_info.hparams
+    assert reported["discount"].string_value == "beta:mu=0.98,eta=0.5" and reported["seed"].number_value == 5
     accumulator = events(tensorboard_directory(tmp_path, NAMES[3]))  # the first of its setting
     text = accumulator.Tensors("configuration/text_summary")[0].tensor_proto.string_val[0].decode()
     assert "| config.num_envs | 2 |" in text
@@ -366,7 +366,7 @@ def offline_runs(directory: Path) -> dict[str, list[dict[str, Any]]]:
     from wandb.proto import wandb_internal_pb2
 
     wandb.teardown()  # as at the end of the process: its files are whole then
-    found: dict[str, list[dict[str, Any]]] = {}
+    actual: dict[str, list[dict[str, Any]]] = {}
     for file in sorted(directory.glob("wandb/offline-run-*/*.wandb"), key=lambda file: file.stat().st_mtime_ns):
         run: dict[str, Any] = {"history": [], "exit": None}
         for data in records(file):
@@ -381,8 +381,8 @@ def offline_runs(directory: Path) -> dict[str, list[dict[str, Any]]]:
                 run["history"].append((record.history.step.num, {key: json.loads(text) for key, text in pairs}))
             elif kind == "exit":
                 run["exit"] = record.exit.exit_code
-        found.setdefault(run["name"], []).append(run)
-    return found
+        actual.setdefault(run["name"], []).append(run)
+    return actual
 
 
 @pytest.fixture
@@ -404,9 +404,9 @@ def test_wandb_reads_offline_runs_and_goes_on_with_their_ids(tmp_path: Path, no_
         return tracking.wandb("cartpoles", group="first", tags=["a", "b"], mode="offline", directory=tmp_path)
 
     follow(tracker(), a_call(), STEPS[:2], end="error")
-    found = offline_runs(tmp_path)
-    assert set(found) == set(NAMES)
-    (run,) = found[NAMES[5]]
+    actual = offline_runs(tmp_path)
+    assert set(actual) == set(NAMES)
+    (run,) = actual[NAMES[5]]
     assert (run["project"], run["group"], run["tags"]) == ("cartpoles", "first", ["a", "b"])
     assert run["config"]["discount"] == "beta:mu=0.98,eta=0.5" and run["config"]["config.num_envs"] == 2
     assert [step for step, _ in run["history"]] == [64, 128] and run["exit"] == 255
@@ -428,9 +428,9 @@ def mlflow_runs(uri: str, experiment: str) -> dict[str, Any]:
     client = MlflowClient(tracking_uri=uri)
     made = client.get_experiment_by_name(experiment)
     assert made is not None
-    found = client.search_runs([made.experiment_id], max_results=1000)
+    actual = client.search_runs([made.experiment_id], max_results=1000)
     curves = {}
-    for run in found:
+    for run in actual:
         history = client.get_metric_history(run.info.run_id, "return")
         assert run.info.run_name not in curves
         curves[run.info.run_name] = (run, [(point.step, point.value) for point in history])
@@ -452,16 +452,16 @@ def test_mlflow_reads_its_runs_and_goes_on_with_them(
         return tracking.mlflow(path, experiment="cartpoles", tags={"who": "me"})
 
     follow(tracker(), a_call(), STEPS[:2], end="error")
-    found = mlflow_runs(uri, "cartpoles")
-    assert set(found) == set(NAMES)
-    run, curve = found[NAMES[5]]
+    actual = mlflow_runs(uri, "cartpoles")
+    assert set(actual) == set(NAMES)
+    run, curve = actual[NAMES[5]]
     assert curve == [(64, 69), (128, 133)] and run.info.status == "KILLED" and run.data.tags["who"] == "me"
     assert run.data.params["discount"] == "beta:mu=0.98,eta=0.5" and run.data.params["config.num_envs"] == "2"
     assert np.isnan(run.data.metrics["loss"])
     follow(tracker(), a_call(), resumed=0)
-    found = mlflow_runs(uri, "cartpoles")
+    actual = mlflow_runs(uri, "cartpoles")
     for i, name in enumerate(NAMES):
-        run, curve = found[name]
+        run, curve = actual[name]
         assert curve == [(step, step + i) for step in STEPS]
         assert run.info.status == ("FAILED" if i == 5 else "FINISHED")
 
@@ -620,6 +620,6 @@ def test_bandits_are_followed_too(tmp_path: Path) -> None:
         result = jaxrl.load_result(out / policy)
         for seed in range(3):
             expected = result.metrics["regret"].sel(seed=seed)
-            found = scalars(out / policy / "tensorboard" / f"seed={seed}", "regret")
-            assert found == [(int(step), float(expected.sel(env_step=step))) for step in expected["env_step"]]
-            assert all(regrets[str(seed), str(step)] == value for step, value in found)
+            actual = scalars(out / policy / "tensorboard" / f"seed={seed}", "regret")
+            assert actual == [(int(step), float(expected.sel(env_step=step))) for step in expected["env_step"]]
+            assert all(regrets[str(seed), str(step)] == value for step, value in actual)

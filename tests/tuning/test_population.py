@@ -40,47 +40,47 @@ def train(algo: Algorithm, **changes: Any) -> jaxrl.PopulationResult:
 def trained(algo: Algorithm, tmp_path_factory: pytest.TempPathFactory) -> tuple[jaxrl.PopulationResult, Path]:
     before = programs.compilations()
     out = tmp_path_factory.mktemp("population") / "out"
-    found = train(algo, out=out)
+    actual = train(algo, out=out)
     assert programs.compilations() == before + 1
-    return found, out
+    return actual, out
 
 
 @pytest.mark.slow
 def test_it_improves_over_the_first_population_trained_as_long(algo: Algorithm, trained: Any):
-    found, _ = trained
+    actual, _ = trained
     alone = train(algo, replaced=0)
-    assert alone.settings[-1] == alone.settings[0] == found.settings[0]
+    assert alone.settings[-1] == alone.settings[0] == actual.settings[0]
     # The first round is the same; then the worse quarter goes on from the better.
-    np.testing.assert_array_equal(alone.returns[0], found.returns[0])
-    better = jaxrl.statistics.probability_of_improvement(found.returns[-1], alone.returns[-1])
+    np.testing.assert_array_equal(alone.returns[0], actual.returns[0])
+    better = jaxrl.statistics.probability_of_improvement(actual.returns[-1], alone.returns[-1])
     assert float(better.low) > 0.5
-    assert found.returns[-1].mean() > 1.25 * alone.returns[-1].mean()
+    assert actual.returns[-1].mean() > 1.25 * alone.returns[-1].mean()
 
 
 @pytest.mark.slow
 def test_the_lineage_tells_who_came_from_whom(trained: Any):
-    found, out = trained
-    for i in range(1, len(found.returns)):
-        order = np.argsort(-found.returns[i - 1], kind="stable")
+    actual, out = trained
+    for i in range(1, len(actual.returns)):
+        order = np.argsort(-actual.returns[i - 1], kind="stable")
         worst, best = set(order[-4:].tolist()), set(order[:4].tolist())
-        for member, parent in enumerate(found.parents[i].tolist()):
+        for member, parent in enumerate(actual.parents[i].tolist()):
             assert (parent in best) if member in worst else parent == member
-            changed = found.settings[i][member] != found.settings[i - 1][parent]
+            changed = actual.settings[i][member] != actual.settings[i - 1][parent]
             assert not changed or member in worst
-    settings = [setting for of_round in found.settings for setting in of_round]
+    settings = [setting for of_round in actual.settings for setting in of_round]
     assert all(1e-6 <= s["lr"] <= 1e-1 and 0 <= s["entropy_coef"] <= 0.1 for s in settings)
     assert {s["lam"] for s in settings} == {0.8, 0.9, 0.95}
-    line = found.ancestry(found.best)
-    assert line[-1] == found.best and len(line) == len(found.returns) == 8
-    assert all(found.parents[i][line[i]] == line[i - 1] for i in range(1, 8))
-    assert found.schedule(found.best)[-1] == found.settings[-1][found.best]
+    line = actual.ancestry(actual.best)
+    assert line[-1] == actual.best and len(line) == len(actual.returns) == 8
+    assert all(actual.parents[i][line[i]] == line[i - 1] for i in range(1, 8))
+    assert actual.schedule(actual.best)[-1] == actual.settings[-1][actual.best]
     with (out / "lineage.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == 8 * 16
-    assert [int(row["parent"]) for row in rows] == found.parents.ravel().tolist()
+    assert [int(row["parent"]) for row in rows] == actual.parents.ravel().tolist()
     loaded = jaxrl.load_result(out)
-    assert [setting["lr"] for setting in loaded.settings] == [s["lr"] for s in found.settings[-1]]
-    np.testing.assert_array_equal(loaded.values("return")[:, 0].T, found.returns)
+    assert [setting["lr"] for setting in loaded.settings] == [s["lr"] for s in actual.settings[-1]]
+    np.testing.assert_array_equal(loaded.values("return")[:, 0].T, actual.returns)
 
 
 @pytest.mark.slow
@@ -94,9 +94,9 @@ def test_a_signal_leaves_the_rounds_that_are_done(algo: Algorithm, tmp_path: Pat
         return evaluate(self)
 
     monkeypatch.setattr("jaxrl.runtime.runs.Runs.evaluate", stop)
-    found = train(algo, out=tmp_path / "out")
-    assert found.returns.shape == (3, 16) and len(found.settings) == 3
-    assert found.result.metrics.attrs["stopped_by_signal"] == signal.SIGTERM
+    actual = train(algo, out=tmp_path / "out")
+    assert actual.returns.shape == (3, 16) and len(actual.settings) == 3
+    assert actual.result.metrics.attrs["stopped_by_signal"] == signal.SIGTERM
     assert jaxrl.load_result(tmp_path / "out").metrics.sizes["env_step"] == 3
 
 

@@ -179,14 +179,14 @@ def test_the_incumbent_is_trained_anew_on_seeds_that_no_trial_has_seen(
     assert loaded.settings[0]["lr"] == result.incumbent.setting["lr"]
     assert default.algo is not None and default.algo.config == algo.config
     report = result.report()
-    for told in (
+    for reported in (
         "which no trial used",
         "biased upwards as the best of",
         "tuning seeds (0 to 2)",
         "95% bootstrap interval",
         "default",
     ):
-        assert told in report
+        assert reported in report
     frame = result.to_pandas()
     assert list(frame["trial"]) == list(range(11)) and list(frame.columns[3:8]) == list(SPACE)
     import pandas
@@ -272,7 +272,7 @@ def test_a_signal_while_training_on_test_seeds_is_the_exit_status(
         patched.setattr(Runs, "advance", stop)
         assert cli.main(command) == 128 + signal.SIGTERM
     printed = capsys.readouterr().out
-    assert "4 of 4 trials" in printed and "Stopped: the same command goes on." in printed
+    assert "4 of 4 trials" in printed and "Stopped: the same command resumes the search." in printed
     assert (
         "test seeds (" not in printed
         and not json.loads((tmp_path / "out" / "incumbent.json").read_text())["trained_on_test_seeds"]

@@ -66,7 +66,7 @@ def test_later_trials_depend_on_what_the_first_ones_did(algo: Algorithm, trainin
     assert near[:16] == far[:16]  # tpe's first 10, cmaes's first population and its first generation
     assert all(one != other for one, other in zip(near[16:], far[16:], strict=True))
     # Towards 0.9 where that is the best, away from it where that is the worst; a uniform draw is 0.05 away.
-    distances = [sum(abs(setting["lam"] - 0.9) for setting in found[-16:]) / 16 for found in (near, far)]
+    distances = [sum(abs(setting["lam"] - 0.9) for setting in actual[-16:]) / 16 for actual in (near, far)]
     assert distances[0] < 0.04 and distances[1] > 0.06
 
 

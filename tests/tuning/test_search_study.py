@@ -88,11 +88,11 @@ def test_two_processes_share_a_study_and_neither_lose_nor_repeat_a_trial(space: 
     every = [number for numbers in done for number in numbers]
     assert len(every) == len(set(every)) == 24
     with opened(url, "shared", {"space": space.described()}) as study:
-        told = shared(study, space, 24).outcomes()
-        assert sorted(trial.number for trial in told) == sorted(every)
-        found = sorted(trial.setting["lr"] for trial in told)
+        reported = shared(study, space, 24).outcomes()
+        assert sorted(trial.number for trial in reported) == sorted(every)
+        actual = sorted(trial.setting["lr"] for trial in reported)
     # The random design of one process alone, trial by trial.
-    assert found == pytest.approx(sorted(drawn(space, 0, place)["lr"] for place in range(24)))
+    assert actual == pytest.approx(sorted(drawn(space, 0, place)["lr"] for place in range(24)))
 
 
 @pytest.mark.slow
@@ -112,10 +112,10 @@ def test_the_trials_of_a_killed_process_are_done_anew(space: Space, tmp_path: Pa
         while asked := mine.ask(5):
             for trial in asked:
                 mine.tell(complete(trial))
-        told = mine.outcomes()
-        assert before < {trial.number for trial in told}
+        reported = mine.outcomes()
+        assert before < {trial.number for trial in reported}
         # Each place of the design once, those that the killed process was at included.
-        assert sorted(trial.setting["lr"] for trial in told) == pytest.approx(
+        assert sorted(trial.setting["lr"] for trial in reported) == pytest.approx(
             sorted(drawn(space, 0, place)["lr"] for place in range(12))
         )
 
@@ -162,7 +162,7 @@ def test_a_process_that_others_took_for_dead_does_not_count_twice(space: Space):
         assert again.setting == trial.setting
         slow.tell(complete(trial, 7.0))
         other.tell(complete(again, 3.0))
-        assert [told.score for told in other.outcomes()] == [3.0]
+        assert [reported.score for reported in other.outcomes()] == [3.0]
 
 
 def test_a_grid_is_done_once(space: Space):
@@ -172,12 +172,12 @@ def test_a_grid_is_done_once(space: Space):
         mine = TrialStudy(study, points, sampler, 6)
         asked = mine.ask(2)
         mine.release(asked)
-        found = []
+        actual = []
         while asked := mine.ask(4):
-            found += [tuple(trial.setting.values()) for trial in asked]
+            actual += [tuple(trial.setting.values()) for trial in asked]
             for trial in asked:
                 mine.tell(complete(trial))
-    assert sorted(found) == [(lr, epochs) for lr in (1e-3, 1e-2) for epochs in (1, 2, 4)]
+    assert sorted(actual) == [(lr, epochs) for lr in (1e-3, 1e-2) for epochs in (1, 2, 4)]
 
 
 @pytest.mark.parametrize("search", ["tpe", "cmaes"])
@@ -185,15 +185,15 @@ def test_samplers_learn_from_what_they_are_told(space: Space, search: str):
     ranges = Space(space.algo, {"lam": Uniform(0.0, 1.0), "clip_eps": Uniform(0.0, 1.0)})
     with opened(None, "quadratic", {}) as study:
         mine = TrialStudy(study, ranges, sampler_of(search, ranges, 0, 10), 80)
-        found = []
+        actual = []
         while asked := mine.ask(10):
             for trial in asked:
                 score = -((trial.setting["lam"] - 0.3) ** 2) - (trial.setting["clip_eps"] - 0.7) ** 2
                 mine.tell(complete(trial, score))
-                found.append(score)
-        assert len(found) == 80
+                actual.append(score)
+        assert len(actual) == 80
         # The mean of uniform draws is -(1/12 + 0.04 + 1/12 + 0.04) = -0.247.
-        assert sum(found[-20:]) / 20 > -0.06
+        assert sum(actual[-20:]) / 20 > -0.06
         settings = {tuple(trial.params.values()) for trial in study.trials}
         assert len(settings) == 80
 

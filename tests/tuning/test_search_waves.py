@@ -72,7 +72,7 @@ def population(algo: Algorithm, **changes: Any) -> jaxrl.PopulationResult:
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of waves, where `memory=n` stands for that of one block and of n states held, and "1B" for none."""
-    found: list[int] = []
+    actual: list[int] = []
     monkeypatch.setattr(fitting, "ROOM_PER_THREAD", 0)
     monkeypatch.setattr(fitting, "resident", lambda: 0)
     monkeypatch.setattr(fitting, "COMPILING_SPREAD", 0)
@@ -93,11 +93,11 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counted(self: Any, *arguments: Any, **named: Any) -> Any:
         for wave in advance(self, *arguments, **named):
-            found.append(len(wave.metrics["return"]))
+            actual.append(len(wave.metrics["return"]))
             yield wave
 
     monkeypatch.setattr(search_waves.Waves, "advance", counted)
-    return found
+    return actual
 
 
 def test_trials_that_do_not_fit_at_the_same_time_train_one_after_another_to_the_same_bits(
@@ -143,9 +143,9 @@ def test_a_device_without_memory_left_gets_narrower_blocks(algo: Algorithm, monk
         assert search(algo).trials == narrow.trials
     monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", exhausted_at(2))
     with pytest.warns(RuntimeWarning, match=r"had no memory left for blocks of 2 runs"):
-        found = population(algo)
-    np.testing.assert_array_equal(found.result.policies, members.result.policies)
-    assert found.result.metrics.attrs["block"] == 1
+        actual = population(algo)
+    np.testing.assert_array_equal(actual.result.policies, members.result.policies)
+    assert actual.result.metrics.attrs["block"] == 1
     monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", exhausted_at(1))
     with pytest.raises(ValueError, match=r"^there is no memory left for blocks of one run: RESOURCE_EXHAUSTED"):
         population(algo, block=1)
@@ -174,20 +174,20 @@ def test_the_lineage_is_kept_round_by_round_with_the_seed_of_every_member(
     with (tmp_path / "out" / "lineage.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert [(int(row["round"]), int(row["member"])) for row in rows] == [(i, j) for i in range(2) for j in range(5)]
-    found = population(algo, out=tmp_path / "out")
-    assert calls[0] == found.seeds.tolist() and len(set(calls[0])) == 5
+    actual = population(algo, out=tmp_path / "out")
+    assert calls[0] == actual.seeds.tolist() and len(set(calls[0])) == 5
     with (tmp_path / "out" / "lineage.csv").open() as stream:
         again = list(csv.DictReader(stream))
     assert again[:10] == rows and len(again) == 15
     assert [int(row["member_seed"]) for row in again] == calls[0] * 3
-    for result in (found.result, jaxrl.load_result(tmp_path / "out", algo)):
+    for result in (actual.result, jaxrl.load_result(tmp_path / "out", algo)):
         assert [setting["member_seed"] for setting in result.settings] == calls[0]
         assert result.metrics["member_seed"].dims == ("setting",)
 
 
 def test_a_member_trains_with_its_seed(algo: Algorithm):
-    found = population(algo, replaced=0)
-    lr, seed = found.settings[0][3]["lr"], int(found.seeds[3])
+    actual = population(algo, replaced=0)
+    lr, seed = actual.settings[0][3]["lr"], int(actual.seeds[3])
     alone = jaxrl.train(
         algo,
         jaxrl.grid(algo.hparams, {"lr": [lr]}),
@@ -199,14 +199,14 @@ def test_a_member_trains_with_its_seed(algo: Algorithm):
         devices=jax.devices()[:1],
         progress=False,
     )
-    np.testing.assert_array_equal(alone.policies[0, 0], found.result.policy(member_seed=seed).params)
-    np.testing.assert_array_equal(alone.values("return")[0, 0], found.returns[:, 3])
+    np.testing.assert_array_equal(alone.policies[0, 0], actual.result.policy(member_seed=seed).params)
+    np.testing.assert_array_equal(alone.values("return")[0, 0], actual.returns[:, 3])
 
 
 def test_one_of_a_few_members_is_replaced(algo: Algorithm):
     for members in (2, 3, 4):
-        found = population(algo, members=members)
-        for parents, returns in zip(found.parents[1:], found.returns, strict=False):
+        actual = population(algo, members=members)
+        for parents, returns in zip(actual.parents[1:], actual.returns, strict=False):
             order = np.argsort(-returns, kind="stable")
             expected = np.arange(members)
             expected[order[-1]] = order[0]

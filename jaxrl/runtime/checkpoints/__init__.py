@@ -1,1 +1,1 @@
-"""What a run directory keeps of a call while it is carried out."""
+"""Files in a run directory that a call writes while it is executed."""

@@ -1,4 +1,4 @@
-"""Whose a run directory is: what `run.json` says of the call that was begun there, and how two calls differ."""
+"""Identity of the call in a run directory: the contents of `run.json`, and the comparison of two calls."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from jaxrl.runtime.devices.xla_flags import DETERMINISTIC, flags_in_force
 from jaxrl.runtime.layout import Layout
 
 IDENTITY = "run.json"
-# What may differ between the run and its resumption: results are then no longer equal bit for bit.
+# Names that may differ between a run and its resumption: results are then no longer equal bit for bit.
 SOFT = ("versions", "device_kind", "processor", "deterministic", "xla_flags")
-GENERATION = "generation"  # that checkpoints and `run.json` have in common, and no other run
-ASKED = "asked"  # what the call was begun with, and changes nothing
+GENERATION = "generation"  # shared by the checkpoints and `run.json` of one run alone
+ASKED = "asked"  # options of the first call, which do not change results
 
 __all__ = [
     "ASKED",
@@ -43,19 +43,19 @@ __all__ = [
 
 
 def identity_of(call: Call, layout: Layout, precision: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What a checkpoint must agree with to be gone on from, as JSON gives it back.
+    """Identity that a checkpoint must agree with to be resumed, as read back from JSON.
 
     Args:
-      call: the call.
-      layout: of its runs.
-      precision: of matrix products.
-      asked: what it was begun with that need not agree.
+      call: Call.
+      layout: Layout of its runs.
+      precision: Precision of matrix products.
+      asked: Options of the first call, which need not agree.
     """
     config = config_of(call.description())
-    told = {name: value for name, value in config.items() if name not in ("attributes", "devices")}
-    told |= {name: value for name, value in call.attrs.items() if name not in told}
+    identity = {name: value for name, value in config.items() if name not in ("attributes", "devices")}
+    identity |= {name: value for name, value in call.attrs.items() if name not in identity}
     on_cpu = layout.devices[0].platform == "cpu"
-    told |= {
+    identity |= {
         "env_steps": call.env_steps,
         "points": call.points.tolist(),
         "block": layout.block,
@@ -66,30 +66,30 @@ def identity_of(call: Call, layout: Layout, precision: str, asked: Mapping[str, 
         "xla_flags": [flag for flag in flags_in_force() if DETERMINISTIC not in flag],
         ASKED: dict(asked or {}),
     }
-    return as_read(told)
+    return as_read(identity)
 
 
 def precision_in_force(precision: str) -> str:
-    """The precision of matrix products by its name; that of JAX's own setting for the default."""
+    """Name of the precision of matrix products; for "default" that of JAX's configuration."""
     return jax.config.values["jax_default_matmul_precision"] or "default" if precision == "default" else precision
 
 
 def _deterministic() -> bool:
-    """Whether XLA is told to add numbers up in the same order every time."""
-    given = [flag.partition("=") for flag in flags_in_force()]
-    values = [value.lower() for name, _, value in given if name == f"--{DETERMINISTIC}"]
+    """Whether XLA is set to sum in the same order every time."""
+    flags = [flag.partition("=") for flag in flags_in_force()]
+    values = [value.lower() for name, _, value in flags if name == f"--{DETERMINISTIC}"]
     return bool(values) and values[-1] not in ("false", "0")
 
 
 def read_identity(directory: Path, *, trust: bool = False) -> dict[str, Any]:
-    """What a run directory says of the call whose checkpoints it holds.
+    """Identity of the call whose checkpoints a run directory holds.
 
     Args:
-      directory: of the run.
-      trust: whether to go on with a file that does not have the checksum that it tells.
+      directory: Directory of the run.
+      trust: Whether to accept a file that does not match its recorded checksum.
 
     Raises:
-      ResultError: it says nothing, or is damaged.
+      ResultError: The file is missing or damaged.
     """
     if not directory.is_dir():
         raise ResultError(f"{directory} is not a run directory: there is no such directory.")
@@ -97,7 +97,7 @@ def read_identity(directory: Path, *, trust: bool = False) -> dict[str, Any]:
     if not file.is_file():
         why = f"{IDENTITY} is missing"
         if (directory / SEARCH).is_file():
-            why = "it holds a search, with which the same jaxrl sweep, or jaxrl.search, goes on"
+            why = "it holds a search, which the same jaxrl sweep, or jaxrl.search, resumes"
         elif (directory / METRICS).is_file():
             why = f"{IDENTITY} is missing, as of a result that was merged (resume its shards) or saved by itself"
         raise ResultError(f"{directory} holds no run that can be resumed: {why}.")
@@ -113,7 +113,7 @@ def read_identity(directory: Path, *, trust: bool = False) -> dict[str, Any]:
         if name in identity and not right(identity[name]):
             raise ResultError(f"{file} is damaged: {name} is {_shortened(identity[name])}, and takes {takes}.")
     if missing := [name for name in _REQUIRED if name not in identity]:
-        raise ResultError(f"{file} is damaged: it does not tell {', '.join(missing)}.")
+        raise ResultError(f"{file} is damaged: it lacks {', '.join(missing)}.")
     return identity
 
 
@@ -122,7 +122,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_points(value: Any) -> bool:
-    """Whether these are increasing numbers of iterations, the first of which may be 0, and the last above it."""
+    """Whether `value` is a list of increasing numbers of iterations; the first may be 0, the last is above 0."""
     if not isinstance(value, list):
         return False
     later = value[1:] if value and value[0] == 0 and not isinstance(value[0], bool) else value
@@ -130,7 +130,7 @@ def _is_points(value: Any) -> bool:
 
 
 def _is_sweep(value: Any) -> bool:
-    """Whether these are dims, and coordinates over them whose sizes agree."""
+    """Whether `value` holds dims, and coordinates over them with matching sizes."""
     if not isinstance(value, dict) or not isinstance(value.get("dims"), list):
         return False
     dims, coords = value["dims"], value.get("coords")
@@ -151,7 +151,7 @@ def _is_sweep(value: Any) -> bool:
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether this is what `sharded` tells of the whole call."""
+    """Whether `value` is the description of the whole call that `sharded` records."""
     try:
         whole = json.loads(value)
         coords = {path: {"dims": on, "values": values} for path, (on, values) in whole["coords"].items()}
@@ -183,56 +183,56 @@ _REQUIRED = ("algorithm", "block", "env_steps", "points", "precision", "seeds", 
 
 
 def compare(directory: Path, saved: Mapping[str, Any], identity: Mapping[str, Any], free: Collection[str]) -> None:
-    """Refuses to resume another call; a run may become longer, and a warning says what may round otherwise.
+    """Refuses to resume a different call; a run may become longer, and a warning names what may change rounding.
 
     Args:
-      directory: of the call.
-      saved: its `run.json`.
-      identity: of the call that is to resume it.
-      free: names that may differ beside the points.
+      directory: Directory of the call.
+      saved: Contents of its `run.json`.
+      identity: Identity of the call that resumes it.
+      free: Names that may differ in addition to the points.
 
     Raises:
-      ResultError: the calls differ.
+      ResultError: The calls differ.
     """
     free = (*SOFT, *free, ASKED, GENERATION, "points", "env_steps")
     if identity["env_steps"] > saved["env_steps"]:
         free = (*free, "run_length")  # schedules may be stretched
 
-    def firm(told: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in told.items() if name not in free}
+    def fixed(identity: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in identity.items() if name not in free}
 
-    found = difference(firm(saved), firm(identity))
-    if found is None and saved["points"] != identity["points"] and identity["points"][-1] <= saved["points"][-1]:
-        found = difference({"points": saved["points"]}, {"points": identity["points"]})
-    if found is not None:
+    differing = difference(fixed(saved), fixed(identity))
+    if differing is None and saved["points"] != identity["points"] and identity["points"][-1] <= saved["points"][-1]:
+        differing = difference({"points": saved["points"]}, {"points": identity["points"]})
+    if differing is not None:
         raise ResultError(
-            f"{directory} holds a checkpoint of another configuration: {found}; choose another directory, "
-            f"or start anew with --force (force=True)."
+            f"{directory} holds a checkpoint of another configuration: {differing}; choose another directory, "
+            f"or start over with --force (force=True)."
         )
     for name in (name for name in SOFT if name in saved):
-        if (found := difference(saved[name], identity[name], name)) is not None:
+        if (differing := difference(saved[name], identity[name], name)) is not None:
             warnings.warn(
-                f"{directory} goes on elsewhere than it began, and may round otherwise: {found}",
+                f"{directory} resumes on another system than before, and may round differently: {differing}",
                 RuntimeWarning,
                 stacklevel=7,
             )
 
 
-def difference(saved: Any, wanted: Any, at: str = "") -> str | None:
-    """Where two identities differ first, and how, such as `config.num_steps is 128 there and 64 here`."""
-    if isinstance(saved, Mapping) and isinstance(wanted, Mapping):
-        for name in [*wanted, *(name for name in saved if name not in wanted)]:
+def difference(saved: Any, current: Any, at: str = "") -> str | None:
+    """First difference between two identities, such as `config.num_steps is 128 there and 64 here`."""
+    if isinstance(saved, Mapping) and isinstance(current, Mapping):
+        for name in [*current, *(name for name in saved if name not in current)]:
             path = f"{at}.{name}" if at else str(name)
-            if name not in saved or name not in wanted:
+            if name not in saved or name not in current:
                 return f"{path} is {'set there only' if name in saved else 'set here only'}"
-            if (found := difference(saved[name], wanted[name], path)) is not None:
-                return found
+            if (differing := difference(saved[name], current[name], path)) is not None:
+                return differing
         return None
-    if saved == wanted:
+    if saved == current:
         return None
-    there, here = _shortened(saved), _shortened(wanted)
-    if there == here and isinstance(saved, list) and isinstance(wanted, list) and len(saved) != len(wanted):
-        there, here = f"{there} ({len(saved):,} of them)", f"{len(wanted):,}"
+    there, here = _shortened(saved), _shortened(current)
+    if there == here and isinstance(saved, list) and isinstance(current, list) and len(saved) != len(current):
+        there, here = f"{there} ({len(saved):,} of them)", f"{len(current):,}"
     return f"{at} is {there} there and {here} here"
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a call: what it takes to go on after whatever stopped it, bit for bit."""
+"""Checkpoints of a call: everything needed to resume it bit for bit after an interruption."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from jaxrl.results.storage import FILES, finished, holds_result
 from jaxrl.runtime.checkpoints.identity import GENERATION, IDENTITY, compare, read_identity
 
 CHECKPOINTS, PARTS = "checkpoints", "parts"
-_ITEMS = ("states", "evaluations")  # of a checkpoint: what is an array of each run
+_ITEMS = ("states", "evaluations")  # items of a checkpoint with an array for each run
 
 __all__ = ["Checkpoint", "Checkpoints", "begun_in", "has_checkpoint", "num_parts_begun"]
 
@@ -37,10 +37,10 @@ class Checkpoint(NamedTuple):
     """A call between two chunks.
 
     Attributes:
-      iteration: that every run has done.
-      states: of the runs, leaves `[num_runs, ...]`, as `Runs.states()` gives them.
-      iterations: of the evaluations so far.
-      metrics: theirs, `{name: [num_runs, num_points, ...]}`.
+      iteration: Number of iterations that every run has done.
+      states: States of the runs, leaves `[num_runs, ...]`, as returned by `Runs.states()`.
+      iterations: Iterations of the evaluations so far.
+      metrics: Metrics of the evaluations so far, `{name: [num_runs, num_points, ...]}`.
     """
 
     iteration: int
@@ -50,7 +50,7 @@ class Checkpoint(NamedTuple):
 
 
 class _DamageError(Exception):
-    """What is wrong with a checkpoint; `surely` where no trust in it would help."""
+    """Damage of a checkpoint; `surely` where `trust` does not help."""
 
     def __init__(self, reason: str, *, surely: bool = False):
         super().__init__(reason)
@@ -58,14 +58,14 @@ class _DamageError(Exception):
 
 
 class Checkpoints:
-    """What a run directory keeps of a call: whose it is, and the last checkpoint whole, whatever happens to the next.
+    """Identity and last checkpoint of a call in a run directory; writing a checkpoint leaves the last one intact.
 
     Args:
-      directory: of the call, None where nothing is kept.
-      identity: of the call.
-      begun: what `run.json` says of the call to resume, None where it begins anew.
-      minutes: between two checkpoints; None writes none.
-      trust: whether to resume from a checkpoint that does not have the checksums that it tells.
+      directory: Directory of the call; None writes nothing.
+      identity: Identity of the call.
+      begun: Contents of `run.json` of the call to resume; None starts from scratch.
+      minutes: Time between two checkpoints in minutes; None writes none.
+      trust: Whether to resume from a checkpoint that does not match its recorded checksums.
     """
 
     def __init__(
@@ -85,65 +85,65 @@ class Checkpoints:
         self._manager: Any = None
 
     def check(self) -> None:
-        """Refuses, before anything is compiled, to resume what is another call's or cannot be resumed.
+        """Refuses, before anything is compiled, to resume a different call or one that cannot be resumed.
 
         Raises:
-          ResultError: in a sentence.
+          ResultError: The directory does not hold a checkpoint of this call.
         """
         if self.directory is None:
             return
         _remove_left_overs(self.directory)
         if self.begun is None:
             return
-        # Where nothing is to be resumed, runs may be laid out in another way.
+        # Without a checkpoint to resume from, runs may have a different layout.
         parts = num_parts_begun(self.directory)
         compare(self.directory, self.begun, self.identity, () if parts else ("block",))
         if parts:
             return
         if finished(self.directory):
             raise ResultError(
-                f"{self.directory} holds a finished result and no checkpoint to go on from: choose another "
-                f"directory, or start anew with --force (force=True)."
+                f"{self.directory} holds a finished result and no checkpoint to resume from: choose another "
+                f"directory, or start over with --force (force=True)."
             )
         warnings.warn(
-            f"{self.directory} was begun but holds no checkpoint to go on from: it starts from the beginning",
+            f"{self.directory} was begun but holds no checkpoint to resume from: it starts from the beginning",
             RuntimeWarning,
             stacklevel=6,
         )
 
     def begin(self, structure: Any) -> Checkpoint | None:
-        """Says whose the directory is from now on; the checkpoint to resume from, None where the call begins anew.
+        """Records the identity of the call; returns the checkpoint to resume from, None to start from scratch.
 
         Args:
-          structure: a pytree like the states of the runs.
+          structure: Pytree with the structure of the states of the runs.
 
         Raises:
-          ResultError: the checkpoint is damaged, or the directory cannot be written.
+          ResultError: The checkpoint is damaged, or the directory is not writable.
         """
         if self.directory is None:
             return None
         checkpoint = None if self.begun is None else self.load(structure)
         if checkpoint is None:
-            self._begin_anew()
+            self._start_over()
             self._began = True
         if checkpoint is None or self.begun != self.identity:
             self._write_identity()
         return checkpoint
 
     def begin_parts(self) -> None:
-        """`begin` of a call in several parts, whose checkpoints are in a directory for each.
+        """Like `begin`, for a call in several parts, each with its own directory of checkpoints.
 
         Raises:
-          ResultError: the directory cannot be written.
+          ResultError: The directory is not writable.
         """
         if self.directory is not None:
             if self.begun is None:
-                self._begin_anew()
+                self._start_over()
                 self._began = True
             self._write_identity()
 
     def narrow(self, block: int) -> bool:
-        """Goes on with blocks of another width; whether from a checkpoint, or else from the beginning."""
+        """Changes the block width; returns whether there is a checkpoint to resume from."""
         self.identity["block"], self.begun = block, None
         if self.directory is not None and (self.directory / IDENTITY).is_file():
             self._write_identity()
@@ -151,19 +151,19 @@ class Checkpoints:
         return self.begun is not None
 
     def save_if_due(self, checkpoint: Callable[[], Checkpoint]) -> None:
-        """Writes a checkpoint where the last one was long ago.
+        """Writes a checkpoint if `minutes` have passed since the last one.
 
         Args:
-          checkpoint: makes it.
+          checkpoint: Function that makes the checkpoint.
         """
         if self.minutes is not None and time.perf_counter() - self._last >= 60 * self.minutes:
             self.save(checkpoint)
 
     def save(self, checkpoint: Callable[[], Checkpoint]) -> None:
-        """Writes a checkpoint now, if any are to be written; a failure to do so is a warning.
+        """Writes a checkpoint now, if checkpoints are enabled; a failure is a warning.
 
         Args:
-          checkpoint: makes it.
+          checkpoint: Function that makes the checkpoint.
         """
         if self.directory is None or self.minutes is None:
             return
@@ -174,13 +174,13 @@ class Checkpoints:
         self._last = time.perf_counter()
 
     def discard_if_empty(self) -> None:
-        """Takes back what `begin` wrote where nothing has followed."""
+        """Deletes what `begin` wrote if nothing was written since."""
         if self.directory is None or not self._began or num_parts_begun(self.directory):
             return
         shutil.rmtree(self.directory / CHECKPOINTS, ignore_errors=True)
         (self.directory / IDENTITY).unlink(missing_ok=True)
         for folder in (self.directory / PARTS, self.directory):
-            with contextlib.suppress(OSError):  # it is not there, or something else is in it
+            with contextlib.suppress(OSError):  # it does not exist, or is not empty
                 folder.rmdir()
 
     @property
@@ -188,11 +188,11 @@ class Checkpoints:
         assert self.directory is not None
         return self.directory
 
-    def _begin_anew(self) -> None:
-        """Deletes what an earlier call has left: first what tells whose it is, then checkpoints, parts and result.
+    def _start_over(self) -> None:
+        """Deletes the files of an earlier call: first its identity, then checkpoints, parts and result.
 
         Raises:
-          ResultError: something cannot be deleted.
+          ResultError: A file cannot be deleted.
         """
         try:
             (self._at / IDENTITY).unlink(missing_ok=True)
@@ -207,10 +207,10 @@ class Checkpoints:
             ) from None
 
     def _write_identity(self) -> None:
-        """Says whose the checkpoints are, before there are any.
+        """Writes the identity of the call, before any checkpoint.
 
         Raises:
-          ResultError: the directory cannot be written.
+          ResultError: The directory is not writable.
         """
         content = sealed_json(self.identity)
         try:
@@ -220,10 +220,10 @@ class Checkpoints:
             raise ResultError(f"{self._at} cannot be written: {error.strerror or error}.") from None
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Writes a checkpoint beside the last one, and then deletes that.
+        """Writes a checkpoint next to the last one, and then deletes the last one.
 
         Raises:
-          ResultError: it cannot be written, such as for want of room; the last one is still there.
+          ResultError: The checkpoint cannot be written, such as for lack of disk space; the last one is intact.
         """
         import orbax.checkpoint as ocp
 
@@ -251,7 +251,7 @@ class Checkpoints:
                         **{name: ocp.args.PyTreeSave(tree) for name, tree in items.items() if tree},
                     ),
                 )
-        except Exception as error:  # of whichever library beneath: the file system's is hidden in several kinds
+        except Exception as error:  # of any library underneath: errors of the file system come wrapped in several types
             raise ResultError(
                 f"No checkpoint could be written to {self._at}: {_reason(error)}; the one before is intact."
             ) from error
@@ -259,13 +259,13 @@ class Checkpoints:
             _remove_left_overs(self._at)
 
     def load(self, structure: Any) -> Checkpoint | None:
-        """The last whole checkpoint, None where there is none.
+        """Last complete checkpoint, None where there is none.
 
         Args:
-          structure: a pytree like the states of the runs.
+          structure: Pytree with the structure of the states of the runs.
 
         Raises:
-          ResultError: it is damaged, or of other states.
+          ResultError: The checkpoint is damaged, or holds other states.
         """
         import orbax.checkpoint as ocp
 
@@ -279,17 +279,17 @@ class Checkpoints:
         items = [name for name in _ITEMS if (where / name).is_dir()]
         try:
             with _quiet():
-                found = manager.restore(
+                restored = manager.restore(
                     step,
                     args=ocp.args.Composite(
                         done=ocp.args.JsonRestore(), **{name: ocp.args.PyTreeRestore() for name in items}
                     ),
                 )
-            done = found["done"]
+            done = restored["done"]
             empty = {name: np.zeros(shape, dtype) for name, (shape, dtype) in done.get("empty", {}).items()}
-            states = {**(found["states"] if "states" in items else {}), **empty}
+            states = {**(restored["states"] if "states" in items else {}), **empty}
             leaves = [np.asarray(states[f"{i:04d}"]) for i in range(len(states))]
-            evaluations = found["evaluations"] if "evaluations" in items else {}
+            evaluations = restored["evaluations"] if "evaluations" in items else {}
             metrics = {name: np.asarray(leaf) for name, leaf in evaluations.items()}
             if not self.trust:
                 self._verify(done, {f"{i:04d}": leaf for i, leaf in enumerate(leaves)}, metrics)
@@ -300,48 +300,48 @@ class Checkpoints:
                 [int(at) for at in done["iterations"]],
                 metrics,
             )
-        except Exception as error:  # as above; a file cut in half raises whatever its reader stumbles over
+        except Exception as error:  # as above; a truncated file raises various errors
             on = (
                 ""
                 if not isinstance(error, _DamageError) or error.surely
-                else " go on regardless with --trust (trust=True), or"
+                else " resume regardless with --trust (trust=True), or"
             )
             raise ResultError(
                 f"The checkpoint {where} is damaged ({_reason(error)}):{on} delete {self._at / CHECKPOINTS} to start "
-                f"anew."
+                f"over."
             ) from error
         return checkpoint
 
     def _verify(self, done: Mapping[str, Any], leaves: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
-        """Refuses what is not as it was written; a checkpoint of the version before tells no checksums.
+        """Refuses contents that do not match their checksums; checkpoints of the previous version have none.
 
         Raises:
-          _DamageError: saying what is damaged.
+          _DamageError: The message names what is damaged.
         """
         if not {CHECKSUM, "checksums", GENERATION} & set(done):
             if set(done) - {"iteration", "iterations", "empty"}:
-                raise _DamageError(f"it tells of {', '.join(done)}")
+                raise _DamageError(f"it contains {', '.join(done)}")
             return
         if done.get(CHECKSUM) != _checksum_of(done):
-            raise _DamageError("what it tells of itself does not have its checksum")
-        found = _checksums(leaves, metrics)
-        if wrong := [name for name in done["checksums"] | found if done["checksums"].get(name) != found.get(name)]:
-            raise _DamageError(f"{wrong[0]} does not have its checksum")
+            raise _DamageError("its metadata does not match its checksum")
+        actual = _checksums(leaves, metrics)
+        if wrong := [name for name in done["checksums"] | actual if done["checksums"].get(name) != actual.get(name)]:
+            raise _DamageError(f"{wrong[0]} does not match its checksum")
         if done[GENERATION] != self.identity[GENERATION]:
             raise _DamageError(f"it is of another run than {IDENTITY}")
 
     def _check_ranges(
         self, done: Mapping[str, Any], leaves: list[np.ndarray], metrics: Mapping[str, np.ndarray], structure: Any
     ) -> None:
-        """Refuses, trusted or not, what no call can go on from.
+        """Refuses contents that no call can resume from, trusted or not.
 
         Raises:
-          _DamageError: saying what is out of range.
+          _DamageError: The message names what is out of range.
         """
         iteration, iterations, last = done["iteration"], done["iterations"], self.identity["points"][-1]
         if not isinstance(iteration, int) or not 0 <= iteration <= last:
             raise _DamageError(f"its iteration is {iteration!r}, not from 0 to {last:,}", surely=True)
-        # An evaluation at 0 is only of a call that has one.
+        # Only a call with an evaluation at 0 has one there.
         between = [-1 if self.identity["points"][0] == 0 else 0, *iterations, iteration + 1]
         if any(one >= other for one, other in itertools.pairwise(between)):
             raise _DamageError(f"its evaluations are after {iterations} of {iteration:,} iterations", surely=True)
@@ -352,7 +352,7 @@ class Checkpoints:
             raise _DamageError("its states are not those of this algorithm", surely=True)
 
     def close(self) -> None:
-        """Lets go of the directory."""
+        """Closes the directory."""
         if self._manager is not None:
             self._manager.close()
             self._manager = None
@@ -363,7 +363,7 @@ class Checkpoints:
         class Manager(ocp.CheckpointManager):
             def reached_preemption(self, step: int) -> bool:
                 del step
-                return False  # which the other processes would be asked
+                return False  # would ask the other processes
 
         if self._manager is None:
             # One of several processes writes by itself.
@@ -377,8 +377,7 @@ class Checkpoints:
             )
             folder = (self._at / CHECKPOINTS).absolute()
             folder.mkdir(parents=True, exist_ok=True)
-            # Not in one database (OCDBT): orbax finds the files of one by a pattern in which brackets of a directory's
-            # name have a meaning.
+            # Without OCDBT, whose files orbax finds by a pattern in which brackets in a directory's name are special.
             trees = {
                 name: ocp.PyTreeCheckpointHandler(use_ocdbt=False, multiprocessing_options=alone) for name in _ITEMS
             }
@@ -390,13 +389,13 @@ class Checkpoints:
 
 
 def has_checkpoint(directory: Path) -> bool:
-    """Whether a run directory, none of its parts, holds a checkpoint."""
+    """Whether a run directory itself, not one of its parts, holds a checkpoint."""
     folder = directory / CHECKPOINTS
     return folder.is_dir() and any(entry.name.isdigit() for entry in folder.iterdir())
 
 
 def num_parts_begun(directory: Path) -> int | None:
-    """How many parts a run directory is to be gone on with in, None where nothing is there to go on with."""
+    """Number of parts of the call in a run directory, None where there is nothing to resume."""
     if (directory / PARTS).is_dir():
         names = sorted(path.name for path in (directory / PARTS).iterdir() if path.is_dir())
         if names:
@@ -405,14 +404,14 @@ def num_parts_begun(directory: Path) -> int | None:
 
 
 def begun_in(directory: str | Path | None, *, trust: bool = False) -> Mapping[str, Any] | None:
-    """What a run directory says of the call that is to be resumed in it, None where none was begun.
+    """Identity of the call to resume in a run directory, None where none was started.
 
     Args:
-      directory: of the run.
-      trust: as in `read_identity`.
+      directory: Directory of the run.
+      trust: Whether to accept a file that does not match its recorded checksum.
 
     Raises:
-      ResultError: it is damaged, or the directory holds runs that it does not tell of.
+      ResultError: The file is damaged, or missing where the directory holds runs.
     """
     if directory is None:
         return None
@@ -421,14 +420,14 @@ def begun_in(directory: str | Path | None, *, trust: bool = False) -> Mapping[st
         return read_identity(directory, trust=trust)
     if holds_result(directory) or num_parts_begun(directory):
         raise ResultError(
-            f"{directory} holds a result, but no {IDENTITY} that tells how to go on with it: choose another "
-            f"directory, or start anew with --force (force=True)."
+            f"{directory} holds a result, but no {IDENTITY} that tells how to resume it: choose another "
+            f"directory, or start over with --force (force=True)."
         )
     return None
 
 
 def _checksums(leaves: Mapping[str, np.ndarray], metrics: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """A checksum for each array, of its shape and type as well."""
+    """Checksum of each array, including its shape and type."""
     named = {f"states/{name}": leaf for name, leaf in leaves.items()}
     named |= {f"evaluations/{name}": values for name, values in metrics.items()}
     return {name: f"{array.dtype}{list(array.shape)}:{checksum(_bytes_of(array))}" for name, array in named.items()}
@@ -439,20 +438,20 @@ def _bytes_of(array: np.ndarray) -> Any:
 
 
 def _checksum_of(done: Mapping[str, Any]) -> str:
-    """The checksum of what a checkpoint tells of itself."""
-    told = {name: value for name, value in done.items() if name != CHECKSUM}
-    return checksum(json.dumps(told, sort_keys=True).encode())
+    """Checksum of the metadata of a checkpoint."""
+    content = {name: value for name, value in done.items() if name != CHECKSUM}
+    return checksum(json.dumps(content, sort_keys=True).encode())
 
 
 def _require_room(directory: Path, num_bytes: int) -> None:
-    """Refuses before anything is written what has no room: threads of the store beneath would tell of it by themselves.
+    """Checks the disk space before writing: threads of the store underneath would print errors of their own.
 
     Args:
-      directory: to write to.
-      num_bytes: without compression.
+      directory: Directory to write to.
+      num_bytes: Number of bytes without compression.
 
     Raises:
-      OSError: there is less room.
+      OSError: There is too little space.
     """
     if not hasattr(os, "posix_fallocate"):
         return
@@ -465,7 +464,7 @@ def _require_room(directory: Path, num_bytes: int) -> None:
 
 
 def _remove_left_overs(directory: Path) -> None:
-    """Deletes what writers that were killed, or had no room left, have left half written; nobody else may be at it."""
+    """Deletes incomplete files of writers that were killed or ran out of space; no other process may be writing."""
     with contextlib.suppress(OSError):
         for entry in directory.iterdir():
             name = re.fullmatch(r"\..+-\d+-(.+)", entry.name)
@@ -479,7 +478,7 @@ def _remove_left_overs(directory: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps orbax from telling on standard error what is told, where it matters, by a sentence of ours."""
+    """Silences messages of orbax on standard error: an error of this module reports the failure."""
     logger = logging.getLogger("absl")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

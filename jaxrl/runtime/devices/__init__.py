@@ -1,1 +1,1 @@
-"""What is known of the devices and their compiler: processors, XLA flags, the compilation cache."""
+"""Devices and their compiler: processors, XLA flags, the compilation cache."""

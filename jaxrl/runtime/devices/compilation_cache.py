@@ -1,4 +1,4 @@
-"""Compiled programs kept on disk for the next process, apart for every kind of processor."""
+"""Compilation cache on disk, separate for every kind of processor."""
 
 from pathlib import Path
 
@@ -7,37 +7,37 @@ from jaxrl.runtime.devices.processors import processor
 
 __all__ = ["VARIABLE", "use_compilation_cache"]
 
-# What the command line takes the directory from.
+# Environment variable with the directory for the command line.
 VARIABLE = "JAXRL_COMPILATION_CACHE"
 
 
 def use_compilation_cache(directory: str | Path) -> Path:
-    """Makes JAX keep the programs that it compiles from now on, and take those that it kept before.
+    """Enables JAX's compilation cache on disk.
 
-    A program that is taken computes the same bit for bit as one compiled anew. Programs for a CPU
-    hold its instructions, and end a process on a CPU that lacks some; JAX's own key does not
-    know them all. So they are kept in a directory of their own for every kind of processor, and a
-    home directory may be shared. Nothing is ever deleted: delete the directory to empty it.
+    A cached program computes the same bit for bit as one compiled again. Programs for a CPU contain its
+    instructions, and crash on a CPU that lacks some of them, which JAX's own cache key does not fully cover.
+    Every kind of processor therefore has its own directory, so that a home directory may be shared. Nothing is ever
+    deleted: delete the directory to empty the cache.
 
     Args:
-      directory: below which to keep them; made where it is missing.
+      directory: Parent directory of the cache; created if missing.
 
     Returns:
-      The directory of this machine's processor.
+      Directory for this machine's processor.
 
     Raises:
-      ValueError: it cannot be written.
+      ValueError: The directory is not writable.
     """
     import jax
 
-    mine = Path(directory).expanduser() / processor()
+    cache = Path(directory).expanduser() / processor()
     try:
-        mine.mkdir(parents=True, exist_ok=True)
-        probe = mine / ".writable"
+        cache.mkdir(parents=True, exist_ok=True)
+        probe = cache / ".writable"
         probe.touch()
         probe.unlink(missing_ok=True)
     except OSError as error:
-        raise UserValueError(f"The compilation cache {mine} cannot be written: {error.strerror or error}.") from None
-    jax.config.update("jax_compilation_cache_dir", str(mine))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)  # its default, 1, leaves some of ours out
-    return mine
+        raise UserValueError(f"The compilation cache {cache} cannot be written: {error.strerror or error}.") from None
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)  # the default, 1, excludes some programs
+    return cache

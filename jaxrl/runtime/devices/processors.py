@@ -1,4 +1,4 @@
-"""The kind of this machine's processor, and what instructions it understands."""
+"""Kind of this machine's processor, and the instructions that it supports."""
 
 import hashlib
 import platform
@@ -7,25 +7,25 @@ from pathlib import Path
 __all__ = ["processor", "understands"]
 
 _CPUINFO = Path("/proc/cpuinfo")
-# The lines of it that say what a processor understands: of x86, and of Arm.
-_TELLING = ("vendor_id", "cpu family", "model", "model name", "flags", "CPU part", "Features")
+# Lines that identify a processor and its instructions, on x86 and on Arm.
+_IDENTIFYING = ("vendor_id", "cpu family", "model", "model name", "flags", "CPU part", "Features")
 
 
 def processor() -> str:
-    """The kind of processor and what it understands, in a name such as `x86_64-2f0c3a9d41be`."""
-    text = "\n".join(line for line in _first_core() if line.partition(":")[0].strip() in _TELLING)
+    """Name of the processor and its instruction set, such as `x86_64-2f0c3a9d41be`."""
+    text = "\n".join(line for line in _first_core() if line.partition(":")[0].strip() in _IDENTIFYING)
     text = text or platform.processor()
     return f"{platform.machine()}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def understands(instructions: str) -> bool:
-    """Whether this machine's processor is known to have instructions of a name such as `avx512f`; on Linux alone."""
-    told = (line.partition(":") for line in _first_core())
-    return any(instructions in flags.split() for name, _, flags in told if name.strip() == "flags")
+    """Whether the processor supports an instruction set such as `avx512f`; known on Linux only, otherwise False."""
+    fields = (line.partition(":") for line in _first_core())
+    return any(instructions in flags.split() for name, _, flags in fields if name.strip() == "flags")
 
 
 def _first_core() -> list[str]:
-    """The lines on the first core that Linux tells of; none on another system."""
+    """Lines of the first core in /proc/cpuinfo; none on systems other than Linux."""
     if not _CPUINFO.is_file():
         return []
     return _CPUINFO.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0].splitlines()

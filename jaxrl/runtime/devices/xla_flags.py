@@ -1,4 +1,4 @@
-"""The flags of XLA, which a process reads once, when JAX's backend starts: nothing here may start it."""
+"""Flags of XLA, which a process reads once, when JAX's backend starts: nothing here may start it."""
 
 import os
 import re
@@ -10,25 +10,25 @@ from envs.errors import UserValueError
 
 VARIABLE, OPTION = "XLA_FLAGS", "--xla-flags"
 DETERMINISTIC = "xla_gpu_deterministic_ops"
-# Flags that change no number: how many devices a CPU is taken for, and what is written for whoever looks.
+# Flags that do not affect results: the number of CPU devices, and dumps for debugging.
 _HARMLESS = ("--xla_force_host_platform_device_count", "--xla_dump")
 
 __all__ = ["DETERMINISTIC", "add_flags", "asked_for", "flags_in_force", "refuse_unknown_flags"]
 
 
 def flags_in_force() -> list[str]:
-    """The flags in the environment that may change numbers, in order, such as `--xla_cpu_prefer_vector_width=256`."""
+    """Flags in the environment that may affect results, in order, such as `--xla_cpu_prefer_vector_width=256`."""
     return [word for word in os.environ.get(VARIABLE, "").split() if not word.startswith(_HARMLESS)]
 
 
 def asked_for(args: Sequence[str]) -> list[str]:
-    """What --xla-flags and --deterministic ask for among the arguments of a command.
+    """Flags requested by --xla-flags and --deterministic among the arguments of a command.
 
     Args:
-      args: not parsed yet, for parsing starts JAX's backend.
+      args: Arguments before parsing, since parsing starts JAX's backend.
 
     Raises:
-      ValueError: a word after --xla-flags is no flag.
+      ValueError: A word after --xla-flags is not a flag.
     """
     words: list[str] = []
     listed = False
@@ -47,22 +47,22 @@ def asked_for(args: Sequence[str]) -> list[str]:
 
 
 def add_flags(flags: Sequence[str]) -> None:
-    """Adds flags behind those in the environment.
+    """Appends flags to those in the environment.
 
     Raises:
-      ValueError: there the name of a file with flags stands, to which nothing can be added.
+      ValueError: The environment variable holds the name of a file with flags.
     """
-    given = os.environ.get(VARIABLE, "").strip()
-    if flags and given and not given.startswith("-"):
+    present = os.environ.get(VARIABLE, "").strip()
+    if flags and present and not present.startswith("-"):
         raise UserValueError(
-            f"{VARIABLE} must hold flags where {OPTION} or --deterministic adds some, got a file, {given}"
+            f"{VARIABLE} must hold flags where {OPTION} or --deterministic adds some, got a file, {present}"
         )
     if flags:
-        os.environ[VARIABLE] = " ".join([given, *flags]).strip()
+        os.environ[VARIABLE] = " ".join([present, *flags]).strip()
 
 
 def refuse_unknown_flags() -> None:
-    """Refuses flags that XLA would end this process for, which another process tries first: there is no list of them.
+    """Refuses flags that XLA does not know, which would end this process, by trying them in another process.
 
     Raises:
       ValueError: XLA does not know a flag in the environment.

@@ -1,8 +1,8 @@
-"""How a process of several ends when another one is lost: with a sentence, not with an abort of the library beneath.
+"""Ending a process when another one of the run is lost: with a message, instead of an abort of the library underneath.
 
-JAX's client of the coordination service aborts its process, from a thread of its own and with pages of text, when
-another process is gone; the main thread may or may not hear of it from a collective first. Here the signal of an
-abort is turned into one sentence and the exit status 1, and that text is held back.
+JAX's client of the coordination service aborts its process, from its own thread and with pages of text, when another
+process is gone; a collective in the main thread may or may not fail first. This module turns the signal of the abort
+into one sentence and exit status 1, and suppresses that text.
 
 The client has a hook for the loss, `missed_heartbeat_callback`, which `jax.distributed.initialize` does not offer; and
 given to the client directly, a Python function is never reached: the status that it should get cannot be converted,
@@ -30,9 +30,9 @@ from envs.errors import UserError
 
 __all__ = ["LostProcessError", "abandon", "connected", "in_step", "watch"]
 
-STATUS = 1  # of a process that ends for want of another
-HEAD_START = 2.0  # seconds in which the main thread may hear of a loss itself
-TO_SAVE = 20.0  # seconds that it then has to save what it knows
+STATUS = 1  # exit status of a process that ends because another one is lost
+HEAD_START = 2.0  # seconds for the main thread to notice the loss itself
+TO_SAVE = 20.0  # seconds that it then has to save its results
 _FATAL = re.compile(rb"[EF]\d{4} .*(coordination_service|JAX distributed service)")
 _OF_ANOTHER = re.compile(r"(?i)gloo|nccl|unavailable|coordination|heartbeat|connection (reset|closed|refused)")
 _KEPT: list[Any] = []  # the handler, which must outlive the function that made it, and the C library
@@ -43,13 +43,13 @@ class LostProcessError(UserError, ConnectionError):
 
 
 class _Watch:
-    """What this process knows of the others."""
+    """State of this process about the others."""
 
     def __init__(self) -> None:
-        self.waiting_for = ""  # what the start waits for, while it does
-        self.told = threading.Event()  # the main thread knows, and ends the process itself
+        self.waiting_for = ""  # message while the start is waiting
+        self.noticed = threading.Event()  # set when the main thread knows of the loss and ends the process itself
         self.abandoned = False
-        self.native = b""  # what the coordination service's client said before it aborts
+        self.native = b""  # output of the coordination service's client before it aborts
         self.stderr = 2
 
 
@@ -57,10 +57,10 @@ _WATCH = _Watch()
 
 
 def watch(waiting_for: str) -> None:
-    """Turns an abort for want of another process into a sentence, from now on.
+    """Turns later aborts because of a lost process into a message.
 
     Args:
-      waiting_for: what is said if the abort comes before `connected()`.
+      waiting_for: Message if the abort happens before `connected()`.
     """
     _WATCH.waiting_for = waiting_for
     if _KEPT or sys.platform == "win32":
@@ -68,7 +68,7 @@ def watch(waiting_for: str) -> None:
     sys.stderr.flush()
     _WATCH.stderr = os.dup(2)
     out, into = os.pipe()
-    os.dup2(into, 2)  # what is written in C; Python keeps the terminal
+    os.dup2(into, 2)  # output of C code; Python keeps the terminal
     if sys.stderr is sys.__stderr__:
         sys.stderr = os.fdopen(os.dup(_WATCH.stderr), "w", buffering=1, errors="backslashreplace")
     threading.Thread(target=_forward, args=(out,), name="jaxrl-stderr", daemon=True).start()
@@ -81,22 +81,22 @@ def watch(waiting_for: str) -> None:
 
 
 def connected() -> None:
-    """Tells that the processes have met."""
+    """Records that the processes are connected."""
     _WATCH.waiting_for = ""
 
 
 def abandon() -> None:
-    """Lets this process end without waiting for the others, which may wait for it elsewhere."""
-    _WATCH.told.set()
+    """Ends this process later without waiting for the others, which may be waiting for it elsewhere."""
+    _WATCH.noticed.set()
     _WATCH.abandoned = True
 
 
 @contextlib.contextmanager
 def in_step() -> Iterator[None]:
-    """Turns the error of a collective that another process did not take part in into a sentence.
+    """Turns the error of a collective in which another process is missing into a message.
 
     Raises:
-      LostProcessError: it did not.
+      LostProcessError: Another process is missing.
     """
     try:
         yield
@@ -113,7 +113,7 @@ def in_step() -> Iterator[None]:
 
 
 def _forward(out: int) -> None:
-    """Passes on what C code writes to standard error, up to what the coordination service's client ends with."""
+    """Forwards output of C code on standard error, up to the last messages of the coordination service's client."""
     with os.fdopen(out, "rb") as lines:
         for line in lines:
             if _WATCH.native or _FATAL.match(line):
@@ -123,11 +123,11 @@ def _forward(out: int) -> None:
 
 
 def _on_abort(number: int) -> None:
-    time.sleep(0.2)  # for what was written last to be read
+    time.sleep(0.2)  # until the last output is read
     if not _WATCH.native:
-        _KEPT[1].signal(number, _KEPT[0].__class__(0))  # another abort, which the default handler goes on with
+        _KEPT[1].signal(number, _KEPT[0].__class__(0))  # a different abort: pass it to the default handler
         return
-    if not _WATCH.waiting_for and _WATCH.told.wait(HEAD_START):
+    if not _WATCH.waiting_for and _WATCH.noticed.wait(HEAD_START):
         time.sleep(TO_SAVE)
     else:
         os.write(_WATCH.stderr, f"jaxrl: {_sentence()}\n".encode())

@@ -1,4 +1,4 @@
-"""Several processes, on one machine or many, as one: how they meet, and what they tell each other."""
+"""Several processes, on one machine or many, as one: how they connect, and the values they exchange."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ def start(
     timeout: float = TIMEOUT,
     heartbeat: float = HEARTBEAT,
 ) -> None:
-    """Joins the processes of a run; comes before an environment is made, and before anything computes with JAX.
+    """Connects the processes of a run; called before an environment is made, and before anything computes with JAX.
 
-    On SLURM, TPU pods and under Open MPI the arguments are found by JAX itself. From then on a
-    process that another one leaves ends with a sentence and the status 1, at once where the loss
-    shows in what they compute together, otherwise when it has been silent for `heartbeat`.
+    On SLURM, TPU pods and under Open MPI JAX finds the arguments itself. When a process is lost afterwards,
+    the others end with a message and status 1: immediately if a joint computation fails, otherwise after
+    `heartbeat` seconds without a sign of it.
 
     Args:
-      coordinator: `host:port` of process 0, where it listens and all others find it.
-      num_processes: of the run.
-      process_id: which of them this is, from 0.
-      timeout: seconds to wait for the others.
-      heartbeat: seconds of silence after which a process counts as lost.
+      coordinator: Address `host:port` at which process 0 listens and which all others can reach.
+      num_processes: Number of processes of the run.
+      process_id: Index of this process, from 0.
+      timeout: Time in seconds to wait for the others.
+      heartbeat: Time in seconds without a sign of a process after which it counts as lost.
 
     Raises:
-      ValueError: arguments that make no sense, no cluster that JAX would know, or a coordinator that
-        cannot be reached or whose port is taken. Where the others do not come, the process ends.
+      ValueError: The arguments are not valid, JAX detects no cluster, or the coordinator cannot be reached
+        or its port is in use. If the others do not connect in time, the process ends.
     """
     for name, seconds in (("timeout", timeout), ("heartbeat", heartbeat)):
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= 86_400:
             raise UserValueError(f"{name} must be a number of seconds from 1 to 86,400, got {seconds!r}")
-    given = {"coordinator": coordinator, "num_processes": num_processes, "process_id": process_id}
-    missing = [name for name, value in given.items() if value is None]
-    if 0 < len(missing) < len(given):
+    arguments = {"coordinator": coordinator, "num_processes": num_processes, "process_id": process_id}
+    missing = [name for name, value in arguments.items() if value is None]
+    if 0 < len(missing) < len(arguments):
         raise UserValueError(
             f"coordinator, num_processes and process_id are given together, but {missing[0]} is missing"
         )
@@ -100,40 +100,40 @@ def start(
 
 
 def exchange(*numbers: int) -> np.ndarray:
-    """What every process gives, int32 `[num_processes, len(numbers)]`; all of them must call it.
+    """Gathers numbers from every process, int32 `[num_processes, len(numbers)]`; all processes must call it.
 
     Raises:
-      LostProcessError: one is gone.
+      LostProcessError: A process is gone.
     """
-    mine = np.asarray(numbers, np.int32)
+    row = np.asarray(numbers, np.int32)
     if jax.process_count() == 1:
-        return mine[None]
+        return row[None]
     from jax.experimental import multihost_utils
 
     with in_step():
-        return np.asarray(multihost_utils.process_allgather(mine))
+        return np.asarray(multihost_utils.process_allgather(row))
 
 
 def broadcast_array(array: np.ndarray | None, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An array of process 0, bit for bit, in every process; all of them must call it.
+    """Copies an array of process 0 to every process, bit for bit; all processes must call it.
 
     Args:
-      array: in process 0; elsewhere None.
-      shape, dtype: of the array.
+      array: Array in process 0; None elsewhere.
+      shape, dtype: Shape and type of the array.
     """
     from jax.experimental import multihost_utils
 
     dtype = np.dtype(dtype)
     if not np.prod(shape, dtype=int):
         return np.zeros(shape, dtype)
-    given = np.zeros(shape, dtype) if array is None else np.asarray(array, dtype)
+    local = np.zeros(shape, dtype) if array is None else np.asarray(array, dtype)
     with in_step():
-        words = multihost_utils.broadcast_one_to_all(np.frombuffer(given.tobytes(), np.uint8))
+        words = multihost_utils.broadcast_one_to_all(np.frombuffer(local.tobytes(), np.uint8))
     return np.frombuffer(np.asarray(words).tobytes(), dtype).reshape(shape)
 
 
 def broadcast(value: Any) -> Any:
-    """A value of process 0 in every process, which must all call it; it must be one that pickle takes."""
+    """Copies a picklable value of process 0 to every process; all processes must call it."""
     if jax.process_count() == 1:
         return value
     packed = np.frombuffer(pickle.dumps(value), np.uint8) if jax.process_index() == 0 else None
