@@ -63,7 +63,8 @@ class Scene:
             self._wrappers.append(env)
             env, params = env.inner, env.inner_params(params)
         known = [kind for kind in type(env).__mro__ if kind in _SCENES]
-        if not known and not hasattr(env, "draw"):
+        draws = hasattr(env, "draw") and not isinstance(env, Bandit)  # `draw` of a bandit is that of a reward
+        if not known and not draws:
             raise UserValueError(
                 f"{type(env).__name__} cannot be drawn; supported environments are {', '.join(drawable())}, and "
                 f"those with a method draw(ax, state, params)."
@@ -71,7 +72,7 @@ class Scene:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        self.size, setup = (SIZE, _own) if hasattr(env, "draw") else _SCENES[known[0]]
+        self.size, setup = (SIZE, _own) if draws else _SCENES[known[0]]
         height, width = self.size
         figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor="white")
         self._canvas = FigureCanvasAgg(figure)

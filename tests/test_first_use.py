@@ -251,7 +251,7 @@ def test_another_envs_is_named_when_jaxrl_is_imported(tmp_path: Path) -> None:
         ),
         ({"num_env": 8}, "^PPOConfig has no field 'num_env'; did you mean 'num_envs'"),
         ({"lr": 1e-3}, r"^PPOConfig has no field 'lr'; PPOHParams has it"),
-        ({"network": "cnn"}, r"^network takes a flax module of your own, got 'cnn'; .* PPOConfig\(network='cnn'\)"),
+        ({"network": "cnn"}, r"^network takes your own flax module, got 'cnn'; .* PPOConfig\(network='cnn'\)"),
     ],
 )
 def test_ppo_says_where_an_argument_belongs(arguments: dict[str, Any], sentence: str) -> None:

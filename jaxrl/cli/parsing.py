@@ -8,8 +8,6 @@ from typing import TypeVar
 
 import tyro
 
-from envs.errors import UserValueError
-
 T = TypeVar("T")
 
 
@@ -25,6 +23,8 @@ def whole_number(words: list[str]) -> int:
         number = float(words[0])
         if number.is_integer():
             return int(number)
+    from envs.errors import UserValueError  # late: another `envs` may hide ours, which `main` reports
+
     raise UserValueError(f"{words[0]!r} is not a whole number")
 
 

@@ -101,10 +101,12 @@ class TrainedPolicy:
             self._checked_memory(memory, ())
             return memory
         first, own = jax.tree.leaves(memory), jax.tree.leaves(self._memory_shape)
-        behind = len(self._agents) + len(own[0].shape)
-        batch = np.shape(first[0])[: max(np.ndim(first[0]) - behind, 0)] if first else ()
-        self._checked_memory(memory, batch)
-        shape, ended = (*batch, *self._agents), jnp.asarray(ended)
+        shape = np.shape(first[0])[: max(np.ndim(first[0]) - len(own[0].shape), 0)] if first else ()
+        # The number of agents may differ from that of training, as for a crowd that walks elsewhere.
+        fits = jax.tree.structure(memory) == jax.tree.structure(self._memory_shape) and len(shape) >= len(self._agents)
+        if not fits or [np.shape(leaf) for leaf in first] != [(*shape, *leaf.shape) for leaf in own]:
+            self._checked_memory(memory, shape[: max(len(shape) - len(self._agents), 0)])
+        ended = jnp.asarray(ended)
         if ended.dtype != jnp.bool_ or ended.shape != shape[: ended.ndim]:
             raise UserValueError(
                 f"ended must be bool{list(shape)} for this memory, or of its leading axes, got {described(ended)}"

@@ -23,7 +23,7 @@ def test_a_small_study_writes_a_row_for_each_instance(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("instance", ["0.9", "0.9,0.9", "0.9,1.2", "0.9;0.8", ""])
 def test_an_instance_needs_different_means(instance: str) -> None:
-    with pytest.raises(ValueError, match=r"^instances takes different means in \[0, 1\] with commas"):
+    with pytest.raises(ValueError, match=r"^instances takes different means in \[0, 1\] separated by commas"):
         means_of(instance)
 
 

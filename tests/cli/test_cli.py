@@ -69,7 +69,7 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl")
         ("train", "an algorithm and an environment first"),
         ("train ppo", "an algorithm and an environment first"),
         ("train --seeds 3 ppo cartpole", "an algorithm and an environment first"),
-        ("train ppoo cartpole", "no algorithm 'ppoo'; did you mean 'ppo'?"),
+        ("train ppoo cartpole", "no algorithm 'ppoo'; did you mean 'ppo' or 'ppo_kl'?"),
         ("train ppo cartpol", "no environment 'cartpol'; did you mean 'cartpole'"),
         ("train ppo CartPole", "no environment 'CartPole'; did you mean 'cartpole'"),
         ("train ppo nowhere:Env", "no module 'nowhere'"),
@@ -207,8 +207,8 @@ def test_what_jaxrl_refuses_is_a_sentence_whatever_its_kind(
         __hash__ = object.__hash__
 
     with pytest.raises(ContractError):
-        envs.check(Unequal())
-    command(monkeypatch, lambda: envs.check(Unequal()))
+        envs.check(Unequal(), progress=False)
+    command(monkeypatch, lambda: envs.check(Unequal(), progress=False))
     failed(capsys, "version")
     for kind in (ExistsError, MissingPackageError, UserTypeError):
         command(monkeypatch, lambda kind=kind: raised(kind("this is\nnot taken.")))
@@ -352,9 +352,9 @@ def test_a_preset_is_where_options_start(capsys: pytest.CaptureFixture[str]):
             cli.main(["train", "ppo", "Pendulum-v1", *option.split()])
         shown[option] = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert tuned.hparams["lr"] != PPOHParams().lr
-    assert f"at the start. (default: {tuned.hparams['lr']})" in shown["--help"]
+    assert f"step size of Adam. (default: {tuned.hparams['lr']})" in shown["--help"]
     assert f"Number of environment steps of each run. (default: {tuned.env_steps})" in shown["--help"]
-    assert f"at the start. (default: {PPOHParams().lr})" in shown["--no-preset --help"]
+    assert f"step size of Adam. (default: {PPOHParams().lr})" in shown["--no-preset --help"]
 
 
 @pytest.mark.parametrize("command", ["train", "plot", "evaluate", "render", "envs", "version"])
@@ -447,8 +447,9 @@ def test_another_envs_is_told_in_one_sentence(tmp_path: Path):
     (tmp_path / "envs.py").write_text("")
     done = jaxrl_command("train", "ppo", "cartpole", cwd=tmp_path)
     assert done.returncode == 2
-    assert str(tmp_path / "envs.py") in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    warned, sentence = done.stderr.splitlines()  # the first by `import jaxrl`
+    assert "RuntimeWarning" in warned and sentence.startswith("jaxrl: ")
+    assert str(tmp_path / "envs.py") in sentence
 
 
 @pytest.mark.slow

@@ -431,7 +431,7 @@ def test_module_and_class() -> None:
     [
         ("cartpol", {}, ValueError, "There is no environment 'cartpol'; did you mean 'cartpole'"),
         ("cart-pole", {}, ValueError, "did you mean 'cartpole'"),
-        ("CartPole-v2", {}, ValueError, "'CartPole-v1'"),
+        ("CartPole-v2", {}, ValueError, "did you mean 'cartpole'"),
         ("MountainCar", {}, ValueError, "'mountain-car'"),
         ("gymnax/breakout-minatar", {}, ValueError, "did you mean 'gymnax/Breakout-MinAtar'"),
         ("Breakout-MinAtar", {}, ValueError, "did you mean 'gymnax/Breakout-MinAtar'"),

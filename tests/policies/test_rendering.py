@@ -3,6 +3,7 @@
 import builtins
 from dataclasses import dataclass, replace
 
+import agents
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -128,7 +129,7 @@ def test_bars_are_as_high_as_the_values_and_sleeping_arms_are_grey():
 
 @dataclass(frozen=True)
 class Unknown(CartPole):
-    """Another environment, even if it inherits from one that can be drawn."""
+    """An environment that inherits from one that can be drawn."""
 
 
 def test_an_environment_without_a_drawing_is_refused(tmp_path):
@@ -136,8 +137,8 @@ def test_an_environment_without_a_drawing_is_refused(tmp_path):
     decisions = ["pathworld", "delayed-choice", "preference-reversal", "random-dilemmas"]
     remembered = [f"memory/{task}" for task in ("repeat-first", "t-maze", "delayed-match", "chain")]
     assert drawable() == [*control, *decisions, *remembered, "game/climbing", "crowd/...", "bandit/...", "probe/..."]
-    with pytest.raises(ValueError, match="Unknown cannot be drawn; supported environments are cartpole, pendulum"):
-        render(Unknown(), None, tmp_path / "x.gif")
+    with pytest.raises(ValueError, match="Crowd cannot be drawn; supported environments are cartpole, pendulum"):
+        render(agents.Crowd(), None, tmp_path / "x.gif")
     assert not list(tmp_path.iterdir())
 
 
@@ -196,7 +197,7 @@ def test_a_missing_encoder_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "arguments", "sentence"),
     [
-        ("x.avi", {}, "a film's name ends in .mp4 or .gif, and of a crowd there is .html or .png as well"),
+        ("x.avi", {}, "a film's name ends in .mp4 or .gif, and for a crowd there is .html or .png as well"),
         ("x.gif", {"num_steps": 0}, "num_steps is 0; it takes a positive number"),
         ("x.gif", {"fps": 0}, "fps is 0; it takes a positive number"),
         ("file/x.gif", {"num_steps": 2}, "cannot be written"),

@@ -393,7 +393,7 @@ def test_every_byte_of_a_search_is_guarded(tmp_path):
     result_of(3.0).save(tmp_path / "other")
     (tmp_path / "sweep" / "default").rename(tmp_path / "kept")
     (tmp_path / "other").rename(tmp_path / "sweep" / "default")
-    with pytest.raises(ResultError, match=r"default is of another search than .*search\.json: run the search again\.$"):
+    with pytest.raises(ResultError, match=r"default belongs to another search than search\.json: run"):
         read_search(tmp_path / "sweep")
     assert read_search(tmp_path / "sweep", trust=True).tests
     (tmp_path / "sweep" / "default").rename(tmp_path / "other")
