@@ -13,6 +13,14 @@ from jaxrl.runtime.interrupts import hearing_interrupts
 from jaxrl.runtime.progress import stop_on_signals
 
 
+@pytest.fixture(autouse=True)
+def _python_hears_interrupts():
+    """Python's own handler, also in a process that a shell started in the background, which ignores the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def swallowed() -> None:
     with contextlib.suppress(BaseException):  # as where garbage is collected
         signal.raise_signal(signal.SIGINT)
