@@ -7,10 +7,12 @@ import jax
 from flax import struct
 
 from envs.base import Environment
+from jaxrl.algorithms.arguments import checked_config, with_hints
 from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.on_policy import Learn, Learner, Parts, Samples, on_policy
-from jaxrl.algorithms.on_policy_config import OnPolicyConfig, OnPolicyHParams, with_hints
-from jaxrl.algorithms.policy_gradient import Space, acting, advantages, checked_config, common_space, total_loss
+from jaxrl.algorithms.on_policy import on_policy
+from jaxrl.algorithms.on_policy_config import OnPolicyConfig, OnPolicyHParams
+from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples
+from jaxrl.algorithms.policy_gradient import Space, acting, advantages, common_space, total_loss
 from jaxrl.checks import check_choice
 from jaxrl.learning.losses import policy_gradient
 from jaxrl.learning.networks import Module

@@ -13,8 +13,9 @@ from envs.base import Environment, spaces
 from envs.checking import check_abstractly
 from envs.errors import UserTypeError, UserValueError
 from envs.threefry import unrolled
+from jaxrl.algorithms.arguments import checked_config, with_hints
 from jaxrl.algorithms.contract import Algorithm, Metrics, longest_episode
-from jaxrl.algorithms.off_policy import Method, OffPolicyPolicy, OffPolicyState, adam, off_policy_functions
+from jaxrl.algorithms.off_policy import Method, OffPolicyPolicy, OffPolicyState, off_policy_functions
 from jaxrl.algorithms.off_policy_config import INFINITE, OffPolicyConfig, OffPolicyHParams
 from jaxrl.algorithms.q_discount import prepare_discount
 from jaxrl.checks import Range, check_choice, check_count, check_range, effective
@@ -24,6 +25,7 @@ from jaxrl.learning.actor import Scores, memoryless
 from jaxrl.learning.critics import head_sizes
 from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.networks import apply_over
+from jaxrl.learning.optimisers import adam
 from jaxrl.learning.q_networks import QNetwork
 from jaxrl.learning.q_targets import bootstrap_actions, masked_values, mixture_values, n_step_targets, soft_values
 from jaxrl.learning.replay import Window
@@ -161,6 +163,7 @@ class Learner(NamedTuple):
     optimiser: optax.OptState
 
 
+@with_hints
 def dqn(env: Environment, config: DQNConfig | None = None) -> Algorithm:
     """Deep Q-learning on an environment with a few actions.
 
@@ -175,9 +178,7 @@ def dqn(env: Environment, config: DQNConfig | None = None) -> Algorithm:
     Source: Mnih et al. (2015); van Hasselt et al. (2016) for `double`; Hessel et al. (2018) for the rest; heads: Fedus
     et al. (2019), arXiv 1902.06865.
     """
-    if config is not None and not isinstance(config, DQNConfig):
-        raise UserTypeError(f"config must be a DQNConfig, such as DQNConfig(num_envs=8), got {type(config).__name__}")
-    return _build(env, DQNConfig() if config is None else config, check_abstractly(env))
+    return _build(env, checked_config(config, DQNConfig), check_abstractly(env))
 
 
 def search_space(algo: Algorithm) -> dict[str, Uniform | LogUniform | Choice]:
@@ -268,7 +269,7 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
         example = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), obs_shape)
         weights = network.init(key, example)
         acting = Acting(weights, jnp.float32(hparams.epsilon_start), shares_of(hparams), scale_of(hparams))
-        return Learner(acting, weights, adam(hparams).init(weights))
+        return Learner(acting, weights, adam(hparams, hparams.lr).init(weights))
 
     def shares_of(hparams: Any) -> jax.Array:
         return jnp.asarray(hparams.discount.weights, jnp.float32) * head_sizes(hparams.discount)
@@ -321,7 +322,7 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
             return total, (value, error)
 
         (total, (value, error)), gradient = jax.value_and_grad(loss, has_aux=True)(learner.acting.params)
-        updates, optimiser = adam(hparams).update(gradient, learner.optimiser, learner.acting.params)
+        updates, optimiser = adam(hparams, hparams.lr).update(gradient, learner.optimiser, learner.acting.params)
         weights: Any = optax.apply_updates(learner.acting.params, updates)
         if config.target_update == "soft":
             target = optax.incremental_update(weights, learner.target, hparams.target_rate)

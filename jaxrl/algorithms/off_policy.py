@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-import optax
 
 from envs.base import Environment
 from envs.errors import UserValueError
@@ -27,7 +26,7 @@ from jaxrl.learning.rollout import Carry, Transition, reset_all, rollout
 
 _LEAST_ERROR = 1e-6  # so that every transition may be drawn again
 
-__all__ = ["Method", "OffPolicyPolicy", "OffPolicyState", "adam", "off_policy_functions"]
+__all__ = ["Method", "OffPolicyPolicy", "OffPolicyState", "off_policy_functions"]
 
 
 class OffPolicyPolicy(NamedTuple):
@@ -88,17 +87,6 @@ class Method(NamedTuple):
     acting: Callable[[Any], Any]
     warming: Callable[[Any], Any]
     learn: Callable[[jax.Array, Any, Window, jax.Array, Any, jax.Array], tuple[Any, jax.Array, Metrics]]
-
-
-def adam(hparams: Any) -> optax.GradientTransformation:
-    """Adam with clipped gradients, on one long vector in place of many small arrays, which is quicker on a CPU."""
-    return optax.flatten(
-        optax.chain(
-            optax.clip_by_global_norm(hparams.max_grad_norm),
-            optax.scale_by_adam(hparams.adam_b1, hparams.adam_b2, hparams.adam_eps),
-            optax.scale_by_learning_rate(hparams.lr),
-        )
-    )
 
 
 def off_policy_functions(

@@ -7,8 +7,9 @@ from typing import Any, Literal
 from flax import struct
 
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.checks import Range, check_choice, check_count, check_range
-from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
+from jaxrl.algorithms.arguments import check_hparams
+from jaxrl.checks import Range, Settings, check_choice, check_count
+from jaxrl.discounts.parsing import GAMMA_HINT, Exponential
 from jaxrl.learning.network_config import NetworkConfig
 
 INFINITE = math.inf
@@ -97,7 +98,7 @@ class OffPolicyConfig(NetworkConfig):
 
 
 @struct.dataclass
-class OffPolicyHParams:
+class OffPolicyHParams(Settings):
     """What may be swept without compiling anew: every leaf is traced.
 
     Attributes:
@@ -125,16 +126,7 @@ class OffPolicyHParams:
     gamma: dataclasses.InitVar[None] = None
 
     def __post_init__(self, gamma: None) -> None:
-        if gamma is not None:
-            raise UserTypeError(GAMMA_HINT)
-        if isinstance(self.discount, int | float | str):
-            object.__setattr__(self, "discount", as_discount(self.discount))
-        if isinstance(self.discount, list | tuple):
-            raise UserTypeError(
-                f"discount takes one discount, got {self.discount!r}; several make a sweep: use jaxrl.grid"
-            )
-        for name, allowed in _RANGES.items():
-            check_range(name, getattr(self, name), allowed)
+        check_hparams(self, gamma, _RANGES)
 
 
 _RANGES = {

@@ -11,19 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.flatten_util import ravel_pytree
 
 from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserTypeError, UserValueError
 from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, longest_episode
+from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples, Start
 from jaxrl.checks import effective, is_concrete
-from jaxrl.learning.action_heads import ActionHead, action_head
+from jaxrl.learning.action_heads import action_head
 from jaxrl.learning.actor import Memory, Scores, head_actor, memories, recurrent_actor
-from jaxrl.learning.critics import Critic, mixture_critic, single_critic
+from jaxrl.learning.critics import mixture_critic, single_critic
 from jaxrl.learning.losses import explained_variance
-from jaxrl.learning.minibatches import row_minibatches, sequence_minibatches
 from jaxrl.learning.networks import Module, RelationActorCritic, apply_over, check_network
 from jaxrl.learning.normalisation import (
     RewardScale,
@@ -34,23 +33,15 @@ from jaxrl.learning.normalisation import (
     scale_rewards,
     update_statistics,
 )
+from jaxrl.learning.optimisers import adam
 from jaxrl.learning.recurrent import check_recurrent, is_recurrent, step_over, unroll_over
 from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, rollout
 from jaxrl.learning.schedules import linear_share
-from jaxrl.learning.shards import EnvShards, averaged, own, summed
+from jaxrl.learning.shards import EnvShards, own, summed
 
 MOST_ROWS = 2**31 - 1
 
-__all__ = [
-    "Learn",
-    "Learner",
-    "OnPolicyPolicy",
-    "OnPolicyState",
-    "Parts",
-    "Samples",
-    "Start",
-    "on_policy",
-]
+__all__ = ["OnPolicyPolicy", "OnPolicyState", "on_policy"]
 
 
 class OnPolicyPolicy(NamedTuple):
@@ -90,155 +81,6 @@ class OnPolicyState(NamedTuple):
     rewards: RewardScale | None
     own: Any = None
     start: Any = ()
-
-
-class Learner(NamedTuple):
-    """State that learning updates.
-
-    Attributes:
-      weights: Parameters of the network, and log standard deviations or None.
-      optimiser: State of the optimiser.
-      own: Additional state of the algorithm, such as an adaptive coefficient; None for most.
-    """
-
-    weights: Any
-    optimiser: Any
-    own: Any = None
-
-
-class Start(NamedTuple):
-    """Memories at the start of a rollout, or the previous steps from which they are recomputed.
-
-    Attributes:
-      memory: Memories, leaves `[num_envs, *A, ...]`, before the B previous steps if there are any.
-      obs: Observations of the steps, leaves `[num_envs, B, *A, ...]`, None for none.
-      reset: Whether an episode began with the step, bool `[num_envs, B, *A]`, None for none.
-    """
-
-    memory: Memory
-    obs: Any = None
-    reset: Any = None
-
-
-class Samples(NamedTuple):
-    """Samples for learning; leaves `[T, num_envs, *A, ...]`, or `[rows, ...]` in a minibatch.
-
-    `value` and `target` have one more axis, `[..., K]`, for a mixture critic. `scores` are those of the policy that
-    acted, None unless the algorithm keeps them. For a recurrent network minibatches are sequences, `[T, envs, *A,
-    ...]`; `reset` is True where an episode began with the step, and `start` has leaves `[num_envs, ...]`. Without
-    memory they are None and ().
-    """
-
-    obs: Any
-    raw_action: jax.Array
-    mask: Any
-    log_prob: jax.Array
-    value: jax.Array
-    advantage: jax.Array
-    target: jax.Array
-    weight: jax.Array
-    scores: Any = None
-    reset: Any = None
-    start: Any = ()
-
-
-class Parts(NamedTuple):
-    """Components of an algorithm for one environment and configuration.
-
-    Attributes:
-      config: Configuration.
-      head: Action head of the environment's action space.
-      critic: Functions of the network's values.
-      network: Network, which may be recurrent, see `jaxrl.learning.recurrent`.
-      num_envs: Number of environments of one shard.
-      num_rows: Number of samples of one iteration of one shard, over steps, environments and agents.
-      shards: Shards of the environments, if any.
-    """
-
-    config: Any
-    head: ActionHead
-    critic: Critic
-    network: Module
-    num_envs: int
-    num_rows: int
-    shards: EnvShards | None
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the network is recurrent, so that minibatches are sequences."""
-        return is_recurrent(self.network)
-
-    def forward(self, params: Any, batch: Samples) -> tuple[jax.Array, jax.Array]:
-        """Outputs and values of the network for samples, with the leading axes of `batch.weight`."""
-        if not self.remembers:
-            return apply_over(self.network, params, batch.obs, batch.weight.ndim)
-        memory = self.start_memory(params, batch.start)
-        return unroll_over(self.network, params, batch.obs, memory, batch.reset)[:2]
-
-    def start_memory(self, params: Any, start: Start) -> Memory:
-        """Memories at the start of a rollout, leaves `[envs, *A, ...]`, without gradient."""
-        if start.obs is None:
-            return start.memory
-        obs, reset = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), (start.obs, start.reset))
-        after = unroll_over(self.network, params, obs, start.memory, reset)[2]
-        return jax.lax.stop_gradient(jax.tree.map(lambda leaf: leaf[-1], after))
-
-    def check_minibatches(self, num_minibatches: int) -> None:
-        """Refuses minibatches that do not divide the samples of an iteration, or its sequences."""
-        if self.remembers and self.num_envs % num_minibatches:
-            raise UserValueError(
-                f"num_minibatches must divide the {self.num_envs} environments (num_envs"
-                f"{'' if self.shards is None else ' / devices'}) of a policy that remembers, which learns from whole "
-                f"sequences, got {num_minibatches}"
-            )
-        if self.num_rows % num_minibatches:
-            raise UserValueError(
-                f"num_minibatches must divide the {self.num_rows} samples of an iteration "
-                f"(num_envs * num_steps * agents{'' if self.shards is None else ' / devices'}), got {num_minibatches}"
-            )
-
-    def minibatches(self, key: jax.Array, samples: Samples, num_minibatches: int) -> Samples:
-        """Every sample, or sequence, once, in random order; leaves `[num_minibatches, ...]`."""
-        if self.remembers:
-            start = row_minibatches(key, samples.start, num_minibatches)  # the same key selects the same environments
-            sequences = sequence_minibatches(key, samples._replace(start=()), num_minibatches)
-            return sequences._replace(start=start)
-        return row_minibatches(key, self.rows(samples), num_minibatches)
-
-    def rows(self, samples: Samples) -> Samples:
-        """Samples along one axis, `[num_rows, ...]`, without memories."""
-        axes, alone = samples.weight.ndim, samples._replace(start=())
-        return jax.tree.map(lambda leaf: leaf.reshape(self.num_rows, *leaf.shape[axes:]), alone)
-
-    def descent(
-        self, loss: Callable[..., tuple[jax.Array, Metrics]], hparams: Any, lr: jax.Array
-    ) -> Callable[[Learner, Any], tuple[Learner, Metrics]]:
-        """Function that makes a step of Adam on a minibatch.
-
-        Args:
-          loss: Function `(weights, minibatch, hparams) -> (loss [], metrics)`; the minibatch has weights of samples
-            `.weight`.
-          hparams: Hyper-parameters, prepared.
-          lr: Step size, `[]`.
-
-        Returns:
-          Function `(learner, minibatch) -> (learner, metrics)`; the metrics include `grad_norm`.
-        """
-        transformation = _optimiser(hparams, lr)
-
-        def one_minibatch(learner: Learner, minibatch: Any) -> tuple[Learner, Metrics]:
-            weights = learner.weights
-            (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(weights, minibatch, hparams)
-            metrics, gradient = averaged((metrics, gradient), minibatch.weight, self.shards)
-            metrics["grad_norm"] = jnp.linalg.norm(ravel_pytree(gradient)[0])
-            updates, optimiser = transformation.update(gradient, learner.optimiser, weights)
-            return learner._replace(weights=optax.apply_updates(weights, updates), optimiser=optimiser), metrics
-
-        return one_minibatch
-
-
-# `(key, learner, samples, hparams, lr) -> (learner, metrics)`.
-Learn = Callable[[jax.Array, Learner, Samples, Any, jax.Array], tuple[Learner, Metrics]]
 
 
 def on_policy(
@@ -388,7 +230,7 @@ def _build(
         return OnPolicyState(
             weights=weights,
             observations=init_statistics(obs_shape) if config.normalise_observation else None,
-            optimiser=_optimiser(hparams, hparams.lr).init(weights),
+            optimiser=adam(hparams, hparams.lr).init(weights),
             carry=carry,
             rewards=init_reward_scale((num_envs, *agents)) if config.normalise_reward else None,
             own=None if init_own is None else init_own(hparams),
@@ -530,14 +372,3 @@ def _annealed_over(hparams: Any, run_length: int) -> Any:
     xp = np if is_concrete((anneal, ends)) else jnp
     falls = functools.reduce(operator.or_, (end != 1.0 for end in ends))
     return xp.where(xp.isinf(anneal) & falls, np.float32(run_length), anneal)
-
-
-def _optimiser(hparams: Any, lr: Any) -> optax.GradientTransformation:
-    # One long vector instead of many small arrays needs a third of the operations of a minibatch on a CPU.
-    return optax.flatten(
-        optax.chain(
-            optax.clip_by_global_norm(hparams.max_grad_norm),
-            optax.scale_by_adam(hparams.adam_b1, hparams.adam_b2, hparams.adam_eps),
-            optax.scale_by_learning_rate(lr),
-        )
-    )

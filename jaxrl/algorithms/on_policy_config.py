@@ -1,51 +1,22 @@
 """Common configuration and hyper-parameters of on-policy algorithms."""
 
 import dataclasses
-import functools
-import inspect
 import math
-from collections.abc import Callable
-from typing import Any, Literal, Self, TypeVar, cast, get_args, get_type_hints
+from typing import Any, Literal, Self
 
 import jax
 from flax import struct
 
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.checks import Range, Settings, check_choice, check_count, check_range
-from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
+from jaxrl.algorithms.arguments import check_hparams
+from jaxrl.checks import Range, Settings, check_choice, check_count
+from jaxrl.discounts.parsing import GAMMA_HINT, Exponential
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.schedules import tenth_share
 
 INFINITE = math.inf
-Build = TypeVar("Build", bound=Callable[..., Any])
 
-__all__ = ["INFINITE", "OnPolicyConfig", "OnPolicyHParams", "with_hints"]
-
-
-def with_hints(build: Build) -> Build:
-    """Decorates a builder `(env, config, network)`: errors for unknown arguments name the right place for them."""
-    takes = inspect.signature(build).parameters
-
-    @functools.wraps(build)
-    def hinting(*values: Any, **named: Any) -> Any:
-        config = next(kind for kind in get_args(get_type_hints(build)["config"]) if kind is not type(None))
-        example = f"{build.__name__}(env, {config.__name__}({{}}))"
-        for name in named.keys() - takes.keys():
-            if name not in config.__dataclass_fields__:
-                config(**{name: None})  # raises the error with near matches
-            raise UserTypeError(
-                f"{build.__name__} takes {', '.join(takes)}, got {name}; it is a field of the configuration: "
-                f"{example.format(f'{name}=...')}"
-            )
-        network = named.get("network", values[2] if len(values) > 2 else None)
-        if isinstance(network, str):
-            raise UserTypeError(
-                f"network takes your own flax module, got {network!r}; a network by name is a field of the "
-                f"configuration: {example.format(f'network={network!r}')}"
-            )
-        return build(*values, **named)
-
-    return cast(Build, hinting)
+__all__ = ["INFINITE", "OnPolicyConfig", "OnPolicyHParams"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,16 +117,7 @@ class OnPolicyHParams(Settings):
     gamma: dataclasses.InitVar[None] = None
 
     def __post_init__(self, gamma: None) -> None:
-        if gamma is not None:
-            raise UserTypeError(GAMMA_HINT)
-        if isinstance(self.discount, int | float | str):
-            object.__setattr__(self, "discount", as_discount(self.discount))
-        if isinstance(self.discount, list | tuple):
-            raise UserTypeError(
-                f"discount takes one discount, got {self.discount!r}; several make a sweep: use jaxrl.grid"
-            )
-        for name, allowed in _RANGES.items():
-            check_range(name, getattr(self, name), allowed)
+        check_hparams(self, gamma, _RANGES)
 
     @property
     def annealed_ends(self) -> tuple[Any, ...]:

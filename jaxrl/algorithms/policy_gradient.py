@@ -1,15 +1,14 @@
 """Common parts of policy-gradient algorithms: policy and critic on samples, their loss, epochs of minibatches."""
 
 import dataclasses
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from envs.errors import UserTypeError
 from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.on_policy import Learner, Parts, Samples
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyConfig
+from jaxrl.algorithms.on_policy_parts import Learner, Parts, Samples
 from jaxrl.checks import check_choice, check_count
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning.action_heads import Scores
@@ -18,7 +17,6 @@ from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.recurrent import is_recurrent
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 
-C = TypeVar("C")
 Space = dict[str, Uniform | LogUniform | Choice]
 
 __all__ = [
@@ -27,7 +25,6 @@ __all__ = [
     "Space",
     "acting",
     "advantages",
-    "checked_config",
     "common_space",
     "epochs",
     "scores_of",
@@ -55,18 +52,6 @@ class EpochsConfig(OnPolicyConfig):
         for name in ("num_epochs", "num_minibatches"):
             check_count(name, getattr(self, name))
         check_choice("normalise_advantage", self.normalise_advantage, ("batch", "minibatch", "off"))
-
-
-def checked_config(config: C | None, kind: type[C]) -> C:
-    """Configuration of an algorithm, the defaults if None.
-
-    Raises:
-      TypeError: `config` is of another class.
-    """
-    if config is not None and not isinstance(config, kind):
-        name = kind.__name__
-        raise UserTypeError(f"config must be a {name}, such as {name}(num_envs=8), got {type(config).__name__}")
-    return kind() if config is None else config
 
 
 def common_space(algo: Algorithm, own: Space) -> Space:

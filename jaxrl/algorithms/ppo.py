@@ -8,15 +8,16 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs.base import Environment
+from jaxrl.algorithms.arguments import checked_config, with_hints
 from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.on_policy import Learn, Learner, Parts, Samples, on_policy
-from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams, with_hints
+from jaxrl.algorithms.on_policy import on_policy
+from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
+from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples
 from jaxrl.algorithms.policy_gradient import (
     EpochsConfig,
     Space,
     acting,
     advantages,
-    checked_config,
     common_space,
     total_loss,
 )

@@ -12,9 +12,10 @@ import envs
 import jaxrl
 from envs.base import spaces
 from jaxrl.algorithms import a2c, mdpo, ppo, ppo_kl, reinforce, spo
-from jaxrl.algorithms.on_policy import Learner, Parts, Samples, _optimiser
+from jaxrl.algorithms.on_policy_parts import Learner, Parts, Samples
 from jaxrl.learning.action_heads import action_head
 from jaxrl.learning.critics import single_critic
+from jaxrl.learning.optimisers import adam
 
 EPS = float(np.finfo(np.float32).eps)
 STATES, ACTIONS, STEPS, ENVS = 3, 4, 5, 4
@@ -110,11 +111,11 @@ def test_what_is_learned_from_random_samples_is_that_of_the_loss(name: str) -> N
         Parts(config, action_head(spaces.Discrete(ACTIONS)), single_critic(), network, ENVS, STEPS * ENVS, None)
     )
     algo = getattr(jaxrl, module.__name__.rpartition(".")[2])(envs.make("cartpole"), config)
-    adam: Any = {"adam_b1": 0.0, "adam_b2": 0.0, "adam_eps": 1.0, "max_grad_norm": np.inf}
+    linear: Any = {"adam_b1": 0.0, "adam_b2": 0.0, "adam_eps": 1.0, "max_grad_norm": np.inf}
     value_coef = {} if name == "reinforce, off" else {"value_coef": VALUE_COEF}
-    hparams = algo.prepare(algo.hparams.replace(entropy_coef=ENTROPY_COEF, **adam, **value_coef, **own))
+    hparams = algo.prepare(algo.hparams.replace(entropy_coef=ENTROPY_COEF, **linear, **value_coef, **own))
     weights: Any = ({key: jnp.asarray(table, jnp.float32) for key, table in params.items()}, None)
-    start = Learner(weights, _optimiser(hparams, LR).init(weights), jnp.float32(KL_COEF))
+    start = Learner(weights, adam(hparams, LR).init(weights), jnp.float32(KL_COEF))
     numbers = {key: jnp.asarray(of[key], jnp.float32) for key in ("log_prob", "value", "advantage", "target", "weight")}
     scores = {"logits": jnp.asarray(params["logits"], jnp.float32)[of["state"]]} if name in ("mdpo", "ppo_kl") else None
     state, action = jnp.asarray(of["state"]), jnp.asarray(of["action"])

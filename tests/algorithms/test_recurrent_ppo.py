@@ -14,7 +14,8 @@ from remembering import Repeat
 
 import envs
 import jaxrl
-from jaxrl.algorithms.on_policy import Parts, Samples, Start, on_policy
+from jaxrl.algorithms.on_policy import on_policy
+from jaxrl.algorithms.on_policy_parts import Parts, Samples, Start
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.rollout import Transition, episode_ends, rollout
 from jaxrl.learning.shards import EnvShards

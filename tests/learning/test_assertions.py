@@ -294,6 +294,7 @@ EXEMPT = {
     "networks.flatten_observation": ANY_SHAPE,
     "networks.last_layers": ANY_SHAPE,
     "networks.perceptron": ANY_SHAPE,
+    "optimisers.adam": "takes scalars of the hyper-parameters, which prepare has checked",
     "normalisation.init_statistics": "takes shapes alone, any",
     "recurrent.RecurrentActorCritic.__call__": ANY_SHAPE,
     "recurrent.check_recurrent": "takes shapes alone, and refuses a network by errors which test_recurrent holds",
