@@ -10,6 +10,7 @@ os.environ["COLUMNS"] = "120"
 
 import ctypes
 import gc
+import time
 from pathlib import Path
 
 import jax
@@ -25,7 +26,11 @@ for name, value in {"compilation_cache_dir": str(CACHE), "persistent_cache_min_c
     os.environ[f"JAX_{name.upper()}"] = str(value)
     jax.config.update(f"jax_{name}", value)
 
+MOST_SECONDS = {"compiled before": 5, "compiled now": 20}  # processor time of a test that is not marked slow
+_over_time = []  # of those that took longer: name, seconds, and which of the two limits holds
+
 MOST_GROWTH = 2 * 2**30  # bytes
+_STARTED = pytest.StashKey[tuple[float, int]]()
 _level = [0]  # resident bytes after programs were last forgotten
 
 # Layouts over devices are tested wherever the suite runs, however many cores there are; see `_default_device`.
@@ -34,6 +39,59 @@ jax.config.update("jax_num_cpu_devices", 2)
 # The same examples at every run, and no limit on the time of the first, which compiles.
 settings.register_profile("jaxrl", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("jaxrl")
+
+
+def processor_seconds() -> float:
+    """Seconds of processor time of this process, its threads and the processes that it waited for."""
+    times = os.times()
+    return time.process_time() + times.children_user + times.children_system
+
+
+def last_compiled() -> int:
+    """Time at which a program was last added to the cache."""
+    return CACHE.stat().st_mtime_ns if CACHE.exists() else 0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item):
+    """Notes when a test starts, its fixtures included."""
+    item.stash[_STARTED] = (processor_seconds(), last_compiled())
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    """Adds to the report of a test that is not marked slow the processor time over its limit, if it took longer."""
+    report = yield
+    if call.when == "call" and item.get_closest_marker("slow") is None:
+        seconds, compiled = item.stash[_STARTED]
+        limit = "compiled before" if last_compiled() == compiled else "compiled now"
+        if (took := processor_seconds() - seconds) > MOST_SECONDS[limit]:
+            report.over_time = (took, limit)
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Collects the tests over their limit, in the process that the others report to."""
+    if hasattr(report, "over_time"):
+        _over_time.append((report.nodeid, *report.over_time))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fails a run in which a test took longer than its limit."""
+    if _over_time and session.exitstatus == pytest.ExitCode.OK and not hasattr(session.config, "workerinput"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Names the tests over their limit."""
+    for name, seconds, limit in sorted(_over_time, key=lambda row: -row[1]):
+        terminalreporter.write_line(
+            f"TOO SLOW {name}: {seconds:.1f} s of processor time, {MOST_SECONDS[limit]} s allowed with its programs "
+            f"{limit}; make it cheaper or mark it slow",
+            red=True,
+        )
 
 
 @pytest.fixture(autouse=True, scope="module")
