@@ -24,6 +24,7 @@ __all__ = [
 
 # Value of `minimum_distance` where no two agents ever came nearer, in m.
 APART = 100.0
+LEAST_WALKED = 0.1  # m, by which `path_efficiency` divides at the least
 # Lists of near agents look this far, in m, and twice as far as long as they are empty. Where no two agents are within
 # half of a reach, a row of three cells has at most 27 of them, for which these lists have room.
 _FIRST_REACH = 0.5
@@ -144,7 +145,7 @@ def episode_metrics(state: CrowdState, elapsed: jax.Array) -> dict[str, jax.Arra
       `energy_plus_average`: `energy` plus, for agents on the way, the estimate for the rest, at the preferred and at
       the average speed. `optimum`: the least energy to the touch of the goals. `time_to_goal`: s, agents on the way
       counting with the time so far. `path_efficiency`: metres by which the distance to the goal decreased per metre
-      walked. `mean_speed`: m/s. `minimum_distance`: m, see `nearest`. `deepest_overlap`: m.
+      walked, at least 0.1 m. `mean_speed`: m/s. `minimum_distance`: m, see `nearest`. `deepest_overlap`: m.
     """
     totals, traits, walking = state.totals, state.traits, state.walking
     count = jnp.maximum(jnp.sum(state.present), 1)
@@ -155,7 +156,8 @@ def episode_metrics(state: CrowdState, elapsed: jax.Array) -> dict[str, jax.Arra
     left = jnp.where(walking, energy.distance_to_touch(state.walkers.position, traits, state.goals), 0.0)
     average = energy.average_remaining(left, totals["way"], elapsed, traits)
     travelled = totals["travelled"]
-    nearer = jnp.clip((totals["way"] - left) / jnp.maximum(travelled, 1e-6), 0.0, 1.0)
+    # The difference of two distances is exact to about 1e-6 m, too coarse to be divided by a first small step.
+    nearer = jnp.clip((totals["way"] - left) / jnp.maximum(travelled, LEAST_WALKED), 0.0, 1.0)
     return {
         "success": mean(state.arrived.astype(jnp.float32)),
         "energy": mean(totals["energy"]),
