@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jaxrl.algorithms.a2c import A2CConfig, A2CHParams, a2c
     from jaxrl.algorithms.contract import Algorithm
     from jaxrl.algorithms.dqn import DQNConfig, DQNHParams, dqn
+    from jaxrl.algorithms.evolve import EvolveConfig, EvolveHParams, evolve
     from jaxrl.algorithms.mdpo import MDPOConfig, MDPOHParams, mdpo
     from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
     from jaxrl.algorithms.ppo_kl import PPOKLConfig, PPOKLHParams, ppo_kl
@@ -66,6 +67,8 @@ __all__ = [
     "Choice",
     "DQNConfig",
     "DQNHParams",
+    "EvolveConfig",
+    "EvolveHParams",
     "Exponential",
     "FixedHorizon",
     "Halving",
@@ -100,6 +103,7 @@ __all__ = [
     "discount_properties",
     "distributed",
     "dqn",
+    "evolve",
     "export_policy",
     "fit",
     "gae",
@@ -140,6 +144,7 @@ _NAMES_OF_MODULE = {
     "algorithms.a2c": ("A2CConfig", "A2CHParams", "a2c"),
     "algorithms.contract": ("Algorithm",),
     "algorithms.dqn": ("DQNConfig", "DQNHParams", "dqn"),
+    "algorithms.evolve": ("EvolveConfig", "EvolveHParams", "evolve"),
     "algorithms.mdpo": ("MDPOConfig", "MDPOHParams", "mdpo"),
     "algorithms.ppo": ("PPOConfig", "PPOHParams", "ppo"),
     "algorithms.ppo_kl": ("PPOKLConfig", "PPOKLHParams", "ppo_kl"),

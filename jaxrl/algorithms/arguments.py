@@ -5,14 +5,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
-from envs.errors import UserTypeError
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, check_range
 from jaxrl.discounts.parsing import GAMMA_HINT, as_discount
 
 Build = TypeVar("Build", bound=Callable[..., Any])
 C = TypeVar("C")
 
-__all__ = ["check_hparams", "checked_config", "with_hints"]
+__all__ = ["check_hparams", "check_normalised", "checked_config", "with_hints"]
 
 
 def with_hints(build: Build) -> Build:
@@ -75,3 +75,17 @@ def check_hparams(hparams: Any, gamma: Any, ranges: Mapping[str, Range]) -> None
         )
     for name, allowed in ranges.items():
         check_range(name, getattr(hparams, name), allowed)
+
+
+def check_normalised(normalised: bool, obs: Any) -> None:
+    """Refuses `normalise_observation` for observations with neighbours, whose slots have no statistics of their own.
+
+    Args:
+      normalised: Whether observations are normalised.
+      obs: Shapes of one observation.
+    """
+    if normalised and isinstance(obs, dict) and "neighbours" in obs:
+        raise UserValueError(
+            "normalise_observation would scale every slot of 'neighbours' by itself; use own_scale and "
+            "neighbour_scale in its place"
+        )

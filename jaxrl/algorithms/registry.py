@@ -78,6 +78,12 @@ ROWS: dict[str, Row] = {
         small={"num_envs": 2, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden": (8,)},
         space="jaxrl.algorithms.ppo_kl:search_space",
     ),
+    "evolve": Row(
+        "jaxrl.algorithms.evolve:evolve",
+        effective_steps=2,
+        small={"population_size": 4, "hidden": (4,)},
+        space="jaxrl.algorithms.evolve:search_space",
+    ),
 }
 EFFECTIVE_STEPS = 2  # default for custom algorithms
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxrl.learning.networks import ACTIVATIONS, orthogonal
 from jaxrl.learning.rollout import remembered
 
-__all__ = ["CELLS", "GRU", "LRU", "LSTM", "FlaxCell", "linear_recurrence"]
+__all__ = ["CELLS", "GRU", "LRU", "LSTM", "FlaxCell", "cell_of", "linear_recurrence"]
 
 Complex = tuple[jax.Array, jax.Array]  # real and imaginary parts
 
@@ -173,6 +173,11 @@ class FlaxCell(nn.Module):
 
 
 CELLS: dict[str, Callable[..., Any]] = {"gru": GRU, "lstm": LSTM, "lru": LRU}
+
+
+def cell_of(memory: str, size: int, activation: str) -> Any:
+    """Memory cell of a name in `CELLS`, with `size` units; only "lru" has an activation function."""
+    return CELLS[memory](size, **({"activation": activation} if memory == "lru" else {}))
 
 
 def linear_recurrence(decay: Complex, inputs: Complex, start: Complex, reset: jax.Array) -> Complex:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from envs.arguments import described
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range
-from jaxrl.learning.cells import CELLS
+from jaxrl.learning.cells import CELLS, cell_of
 from jaxrl.learning.networks import (
     ACTIVATIONS,
     POOLINGS,
@@ -127,8 +127,7 @@ class NetworkConfig(Settings):
         if self.memory == "none":
             return self._network(kind, relational, obs, num_outputs, num_values)
         encoder = self._network(kind, relational, obs, None, None)
-        activation = {"activation": self.activation} if self.memory == "lru" else {}
-        cell = CELLS[self.memory](self.memory_size, **activation)
+        cell = cell_of(self.memory, self.memory_size, self.activation)
         return RecurrentActorCritic(encoder, cell, Heads(num_outputs, self.memory_hidden, self.activation, num_values))
 
     def check_own_network(self) -> None:

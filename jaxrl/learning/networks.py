@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
 
-# flax's module, under a name of our own: only cells.py, recurrent.py, q_networks.py and this file import flax.linen.
+# flax's module, under a name of our own: only the files of networks and cells import flax.linen.
 Module = nn.Module
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -170,8 +170,8 @@ class RelationActorCritic(nn.Module):
     def _attend(self, own: jax.Array, rows: jax.Array, present: jax.Array, name: str) -> jax.Array:
         """Attention of the agent to the rows, `[width]`."""
         width = rows.shape[-1]
-        query = _dense(width, 1.0, f"{name}_query")(own)
-        keys, values = _dense(width, 1.0, f"{name}_key")(rows), _dense(width, 1.0, f"{name}_value")(rows)
+        query = dense(width, 1.0, f"{name}_query")(own)
+        keys, values = dense(width, 1.0, f"{name}_key")(rows), dense(width, 1.0, f"{name}_value")(rows)
         scores = jnp.where(present, keys @ query / np.sqrt(width), -1e9)
         return jnp.where(jnp.any(present), nn.softmax(scores) @ values, 0.0)
 
@@ -182,7 +182,7 @@ class RelationActorCritic(nn.Module):
 def perceptron(features: jax.Array, widths: tuple[int, ...], activation: str, name: str) -> jax.Array:
     """Features after the hidden layers `name_0`, `name_1`, ... of the calling module."""
     for i, width in enumerate(widths):
-        features = ACTIVATIONS[activation](_dense(width, np.sqrt(2), f"{name}_{i}")(features))
+        features = ACTIVATIONS[activation](dense(width, np.sqrt(2), f"{name}_{i}")(features))
     return features
 
 
@@ -190,8 +190,8 @@ def last_layers(
     actor: jax.Array, critic: jax.Array, num_outputs: int, num_values: int | None
 ) -> tuple[jax.Array, jax.Array]:
     """Last layers of the calling module: outputs, and the value or the values."""
-    outputs = _dense(num_outputs, 0.01, "actor_out")(actor)
-    values = _dense(1 if num_values is None else num_values, 1.0, "critic_out")(critic)
+    outputs = dense(num_outputs, 0.01, "actor_out")(actor)
+    values = dense(1 if num_values is None else num_values, 1.0, "critic_out")(critic)
     return outputs, values[0] if num_values is None else values
 
 
@@ -199,7 +199,9 @@ def _convolution_init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.f
     return np.sqrt(2) * orthogonal(key, math.prod(shape[:-1]), shape[-1]).reshape(shape).astype(dtype)
 
 
-def _dense(width: int, gain: float, name: str) -> nn.Dense:
+def dense(width: int, gain: float, name: str) -> nn.Dense:
+    """Dense layer with orthogonal initial weights of a gain."""
+
     def kernel_init(key: jax.Array, shape: tuple[int, int], dtype: Any = jnp.float32) -> jax.Array:
         return gain * orthogonal(key, *shape).astype(dtype)
 

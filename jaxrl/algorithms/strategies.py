@@ -1,0 +1,168 @@
+"""Evolution strategies of evosax by name, with returns to maximise in place of fitness to minimise."""
+
+import copy
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from envs.errors import MissingPackageError, UserValueError
+from envs.spelling import near
+from jaxrl.checks import check_count
+
+# Strategies that take parts of episodes, or arguments of their own.
+_UNFIT = {"RandomSearch", "PersistentES", "NoiseReuseES", "DiffusionEvolution", "SV_CMA_ES", "SV_Open_ES"}
+_NATURAL = {"SNES", "xNES", "DiscoveredES", "SimpleES"}  # step sizes of natural gradients, near 1
+
+__all__ = ["Strategy", "make_strategy", "strategy_names"]
+
+
+class Strategy(NamedTuple):
+    """Functions of an evolution strategy on parameters of one structure.
+
+    Populations are pytrees with leaves `[population_size, ...]`; returns, which are maximised, are float32
+    `[population_size]`. Hyper-parameters have the fields `lr`, `std` and `std_decay`, traced.
+
+    Attributes:
+      has_lr: Whether the strategy has an optimiser, which takes `lr`.
+      has_std, has_decay: Whether it takes a standard deviation at the start, and one that falls over generations.
+      natural: Whether `lr` is a share of the natural gradient, usually 1.
+      evaluates_first: Whether `init` takes the returns of a first population.
+      init: Function `(key, params, population, returns, hparams) -> state`, from parameters and, if `evaluates_first`,
+        a population around them with its returns, otherwise None and None.
+      ask: Function `(key, state, hparams) -> (population, state)`.
+      tell: Function `(key, population, returns, state, hparams) -> state`.
+      solution: Function `(state) -> params`, the mean of the distribution, or the best member of the population.
+    """
+
+    has_lr: bool
+    has_std: bool
+    has_decay: bool
+    natural: bool
+    evaluates_first: bool
+    init: Callable[[jax.Array, Any, Any, Any, Any], Any]
+    ask: Callable[[jax.Array, Any, Any], tuple[Any, Any]]
+    tell: Callable[[jax.Array, Any, jax.Array, Any, Any], Any]
+    solution: Callable[[Any], Any]
+
+
+def strategy_names() -> dict[str, str]:
+    """Names of the strategies, and those of their classes in evosax.
+
+    Raises:
+      MissingPackageError: evosax is not installed.
+    """
+    kinds = [name for name, kind in vars(_algorithms()).items() if inspect.isclass(kind) and name not in _UNFIT]
+    kinds = [name for name in kinds if hasattr(getattr(_algorithms(), name), "ask")]
+    return {_name(kind): kind for kind in sorted(kinds, key=str.lower)}
+
+
+def make_strategy(name: str, population_size: int, params: Any) -> Strategy:
+    """Strategy of a name.
+
+    Args:
+      name: Name of the strategy, such as "open-es"; case, "-" and "_" do not matter.
+      population_size: Number of members of a generation.
+      params: Parameters that are evolved, or their shapes.
+
+    Raises:
+      MissingPackageError: evosax is not installed.
+      ValueError: There is no such strategy, or not with this population size.
+    """
+    names = strategy_names()
+    meant = {_plain(known): known for known in names}.get(_plain(name))
+    if meant is None:
+        hint = near(name, names) or f"; known are {', '.join(names)}."
+        raise UserValueError(f"There is no evolution strategy {name!r}{hint}")
+    example = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), params)
+    check_count("population_size", population_size, 2)
+    kind = getattr(_algorithms(), names[meant])
+    takes = inspect.signature(kind.__init__).parameters
+    natural = names[meant] in _NATURAL
+    try:
+        with jax.ensure_compile_time_eval():
+            optimiser = {"optimizer": _optimiser(natural, 1.0)} if "optimizer" in takes else {}
+            made = kind(population_size, example, **optimiser)
+            defaults = made.default_params
+    except (AssertionError, ValueError, TypeError) as error:
+        raise UserValueError(
+            f"population_size={population_size} does not fit the strategy {meant!r} of evosax: {error}"
+        ) from error
+    has_lr, has_decay, has_init = "optimizer" in takes, "std_schedule" in takes, hasattr(defaults, "std_init")
+    evaluates_first = not hasattr(made, "get_mean")
+
+    def of(hparams: Any) -> tuple[Any, Any]:
+        """The strategy and its parameters with these hyper-parameters."""
+        strategy, own = copy.copy(made), defaults
+        if has_lr:
+            strategy.optimizer = _optimiser(natural, hparams.lr)
+        if has_decay:
+            strategy.std_schedule = lambda generation: hparams.std * hparams.std_decay**generation
+        if has_init:
+            own = own.replace(std_init=jnp.float32(hparams.std))
+        return strategy, own
+
+    def init(key: jax.Array, params: Any, population: Any, returns: Any, hparams: Any) -> Any:
+        strategy, own = of(hparams)
+        first = (population, -returns) if evaluates_first else (params,)
+        return _strong(_untraced(strategy.init)(strategy, key, *first, own))
+
+    def ask(key: jax.Array, state: Any, hparams: Any) -> tuple[Any, Any]:
+        strategy, own = of(hparams)
+        population, state = _untraced(strategy.ask)(strategy, key, state, own)
+        return population, _strong(state)
+
+    def tell(key: jax.Array, population: Any, returns: jax.Array, state: Any, hparams: Any) -> Any:
+        strategy, own = of(hparams)
+        return _strong(_untraced(strategy.tell)(strategy, key, population, -returns, state, own)[0])
+
+    return Strategy(
+        has_lr=has_lr,
+        has_std=has_decay or has_init,
+        has_decay=has_decay,
+        natural=natural,
+        evaluates_first=evaluates_first,
+        init=init,
+        ask=ask,
+        tell=tell,
+        solution=made.get_best_solution if evaluates_first else made.get_mean,
+    )
+
+
+def _algorithms() -> Any:
+    try:
+        import evosax.algorithms as algorithms
+    except ImportError as error:
+        raise MissingPackageError(
+            f"Evolution strategies need an extra: pip install 'jaxrl[evolution]' ({error})."
+        ) from error
+    return algorithms
+
+
+def _name(kind: str) -> str:
+    """Name of a class of evosax as words with hyphens: Open_ES is open-es, and SimpleGA is simple-ga."""
+    return re.sub(
+        r"(?<=[a-z])(?=(ES|GA|TF|Descent|Annealing|Climbing|Evolution)$)", "-", kind.replace("_", "-")
+    ).lower()
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
+
+
+def _optimiser(natural: bool, lr: Any) -> optax.GradientTransformation:
+    return optax.sgd(lr) if natural else optax.adam(lr)
+
+
+def _untraced(method: Any) -> Any:
+    """A method of evosax without its own `jit`, whose cache would keep a strategy for every trace."""
+    return method.__func__.__wrapped__ if hasattr(method, "__func__") else method.__wrapped__
+
+
+def _strong(state: Any) -> Any:
+    """The state as arrays whose types do not depend on the values of constants."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), state)

@@ -1,0 +1,239 @@
+"""Evolution: whole episodes against a loop, a strategy against NumPy, its laws, and where it refuses."""
+
+import dataclasses
+import sys
+from typing import Any
+
+import agents
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+
+import envs
+import jaxrl
+from envs.base import Environment, EnvParams, EnvState, spaces
+from jaxrl.algorithms.registry import ROWS
+from jaxrl.algorithms.strategies import make_strategy, strategy_names
+from jaxrl.learning.episodes import population_episodes
+from jaxrl.learning.normalisation import init_statistics
+
+pytest.importorskip("evosax", reason="an extra, jaxrl[evolution]")
+
+SMALL: dict[str, Any] = dict(ROWS["evolve"].small)
+
+
+def small(env: Any = None, **fields: Any) -> Any:
+    return jaxrl.evolve(envs.make("cartpole") if env is None else env, jaxrl.EvolveConfig(**SMALL | fields))
+
+
+@struct.dataclass
+class AimParams(EnvParams):
+    max_steps_in_episode: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Aim(Environment):
+    """One step, whose reward is minus the squared distance of the action to 0.3."""
+
+    name = "aim"
+
+    @property
+    def default_params(self) -> AimParams:
+        return AimParams()
+
+    def reset_env(self, key: Any, params: Any) -> Any:
+        del key, params
+        return jnp.array([1.0, -0.5]), EnvState(time=jnp.int32(0))
+
+    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        del key, params
+        reward = -jnp.sum(jnp.square(action - 0.3))
+        state = state.replace(time=state.time + 1)
+        return jnp.array([1.0, -0.5]), state, reward, jnp.bool_(True), {}
+
+    def observation_space(self, params: Any) -> spaces.Box:
+        del params
+        return spaces.Box(-1.0, 1.0, (2,), jnp.float32)
+
+    def action_space(self, params: Any = None) -> spaces.Box:
+        del params
+        return spaces.Box(-1.0, 1.0, (1,), jnp.float32)
+
+
+def test_the_laws_hold() -> None:
+    jaxrl.check(small())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("env", "fields"),
+    [
+        ("cartpole", {"strategy": "simple-ga", "normalise_observation": True}),
+        ("pendulum", {"strategy": "snes", "common_random_numbers": True, "num_episodes": 2}),
+        ("pendulum", {"strategy": "cma-es", "hidden": ()}),
+        ("cartpole", {"strategy": "pgpe", "memory": "gru", "memory_size": 4, "memory_hidden": (4,)}),
+    ],
+    ids=["genetic, normalised", "snes, common random numbers", "cma-es", "pgpe, gru"],
+)
+def test_the_laws_hold_of_other_settings(env: str, fields: dict[str, Any]) -> None:
+    jaxrl.check(small(envs.make(env), **fields))
+
+
+@pytest.mark.slow
+def test_the_laws_hold_of_a_crowd_that_shares_its_network() -> None:
+    jaxrl.check(small(agents.Crowd(num_agents=3, masked=True)))
+
+
+def test_open_es_agrees_with_numpy_generation_by_generation() -> None:
+    size, generations, std, lr = 32, 6, 0.05, 0.02
+    algo = small(Aim(), population_size=size, hidden=())
+    hparams = algo.prepare(dataclasses.replace(algo.hparams, std=std, lr=lr))
+    key, params = jax.random.key(3), algo.env.default_params
+    state = algo.init(key, hparams, params)
+    step = jax.jit(algo.step)
+
+    def flat(params: Any) -> np.ndarray:
+        return np.asarray(jax.flatten_util.ravel_pytree(params)[0], np.float64)
+
+    mean = flat(algo.policy(state, hparams).params)
+    # Leaves in alphabetical order: the bias, then the two weights.
+    first, second, features = np.zeros(3), np.zeros(3), np.array([1.0, 1.0, -0.5])
+    for generation in range(1, generations + 1):
+        key, step_key = jax.random.split(key)
+        half = np.asarray(jax.random.normal(jax.random.split(step_key, 3)[0], (size // 2, 3)), np.float64)
+        noise = np.concatenate([half, -half])
+        action = np.clip((mean + std * noise) @ features, -1, 1)
+        cost = (action - 0.3) ** 2
+        ranks = np.argsort(np.argsort(cost)) / (size - 1) - 0.5
+        gradient = ranks @ noise / (size * std)
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        corrected = first / (1 - 0.9**generation), second / (1 - 0.999**generation)
+        mean = mean - lr * corrected[0] / (np.sqrt(corrected[1]) + 1e-8)
+        state, metrics = step(step_key, jnp.int32(generation - 1), state, hparams, params)
+        # Some ten roundings of numbers below 1 in each generation.
+        allowed = 10 * generation * np.finfo(np.float32).eps
+        np.testing.assert_allclose(flat(algo.policy(state, hparams).params), mean, rtol=0, atol=allowed)
+        np.testing.assert_allclose(metrics["population_return"], -cost.mean(), rtol=0, atol=allowed)
+
+
+def test_episodes_of_a_population_are_those_of_a_loop_over_single_steps() -> None:
+    discount = jaxrl.as_discount("hyperbolic:k=0.1")
+    algo = small(normalise_observation=True)
+    hparams = algo.prepare(dataclasses.replace(algo.hparams, discount=discount))
+    env, params = algo.env, algo.env.default_params.replace(max_steps_in_episode=30)
+    keys = jax.random.split(jax.random.key(1), (3, 2))
+    policy = algo.policy(algo.init(jax.random.key(0), hparams, params), hparams)
+    policies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (3, *leaf.shape)), policy)
+    shift = jax.random.normal(jax.random.key(2), (3, 1, 1))
+    moved = jax.tree.map(lambda leaf: leaf + shift.reshape(3, *[1] * (leaf.ndim - 1)), policies.params)
+    policies = policies._replace(params=moved)
+    before = init_statistics(jax.ShapeDtypeStruct((4,), jnp.float32))
+    run = jax.jit(
+        lambda: population_episodes(env, params, algo.actor, policies, keys, hparams.discount.next_weight, before)
+    )
+    episodes = run()
+    curve, returns, lengths, seen = np.asarray(discount.curve(30), np.float64), np.zeros((3, 2)), [], []
+    for i in range(3):
+        one = jax.tree.map(lambda leaf, i=i: leaf[i], policies)
+        for j in range(2):
+            first_key, step_key = jax.random.split(keys[i, j])
+            obs, state = env.reset_env(first_key, params)
+            for t in range(30):
+                seen.append(np.asarray(obs, np.float64))
+                scores, _ = algo.actor.scores(one, (), obs, None)
+                action = algo.actor.choose(None, scores, (), True, None)[0]
+                obs, state, reward, terminated, _ = env.step_env(jax.random.fold_in(step_key, t), state, action, params)
+                returns[i, j] += curve[t] * float(reward)
+                if terminated:
+                    break
+            lengths.append(t + 1)
+    assert len(set(lengths)) > 1, "some episode ends before another"
+    np.testing.assert_allclose(episodes.returns, returns.mean(1), rtol=30 * np.finfo(np.float32).eps)
+    assert episodes.length == np.float32(np.mean(lengths))
+    assert episodes.observations is not None
+    assert episodes.observations.count == len(seen)
+    tolerance = {"rtol": 0, "atol": 30 * np.finfo(np.float32).eps * np.abs(seen).max()}
+    np.testing.assert_allclose(episodes.observations.mean, np.mean(seen, axis=0), **tolerance)
+
+
+@pytest.mark.parametrize("common", [True, False])
+def test_common_random_numbers_give_equal_policies_equal_returns(common: bool) -> None:
+    algo = small(envs.make("pendulum"), common_random_numbers=common)
+    hparams = algo.prepare(dataclasses.replace(algo.hparams, std=1e-30))  # lost in rounding: all policies are equal
+    params = algo.env.default_params.replace(max_steps_in_episode=5)
+    key = jax.random.key(0)
+    _, metrics = jax.jit(algo.step)(key, jnp.int32(0), algo.init(key, hparams, params), hparams, params)
+    spread = float(metrics["population_return_max"] - metrics["population_return"])
+    assert spread > 0.1 if not common else spread < 1e-4 * abs(float(metrics["population_return"]))
+
+
+QUICK = ("open-es", "simple-ga", "snes")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in strategy_names()],
+)
+def test_every_strategy_maximises(name: str) -> None:
+    size, generations = 32, 150
+    start = {"matrix": jnp.zeros((3, 2)), "vector": jnp.zeros(2)}
+    strategy = make_strategy(name, size, start)
+    algo = small()
+    hparams = dataclasses.replace(algo.hparams, lr=1.0 if strategy.natural else 0.05, std=0.3)
+
+    def score(params: Any) -> jax.Array:
+        return -jnp.sum((params["matrix"] - 1) ** 2) - jnp.sum((params["vector"] + 1) ** 2)
+
+    def run(key: jax.Array) -> jax.Array:
+        first = jax.tree.map(lambda leaf: 0.3 * jax.random.normal(key, (size, *leaf.shape)), start)
+        evaluated = (first, jax.vmap(score)(first)) if strategy.evaluates_first else (None, None)
+        state = strategy.init(key, start, *evaluated, hparams)
+
+        def generation(state: Any, key: jax.Array) -> tuple[Any, None]:
+            population, state = strategy.ask(key, state, hparams)
+            return strategy.tell(key, population, jax.vmap(score)(population), state, hparams), None
+
+        state, _ = jax.lax.scan(generation, state, jax.random.split(key, generations))
+        return score(strategy.solution(state))
+
+    assert score(start) == -8
+    assert jax.jit(run)(jax.random.key(0)) > -4
+
+
+@pytest.mark.slow
+def test_a_recurrent_policy_beats_every_memoryless_one() -> None:
+    env: Any = envs.make("memory/repeat-first")
+    config = jaxrl.EvolveConfig(memory="gru", memory_size=8, hidden=(8,), num_episodes=16, common_random_numbers=True)
+    algo = jaxrl.evolve(env, config)
+    steps = 100 * algo.env_steps_per_iteration
+    result = jaxrl.train(algo, seeds=2, env_steps=steps, evals=1, eval_episodes=128, progress=False)
+    assert float(result.metrics["return"].isel(env_steps=-1).min()) > env.memoryless()
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"strategy": "open-se"}, r"There is no evolution strategy 'open-se'; did you mean 'open-es'\?"),
+        ({"population_size": 7}, "population_size=7 does not fit the strategy 'open-es' of evosax: .*even"),
+        ({"population_size": 1}, "population_size"),
+        ({"num_episodes": 0}, "num_episodes"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        small(**fields)
+
+
+def test_hyper_parameters_without_effect_are_refused() -> None:
+    algo = small(strategy="snes")
+    assert algo.hparams.std_decay is None
+    with pytest.raises(ValueError, match="std_decay has no effect"):
+        algo.prepare(dataclasses.replace(algo.hparams, std_decay=0.5))
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "evosax.algorithms", None)
+    with pytest.raises(ImportError, match=r"pip install 'jaxrl\[evolution\]'"):
+        make_strategy("open-es", 8, {"w": jnp.zeros(2)})
