@@ -41,7 +41,7 @@ class DQNConfig(OffPolicyConfig):
 
     Attributes:
       hidden: Widths of the hidden layers.
-      activation: Activation function, relu by default.
+      activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
       duelling: Whether action values are sums of a state value and an advantage, each with its own hidden layer.
       double: Whether the online network, instead of the target network, selects the action of the bootstrap.
       value_loss: Representation of values and their loss: "squared" or "huber" for a number; "quantile" (QR-DQN) or
@@ -98,12 +98,15 @@ class DQNHParams(OffPolicyHParams):
     """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
-      epsilon_start, epsilon_end: Probability of a random action at the start and at the end of a linear decay.
-      epsilon_anneal_env_steps: Number of environment steps of the decay.
+      epsilon_start: Probability of a random action at the start of training.
+      epsilon_end: Probability of a random action after its linear decay.
+      epsilon_anneal_env_steps: Number of environment steps over which the probability decays.
       target_rate: Step size of soft target updates, in [0, 1]; 1 copies the online network.
       huber_delta: Absolute error above which the losses "huber" and "quantile" are linear.
-      reward_low, reward_high: Smallest and largest reward of a step, from which the discount gives the support of
-        "categorical" and "hl-gauss"; a narrower range is sufficient where large rewards are rare.
+      reward_low: Smallest reward of a step; with the discount, it determines the lower end of the support of
+        "categorical" and "hl-gauss".
+      reward_high: Largest reward of a step, for the upper end likewise; a narrower range is sufficient where large
+        rewards are rare.
       munchausen_alpha: Weight of the log-probability in the reward.
       munchausen_temperature: Temperature of the softmax policy.
 

@@ -103,9 +103,11 @@ class OffPolicyHParams(Settings):
 
     Attributes:
       lr: Step size of Adam.
-      discount: Discount: a number (exponential), a string such as "beta:mu=0.98,eta=0.5", or a Discount.
-      max_grad_norm: Global norm to which gradients are clipped; infinite turns it off.
-      adam_b1, adam_b2, adam_eps: Decay rates and stabiliser of Adam.
+      discount: Discount of rewards: a number (exponential), a string such as "beta:mu=0.98,eta=0.5", or a Discount.
+      max_grad_norm: Global norm to which gradients are clipped; infinite disables clipping.
+      adam_b1: Decay rate of the first moment in Adam.
+      adam_b2: Decay rate of the second moment in Adam.
+      adam_eps: Constant in the denominator of Adam.
       observation_clip: Bound of normalised observations.
       priority_alpha: Exponent of priorities, in [0, 1]; 0 draws uniformly.
       priority_beta: Exponent of importance weights, in [0, 1]; 1 corrects the bias of priorities fully.

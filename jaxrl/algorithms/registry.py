@@ -95,7 +95,7 @@ def builder_of(name: str) -> Builder:
         return _imported(ROWS[name].builder)
     if ":" in name:
         return _imported(name)
-    hint = near(name, ROWS) or f"; known are {', '.join(ROWS)}, and module:function for your own."
+    hint = near(name, ROWS) or f"; known are {', '.join(ROWS)}, and module:function for a custom one."
     raise UserValueError(f"There is no algorithm {name!r}{hint}")
 
 
