@@ -20,8 +20,8 @@ def contrary() -> Any:
     algo = jaxrl.ppo(envs.make("cartpole"), SMALL)
 
     def scores(policy: Any, memory: Any, obs: Any, mask: Any) -> Any:
-        given, memory = algo.actor.scores(policy, memory, obs, mask)
-        return {"logits": -given["logits"]}, memory
+        outputs, memory = algo.actor.scores(policy, memory, obs, mask)
+        return {"logits": -outputs["logits"]}, memory
 
     return algo._replace(actor=algo.actor._replace(scores=scores))
 

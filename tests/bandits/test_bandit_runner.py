@@ -93,12 +93,12 @@ def test_metrics_are_those_of_a_loop_in_plain_python() -> None:
     assert metrics["regret"].dims == ("seed", "env_step")
     assert metrics["pulls"].dims == ("seed", "env_step", "arm")
     for seed in (0, 3):
-        expected, mine = one_by_one(seed), metrics.sel(seed=seed)
+        expected, recorded = one_by_one(seed), metrics.sel(seed=seed)
         for name in ("regret", "realised_regret", "optimal", "reward"):
             required = [expected[name][t - 1] for t in (1, 7, STEPS)]
-            np.testing.assert_allclose(mine[name], required, rtol=1e-6, atol=1e-6)  # float32 sums of 40 terms
-        assert float(mine["simple_regret"][-1]) == pytest.approx(expected["simple_regret"][0], abs=1e-6)
-        assert mine["pulls"][-1].values.tolist() == expected["pulls"]
+            np.testing.assert_allclose(recorded[name], required, rtol=1e-6, atol=1e-6)  # float32 sums of 40 terms
+        assert float(recorded["simple_regret"][-1]) == pytest.approx(expected["simple_regret"][0], abs=1e-6)
+        assert recorded["pulls"][-1].values.tolist() == expected["pulls"]
 
 
 @pytest.mark.parametrize(("num_arms", "runs", "block"), [(10, 3000, 1008), (100, 489, 128), (2000, 40, 14)])

@@ -68,10 +68,10 @@ def _pairs(number: int):
     rng = np.random.default_rng(3)
     angle = rng.uniform(-np.pi, np.pi, number)
     away = rng.uniform(0.45, 5, number)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=-1)
-    mine, other = rng.uniform(-0.3, 0.3, (2, number, 2))
-    mine += away / np.linalg.norm(away, axis=-1, keepdims=True) * rng.uniform(0, 2, (number, 1))
+    velocity, other_velocity = rng.uniform(-0.3, 0.3, (2, number, 2))
+    velocity += away / np.linalg.norm(away, axis=-1, keepdims=True) * rng.uniform(0, 2, (number, 1))
     reach = rng.uniform(0.2, 0.44, number)
-    return rng, away, mine, other, reach
+    return rng, away, velocity, other_velocity, reach
 
 
 def _planes(away, velocity, relative, reach, share, horizon=4.0) -> tuple[np.ndarray, np.ndarray]:
@@ -81,9 +81,9 @@ def _planes(away, velocity, relative, reach, share, horizon=4.0) -> tuple[np.nda
 
 
 def test_two_who_keep_to_their_half_planes_do_not_collide():
-    rng, away, mine, other, reach = _pairs(300)
-    first = _planes(away, mine, mine - other, reach, 0.5)
-    second = _planes(-away, other, other - mine, reach, 0.5)
+    rng, away, velocity, other_velocity, reach = _pairs(300)
+    first = _planes(away, velocity, velocity - other_velocity, reach, 0.5)
+    second = _planes(-away, other_velocity, other_velocity - velocity, reach, 0.5)
     judged = 0
     for i in range(len(away)):
         left, right = rng.uniform(-2, 2, (2, 400, 2))
@@ -96,10 +96,10 @@ def test_two_who_keep_to_their_half_planes_do_not_collide():
 
 
 def test_half_planes_ask_for_the_smallest_change():
-    rng, away, mine, other, reach = _pairs(300)
-    relative = mine - other
-    normal, offset = _planes(away, mine, relative, reach, 1.0)
-    depth = offset - np.sum(normal * mine, axis=-1)
+    rng, away, velocity, other_velocity, reach = _pairs(300)
+    relative = velocity - other_velocity
+    normal, offset = _planes(away, velocity, relative, reach, 1.0)
+    depth = offset - np.sum(normal * velocity, axis=-1)
     np.testing.assert_allclose(np.linalg.norm(normal, axis=-1), 1, atol=1e-5)
     colliding = np.array([_closest_approach(a, v[None], 4.0)[0] for a, v in zip(away, relative, strict=True)]) < reach
     assert 30 < colliding.sum() < 270

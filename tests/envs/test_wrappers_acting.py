@@ -134,10 +134,10 @@ def test_a_forbidden_action_does_not_stick() -> None:
 
 
 def test_late_actions_are_those_of_some_steps_ago() -> None:
-    given = jnp.arange(12.0).reshape(6, 2)
-    seen = play(wrappers.delay_actions(Echo(), 2), keys(6), given)
+    actions = jnp.arange(12.0).reshape(6, 2)
+    seen = play(wrappers.delay_actions(Echo(), 2), keys(6), actions)
     nearest = np.clip(np.zeros(2), LOW, HIGH)  # to 0
-    np.testing.assert_array_equal(seen.obs, [nearest, nearest, *given[:4]])
+    np.testing.assert_array_equal(seen.obs, [nearest, nearest, *actions[:4]])
     taken = jnp.array([0, 0, 0, 1, 1, 0, 1, 0], jnp.int32)
     late = play(wrappers.delay_actions(CARTPOLE, 3), keys(8), jnp.roll(taken, -3))
     inner = play(CARTPOLE, keys(8), taken)

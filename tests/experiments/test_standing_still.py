@@ -112,9 +112,9 @@ def test_the_first_stage_teaches_a_share_of_the_preferred_speed_and_the_second_i
         first.potential * 2 * np.sqrt(E_S * E_W) * SPEEDS - first.bmr * E_S - first.drag * E_W * SPEEDS**2
     )  # per second, straight on
     assert abs(SPEEDS[np.argmax(gain)] - 0.25 * BEST) <= 0.005 + 1e-9  # half a step of the grid
-    given = {field.name: float(getattr(second, field.name)) for field in dataclasses.fields(second)}
+    weights = {field.name: float(getattr(second, field.name)) for field in dataclasses.fields(second)}
     usual = {"bmr": 1.0, "drag": 1.0, "speed_exponent": 1.0, "matching_exponent": 2.0, "sigma": 0.85}
-    assert given == pytest.approx(dict.fromkeys(given, 0.0) | usual)
+    assert weights == pytest.approx(dict.fromkeys(weights, 0.0) | usual)
 
 
 def result(settings: Settings, **metrics: Any) -> Result:

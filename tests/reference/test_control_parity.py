@@ -232,10 +232,10 @@ def test_parity_with_gymnax(case: Case) -> None:
     def body(state: Any, key: jax.Array) -> Any:
         action_key, step_key = jax.random.split(key)
         action = env.action_space(params).sample(action_key)
-        mine = kind(state.time, *vector(state))
+        own_state = kind(state.time, *vector(state))
         own_key = jax.random.split(step_key)[0]
         results = []
-        for which, start, numbers in ((env, mine, params), (other, state, other_params)):
+        for which, start, numbers in ((env, own_state, params), (other, state, other_params)):
             _, after, reward, _, _ = which.step_env(own_key, start, action, numbers)
             obs, new, _, terminated, truncated, info = which.step(step_key, start, action, numbers)
             outputs = jnp.concatenate([vector(after), info["final_observation"], reward[None]])
@@ -265,8 +265,8 @@ def test_parity_with_gymnax(case: Case) -> None:
         tolerance[wall, 1] = tolerance[wall, 3] = np.inf
     worst = np.unravel_index(np.argmax(gap / tolerance), gap.shape)
     assert np.all(gap <= tolerance), f"output {worst[1]} at step {worst[0]}: {gap[worst]} > {tolerance[worst]}"
-    for mine, other_flag in zip(ours[1], theirs[1], strict=True):
-        np.testing.assert_array_equal(mine, other_flag)
+    for flag, other_flag in zip(ours[1], theirs[1], strict=True):
+        np.testing.assert_array_equal(flag, other_flag)
 
     done = np.asarray(ours[1][0] | ours[1][1])
     assert done.sum() >= num_envs  # resets are included

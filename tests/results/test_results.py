@@ -373,7 +373,7 @@ def test_a_described_algorithm_is_built_again(tmp_path, monkeypatch):
     built = []
     monkeypatch.setattr(algorithms, "describe", lambda algo: spec)
     monkeypatch.setattr(
-        algorithms, "build", lambda given, allow: built.append(given) or small_algorithm(), raising=False
+        algorithms, "build", lambda description, allow: built.append(description) or small_algorithm(), raising=False
     )
     small_result().save(tmp_path / "run")
     assert load_result(tmp_path / "run").policy(lr=1e-3, discount="exp:gamma=0.98", seed=10).algo.name == "small"

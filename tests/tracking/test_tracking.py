@@ -543,14 +543,14 @@ def test_what_cannot_be_tracked_gets_one_sentence(tmp_path: Path, monkeypatch: p
 # The command line
 
 
-def test_the_options_follow_a_call_and_are_remembered_for_who_goes_on(
+def test_the_options_follow_a_call_and_are_remembered_for_its_resumption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[Any] = []
+    used: list[Any] = []
     call = a_call()
 
     def train(*_: Any, trackers: Any, **__: Any) -> jaxrl.Result:
-        given.append(trackers)
+        used.append(trackers)
         (tmp_path / "run").mkdir()
         for tracker in trackers:
             follow(tracker, call, STEPS[:2], end="error")
