@@ -36,7 +36,7 @@ ENV_STEPS, LEAST_TIMES_REJAX, STANDARD_ERRORS = 499_712, 1.3, 3.0
 
 
 def worker(num_seeds: int, env_steps: int) -> None:
-    """Train by ours; print a JSON line when compiled, and one for each line read."""
+    """Train by jaxrl; print a JSON line when compiled, and one for each line read."""
     import jax
 
     import jaxrl

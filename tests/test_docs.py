@@ -1,6 +1,6 @@
-"""The documentation does what it says: its Python runs, its commands parse, its tables and names are those of the code.
+"""The documentation is correct: its Python runs, its commands parse, its tables and names are those of the code.
 
-That its links lead somewhere is what `make docs` tests.
+`make docs` tests its links.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What meets a newcomer: short reprs, and sentences that say what was meant."""
+"""First use: short reprs, and error messages that suggest what was meant."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""An algorithm whose functions were replaced is not taken for the one that its builder makes."""
+"""An algorithm whose functions were replaced is not treated as the one that its builder makes."""
 
 import dataclasses
 from pathlib import Path

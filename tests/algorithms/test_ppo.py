@@ -77,7 +77,7 @@ def test_the_discounted_return_of_a_curve_alone_is_that_of_whole_episodes() -> N
         trained(algo, algo.hparams.replace(lr=0.0, discount=discount)).values("discounted_return")
         for discount in (ExponentialHazard(0.02), jaxrl.Hyperbolic(0.02))
     )
-    # The same rewards: a running product of 200 factors beside the curve itself.
+    # The same rewards: a running product of 200 factors, compared with the curve itself.
     np.testing.assert_allclose(belief, family, rtol=200 * 2.0**-22)
 
 
@@ -202,7 +202,7 @@ def test_discarded_epochs_leave_no_trace_in_the_metrics() -> None:
 
 
 def test_where_the_divergence_stops_learning_and_what_it_undoes() -> None:
-    """Adam's first step moves every weight by about lr, and the second minibatch finds the divergence too large."""
+    """Adam's first step moves every weight by about lr, and at the second minibatch the divergence is too large."""
     env, key, lr = envs.make("cartpole"), jax.random.key(0), 1e-2
     moved, stopped = {}, {}
     for kl_stop in ("epoch", "minibatch", "rewind"):

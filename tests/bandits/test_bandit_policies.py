@@ -48,7 +48,7 @@ def single(values):
 def tables(steps=STEPS):
     """Rewards of 0 and 1, and of anything between: float32 `[2, T, K]`, of five arms.
 
-    Of a seed for which no two indices come closer than float32 can tell, unless they are equal.
+    Tables of a seed for which no two indices are closer than float32 resolves, unless they are equal.
     """
     numbers = np.random.default_rng(8)
     means = np.array([0.3, 0.55, 0.5, 0.1, 0.6])
@@ -205,7 +205,7 @@ def test_rewards_outside_0_and_1_are_refused(policy):
 
 
 def test_counts_and_sums_go_on_beyond_what_a_float32_counts() -> None:
-    """2^24 + 1 is no float32: counted in one, an arm that was pulled so often is counted no further."""
+    """2^24 + 1 is not a float32: a count of pulls in float32 would stop there."""
     tally = Tally.zeros(2).add(jnp.float32([2.0**24, 3.0]))
     for _ in range(5):
         tally = tally.add(jnp.float32([1.0, 0.25]))

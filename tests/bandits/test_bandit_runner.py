@@ -171,7 +171,7 @@ def test_no_arm_is_recommended_for_features_that_are_gone(redraw: bool) -> None:
 
 
 def test_sums_of_a_million_terms_keep_their_digits() -> None:
-    """0.1 is no float32; a plain float32 sum of 10**5 of them is off by 1e-4 of it."""
+    """0.1 is not a float32; a plain float32 sum of 10**5 of them has a relative error of 1e-4."""
     env = BernoulliBandit(means=(1.0, 0.9))
     result = jaxrl.run_bandit(
         jaxrl.bandits.ucb1(), env, jaxrl.bandits.UCB1HParams(1e6), steps=100_000, runs=1, points=1, progress=False

@@ -231,7 +231,7 @@ def test_another_envs_package_gets_one_sentence(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_mistake_of_jaxrl_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """A slip in jaxrl's own code, such as a number where a text belongs, is no `raise` statement."""
+    """A slip in jaxrl's own code, such as a number where a text belongs, is not a `raise` statement."""
     from jaxrl.cli.parsing import _sentence
 
     command(monkeypatch, lambda: _sentence(3))  # pyright: ignore[reportArgumentType]

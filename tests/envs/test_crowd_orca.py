@@ -37,7 +37,7 @@ def _pillar(centre, radius: float) -> Obstacles:
 
 @functools.partial(jax.jit, static_argnames="num_steps")
 def _walk(position, required, obstacles: Obstacles, num_steps: int):
-    """Positions `[T, N, 2]` and boxes `[T, M, 2]` of walkers with bodies of 0.2 m who get what they choose."""
+    """Positions `[T, N, 2]` and boxes `[T, M, 2]` of walkers with bodies of 0.2 m, at their chosen velocities."""
     number = position.shape[0]
     radius, top, walking = jnp.full(number, 0.2), jnp.full(number, 2.0), jnp.ones(number, bool)
 
@@ -209,7 +209,7 @@ def test_two_who_meet_head_on_pass_without_contact():
     position = jnp.array([[-3.0, 0.0], [3.0, 0.0]])
     required = jnp.array([[1.3, 0.03], [-1.3, 0.0]])
     seen, _ = _walk(position, required, Obstacles.none(), 96)
-    # They stay as far as their half-planes say, up to the tolerance of a programme over the horizon of 3 s.
+    # They keep the distance of their half-planes, up to the tolerance of a programme over the horizon of 3 s.
     assert np.linalg.norm(seen[:, 0] - seen[:, 1], axis=-1).min() >= 0.4 - 1e-4
     assert seen[-1, 0, 0] > 1.5 and seen[-1, 1, 0] < -1.5
 

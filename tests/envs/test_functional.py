@@ -26,7 +26,7 @@ LATEST = (
 
 
 class Walk(FuncEnv):
-    """A walk on the line, with constants and choices of its own."""
+    """A walk on the line, with its own constants and choices."""
 
     observation_space = gymnasium.spaces.Dict(
         {"place": gymnasium.spaces.Box(-np.inf, np.inf, (1,)), "side": gymnasium.spaces.Discrete(2, start=5)}

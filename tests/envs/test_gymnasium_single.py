@@ -28,7 +28,7 @@ QUICK_BANDITS = ("bernoulli", "linear", "dueling", "sleeping", "delayed", "restl
 SLOW = {name for name in ROWS if name.startswith("bandit/") and name.removeprefix("bandit/") not in QUICK_BANDITS}
 SINGLE = [pytest.param(env_id, marks=pytest.mark.slow) if name in SLOW else env_id for env_id, name in ids().items()]
 
-# What the checker says of sound environments: numbers may be of any size, and actions not of size 1.
+# Warnings of the checker for correct environments: numbers may be of any size, and actions not of size 1.
 ADVICE = "minimum value is -infinity|maximum value is infinity|recommend using a symmetric and normalized space"
 
 

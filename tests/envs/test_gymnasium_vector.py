@@ -1,4 +1,4 @@
-"""The vector form: beside Gymnasium's own vectors of single ones, in all autoreset modes, and what a trainer sees."""
+"""The vector form: compared with Gymnasium's vectors of single ones, in all autoreset modes, and in a training loop."""
 
 import pickle
 from typing import Any
@@ -153,7 +153,7 @@ def targets(mode: str, num_envs: int, num_steps: int) -> list[list[float]]:
     taken, over = np.zeros(num_envs, int), np.zeros(num_envs, bool)
     for _ in range(num_steps):
         next_obs, reward, terminated, truncated, infos = many.step(policy(taken))
-        valid = ~over if mode == "NextStep" else np.ones(num_envs, bool)  # a reset is no transition
+        valid = ~over if mode == "NextStep" else np.ones(num_envs, bool)  # a reset is not a transition
         real_next_obs = next_obs.copy()
         if mode == "SameStep":
             for i in np.flatnonzero(terminated | truncated):

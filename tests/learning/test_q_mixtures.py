@@ -84,7 +84,7 @@ def test_joint_heads_settle_at_the_values_of_the_policy_that_acts(discount: str)
         got = settled(chances, rewards, (rates, weights, sizes), "joint")
         greedy = (got @ shares).argmax(1)
         if not np.array_equal(greedy, known[1]):
-            continue  # another one, or none: the joint backup is no contraction
+            continue  # another one, or none: the joint backup is not a contraction
         assert_close(got, known[0], rates, shares)
         compared += 1
     assert compared >= 2

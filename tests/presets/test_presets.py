@@ -1,4 +1,4 @@
-"""The presets: each builds what it says, is found by its names, and learns its task."""
+"""The presets: each builds its algorithm, is available by its names, and learns its task."""
 
 import dataclasses
 from typing import Any

@@ -258,7 +258,7 @@ def test_importance_in_a_random_design_is_association():
     assert actual.shares["kind"] == pytest.approx((f - 1) * 2 / (f * 2 + 37), rel=1e-9)  # epsilon squared of F
     alone = Sweep({"lr": lr}, {}, ("setting",), (40,), {"lr": (("setting",), lr)}, [{}] * 40)
     of_one = importance(result_of(level, seeds=3, sweep=alone, metrics=("return",)), "return")
-    assert of_one is not None and of_one.method == "association"  # no grid, of whose one axis all would be told
+    assert of_one is not None and of_one.method == "association"  # not a grid of one axis
     assert of_one.shares["lr"] == pytest.approx(actual.shares["lr"], rel=1e-9)
     result.metrics["return"][0] = np.nan
     left = importance(result, "return")

@@ -1,4 +1,4 @@
-"""Pictures: what they show, said by the artists, and that they can be written."""
+"""Pictures: their contents, by their artists, and their files."""
 
 from types import SimpleNamespace
 from typing import Any

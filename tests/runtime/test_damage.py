@@ -275,7 +275,7 @@ def test_left_overs_are_removed(algo: Algorithm, stopped: Path, tmp_path: Path) 
     assert not left[2].parent.exists()
 
 
-# --- going on -----------------------------------------------------------------------------
+# --- resuming -----------------------------------------------------------------------------
 
 
 def test_resuming_a_finished_run_changes_and_compiles_nothing(algo: Algorithm, whole: Path, tmp_path: Path) -> None:

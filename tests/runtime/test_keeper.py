@@ -1,4 +1,4 @@
-"""What a run directory keeps: whose it is, what it may be gone on with, and what is lost by no failure."""
+"""Contents of a run directory: its identity, the calls that may resume it, and safety in failures."""
 
 import contextlib
 import errno
@@ -174,7 +174,7 @@ def test_another_kind_of_run_is_refused(algo: Algorithm, tmp_path: Path) -> None
 
 @pytest.fixture
 def limits(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> dict[Any, int | None]:
-    """Limits by what `memory` is: memory for a third of six seeds at a time, whatever else the process has."""
+    """Limits by the value of `memory`, such as memory for a third of six seeds at a time."""
     monkeypatch.setattr(fitting, "ROOM_PER_THREAD", 0)
     monkeypatch.setattr(fitting, "resident", lambda: 0)
     monkeypatch.setattr(fitting, "COMPILING_SPREAD", 0)

@@ -26,7 +26,7 @@ class HParams:
 
 
 class Policy(NamedTuple):
-    """A weight, and what is no number or no failure when infinite."""
+    """A weight, with metrics that may be NaN or infinite without a failure."""
 
     weight: jax.Array
     bound: jax.Array

@@ -1,4 +1,4 @@
-"""What is printed while runs train, and how a signal ends them."""
+"""Output during training, and the end by a signal."""
 
 import io
 import os
@@ -93,7 +93,7 @@ def test_nothing_is_shown_when_disabled(clock: Clock, capfd: pytest.CaptureFixtu
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True

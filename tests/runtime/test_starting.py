@@ -81,7 +81,7 @@ def test_ppo_keeps_what_was_learned_where_nothing_is_learned_since() -> None:
             lambda a, b, of=of, s=s: np.testing.assert_array_equal(a[0, of], b[0, s]), learned.params, kept.params
         )
         before, after = learned.observations.count[0, of], kept.observations.count[0, s]
-        assert after - before == RUN["env_steps"]  # the statistics go on
+        assert after - before == RUN["env_steps"]  # the statistics continue
 
 
 def test_one_policy_is_that_of_every_run(algo: Algorithm, source: Result) -> None:

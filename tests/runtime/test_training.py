@@ -207,7 +207,7 @@ def test_an_error_in_the_middle_of_a_chunk_loses_nothing(
     def fail_late(executables: Any, *arguments: Any) -> Any:
         calls.append(None)
         out = run_on_devices(executables, *arguments)
-        if len(calls) == 6:  # initial states, then chunk and evaluation by turns: in the third chunk
+        if len(calls) == 6:  # initial states, then chunk and evaluation alternately: in the third chunk
             raise MemoryError("no room")
         return out
 

@@ -1,4 +1,4 @@
-"""What a search asks for, by what it was told: no trial is trained here."""
+"""Proposals of a search after recorded outcomes, without training."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Studies that several processes share: nothing lost, nothing done twice, whoever dies."""
+"""Studies that several processes share: nothing is lost or done twice, whichever process dies."""
 
 import collections
 import os
@@ -145,7 +145,7 @@ def test_what_is_given_back_is_asked_again_with_the_same_values(space: Space, st
         states = collections.Counter(trial.state.name for trial in study.trials)
         assert states == {"COMPLETE": 4, "PRUNED": 1, "FAIL": 2}  # the one that was given back among the failures
         assert trial_study.outcomes()[2].score == 0.5
-        # A longer study goes on with new places.
+        # A longer study continues with new places.
         longer = shared(study, space, 8)
         assert len(longer.ask(10)) == 2
 
@@ -157,7 +157,7 @@ def test_a_process_that_others_took_for_dead_does_not_count_twice(space: Space):
         other_study._beat()
         assert other_study.ask(1) == []
         study.set_user_attr(f"alive {slow._worker}", time.time() - 1000)
-        # The same process number runs, so only its silence tells.
+        # A process with the same number runs, so only its silence shows that it died.
         (again,) = other_study.ask(1)
         assert again.setting == trial.setting
         slow.tell(complete(trial, 7.0))
@@ -243,7 +243,7 @@ def test_a_missing_extra_is_named(space: Space, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_trial_of_a_process_that_died_before_it_signed_is_done_anew(space: Space, tmp_path: Path):
-    """Killed between the two, it leaves a trial that is nobody's, which another process alive may be about to sign."""
+    """Killed between the two, it leaves a trial without an owner, which another live process may be about to sign."""
     with opened(f"sqlite:///{tmp_path / 'study.db'}", "shared", {"space": space.described()}) as study:
         study.ask()
         trial_study = shared(study, space, 4)
