@@ -17,7 +17,7 @@ from jaxrl.learning.action_heads import action_head
 from jaxrl.learning.actor import Actor, choose_by, memories
 from jaxrl.learning.rollout import Carry, Transition, reset_all, rollout
 
-NUM_ENVS, NUM_STEPS = 3, 13  # of an iteration: episodes of 6 and 5 steps go on from one into the next
+NUM_ENVS, NUM_STEPS = 3, 13  # of an iteration: episodes of 6 and 5 steps continue in the next iteration
 SYMBOLS = 4
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
 
-# flax's module, under a name of our own: only cells.py, recurrent.py, q_networks.py and this file import flax.linen.
+# flax's module under another name: only cells.py, recurrent.py, q_networks.py and this file import flax.linen.
 Module = nn.Module
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {

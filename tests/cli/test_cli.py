@@ -431,7 +431,7 @@ def test_version_names_versions_devices_and_precision(capsys: pytest.CaptureFixt
 
 
 def jaxrl_command(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """`jaxrl ...` in a process of its own, as the installed command starts it."""
+    """`jaxrl ...` in a separate process, as the installed command starts it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, "-c", "import sys; from jaxrl.cli.main import main; sys.exit(main())", *args],

@@ -47,8 +47,8 @@ class State(EnvState):
 class Decaying(Environment):
     """A reset draws a life of 1 to 6 steps; step t pays life * t + action; everything is NaN beyond the life.
 
-    The metrics named after numbers are 1 in an episode of that life, so that their means say
-    which lives an evaluation had.
+    The metrics named after numbers are 1 in an episode of that life, so that their means are
+    the shares of lives in an evaluation.
     """
 
     @property

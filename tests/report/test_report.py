@@ -353,7 +353,7 @@ def test_of_a_search_without_a_test_come_its_trials(tmp_path):
     assert dict(actual["shares"])["lr"] == 1.0
     assert "mine is a search without results on test seeds" in data["notes"][0]
     assert "Devices" not in data["runs"][0]["facts"] and "search.json" in data["runs"][0]["again"]
-    assert report_of(tmp_path, [tmp_path / "sweep", result_of()])["first"] == "return"  # beside others
+    assert report_of(tmp_path, [tmp_path / "sweep", result_of()])["first"] == "return"  # among others
 
 
 def test_a_search_that_tells_nothing_gets_one_sentence(tmp_path):
