@@ -70,7 +70,7 @@ class SearchResult:
         best = "none" if self.incumbent is None else f"trial {self.incumbent.number}, {self.incumbent.score:.5g}"
         return (
             f"SearchResult({self.study}: {len(self.trials)} of {self.num_trials} trials; incumbent: {best}; "
-            f"report() says more)"
+            f"details: report())"
         )
 
     @property

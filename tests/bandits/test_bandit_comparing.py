@@ -133,7 +133,7 @@ def test_means_of_zero_have_no_place_on_logarithmic_axes(regret):
         ({"a": None}, {"metric": "pulls"}, "metric is 'pulls'; the result of a has regret, optimal, simple_regret"),
         ({"a": None}, {"path": "regret.docx"}, "a picture's name ends in .png"),
         ({"a": None}, {"confidence": 1.0}, "confidence is 1.0"),
-        ({f"{i}": None for i in range(40)}, {}, "40 lines cannot be told apart"),
+        ({f"{i}": None for i in range(40)}, {}, "40 lines cannot be distinguished"),
     ],
 )
 def test_wrong_arguments_get_one_sentence(results, arguments, sentence, regret):

@@ -131,7 +131,7 @@ def test_a_result_that_does_not_tell_of_what_call_is_not_overwritten(algo: Algor
     run(algo, out=out)
     (out / IDENTITY).unlink()
     for changes in ({}, {"checkpoint_minutes": None}, {"seeds": 2}):
-        with pytest.raises(ResultError, match=r"holds a result, but no run.json that tells how to resume it"):
+        with pytest.raises(ResultError, match=r"holds a result, but no run.json, which is required to resume it"):
             run(algo, out=out, resume=True, **changes)
     assert jaxrl.load_result(out, algo).seeds == list(range(6))
 
