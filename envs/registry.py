@@ -192,7 +192,7 @@ def adapted(env: Any) -> tuple[str, dict[str, object]] | None:
     return env.name, dict(env.fields)
 
 
-# What the tasks of MuJoCo in Gymnasium are called in Brax.
+# Names in Brax of the MuJoCo tasks of Gymnasium.
 _BRAX = {
     **{name.lower(): name.lower() for name in ("Ant", "HalfCheetah", "Hopper", "Humanoid", "Pusher", "Reacher")},
     "walker2d": "walker2d",

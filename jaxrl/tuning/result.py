@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas
 
 TRIALS, PARQUET, INCUMBENT = "trials.csv", "trials.parquet", "incumbent.json"  # jaxrl does not read these
-TESTED = ("default", "incumbent")  # directories of what was trained on the test seeds; the first is what to beat
+TESTED = ("default", "incumbent")  # directories of results on the test seeds; the first is the baseline
 _PROGRESS = ("trials", "found")  # the entries of `search.json` that change while trials end
 
 __all__ = ["SearchResult", "claim", "write_json", "write_search"]

@@ -52,7 +52,7 @@ def test_equal_algorithms_are_known_whenever_they_were_built() -> None:
     [
         ({"on_chunk": 3}, r"on_chunk takes a function of \(env_step, metrics\), got 3"),
         ({"trackers": jaxrl}, "trackers takes a list, such as"),
-        ({"trackers": [3]}, "trackers takes what jaxrl.tracking makes, or the like, got 3"),
+        ({"trackers": [3]}, "trackers takes those of jaxrl.tracking, or objects with their methods, got 3"),
         ({"force": "no"}, "force takes True or False, got 'no'"),
     ],
 )

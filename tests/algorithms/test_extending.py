@@ -193,7 +193,7 @@ class LockParams(EnvParams):
     """Parameters of the locks.
 
     Attributes:
-      max_steps_in_episode: the time limit, which is all that ends an episode.
+      max_steps_in_episode: Time limit, the only end of an episode.
     """
 
     max_steps_in_episode: jax.Array | int = STEPS
@@ -325,8 +325,8 @@ class NoisyParams(agents.CrowdParams):
     """Parameters of the noisy crowd.
 
     Attributes:
-      idle: added to observations and rewards of agents that have finished.
-      busy: added to the rewards of those that have not.
+      idle: Number added to observations and rewards of agents that have finished.
+      busy: Number added to rewards of agents that have not finished.
     """
 
     idle: jax.Array | float = 0.0

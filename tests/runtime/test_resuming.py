@@ -124,7 +124,7 @@ def test_a_finished_run_becomes_what_a_longer_one_would_have_been(algo: Algorith
     jaxrl.train(algo, **RUN, out=tmp_path / "x")
     longer = jaxrl.resume(tmp_path / "x", env_steps=18 * PER_ITERATION, progress=False)
     assert_same_bits(longer, jaxrl.train(algo, **RUN | {"env_steps": 18 * PER_ITERATION, "evals": 6}))
-    with pytest.raises(ValueError, match="env_steps must be at least what the run was begun with, 576, got 32"):
+    with pytest.raises(ValueError, match="env_steps must be at least that of the original call, 576, got 32"):
         jaxrl.resume(tmp_path / "x", env_steps=PER_ITERATION, progress=False)
 
 

@@ -119,7 +119,7 @@ def test_blocks_shards_and_a_stop_change_no_bit(algo: Algorithm, source: Result,
         if len(seen) == 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), pytest.warns(RuntimeWarning, match="interrupted: what is done is kept"):
+    with pytest.raises(KeyboardInterrupt), pytest.warns(RuntimeWarning, match="interrupted: progress is kept"):
         jaxrl.train(
             algo, sweep, start=source, out=tmp_path / "y", checkpoint_minutes=1e-9, on_chunk=stop, **RUN, block=2
         )
