@@ -3,9 +3,11 @@
 Its pages are short, and its links lead to pages, headings and files that exist.
 """
 
+import collections
 import importlib
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from documents import ROOT, blocks, commands, parse_command, run_blocks
@@ -166,6 +168,31 @@ def test_every_page_is_short(name: str) -> None:
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE))
     assert {page for page in listed if not page.startswith("https://")} == set(PAGES)
+
+
+SECTION = re.compile(r"^::: (\S+)$(?:\n    options:\n      members: \[(.*)\]$)?", flags=re.MULTILINE)
+
+
+def documented() -> list[object]:
+    """The classes and functions of the reference, once for each section that shows them."""
+    shown = []
+    for name, members in SECTION.findall("\n".join(PAGES.values())):
+        module = importlib.import_module(name)
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == name]
+        public = getattr(module, "__all__", [key for key in own if not key.startswith("_")])
+        listed = members.split(", ") if members else public
+        shown += [vars(module)[key] for key in listed]
+    return [
+        value for value in shown if getattr(value, "__module__", "").startswith(("envs.", "jaxrl.")) and value.__doc__
+    ]
+
+
+@pytest.mark.parametrize("package", [jaxrl, jaxrl.bandits, envs, envs.wrappers], ids=lambda package: package.__name__)
+def test_every_public_name_is_once_in_the_reference(package: Any) -> None:
+    shown = collections.Counter(map(id, documented()))
+    rows = re.findall(r"^\| `((?:envs|jaxrl)\.[\w.]+)` \|", PAGES["reference/index.md"], flags=re.MULTILINE)
+    for name in package.__all__:
+        assert shown[id(getattr(package, name))] + rows.count(f"{package.__name__}.{name}") == 1, name
 
 
 # Modules of `envs.adapters` that no user calls, and whose objects no user is handed.
