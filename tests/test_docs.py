@@ -141,7 +141,11 @@ def broken_links(text: str, page: Path) -> list[str]:
     return broken
 
 
-@pytest.mark.parametrize("page", [*(f"docs/{name}" for name in PAGES), "README.md", "CHANGELOG.md", "CONTRIBUTING.md"])
+WITH_LINKS = [*(f"docs/{name}" for name in PAGES), "README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+WITH_LINKS += [f"notebooks/{path.name}" for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+
+
+@pytest.mark.parametrize("page", WITH_LINKS)
 def test_every_link_leads_to_a_file_and_to_a_heading(page: str) -> None:
     assert not broken_links((ROOT / page).read_text(), ROOT / page)
 
