@@ -27,7 +27,7 @@ log=$(VENV)/install.log; SECONDS=0; $(1) -m pip install --disable-pip-version-ch
 	while sleep 3; kill -0 $$job 2>/dev/null; do \
 		printf '%5d s  %s\n' $$SECONDS "$$(grep -E '^ *(Collecting|Downloading|Building|Preparing|Installing) ' $$log | tail -n 1 | sed 's/^ *//' | cut -c -64 | grep . || echo starting pip)"; \
 	done; \
-	wait $$job || { grep -v '^WARNING: Location' $$log | tail -n 20 >&2; echo "pip failed; all that it said is in $$log." >&2; exit 1; }
+	wait $$job || { grep -v '^WARNING: Location' $$log | tail -n 20 >&2; echo "pip failed; its output is in $$log." >&2; exit 1; }
 endef
 
 .PHONY: help demo test test-all torture test-rliable test-sb3 bench lint format notebook docs clean
@@ -57,10 +57,10 @@ test-all: $(call stamp,test) $(VENV)-rliable/.installed  ## every test
 torture: $(call stamp,test)  ## kills, signals, damages, odd names, meetings and command lines at random, all seeds fixed
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal tests/torture
 
-test-rliable: $(call stamp,test) $(VENV)-rliable/.installed  ## our statistics beside those of rliable
+test-rliable: $(call stamp,test) $(VENV)-rliable/.installed  ## statistics compared with rliable
 	JAXRL_RLIABLE=$(abspath $(VENV)-rliable/bin/python) $(BIN)/python -m pytest tests/results/test_rliable.py
 
-test-sb3: $(VENV)-sb3/.installed-test  ## Stable-Baselines3's checker and PPO on our environments (PyTorch, a quarter of an hour)
+test-sb3: $(VENV)-sb3/.installed-test  ## Stable-Baselines3's checker and PPO on jaxrl's environments (PyTorch, a quarter of an hour)
 	$(VENV)-sb3/bin/python -m pytest -m slow -s tests/envs/test_stable_baselines.py
 
 REJAX := $(VENV)-rejax/.installed$(if $(EXTRA),-$(subst $(comma),-,$(EXTRA)))
@@ -69,7 +69,7 @@ asked = $(if $(NAMES),$(filter $(1),$(NAMES)),all)
 rivals = $(if $(call asked,train compile_time),$(REJAX)) $(if $(call asked,train),$(VENV)-sb3/.installed) \
 	$(if $(call asked,crowd bandits),$(VENV)-peers/.installed)
 
-bench: $(call stamp,test) $(rivals)  ## all benchmarks beside their peers, then the table of docs/results
+bench: $(call stamp,test) $(rivals)  ## all benchmarks, compared with their peers, and the table of docs/results
 	$(BIN)/python -m bench $(NAMES) --rejax $(VENV)-rejax/bin/python --sb3 $(VENV)-sb3/bin/python \
 		--peers $(VENV)-peers/bin/python
 

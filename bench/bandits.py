@@ -12,7 +12,7 @@ with coefficients for each arm) process one run in one process; the last column 
 with perfect scaling. The sides run alternately; figures are medians of `--rounds`, with minimum and maximum.
 
 Memory: the highest resident size of a process that only runs 10^5 runs of UCB1 of 10^4 steps on 10 arms. The exit
-status is 1 above 4 GB. Beta: the cost of a variate by `jax.random.beta`, by ours and by NumPy. Regret: mean regrets on
+status is 1 above 4 GB. Beta: the cost of a variate by `jax.random.beta`, jaxrl and NumPy. Regret: mean regrets on
 three instances, compared with the same policies of SMPyBandits; the exit status is 1 if one differs by more than 95 %
 of such tables would show by chance. `make bench` creates the environment of the peers, .venv-peers.
 """
@@ -104,7 +104,7 @@ def peers(python: str) -> Iterator[Ask]:
 
 
 def ours(policy: BanditAlgorithm, env: Bandit, num_runs: int, steps: int) -> float:
-    """Seconds of one call of ours."""
+    """Seconds of one call of jaxrl."""
     started = time.perf_counter()
     whole(run_bandit(policy, env, steps=steps, runs=num_runs, points=5, progress=False))
     return time.perf_counter() - started
@@ -223,7 +223,7 @@ def variates(report: Report, ask: Ask | None, rounds: int) -> str:
 
 
 def regret(report: Report, ask: Ask, peer_runs: int, runs: int, steps: int) -> str:
-    """Add the table of mean regrets of ours and of SMPyBandits; returns a summary."""
+    """Add the table of mean regrets of jaxrl and of SMPyBandits; returns a summary."""
     comparisons = len(SHARED) * len(INSTANCES)
     level = scipy.stats.norm.ppf(1 - 0.025 / comparisons)
     table = report.table(

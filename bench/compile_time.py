@@ -2,12 +2,12 @@
 
     python bench/compile_time.py [--seeds 1 8 64] [--repeats 3] [--rejax PYTHON | --no-peers] [--json FILE]
 
-The settings are those of bench/train.py, without a persistent cache. Ours is the time of a first call of `train` except
-for the run itself: the programs that start, advance and evaluate the runs. rejax's is the time to trace, lower and
-compile its one program, which trains and evaluates. On CPUs jaxrl sets LLVM's optimisation level to 2; rejax compiles
-at JAX's default level of 3. "Quick" is ours with XLA_FLAGS, optional for users, that select XLA's older and faster
-kernel emitters. A ratio is of medians, with the minimum and maximum of the ratios within a turn. The exit status is 1
-if ours, without the flags, takes longer. There is no floor to compare with.
+The settings are those of bench/train.py, without a persistent cache. jaxrl's is the time of a first call of `train`
+except for the run itself: the programs that start, advance and evaluate the runs. rejax's is the time to trace, lower
+and compile its one program, which trains and evaluates. On CPUs jaxrl sets LLVM's optimisation level to 2; rejax
+compiles at JAX's default level of 3. "Quick" is jaxrl with XLA_FLAGS, optional for users, that select XLA's older and
+faster kernel emitters. A ratio is of medians, with the minimum and maximum of the ratios within a turn. The exit status
+is 1 if jaxrl, without the flags, takes longer. There is no floor to compare with.
 """
 
 import os

@@ -85,7 +85,7 @@ def no_noise(key: jax.Array, shape: tuple[int, ...]) -> Any:
 
 
 def ours(name: str, num_envs: int) -> tuple[Callable[[Any, Any], Any], Any]:
-    """One rollout of 128 steps by ours, and its initial carry."""
+    """One rollout of 128 steps by jaxrl, and its initial carry."""
     env = envs.make(name)
     params = env.default_params
     space = env.action_space(params)
@@ -161,7 +161,7 @@ def calls_of(steps: int, num_envs: int) -> int:
 
 
 def compare_with_gymnasium(num_envs: int, steps: int, rounds: int) -> tuple[list[float], list[float]]:
-    """Millions of steps per second of ours and of Gymnasium, measured alternately."""
+    """Millions of steps per second of jaxrl and of Gymnasium, measured alternately."""
     calls = calls_of(steps, num_envs)
     once, carry = ours("cartpole", num_envs)
     run, theirs = in_one_program(once), gymnasium_numpy(num_envs)
@@ -179,7 +179,7 @@ def compare_with_gymnasium(num_envs: int, steps: int, rounds: int) -> tuple[list
 def compare_with_gymnax(
     name: str, env_id: str, num_envs: int, steps: int, rounds: int
 ) -> tuple[list[list[float]], int]:
-    """Millions of steps per second of ours, gymnax, and gymnax with bulk actions; and the number of reused states."""
+    """Millions of steps per second of jaxrl, gymnax, and gymnax with bulk actions; and the number of reused states."""
     calls = calls_of(steps, num_envs)
     sides = [ours(name, num_envs), *(theirs(env_id, num_envs, in_bulk) for in_bulk in (False, True))]
     programs = [in_one_program(once) for once, _ in sides]

@@ -1,7 +1,7 @@
 """Number of operations that a compiled program starts, counted from its text.
 
 On a CPU each is a function that the runtime calls, on a GPU a kernel or a call of a library. A fusion counts once,
-whatever its contents; instructions without work do not count, nor do copies, whose cost on a CPU is negligible. The
+for any contents; instructions without work do not count, nor do copies, whose cost on a CPU is negligible. The
 body of a loop counts as often as the compiler knows it to run. Of the branches of a condition the one with the fewest
 operations counts, so that the number is a lower bound.
 """

@@ -1,4 +1,4 @@
-"""Plans of memory beside what commands then have at the most: `jaxrl plan` and `jaxrl train`, a fresh process each.
+"""Planned and measured peaks of memory: `jaxrl plan` and `jaxrl train`, a fresh process each.
 
     python bench/memory_peak.py [--only 1 4] [--repeats 1] [--json FILE]
 

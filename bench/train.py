@@ -5,15 +5,15 @@
 
 rejax 0.1.3 needs gymnax 0.0.9 and therefore a separate environment, and Stable-Baselines3 needs torch; `make bench`
 creates .venv-rejax and .venv-sb3. Each side compiles once in its own process; then they run alternately. Run time is
-that of a whole call of ours and of rejax's compiled function. Compile time is a separate column: for ours the time of
-the first call except for the run, for rejax that of tracing, lowering and compiling. Ours and rejax evaluate 128 whole
-episodes per seed at the end, within the run time: rejax samples all actions, ours runs 64 episodes greedily and 64 with
-sampled actions. Ours runs in the layout that `train` and the command line choose: a thread for every core. A ratio is
+that of a whole call of jaxrl and of rejax's compiled function. Compile time is a separate column: for jaxrl the time of
+the first call except for the run, for rejax that of tracing, lowering and compiling. Both evaluate 128 whole episodes
+per seed at the end, within the run time: rejax samples all actions, jaxrl runs 64 episodes greedily and 64 with
+sampled actions. jaxrl runs in the layout that `train` and the command line choose: a thread for every core. A ratio is
 of medians, with the minimum and maximum of the ratios within a turn.
 
 Stable-Baselines3 trains one seed at a time, on a CPU, with torch's threads, for fewer env steps; its time for all env
 steps is extrapolated from these, without evaluation, and the return is that of the shorter run. The exit status is 1 if
-ours is less than 1.3 times as fast as rejax, or if, with more than one seed, our sampled return is below rejax's by
+jaxrl is less than 1.3 times as fast as rejax, or if, with more than one seed, its sampled return is below rejax's by
 over three standard errors of the difference over seeds. On a GPU: `--seeds 1024 4096 16384 --repeats 3`.
 """
 
@@ -36,7 +36,7 @@ ENV_STEPS, LEAST_TIMES_REJAX, STANDARD_ERRORS = 499_712, 1.3, 3.0
 
 
 def worker(num_seeds: int, env_steps: int) -> None:
-    """Train by ours; print a JSON line when compiled, and one for each line read."""
+    """Train by jaxrl; print a JSON line when compiled, and one for each line read."""
     import jax
 
     import jaxrl
@@ -72,7 +72,7 @@ def rejax_command(python: str, num_seeds: int, env_steps: int) -> list[str]:
 
 
 def below(ours: Side, theirs: Side, num_seeds: int) -> float:
-    """Standard errors over seeds by which our sampled return is below theirs; nan for a single seed."""
+    """Standard errors over seeds by which jaxrl's sampled return is below the peer's; nan for a single seed."""
     if num_seeds == 1:
         return math.nan
     error = math.hypot(ours.runs[-1]["deviation"], theirs.runs[-1]["deviation"]) / math.sqrt(num_seeds - 1)

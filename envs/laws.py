@@ -1,4 +1,4 @@
-"""How far a test of laws has come, which may take a minute: a bar, and at the end how many hold."""
+"""Progress of a test of laws: a bar, and at the end one line with the number of laws."""
 
 import sys
 from types import TracebackType
@@ -27,7 +27,7 @@ class Laws:
         return self
 
     def __call__(self, law: str) -> None:
-        """The next law; that before holds."""
+        """Advance to a law; the previous one holds."""
         self._done += 1
         self._bar.set_postfix_str(law, refresh=False)
         self._bar.update()

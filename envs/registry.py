@@ -112,7 +112,7 @@ def names(library: str | None = None) -> tuple[str, ...]:
 
     Args:
       library: "gymnax", "brax", "playground", "functional", "gymnasium" or "jaxmarl" for the names of its environments,
-        such as `brax/ant`; None for ours and gymnax's. "brax", "playground" and "jaxmarl" are extras.
+        such as `brax/ant`; None for those of `envs` and gymnax. "brax", "playground" and "jaxmarl" are extras.
 
     Raises:
       ValueError: There is no such library.
@@ -130,8 +130,8 @@ def make(name: str, **static: object) -> base.Environment:
     """Make the environment of this name.
 
     Args:
-      name: One of `names()`, or of `names(library)`; or the Gymnasium id (`CartPole-v1`) of one of ours;
-        or `module:Class`, an importable class of your own.
+      name: Name from `names()` or `names(library)`; or Gymnasium id (`CartPole-v1`) of such an environment;
+        or `module:Class`, an importable class.
       static: Values of the environment's static fields.
 
     Returns:
@@ -152,7 +152,7 @@ def make(name: str, **static: object) -> base.Environment:
     if slash and library in LIBRARIES:
         module = importlib.import_module(LIBRARIES[library])
         known = module.environment_ids()
-        if env_id not in known and env_id not in vars(module).get("REFUSED", ()):  # `make` says why
+        if env_id not in known and env_id not in vars(module).get("REFUSED", ()):  # `make` reports the reason
             hint = near(env_id, known, f"{library}/") or f"; `envs.names({library!r})` lists what there is."
             raise UserValueError(f"There is no environment {name!r}{hint}")
         return module.make(env_id, **static)
@@ -167,7 +167,7 @@ def make(name: str, **static: object) -> base.Environment:
 
 
 def row_of(kind: type, static: Mapping[str, object]) -> tuple[str, dict[str, object]] | None:
-    """What `make` takes for an environment of this class with these static fields.
+    """Name and arguments of `make` for an environment of this class with these static fields.
 
     Args:
       kind: Class of the environment.
@@ -192,7 +192,7 @@ def adapted(env: Any) -> tuple[str, dict[str, object]] | None:
     return env.name, dict(env.fields)
 
 
-# What the tasks of MuJoCo in Gymnasium are called in Brax.
+# Names in Brax of the MuJoCo tasks of Gymnasium.
 _BRAX = {
     **{name.lower(): name.lower() for name in ("Ant", "HalfCheetah", "Hopper", "Humanoid", "Pusher", "Reacher")},
     "walker2d": "walker2d",

@@ -1,4 +1,4 @@
-"""A crowd so small that every number of an episode is known beforehand."""
+"""A small crowd with exactly known episodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ class CrowdParams(EnvParams):
     """Parameters of the crowd.
 
     Attributes:
-      pay: what an action is worth.
-      max_steps_in_episode: the time limit.
+      pay: Reward of one unit of action.
+      max_steps_in_episode: Time limit.
     """
 
     pay: jax.Array | float = 1.0
@@ -31,8 +31,8 @@ class CrowdState(EnvState):
     """The crowd.
 
     Attributes:
-      time: int32 `[]`.
-      total: float32 `[N]`, the sum of each agent's actions.
+      time: Number of steps taken, int32 `[]`.
+      total: Sum of each agent's actions, float32 `[N]`.
     """
 
     time: jax.Array
@@ -49,8 +49,8 @@ class Crowd(Environment):
     `total` (an agent's sum of actions on average, its last value).
 
     Attributes:
-      num_agents: N.
-      masked: whether agent i may not take the action (time + i) modulo 3.
+      num_agents: Number of agents, N.
+      masked: Whether agent i may not take the action (time + i) modulo 3.
     """
 
     num_agents: int = 2

@@ -1,4 +1,4 @@
-"""What tests of bandits share: instances, rewards drawn anew, rollouts, and how far a mean may be off."""
+"""Common parts of tests of bandits: instances, draws of rewards, rollouts, and tolerances of means."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ LEVEL = 1e-6  # of chi-square and Kolmogorov-Smirnov tests
 
 
 def f32(values: Any) -> np.ndarray:
-    """An array as the bandits have it."""
+    """An array as bandits store it."""
     return np.asarray(values, np.float32)
 
 
 def draw_rewards(env: Any, state: Any, params: Any, action: int, draws: int = DRAWS) -> np.ndarray:
-    """Rewards of one arm of one state, drawn anew, float64 `[draws]`."""
+    """Independent rewards of one arm of one state, float64 `[draws]`."""
     keys = jax.random.split(jax.random.key(7), draws)
     rewards = jax.jit(jax.vmap(lambda key: env.reward(key, state, jnp.int32(action), params)))(keys)
     return np.asarray(rewards, np.float64)

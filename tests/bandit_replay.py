@@ -1,4 +1,4 @@
-"""Policies driven through tables of rewards that are fixed beforehand, one run, no environment."""
+"""Policies on fixed tables of rewards, one run, without an environment."""
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,16 @@ def replay(policy, table, hparams=None, contexts=None, masks=None, seed=0):
     """The actions of a policy that receives `table[t, action]` at pull t.
 
     Args:
-      policy, hparams: a `BanditAlgorithm`, its defaults if None.
-      table: `[T, K]`.
-      contexts: `[T, K, d]`, or None.
-      masks: bool `[T, K]`, or None.
-      seed: of the policy; pull t has the key `fold_in(key(seed), t)`.
+      policy: `BanditAlgorithm`.
+      hparams: Hyper-parameters, the defaults if None.
+      table: Rewards, `[T, K]`.
+      contexts: Features of the arms, `[T, K, d]`, or None.
+      masks: Allowed arms, bool `[T, K]`, or None.
+      seed: Seed of the policy; pull t has the key `fold_in(key(seed), t)`.
 
     Returns:
-      Actions `[T]`; the states before each pull and after the last, leaves `[T + 1, ...]`; what it
-      recommends at the end.
+      Actions `[T]`; the states before each pull and after the last, leaves `[T + 1, ...]`; the
+      recommendation at the end.
     """
     steps, num_arms = table.shape
     hparams = jax.tree.map(jnp.float32, policy.hparams if hparams is None else hparams)

@@ -27,10 +27,10 @@ def start(directory: Path) -> Any:
     """A running browser.
 
     Args:
-      directory: fresh, for its files.
+      directory: Empty directory for the files of the browser.
 
     Returns:
-      The driver of selenium; skips the test where a browser, its driver or selenium is not installed.
+      The driver of selenium; the test is skipped if a browser, its driver or selenium is not installed.
     """
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     from selenium.webdriver.chrome.service import Service

@@ -1,4 +1,4 @@
-"""A second algorithm: it collects once, before it learns, knows no discount, and acts as PPO does."""
+"""A second algorithm: it collects once, before learning, has no discount, and acts as PPO does."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ LATE = 3  # the first step of the late rate, counted from 0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CloningConfig:
-    """What is static about cloning.
+    """Static configuration of cloning.
 
     Attributes:
       warm_up: Number of environment steps that are collected before the first iteration.
@@ -40,7 +40,7 @@ class CloningConfig:
 
 @struct.dataclass
 class CloningHParams:
-    """What may be swept without compiling anew.
+    """Hyper-parameters, which may be swept without recompiling.
 
     Attributes:
       lr: Step size of the first 3 iterations.
@@ -52,12 +52,12 @@ class CloningHParams:
 
 
 class CloningState(NamedTuple):
-    """What a run carries.
+    """State of one run.
 
     Attributes:
       weights: Parameters of the network, and log standard deviations or None.
       obs: Observations of the warm-up, `[warm_up, ...]`.
-      action: What the one to be cloned would do there, int32 `[warm_up]`.
+      action: Action of the expert there, int32 `[warm_up]`.
     """
 
     weights: tuple[Any, Any]
@@ -66,12 +66,12 @@ class CloningState(NamedTuple):
 
 
 def expert(obs: jax.Array) -> jax.Array:
-    """The action to be cloned, of a pole on a cart: follow the side to which it falls."""
+    """The action of the expert for a pole on a cart: follow the side to which it falls."""
     return (obs[..., 2] + obs[..., 3] > 0).astype(jnp.int32)
 
 
 def _policy(weights: tuple[Any, Any]) -> OnPolicyPolicy:
-    """What PPO's actor acts by, without normalisation."""
+    """The policy of PPO's actor, without normalisation."""
     params, log_std = weights
     return OnPolicyPolicy(params, log_std, None, None)
 

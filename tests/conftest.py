@@ -1,4 +1,4 @@
-"""What every test runs under: one CPU device of two, compiled programs kept on disk, plots that go to files."""
+"""Settings of all tests: one CPU device of two, compiled programs cached on disk, plots written to files."""
 
 import os
 
@@ -117,7 +117,7 @@ def _close_figures():
 
 
 def resident() -> int:
-    """Bytes of memory that this process has; 0 where the system does not say."""
+    """Bytes of memory of this process; 0 where the system does not report them."""
     statm = Path("/proc/self/statm")
     return int(statm.read_text().split()[1]) * 4096 if statm.exists() else 0
 

@@ -1,4 +1,4 @@
-"""What the documents promise, taken from their text: blocks of Python, commands, files.
+"""Python blocks, commands and files that the documents mention.
 
 Of Python blocks only the numbers that make them long are replaced: `seeds` by 4 and `env_steps` by 1,024. Everything
 else, the files they write included, is what a reader would get.
@@ -32,7 +32,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def commands(text: str) -> list[str]:
-    """The lines of its shell blocks, and commands of ours in its sentences."""
+    """The lines of its shell blocks, and the commands of jaxrl in its sentences."""
     return [
         line.partition(" #")[0].strip()
         for line in [*"".join(blocks(text, "bash")).splitlines(), *re.findall(r"`(jaxrl \w+ [^`<]*)`", text)]
@@ -55,7 +55,7 @@ def run_blocks(text: str, name: str, alone: bool = False) -> None:
 
 
 def parse_command(command: str) -> None:
-    """Parse a command line of ours as the program would."""
+    """Parse a command line as jaxrl would."""
     name, *args = shlex.split(command)[1:]
     if name in ("train", "plan"):  # which take the same options
         algorithm, environment, *options = args

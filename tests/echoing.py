@@ -1,4 +1,4 @@
-"""An environment that shows what was done to it, and a way to play any environment step by step."""
+"""An environment that shows its last action, and a rollout of any environment step by step."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -63,7 +63,7 @@ class Echo(base.Environment):
 
 
 class Played(NamedTuple):
-    """An episode that nothing cuts off: `first` observation and state, and leaves `[T, ...]` of the steps."""
+    """An episode without an end: `first` observation and state, and leaves `[T, ...]` of the steps."""
 
     first: Any
     obs: Any
@@ -91,7 +91,7 @@ def play(env: base.Environment, keys: jax.Array, actions: Any, params: Any = Non
 
 
 def keys(count: int, seed: int = 0) -> jax.Array:
-    """So many keys."""
+    """Independent random keys."""
     return jax.random.split(jax.random.key(seed), count)
 
 

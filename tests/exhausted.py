@@ -8,7 +8,7 @@ from jaxrl.runtime.layout import run_on_devices
 
 
 def exhausted_at(number: int) -> Any:
-    """Programs whose call of that number finds no memory."""
+    """A function that runs programs, and runs out of memory at call `number`."""
     calls = []
 
     def call(executables: Any, *arguments: Any) -> Any:

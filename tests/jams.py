@@ -1,4 +1,4 @@
-"""Crowds for tests: a jam at a door, walkers at given places, and what to steer them with."""
+"""Crowds for tests: a jam at a door, walkers at given places, and their actions."""
 
 import functools
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from envs.crowd.state import Goals, Obstacles, Traits, Walkers
 
 
 class Preset(NamedTuple):
-    """What the two papers' settings mean for the mechanics."""
+    """The mechanics under the settings of the two papers."""
 
     max_speed: float
     turn_rate: float
@@ -27,7 +27,7 @@ _ARENA = [(0, 10.25, 10.5, 0.5), (0, -10.25, 10.5, 0.5), (10.25, 0, 0.5, 10.5), 
 
 
 def obstacles(boxes=(), pillars=(), velocity=(), mass=()) -> Obstacles:
-    """Boxes (x, z, half x, half z) and pillars (x, z, radius); fixed unless said otherwise."""
+    """Boxes (x, z, half x, half z) and pillars (x, z, radius); fixed by default."""
     box = jnp.asarray(boxes, jnp.float32).reshape(-1, 4)
     pillar = jnp.asarray(pillars, jnp.float32).reshape(-1, 3)
     return Obstacles(
@@ -85,7 +85,7 @@ def traits(num_agents: int, max_speed: float = 2.0, radius: float = 0.2, mass: f
 
 
 def nowhere(num_agents: int) -> Goals:
-    """Goals that nobody reaches."""
+    """Goals out of reach."""
     return Goals(centre=jnp.full((num_agents, 2), 1e3), half=jnp.full((num_agents, 2), 0.375))
 
 
@@ -113,7 +113,7 @@ def in_front_of_the_car(position: jax.Array) -> jax.Array:
 
 
 class Substeps(NamedTuple):
-    """What every substep of a jam came to, `[decisions * 10]`: NumPy."""
+    """Measures of every substep of a jam, `[decisions * 10]`: NumPy."""
 
     overlap: Any
     energy_gain: Any
@@ -157,7 +157,7 @@ def _press(kind, backwards, target, decisions, now, solids, who, turn_rate, dt):
 
 
 def press(kind, preset: str, solids: Obstacles, target, decisions: int, num_agents: int = 50) -> Substeps:
-    """Everybody at full throttle to one place, and what each substep did.
+    """All walkers at full throttle to one place, with measures of each substep.
 
     `energy_gain` is the kinetic energy, in J, that contacts added in a substep to agents and boxes of finite mass;
     `speed` and `way` are the fastest agent's, by velocity and by way per time, in speed limits.

@@ -66,7 +66,7 @@ def _calls(statement: ast.stmt) -> set[str]:
 def assert_complete(
     package: str, exempt: dict[str, str], tested: set[str], asserting: frozenset[str] = frozenset()
 ) -> None:
-    """Every function of a package that takes arrays opens with assertions, which a call breaks, or is exempt.
+    """Every function of a package that takes arrays opens with assertions, which a call violates, or is exempt.
 
     Args:
       package: Name of the package.

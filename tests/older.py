@@ -1,4 +1,4 @@
-"""Files of results as the version before wrote them, without checksums, for what is then checked beside these."""
+"""Files of results in the format of the previous version, without checksums, for the checks other than those."""
 
 import json
 from collections.abc import Mapping
@@ -7,5 +7,5 @@ from typing import Any
 
 
 def write_json(file: Path, values: Mapping[str, Any]) -> None:
-    """Writes a `config.json` or `run.json` that tells no checksums."""
+    """Writes a `config.json` or `run.json` without checksums."""
     file.write_text(json.dumps({name: value for name, value in values.items() if name not in ("checksum", "files")}))

@@ -1,4 +1,4 @@
-"""What pages that jaxrl writes hold."""
+"""Contents of the pages that jaxrl writes."""
 
 import json
 import re

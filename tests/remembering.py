@@ -1,4 +1,4 @@
-"""Policies that remember, written by hand: what they have to do is known, and nothing but a memory can do it."""
+"""Hand-written policies with memory, for tasks with known answers that require a memory."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from jaxrl.learning.action_heads import action_head
 from jaxrl.learning.actor import Actor, choose_by, memories
 from jaxrl.learning.rollout import Carry, Transition, reset_all, rollout
 
-NUM_ENVS, NUM_STEPS = 3, 13  # of an iteration: episodes of 6 and 5 steps go on from one into the next
+NUM_ENVS, NUM_STEPS = 3, 13  # of an iteration: episodes of 6 and 5 steps continue in the next iteration
 SYMBOLS = 4
 
 
@@ -39,7 +39,7 @@ class RepeatState(EnvState):
     """The task.
 
     Attributes:
-      time: int32 `[]`.
+      time: Number of steps taken, int32 `[]`.
       first: Symbol that the first observation shows, int32 `[]`.
       right: Number of right answers so far, int32 `[]`.
     """
@@ -90,7 +90,7 @@ class Repeat(Environment):
 
 @flax.struct.dataclass
 class HParams:
-    """Nothing to learn by.
+    """Hyper-parameters without effect on learning.
 
     Attributes:
       strength: Difference of the logits, so large that a sampled action is the greedy one.
@@ -100,7 +100,7 @@ class HParams:
 
 
 class Policy(NamedTuple):
-    """What the policies act by: nothing learned.
+    """Policies: nothing is learned.
 
     Attributes:
       strength: As in the hyper-parameters, float32 `[]`.
@@ -110,7 +110,7 @@ class Policy(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a run carries: its environments, with the memories of their agents."""
+    """State of one run: its environments, with the memories of their agents."""
 
     carry: Carry
 
@@ -120,8 +120,8 @@ def first_seen(env: Environment, logits: Callable[[jax.Array, jax.Array], jax.Ar
 
     Args:
       env: Environment with discrete actions and one array to observe.
-      logits: `(first observation, observation) -> logits`.
-      reads: Whether it uses its memory; else it takes every observation for the first.
+      logits: Function `(first observation, observation) -> logits`.
+      reads: Whether the actor uses its memory; otherwise it treats every observation as the first.
     """
     params = env.default_params
     size = env.observation_space(params).shape[0]
@@ -146,7 +146,7 @@ def first_seen(env: Environment, logits: Callable[[jax.Array, jax.Array], jax.Ar
 
 
 def by_hand(env: Environment, actor: Actor, builder: str | None = None) -> Algorithm:
-    """An algorithm that plays rollouts and learns nothing; its metrics count the answers that were paid 1 and -1."""
+    """An algorithm that plays rollouts and learns nothing; its metrics count the answers with rewards 1 and -1."""
 
     def init(key: jax.Array, hparams: Any, env_params: Any) -> State:
         start = memories(actor.start(policy(None, hparams)), ())
@@ -194,12 +194,12 @@ def echo(env: Repeat) -> Algorithm:
 
 
 def forgetful(env: Repeat) -> Algorithm:
-    """The same without use of its memory."""
+    """The same policy without use of its memory."""
     return by_hand(env, first_seen(env, lambda first, obs: first, reads=False), "remembering:forgetful")
 
 
 def recall(env: Environment) -> Algorithm:
-    """The policy that answers gymnax's MemoryChain: bits come first, and last a number says which is asked for."""
+    """The policy that solves gymnax's MemoryChain: bits are shown first, and the number of the queried one last."""
 
     def logits(first: jax.Array, obs: jax.Array) -> jax.Array:
         bits, query = first[..., 2:], obs[..., 1].astype(jnp.int32)
@@ -210,15 +210,15 @@ def recall(env: Environment) -> Algorithm:
 
 
 def chain() -> Environment:
-    """gymnax's MemoryChain with three bits, of which one is asked for: an episode has 6 steps, and 1 is the most."""
+    """gymnax's MemoryChain with three bits, of which one is queried: an episode has 6 steps, and the optimum is 1."""
     return envs.make("gymnax/MemoryChain-bsuite", num_bits=3)
 
 
 class Walking(NamedTuple):
-    """What an agent of a crowd remembers.
+    """Memory of an agent of a crowd.
 
     Attributes:
-      heading: Direction in which it saw its goal at first, float32 `[*B, 2]`.
+      heading: Direction of its goal in the first observation, float32 `[*B, 2]`.
       decisions: Number of its decisions, int32 `[*B]`.
     """
 
@@ -227,7 +227,7 @@ class Walking(NamedTuple):
 
 
 def stop_after(env: Crowd, decisions: int = 3) -> Algorithm:
-    """The crowd policy that pushes where its first observation said, and rests after some decisions of its own."""
+    """The crowd policy that walks in the direction of its first observation, and rests after some of its decisions."""
 
     def scores(policy: Policy, memory: Walking, obs: Any, mask: Any) -> Any:
         del mask
@@ -254,7 +254,7 @@ def stop_after(env: Crowd, decisions: int = 3) -> Algorithm:
 
 
 def correlated(env: Environment, kept: float = 0.9) -> Actor:
-    """The actor whose noise goes on from step to step in its memory: `choose` adds to it, and an end clears it."""
+    """The actor with noise that accumulates in its memory: `choose` adds to it, and the end of an episode clears it."""
 
     def choose(noise: Any, scores: Any, memory: jax.Array, greedy: Any, mask: Any) -> Any:
         del mask

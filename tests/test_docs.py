@@ -1,11 +1,13 @@
-"""The documentation does what it says: its Python runs, its commands parse, its tables and names are those of the code.
+"""The documentation is correct: its Python runs, its commands parse, its tables and names are those of the code.
 
-That its links lead somewhere is what `make docs` tests.
+Its pages are short, and its links lead to pages, headings and files that exist.
 """
 
+import collections
 import importlib
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from documents import ROOT, blocks, commands, parse_command, run_blocks
@@ -29,7 +31,7 @@ TOGETHER = (
 )
 # Experiments without results, which the index of the results names.
 NOT_RUN = ("crowd-rewards",)
-SLOW = ("how-to/repeat.md", "how-to/search.md")  # `make test-all` runs them
+SLOW = ("how-to/acting.md", "how-to/repeat.md", "how-to/search.md")  # `make test-all` runs them
 ALONE = [(name,) for name in WITH_PYTHON if name not in {*SLOW, *(name for group in TOGETHER for name in group)}]
 GROUPS = [*TOGETHER, *ALONE, *(pytest.param((name,), marks=pytest.mark.slow) for name in SLOW)]
 
@@ -46,7 +48,7 @@ def test_python_blocks_run(names: tuple[str, ...], tmp_path: Path, monkeypatch: 
 
 def test_tutorials_have_python_blocks() -> None:
     tutorials = {name for name in PAGES if name.startswith("tutorials/") and not name.endswith("index.md")}
-    assert len(tutorials) == 9 and tutorials <= set(WITH_PYTHON)
+    assert len(tutorials) == 10 and tutorials <= set(WITH_PYTHON)
 
 
 @pytest.mark.parametrize("command", sorted(command for command in COMMANDS if not command.endswith("--help")))
@@ -57,7 +59,8 @@ def test_commands_parse(command: str) -> None:
 def test_every_preset_has_a_row_with_the_steps_that_it_takes() -> None:
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in PAGES["results/presets.md"].splitlines()
+        for name in ("presets", "presets-memory", "presets-crowds")
+        for line in PAGES[f"results/{name}.md"].splitlines()
         if "`jaxrl train " in line and "--env-steps" not in line  # which takes other steps than the preset
     ]
     steps = {
@@ -113,9 +116,87 @@ def test_every_path_of_the_repository_exists() -> None:
         assert (ROOT / path).exists(), path
 
 
+def prose(text: str) -> str:
+    """The text without its fenced blocks."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a page: its headings as Markdown abbreviates them, and the modules that it reports."""
+    headings = re.findall(r"^#+ (.+)$", prose(text), flags=re.MULTILINE)
+    slugs = {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+    return slugs | set(re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE))
+
+
+def broken_links(text: str, page: Path) -> list[str]:
+    """The links of a page within the repository that lead to no file, or to no heading of their page."""
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(text)):
+        path, _, anchor = link.removeprefix(f"{jaxrl.REPOSITORY}/blob/main/").partition("#")
+        if path.startswith("https://"):
+            continue
+        target = (ROOT if link.startswith("https://") else page.parent) / path
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text() if path else text)):
+            broken.append(link)
+    return broken
+
+
+WITH_LINKS = [*(f"docs/{name}" for name in PAGES), "README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+WITH_LINKS += [f"notebooks/{path.name}" for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+
+
+@pytest.mark.parametrize("page", WITH_LINKS)
+def test_every_link_leads_to_a_file_and_to_a_heading(page: str) -> None:
+    assert not broken_links((ROOT / page).read_text(), ROOT / page)
+
+
+def test_broken_links_are_noticed() -> None:
+    text = "# Part 1: the `end`\n[1](#part-1-the-end) [2](index.md#install) "
+    text += "[3](reference/parts.md#jaxrl.learning.rollout)"
+    broken = [
+        "absent.md",
+        "index.md#absent",
+        "#absent",
+        "reference/discounts.md#absent",
+        f"{jaxrl.REPOSITORY}/blob/main/x",
+    ]
+    text += "".join(f" [4]({link})" for link in broken) + "\n```\n# absent\n```\n"
+    assert broken_links(text, DOCS / "new.md") == broken
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_is_short(name: str) -> None:
+    assert len(PAGES[name].split()) < 1_000
+
+
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE))
     assert {page for page in listed if not page.startswith("https://")} == set(PAGES)
+
+
+SECTION = re.compile(r"^::: (\S+)$(?:\n    options:\n      members: \[(.*)\]$)?", flags=re.MULTILINE)
+
+
+def documented() -> list[object]:
+    """The classes and functions of the reference, once for each section that shows them."""
+    shown = []
+    for name, members in SECTION.findall("\n".join(PAGES.values())):
+        module = importlib.import_module(name)
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == name]
+        public = getattr(module, "__all__", [key for key in own if not key.startswith("_")])
+        listed = members.split(", ") if members else public
+        shown += [vars(module)[key] for key in listed]
+    return [
+        value for value in shown if getattr(value, "__module__", "").startswith(("envs.", "jaxrl.")) and value.__doc__
+    ]
+
+
+@pytest.mark.parametrize("package", [jaxrl, jaxrl.bandits, envs, envs.wrappers], ids=lambda package: package.__name__)
+def test_every_public_name_is_once_in_the_reference(package: Any) -> None:
+    shown = collections.Counter(map(id, documented()))
+    rows = re.findall(r"^\| `((?:envs|jaxrl)\.[\w.]+)` \|", PAGES["reference/index.md"], flags=re.MULTILINE)
+    for name in package.__all__:
+        assert shown[id(getattr(package, name))] + rows.count(f"{package.__name__}.{name}") == 1, name
 
 
 # Modules of `envs.adapters` that no user calls, and whose objects no user is handed.

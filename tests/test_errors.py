@@ -1,4 +1,4 @@
-"""What a user gave is refused by classes of ours, which the command line knows from bugs and others' errors."""
+"""User errors are raised as classes of `envs.errors`, by which the command line distinguishes them from bugs."""
 
 import ast
 from pathlib import Path

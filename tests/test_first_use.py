@@ -1,4 +1,4 @@
-"""What meets a newcomer: short reprs, and sentences that say what was meant."""
+"""First use: short reprs, and error messages that suggest what was meant."""
 
 import os
 import subprocess
@@ -71,7 +71,7 @@ def test_every_object_of_a_first_session_has_a_short_repr(trained: jaxrl.Result)
     assert repr(jaxrl.PPOConfig(num_envs=8)) == "PPOConfig(num_envs=8)"
     assert repr(jaxrl.PPOHParams(lr=1e-3, discount=0.9)) == "PPOHParams(lr=0.001, discount=Exponential(gamma=0.9))"
     assert repr(objects[7]) == "Interval(2 [1, 3])"
-    assert repr(actual) == "SearchResult(study: 30 of 30 trials; incumbent: trial 0, 12.5; report() says more)"
+    assert repr(actual) == "SearchResult(study: 30 of 30 trials; incumbent: trial 0, 12.5; details: report())"
     assert repr(trained.table()) == str(trained.table())
 
 

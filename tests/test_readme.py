@@ -1,4 +1,4 @@
-"""The README does what it says: its Python runs, its commands parse, its files are there, and it is short."""
+"""The README is correct: its Python runs, its commands parse, its files exist, and it is short."""
 
 import re
 from pathlib import Path

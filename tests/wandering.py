@@ -1,4 +1,4 @@
-"""An algorithm whose least difference in one bit shows, and which compiles in no time."""
+"""An algorithm that amplifies a difference in one bit, and compiles quickly."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ PER_ITERATION = 16
 
 @flax.struct.dataclass
 class HParams:
-    """How far a step goes."""
+    """Size of a step."""
 
     lr: Any = 0.1
     discount: Any = Exponential(0.9)

@@ -70,7 +70,7 @@ def broken_up(tree: Any, names: list[str]) -> dict[str, Any]:
 
 
 def present(env: base.Environment, state: Any, params: Any, count: int) -> jax.Array:
-    """The agents that take part in the next transition, whatever the actions, bool `[count]`.
+    """The agents that take part in the next transition, for any actions, bool `[count]`.
 
     It is read from a step, of which a compiled program keeps nothing else.
     """

@@ -1,4 +1,4 @@
-"""Conversion of Gymnasium's spaces and values to ours, for adapted environments.
+"""Conversion of Gymnasium's spaces and values to those of `envs`, for adapted environments.
 
 A `MultiDiscrete` or `MultiBinary` is a box of whole numbers as an observation, and a tuple of choices as an action; an
 integer box of one number is a choice as an action.
@@ -23,7 +23,7 @@ _TAKES = "Discrete, Box, MultiDiscrete, MultiBinary, and Dict and Tuple of these
 
 
 def observation_space(space: Any, name: str) -> spaces.Space:
-    """The observation space of a Gymnasium environment as a space of ours.
+    """The observation space of a Gymnasium environment as a space of `envs`.
 
     Args:
       space: Gymnasium's space.
@@ -74,7 +74,7 @@ def observation_value(space: Any, value: Any, module: Any = np) -> Any:
 
 
 def action_space(space: Any, name: str) -> spaces.Space:
-    """The action space of a Gymnasium environment as a space of ours.
+    """The action space of a Gymnasium environment as a space of `envs`.
 
     Args:
       space: Gymnasium's space.

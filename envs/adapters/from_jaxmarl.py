@@ -18,7 +18,7 @@ from envs.base import spaces
 from envs.errors import MissingPackageError, UserTypeError, UserValueError
 from envs.spelling import near
 
-# Environments whose end may be a time limit, an argument `max_steps`: their own counts reach it one step late.
+# Environments that end at a time limit, an argument `max_steps`: their own counters reach it one step late.
 _LIMITED = ("jaxmarl.environments.mpe", "jaxmarl.environments.smax")
 _ENEMIES = "jaxmarl.environments.smax.heuristic_enemy_smax_env"
 _NO_LIMIT = np.iinfo(np.int32).max
@@ -145,7 +145,7 @@ class JaxMARLEnvironment(base.Environment):
         return spaces.Box(theirs.low, theirs.high, theirs.shape, jnp.float32)
 
     def observation_space(self, params: JaxMARLParams) -> spaces.Space:
-        """The observation space of one agent: whole numbers with their bounds, real ones without."""
+        """The observation space of one agent: integers with their bounds, real numbers without."""
         del params
         theirs = self.inner.observation_space(self.inner.agents[0])
         if type(theirs).__name__ == "MultiDiscrete":
@@ -153,7 +153,7 @@ class JaxMARLEnvironment(base.Environment):
         return spaces.Box(-jnp.inf, jnp.inf, theirs.shape, jnp.float32)
 
     def _outward(self, obs: Any, inner: Any) -> tuple[jax.Array, Any]:
-        """Observations of all agents and JaxMARL's state, of the types that a scan needs."""
+        """Observations of all agents and JaxMARL's state, cast to the fixed types that a scan requires."""
         obs_type, state_types, _ = _types(self)
         return cast(_stacked(self.inner, obs), obs_type), cast(inner, state_types)
 
@@ -245,7 +245,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _constructor(kind: type) -> list[str]:
-    """Arguments that JaxMARL's constructor takes by name, including those that it passes on."""
+    """Names of the keyword arguments of JaxMARL's constructor, including those that it passes on."""
     names: list[str] = []
     kinds = list(kind.__mro__)
     if kind.__module__ == _ENEMIES:  # these pass arguments on to their inner environments

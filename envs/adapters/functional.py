@@ -48,7 +48,7 @@ class FunctionalEnvironment(base.Environment):
 
     Attributes:
       func_env: Environment, written in JAX.
-      time_limit: Number of steps of an episode unless the parameters say otherwise.
+      time_limit: Default number of steps of an episode.
       env_id: Name in Gymnasium, or None.
       fields: Static parameters that differ from the environment's own, as sorted (name, value) pairs.
     """

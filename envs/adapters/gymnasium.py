@@ -11,7 +11,7 @@
 
 **Seeds.** `reset(seed=s)` creates the two keys `jax.random.split(jax.random.key(s))`. Reset number j since the seed,
 from 0, is `env.reset_env(jax.random.fold_in(keys[0], j), params)`, and step number t is `env.step_env` with
-`jax.random.fold_in(keys[1], t)`, whatever the mode. Environment i of many has the seed s + i: it behaves like a single
+`jax.random.fold_in(keys[1], t)`, in every mode. Environment i of many has the seed s + i: it behaves like a single
 one with that seed, and a rollout through an adapter is that of the environment itself. Seeds from 2**32 on are hashed.
 
 **Ends.** `truncated` is the environment's own time limit, `params.max_steps_in_episode`. The `max_episode_steps` of
@@ -77,7 +77,7 @@ def as_gymnasium_vector(
       num_envs: Number of environments.
       params: Parameters of all of them; None for the defaults. They are constants of the compiled programs.
       autoreset_mode: Treatment of episodes that end, as in Gymnasium. "NextStep": the next step resets,
-        whatever its action, and has the reward 0. "SameStep": the step itself resets, and `info["final_obs"]` and
+        for any action, and has the reward 0. "SameStep": the step itself resets, and `info["final_obs"]` and
         `info["final_info"]` are those of the end. "Disabled": the caller resets, by
         `reset(options={"reset_mask": terminated | truncated})`.
       device_arrays: Whether to return JAX arrays, without waiting for them, and not to check actions: an action

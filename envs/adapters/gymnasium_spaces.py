@@ -79,7 +79,7 @@ def checked_action(space: Any, action: Any, front: tuple[int, ...] = ()) -> Any:
     """An action from outside as NumPy arrays of at most 32 bits, after a check of its shapes and choices.
 
     Args:
-      space: Space of ours.
+      space: Space of `envs`.
       action: Action in Gymnasium's form.
       front: Leading axes, `()` or `(num_envs,)`.
 

@@ -43,7 +43,7 @@ class JaxMARLEnv:
     """The class returned by `as_jaxmarl`: the methods and attributes of JaxMARL's `MultiAgentEnv`, of its version 0.2.
 
     `reset`, `step`, `step_env` and `get_avail_actions` are compiled at their first call, with `params` traced: equal
-    environments share the programs, whatever their parameters.
+    environments share the programs, for any parameters.
 
     `step` resets where an episode has ended, at its end for all agents by termination or the time limit. An agent
     that has finished before remains in place, with `done` true and rewards of 0, and the last one to finish ends the

@@ -32,7 +32,7 @@ def as_pettingzoo(env: base.Environment, params: Any = None, render_mode: str | 
       render_mode: Kind of rendering: "rgb_array" for images by `render()`, or None.
 
     Returns:
-      A `pettingzoo.ParallelEnv`; every step is one compiled call, whatever the number of agents.
+      A `pettingzoo.ParallelEnv`; every step is one compiled call, for any number of agents.
 
     Raises:
       ImportError: PettingZoo is not installed.

@@ -88,7 +88,7 @@ class Simulators:
 
         Args:
           over: Whether the episode has ended, so that there is no step.
-          last: Whether it ends with this step, whatever the environment returns.
+          last: Whether it ends with this step, regardless of the environment.
           seed, time, actions: Fields of the state, with the new action at `time`.
         """
         shape = np.shape(over)

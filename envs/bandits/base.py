@@ -86,7 +86,7 @@ class Bandit(base.Environment):
 
     @property
     def has_regret(self) -> bool:
-        """Whether each pull has a best action, whatever comes after; otherwise runs report rewards alone."""
+        """Whether each pull has a best action, independent of later pulls; otherwise runs report rewards alone."""
         return True
 
     def known(self, state: Any, params: Any) -> Any:

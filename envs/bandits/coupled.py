@@ -25,7 +25,7 @@ class CoupledBandit(MarkovBandit):
 
     The families are those of the source: arms are finite Markov chains with one law for each action on
     them. The prior (`DecliningParams`), the default constraints and the order in which actions are read
-    are a design of our own.
+    are a new design.
 
     Source: Xu, Wilder, Khalil and Tambe (2025), Reinforcement learning with combinatorial actions
     for coupled restless bandits.

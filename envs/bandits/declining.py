@@ -1,4 +1,4 @@
-"""A prior of our own for restless arms, which decline if left alone and improve if touched."""
+"""A new prior for restless arms, which decline if left alone and improve if touched."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DecliningParams(MarkovParams):
     """A prior for the arms, or the arms themselves.
 
     The number of a state measures how well an arm does: arriving in state s pays weight * s / (S - 1),
-    whatever the action, with a weight per arm, uniform in [0.5, 1.5). A row of transitions is the softmax
+    for every action, with a weight per arm, uniform in [0.5, 1.5). A row of transitions is the softmax
     over next states s' of spread * normal + drift * (s' - s): the drift is -decay for an arm left
     alone, plus lift * uniform for each action on each arm.
 

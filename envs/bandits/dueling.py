@@ -1,4 +1,4 @@
-"""Arms that are compared in pairs: preferences of a judge who follows latent rewards."""
+"""Arms that are compared in pairs: preferences of a judge by latent rewards."""
 
 from __future__ import annotations
 

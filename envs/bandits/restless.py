@@ -63,7 +63,7 @@ class RestlessBandit(BudgetBandit):
     see their states. An action is 0 or 1 for every arm; if it pulls too many, the first
     `budget` count.
 
-    The prior is of our own, see `DecliningParams`: arms decline if left alone.
+    The prior is new, see `DecliningParams`: arms decline if left alone.
 
     Args:
       num_arms: Number of arms drawn from the prior; omitted where transitions are given.

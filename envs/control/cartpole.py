@@ -32,7 +32,8 @@ class CartPoleParams(base.EnvParams):
 
     Attributes:
       gravity: Gravitational acceleration, in m/s^2.
-      masscart, masspole: Masses of the cart and of the pole, in kg.
+      masscart: Mass of the cart, in kg.
+      masspole: Mass of the pole, in kg.
       length: Half the length of the pole, in m.
       force_mag: Force of either action, in N.
       tau: Time of a step, in s.

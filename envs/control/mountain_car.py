@@ -30,9 +30,11 @@ class MountainCarParams(base.EnvParams):
     Attributes:
       gravity: Acceleration by gravity on the steepest slope, per step.
       force: Acceleration by the engine, per step.
-      min_position, max_position: Ends of the road.
+      min_position: Left end of the road.
+      max_position: Right end of the road.
       max_speed: Largest speed, per step.
-      goal_position, goal_velocity: Position to reach, and the least velocity there.
+      goal_position: Position of the goal.
+      goal_velocity: Smallest velocity at the goal, per step.
       max_steps_in_episode: Time limit, in steps.
     """
 

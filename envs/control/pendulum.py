@@ -30,7 +30,8 @@ class PendulumParams(base.EnvParams):
 
     Attributes:
       gravity: Gravitational acceleration, in m/s^2.
-      mass, length: Mass of the rod in kg, and its length in m.
+      mass: Mass of the rod, in kg.
+      length: Length of the rod, in m.
       dt: Time of a step, in s.
       max_speed: Largest angular velocity, in rad/s.
       max_torque: Largest torque, in N m.

@@ -157,7 +157,7 @@ REWARDS: MappingProxyType[str, Curriculum] = MappingProxyType(
         "velocity-matching": _always(Weights(goal=10.0, exp_v_matching=10.0, collision=-0.2)),
         "speed-matching": _always(Weights(potential=1.0, s_matching=10.0, goal=10.0, collision=-0.2)),
         "speeding": _always(Weights(potential=1.0, speeding=10.0, goal=10.0, collision=-0.2, matching_exponent=1.0)),
-        # The paper does not say which energy these take: with drag, as its other variant without potential.
+        # The paper does not specify the energy of these: with drag, as its other variant without potential.
         "no-potential": _after_first_stage(Weights(goal=10.0, bmr=1.0, drag=1.0, avg_final=1.0, collision=-0.05)),
         "no-potential-no-final": _after_first_stage(Weights(goal=10.0, bmr=1.0, drag=1.0, collision=-0.05)),
         "no-potential-no-goal": _after_first_stage(Weights(bmr=1.0, drag=1.0, avg_final=1.0, collision=-0.05)),

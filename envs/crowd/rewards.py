@@ -257,5 +257,5 @@ def _length(vector: jax.Array) -> jax.Array:
 
 
 def _raised(base: jax.Array, exponent: Number) -> jax.Array:
-    """`base ** exponent` for a base of at least 0; 0 where the base is 0, whatever the exponent."""
+    """`base ** exponent` for a base of at least 0; 0 where the base is 0, for any exponent."""
     return jnp.where(base > 0, jnp.exp(exponent * jnp.log(jnp.where(base > 0, base, 1.0))), 0.0)

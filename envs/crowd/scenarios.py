@@ -288,7 +288,7 @@ class Car(Flows):
 
 @dataclasses.dataclass(frozen=True)
 class RandomPlaces(Scenario):
-    """Random starts, goals and headings in a square, among 18 pillars on a spiral of our own."""
+    """Random starts, goals and headings in a square, among 18 pillars on a spiral that is not from the papers."""
 
     name: ClassVar[str] = "random"
 

@@ -26,7 +26,8 @@ class DelayedChoiceParams(base.EnvParams):
     """Parameters of a delayed choice.
 
     Attributes:
-      first_reward, second_reward: Rewards of actions 0 and 1.
+      first_reward: Reward of action 0.
+      second_reward: Reward of action 1.
       num_steps: Number of steps of an episode; the reward is paid with the last of them.
       max_steps_in_episode: Time limit, in steps.
     """

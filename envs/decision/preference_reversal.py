@@ -65,10 +65,12 @@ class PreferenceReversalParams(base.EnvParams):
     """Parameters of a preference reversal.
 
     Attributes:
-      sooner_reward, later_reward: Rewards of the two options.
-      tax: Cost of switching to the sooner reward.
-      sooner_step, later_step: Indices of the steps that pay; the second choice is at the sooner one.
-      max_steps_in_episode: Time limit, in steps: one above `later_step`, which it may not fall short of.
+      sooner_reward: Reward of the sooner option.
+      later_reward: Reward of the later option.
+      tax: Cost of switching to the sooner option.
+      sooner_step: Index of the step of the sooner reward, at which the second choice is made.
+      later_step: Index of the step of the later reward.
+      max_steps_in_episode: Time limit, in steps, at least `later_step` + 1.
     """
 
     sooner_reward: float = 1.0
@@ -85,8 +87,8 @@ class PreferenceReversal(base.Environment):
 
     The first action commits: 0 to the smaller, sooner reward, 1 to the larger, later one. At
     step `sooner_step` an agent committed to the later reward chooses again: 0 takes the sooner
-    one less the tax, 1 waits. Nothing else is decided: elsewhere `action_mask` allows only the
-    action that was committed to. Every episode continues to step `later_step`, whatever was taken, so
+    one less the tax, 1 waits. No other step has a choice: there `action_mask` allows only the
+    action that was committed to. Every episode continues to step `later_step`, for every choice, so
     rollouts of 200 steps contain whole episodes and bootstrap nothing.
 
     A hyperbolic agent with k = 0.01 prefers the later reward at first (.585 against .503) and

@@ -1,4 +1,4 @@
-"""Climbing game: the joint action with the highest reward is also the most costly to miss."""
+"""Climbing game: the best joint action is the most costly one if a single agent deviates from it."""
 
 import itertools
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class ClimbingState(base.EnvState):
 
 @struct.dataclass
 class ClimbingParams(base.EnvParams):
-    """The stakes.
+    """The payoff and the length of the game.
 
     Attributes:
       penalty: Payoff of a pair in which one agent takes action 0 and the other action 1.
@@ -56,10 +56,10 @@ class ClimbingGame(base.Environment):
         2   0    0    5
 
     and a pair receives the mean of its two orders, because agents are alike: 3 for actions 1 and 2. Action 0 is best if
-    all agents take it, and the worst while others still explore, for which action 2 is the safe one. The game is
-    played `num_steps` times. An agent observes its own last action and the share of remaining steps, `[N, 4]`;
-    the global observation `[4]` has the share of agents that took each action last instead, and so does not depend
-    on their order.
+    all agents take it, and worst while other agents still explore; action 2 is the safe action then. The game is played
+    `num_steps` times. An agent observes its own last action and the share of remaining steps, `[N, 4]`; the global
+    observation `[4]` has instead the share of agents that took each action last, and so does not depend on the order of
+    agents.
 
     Attributes:
       num_agents: Number of agents, N, at least 2.

@@ -1,4 +1,4 @@
-"""Memory chain: bits are shown first, and one of them is asked for much later. gymnax's task, with a named length."""
+"""Memory chain: bits are shown at the start, and one of them is queried much later; gymnax's task with a length."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +15,8 @@ from envs.base import spaces
 class MemoryChain(base.Environment):
     """bsuite's memory chain as gymnax has it, `gymnax/MemoryChain-bsuite`, with its length and bits as static fields.
 
-    The first two observations show the bits, `length` - 2 observations show nothing, and the last one the number of the
-    bit that is asked for; the action that follows pays 1 if it is that bit and -1 if it is not. An episode has
+    The first two observations show the bits, `length` - 2 observations show nothing, and the last one shows the number
+    of the queried bit; the next action is rewarded with 1 if it equals that bit and with -1 otherwise. An episode has
     `length` + 1 steps. As in gymnax, an observation shows the state before the step that returns it.
 
     A policy without a memory earns 0.
@@ -71,11 +71,11 @@ class MemoryChain(base.Environment):
         return self.inner.action_space(params)
 
     def observation_space(self, params: Any) -> spaces.Space:
-        """The share of remaining steps, the number asked for, and the bits, each -1 or 1; 0 where not shown."""
+        """The share of remaining steps, the queried number, and the bits, each -1 or 1; 0 where not shown."""
         return self.inner.observation_space(params)
 
     def optimum(self, params: Any = None, discount: Any = None) -> float:
-        """The best return, Gamma(length); 0 where the time limit comes before. See `envs.Environment.optimum`."""
+        """The best return, Gamma(length); 0 if the time limit is shorter. See `envs.Environment.optimum`."""
         params = self.default_params if params is None else params
         length = int(params.memory_length)
         return float(curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0
@@ -83,7 +83,7 @@ class MemoryChain(base.Environment):
     def memoryless(self, params: Any = None, discount: Any = None) -> float:
         """The best return of a policy without memory: 0, or the optimum where the length is 1.
 
-        The rewarded action sees the number asked for, but the bits only where the length is 1.
+        At the rewarded action the queried number is observed, but the bits only where the length is 1.
 
         Args:
           params, discount: See `optimum`.

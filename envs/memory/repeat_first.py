@@ -43,9 +43,9 @@ class RepeatFirstParams(base.EnvParams):
 class RepeatFirst(base.Environment):
     """Shuffled cards are dealt one by one; in every step the action names the suit of the first one.
 
-    With n cards there are n steps, the first of which already shows the suit to name, and each pays 1 / (n - 1) for the
-    right suit and -1 / (n - 1) for a wrong one. The observation `[5]` has a flag for the first card, and the card's
-    suit. One deck is POPGym's easy form, whose optimum is 52 / 51.
+    With n cards there are n steps, the first of which already shows the suit to name. The reward of a step is
+    1 / (n - 1) for the right suit and -1 / (n - 1) for a wrong one. The observation `[5]` has a flag for the first
+    card, and the suit of the card. One deck is POPGym's easy form, whose optimum is 52 / 51.
 
     A policy without a memory can infer that the card shown is not the first: it names another suit, which is right
     in 13 of 51 cases, and earns -24 / 51.

@@ -47,11 +47,11 @@ class TMazeParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class TMaze(base.Environment):
-    """A sign at the start of a corridor shows which arm at its far end pays.
+    """A sign at the start of a corridor shows which arm at its far end is rewarded.
 
-    The sign is seen at the start alone; all cells of the corridor look alike, and the junction is the same in every
-    episode. There, `UP` and `DOWN` turn into an arm and end the episode, with 1 in the arm of the sign and 0 in the
-    other. Every step that neither leads forward nor turns at the junction costs `idle_cost`.
+    The sign is observed at the start only; all cells of the corridor look alike, and the junction is the same in every
+    episode. There, `UP` and `DOWN` turn into an arm and end the episode, with reward 1 in the arm of the sign and 0 in
+    the other. Every step that neither leads forward nor turns at the junction costs `idle_cost`.
 
     A policy without a memory has to guess at the junction: it earns half of the optimum.
 
@@ -78,7 +78,7 @@ class TMaze(base.Environment):
 
     @property
     def metric_rules(self) -> dict[str, base.MetricRule]:
-        """`success`: 1 in an episode that turned into the paying arm."""
+        """`success`: 1 in an episode that turned into the rewarded arm."""
         return {"success": "sum"}
 
     def check_params(self, params: TMazeParams) -> None:
@@ -117,7 +117,7 @@ class TMaze(base.Environment):
         return spaces.Box(0.0, 1.0, (4,), jnp.float32)
 
     def optimum(self, params: TMazeParams | None = None, discount: Any = None) -> float:
-        """The best return under a discount that never rises, Gamma(length); 0 where the time limit comes before.
+        """The best return under a discount that never rises, Gamma(length); 0 if the time limit is shorter.
 
         See `envs.Environment.optimum`.
         """

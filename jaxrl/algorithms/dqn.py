@@ -1,4 +1,4 @@
-"""Deep Q-learning under any discount, with the usual improvements as settings."""
+"""DQN: deep Q-learning under any discount, with the usual improvements as settings."""
 
 import dataclasses
 import functools
@@ -32,27 +32,28 @@ from jaxrl.learning.replay import Window
 from jaxrl.learning.schedules import linear_share
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 
-_MUNCHAUSEN_LOWEST = -1.0  # the bound of the log-probability that is paid out, times the temperature
+_MUNCHAUSEN_LOWEST = -1.0  # lower bound of the added log-probability times the temperature
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DQNConfig(OffPolicyConfig):
-    """What is static about DQN: changing a field compiles anew.
+    """Static configuration of DQN: changing a field recompiles.
 
     Attributes:
       hidden: Widths of the hidden layers.
-      activation: Activation function, relu by default.
-      duelling: Whether a value is that of the state plus that of the action, each with a hidden layer of its own.
-      double: Whether the action that a target goes on with is that of the network, not of its target.
-      value_loss: Kind of value: "squared" or "huber" for a number; "quantile" (QR-DQN) or "categorical" (C51) for the
-        distribution of returns; "hl-gauss" for a number as a histogram.
+      activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
+      duelling: Whether action values are sums of a state value and an advantage, each with its own hidden layer.
+      double: Whether the online network, instead of the target network, selects the action of the bootstrap.
+      value_loss: Representation of values and their loss: "squared" or "huber" for a number; "quantile" (QR-DQN) or
+        "categorical" (C51) for the distribution of returns; "hl-gauss" for a number as a histogram.
       num_atoms: Number of quantiles, atoms or bins.
-      target_update: "hard", a copy after every `target_interval` gradient steps, or "soft", a small move after each.
+      target_update: Update of the target network: "hard", a copy after every `target_interval` gradient steps, or
+        "soft", a moving average.
       target_interval: Number of gradient steps between two copies.
-      munchausen: Whether the logarithm of the policy's probability is paid beside the reward.
-      heads: "single", for one rate; or one head for each of a few exponentials that make up the discount, which go on
-        with the action best for their "own" rate each, or with the one best for the mixture, "joint".
-      num_heads: Number of these exponentials.
+      munchausen: Whether the log-probability of the action is added to the reward (Munchausen DQN).
+      heads: Heads of the network: "single", one for an exponential discount; otherwise one for each exponential of a
+        mixture, which bootstrap from the best action for their "own" rate, or for the mixture, "joint".
+      num_heads: Number of exponentials of the mixture.
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -94,19 +95,22 @@ class DQNConfig(OffPolicyConfig):
 
 @struct.dataclass
 class DQNHParams(OffPolicyHParams):
-    """What may be swept without compiling anew: every leaf is traced.
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
-      epsilon_start, epsilon_end: Probability of a random action at the start and at the end of a linear fall.
-      epsilon_anneal_env_steps: Environment steps of that fall.
-      target_rate: Share of the way that soft targets go at each gradient step.
-      huber_delta: Error from which on "huber" and "quantile" are linear.
-      reward_low, reward_high: Smallest and largest reward of a step, which with the discount set the support of
-        "categorical" and "hl-gauss"; a narrower range serves where large rewards are rare.
-      munchausen_alpha: Share of the log-probability that is paid.
-      munchausen_temperature: Temperature of the policy.
+      epsilon_start: Probability of a random action at the start of training.
+      epsilon_end: Probability of a random action after its linear decay.
+      epsilon_anneal_env_steps: Number of environment steps over which the probability decays.
+      target_rate: Step size of soft target updates, in [0, 1]; 1 copies the online network.
+      huber_delta: Absolute error above which the losses "huber" and "quantile" are linear.
+      reward_low: Smallest reward of a step; with the discount, it determines the lower end of the support of
+        "categorical" and "hl-gauss".
+      reward_high: Largest reward of a step, for the upper end likewise; a narrower range is sufficient where large
+        rewards are rare.
+      munchausen_alpha: Weight of the log-probability in the reward.
+      munchausen_temperature: Temperature of the softmax policy.
 
-    Those without an effect on a configuration are None in `Algorithm.hparams`.
+    Fields without effect in a configuration are None in `Algorithm.hparams`.
     """
 
     epsilon_start: Any = 1.0
@@ -134,13 +138,13 @@ _RANGES = {
 
 
 class Acting(NamedTuple):
-    """What DQN acts by.
+    """Parameters of acting.
 
     Attributes:
       params: Parameters of the network.
       epsilon: Probability of a random action, float32 `[]`.
       shares: Shares of the heads in a value, float32 `[K]`.
-      scale: What the value loss reads.
+      scale: Parameters of the value loss.
     """
 
     params: Any
@@ -150,10 +154,10 @@ class Acting(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """What DQN learns.
+    """State of learning.
 
     Attributes:
-      acting: What the policy is.
+      acting: Parameters of the policy.
       target: Parameters of the target network.
       optimiser: State of Adam.
     """
@@ -165,24 +169,24 @@ class Learner(NamedTuple):
 
 @with_hints
 def dqn(env: Environment, config: DQNConfig | None = None) -> Algorithm:
-    """Deep Q-learning on an environment with a few actions.
+    """Deep Q-learning on an environment with discrete actions.
 
     Args:
-      env: Environment of one agent, or a crowd, whose agents share the network.
+      env: Environment of one agent, or a crowd whose agents share the network.
       config: Configuration; the defaults if None.
 
     Raises:
-      ContractError: The environment breaks a law.
-      TypeError, ValueError: A field does not fit the environment; before anything is compiled.
+      ContractError: The environment violates a law.
+      TypeError, ValueError: A field does not fit the environment; raised before compilation.
 
-    Source: Mnih et al. (2015); van Hasselt et al. (2016) for `double`; Hessel et al. (2018) for the rest; heads: Fedus
-    et al. (2019), arXiv 1902.06865.
+    Source: Mnih et al. (2015); van Hasselt et al. (2016) for `double`; Hessel et al. (2018) for the other improvements;
+    Fedus et al. (2019), arXiv 1902.06865, for `heads`.
     """
     return _build(env, checked_config(config, DQNConfig), check_abstractly(env))
 
 
 def search_space(algo: Algorithm) -> dict[str, Uniform | LogUniform | Choice]:
-    """What a search over DQN tries where nothing else is said."""
+    """Default search space of DQN."""
     space: dict[str, Uniform | LogUniform | Choice] = {
         "lr": LogUniform(1e-4, 1e-2),
         "epsilon_end": LogUniform(0.01, 0.2),
@@ -202,7 +206,7 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
     if not isinstance(space, spaces.Discrete):
         raise UserTypeError(
             f"dqn takes an environment with a Discrete action space, got {space!r}; envs.wrappers.discretise_actions "
-            "makes one of a number within bounds"
+            "makes bounded numbers discrete"
         )
     obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
     obs_shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
@@ -232,7 +236,7 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
         return dataclasses.replace(hparams, discount=discount, **changes)
 
     def outputs_of(params: Any, obs: Any, num_axes: int) -> jax.Array:
-        """The network's numbers, `[*B, num_actions, K, num_outputs]`."""
+        """Outputs of the network, `[*B, num_actions, K, num_outputs]`."""
         outputs = apply_over(network, params, obs, num_axes)
         return outputs.reshape(*outputs.shape[:-1], num_heads, values.num_outputs)
 
@@ -240,7 +244,7 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
         delta = None if hparams.huber_delta is None else jnp.float32(hparams.huber_delta)
         if config.value_loss not in value_losses.WITH_SUPPORT:
             return value_losses.Scale(huber_delta=delta)
-        # The most that rewards of every step can add up to; numbers of all heads have the size of the whole value.
+        # The largest possible return for rewards of 1; outputs of all heads have the scale of the whole value.
         weights, rates = jnp.asarray(hparams.discount.weights), jnp.asarray(hparams.discount.rates)
         total = jnp.sum(weights * jnp.sum(rates[:, None] ** jnp.arange(hparams.discount.horizon), axis=1))
         return value_losses.Scale(hparams.reward_low * total, hparams.reward_high * total, delta)
@@ -257,7 +261,7 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
         best = jnp.argmax(masked_values(scores["q"], mask), axis=-1).astype(jnp.int32)
         if isinstance(greedy, bool) and greedy:
             return best, best
-        # The largest of equally distributed numbers is any of the allowed actions with equal probability.
+        # The largest of independent uniform numbers selects each allowed action with equal probability.
         anything = jnp.argmax(masked_values(noise[..., 1:], mask), axis=-1).astype(jnp.int32)
         explores = (noise[..., 0] < scores["epsilon"]) & jnp.logical_not(greedy)
         action = jnp.where(explores, anything, best)
@@ -327,7 +331,7 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
         if config.target_update == "soft":
             target = optax.incremental_update(weights, learner.target, hparams.target_rate)
         else:
-            # The number of gradient steps is shared by the runs, so that this stays a branch under vmap.
+            # The number of gradient steps is shared by the runs, so this remains a branch under vmap.
             due = (count + 1) % config.target_interval == 0
             target = jax.lax.cond(due, lambda new, old: new, lambda new, old: old, weights, learner.target)
         active = batch.active.astype(jnp.float32)

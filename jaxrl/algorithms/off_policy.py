@@ -1,4 +1,4 @@
-"""What off-policy algorithms share: collecting, the replay buffer, drawing from it, and the schedule of updates."""
+"""Common parts of off-policy algorithms: collecting, the replay buffer, sampling and the schedule of updates."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -24,16 +24,16 @@ from jaxrl.learning.priorities import (
 from jaxrl.learning.replay import Ring, Rows, Window, init_buffer, uniform_rows, window, write
 from jaxrl.learning.rollout import Carry, Transition, reset_all, rollout
 
-_LEAST_ERROR = 1e-6  # so that every transition may be drawn again
+_LEAST_ERROR = 1e-6  # keeps every priority above 0
 
 __all__ = ["Method", "OffPolicyPolicy", "OffPolicyState", "off_policy_functions"]
 
 
 class OffPolicyPolicy(NamedTuple):
-    """What acting needs.
+    """Policy of an off-policy algorithm.
 
     Attributes:
-      acting: Parameters of the network and what else the algorithm acts by.
+      acting: Parameters of the network and of exploration; their type depends on the algorithm.
       observations: Running statistics of observations, None without normalisation.
       observation_clip: Bound of normalised observations, float32 `[]`, None without normalisation.
     """
@@ -43,19 +43,19 @@ class OffPolicyPolicy(NamedTuple):
     observation_clip: jax.Array | None
 
     def see(self, obs: Any) -> Any:
-        """Observations as the network gets them."""
+        """Observations normalised for the network."""
         if self.observations is None or self.observation_clip is None:
             return obs
         return normalise(self.observations, obs, self.observation_clip)
 
 
 class OffPolicyState(NamedTuple):
-    """Everything that one run carries from iteration to iteration.
+    """State of one run between iterations.
 
     Attributes:
-      learner: What is learned, the targets and the optimiser's state; the algorithm's.
+      learner: Parameters, target parameters and optimiser state; their type depends on the algorithm.
       observations: Running statistics of observations, None without normalisation.
-      carry: Environments between two rollouts, leaves `[num_envs, ...]`.
+      carry: States of the environments between two rollouts, leaves `[num_envs, ...]`.
       buffer: Transitions, leaves `[capacity, num_envs, ...]`.
       priorities: Priorities of the transitions, None with uniform replay.
     """
@@ -68,17 +68,18 @@ class OffPolicyState(NamedTuple):
 
 
 class Method(NamedTuple):
-    """What an algorithm does with the transitions that it is given.
+    """Functions in which off-policy algorithms differ.
 
     Attributes:
-      actor: How the policy acts; its policies are `OffPolicyPolicy`.
-      init: `(key, hparams) -> learner`.
-      scheduled: `(learner, hparams, env_steps) -> learner`, at the beginning of an iteration, after so many steps.
-      acting: `(learner) -> acting`, what `OffPolicyPolicy.acting` holds.
-      warming: `(acting) -> acting`, that of the random actions of the warm-up.
-      learn: `(key, learner, window, weight, hparams, count) -> (learner, error [B], metrics)`, one gradient step after
-        `count` others, int32 `[]`, shared by the runs; `weight` `[B, *A]`, `window` with observations as the network
-        gets them.
+      actor: Functions of acting, on policies of type `OffPolicyPolicy`.
+      init: Function `(key, hparams) -> learner`.
+      scheduled: Function `(learner, hparams, env_steps) -> learner`, called once at the beginning of each iteration.
+      acting: Function `(learner) -> acting`, the value of `OffPolicyPolicy.acting`.
+      warming: Function `(acting) -> acting`, the value of `OffPolicyPolicy.acting` for the random actions of the
+        warm-up.
+      learn: Function `(key, learner, window, weight, hparams, count) -> (learner, error [B], metrics)` of one gradient
+        step after `count` previous ones, int32 `[]`, shared by the runs; `weight` `[B, *A]`; observations of `window`
+        are normalised.
     """
 
     actor: Actor
@@ -96,20 +97,28 @@ def off_policy_functions(
     prepare: Callable[[Any], Any],
     method: Method,
 ) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    """The functions `init`, `step` and `policy` of an algorithm that learns from a replay buffer.
+    """Functions `init`, `step` and `policy` of an algorithm that learns from a replay buffer.
 
     Args:
-      env: Environment, one agent's or a crowd's.
+      env: Environment of one agent, or a crowd.
       config: Configuration.
-      agents: Agents' axes.
-      prepare: `(hparams) -> hparams`, as `Algorithm.prepare`.
-      method: What is done with the transitions.
+      agents: Shape of the axes of agents.
+      prepare: Function `(hparams) -> hparams`, as `Algorithm.prepare`.
+      method: Functions of the algorithm.
     """
     params = env.default_params
     obs, env_state = jax.eval_shape(env.reset_env, jax.random.key(0), params)
     has_mask = jax.eval_shape(env.action_mask, env_state, params) is not None
     obs_shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
+<<<<<<< HEAD
     check_normalised(config.normalise_observation, obs_shape)
+=======
+    if config.normalise_observation and isinstance(obs, dict) and "neighbours" in obs:
+        raise UserValueError(
+            "normalise_observation would scale every slot of 'neighbours' differently; "
+            "use own_scale and neighbour_scale instead"
+        )
+>>>>>>> main
     num_envs, capacity, warm_slots = config.num_envs, config.capacity, config.warm_up // config.num_envs
 
     def policy_of(state: OffPolicyState, hparams: Any) -> OffPolicyPolicy:

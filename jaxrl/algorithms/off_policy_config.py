@@ -1,4 +1,4 @@
-"""Configuration and hyper-parameters that off-policy algorithms have in common."""
+"""Common configuration and hyper-parameters of off-policy algorithms."""
 
 import dataclasses
 import math
@@ -19,25 +19,25 @@ __all__ = ["INFINITE", "OffPolicyConfig", "OffPolicyHParams"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OffPolicyConfig(NetworkConfig):
-    """What is static about collecting, keeping and drawing transitions.
+    """Static configuration of collecting, storing and sampling transitions.
 
     Attributes:
       num_envs: Number of environments of one run.
       num_steps: Number of steps of each environment in one iteration.
-      num_updates: Number of gradient steps in one iteration, after its steps.
+      num_updates: Number of gradient steps at the end of one iteration.
       batch_size: Number of transitions of one gradient step.
-      buffer_size: Number of transitions that are kept, a multiple of `num_envs * num_steps`.
-      warm_up: Number of transitions of random actions that are collected before the first iteration, a multiple of
-        `num_envs * num_steps`; environment steps are counted from there on.
-      n_step: Largest number of rewards of a target, before its bootstrap.
-      replay: "uniform", or "prioritised" in proportion to the last error.
+      buffer_size: Number of transitions in the replay buffer, a multiple of `num_envs * num_steps`.
+      warm_up: Number of transitions of random actions before the first iteration, a multiple of
+        `num_envs * num_steps`; they do not count as environment steps.
+      n_step: Largest number of rewards in a target, before its bootstrap.
+      replay: Sampling of transitions: "uniform", or "prioritised" in proportion to the last error.
       normalise_observation: Whether observations are normalised by running mean and variance.
-      reset_pool: Number of fresh states kept for each environment and iteration; None has room for a
-        reset every 8 steps.
-      time_limits: "bootstrap" from the value of the observation at which a time limit cuts an episode, or "terminal",
-        which takes the limit for an end of value 0; then the observation should tell the time that is left, as
-        `envs.wrappers.time_feature` makes it.
-      gamma: not a field; discounts are hyper-parameters.
+      reset_pool: Number of fresh states for each environment and iteration; None allows for a reset
+        every 8 steps.
+      time_limits: Treatment of time limits: "bootstrap" from the value of the last observation, or "terminal", which
+        treats the limit as an end of value 0; then the observation should include the remaining time, see
+        `envs.wrappers.time_feature`.
+      gamma: Not a field; discounts are hyper-parameters.
     """
 
     num_envs: int = 4
@@ -80,7 +80,7 @@ class OffPolicyConfig(NetworkConfig):
                     f"buffer_size takes at least the {least} transitions of {name}, got {self.buffer_size}"
                 )
         if self.shared_trunk:
-            raise UserValueError("shared_trunk has no effect without an actor beside a critic; leave it out")
+            raise UserValueError("shared_trunk has no effect without both an actor and a critic; leave it out")
         if self.memory != "none":
             raise UserValueError(
                 f"memory takes 'none' where transitions are drawn one by one from a buffer, got {self.memory!r}"
@@ -99,17 +99,19 @@ class OffPolicyConfig(NetworkConfig):
 
 @struct.dataclass
 class OffPolicyHParams(Settings):
-    """What may be swept without compiling anew: every leaf is traced.
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
       lr: Step size of Adam.
-      discount: Discount: a number (exponential), a string such as "beta:mu=0.98,eta=0.5", or a Discount.
-      max_grad_norm: Global norm to which gradients are clipped; infinite turns it off.
-      adam_b1, adam_b2, adam_eps: Decay rates and stabiliser of Adam.
+      discount: Discount of rewards: a number (exponential), a string such as "beta:mu=0.98,eta=0.5", or a Discount.
+      max_grad_norm: Global norm to which gradients are clipped; infinite disables clipping.
+      adam_b1: Decay rate of the first moment in Adam.
+      adam_b2: Decay rate of the second moment in Adam.
+      adam_eps: Constant in the denominator of Adam.
       observation_clip: Bound of normalised observations.
       priority_alpha: Exponent of priorities, in [0, 1]; 0 draws uniformly.
-      priority_beta: Exponent of importance weights, in [0, 1]; 1 undoes the bias of priorities.
-      gamma: not a field; the answer to `gamma=` is `discount=`.
+      priority_beta: Exponent of importance weights, in [0, 1]; 1 corrects the bias of priorities fully.
+      gamma: Not a field; use `discount`.
 
     `observation_clip`, `priority_alpha` and `priority_beta` are None in `Algorithm.hparams` where they have no effect.
     """

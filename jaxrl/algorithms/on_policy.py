@@ -152,8 +152,8 @@ def _build(
         network = config.actor_critic(obs_shape, head.num_outputs, critic.num_values)
         if config.normalise_observation and isinstance(getattr(network, "encoder", network), RelationActorCritic):
             raise UserValueError(
-                "normalise_observation would scale every slot of 'neighbours' by itself; "
-                "use own_scale and neighbour_scale in its place"
+                "normalise_observation would scale every slot of 'neighbours' differently; "
+                "use own_scale and neighbour_scale instead"
             )
     else:
         config.check_own_network()

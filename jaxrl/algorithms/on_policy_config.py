@@ -84,16 +84,20 @@ class OnPolicyHParams(Settings):
     Attributes:
       lr: Initial step size of Adam.
       lr_end: Final step size as a fraction of `lr`, reached linearly; 1 keeps it constant.
-      anneal_env_steps: Number of environment steps over which it falls; infinite stands for the whole run.
+      anneal_env_steps: Number of environment steps over which the step size falls; infinite means the whole run.
       discount: Discount of rewards: a number (exponential), a string such as "beta:mu=0.98,eta=0.5", or a Discount.
       lam: Lambda of the advantage estimator, in [0, 1]; 1 is Monte Carlo.
-      value_coef, entropy_coef: Weights of the value loss and of the entropy bonus.
+      value_coef: Weight of the value loss.
+      entropy_coef: Weight of the entropy bonus.
       entropy_decay_env_steps: Number of environment steps in which the entropy bonus falls to a tenth; infinite keeps
         it constant.
       max_grad_norm: Global norm to which gradients are clipped; infinite disables clipping.
-      adam_b1, adam_b2, adam_eps: Decay rates and stabiliser of Adam.
+      adam_b1: Decay rate of the first moment in Adam.
+      adam_b2: Decay rate of the second moment in Adam.
+      adam_eps: Constant in the denominator of Adam.
       log_std_init: Initial log standard deviation of continuous actions.
-      observation_clip, reward_clip: Bounds of normalised observations and rewards.
+      observation_clip: Bound of normalised observations.
+      reward_clip: Bound of normalised rewards.
       gamma: Not a field; use `discount`.
 
     `log_std_init`, `observation_clip` and `reward_clip` are None in `Algorithm.hparams` where they have no effect.

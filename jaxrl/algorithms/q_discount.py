@@ -1,4 +1,4 @@
-"""The discount of action values: one rate, or one head for each of a few exponentials that stand for it."""
+"""Discount of action values: one exponential, or a mixture with one head for each exponential."""
 
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from jaxrl.discounts.mixtures import with_nodes
 from jaxrl.discounts.parsing import Prepared, prepare
 from jaxrl.learning.critics import discount_name
 
-LONGEST = 2048  # steps up to which the exponentials stand for the discount, where episodes are longer
+LONGEST = 2048  # largest number of steps over which the exponentials are fitted to the discount
 
 __all__ = ["prepare_discount"]
 
@@ -22,17 +22,17 @@ def prepare_discount(
     episode_length: int,
     num_settings: int | None = None,
 ) -> Prepared:
-    """A discount resolved for one episode, as a mixture of `num_heads` exponentials.
+    """Discount resolved for one episode, as a mixture of `num_heads` exponentials.
 
     Args:
       discount: Number, string, discount or stack of discounts, as in `jaxrl.discounts.parsing.prepare`.
-      heads: Whether there is one rate, "single".
+      heads: Heads of the network; "single" takes an exponential discount.
       num_heads: Number of exponentials, 1 where `heads` is "single".
       episode_length: Time limit of episodes, in steps.
       num_settings: Size of a stack, as in `jaxrl.discounts.parsing.prepare`.
 
     Raises:
-      ValueError: The discount is no exponential, where there is one rate, or no mixture of exponentials.
+      ValueError: The discount is not a mixture of exponentials, or not one exponential where `heads` is "single".
     """
     name, horizon = discount_name(discount), max(1, min(episode_length, LONGEST))
     prepared = prepare(discount, horizon, num_settings, episode_length)

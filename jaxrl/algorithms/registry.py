@@ -101,7 +101,7 @@ def builder_of(name: str) -> Builder:
         return _imported(ROWS[name].builder)
     if ":" in name:
         return _imported(name)
-    hint = near(name, ROWS) or f"; known are {', '.join(ROWS)}, and module:function for your own."
+    hint = near(name, ROWS) or f"; known are {', '.join(ROWS)}, and module:function for a custom one."
     raise UserValueError(f"There is no algorithm {name!r}{hint}")
 
 
@@ -139,7 +139,7 @@ def rebuilt(algo: Algorithm, config: Any) -> Algorithm:
       ValueError: The algorithm cannot be built by name, or not with this configuration.
     """
     if algo.builder is None:
-        raise UserValueError(f"the algorithm {algo.name!r} does not say how it is built (Algorithm.builder is None)")
+        raise UserValueError(f"the algorithm {algo.name!r} cannot be rebuilt: Algorithm.builder is None")
     _refuse_edited(algo)
     network = () if algo.network is None else (algo.network,)
     return _imported(algo.builder)(algo.env, config, *network)

@@ -93,11 +93,11 @@ def run_bandit(
         parameters of the bandit as `env.alpha`; `policy.hparams` if None.
       steps: Number of pulls of each run.
       runs: Number of runs (0, 1, ...), or a list of them: a run's number is its seed. Equal ones draw the same
-        instance and the same random numbers whatever the policy and its setting.
+        instance and the same random numbers for every policy and setting.
       points: Number of checkpoints, spaced evenly in the logarithm, the last at the end; or a list of
         numbers of pulls. Memory grows with runs and checkpoints, not with steps.
       env_params: Parameters of the bandit; its defaults if None.
-      **options: Options that say where and how the call is carried out, see `jaxrl.runtime.options.BanditOptions`.
+      **options: Options of execution, see `jaxrl.runtime.options.BanditOptions`.
         A `block` of None takes up to 1024 runs, on a CPU fewer for more than 16 arms. With `resume` a finished
         run is not extended, because its policy may have depended on its length.
 

@@ -197,7 +197,7 @@ def _field(policy: BanditAlgorithm) -> str:
 
 
 def _env_numbers(env: Bandit) -> dict[str, Any]:
-    """Parameters of the bandit that may be swept; the length is an option of its own."""
+    """Parameters of the bandit that may be swept; the length is a separate option."""
     numbers = numbers_of(env.default_params)
     return {name: leaf for name, leaf in numbers.items() if name != "max_steps_in_episode"}
 

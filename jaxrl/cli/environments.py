@@ -1,4 +1,4 @@
-"""`jaxrl envs`: table of the environments that `jaxrl train` knows by name."""
+"""`jaxrl envs`: table of the named environments."""
 
 import math
 

@@ -126,7 +126,7 @@ class Render:
 
 @dataclass(frozen=True)
 class Envs:
-    """List the environments that `jaxrl train` knows by name."""
+    """List the names of environments."""
 
     def run_command(self) -> None:
         """Prints the table."""
@@ -137,7 +137,7 @@ class Envs:
 
 @dataclass(frozen=True)
 class Algorithms:
-    """List the algorithms that `jaxrl train` knows by name."""
+    """List the names of algorithms."""
 
     def run_command(self) -> None:
         """Prints one name per line."""
@@ -262,7 +262,7 @@ _COMMANDS |= {name: _simple(name) for name in _SIMPLE}
 _USAGE = """usage: jaxrl COMMAND ...
 
   train ALGORITHM ENVIRONMENT   Train many seeds, under one setting or a sweep, in one call.
-  plan ALGORITHM ENVIRONMENT    Show what that would take: blocks, parts, memory, time.
+  plan ALGORITHM ENVIRONMENT    Show the resources of a `train` call: blocks, parts, memory, time.
   bandit --policies NAME,...    Run bandit policies thousands of times, and compare their regret.
   sweep ALGORITHM ENVIRONMENT   Search for hyper-parameters; retrain the best ones on separate seeds.
   resume RUN                    Resume a run that was stopped or killed, or extend a finished one.
@@ -272,8 +272,8 @@ _USAGE = """usage: jaxrl COMMAND ...
   export RUN                    Export one policy to a StableHLO, safetensors or ONNX file.
 {commands}
 
-ALGORITHM is a name from `jaxrl algorithms`, or module:function for your own; ENVIRONMENT is a name from `jaxrl envs`,
-or module:Class.
+ALGORITHM is a name from `jaxrl algorithms`, or module:function for a custom one; ENVIRONMENT is a name from
+`jaxrl envs`, or module:Class.
 
 `jaxrl COMMAND --help` lists the options. A first run: jaxrl train ppo cartpole --seeds 8 --out runs/first"""
 

@@ -23,7 +23,7 @@ def whole_number(words: list[str]) -> int:
         number = float(words[0])
         if number.is_integer():
             return int(number)
-    from envs.errors import UserValueError  # late: another `envs` may hide ours, which `main` reports
+    from envs.errors import UserValueError  # late: another package `envs` may hide that of jaxrl, which `main` reports
 
     raise UserValueError(f"{words[0]!r} is not a whole number")
 

@@ -1,1 +1,1 @@
-"""What algorithms are made of, each part usable alone."""
+"""Components of algorithms, each usable alone."""

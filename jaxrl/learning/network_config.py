@@ -41,11 +41,13 @@ class NetworkConfig(Settings):
       hidden: Widths of the hidden layers; with a memory, widths of the layers before it, shared by actor and critic.
       activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
       shared_trunk: Whether actor and critic share the hidden layers; not for "relation", nor with a memory.
-      own_hidden, neighbour_hidden: Widths of the layers of "relation" for an agent's own part and for each neighbour,
-        before both are joined; `hidden` follows.
+      own_hidden: Widths of the layers of "relation" for an agent's own part, before it is joined with the neighbours;
+        `hidden` follows.
+      neighbour_hidden: Widths of the layers of "relation" for each neighbour.
       pooling: Reduction over neighbours in "relation": over all slots, padding included ("mean"), over those that are
         present ("masked-mean", "max"), or by "attention".
-      own_scale, neighbour_scale: Factors of an agent's own part and of neighbours' rows in "relation".
+      own_scale: Factor of an agent's own part of observations in "relation".
+      neighbour_scale: Factor of the neighbours' part of observations in "relation".
       channels: Numbers of channels of the 3 x 3 convolutions in "cnn"; `hidden` follows.
       strides: Strides of the convolutions in "cnn"; empty for 1 each.
       memory: Kind of memory between the hidden layers and the last ones: "none"; "gru", the gated recurrent unit;

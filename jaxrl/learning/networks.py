@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
 
-# flax's module, under a name of our own: only the files of networks and cells import flax.linen.
+# flax's module under another name: only the files of networks and cells import flax.linen.
 Module = nn.Module
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {

@@ -1,7 +1,7 @@
 """Proportional priorities of the transitions in a ring buffer, in two levels.
 
-The sums of blocks of about sqrt(size) leaves are recomputed from the leaves wherever these change, so that rounding
-errors do not add up, and a draw costs two short searches.
+The sums of blocks of about sqrt(size) leaves are recomputed wherever leaves change, so rounding errors do not
+accumulate, and a draw costs two short searches.
 """
 
 import math
@@ -21,12 +21,12 @@ _BELOW_ONE = np.float32(1 - 2.0**-24)  # the largest float32 below 1
 
 
 class Priorities(NamedTuple):
-    """Priorities of one run's transitions, p^alpha, slot after slot.
+    """Priorities of the transitions of one run, p^alpha, ordered by slot.
 
     Attributes:
-      leaves: `[num_blocks, block]`, 0 where there is no transition.
+      leaves: Priorities, `[num_blocks, block]`, 0 where there is no transition.
       sums: Sums of the blocks, `[num_blocks]`.
-      largest: Largest priority so far, `[]`, which new transitions get.
+      largest: Largest priority so far, `[]`, the priority of new transitions.
     """
 
     leaves: jax.Array
@@ -35,18 +35,18 @@ class Priorities(NamedTuple):
 
 
 def init_priorities(size: int) -> Priorities:
-    """The priorities of an empty buffer of so many transitions."""
+    """Priorities of an empty buffer of `size` transitions."""
     block = max(1, math.isqrt(size))
     num_blocks = -(-size // block)
     return Priorities(jnp.zeros((num_blocks, block)), jnp.zeros(num_blocks), jnp.ones(()))
 
 
 def write_priorities(priorities: Priorities, start: jax.Array, count: int) -> Priorities:
-    """The priorities after `count` new transitions from `start` on, which get the largest so far.
+    """Priorities after `count` new transitions, which get the largest priority so far.
 
     Args:
-      priorities: Priorities before.
-      start: Index of the first, int32 `[]`, shared by the runs.
+      priorities: Priorities before the update.
+      start: Index of the first new transition, int32 `[]`, shared by the runs.
       count: Number of new transitions, static.
     """
     chex.assert_rank(start, 0, custom_message="start")
@@ -60,12 +60,12 @@ def write_priorities(priorities: Priorities, start: jax.Array, count: int) -> Pr
 
 
 def update_priorities(priorities: Priorities, row: jax.Array, priority: jax.Array) -> Priorities:
-    """The priorities with those of some transitions replaced.
+    """Priorities with those of some transitions replaced.
 
     Args:
-      priorities: Priorities before.
-      row: Indices of the transitions, int32 `[B]`; of equal ones, one counts.
-      priority: Their priorities p^alpha, `[B]`, above 0.
+      priorities: Priorities before the update.
+      row: Indices of the transitions, int32 `[B]`; where an index is repeated, one of its priorities is used.
+      priority: New priorities p^alpha, `[B]`, above 0.
     """
     chex.assert_equal_shape([row, priority], custom_message="row, priority")
     block = priorities.leaves.shape[1]
@@ -83,7 +83,8 @@ def prioritised_rows(
       key: Random key.
       priorities: Priorities of the transitions, index `slot * num_envs + env`.
       filled: Number of slots filled, int32 `[]`.
-      num_envs, batch_size: Numbers of environments and of draws, static.
+      num_envs: Number of environments, static.
+      batch_size: Number of transitions to draw, static.
       beta: Exponent of the importance weights, `[]`, traced.
 
     Returns:
@@ -95,10 +96,10 @@ def prioritised_rows(
     upto = jnp.cumsum(priorities.sums)
     place = (jnp.arange(batch_size) + jax.random.uniform(unrolled(key), (batch_size,))) / batch_size
     target = jnp.minimum(place, _BELOW_ONE) * upto[-1]
-    # Rounded sums need not grow, so that what has no priority is left out by itself.
+    # Rounded sums need not increase, so entries without priority are excluded explicitly.
     block = jnp.argmax((upto > target[:, None]) & (priorities.sums > 0), axis=1)
     before = jnp.where(block > 0, upto[block - 1], 0.0)
-    # What is left as a share of the block: a draw below the sum of its leaves, however that was rounded.
+    # The remainder as a share of the block, so that it is below the sum of its leaves in spite of rounding.
     share = jnp.clip((target - before) / priorities.sums[block], 0.0, _BELOW_ONE)
     leaves = priorities.leaves[block]
     within = jnp.cumsum(leaves, axis=1)

@@ -13,15 +13,15 @@ __all__ = ["QNetwork"]
 
 
 class QNetwork(nn.Module):
-    """A few numbers for each action from one observation, which a value loss reads as the action's value.
+    """Network with outputs for each action, which represent action values as a value loss defines it.
 
     Attributes:
-      encoder: Network that gives features, `[width]`.
+      encoder: Network that returns features, `[width]`.
       num_actions: Number of actions.
-      num_values: Number of numbers for each action.
-      duelling: Whether they are those of the state plus those of the action, less the mean of the latter over actions,
-        each from a hidden layer of its own.
-      activation: Activation function of these layers, a name in `ACTIVATIONS`.
+      num_values: Number of outputs for each action.
+      duelling: Whether outputs are a state value plus an advantage minus the mean advantage over actions, each from its
+        own hidden layer.
+      activation: Activation function of the hidden layers, a name in `ACTIVATIONS`.
 
     Source: Wang et al. (2016), "Dueling network architectures", equation 9.
     """
@@ -34,7 +34,7 @@ class QNetwork(nn.Module):
 
     @nn.compact
     def __call__(self, obs: Any) -> jax.Array:
-        """The numbers of every action, `[num_actions, num_values]`, of one observation."""
+        """Outputs for every action, `[num_actions, num_values]`, of one observation."""
         features = self.encoder(obs)
         chex.assert_rank(features, 1, custom_message="features")
         of_action = self._stream(features, "advantage", self.num_actions * self.num_values)

@@ -1,7 +1,7 @@
 """Targets of action values: under one rate, or under each rate of a mixture of exponentials.
 
-A value of rate r has the size of its horizon, so that the numbers learned are `u_k = V_k / size_k`, all of the size of
-the discount's own value, `V = sum_k weights_k V_k = sum_k shares_k u_k`.
+A value under rate r is as large as its horizon. Networks therefore learn `u_k = V_k / size_k`, all of the size of the
+value under the discount, `V = sum_k weights_k V_k = sum_k shares_k u_k`.
 """
 
 from typing import Any, Literal
@@ -14,18 +14,18 @@ __all__ = ["bootstrap_actions", "masked_values", "mixture_values", "n_step_targe
 
 
 def mixture_values(values: jax.Array, shares: jax.Array) -> jax.Array:
-    """Values under the discount `[*B]`, from those of its rates.
+    """Values under the discount, `[*B]`, from the values under its rates.
 
     Args:
       values: Values u_k, `[*B, K]`.
-      shares: Shares of the rates in a value, `[K]`, which add up to 1.
+      shares: Shares of the rates in a value, `[K]`, with sum 1.
     """
     chex.assert_equal_shape_suffix([values, shares], 1, custom_message="values, shares")
     return jnp.sum(values * shares, axis=-1)
 
 
 def masked_values(values: jax.Array, mask: Any) -> jax.Array:
-    """Values of actions `[*B, num_actions]`, those that a mask forbids as low as can be."""
+    """Values of actions, `[*B, num_actions]`, with the lowest finite number where a mask forbids the action."""
     if mask is None:
         return values
     chex.assert_equal_shape([values, mask], custom_message="values, mask")
@@ -35,13 +35,13 @@ def masked_values(values: jax.Array, mask: Any) -> jax.Array:
 def bootstrap_actions(
     values: jax.Array, shares: jax.Array, mask: Any, heads: Literal["single", "own", "joint"]
 ) -> jax.Array:
-    """The action from which each rate's value goes on, int32 `[*B, K]`.
+    """Action of the bootstrap of each rate, int32 `[*B, K]`.
 
     Args:
       values: Values u_k of the actions, `[*B, num_actions, K]`.
       shares: Shares of the rates in a value, `[K]`.
-      mask: Bool `[*B, num_actions]`, or None.
-      heads: "own", what is best for each rate; "joint" or "single", what is best for the mixture.
+      mask: Action mask, bool `[*B, num_actions]`, or None.
+      heads: Criterion of the action: "own", the value under each rate; "joint" or "single", the value of the mixture.
 
     Source: Fedus et al. (2019), arXiv 1902.06865, for "own".
     """
@@ -65,8 +65,8 @@ def n_step_targets(
     Args:
       reward: Rewards of the steps, `[B, n, *A]`.
       counts: Whether a step belongs to the window, bool `[B, n, *A]`.
-      ended: Whether there is nothing to come after the last step, bool `[B, *A]`.
-      next_atoms: Atoms of u_k after it, of the action that follows, `[B, *A, K, M]`.
+      ended: Whether the last step has no successor to bootstrap from, bool `[B, *A]`.
+      next_atoms: Atoms of u_k of the bootstrap after the last step, `[B, *A, K, M]`.
       rates, sizes: Rates of the mixture and sizes of their values, `[K]`.
     """
     chex.assert_equal_shape([reward, counts], custom_message="reward, counts")
@@ -79,16 +79,16 @@ def n_step_targets(
 
 
 def soft_values(values: jax.Array, mask: Any, temperature: Any) -> tuple[jax.Array, jax.Array]:
-    """The value of the softmax policy with its entropy, and the policy's log-probabilities.
+    """Soft value, and the log-probabilities of the softmax policy.
 
     Args:
       values: Values of actions, `[*B, num_actions]`.
-      mask: Bool `[*B, num_actions]`, or None.
+      mask: Action mask, bool `[*B, num_actions]`, or None.
       temperature: Temperature of the policy, `[]`, above 0, traced.
 
     Returns:
-      `temperature * logsumexp(values / temperature)`, `[*B]`, which is the policy's mean of
-      `values - temperature * log(policy)`, and `[*B, num_actions]`.
+      Soft values, `[*B]`: `temperature * logsumexp(values / temperature)`, the mean of
+      `values - temperature * log(policy)` under the policy; and log-probabilities, `[*B, num_actions]`.
 
     Source: Vieillard, Pietquin and Geist (2020), "Munchausen reinforcement learning".
     """

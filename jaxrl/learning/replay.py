@@ -1,7 +1,7 @@
-"""A ring buffer of one run's transitions: writing, uniform and prioritised sampling, and windows of several steps.
+"""Ring buffer of one run's transitions: writing, uniform and prioritised sampling, and windows of several steps.
 
-What the runs of a block have in common, where to write and how much is filled, follows from the number of the
-iteration and is never batched: the runs write at one place, by one slice.
+The end and the fill of the buffer are functions of the iteration, shared by the runs of a block and never batched: all
+runs write to the same slots, by one slice.
 """
 
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Ring(NamedTuple):
-    """Where a ring buffer stands, shared by the runs of a block.
+    """Position of a ring buffer, shared by the runs of a block.
 
     Attributes:
       end: Slot after the newest one, int32 `[]`.
@@ -40,7 +40,7 @@ class Ring(NamedTuple):
 
     @staticmethod
     def at(iteration: jax.Array, warm_up: int, num_steps: int, capacity: int) -> "Ring":
-        """The ring before an iteration writes.
+        """Ring before an iteration writes.
 
         Args:
           iteration: Number of the iteration, int32 `[]`, not batched.
@@ -51,18 +51,18 @@ class Ring(NamedTuple):
         chex.assert_rank(iteration, 0, custom_message="iteration")
         chex.assert_is_divisible(capacity, num_steps, custom_message="capacity, num_steps")
         chex.assert_is_divisible(warm_up, num_steps, custom_message="warm_up, num_steps")
-        laps = capacity // num_steps  # remainders first, so that nothing overflows
+        laps = capacity // num_steps  # the remainder is taken before the product, which could overflow
         end = (jax.lax.rem(iteration, jnp.int32(laps)) * num_steps + warm_up) % capacity
         filled = jnp.minimum(jnp.minimum(iteration, laps) * num_steps + warm_up, capacity)
         return Ring(end.astype(jnp.int32), filled.astype(jnp.int32))
 
     def after(self, num_steps: int, capacity: int) -> "Ring":
-        """The ring after so many more slots."""
+        """Ring after `num_steps` more slots."""
         return Ring((self.end + num_steps) % capacity, jnp.minimum(self.filled + num_steps, capacity))
 
 
 class Rows(NamedTuple):
-    """Which transitions were drawn.
+    """Places of a batch of transitions in the buffer, with their importance weights.
 
     Attributes:
       slot: Slots, int32 `[B]`.
@@ -76,7 +76,7 @@ class Rows(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Transitions with the steps that follow them, up to n in all; leaves `[B, ...]`.
+    """Sequences of up to n consecutive steps; leaves `[B, ...]`.
 
     Attributes:
       obs: Observation before the first step, `[B, *A, ...]`.
@@ -104,10 +104,10 @@ class Window(NamedTuple):
 
 
 def init_buffer(steps: Any, capacity: int) -> Any:
-    """An empty buffer.
+    """Empty buffer.
 
     Args:
-      steps: Shapes of transitions, leaves `[T, N, ...]`, whose dtypes are kept.
+      steps: Transitions or their shapes, leaves `[T, N, ...]`, of the dtypes of the buffer.
       capacity: Number of slots, static.
 
     Returns:
@@ -117,11 +117,11 @@ def init_buffer(steps: Any, capacity: int) -> Any:
 
 
 def write(buffer: Any, steps: Any, start: jax.Array) -> Any:
-    """The buffer with transitions in the slots from `start` on.
+    """Buffer with transitions in the slots from `start` on.
 
     Args:
       buffer: Transitions, leaves `[capacity, N, ...]`.
-      steps: New ones, leaves `[T, N, ...]`.
+      steps: New transitions, leaves `[T, N, ...]`.
       start: First slot, int32 `[]`, shared by the runs; no slot is beyond the end of the buffer.
     """
     chex.assert_rank(start, 0, custom_message="start")
@@ -135,12 +135,12 @@ def write(buffer: Any, steps: Any, start: jax.Array) -> Any:
 
 
 def write_slice(buffer: jax.Array, new: jax.Array, start: jax.Array, axis: int = 0) -> jax.Array:
-    """An array with one slice overwritten, which stays one slice under `vmap`, where JAX would scatter.
+    """Array with one slice overwritten; under `vmap`, still one slice instead of JAX's scatter.
 
     Args:
-      buffer: Array with `axis`.
-      new: Slice, of another length along `axis`.
-      start: Where along `axis`, int32 `[]`, not batched.
+      buffer: Array to write to.
+      new: New slice, of the same shape as `buffer` except along `axis`.
+      start: Start of the slice along `axis`, int32 `[]`, not batched.
       axis: Axis, static.
     """
     chex.assert_equal_rank([buffer, new], custom_message="buffer, new")
@@ -164,7 +164,7 @@ def write_slice(buffer: jax.Array, new: jax.Array, start: jax.Array, axis: int =
 
 
 def uniform_rows(key: jax.Array, filled: jax.Array, num_envs: int, batch_size: int) -> Rows:
-    """Transitions drawn uniformly and with replacement from those in the buffer.
+    """Transitions drawn uniformly and with replacement from the buffer.
 
     Args:
       key: Random key.
@@ -178,16 +178,16 @@ def uniform_rows(key: jax.Array, filled: jax.Array, num_envs: int, batch_size: i
 
 
 def window(buffer: Transition, rows: Rows, newest: jax.Array, num_steps: int) -> Window:
-    """Transitions, each with the steps of its environment that follow.
+    """Sequences of up to `num_steps` consecutive steps of one environment each.
 
-    A window ends with the episode, terminated or truncated, and with the newest transition, where it is shorter. An
-    agent of a crowd whose own episode ends earlier has a shorter one than the others.
+    A sequence is shorter where the episode terminates or is truncated earlier, and at the newest transition. For an
+    agent of a crowd that terminates before the others, it is shorter than theirs.
 
     Args:
       buffer: Transitions, leaves `[capacity, N, ...]`.
       rows: Slots and environments of the first steps, `[B]`.
       newest: Slot of the newest transition, int32 `[]`.
-      num_steps: Largest number of steps n, static.
+      num_steps: Largest number of steps of a sequence, n, static.
     """
     chex.assert_rank([rows.slot, rows.env], 1, custom_message="rows")
     chex.assert_rank(newest, 0, custom_message="newest")
@@ -202,7 +202,7 @@ def window(buffer: Transition, rows: Rows, newest: jax.Array, num_steps: int) ->
     terminated, truncated = of_all(buffer.terminated), of_all(buffer.truncated)
     known = ahead <= ((newest - rows.slot) % capacity)[:, None]
     begun = known & ~_any_before(terminated | truncated)
-    last = jnp.sum(begun, axis=1) - 1  # the environment's last step, with which all windows that bootstrap end
+    last = jnp.sum(begun, axis=1) - 1  # the environment's last step, where every window that bootstraps ends
     over = episode_ends(buffer._replace(**{name: of_all(getattr(buffer, name)) for name in _FLAGS}))
     counts = over_agents(begun, reward) & ~_any_before(over)
 

@@ -1,6 +1,6 @@
-"""How a few numbers stand for a value, and how they learn it: one number, quantiles, or a histogram.
+"""Representations of values, with their losses: one number, quantiles, or a histogram.
 
-Targets are distributions: atoms `[*B, M]` with probabilities `[*B, M]`, of which a number is one with M = 1.
+Targets are distributions: atoms `[*B, M]` with probabilities `[*B, M]`; a number is a distribution with M = 1.
 """
 
 from collections.abc import Callable
@@ -16,17 +16,17 @@ KINDS: tuple[str, ...] = get_args(Kind)
 WITH_SUPPORT = ("categorical", "hl-gauss")
 WITH_HUBER = ("huber", "quantile")
 DISTRIBUTIONAL = ("quantile", "categorical")
-SIGMA_BINS = 0.75  # standard deviation of HL-Gauss's targets, in widths of a bin
+SIGMA_BINS = 0.75  # standard deviation of the targets of HL-Gauss, in bin widths
 
 __all__ = ["DISTRIBUTIONAL", "KINDS", "WITH_HUBER", "WITH_SUPPORT", "Kind", "Scale", "ValueLoss", "value_loss"]
 
 
 class Scale(NamedTuple):
-    """Numbers that value losses read; all traced.
+    """Parameters of value losses; all traced.
 
     Attributes:
-      low, high: Ends of the support of a histogram, `[]`; None for the others.
-      huber_delta: Error from which on a loss is linear, `[]`, above 0; None for those without.
+      low, high: Ends of the support of a histogram, `[]`; None for other representations.
+      huber_delta: Absolute error above which a loss is linear, `[]`, above 0; None for losses without it.
     """
 
     low: Any = None
@@ -35,12 +35,12 @@ class Scale(NamedTuple):
 
 
 class ValueLoss(NamedTuple):
-    """What the numbers `[*B, num_outputs]` of a value mean.
+    """Representation of values by network outputs `[*B, num_outputs]`.
 
     Attributes:
-      num_outputs: Number of numbers that stand for one value.
-      distribution: `(outputs, scale) -> (atoms, probabilities)`, `[*B, M]` each, which a target is made of.
-      loss: `(outputs, atoms, probabilities, scale) -> [*B]`, towards a target `[*B, M]`, which gets no gradient.
+      num_outputs: Number of outputs for one value.
+      distribution: Function `(outputs, scale) -> (atoms, probabilities)`, `[*B, M]` each, for targets.
+      loss: Function `(outputs, atoms, probabilities, scale) -> loss`, `[*B]`; the target `[*B, M]` gets no gradient.
     """
 
     num_outputs: int
@@ -48,7 +48,7 @@ class ValueLoss(NamedTuple):
     loss: Callable[[jax.Array, jax.Array, jax.Array, Scale], jax.Array]
 
     def value(self, outputs: jax.Array, scale: Scale) -> jax.Array:
-        """The value, `[*B]`, for which numbers `[*B, num_outputs]` stand."""
+        """Values `[*B]` of network outputs `[*B, num_outputs]`."""
         chex.assert_axis_dimension(outputs, -1, self.num_outputs, custom_message="outputs")
         return expected(*self.distribution(outputs, scale))
 
@@ -60,12 +60,12 @@ def expected(atoms: jax.Array, probabilities: jax.Array) -> jax.Array:
 
 
 def value_loss(kind: Kind, num_atoms: int) -> ValueLoss:
-    """How values are represented and learned.
+    """Representation of values of a kind, with its loss.
 
     Args:
-      kind: "squared", half the squared error; "huber"; "quantile", quantile regression of the return's distribution;
-        "categorical", its projection on fixed atoms; or "hl-gauss", the value as a histogram.
-      num_atoms: Number of quantiles or atoms, or of bins; not of "squared" and "huber".
+      kind: Kind of representation: "squared", half the squared error; "huber"; "quantile", quantile regression of the
+        return distribution; "categorical", its projection on fixed atoms; or "hl-gauss", the value as a histogram.
+      num_atoms: Number of quantiles, atoms or bins; without effect for "squared" and "huber".
 
     Source: Dabney et al. (2018) for "quantile", Bellemare et al. (2017) for "categorical", Farebrother et al. (2024),
     arXiv 2403.03950, for "hl-gauss".
@@ -141,7 +141,7 @@ def _cross_entropy(outputs: jax.Array, target: jax.Array) -> jax.Array:
 
 def _categorical_loss(outputs: jax.Array, atoms: jax.Array, probabilities: jax.Array, scale: Scale) -> jax.Array:
     count = outputs.shape[-1]
-    # Where the atoms fall between those of the support, whose share is 1 less the distance.
+    # Positions of the atoms on the support; the share of each neighbour is 1 minus its distance.
     place = (jnp.clip(atoms, scale.low, scale.high) - scale.low) / (scale.high - scale.low) * (count - 1)
     share = jnp.maximum(1 - jnp.abs(place[..., None, :] - np.arange(count, dtype=np.float32)[:, None]), 0.0)
     return _cross_entropy(outputs, jnp.sum(share * probabilities[..., None, :], axis=-1))

@@ -248,10 +248,10 @@ def _check_ports(file: Path, spec: Mapping[str, Any]) -> None:
     for side in ("inputs", "outputs"):
         ports = spec.get(side)
         if not isinstance(ports, list) or not ports or not all(isinstance(port, dict) for port in ports):
-            raise ResultError(f"{file} is damaged: its {side} are not told as names with their types and shapes.")
+            raise ResultError(f"{file} is damaged: its {side} are not a list of names with types and shapes.")
         for port in ports:
             if not isinstance(port.get("name"), str) or not isinstance(port.get("shape"), list):
-                raise ResultError(f"{file} is damaged: its {side} are not told as names with their types and shapes.")
+                raise ResultError(f"{file} is damaged: its {side} are not a list of names with types and shapes.")
             np.dtype(port.get("dtype"))
 
 

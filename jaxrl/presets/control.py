@@ -111,7 +111,7 @@ PRESETS = (
         1_048_576,
         {"backend": "spring"},
     ),
-    # Whole episodes of a crowd, with rewards of our own (`envs.crowd.presets.REWARDS`).
+    # Whole episodes of a crowd, with new rewards (`envs.crowd.presets.REWARDS`).
     Preset(
         "ppo",
         "crowd/circle",

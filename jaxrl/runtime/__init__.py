@@ -1,1 +1,1 @@
-"""From a call to its result: the one package that knows devices, memory and time."""
+"""From a call to its result: the one package that manages devices, memory and time."""

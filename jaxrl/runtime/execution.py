@@ -279,7 +279,7 @@ class _Parts:
 
     def _left(self, text: str) -> str:
         directory = self._checkpoints.directory
-        kept = "" if directory is None else f"; what is done is kept in {directory / PARTS}"
+        kept = "" if directory is None else f"; finished parts are kept in {directory / PARTS}"
         return f"interrupted before the last of {self._num_parts} parts: {text}{kept}"
 
     def _say_part(self, i: int, seconds: float) -> None:
@@ -303,7 +303,7 @@ def _reporting_what_is_kept(options: Options) -> Iterator[None]:
     except KeyboardInterrupt:
         if options.out is not None and num_parts_begun(Path(options.out)):
             warnings.warn(
-                f"interrupted: what is done is kept in {options.out}, and the same call "
+                f"interrupted: progress is kept in {options.out}, and the same call "
                 f"with --resume (resume=True) resumes it",
                 RuntimeWarning,
                 stacklevel=5,

@@ -184,7 +184,7 @@ class Options:
         raise AttributeError(f"there is no option {name}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"{name} cannot be changed to {value!r}: options are what a call was given")
+        raise AttributeError(f"{name} cannot be changed to {value!r}: options of a call are fixed")
 
 
 def options_of(takes: type) -> dict[str, tuple[Any, Option]]:
@@ -232,7 +232,9 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
         if not isinstance(tracker, str) and not all(
             callable(getattr(tracker, part, None)) for part in ("start", "__call__", "finish")
         ):
-            raise UserTypeError(f"trackers takes what jaxrl.tracking makes, or the like, got {tracker!r}")
+            raise UserTypeError(
+                f"trackers takes those of jaxrl.tracking, or objects with their methods, got {tracker!r}"
+            )
     check_choice("schedules", every.schedules, SCHEDULES)
     if every.memory is not None:
         parse_size(every.memory)

@@ -125,7 +125,7 @@ def stop_on_signals(say: bool = False) -> Iterator[StopRequest]:
         stop.signal = number
         if say:  # not through Python's buffers, which the signal may have interrupted
             with contextlib.suppress(OSError):
-                os.write(2, b"\njaxrl: ends after what is under way, and keeps it; once more, and it ends at once\n")
+                os.write(2, b"\njaxrl: ends after the current chunk, and keeps it; a second signal ends at once\n")
 
     previous = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:

@@ -156,7 +156,7 @@ def _longer(points: np.ndarray, iterations: int, env_steps_per_iteration: int) -
     last = int(points[-1])
     if iterations < last:
         raise UserValueError(
-            f"env_steps must be at least what the run was begun with, {last * env_steps_per_iteration:,}, got "
+            f"env_steps must be at least that of the original call, {last * env_steps_per_iteration:,}, got "
             f"{iterations * env_steps_per_iteration:,}"
         )
     if iterations == last:

@@ -126,7 +126,7 @@ def train(
         result or its directory, whose runs are matched by seed and coordinates (a single run is used for all).
         Optimiser, schedules and environments start from scratch. The result's attribute `start` records the origin.
         None starts with random parameters.
-      **options: Options that say where and how the call is executed, see `jaxrl.runtime.options.RunOptions`.
+      **options: Options of execution, see `jaxrl.runtime.options.RunOptions`.
 
     Raises:
       ValueError, TypeError: An argument is not valid; raised before anything is compiled.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas
 
 TRIALS, PARQUET, INCUMBENT = "trials.csv", "trials.parquet", "incumbent.json"  # jaxrl does not read these
-TESTED = ("default", "incumbent")  # directories of what was trained on the test seeds; the first is what to beat
+TESTED = ("default", "incumbent")  # directories of results on the test seeds; the first is the baseline
 _PROGRESS = ("trials", "found")  # the entries of `search.json` that change while trials end
 
 __all__ = ["SearchResult", "claim", "write_json", "write_search"]
@@ -70,7 +70,7 @@ class SearchResult:
         best = "none" if self.incumbent is None else f"trial {self.incumbent.number}, {self.incumbent.score:.5g}"
         return (
             f"SearchResult({self.study}: {len(self.trials)} of {self.num_trials} trials; incumbent: {best}; "
-            f"report() says more)"
+            f"details: report())"
         )
 
     @property

@@ -83,15 +83,15 @@ def test_runs_of_a_block_write_by_one_slice_and_branch_together() -> None:
     states = jax.eval_shape(jax.vmap(algo.init, in_axes=(0, None, None)), keys, hparams, params)
     step = jax.vmap(algo.step, in_axes=(0, None, 0, None, None))
     program = jax.make_jaxpr(step)(keys, jnp.int32(0), states, hparams, params)
-    found = list(equations(program.jaxpr))
+    operations = list(equations(program.jaxpr))
 
     def of_buffer(equation: Any) -> bool:
         return any(getattr(out.aval, "shape", ())[:2] == (runs, capacity) for out in equation.outvars)
 
-    names = [equation.primitive.name for equation in found if of_buffer(equation)]
+    names = [equation.primitive.name for equation in operations if of_buffer(equation)]
     assert names.count("dynamic_update_slice") == len(jax.tree.leaves(states.buffer))
     assert not [name for name in names if name.startswith("scatter") or name == "select_n"]
-    assert [equation for equation in found if equation.primitive.name == "cond"]
+    assert [equation for equation in operations if equation.primitive.name == "cond"]
 
 
 def trained(algo: Any, iterations: int, **hparams: Any) -> list[Any]:
@@ -212,15 +212,17 @@ PROBES: list[tuple[str, dict[str, int]]] = [
 def test_it_reaches_the_value_of_each_probe(name: str, static: dict[str, int], fields: Any, discount: str) -> None:
     env: Any = envs.make(f"probe/{name}", **static)
     q = values_learned(env, discount, **fields)
-    wanted = env.values(np.asarray(jaxrl.as_discount(discount).curve(100)), 1.0)
-    np.testing.assert_allclose(q.max(-1), wanted, rtol=0.02, atol=0.01)
+    expected = env.values(np.asarray(jaxrl.as_discount(discount).curve(100)), 1.0)
+    np.testing.assert_allclose(q.max(-1), expected, rtol=0.02, atol=0.01)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("time_limits", "wanted"), [("bootstrap", [10.0, 10.0, 10.0]), ("terminal", [2.71, 1.9, 1.0])])
-def test_a_time_limit_is_an_end_only_where_it_is_said_to_be(time_limits: str, wanted: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("time_limits", "expected"), [("bootstrap", [10.0, 10.0, 10.0]), ("terminal", [2.71, 1.9, 1.0])]
+)
+def test_a_time_limit_is_an_end_only_with_terminal(time_limits: str, expected: list[float]) -> None:
     q = values_learned(envs.make("probe/only-truncates", steps=3), "0.9", time_limits=time_limits)
-    np.testing.assert_allclose(q.max(-1), wanted, rtol=0.02)
+    np.testing.assert_allclose(q.max(-1), expected, rtol=0.02)
 
 
 def values_learned(env: Any, discount: str, **fields: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""An algorithm whose functions were replaced is not taken for the one that its builder makes."""
+"""An algorithm whose functions were replaced is not treated as the one that its builder makes."""
 
 import dataclasses
 from pathlib import Path
@@ -20,8 +20,8 @@ def contrary() -> Any:
     algo = jaxrl.ppo(envs.make("cartpole"), SMALL)
 
     def scores(policy: Any, memory: Any, obs: Any, mask: Any) -> Any:
-        given, memory = algo.actor.scores(policy, memory, obs, mask)
-        return {"logits": -given["logits"]}, memory
+        outputs, memory = algo.actor.scores(policy, memory, obs, mask)
+        return {"logits": -outputs["logits"]}, memory
 
     return algo._replace(actor=algo.actor._replace(scores=scores))
 
@@ -52,7 +52,7 @@ def test_equal_algorithms_are_known_whenever_they_were_built() -> None:
     [
         ({"on_chunk": 3}, r"on_chunk takes a function of \(env_step, metrics\), got 3"),
         ({"trackers": jaxrl}, "trackers takes a list, such as"),
-        ({"trackers": [3]}, "trackers takes what jaxrl.tracking makes, or the like, got 3"),
+        ({"trackers": [3]}, "trackers takes those of jaxrl.tracking, or objects with their methods, got 3"),
         ({"force": "no"}, "force takes True or False, got 'no'"),
     ],
 )

@@ -121,7 +121,7 @@ def own_ppo(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def imported(path: Path) -> ModuleType:
-    """The module of a file, as `import` would find it on the path."""
+    """The module of a file, as imported from the path."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -193,7 +193,7 @@ class LockParams(EnvParams):
     """Parameters of the locks.
 
     Attributes:
-      max_steps_in_episode: the time limit, which is all that ends an episode.
+      max_steps_in_episode: Time limit, the only end of an episode.
     """
 
     max_steps_in_episode: jax.Array | int = STEPS
@@ -277,7 +277,7 @@ class MaskedTupleLock(Lock):
 
 @dataclass(frozen=True)
 class DictionaryLock(Lock):
-    """What is shown is a dictionary, one entry a vector and the other a number."""
+    """Observations are dictionaries of a vector and a number."""
 
     def observe(self, state: LockState) -> Any:
         return {"second": state.digits[1].astype(jnp.float32), "first": jax.nn.one_hot(state.digits[0], 3)}
@@ -325,8 +325,8 @@ class NoisyParams(agents.CrowdParams):
     """Parameters of the noisy crowd.
 
     Attributes:
-      idle: added to observations and rewards of agents that have finished.
-      busy: added to the rewards of those that have not.
+      idle: Number added to observations and rewards of agents that have finished.
+      busy: Number added to rewards of agents that have not finished.
     """
 
     idle: jax.Array | float = 0.0
@@ -335,7 +335,7 @@ class NoisyParams(agents.CrowdParams):
 
 @dataclass(frozen=True)
 class NoisyCrowd(agents.Crowd):
-    """A crowd in which those that stand still see and earn whatever `idle` says."""
+    """A crowd in which agents that stand still have the observations and rewards `idle`."""
 
     @property
     def default_params(self) -> NoisyParams:

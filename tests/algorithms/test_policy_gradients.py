@@ -1,4 +1,4 @@
-"""What each algorithm learns from random samples, against its loss in float64 NumPy and finite differences of it."""
+"""Gradients of each algorithm on random samples, compared with finite differences of its loss in float64 NumPy."""
 
 from typing import Any
 

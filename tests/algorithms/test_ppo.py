@@ -53,10 +53,10 @@ def trained(algo: jaxrl.Algorithm, hparams: Any) -> jaxrl.Result:
 def test_a_discount_of_ones_own_trains_as_its_table_does(own: Any) -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), TINY)
     table = jaxrl.Tabulated(np.asarray(own.curve(TINY.num_steps)))
-    mine, tables = (trained(algo, algo.hparams.replace(discount=discount)) for discount in (own, table))
+    by_family, by_table = (trained(algo, algo.hparams.replace(discount=discount)) for discount in (own, table))
     # The same curve, float32 to the bit, in the same lag form of two programs: equal but for the rounding of three
     # iterations of 4 minibatches, in which each weight moves by lr = 2.5e-4 a minibatch.
-    for one, other in zip(jax.tree.leaves(mine.policies), jax.tree.leaves(tables.policies), strict=True):
+    for one, other in zip(jax.tree.leaves(by_family.policies), jax.tree.leaves(by_table.policies), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
@@ -77,7 +77,7 @@ def test_the_discounted_return_of_a_curve_alone_is_that_of_whole_episodes() -> N
         trained(algo, algo.hparams.replace(lr=0.0, discount=discount)).values("discounted_return")
         for discount in (ExponentialHazard(0.02), jaxrl.Hyperbolic(0.02))
     )
-    # The same rewards: a running product of 200 factors beside the curve itself.
+    # The same rewards: a running product of 200 factors, compared with the curve itself.
     np.testing.assert_allclose(belief, family, rtol=200 * 2.0**-22)
 
 
@@ -197,12 +197,12 @@ def test_discarded_epochs_leave_no_trace_in_the_metrics() -> None:
     assert np.array_equal(jax.random.key_data(jax.random.split(key, 1)), keys[:1])
     for name, value in single.items():
         np.testing.assert_allclose(stopped[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
-    for mine, other in zip(jax.tree.leaves(one.weights), jax.tree.leaves(four.weights), strict=True):
-        np.testing.assert_allclose(mine, other, rtol=0, atol=1e-6)
+    for leaf, other in zip(jax.tree.leaves(one.weights), jax.tree.leaves(four.weights), strict=True):
+        np.testing.assert_allclose(leaf, other, rtol=0, atol=1e-6)
 
 
 def test_where_the_divergence_stops_learning_and_what_it_undoes() -> None:
-    """Adam's first step moves every weight by about lr, and the second minibatch finds the divergence too large."""
+    """Adam's first step moves every weight by about lr, and at the second minibatch the divergence is too large."""
     env, key, lr = envs.make("cartpole"), jax.random.key(0), 1e-2
     moved, stopped = {}, {}
     for kl_stop in ("epoch", "minibatch", "rewind"):
@@ -227,10 +227,10 @@ def test_without_a_bound_on_the_divergence_it_does_not_matter_where_it_would_sto
         state = algo.init(key, algo.hparams, env.default_params)
         results.append(jax.jit(algo.step)(key, jnp.int32(0), state, algo.hparams, env.default_params))
     (one, single), (other, guarded) = results
-    for mine, yours in zip(
+    for leaf, other_leaf in zip(
         jax.tree.leaves((one.weights, single)), jax.tree.leaves((other.weights, guarded)), strict=True
     ):
-        np.testing.assert_allclose(mine, yours, rtol=1e-4, atol=1e-6)  # programs that round otherwise
+        np.testing.assert_allclose(leaf, other_leaf, rtol=1e-4, atol=1e-6)  # programs that round otherwise
 
 
 def test_means_over_kept_epochs_ignore_what_the_others_hold() -> None:

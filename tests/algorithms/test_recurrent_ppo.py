@@ -21,7 +21,7 @@ from jaxrl.learning.rollout import Transition, episode_ends, rollout
 from jaxrl.learning.shards import EnvShards
 
 KINDS = ("gru", "lstm", "lru")
-# 12 steps of episodes of 5: two or three ends in each environment, and episodes that go on from rollout to rollout.
+# 12 steps of episodes of 5: two or three ends in each environment, and episodes that continue in the next rollout.
 TINY = jaxrl.PPOConfig(
     num_envs=4, num_steps=12, num_epochs=1, num_minibatches=2, hidden=(6,), memory_size=5, memory="gru", reset_pool=4
 )
@@ -105,7 +105,7 @@ def test_what_is_learned_from_is_what_acted_and_a_limit_bootstraps_from_the_memo
     network = config.actor_critic(jax.ShapeDtypeStruct((4,), jnp.float32), 4, None)
     samples = metrics["samples"]
     assert np.any(steps.truncated) and not np.any(steps.terminated)
-    assert np.any(np.asarray(jax.tree.leaves(state.carry.memory)[0]) != 0)  # the rollout goes on with an episode
+    assert np.any(np.asarray(jax.tree.leaves(state.carry.memory)[0]) != 0)  # the rollout continues an episode
     log_prob, next_value, forgotten = replayed(algo, policy, state.carry.memory, steps, network)
     np.testing.assert_array_equal(samples.raw_action, steps.raw_action)
     np.testing.assert_allclose(samples.log_prob, log_prob, rtol=1e-5, atol=1e-5)

@@ -31,7 +31,7 @@ def table(steps=STEPS, num_arms=5, seed=0):
 
 
 def exact(total):
-    """What a compensated sum stands for, in float64."""
+    """The value of a compensated sum, in float64."""
     return total.sum.astype(np.float64) - total.lacks
 
 
@@ -89,7 +89,7 @@ def test_exp3_loses_nothing_to_rounding_over_a_hundred_thousand_pulls():
     rewards = table(steps, 10)
     actions, states, _ = replay(exp3(), rewards)
     losses = exact(states.total)
-    # Every loss anew in float64 from the state that it met, and their sums.
+    # Every loss again in float64 from the state before it, and their sums.
     times = np.arange(1, steps + 1)[:, None]
     logits = -np.sqrt(np.log(10) / (10 * times)) * (losses[:-1] - losses[:-1].min(axis=1, keepdims=True))
     chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Policies beside each other: means and intervals, the table, the picture, and the bounds that are drawn."""
+"""Comparison of policies: means and intervals, the table, the picture, and the bounds."""
 
 import dataclasses
 import math
@@ -133,7 +133,7 @@ def test_means_of_zero_have_no_place_on_logarithmic_axes(regret):
         ({"a": None}, {"metric": "pulls"}, "metric is 'pulls'; the result of a has regret, optimal, simple_regret"),
         ({"a": None}, {"path": "regret.docx"}, "a picture's name ends in .png"),
         ({"a": None}, {"confidence": 1.0}, "confidence is 1.0"),
-        ({f"{i}": None for i in range(40)}, {}, "40 lines cannot be told apart"),
+        ({f"{i}": None for i in range(40)}, {}, "40 lines cannot be distinguished"),
     ],
 )
 def test_wrong_arguments_get_one_sentence(results, arguments, sentence, regret):
@@ -192,7 +192,7 @@ def test_the_bound_over_a_prior_takes_two_arms_and_a_prior(arguments, sentence):
 
 def test_where_no_bound_is_known_none_is_drawn():
     assert bounds_of(LinearBandit()) == {}
-    # Arms that never pay are told apart at once.
+    # Arms that never pay are distinguished at once.
     assert bounds_of(PoissonBandit(means=(0.0, 1.0))) == bounds_of(ExponentialBandit(means=(0.0, 1.0))) == {}
 
 

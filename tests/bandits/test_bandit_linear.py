@@ -1,4 +1,4 @@
-"""LinUCB and Thompson sampling with features: against least squares solved anew in float64, and in distribution."""
+"""LinUCB and Thompson sampling with features: compared with least squares in float64, and in distribution."""
 
 import jax
 import jax.numpy as jnp

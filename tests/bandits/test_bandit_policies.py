@@ -48,7 +48,7 @@ def single(values):
 def tables(steps=STEPS):
     """Rewards of 0 and 1, and of anything between: float32 `[2, T, K]`, of five arms.
 
-    Of a seed for which no two indices come closer than float32 can tell, unless they are equal.
+    Tables of a seed for which no two indices are closer than float32 resolves, unless they are equal.
     """
     numbers = np.random.default_rng(8)
     means = np.array([0.3, 0.55, 0.5, 0.1, 0.6])
@@ -107,8 +107,8 @@ def test_pulls_the_same_arms_as_a_slow_version(name):
     policy, hparams, slow = DETERMINISTIC[name]
     assert policy.name == name
     actions, _ = play(policy, hparams, tables())
-    for table, mine in zip(tables(), actions, strict=True):
-        np.testing.assert_array_equal(mine, slow(table.astype(np.float64)))
+    for table, chosen in zip(tables(), actions, strict=True):
+        np.testing.assert_array_equal(chosen, slow(table.astype(np.float64)))
 
 
 def test_kl_upper_is_the_root():
@@ -132,9 +132,9 @@ def test_beta_upper_quantile_is_the_quantile():
                     if times > pulls:
                         cases.append((1 / times, prior[0] + wins, prior[1] + pulls - wins))
     tail, alpha, beta = single(cases).T
-    mine = np.asarray(jax.jit(beta_upper_quantile)(tail, alpha, beta))
+    quantile = np.asarray(jax.jit(beta_upper_quantile)(tail, alpha, beta))
     exact = stats.beta.isf(*(x.astype(np.float64) for x in (np.minimum(tail, 0.5), alpha, beta)))
-    error = np.abs(mine - exact)
+    error = np.abs(quantile - exact)
     assert np.max(error) < 2e-5
     assert np.max(error[(alpha >= 1) & (beta >= 1)]) < 1e-6
 
@@ -150,8 +150,8 @@ def test_log_odds_mode_is_the_root():
         (500, 250, 2, 0.1),
         (40, 40, -3, 8),
     ]
-    mine = jax.jit(jax.vmap(log_odds_mode))(*single(cases).T)
-    np.testing.assert_allclose(mine, [reference.log_odds_mode(*case) for case in cases], rtol=1e-4, atol=1e-5)
+    mode = jax.jit(jax.vmap(log_odds_mode))(*single(cases).T)
+    np.testing.assert_allclose(mode, [reference.log_odds_mode(*case) for case in cases], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["window", "discount"])
@@ -205,7 +205,7 @@ def test_rewards_outside_0_and_1_are_refused(policy):
 
 
 def test_counts_and_sums_go_on_beyond_what_a_float32_counts() -> None:
-    """2^24 + 1 is no float32: counted in one, an arm that was pulled so often is counted no further."""
+    """2^24 + 1 is not a float32: a count of pulls in float32 would stop there."""
     tally = Tally.zeros(2).add(jnp.float32([2.0**24, 3.0]))
     for _ in range(5):
         tally = tally.add(jnp.float32([1.0, 0.25]))

@@ -1,4 +1,4 @@
-"""Dueling bandits and what learns from their answers, beside slow versions in NumPy."""
+"""Dueling bandits and their policies, compared with slow versions in NumPy."""
 
 import functools
 from collections.abc import Callable

@@ -93,12 +93,12 @@ def test_metrics_are_those_of_a_loop_in_plain_python() -> None:
     assert metrics["regret"].dims == ("seed", "env_step")
     assert metrics["pulls"].dims == ("seed", "env_step", "arm")
     for seed in (0, 3):
-        expected, mine = one_by_one(seed), metrics.sel(seed=seed)
+        expected, recorded = one_by_one(seed), metrics.sel(seed=seed)
         for name in ("regret", "realised_regret", "optimal", "reward"):
             required = [expected[name][t - 1] for t in (1, 7, STEPS)]
-            np.testing.assert_allclose(mine[name], required, rtol=1e-6, atol=1e-6)  # float32 sums of 40 terms
-        assert float(mine["simple_regret"][-1]) == pytest.approx(expected["simple_regret"][0], abs=1e-6)
-        assert mine["pulls"][-1].values.tolist() == expected["pulls"]
+            np.testing.assert_allclose(recorded[name], required, rtol=1e-6, atol=1e-6)  # float32 sums of 40 terms
+        assert float(recorded["simple_regret"][-1]) == pytest.approx(expected["simple_regret"][0], abs=1e-6)
+        assert recorded["pulls"][-1].values.tolist() == expected["pulls"]
 
 
 @pytest.mark.parametrize(("num_arms", "runs", "block"), [(10, 3000, 1008), (100, 489, 128), (2000, 40, 14)])
@@ -171,7 +171,7 @@ def test_no_arm_is_recommended_for_features_that_are_gone(redraw: bool) -> None:
 
 
 def test_sums_of_a_million_terms_keep_their_digits() -> None:
-    """0.1 is no float32; a plain float32 sum of 10**5 of them is off by 1e-4 of it."""
+    """0.1 is not a float32; a plain float32 sum of 10**5 of them has a relative error of 1e-4."""
     env = BernoulliBandit(means=(1.0, 0.9))
     result = jaxrl.run_bandit(
         jaxrl.bandits.ucb1(), env, jaxrl.bandits.UCB1HParams(1e6), steps=100_000, runs=1, points=1, progress=False

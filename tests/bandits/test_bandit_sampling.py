@@ -1,4 +1,4 @@
-"""What bandit policies that draw their arms draw, against what they should, by tests of frequencies."""
+"""Frequencies of the arms of randomised bandit policies, compared with their probabilities."""
 
 import functools
 

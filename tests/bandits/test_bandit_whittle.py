@@ -1,4 +1,4 @@
-"""Whittle indices against policy iteration in float64, and what the policy is worth beside exact planning."""
+"""Whittle indices compared with policy iteration in float64, and the policy with exact planning."""
 
 import itertools
 from typing import Any
@@ -46,7 +46,7 @@ def in_float64(transitions: np.ndarray) -> np.ndarray:
 
 
 def arms_of_both_kinds(num_states: int) -> tuple[np.ndarray, np.ndarray]:
-    """60 arms with transitions spread out, 34 nearly deterministic, and 6 that are said not to be indexable."""
+    """60 arms with transitions spread out, 34 nearly deterministic, and 6 that are known not to be indexable."""
     calm, wild = random_arms(60, num_states, 1.0, 0), random_arms(400, num_states, 5.0, 1)
     flagged = np.flatnonzero(~np.asarray(whittle_indices(*wild, GAMMA).indexable))[:6]
     chosen = np.concatenate([np.arange(34), flagged])
@@ -61,7 +61,7 @@ def test_indices_are_those_of_policy_iteration_and_other_arms_have_none(num_stat
     law, paid = in_float64(transitions), rewards.astype(np.float64)
     expected = np.asarray([reference.is_indexable(*arm, GAMMA) for arm in zip(law, paid, strict=True)])
     np.testing.assert_array_equal(indexable, expected)
-    # The counts say that the test is one: over a hundred arms in all have indices, and some have none.
+    # The counts show that the test covers both: over a hundred arms in all have indices, and some have none.
     assert indexable.sum() >= 85
     assert (~indexable).sum() >= 6
     assert np.isnan(index[~indexable]).all()

@@ -218,7 +218,7 @@ def test_training_is_measured_without_peers_that_are_missing(
     written = {"run_seconds": 2.0, "return": 500.0, "sampled": 499.0, "deviation": 1.0}
 
     def ours(command: list[str]) -> Any:
-        assert "--worker" in command  # of a process of ours
+        assert "--worker" in command  # of a process of jaxrl
         return argparse.Namespace(
             runs=[written],
             compiled={"compile_seconds": 1.0},
@@ -269,8 +269,8 @@ def test_a_ratio_is_of_medians_between_those_within_turns():
     assert report.ratios([3.0], [2.0]) == [1.5]
 
 
-class Told:
-    """What the processes of two sides told."""
+class Printed:
+    """Lines that the processes of two sides printed."""
 
     def __init__(self, returned: float, device: str = "cpu one"):
         self.compiled = {"device": device}
@@ -281,14 +281,14 @@ class Told:
 
 
 def test_a_return_is_below_by_standard_errors_over_seeds():
-    low, high = Told(90.0), Told(100.0)
+    low, high = Printed(90.0), Printed(100.0)
     assert train.below(low, high, 10) == pytest.approx(10 / (18 / 9) ** 0.5)  # pyright: ignore[reportArgumentType]
     assert train.below(high, low, 10) < 0  # pyright: ignore[reportArgumentType]
     assert not train.below(low, high, 1) > 0  # pyright: ignore[reportArgumentType]
 
 
 def test_sides_on_two_kinds_of_devices_are_not_compared():
-    one, other = Told(1.0), Told(1.0, "gpu one")
+    one, other = Printed(1.0), Printed(1.0, "gpu one")
     sides.require_same_device(one, one)  # pyright: ignore[reportArgumentType]
     with pytest.raises(SystemExit, match="same kind of device, got cpu one for ours and gpu one for theirs"):
         sides.require_same_device(one, other)  # pyright: ignore[reportArgumentType]
@@ -380,7 +380,7 @@ ENTRY %main (x: f32[8]) -> f32[8] {
 def test_launches_of_loops_within_loops_by_hand():
     assert launches(NESTED) == 1 + 2 + (1 + 5 + 1)
     assert launches(NESTED, (3, 10, 2)) == 1 + 3 * (2 + 10 * (1 + 5 + 2))
-    # The outermost loop is that of the iterations; what stands beside it is shared among them.
+    # The outermost loop is that of the iterations; operations outside it are shared among them.
     assert roofline.launches_of_an_iteration(NESTED, 10) == (2 + (1 + 5 + 1)) + 1 / 10
 
 

@@ -231,7 +231,7 @@ def test_another_envs_package_gets_one_sentence(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_mistake_of_jaxrl_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """A slip in jaxrl's own code, such as a number where a text belongs, is no `raise` statement."""
+    """A slip in jaxrl's own code, such as a number where a text belongs, is not a `raise` statement."""
     from jaxrl.cli.parsing import _sentence
 
     command(monkeypatch, lambda: _sentence(3))  # pyright: ignore[reportArgumentType]
@@ -431,7 +431,7 @@ def test_version_names_versions_devices_and_precision(capsys: pytest.CaptureFixt
 
 
 def jaxrl_command(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """`jaxrl ...` in a process of its own, as the installed command starts it."""
+    """`jaxrl ...` in a separate process, as the installed command starts it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, "-c", "import sys; from jaxrl.cli.main import main; sys.exit(main())", *args],

@@ -68,12 +68,12 @@ def test_a_mixed_stack_is_its_members_each_with_all_heads() -> None:
     for row, member in enumerate(members):
         alone = with_nodes(prepare(member, 128), HEADS, HORIZON)
         # A few float32 roundings of the parameters, of which the form keeps both mu and 1 - mu.
-        mine, own = (
+        in_stack, by_itself = (
             curve_of(x[0], x[1], 128)
             for x in ((together.rates[row], together.weights[row]), (alone.rates, alone.weights))
         )
-        np.testing.assert_allclose(mine, own, atol=1e-5)
-        np.testing.assert_allclose(mine, as_discount(member).curve(128), atol=1e-5)
+        np.testing.assert_allclose(in_stack, by_itself, atol=1e-5)
+        np.testing.assert_allclose(in_stack, as_discount(member).curve(128), atol=1e-5)
 
 
 def test_nodes_once_chosen_stay_concrete_or_traced() -> None:
@@ -105,11 +105,11 @@ def test_traced_nodes_are_padded_or_refused() -> None:
 
 
 @pytest.mark.parametrize("discount", ["fixed:horizon=10", "truncated:horizon=10,inner=(0.9)", "table:1,0.5"])
-def test_what_is_no_mixture_is_refused(discount: str) -> None:
+def test_a_discount_that_is_not_a_mixture_is_refused(discount: str) -> None:
     sentence = (
         r"^critic='mixture' takes a discount that is a mixture of exponentials, which {} is not; use critic='single'"
     )
-    with pytest.raises(ValueError, match=sentence.format("mine")):
-        with_nodes(prepare(discount, 16), HEADS, HORIZON, "mine")
+    with pytest.raises(ValueError, match=sentence.format("custom")):
+        with_nodes(prepare(discount, 16), HEADS, HORIZON, "custom")
     with pytest.raises(ValueError, match=sentence.format("the discount of setting 1")):
         with_nodes(prepare(stack(["0.9", discount]), 16), HEADS, HORIZON)

@@ -13,7 +13,7 @@ import jaxrl
 from jaxrl.algorithms.contract import prepared_for
 from jaxrl.discounts.parsing import Discount, as_discount, prepare, stack
 
-PREPARED_FOR, HORIZON = 16, 60  # the curve goes on where the preparation ends
+PREPARED_FOR, HORIZON = 16, 60  # the curve continues where the preparation ends
 # A parameter and each factor of a running product are rounded to float32.
 TOLERANCE: Any = {"rtol": 4 * HORIZON * 2.0**-24, "atol": 1e-7}
 FAMILIES = [

@@ -28,7 +28,7 @@ RING = ((0, 1, 1), (1, 0, 1), (1, 1, 0))
 
 
 def sequence_with(table: Any, own: Any = ((0, 1), (1, 0))) -> None:
-    """What `run_bandit` asks of a sequence inside of another bandit whose table is replaced."""
+    """Checks of `run_bandit` on a sequence inside of another bandit whose table is replaced."""
     env: Any = envs.make("bandit/delayed", inner=envs.make("bandit/sequence", table=own))
     inner = env.inner.default_params.replace(table=np.asarray(table, np.float32))
     env.check_params(dataclasses.replace(env.default_params, inner=inner))

@@ -1,4 +1,4 @@
-"""Four ways to move, and the laws of one decision: who is who, where the origin is and which way is up are the same."""
+"""Four dynamics, and the laws of one decision: invariance to the order of agents, translation and rotation."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Crowds as environments: laws, facts about who takes part, metrics against slow ones, sweeps and mistakes."""
+"""Crowds as environments: laws, participation of agents, metrics compared with slow ones, sweeps and errors."""
 
 import dataclasses
 import functools
@@ -117,7 +117,7 @@ def test_frames_are_stacked_oldest_first() -> None:
     np.testing.assert_array_equal(np.asarray(seen[3]).reshape(3, 3, 8), np.stack(newest[1:], axis=1))
 
 
-# --- who takes part ----------------------------------------------------------------------
+# --- participation ----------------------------------------------------------------------
 
 
 def _steps(env: Crowd, params: CrowdParams, act: Any, num_steps: int) -> Any:
@@ -222,7 +222,7 @@ def test_one_who_walks_straight_on_spends_the_optimum() -> None:
 
 
 def _first_step(share: float) -> float:
-    """What the second model asks for getting up to speed: v.a for one decision in place of e_w v^2."""
+    """The energy of acceleration in the second model: v.a for one decision instead of e_w v^2."""
     speed = 2 * share
     interval = 10 / 120
     return (speed * speed / interval - 1.26 * speed * speed) * interval
@@ -230,7 +230,7 @@ def _first_step(share: float) -> float:
 
 @pytest.mark.parametrize("preset", ["2022", pytest.param("2023", marks=pytest.mark.slow)])
 def test_energy_and_matching_rewards_are_one_in_the_environment_too(preset: str) -> None:
-    """r_bmr + r_drag + r_diff_potential = r_v_matching, with random people who bump into each other."""
+    """r_bmr + r_drag + r_diff_potential = r_v_matching, with random walkers that collide."""
     env = Crowd(num_agents=8, preset=preset)
     weights = Weights(bmr=1.0, drag=1.0, diff_potential=1.0, v_matching=-1.0)
     people = {"resting": Range(1.5, 3.0), "walking": Range(1.0, 1.5)}
@@ -512,7 +512,7 @@ def test_mistakes_get_one_sentence(make, sentence: str) -> None:
 
 
 def test_a_return_counts_people_and_not_places() -> None:
-    """What the terms of the reward add up to, a mean over who takes part, is the return."""
+    """The sum of the terms of the reward, a mean over participating agents, is the return."""
     env = envs.make("crowd/circle", num_agents=12)
     algo = ppo(env, PPOConfig(num_envs=2, num_steps=8, num_minibatches=1, hidden=(8,)))
     params = env.default_params.replace(num_present=3, max_steps_in_episode=20)

@@ -37,7 +37,7 @@ def _pillar(centre, radius: float) -> Obstacles:
 
 @functools.partial(jax.jit, static_argnames="num_steps")
 def _walk(position, required, obstacles: Obstacles, num_steps: int):
-    """Positions `[T, N, 2]` and boxes `[T, M, 2]` of walkers with bodies of 0.2 m who get what they choose."""
+    """Positions `[T, N, 2]` and boxes `[T, M, 2]` of walkers with bodies of 0.2 m, at their chosen velocities."""
     number = position.shape[0]
     radius, top, walking = jnp.full(number, 0.2), jnp.full(number, 2.0), jnp.ones(number, bool)
 
@@ -68,10 +68,10 @@ def _pairs(number: int):
     rng = np.random.default_rng(3)
     angle = rng.uniform(-np.pi, np.pi, number)
     away = rng.uniform(0.45, 5, number)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=-1)
-    mine, other = rng.uniform(-0.3, 0.3, (2, number, 2))
-    mine += away / np.linalg.norm(away, axis=-1, keepdims=True) * rng.uniform(0, 2, (number, 1))
+    velocity, other_velocity = rng.uniform(-0.3, 0.3, (2, number, 2))
+    velocity += away / np.linalg.norm(away, axis=-1, keepdims=True) * rng.uniform(0, 2, (number, 1))
     reach = rng.uniform(0.2, 0.44, number)
-    return rng, away, mine, other, reach
+    return rng, away, velocity, other_velocity, reach
 
 
 def _planes(away, velocity, relative, reach, share, horizon=4.0) -> tuple[np.ndarray, np.ndarray]:
@@ -81,9 +81,9 @@ def _planes(away, velocity, relative, reach, share, horizon=4.0) -> tuple[np.nda
 
 
 def test_two_who_keep_to_their_half_planes_do_not_collide():
-    rng, away, mine, other, reach = _pairs(300)
-    first = _planes(away, mine, mine - other, reach, 0.5)
-    second = _planes(-away, other, other - mine, reach, 0.5)
+    rng, away, velocity, other_velocity, reach = _pairs(300)
+    first = _planes(away, velocity, velocity - other_velocity, reach, 0.5)
+    second = _planes(-away, other_velocity, other_velocity - velocity, reach, 0.5)
     judged = 0
     for i in range(len(away)):
         left, right = rng.uniform(-2, 2, (2, 400, 2))
@@ -96,10 +96,10 @@ def test_two_who_keep_to_their_half_planes_do_not_collide():
 
 
 def test_half_planes_ask_for_the_smallest_change():
-    rng, away, mine, other, reach = _pairs(300)
-    relative = mine - other
-    normal, offset = _planes(away, mine, relative, reach, 1.0)
-    depth = offset - np.sum(normal * mine, axis=-1)
+    rng, away, velocity, other_velocity, reach = _pairs(300)
+    relative = velocity - other_velocity
+    normal, offset = _planes(away, velocity, relative, reach, 1.0)
+    depth = offset - np.sum(normal * velocity, axis=-1)
     np.testing.assert_allclose(np.linalg.norm(normal, axis=-1), 1, atol=1e-5)
     colliding = np.array([_closest_approach(a, v[None], 4.0)[0] for a, v in zip(away, relative, strict=True)]) < reach
     assert 30 < colliding.sum() < 270
@@ -209,7 +209,7 @@ def test_two_who_meet_head_on_pass_without_contact():
     position = jnp.array([[-3.0, 0.0], [3.0, 0.0]])
     required = jnp.array([[1.3, 0.03], [-1.3, 0.0]])
     seen, _ = _walk(position, required, Obstacles.none(), 96)
-    # They stay as far as their half-planes say, up to the tolerance of a programme over the horizon of 3 s.
+    # They keep the distance of their half-planes, up to the tolerance of a programme over the horizon of 3 s.
     assert np.linalg.norm(seen[:, 0] - seen[:, 1], axis=-1).min() >= 0.4 - 1e-4
     assert seen[-1, 0, 0] > 1.5 and seen[-1, 1, 0] < -1.5
 

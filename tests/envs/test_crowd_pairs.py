@@ -1,4 +1,4 @@
-"""Lists of who may be near whom: against a NumPy search, between the two searches, and when they are too short."""
+"""Lists of candidate neighbours: compared with a NumPy search, between the two searches, and when too short."""
 
 import jams
 import jax
@@ -73,7 +73,7 @@ def test_the_search_is_chosen_by_size():
 
 
 def _crowd(number: int, seed: int = 0):
-    """Walkers close to each other, who walk in all directions."""
+    """Walkers close to each other, walking in all directions."""
     generator = np.random.default_rng(seed)
     side = int(np.ceil(np.sqrt(number)))
     spots = np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(-1, 2)[:number] * 0.5
@@ -113,7 +113,7 @@ def test_a_decision_with_lists_is_one_with_all_pairs(kind):
 
 
 def test_who_is_pushed_out_of_the_lists_is_counted():
-    """With lists for one neighbour, a dense crowd says that it missed some."""
+    """With lists for one neighbour, a dense crowd reports missed neighbours."""
     now, control = _crowd(30)
     physics = Physics("cartesian-velocity", search="cells", capacity=1)
     result = _simulate(

@@ -1,4 +1,4 @@
-"""The study that sets learned crowds beside planned ones: refusals, a table of what was played, resuming."""
+"""The study that compares learned crowds with planned ones: refusals, the table of episodes, resuming."""
 
 import pandas
 import pytest
@@ -43,7 +43,7 @@ def test_planners_are_played_and_tabled_once(tmp_path, capsys):
     assert frame[["scenario", "policy", "dynamics"]].to_numpy().tolist() == [
         ["circle2", "straight", "cartesian-velocity"]
     ]
-    assert frame["success"].iloc[0].startswith("1.00")  # two who meet head-on slide past each other
+    assert frame["success"].iloc[0].startswith("1.00")  # two that meet head-on slide past each other
     assert (tmp_path / "crowd_planners.png").is_file()
 
 

@@ -338,7 +338,7 @@ def test_unknown_presets_and_rewards_are_told_with_near_matches() -> None:
 
 
 def test_flow_counts_who_crosses_the_line_and_which_way() -> None:
-    # One crosses upwards, one downwards, one beside the line, one is not walking, one stops on it.
+    # One crosses upwards, one downwards, one next to the line, one is not walking, one stops on it.
     path = np.array(
         [
             [[1, -1], [2, 1], [9, -1], [1, -1], [3, -1]],

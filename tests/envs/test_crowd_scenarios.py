@@ -51,17 +51,19 @@ def test_a_circle_sends_each_to_the_other_side() -> None:
 def test_flows_start_on_squares_and_walk_across(name: str, headings: list[float]) -> None:
     scene = place(scenarios.as_scenario(name, True), 20, 18)
     for group, heading in enumerate(headings):
-        mine = np.arange(18)[np.arange(18) % len(headings) == group]
+        members = np.arange(18)[np.arange(18) % len(headings) == group]
         ahead = np.array([np.cos(heading), np.sin(heading)])
-        position = np.asarray(scene.position)[mine]
-        side = np.linspace(-1.5, 1.5, int(np.ceil(np.sqrt(len(mine)))))
+        position = np.asarray(scene.position)[members]
+        side = np.linspace(-1.5, 1.5, int(np.ceil(np.sqrt(len(members)))))
         grid = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2) - 7.5 * ahead
         for at in position:  # every place is one of the grid's
             assert np.hypot(*(grid - at).T).min() < 1e-5
-        assert len(np.unique(position.round(4), axis=0)) == len(mine)
-        np.testing.assert_allclose(np.asarray(scene.goals.centre)[mine], np.tile(10 * ahead, (len(mine), 1)), atol=1e-6)
-        np.testing.assert_allclose(np.abs(np.asarray(scene.heading)[mine]), heading, atol=1e-6)
-        np.testing.assert_array_equal(np.asarray(scene.goals.half)[mine], 2.0)
+        assert len(np.unique(position.round(4), axis=0)) == len(members)
+        np.testing.assert_allclose(
+            np.asarray(scene.goals.centre)[members], np.tile(10 * ahead, (len(members), 1)), atol=1e-6
+        )
+        np.testing.assert_allclose(np.abs(np.asarray(scene.heading)[members]), heading, atol=1e-6)
+        np.testing.assert_array_equal(np.asarray(scene.goals.half)[members], 2.0)
 
 
 def test_goals_of_ones_own_lie_15_m_ahead() -> None:
@@ -124,14 +126,14 @@ def test_the_numbers_of_a_scene_are_traced() -> None:
 
 
 def test_a_scene_of_ones_own() -> None:
-    mine = scenarios.Areas(
+    areas = scenarios.Areas(
         spawns=[((0, 0), (4, 2)), ((0, 6), (4, 8))],
         goals=[((8, 0), (9, 2))],
         walls=[((5, 0), (6, 1))],
         pillars=[(5.5, 4.0, 0.3)],
     )
-    assert mine == scenarios.Areas(mine.spawns, mine.goals, mine.walls, mine.pillars) and hash(mine)
-    scene = place(mine, 12, 12)
+    assert areas == scenarios.Areas(areas.spawns, areas.goals, areas.walls, areas.pillars) and hash(areas)
+    scene = place(areas, 12, 12)
     position = np.asarray(scene.position)
     assert np.all((position[::2] >= [0, 0]) & (position[::2] <= [4, 2]))
     assert np.all((position[1::2] >= [0, 6]) & (position[1::2] <= [4, 8]))

@@ -1,4 +1,4 @@
-"""What agents sense: neighbours against a sort, rays against small steps, vectors entry by entry, and symmetries."""
+"""Observations: neighbours compared with a sort, rays with small steps, vectors entry by entry, and symmetries."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The decision tasks pay what their exact values say, and prefer what is known of them."""
+"""Rewards of the decision tasks match their exact values, and their preferences the known ones."""
 
 import functools
 from typing import Any
@@ -172,7 +172,7 @@ def test_plans_pay_what_they_are_worth() -> None:
         np.testing.assert_array_equal(np.flatnonzero(record["masks"][:200].all(1)), choices)
         shown = np.flatnonzero(record["obs"][:199, 1] == 1) + 1  # the observation after step t is of t + 1
         assert set(choices) - {0} == set(shown.tolist())
-    # At the second choice the clock starts anew.
+    # At the second choice the clock restarts.
     assert values.switch == 1 - 0.01 and values.hold == 1.75 * curve[100]
 
 

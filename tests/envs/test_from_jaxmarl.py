@@ -1,4 +1,4 @@
-"""JaxMARL's environments as crowds: beside JaxMARL's own steps, to the end, and what is refused."""
+"""JaxMARL's environments as crowds: compared with JaxMARL's own steps, to the end, and refusals."""
 
 import functools
 from typing import Any
@@ -55,7 +55,7 @@ def test_they_keep_the_laws(name: str) -> None:
     ],
 )
 def test_episodes_are_jaxmarls_own(name: str, length: int) -> None:
-    """Observations, rewards, ends and masks of an episode, beside the environment as JaxMARL makes it."""
+    """Observations, rewards, ends and masks of an episode, with those of the environment as JaxMARL makes it."""
     env, theirs = made(name), make_theirs(name)
     params = env.default_params
     assert params.max_steps_in_episode == length
@@ -67,7 +67,7 @@ def test_episodes_are_jaxmarls_own(name: str, length: int) -> None:
     while not over:
         np.testing.assert_allclose(obs, np.stack([their_obs[agent] for agent in theirs.agents]), rtol=0, atol=1e-5)
         key, action_key = jax.random.split(key)
-        action = jax.random.randint(action_key, (theirs.num_agents,), 0, 2)  # what the riddle goes on under
+        action = jax.random.randint(action_key, (theirs.num_agents,), 0, 2)  # the riddle continues under it
         mask = env.action_mask(state, params)
         if mask is not None:
             available = theirs.get_avail_actions(their_state)
@@ -82,7 +82,7 @@ def test_episodes_are_jaxmarls_own(name: str, length: int) -> None:
         truncated = bool(env.is_truncated(state, params))
         assert over == (bool(terminated) or truncated)
         dones = np.array([bool(done[agent]) for agent in theirs.agents])
-        # A time limit of theirs is no end of an agent's here.
+        # JaxMARL's time limit does not terminate an agent here.
         np.testing.assert_array_equal(info["agent_terminated"], terminated | (dones & (not over)))
         alive = alive & ~np.asarray(info["agent_terminated"])
     assert taken <= length and (taken == length or name == "HeuristicEnemySMAX")

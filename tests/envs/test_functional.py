@@ -26,7 +26,7 @@ LATEST = (
 
 
 class Walk(FuncEnv):
-    """A walk on the line, with constants and choices of its own."""
+    """A walk on the line, with its own constants and choices."""
 
     observation_space = gymnasium.spaces.Dict(
         {"place": gymnasium.spaces.Box(-np.inf, np.inf, (1,)), "side": gymnasium.spaces.Discrete(2, start=5)}
@@ -59,21 +59,23 @@ def test_gymnasiums_own_keep_the_laws(name: str):
 @pytest.mark.parametrize("name", LATEST)
 def test_a_random_rollout_equals_the_native_one(name: str, key: jax.Array):
     env = envs.make(name)
-    theirs: Any = gymnasium.make(name.removeprefix("functional/")).unwrapped
+    reference: Any = gymnasium.make(name.removeprefix("functional/")).unwrapped
     params, step = env.default_params, jax.jit(env.step_env)
     obs, state = env.reset_env(key, params)
-    native = theirs.func_env.initial(key)
+    native = reference.func_env.initial(key)
     for t in range(12):
         # Two compilations: as many roundings of numbers up to 10 as there are steps.
-        expected = np.asarray(theirs.func_env.observation(native, key)).reshape(obs.shape)
+        expected = np.asarray(reference.func_env.observation(native, key)).reshape(obs.shape)
         np.testing.assert_allclose(obs, expected, rtol=1e-5, atol=1e-6)
         step_key = jax.random.fold_in(key, t)
         action = env.action_space(params).sample(step_key)
-        given = action[None] if "Cliff" in name else action
-        after = theirs.func_env.transition(native, given, step_key)
+        native_action = action[None] if "Cliff" in name else action
+        after = reference.func_env.transition(native, native_action, step_key)
         obs, state, reward, terminated, _ = step(step_key, state, action, params)
-        np.testing.assert_allclose(reward, theirs.func_env.reward(native, given, after, step_key), rtol=1e-5, atol=1e-6)
-        assert bool(terminated) == bool(theirs.func_env.terminal(after, step_key))
+        np.testing.assert_allclose(
+            reward, reference.func_env.reward(native, native_action, after, step_key), rtol=1e-5, atol=1e-6
+        )
+        assert bool(terminated) == bool(reference.func_env.terminal(after, step_key))
         native = jax.tree.map(lambda leaf, like: jnp.asarray(leaf, like.dtype).reshape(like.shape), after, state.inner)
         if terminated:
             return

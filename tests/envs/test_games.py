@@ -1,4 +1,4 @@
-"""The climbing game pays what its table says, and its optimum is the best of all joint plays."""
+"""Rewards of the climbing game match its table, and its optimum is the best of all joint plays."""
 
 import dataclasses
 import itertools

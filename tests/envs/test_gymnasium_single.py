@@ -1,4 +1,4 @@
-"""Every environment of ours as one of Gymnasium's: its checker, rollouts beside the native ones, names, errors."""
+"""Every environment as one of Gymnasium: its checker, rollouts compared with native ones, names, errors."""
 
 import builtins
 import re
@@ -28,7 +28,7 @@ QUICK_BANDITS = ("bernoulli", "linear", "dueling", "sleeping", "delayed", "restl
 SLOW = {name for name in ROWS if name.startswith("bandit/") and name.removeprefix("bandit/") not in QUICK_BANDITS}
 SINGLE = [pytest.param(env_id, marks=pytest.mark.slow) if name in SLOW else env_id for env_id, name in ids().items()]
 
-# What the checker says of sound environments: numbers may be of any size, and actions not of size 1.
+# Warnings of the checker for correct environments: numbers may be of any size, and actions not of size 1.
 ADVICE = "minimum value is -infinity|maximum value is infinity|recommend using a symmetric and normalized space"
 
 
@@ -91,11 +91,11 @@ def test_gymnasiums_checker_passes_and_rollouts_are_the_native_ones(env_id: str)
         actions.append(tuple(jnp.asarray(action)) if several else jnp.asarray(action))
         seen.append((obs, reward, terminated, truncated, info.get("metrics"), first))
         info = again if first is not None else info
-    for mine, theirs in zip(seen, native(env, params, 7, actions), strict=True):
-        assert close(mine[0], theirs[0]) and close(mine[1], theirs[1]) and mine[2:4] == theirs[2:4]
-        assert (mine[4] is None) == (theirs[4] is None) and (mine[5] is None) == (theirs[5] is None)
-        assert all(close(mine[4][name], value) for name, value in (theirs[4] or {}).items())
-        assert mine[5] is None or close(mine[5], theirs[5])
+    for actual, expected in zip(seen, native(env, params, 7, actions), strict=True):
+        assert close(actual[0], expected[0]) and close(actual[1], expected[1]) and actual[2:4] == expected[2:4]
+        assert (actual[4] is None) == (expected[4] is None) and (actual[5] is None) == (expected[5] is None)
+        assert all(close(actual[4][name], value) for name, value in (expected[4] or {}).items())
+        assert actual[5] is None or close(actual[5], expected[5])
 
 
 def test_seeds_reproduce_and_differ() -> None:
@@ -305,9 +305,9 @@ def test_the_functional_form_is_the_environment_itself(name: str) -> None:
         action = single.action_space.sample()
         native_action = tuple(jnp.asarray(action)) if np.ndim(action) else jnp.asarray(action)
         step_key, key = jax.random.split(key)
-        theirs, state, pay, terminated, _ = step(step_key, state, native_action, env.default_params)
+        native_obs, state, pay, terminated, _ = step(step_key, state, native_action, env.default_params)
         obs, reward, ended, _, info = single.step(action)
-        assert close(obs, theirs) and close(reward, pay) and ended == bool(terminated)
+        assert close(obs, native_obs) and close(reward, pay) and ended == bool(terminated)
         assert not info["truncated"]
     assert single.render().shape[2] == 3
     single.close()

@@ -1,4 +1,4 @@
-"""The vector form: beside Gymnasium's own vectors of single ones, in all autoreset modes, and what a trainer sees."""
+"""The vector form: compared with Gymnasium's vectors of single ones, in all autoreset modes, and in a training loop."""
 
 import pickle
 from typing import Any
@@ -41,7 +41,7 @@ def sync(name: str, num_envs: int, mode: str) -> SyncVectorEnv:
 
 
 def without_types(value: Any) -> Any:
-    """NumPy's whole numbers and floats are gathered as wide ones, ours stay narrow."""
+    """Values as float64: Gymnasium collects integers and floats in wide types, the adapter in narrow ones."""
     if isinstance(value, dict):
         return {name: without_types(leaf) for name, leaf in value.items()}
     if isinstance(value, np.ndarray) and value.dtype == object:
@@ -69,37 +69,37 @@ QUICK = {
 )
 def test_it_is_gymnasiums_own_vector_of_single_ones(name: str, mode: str) -> None:
     num_envs = 3
-    ours = as_gymnasium_vector(short(name)[0], num_envs, short(name)[1], autoreset_mode=mode)
-    theirs = sync(name, num_envs, mode)
-    assert ours.metadata["autoreset_mode"] is theirs.metadata["autoreset_mode"] is AutoresetMode(mode)
-    assert ours.action_space == theirs.action_space and ours.observation_space == theirs.observation_space
-    ours.action_space.seed(0)
+    adapted = as_gymnasium_vector(short(name)[0], num_envs, short(name)[1], autoreset_mode=mode)
+    reference = sync(name, num_envs, mode)
+    assert adapted.metadata["autoreset_mode"] is reference.metadata["autoreset_mode"] is AutoresetMode(mode)
+    assert adapted.action_space == reference.action_space and adapted.observation_space == reference.observation_space
+    adapted.action_space.seed(0)
 
     def same(a: Any, b: Any) -> None:
         assert data_equivalence(without_types(a), without_types(b)), (a, b)
 
-    same_reset = [one.reset(seed=11) for one in (ours, theirs)]
+    same_reset = [one.reset(seed=11) for one in (adapted, reference)]
     same(same_reset[0][0], same_reset[1][0])
     same(same_reset[0][1], same_reset[1][1])
     for step in range(16):
-        action = ours.action_space.sample()
-        reported, expected = ours.step(action), theirs.step(action)
-        for mine, other in zip(reported, expected, strict=True):
-            same(mine, other)
-        assert reported[0] in ours.observation_space and all(flags.dtype == bool for flags in reported[2:4])
+        action = adapted.action_space.sample()
+        reported, expected = adapted.step(action), reference.step(action)
+        for part, expected_part in zip(reported, expected, strict=True):
+            same(part, expected_part)
+        assert reported[0] in adapted.observation_space and all(flags.dtype == bool for flags in reported[2:4])
         ended = reported[2] | reported[3]
         if mode == "Disabled" and ended.any():
             seed = 40 if step % 2 else None
-            for mine, other in zip(
-                ours.reset(seed=seed, options={"reset_mask": ended.copy()}),
-                theirs.reset(seed=seed, options={"reset_mask": ended.copy()}),
+            for part, expected_part in zip(
+                adapted.reset(seed=seed, options={"reset_mask": ended.copy()}),
+                reference.reset(seed=seed, options={"reset_mask": ended.copy()}),
                 strict=True,
             ):
-                same(mine, other)
-    for mine, other in zip(ours.reset(), theirs.reset(), strict=True):
-        same(mine, other)
-    for mine, other in zip(ours.reset(seed=[5, 3, 5]), theirs.reset(seed=[5, 3, 5]), strict=True):
-        same(mine, other)
+                same(part, expected_part)
+    for part, expected_part in zip(adapted.reset(), reference.reset(), strict=True):
+        same(part, expected_part)
+    for part, expected_part in zip(adapted.reset(seed=[5, 3, 5]), reference.reset(seed=[5, 3, 5]), strict=True):
+        same(part, expected_part)
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", pytest.param("Disabled", marks=pytest.mark.slow)])
@@ -115,8 +115,8 @@ def test_device_arrays_are_the_same_numbers(mode: str) -> None:
         action = np.argmax(info["action_mask"], axis=-1)
         a, b = host.step(action), device.step(jnp.asarray(action))
         assert all(isinstance(leaf, jax.Array) for leaf in b[:4])
-        for mine, other in zip(a[:4], b[:4], strict=True):
-            assert np.array_equal(mine, other)
+        for host_part, device_part in zip(a[:4], b[:4], strict=True):
+            assert np.array_equal(host_part, device_part)
         info, reported = a[4], b[4]
         if "metrics" in info:  # of nobody, where all were reset
             assert np.array_equal(info["metrics"]["chosen_delay"], reported["metrics"]["chosen_delay"])
@@ -153,7 +153,7 @@ def targets(mode: str, num_envs: int, num_steps: int) -> list[list[float]]:
     taken, over = np.zeros(num_envs, int), np.zeros(num_envs, bool)
     for _ in range(num_steps):
         next_obs, reward, terminated, truncated, infos = many.step(policy(taken))
-        valid = ~over if mode == "NextStep" else np.ones(num_envs, bool)  # a reset is no transition
+        valid = ~over if mode == "NextStep" else np.ones(num_envs, bool)  # a reset is not a transition
         real_next_obs = next_obs.copy()
         if mode == "SameStep":
             for i in np.flatnonzero(terminated | truncated):
@@ -170,7 +170,7 @@ def targets(mode: str, num_envs: int, num_steps: int) -> list[list[float]]:
 
 
 def native_targets(num_envs: int, num_steps: int) -> list[list[float]]:
-    """The same from the environment itself, which resets when told to."""
+    """The same targets from the environment itself, with explicit resets."""
     env, params = short("cartpole")
     reset, step = jax.jit(env.reset_env), jax.jit(env.step_env)
     collected, ends = [], 0
@@ -194,10 +194,10 @@ def test_a_trainer_bootstraps_from_the_final_observation_in_every_mode() -> None
     num_envs, num_steps = 4, 40
     expected = native_targets(num_envs, num_steps)
     for mode in MODES:
-        for mine, native in zip(targets(mode, num_envs, num_steps), expected, strict=True):
-            assert len(mine) >= 0.8 * num_steps
+        for collected, native in zip(targets(mode, num_envs, num_steps), expected, strict=True):
+            assert len(collected) >= 0.8 * num_steps
             # Float32 of numbers about 1, through 7 steps compiled in two ways.
-            np.testing.assert_allclose(mine, native[: len(mine)], rtol=0, atol=1e-4)
+            np.testing.assert_allclose(collected, native[: len(collected)], rtol=0, atol=1e-4)
 
 
 def test_gymnasiums_vector_wrappers_take_it() -> None:
@@ -291,8 +291,8 @@ def test_it_goes_to_other_processes_in_the_midst_of_an_episode() -> None:
         one.action_space.seed(0)
     for _ in range(30):
         action = many.action_space.sample()
-        for mine, other in zip(many.step(action)[:4], twin.step(action)[:4], strict=True):
-            np.testing.assert_array_equal(mine, other)
+        for part, twin_part in zip(many.step(action)[:4], twin.step(action)[:4], strict=True):
+            np.testing.assert_array_equal(part, twin_part)
 
 
 def test_packing_keeps_every_bit() -> None:
@@ -311,10 +311,10 @@ def test_packing_keeps_every_bit() -> None:
     assert buffer.dtype == jnp.uint32
     bits = lambda leaf: np.asarray(jax.random.key_data(leaf) if leaf.dtype == tree["key"].dtype else leaf).tobytes()  # noqa: E731
     back, host = jax.jit(layout.unpack)(buffer), layout.view(np.array(buffer))
-    for (path, leaf), mine, viewed in zip(
+    for (path, leaf), unpacked, viewed in zip(
         jax.tree.leaves_with_path(tree), jax.tree.leaves(back), jax.tree.leaves(host), strict=True
     ):
-        assert mine.dtype == leaf.dtype and mine.shape == leaf.shape and bits(mine) == bits(leaf), path
+        assert unpacked.dtype == leaf.dtype and unpacked.shape == leaf.shape and bits(unpacked) == bits(leaf), path
         assert viewed.tobytes() == bits(leaf), path
 
 

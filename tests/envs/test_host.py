@@ -1,4 +1,4 @@
-"""Gymnasium's environments on the host: pure functions of seeds and actions, whatever is kept or thrown away."""
+"""Gymnasium's environments on the host: pure functions of seeds and actions, independent of the cached simulators."""
 
 import copy
 import gc
@@ -36,7 +36,7 @@ class Forgetful(gymnasium.Env):
 
 
 class Odd(gymnasium.Env):
-    """Everything that spaces can be, and an end of its own that is no termination, after 4 steps."""
+    """All kinds of spaces, and a truncation of its own after 4 steps."""
 
     observation_space = gymnasium.spaces.Dict(
         {
@@ -66,7 +66,7 @@ class Odd(gymnasium.Env):
 
 
 class Pushed(Odd):
-    """Takes a tree of actions, in an order of its own, and pays for what it got."""
+    """Takes a tree of actions, in its own order, and rewards the received values."""
 
     action_space = gymnasium.spaces.Dict(
         OrderedDict(
@@ -135,7 +135,7 @@ def test_the_laws_hold(name: str):
 
 
 def native(env_id: str, seed: int, actions: Any) -> list[Any]:
-    """What an episode shows in Gymnasium itself, up to its end."""
+    """An episode in Gymnasium itself, up to its end."""
     env = gymnasium.make(env_id)
     seen: list[Any] = [(env.reset(seed=seed)[0], 0.0, False, False)]
     for action in np.asarray(actions):
@@ -198,7 +198,7 @@ def test_states_can_be_copied_and_continued_twice(key: jax.Array):
 
 
 def test_a_state_outlives_the_process(key: jax.Array):
-    """What a checkpoint holds is enough where no simulator is left."""
+    """A checkpoint is sufficient without any simulator."""
     env = envs.make("gymnasium/CartPole-v1", time_limit=20)
     params, step = env.default_params, jax.jit(env.step_env)
     state = env.reset_env(key, params)[1]
@@ -257,7 +257,7 @@ def test_blocks_of_runs_leave_each_other_their_simulators(limit: int, key: jax.A
 
 @pytest.mark.slow
 def test_a_run_is_the_same_whatever_runs_beside_it():
-    """Two runs, a block each, on two devices, against one of them alone that finds no simulators."""
+    """Two runs, a block each, on two devices, compared with one of them alone, without simulators."""
     config = jaxrl.PPOConfig(num_envs=2, num_steps=64, num_epochs=1, num_minibatches=2, hidden=(8,))
 
     def trained(seeds: list[int]) -> tuple[Any, Any]:
@@ -453,7 +453,7 @@ def test_an_integer_without_bounds_is_shown_as_far_as_32_bits_go(key: jax.Array)
 
 @pytest.mark.slow
 def test_ppo_learns_a_little():
-    """As many steps as CartPole takes to stand for long: 16,384 of two runs, beside 20 or so of a random policy."""
+    """Enough steps for CartPole to balance: 16,384 of two runs, compared with about 20 of a random policy."""
     algo = jaxrl.preset("ppo", "cartpole").on(envs.make("gymnasium/CartPole-v1"))
     result = jaxrl.train(algo, seeds=2, env_steps=30_000, evals=1, eval_episodes=16, progress=False)
     assert float(result.metrics["return"].isel(env_step=-1).min()) > 150.0

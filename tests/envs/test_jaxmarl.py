@@ -128,7 +128,7 @@ def test_jaxmarls_rollout_manager_batches_and_sums(key: jax.Array):
         obs, state, reward, done, _ = env.batch_step(key, state, actions)
         np.testing.assert_array_equal(reward["__all__"], [[5, 5, 4][t]] * 3)
         np.testing.assert_array_equal(done["agent_0"], [t > 0] * 3)
-        # Shares of steps left and of actions, agent 0's of two steps and agent 1's of three, then who it is.
+        # Shares of steps left and of actions, agent 0's of two steps and agent 1's of three, then its index.
         left, taken = 1 - min(t + 1, 2) / 2, min(t + 1, 2) / 4
         assert obs["agent_0"][0].tolist() == ([left, taken, 1, 0] if t == 0 else [0, 0, 0, 0])
     assert obs["__all__"].shape == (3, 4)
@@ -189,7 +189,7 @@ def test_jaxmarls_wrappers_hold_pedestrians(key: jax.Array):
 
 @dataclasses.dataclass(frozen=True)
 class Forgetful(Echo):
-    """Agent i terminates in step i + 1, of which nothing tells afterwards, is paid on, and the episode never ends."""
+    """Agent i terminates in step i + 1, without a later report, and still receives rewards; the episode never ends."""
 
     agents: tuple[int, ...] = (3,)
 

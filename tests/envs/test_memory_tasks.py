@@ -1,4 +1,4 @@
-"""Tasks that take a memory: their exact values beside brute force, and policies by hand that earn them."""
+"""Tasks that require a memory: exact values compared with brute force, and hand-written policies that earn them."""
 
 import dataclasses
 import functools

@@ -35,7 +35,7 @@ def test_pettingzoos_own_tests_pass(name: str):
 
 
 def native_rollout(env: Any, params: Any, seed: int, actions: np.ndarray) -> list[Any]:
-    """Observations, rewards and who had finished, with the keys that the adapter is documented to use."""
+    """Observations, rewards and finished agents, with the keys that the adapter is documented to use."""
     key, reset_key = jax.random.split(jax.random.key(seed))
     obs, state = jax.jit(env.reset_env)(reset_key, params)
     step = jax.jit(env.step_env)
@@ -130,7 +130,7 @@ def test_an_episode_that_terminates_ends_for_all_and_discrete_actions_work():
         assert all("acting" in info["metrics"] for info in infos.values())
         steps += 1
     assert all(terminations.values())
-    assert steps == 3  # of the last of two agents, who act for 2 and 3 steps
+    assert steps == 3  # of the last of two agents, which act for 2 and 3 steps
 
 
 def test_masks_are_infos_and_sample():
@@ -228,7 +228,7 @@ def test_bad_input_gets_one_sentence(do: Any, error: type, sentence: str):
 
 
 def tiny() -> Any:
-    """Two agents who choose one of three."""
+    """Two agents that choose one of three."""
     parallel = as_pettingzoo(agents.Crowd(num_agents=2))
     parallel.reset(seed=0)
     return parallel

@@ -215,7 +215,7 @@ def _pettingzoo() -> Any:
 
 
 class TestPlayground:
-    """Skipped where MuJoCo Playground, of 400 MB, is not installed: it is no part of the extra `test`."""
+    """Skipped where MuJoCo Playground, of 400 MB, is not installed: it is not part of the extra `test`."""
 
     @pytest.fixture(autouse=True)
     def _installed(self):

@@ -193,7 +193,7 @@ def test_everybody_is_drawn_where_the_episode_has_them(page, frame):
     # Rounded to half of a 32,767th of 8 m.
     np.testing.assert_allclose([[person["x"], person["z"]] for person in drawn], expected, rtol=0, atol=2e-4)
     assert [person["walking"] for person in drawn] == [frame < ARRIVAL, True, True, True]
-    # Below the middle of a disc, beside the heading, is its colour; and right is right, and up is up.
+    # Below the centre of a disc, next to the heading, is its colour; the axes are not mirrored.
     pixels = page.execute_script(
         """const {width, height, clientWidth} = document.getElementById("scene"), ratio = width / clientWidth;
         const seen = document.getElementById("scene").getContext("2d").getImageData(0, 0, width, height).data;

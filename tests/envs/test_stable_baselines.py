@@ -23,7 +23,7 @@ def sb3() -> Any:
     return pytest.importorskip("stable_baselines3", reason=REASON)
 
 
-# What it says of actions that are not of size 1, and of spaces that its own policies do not take, is advice.
+# Its warnings about actions not of size 1, and about spaces that its own policies do not take, are advice.
 ADVICE = ("symmetric and normalized", "only supported by", "is not supported by")
 
 

@@ -43,10 +43,10 @@ def test_unrolled_keys_draw_what_their_keys_do_bit_for_bit():
     def all_draws(key):
         return {name: draw(key) for name, draw in DRAWS.items()}
 
-    mine = jax.jit(jax.vmap(lambda key: all_draws(unrolled(key))))(keys)
-    theirs = jax.jit(jax.vmap(all_draws))(keys)
+    actual = jax.jit(jax.vmap(lambda key: all_draws(unrolled(key))))(keys)
+    expected = jax.jit(jax.vmap(all_draws))(keys)
     for name in DRAWS:
-        np.testing.assert_array_equal(mine[name], theirs[name], name)
+        np.testing.assert_array_equal(actual[name], expected[name], name)
 
 
 def test_keys_alone_and_traced_are_the_same():

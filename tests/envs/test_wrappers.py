@@ -49,7 +49,7 @@ class TupleProbe(probes.OnlyTruncates):
 
 @dataclass(frozen=True)
 class Timed(DictCrowd):
-    """A crowd that shows a remaining time of its own."""
+    """A crowd that shows its own remaining time."""
 
     def observation_space(self, params: Any = None) -> Any:
         return spaces.Dict({wrappers.REMAINING: spaces.Box(0.0, 1.0, ())})
@@ -95,7 +95,7 @@ def test_a_vector_has_the_time_behind() -> None:
     np.testing.assert_array_equal(times, 1 - np.arange(9) / 8)  # eighths are exact
     assert env.is_truncated(state, params)
     later = env.step_env(key, state, jnp.ones(1), params)[0]
-    assert later[-1] == 0  # for whoever plays on
+    assert later[-1] == 0  # for agents that continue
     space = env.observation_space(params)
     np.testing.assert_array_equal(space.low, [-1, -1, -8, 0])
     np.testing.assert_array_equal(space.high, [1, 1, 8, 1])

@@ -1,4 +1,4 @@
-"""What becomes of actions in wrappers: repeated, sticky, late, discrete."""
+"""Wrappers of actions: repeated, sticky, late, discrete."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +72,7 @@ def test_repeating_heeds_who_takes_part() -> None:
 
 @dataclass(frozen=True)
 class Forgetful(Echo):
-    """Two agents; the first one terminates in the first step, of which nothing tells afterwards."""
+    """Two agents; the first one terminates in the first step, which nothing reports afterwards."""
 
     agents: tuple[int, ...] = (2,)
 
@@ -87,7 +87,7 @@ def test_an_agent_that_terminated_earns_nothing_more_in_a_repetition() -> None:
     seen = play(env, keys(2), jnp.ones((2, 2, 2)))
     np.testing.assert_array_equal(seen.reward, [[2, 6], [6, 6]])
     np.testing.assert_array_equal(seen.info["agent_terminated"], [[True, False], [False, False]])
-    np.testing.assert_array_equal(seen.info["step"], [3, 6])  # what else it tells is of the last step
+    np.testing.assert_array_equal(seen.info["step"], [3, 6])  # its other values are those of the last step
 
 
 def test_actions_that_never_stick_are_those_given() -> None:
@@ -134,10 +134,10 @@ def test_a_forbidden_action_does_not_stick() -> None:
 
 
 def test_late_actions_are_those_of_some_steps_ago() -> None:
-    given = jnp.arange(12.0).reshape(6, 2)
-    seen = play(wrappers.delay_actions(Echo(), 2), keys(6), given)
+    actions = jnp.arange(12.0).reshape(6, 2)
+    seen = play(wrappers.delay_actions(Echo(), 2), keys(6), actions)
     nearest = np.clip(np.zeros(2), LOW, HIGH)  # to 0
-    np.testing.assert_array_equal(seen.obs, [nearest, nearest, *given[:4]])
+    np.testing.assert_array_equal(seen.obs, [nearest, nearest, *actions[:4]])
     taken = jnp.array([0, 0, 0, 1, 1, 0, 1, 0], jnp.int32)
     late = play(wrappers.delay_actions(CARTPOLE, 3), keys(8), jnp.roll(taken, -3))
     inner = play(CARTPOLE, keys(8), taken)

@@ -67,7 +67,7 @@ MORE_REFUSED = {"crowd with masks": {"action_repeat", "delay_actions"}, "number"
 
 
 def wrapped(outer: str, inner: str, name: str) -> base.Environment | None:
-    """An environment in two wrappers, or None where one refuses it, in one sentence that says what it takes."""
+    """An environment in two wrappers, or None where one refuses it, in one sentence with the accepted values."""
     env = ENVIRONMENTS[name]
     for wrapper in (inner, outer):
         try:

@@ -1,4 +1,4 @@
-"""What wrappers show and pay: frames, delays, functions, vectors, noise."""
+"""Wrappers of observations and rewards: frames, delays, functions, vectors, noise."""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the experiments `preference-reversal` and `pathworld` compute, and a small run of each."""
+"""Calculations of the experiments `preference-reversal` and `pathworld`, and a small run of each."""
 
 from pathlib import Path
 from typing import Any

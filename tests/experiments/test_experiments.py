@@ -36,14 +36,14 @@ class Settings:
 
 @pytest.fixture(scope="module")
 def result() -> jaxrl.Result:
-    """What one small training call returns."""
+    """The result of one small training call."""
     sweep = jaxrl.grid(ALGO.hparams, {"lam": [0.9, 1.0]})
     return jaxrl.train(ALGO, sweep, seeds=2, env_steps=128, evals=2, eval_episodes=2, progress=False)
 
 
 @dataclasses.dataclass
 class Work:
-    """What was worked on, in order, and how training calls end."""
+    """Parts in the order of work, and the ends of training calls."""
 
     parts: list[str] = dataclasses.field(default_factory=list)
     attrs: dict[str, int] = dataclasses.field(default_factory=dict)

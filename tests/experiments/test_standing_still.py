@@ -82,7 +82,7 @@ def test_weights_that_vanish_leave_nothing_to_save() -> None:
 
 def test_the_undiscounted_threshold_is_the_closed_form_and_impatience_lowers_it() -> None:
     assert abs(least_effort.THRESHOLD - 200 / 12 * BEST / 2) < 1e-9
-    # Times are tried in hundredths of a decision: 0.0004 s beside 8.3 s costs (0.0004 / 8.3)^2 of the energy.
+    # Times are tried in hundredths of a decision: 0.0004 s of 8.3 s costs (0.0004 / 8.3)^2 of the energy.
     assert least_effort.threshold("exp:gamma=1") == pytest.approx(least_effort.THRESHOLD, rel=1e-7)
     actual = [least_effort.threshold(each) for each in ("exp:gamma=0.999", "exp:gamma=0.99", "exp:gamma=0.95")]
     assert least_effort.THRESHOLD > actual[0] > actual[1] > actual[2] > 0
@@ -112,9 +112,9 @@ def test_the_first_stage_teaches_a_share_of_the_preferred_speed_and_the_second_i
         first.potential * 2 * np.sqrt(E_S * E_W) * SPEEDS - first.bmr * E_S - first.drag * E_W * SPEEDS**2
     )  # per second, straight on
     assert abs(SPEEDS[np.argmax(gain)] - 0.25 * BEST) <= 0.005 + 1e-9  # half a step of the grid
-    given = {field.name: float(getattr(second, field.name)) for field in dataclasses.fields(second)}
+    weights = {field.name: float(getattr(second, field.name)) for field in dataclasses.fields(second)}
     usual = {"bmr": 1.0, "drag": 1.0, "speed_exponent": 1.0, "matching_exponent": 2.0, "sigma": 0.85}
-    assert given == pytest.approx(dict.fromkeys(given, 0.0) | usual)
+    assert weights == pytest.approx(dict.fromkeys(weights, 0.0) | usual)
 
 
 def result(settings: Settings, **metrics: Any) -> Result:
@@ -141,7 +141,7 @@ def test_the_table_counts_who_walks_and_who_stands() -> None:
     frame = standing_still.standing(actual, settings)[0.5]
     assert frame["best"].tolist() == ["walk", "stand"]
     assert frame["walk"].tolist() == ["3 of 4", "0 of 4"]
-    assert frame["stand"].tolist() == ["0 of 4", "2 of 4"]  # one goes on without arriving, one failed
+    assert frame["stand"].tolist() == ["0 of 4", "2 of 4"]  # one continues without arriving, one failed
     assert frame["as is best"].tolist() == ["3 of 4", "2 of 4"]
     assert frame["cost / least"].tolist() == pytest.approx([1.02, 1.0], rel=1e-6)
     assert frame["energy / optimum"].tolist() == pytest.approx([1.0, 0.8])
@@ -206,6 +206,6 @@ def test_a_small_study_writes_its_tables_and_figure(tmp_path: Path, capsys: pyte
     assert "the threshold T v* / 2 is 11.086 m" in capsys.readouterr().out
     loaded = jaxrl.load_result(study.directory / "pure_energy", algo=standing_still.algorithm())
     assert loaded.metrics["success"].shape == (2, 2, 2, 2, 1)
-    # Whoever does not arrive is awake all of the time.
+    # A walker that does not arrive is awake all of the time.
     awake = loaded.metrics["energy"].values >= E_S * least_effort.TIME_LIMIT * (1 - 1e-5)
     assert np.all(awake | (loaded.metrics["success"].values == 1))

@@ -17,7 +17,7 @@ from jaxrl.runtime.loop import make_loop
 from jaxrl.runtime.runs import key_words, like_shape
 
 NUM_RUNS = 3
-# What their state is made of is that of the ones beside them, and they take long to trace.
+# Their states have the same structure as those of similar environments, and they take long to trace.
 SLOW = {name for name in ROWS if name.startswith("crowd/") and name != "crowd/circle"}
 PAIRS = [(algorithm, name) for algorithm in sorted(algorithms.ROWS) for name in sorted(ROWS)]
 

@@ -39,7 +39,7 @@ def rollout(seed, shape, ends=0.05, scale=1.0):
 
 
 def consistent(seed, shape):
-    """A rollout whose next value is the value of the next step, wherever the episode goes on."""
+    """A rollout whose next value is the value of the next step, wherever the episode continues."""
     reward, value, next_value, terminated, done = rollout(seed, shape)
     next_value[:-1] = np.where(done[:-1], next_value[:-1], value[1:])
     return reward, value, next_value, terminated, done
@@ -330,7 +330,7 @@ def test_flags_are_shared_by_trailing_axes(discount):
     shared = ugae(discount, 0.95, reward, value, next_value, terminated, done)
     for one, other in zip(shared, ugae(discount, 0.95, reward, value, next_value, *spread), strict=True):
         np.testing.assert_array_equal(one, other)
-    # One agent's own termination beside a shared end of the episode.
+    # One agent's own termination, and a shared end of the episode.
     ugae(discount, 0.95, reward, value, next_value, spread[0], done)
     alone = ugae(discount, 0.95, reward[:, 1, 1], value[:, 1, 1], next_value[:, 1, 1], terminated[:, 1], done[:, 1])
     np.testing.assert_allclose(shared[0][:, 1, 1], alone[0], rtol=1e-5, atol=1e-5)

@@ -47,8 +47,8 @@ class State(EnvState):
 class Decaying(Environment):
     """A reset draws a life of 1 to 6 steps; step t pays life * t + action; everything is NaN beyond the life.
 
-    The metrics named after numbers are 1 in an episode of that life, so that their means say
-    which lives an evaluation had.
+    The metrics named after numbers are 1 in an episode of that life, so that their means are
+    the shares of lives in an evaluation.
     """
 
     @property
@@ -73,7 +73,7 @@ class Decaying(Environment):
         time = state.time * decay
         metrics = {"time_sum": time, "time_mean": time, "time_last": time}
         metrics |= {str(i + 1): (state.life == i + 1) * decay for i in range(LIVES)}
-        # Terminated at its life alone: what follows must not count although it goes on.
+        # Terminated at its life alone: later steps must not count although it continues.
         reward = state.life * time + action
         return decay[None], state, reward, state.time == state.life, {"metrics": metrics}
 
@@ -250,7 +250,7 @@ def test_a_crowds_returns_are_means_over_its_agents(masked: bool) -> None:
 
 
 def test_an_empty_place_changes_no_metric() -> None:
-    """Three people in three places and in eight: who is never active counts nowhere, whatever a place pays."""
+    """Three people in three places and in eight: an agent that is never active does not count, for any reward."""
 
     class Padded(agents.Crowd):
         def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> Any:

@@ -33,13 +33,13 @@ def batches(offset: float, weights: str) -> list[tuple[dict[str, np.ndarray], np
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 def test_batches_add_up_to_the_statistics_of_all_samples(offset: float, weights: str) -> None:
     statistics = init_statistics(SAMPLE)
-    given = batches(offset, weights)
-    for batch, weight in given:
+    samples = batches(offset, weights)
+    for batch, weight in samples:
         statistics = updated(statistics, batch, weight)
-    weight = np.concatenate([w.ravel() for _, w in given]).astype(np.float64)
+    weight = np.concatenate([w.ravel() for _, w in samples]).astype(np.float64)
     np.testing.assert_allclose(statistics.count, weight.sum(), rtol=40 * EPS)
     for name, shape in (("position", (2, 3)), ("count", ())):
-        x = np.concatenate([batch[name].reshape(24, *shape) for batch, _ in given]).astype(np.float64)
+        x = np.concatenate([batch[name].reshape(24, *shape) for batch, _ in samples]).astype(np.float64)
         mean = np.average(x, axis=0, weights=weight)
         variance = np.average((x - mean) ** 2, axis=0, weights=weight)
         assert statistics.mean[name].shape == statistics.variance[name].shape == shape

@@ -53,12 +53,12 @@ def settled(chances: Any, rewards: Any, discount: tuple[Any, ...], heads: str, s
     return np.asarray(run() * discount[2], np.float64)
 
 
-def assert_close(values: np.ndarray, wanted: np.ndarray, rates: Any, weights: Any) -> None:
+def assert_close(values: np.ndarray, expected: np.ndarray, rates: Any, weights: Any) -> None:
     horizons = 1 / (1 - np.asarray(rates, np.float64))
     # 1e-4 of a value's own size, head by head, and of the mixture.
     for k in np.flatnonzero(np.asarray(weights)):
-        np.testing.assert_allclose(values[..., k], wanted[..., k], rtol=1e-4, atol=1e-4 * horizons[k])
-    np.testing.assert_allclose(values @ weights, wanted @ weights, rtol=1e-4, atol=1e-4 * float(horizons @ weights))
+        np.testing.assert_allclose(values[..., k], expected[..., k], rtol=1e-4, atol=1e-4 * horizons[k])
+    np.testing.assert_allclose(values @ weights, expected @ weights, rtol=1e-4, atol=1e-4 * float(horizons @ weights))
 
 
 @pytest.mark.parametrize("discount", ["0.95", "quasi:0.7,0.95", "hyperbolic:0.1", "beta:0.9,0.5"])
@@ -84,7 +84,7 @@ def test_joint_heads_settle_at_the_values_of_the_policy_that_acts(discount: str)
         got = settled(chances, rewards, (rates, weights, sizes), "joint")
         greedy = (got @ shares).argmax(1)
         if not np.array_equal(greedy, known[1]):
-            continue  # another one, or none: the joint backup is no contraction
+            continue  # another one, or none: the joint backup is not a contraction
         assert_close(got, known[0], rates, shares)
         compared += 1
     assert compared >= 2

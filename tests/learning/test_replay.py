@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 
 def transitions(num_steps: int, first: int) -> Transition:
-    """Steps that are told apart by their observations, with ends here and there."""
+    """Steps distinguished by their observations, with ends at some of them."""
     shape = (num_steps, NUM_ENVS)
     number = (first + np.arange(num_steps * NUM_ENVS)).reshape(shape)
     terminated, truncated = RNG.random(shape) < 0.15, RNG.random(shape) < 0.15
@@ -75,9 +75,9 @@ def test_the_ring_holds_the_newest_transitions_in_their_dtypes(filled: Any) -> N
         assert int(ring.end) == len(history) % CAPACITY
         for age in range(len(history) - int(ring.filled), len(history)):
             stored = jax.tree.map(lambda leaf, slot=age % CAPACITY: np.asarray(leaf[slot]), buffer)
-            for leaf, wanted in zip(jax.tree.leaves(stored), jax.tree.leaves(history[age]), strict=True):
-                assert leaf.dtype == wanted.dtype
-                np.testing.assert_array_equal(leaf, wanted)
+            for leaf, expected in zip(jax.tree.leaves(stored), jax.tree.leaves(history[age]), strict=True):
+                assert leaf.dtype == expected.dtype
+                np.testing.assert_array_equal(leaf, expected)
     assert buffer.obs["pixel"].dtype == np.uint8
 
 
@@ -159,9 +159,9 @@ def test_draws_are_in_proportion_to_priorities() -> None:
     count = rounds * batch
     assert np.all(np.abs(drawn - count * share) <= 5 * np.sqrt(count * share * (1 - share)) + 1)
     assert drawn[filled:].sum() == 0
-    wanted = (filled * share[np.asarray(index)]) ** -0.5
+    expected = (filled * share[np.asarray(index)]) ** -0.5
     # Quotients of rounded numbers and sums, to the power of a half: under 64 roundings.
-    np.testing.assert_allclose(rows.weight, wanted / wanted.max(1, keepdims=True), rtol=64 * 2.0**-24)
+    np.testing.assert_allclose(rows.weight, expected / expected.max(1, keepdims=True), rtol=64 * 2.0**-24)
 
 
 def test_new_transitions_get_the_largest_priority() -> None:
@@ -169,9 +169,9 @@ def test_new_transitions_get_the_largest_priority() -> None:
     state = prioritised.update_priorities(state, jnp.asarray([2]), jnp.asarray([7.0]))
     state = prioritised.update_priorities(state, jnp.asarray([2]), jnp.asarray([0.5]))
     state = jax.jit(functools.partial(prioritised.write_priorities, count=6))(state, jnp.int32(6))
-    wanted = np.array([1, 1, 0.5, 1, 1, 1, *[7] * 6], np.float32)
-    np.testing.assert_array_equal(np.asarray(state.leaves).reshape(-1), wanted)
-    np.testing.assert_array_equal(np.asarray(state.sums), wanted.reshape(np.shape(state.leaves)).sum(1))
+    expected = np.array([1, 1, 0.5, 1, 1, 1, *[7] * 6], np.float32)
+    np.testing.assert_array_equal(np.asarray(state.leaves).reshape(-1), expected)
+    np.testing.assert_array_equal(np.asarray(state.sums), expected.reshape(np.shape(state.leaves)).sum(1))
 
 
 def test_an_index_of_each_run_is_refused() -> None:

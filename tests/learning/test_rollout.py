@@ -107,7 +107,7 @@ def rolled(start: Carry) -> Any:
 
 
 def stepped_by_hand(steps: Transition, wish: np.ndarray, limit: int) -> int:
-    """Follows every environment with Python numbers; only who is born is taken from the rollout."""
+    """Follows every environment with Python numbers; only fresh states are taken from the rollout."""
     both = 0
     for n in range(NUM_ENVS):
         fresh = True
@@ -310,7 +310,7 @@ def counting() -> Actor:
 
 
 def test_an_agents_memory_is_that_of_the_start_where_its_own_episode_ended() -> None:
-    """Three agents of 2, 3 and 4 steps: who has finished begins anew at every step, and everybody with the episode."""
+    """Three agents of 2, 3 and 4 steps: finished agents restart at every step, and all agents with the episode."""
     env, params, key = agents.Crowd(3), agents.CrowdParams(max_steps_in_episode=100), jax.random.key(0)
     memory = memories(counting().start(None), (3,))
 
@@ -319,7 +319,7 @@ def test_an_agents_memory_is_that_of_the_start_where_its_own_episode_ended() -> 
         return rollout(env, params, counting(), None, key, carry, jnp.zeros((5, 2)))
 
     carry, first, _ = go(reset_all(env, key, params, 2, memory=memory))
-    _, second, _ = go(carry)  # goes on with what was remembered
+    _, second, _ = go(carry)  # continues with the memory
     counts = np.concatenate([first.raw_action, second.raw_action])
     time = np.arange(10) % 4
     exact = np.where(time[:, None] < np.arange(2, 5), time[:, None], 0)

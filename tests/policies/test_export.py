@@ -90,8 +90,8 @@ for name in ("cartpole", "pendulum"):
     session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"))
     outputs = [output.name for output in session.get_outputs()]
     for count in (1, len(obs)):
-        found = session.run(outputs, {"obs": obs[:count]})
-        answers |= {f"{name}.onnx.{count}.{output}": leaf for output, leaf in zip(outputs, found)}
+        leaves = session.run(outputs, {"obs": obs[:count]})
+        answers |= {f"{name}.onnx.{count}.{output}": leaf for output, leaf in zip(outputs, leaves)}
     spec = json.loads(session.get_modelmeta().custom_metadata_map["jaxrl"])
     assert [port["name"] for port in spec["outputs"]] == outputs
 
@@ -158,7 +158,7 @@ def test_a_process_without_jaxrl_gets_the_policys_answers(
     answers, tolerance = elsewhere["answers"], TOLERANCES[file_format]
     expected = np.stack([scores_of(policy, row)[numbers] for row in obs])
     actions = np.stack([policy(row) for row in obs])
-    assert np.ptp(expected) > 0.1  # the observations are told apart
+    assert np.ptp(expected) > 0.1  # the observations are distinguished
     for count in (5,) if file_format == "safetensors" else (1, 5):
         got = answers[f"{name}.{file_format}.{count}.{numbers}"]
         np.testing.assert_allclose(got, expected[:count], rtol=0, atol=tolerance)
@@ -273,8 +273,8 @@ def test_several_actions_from_a_dictionary(file_format: str, tmp_path: Path):
     got, expected = loaded(obs), policy(obs)
     assert [port["name"] for port in loaded.spec["outputs"]] == ["action.0", "action.1", "logits"]
     assert isinstance(got, tuple) and len(got) == len(expected) == 2
-    for mine, theirs in zip(got, expected, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    for actual_part, expected_part in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(actual_part, expected_part)
 
 
 @pytest.mark.slow
@@ -359,8 +359,8 @@ def test_a_file_that_would_differ_from_the_policy_is_not_kept(
 
     def of_another(program: Any, platforms: Any) -> bytes:
         def shifted(*arguments: Any) -> Any:
-            given = program.function(*arguments)
-            return {**given, "action": given["action"] + 0.01}
+            outputs = program.function(*arguments)
+            return {**outputs, "action": outputs["action"] + 0.01}
 
         return bytes_of(program._replace(function=shifted), platforms)
 

@@ -202,7 +202,7 @@ def test_a_next_step_autoreset_forgets_with_the_first_observation() -> None:
     from envs.adapters.gymnasium import as_gymnasium_vector
 
     algo = echo(Repeat())
-    policy, many = policy_of(algo), as_gymnasium_vector(algo.env, 3)  # the step after an end begins anew and pays 0
+    policy, many = policy_of(algo), as_gymnasium_vector(algo.env, 3)  # the step after an end restarts and pays 0
     obs, _ = many.reset(seed=0)
     memory, total, began = policy.start(3), np.zeros(3), np.zeros(3, bool)
     for _ in range(17):

@@ -1,4 +1,4 @@
-"""A crowd's policy that remembers: each walks where its own first observation said, and rests after k decisions."""
+"""A crowd's policy with memory: agents walk in the direction of their first observation, and rest after k decisions."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ def policy() -> TrainedPolicy:
 
 
 def check_walk(episode: Trajectory, count: int) -> None:
-    """All walk straight on as they began, and stand still from the decision on that the memory says."""
+    """All walk straight ahead, and stand still from the decision in their memory."""
     assert episode.position.shape == (STEPS + 1, count, 2)
     check_velocities(np.asarray(episode.velocity)[:, np.asarray(episode.present)], count)
 

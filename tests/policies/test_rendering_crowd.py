@@ -59,7 +59,7 @@ def test_a_learned_crowd_walks_elsewhere(policy):
     elsewhere = Areas(spawns=[((-4, -1), (-2, 1))], goals=[((3, -1), (4, 1))], walls=[((-0.1, 2), (0.1, 4))])
     episode = walk(policy, scenario=elsewhere, num_agents=5, seed=1)
     assert episode.position.shape == (7, 5, 2)
-    assert np.all(episode.position[0, :, 0] <= -2)  # it starts where the scene says
+    assert np.all(episode.position[0, :, 0] <= -2)  # it starts at the place of the scene
     assert 0 <= float(episode.metrics["success"]) <= 1
     again = walk(policy, scenario=elsewhere, num_agents=5, seed=1)
     assert np.array_equal(episode.position, again.position)

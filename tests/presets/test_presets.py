@@ -1,4 +1,4 @@
-"""The presets: each builds what it says, is found by its names, and learns its task."""
+"""The presets: each builds its algorithm, is available by its names, and learns its task."""
 
 import dataclasses
 from typing import Any
@@ -17,7 +17,7 @@ NAMES = presets.names()
 
 # Bounds on the mean return of 8 seeds, whole episodes: greedy, and sampled where it is bounded. Measured over 32 seeds
 # were 500, -153, -84.1, -100.0 and 93.4 greedy, so that each leaves room for an unlucky eight;
-# of 16 crowds, the mean success is in docs/results/presets.md.
+# of 16 crowds, the mean success is in docs/results/presets-crowds.md.
 BOUNDS = {
     "cartpole": {"return": 495.0, "return_sampled": 470.0},
     "pendulum": {"return": -220.0},

@@ -1,6 +1,6 @@
-"""Bandit policies, slowly: one run, one pull at a time, in double precision, from the formulas of the papers.
+"""Slow bandit policies: one run, one pull at a time, in double precision, from the formulas of the papers.
 
-Each takes the rewards `[T, K]` that every arm would pay at every pull, and returns the arms pulled `[T]`.
+Each takes the rewards of every arm at every pull, `[T, K]`, and returns the pulled arms, `[T]`.
 """
 
 import math
@@ -88,7 +88,7 @@ def bayes_ucb(table, log_power, alpha, beta):
 
 
 def log_odds_mode(pulls, sums, mean, scale):
-    """The most probable log-odds after so many rewards of 0 and 1, under a normal prior."""
+    """The most probable log-odds after a number of rewards of 0 and 1, under a normal prior."""
     return root(lambda x: pulls * special.expit(x) + (x - mean) / scale**2 - sums, -60, 60)
 
 
@@ -97,7 +97,7 @@ def greedy(table):
 
 
 def gradient(pulls, sums, step, baseline):
-    """Preferences after so many pulls of each arm, in turn, that paid so much together."""
+    """Preferences from the number of pulls and the sum of rewards of each arm, pulled in turn."""
     preference, rewards = np.zeros(len(pulls)), []
     for arm, (count, total) in enumerate(zip(pulls, sums, strict=True)):
         for _ in range(count):

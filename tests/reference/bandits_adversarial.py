@@ -10,7 +10,7 @@ import numpy as np
 
 
 def exp3(losses, time, rate=1.0, exploration=0.0, bias=0.0):
-    """Probabilities of EXP3 or EXP3-IX at a pull, and what a loss is divided by, both `[K]`."""
+    """Probabilities of EXP3 or EXP3-IX at a pull, and the divisors of losses, both `[K]`."""
     num_arms = len(losses)
     eta = rate * math.sqrt(math.log(num_arms) / (num_arms * (time + 1)))
     weights = np.exp(-eta * (losses - losses.min()))

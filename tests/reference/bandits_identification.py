@@ -41,7 +41,7 @@ def sequential_halving(table):
 
 
 def top_two(alpha, beta, resamples, draws, rng, leader_share=0.5):
-    """How often each arm is pulled, `[K]`, of so many draws from a posterior."""
+    """Number of pulls of each arm, `[K]`, in a number of draws from a posterior."""
     counts, num_arms = np.zeros(len(alpha)), len(alpha)
     for _ in range(draws):
         leader = int(np.argmax(rng.beta(alpha, beta)))
@@ -60,7 +60,7 @@ def top_two(alpha, beta, resamples, draws, rng, leader_share=0.5):
 
 
 def cost(alpha, beta, leader, arm):
-    """What would have to be otherwise for an arm to be as good as the leader."""
+    """Cost of the alternative in which an arm is as good as the leader."""
     weights = np.array([alpha[leader] + beta[leader], alpha[arm] + beta[arm]])
     means = np.array([alpha[leader], alpha[arm]]) / weights
     if means[1] >= means[0]:

@@ -6,8 +6,8 @@ import numpy as np
 
 
 def lin_ucb(contexts, table, exploration=1.0, ridge=1.0):
-    """LinUCB that solves its least squares anew at each pull: actions `[T]`, by how much the best arm was
-    ahead of the next `[T]`, estimate `[d]` and inverse `[d, d]`."""
+    """LinUCB that solves its least squares again at each pull: actions `[T]`, margins of the best arm over
+    the next `[T]`, estimate `[d]` and inverse `[d, d]`."""
     size = contexts.shape[-1]
     gram, moment = ridge * np.eye(size), np.zeros(size)
     actions, leads = [], []

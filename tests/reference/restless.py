@@ -10,7 +10,7 @@ NARROW = 1e-6
 
 
 def advantages(transitions: np.ndarray, rewards: np.ndarray, gamma: float, subsidy: float) -> np.ndarray:
-    """Of pulling over leaving alone, under the best policy for a subsidy: `[S]`, by policy iteration."""
+    """Advantage of the active action, under the best policy for a subsidy, `[S]`, by policy iteration."""
     paid = rewards + np.asarray([subsidy, 0.0])[:, None]
     states = np.arange(paid.shape[1])
     pull = np.ones(len(states), int)
@@ -24,7 +24,7 @@ def advantages(transitions: np.ndarray, rewards: np.ndarray, gamma: float, subsi
 
 
 def limits(rewards: np.ndarray, gamma: float) -> tuple[float, float]:
-    """Subsidies between which every switch lies: outside, the subsidy outweighs all that follows."""
+    """Bounds of all indices: beyond them the subsidy outweighs all later rewards."""
     most = 1 + 2 * np.ptp(rewards) / (1 - gamma)
     return -most, most
 
@@ -55,7 +55,7 @@ def is_indexable(transitions: np.ndarray, rewards: np.ndarray, gamma: float) -> 
 
 
 def whittle_index(transitions: np.ndarray, rewards: np.ndarray, gamma: float) -> np.ndarray:
-    """Of every state of an indexable arm, `[S]`: where its advantage changes its sign, by bisection."""
+    """Whittle index of every state of an indexable arm, `[S]`: the root of its advantage, by bisection."""
     index = []
     for state in range(rewards.shape[1]):
         low, high = limits(rewards, gamma)
@@ -120,7 +120,7 @@ def paths(neighbours: Sequence[Sequence[int]], length: int) -> set[tuple[int, ..
 def joint_process(
     transitions: np.ndarray, expected: np.ndarray, touched: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The law `[X, X]` and the rewards `[X]` of all arms together, of what is done to each of them."""
+    """The transition matrix `[X, X]` and the rewards `[X]` of all arms together, under the actions `touched`."""
     law, reward = np.ones((1, 1)), np.zeros(1)
     for arm, done in enumerate(touched):
         law = np.kron(law, transitions[arm, done])
@@ -131,7 +131,7 @@ def joint_process(
 def solve(
     transitions: np.ndarray, expected: np.ndarray, gamma: float, allowed: set[tuple[int, ...]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best discounted values `[X]` of all joint states, and what is then done to each arm `[X, N]`."""
+    """The best discounted values `[X]` of all joint states, and the best action for each arm, `[X, N]`."""
     choices = sorted(allowed)
     laws, rewards = map(
         np.stack, zip(*(joint_process(transitions, expected, touched) for touched in choices), strict=True)
@@ -148,7 +148,7 @@ def solve(
 
 
 def value_of(transitions: np.ndarray, expected: np.ndarray, gamma: float, touched: np.ndarray) -> np.ndarray:
-    """The discounted values `[X]` of a policy that does `touched[x]` in the joint state x."""
+    """The discounted values `[X]` of a policy with the actions `touched[x]` in the joint state x."""
     pairs = [joint_process(transitions, expected, done) for done in touched]
     law = np.stack([law[x] for x, (law, _) in enumerate(pairs)])
     reward = np.stack([reward[x] for x, (_, reward) in enumerate(pairs)])

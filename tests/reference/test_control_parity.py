@@ -1,10 +1,10 @@
 """Classic control against Gymnasium (float64) and gymnax, step by step, over 100,000 random actions each.
 
 Every step starts both from the same state, so errors do not accumulate. Gymnasium's state is rounded
-to float32 for ours; then, to first order, output i may differ by
+to float32 for jaxrl; then, to first order, output i may differ by
 
     eps / 2 * sum_j |d output_i / d state_j| |state_j|     (the rounding of the state; exact derivatives)
-  + eps * ROUNDINGS * size                                 (the rounding of our own operations)
+  + eps * ROUNDINGS * size                                 (the rounding of jaxrl's operations)
 
 with `size` a bound on what is added up inside a step and ROUNDINGS the operations on its longest path.
 A flag may differ only where its threshold lies within that tolerance; on these trajectories none does.
@@ -30,9 +30,10 @@ class Case(NamedTuple):
     """One task.
 
     Attributes:
-      angles: which outputs (state after, then observation, then reward) are angles, equal modulo 2 pi.
-      roundings, size: see the module; `size` takes states `[T, D]` and returns `[T, 1 or outputs]`.
-      resets: bounds of the uniform reset, a pair for each coordinate of the state.
+      angles: Indices of outputs (state after, then observation, then reward) that are angles, equal modulo 2 pi.
+      roundings: Number of roundings, see the module.
+      size: Bound of the numbers added up, see the module; takes states `[T, D]` and returns `[T, 1 or outputs]`.
+      resets: Bounds of the uniform reset, a pair for each coordinate of the state.
     """
 
     name: str
@@ -174,7 +175,7 @@ def test_parity_with_gymnasium_at_the_goal(case: Case) -> None:
 
 
 def assert_parity(case: Case, played: Record, limit: int | None) -> None:
-    """Ours from each of Gymnasium's states, against where it went."""
+    """Steps of jaxrl from each of Gymnasium's states, compared with Gymnasium's next state."""
     params = envs.make(case.name).default_params
     if limit is not None:
         params = params.replace(max_steps_in_episode=limit)
@@ -189,7 +190,7 @@ def assert_parity(case: Case, played: Record, limit: int | None) -> None:
     gap = difference(case, np.asarray(ours), played.outputs)
     worst = np.unravel_index(np.argmax(gap / tolerance), gap.shape)
     assert np.all(gap <= tolerance), f"output {worst[1]} at step {worst[0]}: {gap[worst]} > {tolerance[worst]}"
-    assert np.max(gap / tolerance) > 0.005  # the bound is no formality
+    assert np.max(gap / tolerance) > 0.005  # the bound is tight enough to matter
 
     np.testing.assert_array_equal(terminated, played.terminated)
     np.testing.assert_array_equal(truncated, played.truncated)
@@ -198,7 +199,7 @@ def assert_parity(case: Case, played: Record, limit: int | None) -> None:
 @pytest.mark.slow
 @BY_NAME
 def test_resets_are_drawn_from_gymnasium_s_distribution(case: Case) -> None:
-    """Kolmogorov-Smirnov against the uniform law that Gymnasium's source states, for ours and for its own."""
+    """Kolmogorov-Smirnov tests of the resets of both against the uniform law in Gymnasium's source."""
     env = envs.make(case.name)
     _, drawn = jax.vmap(env.reset_env, (0, None))(jax.random.split(jax.random.key(1), 20_000), env.default_params)
     ours = np.stack(jax.tree.leaves(drawn)[1:], axis=1)
@@ -218,7 +219,7 @@ def test_parity_with_gymnax(case: Case) -> None:
     """The same keys give the same resets, bit for bit, and steps that agree to rounding, resets included.
 
     gymnax's MountainCarContinuous departs from Gymnasium in one thing: at the left wall it keeps a velocity
-    into the wall, where Gymnasium and we stop the car. That step is compared in all else.
+    into the wall, where Gymnasium and jaxrl stop the car. That step is compared in all else.
     """
     env, other = envs.make(case.name), envs.make(f"gymnax/{case.gymnasium_id}")
     params, other_params = env.default_params, other.default_params
@@ -226,16 +227,16 @@ def test_parity_with_gymnax(case: Case) -> None:
     num_envs, num_steps = 100, STEPS // 100
 
     def vector(state: Any) -> jax.Array:
-        """What both states hold, time apart (gymnax's Pendulum also keeps its last torque)."""
+        """The common fields of both states, without the time (gymnax's Pendulum also keeps its last torque)."""
         return jnp.stack([leaf for leaf, _ in zip(_numbers(state), case.resets, strict=False)])
 
     def body(state: Any, key: jax.Array) -> Any:
         action_key, step_key = jax.random.split(key)
         action = env.action_space(params).sample(action_key)
-        mine = kind(state.time, *vector(state))
+        own_state = kind(state.time, *vector(state))
         own_key = jax.random.split(step_key)[0]
         results = []
-        for which, start, numbers in ((env, mine, params), (other, state, other_params)):
+        for which, start, numbers in ((env, own_state, params), (other, state, other_params)):
             _, after, reward, _, _ = which.step_env(own_key, start, action, numbers)
             obs, new, _, terminated, truncated, info = which.step(step_key, start, action, numbers)
             outputs = jnp.concatenate([vector(after), info["final_observation"], reward[None]])
@@ -265,8 +266,8 @@ def test_parity_with_gymnax(case: Case) -> None:
         tolerance[wall, 1] = tolerance[wall, 3] = np.inf
     worst = np.unravel_index(np.argmax(gap / tolerance), gap.shape)
     assert np.all(gap <= tolerance), f"output {worst[1]} at step {worst[0]}: {gap[worst]} > {tolerance[worst]}"
-    for mine, other_flag in zip(ours[1], theirs[1], strict=True):
-        np.testing.assert_array_equal(mine, other_flag)
+    for flag, other_flag in zip(ours[1], theirs[1], strict=True):
+        np.testing.assert_array_equal(flag, other_flag)
 
     done = np.asarray(ours[1][0] | ours[1][1])
     assert done.sum() >= num_envs  # resets are included
@@ -280,7 +281,7 @@ def _numbers(state: Any) -> list[jax.Array]:
 
 
 def test_cartpole_s_reward_beyond_the_end() -> None:
-    """gymnax pays 0 for a step that starts outside the limits; an episode never takes one, and ours pays 1."""
+    """gymnax pays 0 for a step that starts outside the limits; an episode never takes one, and jaxrl pays 1."""
     env, other = envs.make("cartpole"), envs.make("gymnax/CartPole-v1")
     params, other_params = env.default_params, other.default_params
     key = jax.random.key(0)

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def random_problem(rng: np.random.Generator, num_states: int, num_actions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Transition probabilities `[S, A, S]`, some of which go nowhere else than on, and rewards `[S, A]`."""
+    """Transition probabilities `[S, A, S]`, most of them near 0 or 1, and rewards `[S, A]`."""
     chances = rng.dirichlet(np.full(num_states, 0.3), (num_states, num_actions))
     return chances, rng.normal(size=(num_states, num_actions))
 
@@ -27,7 +27,7 @@ def policy_values(chances: np.ndarray, rewards: np.ndarray, rate: float, policy:
 
 
 def own_values(chances: np.ndarray, rewards: np.ndarray, rates: np.ndarray) -> np.ndarray:
-    """Values `[S, A, K]` where each rate goes on with the action that is best for itself."""
+    """Values `[S, A, K]` where each rate bootstraps from its own best action."""
     return np.stack([best_values(chances, rewards, rate) for rate in rates], axis=-1)
 
 
@@ -36,7 +36,7 @@ def joint_values(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Values `[S, A, K]` of a policy that is greedy for its own mixture, and the policy; None where it does not settle.
 
-    Policies follow each other, each greedy for the mixture of the values of the one before.
+    Each policy is greedy for the mixture of the values of the previous one.
     """
     policy = np.zeros(len(rewards), int)
     for _ in range(most):

@@ -258,7 +258,7 @@ def test_importance_in_a_random_design_is_association():
     assert actual.shares["kind"] == pytest.approx((f - 1) * 2 / (f * 2 + 37), rel=1e-9)  # epsilon squared of F
     alone = Sweep({"lr": lr}, {}, ("setting",), (40,), {"lr": (("setting",), lr)}, [{}] * 40)
     of_one = importance(result_of(level, seeds=3, sweep=alone, metrics=("return",)), "return")
-    assert of_one is not None and of_one.method == "association"  # no grid, of whose one axis all would be told
+    assert of_one is not None and of_one.method == "association"  # not a grid of one axis
     assert of_one.shares["lr"] == pytest.approx(actual.shares["lr"], rel=1e-9)
     result.metrics["return"][0] = np.nan
     left = importance(result, "return")
@@ -353,7 +353,7 @@ def test_of_a_search_without_a_test_come_its_trials(tmp_path):
     assert dict(actual["shares"])["lr"] == 1.0
     assert "mine is a search without results on test seeds" in data["notes"][0]
     assert "Devices" not in data["runs"][0]["facts"] and "search.json" in data["runs"][0]["again"]
-    assert report_of(tmp_path, [tmp_path / "sweep", result_of()])["first"] == "return"  # beside others
+    assert report_of(tmp_path, [tmp_path / "sweep", result_of()])["first"] == "return"  # among others
 
 
 def test_a_search_that_tells_nothing_gets_one_sentence(tmp_path):

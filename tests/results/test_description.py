@@ -1,4 +1,4 @@
-"""What a run directory tells of a result, and what is read back from it."""
+"""Descriptions of results in run directories, written and read back."""
 
 import dataclasses
 import json

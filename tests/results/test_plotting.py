@@ -1,4 +1,4 @@
-"""Pictures: what they show, said by the artists, and that they can be written."""
+"""Pictures: their contents, by their artists, and their files."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -123,7 +123,7 @@ def test_wrong_arguments_get_one_sentence(values, arguments, sentence):
 
 
 def test_too_many_lines_are_refused():
-    with pytest.raises(ValueError, match="lines cannot be told apart"):
+    with pytest.raises(ValueError, match="lines cannot be distinguished"):
         plotting.performance_profiles({str(i): [1.0, 2.0] for i in range(plotting.MOST_LINES + 1)})
 
 

@@ -35,7 +35,7 @@ NUM_SETTINGS = len(LRS) * len(DISCOUNTS)
 
 
 class LinearPolicy(NamedTuple):
-    """What the small algorithm of these tests acts by."""
+    """The policy of the small algorithm of these tests."""
 
     weight: Any
     normalisation: dict[str, Any]
@@ -83,7 +83,7 @@ def small_sweep():
 
 
 def numbers():
-    """Values that tell which setting, seed and point they belong to."""
+    """Values that encode their setting, seed and point."""
     s, n, e = np.meshgrid(np.arange(NUM_SETTINGS), np.arange(len(SEEDS)), np.arange(len(ENV_STEPS)), indexing="ij")
     return (100 * s + 10 * n + e).astype(np.float32)
 
@@ -373,7 +373,7 @@ def test_a_described_algorithm_is_built_again(tmp_path, monkeypatch):
     built = []
     monkeypatch.setattr(algorithms, "describe", lambda algo: spec)
     monkeypatch.setattr(
-        algorithms, "build", lambda given, allow: built.append(given) or small_algorithm(), raising=False
+        algorithms, "build", lambda description, allow: built.append(description) or small_algorithm(), raising=False
     )
     small_result().save(tmp_path / "run")
     assert load_result(tmp_path / "run").policy(lr=1e-3, discount="exp:gamma=0.98", seed=10).algo.name == "small"
@@ -455,7 +455,7 @@ def test_policies_of_another_algorithm_are_refused(tmp_path):
 
 
 def test_a_damaged_head_prints_nothing_besides_the_sentence(tmp_path, monkeypatch):
-    """What reads netCDF must not complain of a half open file while it is thrown away."""
+    """A netCDF reader must not complain about a half open file while it is discarded."""
     small_result().save(tmp_path)
     complaints = []
     monkeypatch.setattr(sys, "unraisablehook", complaints.append)

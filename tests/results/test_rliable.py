@@ -1,4 +1,4 @@
-"""Statistics against rliable, which needs pandas below 3 and so lives in a virtual environment of its own.
+"""Statistics against rliable, which needs pandas below 3 and is therefore in a separate virtual environment.
 
 JAXRL_RLIABLE names the Python of that environment: `make test-rliable` and `make test-all` make it and set it.
 """

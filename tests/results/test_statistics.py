@@ -112,7 +112,7 @@ def test_bootstrap_is_stratified_over_tasks():
 
 
 def test_tasks_are_drawn_independently():
-    """Two tasks of opposite scores: their mean varies only if each task has draws of its own."""
+    """Two tasks of opposite scores: their mean varies only if each task has its own draws."""
     half = np.random.default_rng(0).normal(size=50)
     estimate = statistics.bootstrap_interval(statistics.mean, np.stack([half, -half]), tasks=True)
     assert estimate.high - estimate.low > 0.1

@@ -45,7 +45,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def edited(kept: Path, to: Path, change: dict[str, Any]) -> Path:
-    """The run again, in a directory that holds a module of its own, which its files name."""
+    """A copy of the run in a directory with its own module, which its files name."""
     shutil.copytree(kept, to)
     (to / "evil.py").write_text(TRAP)
     for name in ("config.json", "run.json"):

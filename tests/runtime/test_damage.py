@@ -1,4 +1,4 @@
-"""Damage to what a run directory holds is found, whichever byte or field it is, and left-overs are removed."""
+"""Damage to any byte or field of a run directory is detected, and temporary files are removed."""
 
 import dataclasses
 import json
@@ -267,15 +267,15 @@ def test_left_overs_are_removed(algo: Algorithm, stopped: Path, tmp_path: Path) 
     shutil.copytree(stopped, out)
     left = [out / ".a-host-123-metrics.nc", out / ".h-1-run.json", out / CHECKPOINTS / "7.orbax-checkpoint-tmp" / "a"]
     left[2].parent.mkdir()
-    mine = out / ".notes-1-mine.txt"
-    for file in (*left, mine):
+    notes = out / ".notes-1-mine.txt"
+    for file in (*left, notes):
         file.touch()
     jaxrl.resume(out, algo=algo, progress=False)
-    assert not any(file.exists() for file in left) and mine.exists()
+    assert not any(file.exists() for file in left) and notes.exists()
     assert not left[2].parent.exists()
 
 
-# --- going on -----------------------------------------------------------------------------
+# --- resuming -----------------------------------------------------------------------------
 
 
 def test_resuming_a_finished_run_changes_and_compiles_nothing(algo: Algorithm, whole: Path, tmp_path: Path) -> None:

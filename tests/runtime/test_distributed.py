@@ -45,7 +45,7 @@ def launch_two(args: list[str], folder: Path) -> list[subprocess.Popen[bytes]]:
 
 
 def said(folder: Path, process: int) -> list[str]:
-    """What a process printed, without what collectives say of themselves."""
+    """Output of a process, without messages of the collectives."""
     lines = (folder / f"log-{process}").read_text().splitlines()
     return [line for line in lines if line.strip() and not line.startswith("[Gloo]")]
 

@@ -1,4 +1,4 @@
-"""What a run directory keeps: whose it is, what it may be gone on with, and what is lost by no failure."""
+"""Contents of a run directory: its identity, the calls that may resume it, and safety in failures."""
 
 import contextlib
 import errno
@@ -131,7 +131,7 @@ def test_a_result_that_does_not_tell_of_what_call_is_not_overwritten(algo: Algor
     run(algo, out=out)
     (out / IDENTITY).unlink()
     for changes in ({}, {"checkpoint_minutes": None}, {"seeds": 2}):
-        with pytest.raises(ResultError, match=r"holds a result, but no run.json that tells how to resume it"):
+        with pytest.raises(ResultError, match=r"holds a result, but no run.json, which is required to resume it"):
             run(algo, out=out, resume=True, **changes)
     assert jaxrl.load_result(out, algo).seeds == list(range(6))
 
@@ -174,7 +174,7 @@ def test_another_kind_of_run_is_refused(algo: Algorithm, tmp_path: Path) -> None
 
 @pytest.fixture
 def limits(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> dict[Any, int | None]:
-    """Limits by what `memory` is: memory for a third of six seeds at a time, whatever else the process has."""
+    """Limits by the value of `memory`, such as memory for a third of six seeds at a time."""
     monkeypatch.setattr(fitting, "ROOM_PER_THREAD", 0)
     monkeypatch.setattr(fitting, "resident", lambda: 0)
     monkeypatch.setattr(fitting, "COMPILING_SPREAD", 0)
@@ -448,7 +448,7 @@ class _Stopping(_Told):
 def test_a_signal_before_the_first_evaluation_says_what_is_kept(algo: Algorithm, whole: Result, tmp_path: Path) -> None:
     out = tmp_path / "x"
     with (
-        pytest.warns(RuntimeWarning, match=r"what is done is kept in .*x, and the same call with --resume"),
+        pytest.warns(RuntimeWarning, match=r"progress is kept in .*x, and the same call with --resume"),
         pytest.raises(KeyboardInterrupt),
     ):
         run(algo, out=out, trackers=[_Stopping([])])

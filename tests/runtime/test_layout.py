@@ -245,9 +245,9 @@ def test_programs_come_back_in_the_order_they_were_given() -> None:
 
     programs = compile_programs([adds(10), adds(20)], DEVICES)
     for number, executables in zip((10, 20), programs, strict=True):
-        given = [jax.device_put(jnp.int32(i), device) for i, device in enumerate(DEVICES)]
-        assert [int(x) for x in run_on_devices(executables, given)] == [number, number + 1]
-        assert [int(x) for x in run_on_devices(executables[:1], given[:1])] == [number]
+        inputs = [jax.device_put(jnp.int32(i), device) for i, device in enumerate(DEVICES)]
+        assert [int(x) for x in run_on_devices(executables, inputs)] == [number, number + 1]
+        assert [int(x) for x in run_on_devices(executables[:1], inputs[:1])] == [number]
 
 
 def test_a_run_that_is_nan_stays_alone(on_one_device: dict[str, np.ndarray]) -> None:

@@ -26,7 +26,7 @@ class HParams:
 
 
 class Policy(NamedTuple):
-    """A weight, and what is no number or no failure when infinite."""
+    """A weight, with metrics that may be NaN or infinite without a failure."""
 
     weight: jax.Array
     bound: jax.Array
@@ -77,11 +77,11 @@ def algorithm(weight: float = 1.0, loss: float = 0.0, env: Any = None, metric: s
 
 def evaluated(algo: Algorithm) -> dict[str, Any]:
     loop, key = make_loop(algo, eval_episodes=2), jax.random.key(0)
-    given = (algo.prepare(algo.hparams), algo.env.default_params)
+    arguments = (algo.prepare(algo.hparams), algo.env.default_params)
 
     def run() -> tuple[Run, dict[str, jax.Array]]:
-        begun = loop.init(key, *given)
-        return loop.evaluate(loop.advance(begun, key, *given, 0, 2), key, *given, 2)
+        begun = loop.init(key, *arguments)
+        return loop.evaluate(loop.advance(begun, key, *arguments, 0, 2), key, *arguments, 2)
 
     return jax.device_get(jax.jit(run)()[1])
 

@@ -133,7 +133,7 @@ def test_parts_that_share_no_point_make_nothing(algo: Algorithm, shards: list[Pa
 
 
 def told_to(directory: Path, **changes: Any) -> None:
-    """Changes what the run.json of a shard says."""
+    """Changes the run.json of a shard."""
     reported = json.loads((directory / "run.json").read_text())
     write_json(directory / "run.json", reported | changes)
 
@@ -174,7 +174,7 @@ def test_the_result_of_an_earlier_run_is_not_merged(
     values = {"discount": [0.9, "beta:mu=0.98,eta=0.5"], "env.gravity": [9.8, 12.0]}
     for i in range(2):
         jaxrl.train(other, jaxrl.grid(other.hparams, values), **RUN, shard=f"{i}/2", out=tmp_path / f"x-{i}")
-    shutil.copytree(shards[1], tmp_path / "killed")  # begun anew, with --force, under the other learning rate
+    shutil.copytree(shards[1], tmp_path / "killed")  # restarted, with --force, under the other learning rate
     shutil.copy(tmp_path / "x-1" / "run.json", tmp_path / "killed")
     reported = r"there is only an earlier run's result in \S*killed \(.*\), so that 1 of 3 seeds are left out: 9$"
     with pytest.warns(RuntimeWarning, match=reported):

@@ -1,4 +1,4 @@
-"""Chunks: of about as many seconds as wanted, longer where their ends cost much, and never by a chance."""
+"""Chunks: of about the requested duration, longer where their ends are expensive, and robust to noise."""
 
 import random
 
@@ -49,7 +49,7 @@ def test_the_first_chunk_is_one_iteration_and_the_others_take_as_long_as_wanted(
 @pytest.mark.parametrize("evaluated_every", [None, 17_000])
 def test_ends_that_cost_much_make_chunks_longer(first: float, evaluated_every: int | None):
     done = chunks(ends=0.1, each=0.003, total=200_000, first=first, evaluated_every=evaluated_every)
-    assert times_useful(done, 0.003) < 1.08  # chunks of 2 s, and some shorter to find out
+    assert times_useful(done, 0.003) < 1.08  # chunks of 2 s, and some shorter ones to measure
     assert longest(done) < 7
 
 

@@ -66,7 +66,7 @@ def own_frames(frame: Any) -> list[tuple[str, str]]:
 
 
 class Watched:
-    """A compiled program that notes who calls it: in its thread, and in the one that waits for it."""
+    """A compiled program that records its callers: in its thread, and in the waiting one."""
 
     def __init__(self, program: Any, stacks: list[list[tuple[str, str]]]):
         self._program, self._stacks = program, stacks

@@ -276,7 +276,7 @@ def test_what_differs_in_static_configuration_is_compiled_by_itself() -> None:
 
 @pytest.fixture
 def three_parts(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory for a third of six seeds at a time, whatever else the process has."""
+    """Memory for a third of six seeds at a time, in addition to the other memory of the process."""
     monkeypatch.setattr(fitting, "ROOM_PER_THREAD", 0)
     monkeypatch.setattr(fitting, "BYTES_PER_ARRAY", 0)
     monkeypatch.setattr(fitting, "resident", lambda: 0)
@@ -295,7 +295,7 @@ def three_parts(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Tracker:
-    """Keeps what it is told."""
+    """Records its arguments."""
 
     def __init__(self) -> None:
         self.reported: list[Any] = []
@@ -463,7 +463,7 @@ def test_a_plan_of_a_shard_is_that_of_its_runs_in_the_blocks_of_the_whole(algo: 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the command asks `jaxrl.plan` for."""
+    """The arguments that the command passes to `jaxrl.plan`."""
     actual: dict[str, Any] = {}
     monkeypatch.setattr(command_plan, "plan", lambda *_, **options: actual.update(options))
     return actual

@@ -1,4 +1,4 @@
-"""What is printed while runs train, and how a signal ends them."""
+"""Output during training, and the end by a signal."""
 
 import io
 import os
@@ -93,7 +93,7 @@ def test_nothing_is_shown_when_disabled(clock: Clock, capfd: pytest.CaptureFixtu
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -150,7 +150,7 @@ def test_who_asks_to_end_is_told_that_it_was_heard(capfd: pytest.CaptureFixture[
     with stop_on_signals(say):
         os.kill(os.getpid(), signal.SIGINT)
     reported = capfd.readouterr().err
-    assert ("ends after what is under way" in reported and "ends at once" in reported) is say
+    assert ("ends after the current chunk" in reported and "ends at once" in reported) is say
 
 
 def test_handlers_come_back_after_an_error() -> None:

@@ -124,7 +124,7 @@ def test_a_finished_run_becomes_what_a_longer_one_would_have_been(algo: Algorith
     jaxrl.train(algo, **RUN, out=tmp_path / "x")
     longer = jaxrl.resume(tmp_path / "x", env_steps=18 * PER_ITERATION, progress=False)
     assert_same_bits(longer, jaxrl.train(algo, **RUN | {"env_steps": 18 * PER_ITERATION, "evals": 6}))
-    with pytest.raises(ValueError, match="env_steps must be at least what the run was begun with, 576, got 32"):
+    with pytest.raises(ValueError, match="env_steps must be at least that of the original call, 576, got 32"):
         jaxrl.resume(tmp_path / "x", env_steps=PER_ITERATION, progress=False)
 
 
@@ -254,7 +254,7 @@ def test_difference(saved: Any, expected: Any, reported: str | None) -> None:
     assert difference(saved, expected) == reported
 
 
-# --- whatever stops the process -----------------------------------------------------------
+# --- any end of the process ----------------------------------------------------------------
 
 SCRIPT = """
 import sys, warnings
@@ -274,7 +274,7 @@ print("interrupted" if result.metrics.attrs["interrupted"] else "done", flush=Tr
 
 
 def started(out: Path, **settings: float) -> subprocess.Popen[str]:
-    """A process that goes on with a run; it compiles nothing that one before it has compiled."""
+    """A process that resumes a run; it compiles nothing that a previous one has compiled."""
     script = textwrap.dedent(SCRIPT).format(**settings)
     cache = {"JAX_COMPILATION_CACHE_DIR": str(out.parent / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""One run on several devices: its environments are theirs in equal parts, and it learns what it would on one."""
+"""One run on several devices: its environments are distributed equally, and it learns the same as on one."""
 
 import functools
 import itertools
@@ -44,7 +44,7 @@ def on_shards(function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Ca
 EACH, ALL = PartitionSpec(AXIS), PartitionSpec()
 
 
-# --- what parts tell each other ------------------------------------------------------------
+# --- communication of parts ----------------------------------------------------------------
 
 
 def samples() -> tuple[jax.Array, jax.Array, jax.Array]:

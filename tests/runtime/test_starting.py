@@ -81,7 +81,7 @@ def test_ppo_keeps_what_was_learned_where_nothing_is_learned_since() -> None:
             lambda a, b, of=of, s=s: np.testing.assert_array_equal(a[0, of], b[0, s]), learned.params, kept.params
         )
         before, after = learned.observations.count[0, of], kept.observations.count[0, s]
-        assert after - before == RUN["env_steps"]  # the statistics go on
+        assert after - before == RUN["env_steps"]  # the statistics continue
 
 
 def test_one_policy_is_that_of_every_run(algo: Algorithm, source: Result) -> None:
@@ -119,7 +119,7 @@ def test_blocks_shards_and_a_stop_change_no_bit(algo: Algorithm, source: Result,
         if len(seen) == 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), pytest.warns(RuntimeWarning, match="interrupted: what is done is kept"):
+    with pytest.raises(KeyboardInterrupt), pytest.warns(RuntimeWarning, match="interrupted: progress is kept"):
         jaxrl.train(
             algo, sweep, start=source, out=tmp_path / "y", checkpoint_minutes=1e-9, on_chunk=stop, **RUN, block=2
         )

@@ -182,8 +182,8 @@ def test_any_number_of_blocks_is_the_same_program() -> None:
     before = compilations()
     several = jaxrl.train(algo, seeds=14, devices=["cpu:0"], **options)
     assert compilations() == before
-    for mine, yours in zip(jax.tree.leaves(one.policies), jax.tree.leaves(several.policies), strict=True):
-        np.testing.assert_array_equal(mine, yours[:, :4])
+    for leaf, other_leaf in zip(jax.tree.leaves(one.policies), jax.tree.leaves(several.policies), strict=True):
+        np.testing.assert_array_equal(leaf, other_leaf[:, :4])
     for name in one.metrics.data_vars:
         np.testing.assert_array_equal(one.values(str(name)), several.values(str(name))[:, :4])
 
@@ -207,7 +207,7 @@ def test_an_error_in_the_middle_of_a_chunk_loses_nothing(
     def fail_late(executables: Any, *arguments: Any) -> Any:
         calls.append(None)
         out = run_on_devices(executables, *arguments)
-        if len(calls) == 6:  # initial states, then chunk and evaluation by turns: in the third chunk
+        if len(calls) == 6:  # initial states, then chunk and evaluation alternately: in the third chunk
             raise MemoryError("no room")
         return out
 
@@ -319,8 +319,8 @@ def test_what_was_measured_is_read_where_the_environment_is_not(tmp_path: Any, m
     )
     with monkeypatch.context() as here:
         here.syspath_prepend(tmp_path)
-        mine = jaxrl.ppo(envs.make("of_mine:Mine"), CONFIG)
-        trained = run(mine, out=tmp_path / "x")
+        own = jaxrl.ppo(envs.make("of_mine:Mine"), CONFIG)
+        trained = run(own, out=tmp_path / "x")
         here.delitem(sys.modules, "of_mine")
     monkeypatch.delitem(sys.modules, "of_mine", raising=False)
     result = jaxrl.load_result(tmp_path / "x")

@@ -38,7 +38,7 @@ def test_grid_is_row_major_over_its_paths():
     np.testing.assert_array_equal(sweep.hparams.lr, np.asarray([3e-4] * 6 + [1e-3] * 6, np.float32))
     np.testing.assert_array_equal(sweep.env["gravity"], [9.8, 10] * 6)
     assert sweep.settings[7] == {"lr": 1e-3, "discount": LABELS[0], "env.gravity": 10}
-    # As typed, so that looking a value up finds it.
+    # As typed, so that a value can be looked up.
     for path, typed in {"lr": [3e-4, 1e-3], "discount": LABELS, "env.gravity": [9.8, 10]}.items():
         dims, values = sweep.coords[path]
         assert dims == (path,) and values.tolist() == typed

@@ -85,13 +85,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written by a relative name is nobody's, and what a line sets does not outlive it."""
+    """Files with relative names are temporary, and settings of a command line end with it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XLA_FLAGS", "")
 
 
 def ended(argv: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """The exit status of a command line, and what it printed and told; fails where that is not as it should be."""
+    """The exit status, output and errors of a command line; fails if they are not as they should be."""
     capfd.readouterr()
     try:
         with at_most(SECONDS):

@@ -27,7 +27,7 @@ ALONE = (".onnx", ".safetensors")  # that of another call is as good as this one
 
 
 class Subject(NamedTuple):
-    """What is damaged.
+    """Kinds of damaged directories.
 
     Attributes:
       directory: Directory as it was written.
@@ -189,7 +189,7 @@ def edit(generator: np.random.Generator, directory: Path, subject: Subject) -> s
 
 
 def outcome(load: Callable[[Path], Any], directory: Path, what: str) -> Any:
-    """What a load gives, or None after one sentence of ours; anything else that it raises is a failure."""
+    """The result of a load, or None after a user error of one sentence; any other error is a failure."""
     try:
         with quiet():
             return load(directory)

@@ -1,4 +1,4 @@
-"""Disks that are full at random: a run ends well or in one sentence, and goes on bit for bit once there is room."""
+"""Disks that are full at random: a run succeeds or ends in one sentence, and resumes bit for bit once there is room."""
 
 import resource
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Processes that are killed at random moments lose nothing: what goes on with their run ends as one that was let be."""
+"""Processes that are killed at random moments lose nothing: a resumed run ends as an undisturbed one."""
 
 import signal
 import time

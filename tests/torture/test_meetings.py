@@ -18,7 +18,7 @@ TRAIN = str.split(
 )
 COMMAND = [sys.executable, "-m", "jaxrl.cli.main"]
 
-# Trains until it is told to stop, a checkpoint after every chunk.
+# Trains until it is stopped, with a checkpoint after every chunk.
 ENDLESS = """
 import sys
 import jaxrl
@@ -37,7 +37,7 @@ jaxrl.train(algo, **options, out=sys.argv[1], shard=shard, on_chunk=say)
 
 @pytest.mark.parametrize("meeting", range(6))
 def test_of_two_that_train_into_one_directory_one_does(meeting: int, tmp_path: Path) -> None:
-    """With --resume as well the other comes upon a run under way, one to go on with, or one that is finished."""
+    """With --resume the other process meets an active run, one to resume, or a finished one."""
     generator, again = drawn("meetings", meeting), ["--resume"] if meeting % 2 else []
     first = process([*COMMAND, *TRAIN, *again, "--out", "x"], tmp_path)
     time.sleep(generator.uniform(0, 4) if meeting else 0)

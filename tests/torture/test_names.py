@@ -1,4 +1,4 @@
-"""Run directories of any name: trained into, stopped, gone on with, read, drawn, exported and merged."""
+"""Run directories of any name: trained into, stopped, resumed, read, drawn, exported and merged."""
 
 import os
 import signal
@@ -63,7 +63,7 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def positional(name: str) -> str:
-    """A directory as an argument that no option is taken for."""
+    """A directory as an argument that cannot be parsed as an option."""
     return f"./{name}" if name.startswith("-") else name
 
 

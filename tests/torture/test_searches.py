@@ -1,4 +1,4 @@
-"""Searches that are killed, between asking for a trial and signing it above all, do each trial once when they go on."""
+"""Killed searches, especially between asking for a trial and signing it, run each trial once when resumed."""
 
 import signal
 from pathlib import Path
@@ -59,7 +59,7 @@ def search(algorithm: str, out: Path | None) -> jaxrl.SearchResult:
 
 
 def trials_of(result: jaxrl.SearchResult) -> list[Any]:
-    """What was done, whichever number a trial has in the end."""
+    """The finished trials, independent of their numbers."""
     return sorted(
         (repr(sorted(trial.setting.items())), trial.state, trial.score, trial.returns) for trial in result.trials
     )

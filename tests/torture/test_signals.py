@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at whatever moment: heard, answered with the exit status of the signal, and nothing is broken."""
+"""Ctrl-C and SIGTERM at any moment: the process ends with the exit status of the signal, and nothing is damaged."""
 
 import os
 import signal
@@ -62,7 +62,7 @@ sys.exit(main(sys.argv[4:]))
 
 
 class Stopping:
-    """A tracker by which a run ends as soon as it goes on."""
+    """A tracker that ends a run as soon as it resumes."""
 
     def start(self, call: Any, resumed: int | None) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -73,7 +73,7 @@ class Stopping:
 
 
 def assert_goes_on(out: Path) -> None:
-    """Fails where a directory that was begun cannot be gone on with."""
+    """Fails if a started directory cannot be resumed."""
     if not (out / IDENTITY).exists():
         assert not out.exists() or not [path for path in out.iterdir() if path.name != ".lock"]
         return

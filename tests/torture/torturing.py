@@ -1,4 +1,4 @@
-"""What the tests of this folder share: every algorithm on every family of environments, small; and what must hold."""
+"""Common parts of torture tests: every algorithm on every family of environments, small, and the checks."""
 
 import contextlib
 import dataclasses
@@ -39,12 +39,12 @@ OPTIONS: Any = {"progress": False, "block": 2}
 
 
 def drawn(*names: Any) -> np.random.Generator:
-    """Random numbers that belong to these names, the same at every run."""
+    """Random numbers determined by these names, the same in every run."""
     return np.random.default_rng([SEED, *(zlib.crc32(str(name).encode()) for name in names)])
 
 
 def share(count: int) -> int:
-    """How often to do to each algorithm what is done `count` times to a lone one, so that all take about as long."""
+    """Number of repeats for each algorithm so that all together take about as long as `count` repeats of one."""
     return max(count // len(algorithms.ROWS), -(-count // 5))
 
 
@@ -118,13 +118,13 @@ def assert_same_bits(one: Result, other: Result) -> None:
 
 
 def assert_one_sentence(text: str) -> None:
-    """Fails where what a user is told is not one line that says something."""
+    """Fails if a message to the user is not one line with content."""
     assert text.strip() and "\n" not in text.strip(), text
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """A block in which warnings are no errors, and are not seen."""
+    """A block in which warnings are ignored instead of raised as errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

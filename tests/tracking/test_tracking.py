@@ -59,7 +59,7 @@ def whole(call: Call, upto: int = 3, interrupted: int = 0) -> jaxrl.Result:
 
 
 def follow(tracker: Any, call: Call, steps: tuple[int, ...] = STEPS, resumed: int | None = None, end: str = "") -> None:
-    """A whole call as the driver tells it, or one that stops."""
+    """The events of a whole call, or of one that stops."""
     tracker.start(call, resumed)
     for step in steps:
         tracker(step, numbers(step))
@@ -361,7 +361,7 @@ def records(file: Path) -> Iterator[bytes]:
 
 
 def offline_runs(directory: Path) -> dict[str, list[dict[str, Any]]]:
-    """What every offline run recorded in the library's own messages, by its name, one entry a session."""
+    """The messages of every offline run in the library's own format, by its name, one entry a session."""
     import wandb
     from wandb.proto import wandb_internal_pb2
 
@@ -543,14 +543,14 @@ def test_what_cannot_be_tracked_gets_one_sentence(tmp_path: Path, monkeypatch: p
 # The command line
 
 
-def test_the_options_follow_a_call_and_are_remembered_for_who_goes_on(
+def test_the_options_follow_a_call_and_are_remembered_for_its_resumption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[Any] = []
+    used: list[Any] = []
     call = a_call()
 
     def train(*_: Any, trackers: Any, **__: Any) -> jaxrl.Result:
-        given.append(trackers)
+        used.append(trackers)
         (tmp_path / "run").mkdir()
         for tracker in trackers:
             follow(tracker, call, STEPS[:2], end="error")

@@ -1,4 +1,4 @@
-"""Population-based training: it improves what it starts from, and tells who came from whom."""
+"""Population-based training: it improves its start, and records the lineage."""
 
 import csv
 import os
@@ -50,7 +50,7 @@ def test_it_improves_over_the_first_population_trained_as_long(algo: Algorithm, 
     actual, _ = trained
     alone = train(algo, replaced=0)
     assert alone.settings[-1] == alone.settings[0] == actual.settings[0]
-    # The first round is the same; then the worse quarter goes on from the better.
+    # The first round is the same; then the worse quarter continues from the better.
     np.testing.assert_array_equal(alone.returns[0], actual.returns[0])
     better = jaxrl.statistics.probability_of_improvement(actual.returns[-1], alone.returns[-1])
     assert float(better.low) > 0.5

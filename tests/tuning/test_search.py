@@ -65,7 +65,7 @@ def first(algo: Algorithm, tmp_path_factory: pytest.TempPathFactory) -> tuple[Se
 
 
 def train(algo: Algorithm, setting: dict[str, Any], seeds: Any, discounts: Any = None) -> np.ndarray:
-    """The final returns of a trial's setting, trained as anybody would, beside others with these discounts."""
+    """The final returns of a trial's setting, trained separately, together with others with these discounts."""
     static = {path.removeprefix("config."): value for path, value in setting.items() if path.startswith("config.")}
     again = jaxrl.ppo(algo.env, dataclasses.replace(algo.config, **static))._replace(hparams=algo.hparams)
     values = {path: [value] for path, value in setting.items() if not path.startswith("config.")}
@@ -77,7 +77,7 @@ def train(algo: Algorithm, setting: dict[str, Any], seeds: Any, discounts: Any =
 
 
 def alone(algo: Algorithm, setting: dict[str, Any], env_steps: int) -> np.ndarray:
-    """The returns of a trial's three runs after a part of their environment steps, with no other trial beside them."""
+    """The returns of a trial's three runs after a part of their environment steps, without other trials."""
     config = dataclasses.replace(algo.config, num_epochs=setting["config.num_epochs"])
     again = jaxrl.ppo(algo.env, config)._replace(hparams=algo.hparams)
     sweep = jaxrl.grid(again.hparams, {"lr": [setting["lr"]]})
@@ -145,7 +145,7 @@ def test_halving_ends_the_worse_trials_early_and_leaves_the_others_as_they_are(a
     assert sorted(trial.env_steps // 3 for trial in halved.trials) == [64] * 6 + [192] * 2 + [256]
     assert halved.env_steps == 3 * (6 * 64 + 2 * 192 + 256)
     assert halved.env_steps < whole.env_steps / 2
-    # At each rung those go on that are the best of what every trial has come to by itself.
+    # At each rung the best trials continue, by their returns when trained separately.
     left = {trial.number for trial in whole.trials}
     for rung in (64, 192):
         returns = {number: alone(algo, whole.trials[number].setting, rung) for number in left}

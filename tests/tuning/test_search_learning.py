@@ -1,4 +1,4 @@
-"""What a search asks for, by what it was told: no trial is trained here."""
+"""Proposals of a search after recorded outcomes, without training."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,8 +25,8 @@ class Training:
     """Stands for the training of populations: a trial's score is how near its lam is to 0.9, or how far.
 
     Attributes:
-      sign: -1.0 where near is good, 1.0 where far is.
-      populations: the sizes of those that were asked for.
+      sign: Sign of the score, -1.0 if a small distance is good, 1.0 if a large one is.
+      populations: Sizes of the requested populations.
     """
 
     def __init__(self) -> None:

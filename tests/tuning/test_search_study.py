@@ -1,4 +1,4 @@
-"""Studies that several processes share: nothing lost, nothing done twice, whoever dies."""
+"""Studies that several processes share: nothing is lost or done twice, whichever process dies."""
 
 import collections
 import os
@@ -106,13 +106,13 @@ def test_the_trials_of_a_killed_process_are_done_anew(space: Space, tmp_path: Pa
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     with opened(url, "shared", {"space": space.described()}) as study:
-        mine = shared(study, space, 12)
-        before = {trial.number for trial in mine.outcomes()}
+        trial_study = shared(study, space, 12)
+        before = {trial.number for trial in trial_study.outcomes()}
         assert 1 <= len(before) < 5
-        while asked := mine.ask(5):
+        while asked := trial_study.ask(5):
             for trial in asked:
-                mine.tell(complete(trial))
-        reported = mine.outcomes()
+                trial_study.tell(complete(trial))
+        reported = trial_study.outcomes()
         assert before < {trial.number for trial in reported}
         # Each place of the design once, those that the killed process was at included.
         assert sorted(trial.setting["lr"] for trial in reported) == pytest.approx(
@@ -124,59 +124,59 @@ def test_the_trials_of_a_killed_process_are_done_anew(space: Space, tmp_path: Pa
 def test_what_is_given_back_is_asked_again_with_the_same_values(space: Space, storage: Any, tmp_path: Path):
     url = None if storage is None else f"sqlite:///{tmp_path / 'study.db'}"
     with opened(url, "some", {"a": 1}) as study:
-        mine = shared(study, space, 6)
-        first = mine.ask(4)
-        mine.tell(complete(first[0]))
-        mine.tell(Outcome(first[1].number, "failed", first[1].setting, float("nan"), [float("nan")], 10))
-        mine.tell(Outcome(first[2].number, "pruned", first[2].setting, 0.5, [0.5], 5))
-        mine.release(first[3:])
-        assert mine.num_free() == 3
-        rest = mine.ask(10)
+        trial_study = shared(study, space, 6)
+        first = trial_study.ask(4)
+        trial_study.tell(complete(first[0]))
+        trial_study.tell(Outcome(first[1].number, "failed", first[1].setting, float("nan"), [float("nan")], 10))
+        trial_study.tell(Outcome(first[2].number, "pruned", first[2].setting, 0.5, [0.5], 5))
+        trial_study.release(first[3:])
+        assert trial_study.num_free() == 3
+        rest = trial_study.ask(10)
         assert len(rest) == 3 and rest[0].setting == first[3].setting
-        assert mine.ask(10) == []
+        assert trial_study.ask(10) == []
         for trial in rest:
-            mine.tell(complete(trial, 2.0))
-        assert mine.ask(10) == []
-        assert collections.Counter(trial.state for trial in mine.outcomes()) == {
+            trial_study.tell(complete(trial, 2.0))
+        assert trial_study.ask(10) == []
+        assert collections.Counter(trial.state for trial in trial_study.outcomes()) == {
             "complete": 4,
             "pruned": 1,
             "failed": 1,
         }
         states = collections.Counter(trial.state.name for trial in study.trials)
         assert states == {"COMPLETE": 4, "PRUNED": 1, "FAIL": 2}  # the one that was given back among the failures
-        assert mine.outcomes()[2].score == 0.5
-        # A longer study goes on with new places.
+        assert trial_study.outcomes()[2].score == 0.5
+        # A longer study continues with new places.
         longer = shared(study, space, 8)
         assert len(longer.ask(10)) == 2
 
 
 def test_a_process_that_others_took_for_dead_does_not_count_twice(space: Space):
     with opened(None, "some", {"a": 1}) as study:
-        slow, other = shared(study, space, 1), shared(study, space, 1)
+        slow, other_study = shared(study, space, 1), shared(study, space, 1)
         (trial,) = slow.ask(1)
-        other._beat()
-        assert other.ask(1) == []
+        other_study._beat()
+        assert other_study.ask(1) == []
         study.set_user_attr(f"alive {slow._worker}", time.time() - 1000)
-        # The same process number runs, so only its silence tells.
-        (again,) = other.ask(1)
+        # A process with the same number runs, so only its silence shows that it died.
+        (again,) = other_study.ask(1)
         assert again.setting == trial.setting
         slow.tell(complete(trial, 7.0))
-        other.tell(complete(again, 3.0))
-        assert [reported.score for reported in other.outcomes()] == [3.0]
+        other_study.tell(complete(again, 3.0))
+        assert [reported.score for reported in other_study.outcomes()] == [3.0]
 
 
 def test_a_grid_is_done_once(space: Space):
     points = Space(space.algo, {"lr": Choice([1e-3, 1e-2]), "config.num_epochs": Choice([1, 2, 4])})
     sampler = sampler_of("grid", points, 5, 4)
     with opened(None, "grid", {}) as study:
-        mine = TrialStudy(study, points, sampler, 6)
-        asked = mine.ask(2)
-        mine.release(asked)
+        trial_study = TrialStudy(study, points, sampler, 6)
+        asked = trial_study.ask(2)
+        trial_study.release(asked)
         actual = []
-        while asked := mine.ask(4):
+        while asked := trial_study.ask(4):
             actual += [tuple(trial.setting.values()) for trial in asked]
             for trial in asked:
-                mine.tell(complete(trial))
+                trial_study.tell(complete(trial))
     assert sorted(actual) == [(lr, epochs) for lr in (1e-3, 1e-2) for epochs in (1, 2, 4)]
 
 
@@ -184,12 +184,12 @@ def test_a_grid_is_done_once(space: Space):
 def test_samplers_learn_from_what_they_are_told(space: Space, search: str):
     ranges = Space(space.algo, {"lam": Uniform(0.0, 1.0), "clip_eps": Uniform(0.0, 1.0)})
     with opened(None, "quadratic", {}) as study:
-        mine = TrialStudy(study, ranges, sampler_of(search, ranges, 0, 10), 80)
+        trial_study = TrialStudy(study, ranges, sampler_of(search, ranges, 0, 10), 80)
         actual = []
-        while asked := mine.ask(10):
+        while asked := trial_study.ask(10):
             for trial in asked:
                 score = -((trial.setting["lam"] - 0.3) ** 2) - (trial.setting["clip_eps"] - 0.7) ** 2
-                mine.tell(complete(trial, score))
+                trial_study.tell(complete(trial, score))
                 actual.append(score)
         assert len(actual) == 80
         # The mean of uniform draws is -(1/12 + 0.04 + 1/12 + 0.04) = -0.247.
@@ -229,11 +229,11 @@ def test_a_storage_that_goes_away_is_told_in_a_sentence(space: Space, tmp_path: 
     file = tmp_path / "study.db"
     with pytest.raises(ResultError, match=f"storage sqlite:///{file} cannot be used"):  # noqa: SIM117
         with opened(f"sqlite:///{file}", "some", {}) as study:
-            mine = shared(study, space, 4)
-            mine.ask(1)
+            trial_study = shared(study, space, 4)
+            trial_study.ask(1)
             with sqlite3.connect(file) as connection:
                 connection.execute("DROP TABLE trials")
-            mine.ask(1)
+            trial_study.ask(1)
 
 
 def test_a_missing_extra_is_named(space: Space, monkeypatch: pytest.MonkeyPatch):
@@ -243,21 +243,21 @@ def test_a_missing_extra_is_named(space: Space, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_trial_of_a_process_that_died_before_it_signed_is_done_anew(space: Space, tmp_path: Path):
-    """Killed between the two, it leaves a trial that is nobody's, which another process alive may be about to sign."""
+    """Killed between the two, it leaves a trial without an owner, which another live process may be about to sign."""
     with opened(f"sqlite:///{tmp_path / 'study.db'}", "shared", {"space": space.described()}) as study:
         study.ask()
-        mine = shared(study, space, 4)
-        mine._beat()
-        asked = mine.ask(5)
-        assert len(asked) == 4 and not mine.num_free()
+        trial_study = shared(study, space, 4)
+        trial_study._beat()
+        asked = trial_study.ask(5)
+        assert len(asked) == 4 and not trial_study.num_free()
         for trial in asked:
-            mine.tell(complete(trial))
-        assert len(mine.outcomes()) == 4 and not mine.num_running()
+            trial_study.tell(complete(trial))
+        assert len(trial_study.outcomes()) == 4 and not trial_study.num_running()
 
 
 def test_a_trial_that_another_process_is_about_to_sign_is_left_to_it(space: Space, tmp_path: Path):
     with opened(f"sqlite:///{tmp_path / 'study.db'}", "shared", {"space": space.described()}) as study:
-        mine, other = shared(study, space, 4), shared(study, space, 4)
-        other._beat()
+        trial_study, other_study = shared(study, space, 4), shared(study, space, 4)
+        other_study._beat()
         study.ask()
-        assert len(mine.ask(5)) == 3
+        assert len(trial_study.ask(5)) == 3

@@ -70,7 +70,7 @@ def exact_planning() -> BanditAlgorithm:
 
 @functools.cache
 def myopic() -> BanditAlgorithm:
-    """The action of the highest expected reward at the present step, whatever follows; the instance is known.
+    """The action of the highest expected reward at the present step, independent of later steps; the instance is known.
 
     With a budget these are the arms that gain most by being pulled; otherwise all joint actions are
     compared, which restricts it to actions of few numbers. Ties go to the first.

@@ -1,4 +1,4 @@
-"""What a metric is at the end under each value of a hyper-parameter."""
+"""Final values of a metric by the value of a hyper-parameter."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ SUFFIXES = (".png", ".pdf", ".svg", ".jpg")
 def require_few(count: int, remedy: str) -> None:
     """Raise an error for more lines than can be distinguished."""
     if count > MOST_LINES:
-        raise UserValueError(f"{count} lines cannot be told apart, {MOST_LINES} can: {remedy}.")
+        raise UserValueError(f"{count} lines cannot be distinguished, {MOST_LINES} can: {remedy}.")
 
 
 def require_picture(path: str | Path) -> None:

@@ -420,7 +420,7 @@ def begun_in(directory: str | Path | None, *, trust: bool = False) -> Mapping[st
         return read_identity(directory, trust=trust)
     if holds_result(directory) or num_parts_begun(directory):
         raise ResultError(
-            f"{directory} holds a result, but no {IDENTITY} that tells how to resume it: choose another "
+            f"{directory} holds a result, but no {IDENTITY}, which is required to resume it: choose another "
             f"directory, or start over with --force (force=True)."
         )
     return None
