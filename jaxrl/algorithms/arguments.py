@@ -86,6 +86,6 @@ def check_normalised(normalised: bool, obs: Any) -> None:
     """
     if normalised and isinstance(obs, dict) and "neighbours" in obs:
         raise UserValueError(
-            "normalise_observation would scale every slot of 'neighbours' by itself; use own_scale and "
-            "neighbour_scale in its place"
+            "normalise_observation would scale every slot of 'neighbours' differently; use own_scale and "
+            "neighbour_scale instead"
         )

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import struct
+from jax.flatten_util import ravel_pytree
 
 import envs
 import jaxrl
@@ -21,6 +22,7 @@ from jaxrl.learning.normalisation import init_statistics
 
 pytest.importorskip("evosax", reason="an extra, jaxrl[evolution]")
 
+EPS = float(np.finfo(np.float32).eps)
 SMALL: dict[str, Any] = dict(ROWS["evolve"].small)
 
 
@@ -37,7 +39,9 @@ class AimParams(EnvParams):
 class Aim(Environment):
     """One step, whose reward is minus the squared distance of the action to 0.3."""
 
-    name = "aim"
+    @property
+    def name(self) -> str:
+        return "aim"
 
     @property
     def default_params(self) -> AimParams:
@@ -95,7 +99,7 @@ def test_open_es_agrees_with_numpy_generation_by_generation() -> None:
     step = jax.jit(algo.step)
 
     def flat(params: Any) -> np.ndarray:
-        return np.asarray(jax.flatten_util.ravel_pytree(params)[0], np.float64)
+        return np.asarray(ravel_pytree(params)[0], np.float64)
 
     mean = flat(algo.policy(state, hparams).params)
     # Leaves in alphabetical order: the bias, then the two weights.
@@ -113,7 +117,7 @@ def test_open_es_agrees_with_numpy_generation_by_generation() -> None:
         mean = mean - lr * corrected[0] / (np.sqrt(corrected[1]) + 1e-8)
         state, metrics = step(step_key, jnp.int32(generation - 1), state, hparams, params)
         # Some ten roundings of numbers below 1 in each generation.
-        allowed = 10 * generation * np.finfo(np.float32).eps
+        allowed = 10 * generation * EPS
         np.testing.assert_allclose(flat(algo.policy(state, hparams).params), mean, rtol=0, atol=allowed)
         np.testing.assert_allclose(metrics["population_return"], -cost.mean(), rtol=0, atol=allowed)
 
@@ -150,11 +154,11 @@ def test_episodes_of_a_population_are_those_of_a_loop_over_single_steps() -> Non
                     break
             lengths.append(t + 1)
     assert len(set(lengths)) > 1, "some episode ends before another"
-    np.testing.assert_allclose(episodes.returns, returns.mean(1), rtol=30 * np.finfo(np.float32).eps)
+    np.testing.assert_allclose(episodes.returns, returns.mean(1), rtol=30 * EPS)
     assert episodes.length == np.float32(np.mean(lengths))
     assert episodes.observations is not None
     assert episodes.observations.count == len(seen)
-    tolerance = {"rtol": 0, "atol": 30 * np.finfo(np.float32).eps * np.abs(seen).max()}
+    tolerance = {"rtol": 0, "atol": 30 * EPS * np.abs(seen).max()}
     np.testing.assert_allclose(episodes.observations.mean, np.mean(seen, axis=0), **tolerance)
 
 
