@@ -6,6 +6,7 @@ from envs import registry
 from envs.errors import UserValueError
 from envs.spelling import near
 from jaxrl.algorithms.ppo import PPOConfig
+from jaxrl.presets.evolution import EVOLUTION
 from jaxrl.presets.off_policy import OFF_POLICY
 from jaxrl.presets.on_policy import ON_POLICY
 from jaxrl.presets.preset import Preset

@@ -1,0 +1,23 @@
+"""Tuned settings of evolution strategies on control tasks."""
+
+from jaxrl.algorithms.evolve import EvolveConfig
+from jaxrl.presets.preset import Preset
+
+__all__ = ["EVOLUTION"]
+
+EVOLUTION = (
+    Preset(
+        "evolve",
+        "cartpole",
+        EvolveConfig(population_size=64, hidden=(16,)),
+        {"lr": 0.05, "std": 0.1},
+        2_000_000,
+    ),
+    Preset(
+        "evolve",
+        "acrobot",
+        EvolveConfig(population_size=128, hidden=(16,)),
+        {"lr": 0.05, "std": 0.1},
+        5_000_000,
+    ),
+)
