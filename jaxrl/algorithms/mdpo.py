@@ -112,6 +112,6 @@ def make_learn(parts: Parts) -> Learn:
     ) -> tuple[Learner, Metrics]:
         samples = samples._replace(advantage=advantages(parts, samples, "batch"))
         learner, metrics = epochs(parts, key, samples, parts.descent(loss, hparams, lr), learner)
-        return learner, metrics | {"step_size": hparams.step_size}
+        return learner, metrics | {"current_step_size": hparams.step_size}
 
     return learn

@@ -129,7 +129,7 @@ def make_learn(parts: Parts) -> Learn:
         own_loss = functools.partial(loss, kl_coef=learner.own)
         learner, metrics = epochs(parts, key, samples, parts.descent(own_loss, hparams, lr), learner)
         kl = divergence(scores_of(parts, learner, samples), samples, parts.shards)
-        metrics |= {"kl_old_new": kl, "kl_coef": learner.own}
+        metrics |= {"kl_old_new": kl, "current_kl_coef": learner.own}
         return learner._replace(own=next_coefficient(learner.own, kl, hparams.kl_target)), metrics
 
     return learn
