@@ -228,7 +228,7 @@ def test_damage_is_found_or_changes_nothing(
         assert after is None or after == sound, what
         assert "Traceback" not in capfd.readouterr().err, what
     for file in files_of(at, subject):
-        file.write_bytes(b"x")
+        file.write_bytes(b"x" * 1024)
     assert outcome(subject.load, at, "all files") is None
 
 
