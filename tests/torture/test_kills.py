@@ -10,7 +10,7 @@ from torturing import CASES, EVALS, RUN_BANDIT, assert_same_bits, begun, drawn, 
 
 import jaxrl
 
-WITHIN = 0.2  # seconds after an evaluation in which a kill comes: about what a chunk and its checkpoint take
+WITHIN = 0.1  # seconds after an evaluation in which a kill comes: about two chunks and their checkpoints
 KILLS = 6  # of one run of PPO, one after another
 START = 6.0  # seconds in which a process imports, compiles and begins to train
 
