@@ -135,10 +135,12 @@ def test_a_signal_at_any_moment_is_heard(number: int, part: int, seconds_to_begi
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_interrupt_during_whatever_is_never_swallowed(kind: str, tmp_path: Path) -> None:
     short = [*LONG.split(), "--env-steps", "64", "--evals", "1"]
-    child = begun(EVENTFUL, kind, 0, 0, *short)
-    counted, error = child.communicate(timeout=PATIENCE)
-    assert counted.startswith("events "), error
-    events = int(counted.split()[1])
+    counts = []
+    for _ in range(2):  # what the first compiles, the second may read
+        counted, error = begun(EVENTFUL, kind, 0, 0, *short).communicate(timeout=PATIENCE)
+        assert counted.startswith("events "), error
+        counts.append(int(counted.split()[1]))
+    events = min(counts)
     assert events > EVENTS
     generator = drawn("events", kind)
     for at in generator.choice(events, EVENTS, replace=False).tolist():
