@@ -357,6 +357,24 @@ def test_a_preset_is_where_options_start(capsys: pytest.CaptureFixture[str]):
     assert f"step size of Adam. (default: {PPOHParams().lr})" in shown["--no-preset --help"]
 
 
+@pytest.mark.parametrize(
+    ("environment", "args", "text"),
+    [
+        ("pendulum", [], r"^Starting from the preset .* Each run takes 300,000 environment steps \(--env.*\)\.$"),
+        ("pendulum", ["--env-steps=4e3"], r"^Starting from the preset for ppo on pendulum \(.* defaults\)\.$"),
+        ("pendulum", ["--no-preset"], r"^Each run takes 500,000 environment steps \(--env-steps changes this\)\.$"),
+        ("pendulum", ["--no-preset", "--env-steps", "9"], r"^$"),
+    ],
+)
+def test_a_default_number_of_steps_is_shown(
+    environment: str, args: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from jaxrl.cli.train import asked
+
+    asked(["ppo", environment, *args], "train")
+    assert re.search(text, capsys.readouterr().out.strip())
+
+
 @pytest.mark.parametrize("command", ["train", "plot", "evaluate", "render", "envs", "version"])
 def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as end:
