@@ -384,14 +384,22 @@ def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[st
 
 
 def test_envs_lists_names_that_make_takes(capsys: pytest.CaptureFixture[str]):
-    import envs
-
     assert cli.main(["envs"]) == 0
-    table, _, others = capsys.readouterr().out.strip().split("\n\n")
+    table, note = capsys.readouterr().out.strip().split("\n\n")
     header, *rows = table.splitlines()
     assert header.split() == ["name", "observation", "action", "limit", "optimum", "bar"]
-    assert [row.split()[0] for row in rows] + others.split() == list(envs.names())
-    assert rows[0].split() == ["cartpole", "4", "numbers", "2", "choices", "500", "500", "475"]
+    by_name = {row.split()[0]: row.split()[1:] for row in rows}
+    assert list(by_name) == list(envs.names())
+    assert by_name["cartpole"] == ["4", "numbers", "2", "choices", "500", "500", "475"]
+    optima = {name: row[-2] for name, row in by_name.items()}
+    assert [optima[name] for name in ("memory/repeat-first", "random-dilemmas", "gymnax/Catch-bsuite")] == [
+        "1.01961",
+        "3.33333",
+        "1",
+    ]
+    unknown = ("pendulum", "memory/cartpole", "crowd/circle", "bandit/bernoulli", "gymnax/Breakout-MinAtar")
+    assert {optima[name] for name in unknown} == {"-"} and "- where it is not known exactly" in note
+    assert by_name["gymnax/MNISTBandit-bsuite"] == ["-"] * 5
 
 
 def test_bars_are_those_of_the_results():

@@ -322,7 +322,8 @@ def test_lengths_are_swept_and_named() -> None:
 def test_positions_alone_are_shown_under_a_name_that_results_know(name: str, kept: list[int], inner: str) -> None:
     env, whole = envs.make(f"memory/{name}"), envs.make(inner)
     hidden = [index for index in range(whole.observation_space(whole.default_params).shape[0]) if index not in kept]
-    assert env == envs.wrappers.hide(whole, *hidden) and env.name == f"memory/{name}" and env.optimum() is None
+    assert env == envs.wrappers.hide(whole, *hidden) and env.name == f"memory/{name}"
+    assert env.optimum() is None and env.memoryless() is None
     obs, state = env.reset_env(jax.random.key(3), env.default_params)
     seen, inside = whole.reset_env(jax.random.key(3), whole.default_params)
     np.testing.assert_array_equal(obs, seen[np.array(kept)])
