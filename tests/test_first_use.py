@@ -217,6 +217,8 @@ def test_a_name_is_not_an_algorithm() -> None:
         TypeError, match=r"algo takes an algorithm, such as jaxrl\.ppo\(envs\.make\('cartpole'\)\), got 'ppo'"
     ):
         jaxrl.train(cast(Any, "ppo"), env_steps=16)
+    with pytest.raises(TypeError, match=r"^algo takes an algorithm, .* got 'ppo'$"):
+        jaxrl.plan(cast(Any, "ppo"), env_steps=16)
 
 
 OPTIONS: Any = {"evals": 2, "eval_episodes": 2, "block": 4}
