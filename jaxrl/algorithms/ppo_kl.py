@@ -45,7 +45,8 @@ class PPOKLHParams(OnPolicyHParams):
 
     Attributes:
       kl_target: Target of the divergence KL(old || new) of an iteration, in nats.
-      kl_coef: Initial coefficient of the divergence; it adapts within [1e-4, 1e4].
+      kl_coef: Initial coefficient of the divergence; it adapts within [1e-4, 1e4]. Only the first iteration of a run
+        reads it: changes during a run, such as those of population-based training, have no effect.
     """
 
     kl_target: Any = 0.01

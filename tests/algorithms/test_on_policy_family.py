@@ -140,6 +140,10 @@ def test_reinforce_has_no_lambda() -> None:
     algo = small("reinforce")
     with pytest.raises(ValueError, match=r"^lam has no effect on this environment and .* got \[0\.9\]; leave it out$"):
         jaxrl.train(algo, algo.hparams.replace(lam=0.9), env_steps=64, progress=False)
+    # make_train prepares the hyper-parameters as they are: an array of JAX is refused, and one like the default passes.
+    with pytest.raises(ValueError, match=r"^lam has no effect .* got 0\.9; leave it out$"):
+        algo.prepare(algo.hparams.replace(lam=jnp.float32(0.9)))
+    assert algo.prepare(algo.hparams.replace(lam=jnp.float32(1.0))).lam is None
 
 
 # --- MDPO, and PPO with a penalty --------------------------------------------------------
@@ -156,6 +160,10 @@ def test_the_step_size_of_mirror_descent_falls_over_the_run() -> None:
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(states[-1].weights))
     constant = algo.prepare(algo.hparams.replace(step_size_end=1.0), run_length=64)
     assert np.isinf(constant.anneal_env_steps)
+    assert algo.stopped is not None and algo.stopped(constant, 64) is None
+    reason = algo.stopped(prepared, 2 * per_iteration)
+    assert reason == f"its step size fell to its least value within {2 * per_iteration} env steps (step_size_end=0)"
+    assert algo.stopped(prepared, 2 * per_iteration - 1) is None
 
 
 def test_a_small_step_size_keeps_the_policy_near() -> None:
