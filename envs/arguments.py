@@ -13,6 +13,7 @@ __all__ = [
     "check_at_least",
     "check_choice",
     "check_count",
+    "check_limit",
     "check_number",
     "check_positive",
     "described",
@@ -74,6 +75,25 @@ def check_at_least(params: Any, **least: float) -> None:
         values = np.atleast_1d(np.asarray(getattr(params, name)))
         for wrong in values[~((values >= bound) & (values < math.inf))][:1]:
             raise UserValueError(f"env.{name} must be at least {bound} and finite, got {wrong}")
+
+
+def check_limit(params: Any, name: str, steps: Any) -> None:
+    """Refuses a time limit within which an environment cannot be solved.
+
+    Args:
+      params: Parameters of the environment; each may have an axis of settings.
+      name: Name of the parameter that determines the number of steps.
+      steps: Number of steps needed, with the axis of that parameter.
+
+    Raises:
+      ValueError: The time limit is below the number of steps.
+    """
+    values = np.broadcast_arrays(params.max_steps_in_episode, steps, getattr(params, name))
+    for limit, least, value in zip(*map(np.atleast_1d, values), strict=True):
+        if limit < least:
+            raise UserValueError(
+                f"env.max_steps_in_episode must be at least {least} where env.{name} is {value}, got {limit}"
+            )
 
 
 def in_interval(values: np.ndarray, low: float, high: float, closed: str) -> np.ndarray:

@@ -107,6 +107,15 @@ class Environment(gymnax_environment.Environment):
         del params, discount
         return None
 
+    def memoryless(self, params: Any = None, discount: Any = None) -> float | None:
+        """The best expected return of a policy without memory, where it is known exactly; by default None, not known.
+
+        Args:
+          params, discount: See `optimum`.
+        """
+        del params, discount
+        return None
+
     def params_at(self, params: Any, env_steps: Any) -> Any:
         """The parameters after this many environment steps of a run's training, for curricula.
 

@@ -23,7 +23,8 @@ class Row(NamedTuple):
       gymnasium_id: Id in Gymnasium, where it has one.
       fields: Static fields `(name, value)` that the name implies.
       wraps: Name of the inner environment, for a wrapper.
-      optimum: Best expected return of an episode under the default parameters; None if it is not known.
+      optimum: Best expected return of an episode under the default parameters, of an environment without a method
+        `optimum`; None if it is not known.
       bar: Return at which the task counts as solved; None without such a convention.
     """
 
@@ -90,8 +91,8 @@ ROWS: dict[str, Row] = {
     "probe/delayed-reward": Row("envs.probes", "DelayedReward", optimum=1.0),
     "probe/action-dependent": Row("envs.probes", "ActionDependent", optimum=1.0),
     "probe/action-and-observation-dependent": Row("envs.probes", "ActionAndObservationDependent", optimum=1.0),
-    "probe/only-terminates": Row("envs.probes", "OnlyTerminates"),
-    "probe/only-truncates": Row("envs.probes", "OnlyTruncates"),
+    "probe/only-terminates": Row("envs.probes", "OnlyTerminates", optimum=3.0),
+    "probe/only-truncates": Row("envs.probes", "OnlyTruncates", optimum=1.0),
 }
 
 # Environments of other libraries by the prefix of their names: modules with `environment_ids()` and

@@ -137,11 +137,13 @@ def effective(name: str, value: Any, default: float, active: bool) -> Any:
       active: Whether it has an effect on this environment and configuration.
 
     Raises:
-      ValueError: The hyper-parameter has no effect, and was changed.
+      ValueError: The hyper-parameter has no effect, and was changed; not raised for a traced value.
     """
     if active:
         return default if value is None else value
-    concrete = isinstance(value, int | float | np.ndarray | np.number)
-    if concrete and np.any(np.asarray(value, np.float32) != np.float32(default)):
-        raise UserValueError(f"{name} has no effect on this environment and configuration, got {value}; leave it out")
+    number = is_concrete(value) and isinstance(value, int | float | np.ndarray | np.number | jax.Array)
+    if number and np.any(np.asarray(value, np.float32) != np.float32(default)):
+        raise UserValueError(
+            f"{name} has no effect on this environment and configuration, got {np.asarray(value)!s}; leave it out"
+        )
     return None

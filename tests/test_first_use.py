@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import jax
@@ -216,6 +217,45 @@ def test_a_name_is_not_an_algorithm() -> None:
         TypeError, match=r"algo takes an algorithm, such as jaxrl\.ppo\(envs\.make\('cartpole'\)\), got 'ppo'"
     ):
         jaxrl.train(cast(Any, "ppo"), env_steps=16)
+    with pytest.raises(TypeError, match=r"^algo takes an algorithm, .* got 'ppo'$"):
+        jaxrl.plan(cast(Any, "ppo"), env_steps=16)
+
+
+OPTIONS: Any = {"evals": 2, "eval_episodes": 2, "block": 4}
+
+
+@pytest.mark.parametrize(("env_steps", "total"), [(None, 48), (32, 32)])
+def test_two_names_train_as_their_preset(
+    env_steps: Any, total: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = SimpleNamespace(algo=wandering(), env_steps=48)
+    monkeypatch.setattr("jaxrl.presets.control.find", lambda algorithm, environment: known)
+    trained = jaxrl.train("wander", "plain", env_steps=env_steps, **OPTIONS)
+    assert int(trained.metrics["env_step"][-1]) == total
+    said = capsys.readouterr().err.splitlines()[0]
+    assert said.startswith("jaxrl: wander on plain with the settings of its preset")
+    assert ("and its 48 environment steps (env_steps=... changes them)" in said) == (env_steps is None)
+    jaxrl.train("wander", "plain", env_steps=env_steps, **OPTIONS, progress=False)
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((wandering(),), "^train takes env_steps, the number of environment steps .*, such as env_steps=500_000$"),
+        (("ppo", "memory/delayed-match"), "such as env_steps=500_000$"),
+        ((jaxrl.ppo(envs.make("cartpole")),), "such as env_steps=499_712 of the preset$"),
+    ],
+)
+def test_a_missing_number_of_steps_gets_a_sentence_with_an_example(arguments: Any, sentence: str) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        jaxrl.train(*arguments)
+
+
+def test_names_that_do_not_exist_get_a_near_one() -> None:
+    for names, meant in ((("pp", "cartpole"), "did you mean 'ppo'"), (("ppo", "cartpol"), "did you mean 'cartpole'")):
+        with pytest.raises(ValueError, match=meant):
+            jaxrl.train(*names)
 
 
 def test_checks_say_how_far_they_are_and_how_many_laws_hold(capsys: pytest.CaptureFixture[str]) -> None:

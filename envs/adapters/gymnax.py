@@ -9,6 +9,7 @@ from typing import Any
 import gymnax
 import jax
 import jax.numpy as jnp
+import numpy as np
 from gymnax.environments import environment as gymnax_environment
 
 from envs import base
@@ -19,6 +20,18 @@ from envs.errors import UserTypeError, UserValueError
 # MemoryChain's context bits are -1 or 1 in bounds from 0; MetaMaze shows a reward of 10 in bounds up to 1;
 # GaussianBandit shows rewards of either sign, and a time of -1, in bounds from 0.
 _WRONG_BOUNDS = ("MemoryChain-bsuite", "MetaMaze-misc", "GaussianBandit-misc")
+# Names of environments whose constructor downloads data.
+DOWNLOADED = ("gymnax/MNISTBandit-bsuite",)
+# Best expected returns under the defaults, undiscounted, which follow from the definitions.
+_OPTIMA = {
+    "CartPole-v1": 500.0,  # 1 for each step up to the limit
+    "Catch-bsuite": 1.0,  # the paddle reaches every column before the ball lands
+    "DeepSea-bsuite": 0.99,  # 1 at the end of 8 moves to the right, which cost 0.01 together
+    "MemoryChain-bsuite": 1.0,
+    "UmbrellaChain-bsuite": 1.0,  # the last reward; those before it have the mean 0
+    "DiscountingChain-bsuite": 1.1,  # the largest of five rewards
+    "SimpleBandit-bsuite": 0.5,  # the mean of the arms, which are shuffled before each episode of a single step
+}
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,16 @@ class GymnaxEnvironment(base.Environment):
     def num_actions(self) -> int:
         """The number that gymnax states."""
         return self.inner.num_actions
+
+    def optimum(self, params: Any = None, discount: Any = None) -> float | None:
+        """The best return where the definition shows it: undiscounted and under the defaults; otherwise None."""
+        if self.fields or discount is not None:
+            return None
+        if params is not None:
+            pairs = zip(jax.tree.leaves(params), jax.tree.leaves(self.default_params), strict=True)
+            if any(np.any(value != default) for value, default in pairs):
+                return None
+        return _OPTIMA.get(self.env_id)
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
         """gymnax's reset."""

@@ -133,6 +133,13 @@ class Pathworld(base.Environment):
         """The true mean reward of each path, not discounted: float64 `[num_paths]`."""
         return self.survival(self._lengths, mean_hazard) * np.arange(self.num_paths)
 
+    def optimum(self, params: PathworldParams | None = None, discount: Any = None) -> float:
+        """The best return, the highest Gamma(i^2) i times the survival; see `envs.Environment.optimum`."""
+        params = self.default_params if params is None else params
+        values = self.estimates(curves.of(discount, int(self._lengths[-1]) + 1))
+        in_time = self._lengths < int(params.max_steps_in_episode)
+        return float(np.max(np.where(in_time, values * self.survival(self._lengths, float(params.mean_hazard)), 0.0)))
+
     def estimates(self, curve: npt.ArrayLike) -> np.ndarray:
         """The value of each path to an agent that discounts and does not know of the hazard.
 

@@ -102,6 +102,19 @@ class RandomDilemmas(base.Environment):
         high = jnp.stack([jnp.float32(params.max_reward)] * 2 + [jnp.float32(1)] * 2)
         return spaces.Box(jnp.zeros(4, jnp.float32), high, (4,), jnp.float32)
 
+    def optimum(self, params: RandomDilemmasParams | None = None, discount: Any = None) -> float:
+        """The best return, that of choosing the higher value of each dilemma; see `envs.Environment.optimum`.
+
+        For two rewards uniform in [0, m) with weights a >= b the mean of the higher value is m (a / 2 + b^2 / (6 a)).
+        """
+        params = self.default_params if params is None else params
+        delays = np.arange(int(params.max_delay))
+        curve = np.asarray(curves.of(discount, len(delays)), np.float64)
+        weights = np.where(delays < int(params.max_steps_in_episode), curve, 0.0)
+        a, b = (choose(*np.meshgrid(weights, weights)) for choose in (np.maximum, np.minimum))
+        share = np.divide(b, a, out=np.zeros_like(a), where=a > 0)
+        return float(params.max_reward * np.mean(a / 2 + b * share / 6))
+
     def values(
         self, curve: npt.ArrayLike, obs: npt.ArrayLike, params: RandomDilemmasParams | None = None
     ) -> np.ndarray:

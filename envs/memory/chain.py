@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 
 from envs import base, curves
 from envs.adapters import gymnax
-from envs.arguments import check_at_least, check_count
+from envs.arguments import check_at_least, check_count, check_limit
 from envs.base import spaces
 
 
@@ -53,8 +54,9 @@ class MemoryChain(base.Environment):
         return params.replace(memory_length=self.length, max_steps_in_episode=limit)
 
     def check_params(self, params: Any) -> None:
-        """Refuse a length below 1."""
+        """Refuse a length below 1, and a time limit before the rewarded step."""
         check_at_least(params, memory_length=1)
+        check_limit(params, "memory_length", np.asarray(params.memory_length) + 1)
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, Any]:
         """gymnax's reset."""

@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 
 from envs import base, curves
-from envs.arguments import check_at_least, check_count
+from envs.arguments import check_at_least, check_count, check_limit
 from envs.base import spaces
 
 DIFFERENT, SAME = 0, 1
@@ -86,8 +86,9 @@ class DelayedMatch(base.Environment):
         return DelayedMatchParams(delay=self.delay, num_trials=self.num_trials, max_steps_in_episode=limit)
 
     def check_params(self, params: DelayedMatchParams) -> None:
-        """Refuse a negative delay, and a number of trials below 1."""
+        """Refuse a negative delay, a number of trials below 1, and a time limit before the first test."""
         check_at_least(params, delay=0, num_trials=1)
+        check_limit(params, "delay", np.asarray(params.delay) + 2)
 
     def reset_env(self, key: jax.Array, params: DelayedMatchParams) -> tuple[jax.Array, DelayedMatchState]:
         """The first sample `[num_symbols + 2]`."""

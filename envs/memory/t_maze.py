@@ -5,10 +5,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from envs import base, curves
-from envs.arguments import check_at_least, check_count
+from envs.arguments import check_at_least, check_count, check_limit
 from envs.base import spaces
 
 FORWARD, BACK, UP, DOWN = range(4)
@@ -82,8 +83,9 @@ class TMaze(base.Environment):
         return {"success": "sum"}
 
     def check_params(self, params: TMazeParams) -> None:
-        """Refuse a corridor without a cell, and a negative cost."""
+        """Refuse a corridor without a cell, a negative cost, and a time limit before the end of the corridor."""
         check_at_least(params, length=1, idle_cost=0)
+        check_limit(params, "length", np.asarray(params.length) + 1)
 
     def reset_env(self, key: jax.Array, params: TMazeParams) -> tuple[jax.Array, TMazeState]:
         """The first observation `[4]`: the sign."""

@@ -43,7 +43,8 @@ class MDPOHParams(OnPolicyHParams):
     Attributes:
       step_size: Initial step size t of mirror descent, at least 0.001; the weight of the divergence is 1 / t.
       step_size_end: Final step size as a fraction of `step_size`, reached linearly over `anneal_env_steps`; 1 keeps it
-        constant. The step size stays at 0.001 or above.
+        constant. The step size stays at 0.001 or above, where the policy hardly moves: a run that ends there is not
+        extended.
     """
 
     step_size: Any = 1.0
@@ -55,9 +56,9 @@ class MDPOHParams(OnPolicyHParams):
         check_range("step_size_end", self.step_size_end, Range(0, INFINITE, "[)"))
 
     @property
-    def annealed_ends(self) -> tuple[Any, ...]:
-        """Final fractions of annealed values; 1 means no annealing."""
-        return (self.lr_end, self.step_size_end)
+    def annealed_ends(self) -> dict[str, Any]:
+        """Final fractions of annealed step sizes by field; see `OnPolicyHParams.annealed_ends`."""
+        return {**super().annealed_ends, "step_size_end": self.step_size_end}
 
     def at(self, env_steps: jax.Array) -> Self:
         """Values after `env_steps` environment steps, `[]`, traced; without the learning rate."""
@@ -112,6 +113,6 @@ def make_learn(parts: Parts) -> Learn:
     ) -> tuple[Learner, Metrics]:
         samples = samples._replace(advantage=advantages(parts, samples, "batch"))
         learner, metrics = epochs(parts, key, samples, parts.descent(loss, hparams, lr), learner)
-        return learner, metrics | {"step_size": hparams.step_size}
+        return learner, metrics | {"current_step_size": hparams.step_size}
 
     return learn

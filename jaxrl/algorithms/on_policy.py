@@ -360,15 +360,18 @@ def _last_steps(burn_in: int, memory: Memory, after: Memory, obs: Any, reset: ja
 
 
 def _stopped(hparams: Any, env_steps: int) -> str | None:
-    """Reason why some setting learns nothing after `env_steps`: its step size has fallen to 0."""
-    anneal, end = np.asarray(hparams.anneal_env_steps), np.asarray(hparams.lr_end)
-    ended = (end == 0) & (anneal <= env_steps)
-    return f"its step size fell to 0 within {int(anneal[ended].max()):,} env steps (lr_end=0)" if ended.any() else None
+    """Reason why some setting learns nothing after `env_steps`: a step size has fallen to 0, or its least value."""
+    anneal = np.asarray(hparams.anneal_env_steps)
+    for name, end in hparams.annealed_ends.items():
+        ended = (np.asarray(end) == 0) & (anneal <= env_steps)
+        if ended.any():
+            return f"its step size fell to its least value within {int(anneal[ended].max()):,} env steps ({name}=0)"
+    return None
 
 
 def _annealed_over(hparams: Any, run_length: int) -> Any:
     """Value of `anneal_env_steps`; the length of the run if it is infinite and something is annealed."""
     anneal, ends = hparams.anneal_env_steps, hparams.annealed_ends
     xp = np if is_concrete((anneal, ends)) else jnp
-    falls = functools.reduce(operator.or_, (end != 1.0 for end in ends))
+    falls = functools.reduce(operator.or_, (end != 1.0 for end in ends.values()))
     return xp.where(xp.isinf(anneal) & falls, np.float32(run_length), anneal)

@@ -124,9 +124,9 @@ class OnPolicyHParams(Settings):
         check_hparams(self, gamma, _RANGES)
 
     @property
-    def annealed_ends(self) -> tuple[Any, ...]:
-        """Final fractions of annealed values; 1 means no annealing."""
-        return (self.lr_end,)
+    def annealed_ends(self) -> dict[str, Any]:
+        """Final fractions of annealed step sizes by field; 1 means no annealing, and 0 the end of learning."""
+        return {"lr_end": self.lr_end}
 
     def at(self, env_steps: jax.Array) -> Self:
         """Values after `env_steps` environment steps, `[]`, traced; without the learning rate."""

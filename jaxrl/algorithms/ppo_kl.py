@@ -45,7 +45,8 @@ class PPOKLHParams(OnPolicyHParams):
 
     Attributes:
       kl_target: Target of the divergence KL(old || new) of an iteration, in nats.
-      kl_coef: Initial coefficient of the divergence; it adapts within [1e-4, 1e4].
+      kl_coef: Initial coefficient of the divergence; it adapts within [1e-4, 1e4]. Only the first iteration of a run
+        reads it: changes during a run, such as those of population-based training, have no effect.
     """
 
     kl_target: Any = 0.01
@@ -129,7 +130,7 @@ def make_learn(parts: Parts) -> Learn:
         own_loss = functools.partial(loss, kl_coef=learner.own)
         learner, metrics = epochs(parts, key, samples, parts.descent(own_loss, hparams, lr), learner)
         kl = divergence(scores_of(parts, learner, samples), samples, parts.shards)
-        metrics |= {"kl_old_new": kl, "kl_coef": learner.own}
+        metrics |= {"kl_old_new": kl, "current_kl_coef": learner.own}
         return learner._replace(own=next_coefficient(learner.own, kl, hparams.kl_target)), metrics
 
     return learn

@@ -5,7 +5,9 @@ import math
 import numpy as np
 
 import envs
-from envs.base import spaces
+from envs.adapters.gymnax import DOWNLOADED
+from envs.bandits.base import Bandit
+from envs.base import Environment, spaces
 from envs.registry import ROWS
 from envs.wrappers.wrapper import limit
 from jaxrl.results.printing import aligned, plain_lines
@@ -16,28 +18,36 @@ _COLUMNS = ("name", "observation", "action", "limit", "optimum", "bar")
 
 
 def environments_text() -> str:
-    """Table with a row for each environment of this project, and the names of gymnax's environments."""
-    rows = [_row(name) for name in ROWS]
+    """Table with a row for each environment of this project and of gymnax."""
+    rows = [_row(name) for name in envs.names()]
     right = [column in _COLUMNS[3:] for column in _COLUMNS]
-    others = [name for name in envs.names() if name not in ROWS]
     return "\n".join(
         [
             *plain_lines(aligned([_COLUMNS, *rows], right)),
             "",
-            "limit: steps of an episode; optimum: best expected return; bar: return that counts as solved;",
-            "each under the default parameters, as are the sizes of observations and actions, of one agent",
-            "",
-            *others,
+            "limit: steps of an episode; optimum: best expected return of an episode, - where it is not known exactly;",
+            "bar: return that counts as solved; each under the default parameters, as are the sizes of observations",
+            "and actions, of one agent. The optimum of a bandit depends on its instance; jaxrl bandit reports regret.",
+            "An environment that downloads data when it is made has no sizes here.",
         ]
     )
 
 
 def _row(name: str) -> tuple[str, ...]:
+    if name in DOWNLOADED:
+        return (name, *["-"] * (len(_COLUMNS) - 1))
     env = envs.make(name)
-    params, row = env.default_params, ROWS[name]
-    known = ("-" if value is None else f"{value:g}" for value in (row.optimum, row.bar))
+    params, row = env.default_params, ROWS.get(name)
+    known = ("-" if value is None else f"{value:g}" for value in (_optimum(name, env), row and row.bar))
     steps = str(int(np.max(limit(env, params))))
     return (name, _space(env.observation_space(params)), _space(env.action_space(params)), steps, *known)
+
+
+def _optimum(name: str, env: Environment) -> float | None:
+    row = ROWS.get(name)
+    if row is not None and row.optimum is not None:
+        return row.optimum
+    return None if isinstance(env, Bandit) else env.optimum()
 
 
 def _space(space: spaces.Space) -> str:

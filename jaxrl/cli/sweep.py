@@ -26,7 +26,9 @@ from jaxrl.cli.fields import (
 )
 from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, parse
+from jaxrl.cli.train import beginning
 from jaxrl.presets import control as presets
+from jaxrl.presets.preset import Preset
 from jaxrl.runtime.options import SearchOptions
 from jaxrl.tuning.space import parse_space, spelled
 
@@ -57,7 +59,7 @@ def run_sweep(args: Sequence[str]) -> int:
             _parse_options("ppo", "pendulum", ["--help"], "jaxrl sweep ALGORITHM ENVIRONMENT")
         raise CommandError("sweep takes an algorithm and an environment first, such as: jaxrl sweep ppo pendulum")
     name, environment = named
-    options, base, is_preset = _parse_options(name, environment, args[2:], f"jaxrl sweep {name} {environment}")
+    options, base, preset = _parse_options(name, environment, args[2:], f"jaxrl sweep {name} {environment}")
 
     algo = algorithms.make(name, base.env, config_of(options, base.config))
     fixed, several = split("hparams", options.hparams, hparam_leaves(base.hparams))
@@ -74,8 +76,8 @@ def run_sweep(args: Sequence[str]) -> int:
         raise CommandError("--first-env-steps takes --halving as well, such as --halving 3")
     halving = None if options.halving is None else jaxrl.Halving(options.halving, options.first_env_steps)
 
-    if is_preset:
-        print(f"Starting from the preset for {name} on {environment} (--no-preset starts from the defaults).")
+    if text := beginning(name, environment, preset, args, options.env_steps):
+        print(text)
     space = parse_space(options.space, algo) if options.space else default_space(algo)
     words = " ".join(f"{path}={spelled(distribution)}" for path, distribution in space.items())
     print(f"Searching {words}", flush=True)
@@ -109,8 +111,8 @@ def run_sweep(args: Sequence[str]) -> int:
     return 0
 
 
-def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) -> tuple[Any, Algorithm, bool]:
-    """Options, the algorithm that they start from, and whether that is a preset's."""
+def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) -> tuple[Any, Algorithm, Preset | None]:
+    """Options, the algorithm that they start from, and its preset, None without one."""
     preset = None if {"--no-preset", "--no_preset"} & set(args) else presets.find(name, environment)
     static = static_fields(args)
     algo = algorithms.make(name, envs.make(environment, **static)) if preset is None else preset.on(**static)
@@ -119,7 +121,7 @@ def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) 
     description = (
         f"Search for hyper-parameters of {name} on {environment}; the best ones are retrained on separate seeds."
     )
-    return parse(_options_class(algo, env_steps, static), args, prog, description), algo, preset is not None
+    return parse(_options_class(algo, env_steps, static), args, prog, description), algo, preset
 
 
 def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> type:

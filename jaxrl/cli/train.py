@@ -41,7 +41,7 @@ from jaxrl.sweeps.sweep import Sweep
 DEFAULT_ENV_STEPS = 500_000
 HEADING = "Train {} on {}: every seed under every setting, in one call."
 
-__all__ = ["Asked", "asked", "run_train"]
+__all__ = ["Asked", "asked", "beginning", "run_train"]
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 
 
@@ -126,11 +126,21 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING) -> Asked:
     paths = swept | {f"env.{path}": values for path, values in swept_params.items()}
     paths |= {f"env.{path}": [value] for path, value in fixed_params.items()}
 
-    if defaults.preset is not None and jax.process_index() == 0:
-        print(
-            f"Starting from the preset for {name} on {environment} (--no-preset starts from the defaults).", flush=True
-        )
+    if jax.process_index() == 0 and (text := beginning(name, environment, defaults.preset, args, options.env_steps)):
+        print(text, flush=True)
     return Asked(algo, jaxrl.grid(algo.hparams, paths) if paths else None, options.seeds, options)
+
+
+def beginning(
+    algorithm: str, environment: str, preset: Preset | None, args: Sequence[str], env_steps: int
+) -> str | None:
+    """Sentences on the preset and the number of environment steps, so far as `args` leave them to defaults."""
+    is_default = not {"--env-steps", "--env_steps"} & {arg.partition("=")[0] for arg in args}
+    steps = f"Each run takes {env_steps:,} environment steps (--env-steps changes this)." if is_default else ""
+    if preset is None:
+        return steps or None
+    start = f"Starting from the preset for {algorithm} on {environment} (--no-preset starts from the defaults)."
+    return f"{start} {steps}".rstrip()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from envs.abstract_checking import ContractError
+from envs.arguments import described
 from envs.threefry import unrolled
 from jaxrl.learning.action_heads import ActionHead, Scores
 
@@ -19,11 +21,13 @@ __all__ = [
     "Noise",
     "Policy",
     "Scores",
+    "check_memory",
     "choose_by",
     "head_actor",
     "memories",
     "memoryless",
     "recurrent_actor",
+    "scored",
 ]
 
 
@@ -118,3 +122,36 @@ def choose_by(head: ActionHead) -> Callable[[Noise, Scores, Any, Any], tuple[Any
 def memories(start: Memory, shape: tuple[int, ...]) -> Memory:
     """Memories at the start of an episode, leaves `[*shape, ...]`, from that of one agent, leaves `[...]`."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*shape, *jnp.shape(leaf))), start)
+
+
+def scored(actor: Actor, policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+    """Result of `actor.scores`.
+
+    Raises:
+      ContractError: It is not a pair.
+    """
+    result = actor.scores(policy, memory, obs, mask)
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise ContractError(f"actor.scores must return a pair, the scores and the memory, got {described(result)}")
+    return result
+
+
+def check_memory(before: Memory, after: Memory) -> None:
+    """Refuses an actor that forgets: the memory after a step must be like that before it.
+
+    Args:
+      before, after: Memories, leaves `[*B, ...]`.
+
+    Raises:
+      ContractError: They differ in structure, shapes or types.
+    """
+    if jax.tree.structure(before) != jax.tree.structure(after):
+        raise ContractError(
+            f"actor must return a memory with the structure of its start: {described(before)} became {described(after)}"
+        )
+    for (path, old), new in zip(jax.tree.leaves_with_path(before), jax.tree.leaves(after), strict=True):
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            raise ContractError(
+                f"actor must return a memory like its start: memory{jax.tree_util.keystr(path)} was "
+                f"{old.dtype}{list(old.shape)} and became {new.dtype}{list(new.shape)}"
+            )

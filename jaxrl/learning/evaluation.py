@@ -12,7 +12,7 @@ from envs.abstract_checking import agent_axes
 from envs.base import Environment
 from envs.errors import UserValueError
 from envs.threefry import rolled, unrolled
-from jaxrl.learning.actor import Actor, Policy, memories
+from jaxrl.learning.actor import Actor, Policy, check_memory, memories, scored
 from jaxrl.learning.rollout import Carry, agents_ended, remembered, reset_all, step_once
 
 EPISODE_METRICS = ("return", "discounted_return", "length")
@@ -63,8 +63,9 @@ def evaluate(
     def one_step(key: jax.Array, carry: Carry, greedy: jax.Array, alive: jax.Array, present: jax.Array) -> Any:
         act_key, env_key = jax.random.split(key)
         mask = env.action_mask(carry.state, params)
-        scores, memory = actor.scores(policy, carry.memory, carry.obs, mask)
+        scores, memory = scored(actor, policy, carry.memory, carry.obs, mask)
         action, _, memory = actor.choose(actor.noise(rolled(act_key), agents), scores, memory, greedy, mask)
+        check_memory(carry.memory, memory)
         obs, state, reward, terminated, truncated, info = step_once(env, env_key, carry.state, action, params)
         done = terminated | truncated
         memory = remembered(memory, start_memory, agents_ended(reward, done, info))

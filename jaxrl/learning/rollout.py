@@ -6,10 +6,12 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from envs.abstract_checking import ContractError
+from envs.arguments import described
 from envs.base import Environment
 from envs.errors import UserValueError
 from envs.threefry import rolled, unrolled
-from jaxrl.learning.actor import Actor, Memory, Policy, memories
+from jaxrl.learning.actor import Actor, Memory, Policy, check_memory, memories, scored
 from jaxrl.learning.shards import EnvShards, own
 
 TERMINATED, TRUNCATED = 1, 2
@@ -174,6 +176,7 @@ def rollout(
 
     Raises:
       ValueError: `reset_pool` is below 1.
+      ContractError: The memories of `carry` are not those of the actor, or the actor returns other ones.
     """
     num_envs = jax.tree.leaves(carry.obs)[0].shape[0]
     num_in_all = num_envs * (1 if shards is None else shards.count)
@@ -191,6 +194,11 @@ def rollout(
     # have, read adjacent memory.
     pool = _begun(env, keys.T.reshape(-1), params)
     first_memory = actor.start(policy)
+    if jax.tree.structure(carry.memory) != jax.tree.structure(first_memory):
+        raise ContractError(
+            f"carry must have the memories of its actor, which starts from {described(first_memory)}, got "
+            f"{described(carry.memory)}; see the argument memory of reset_all"
+        )
     # An unsigned index needs no code for negative values.
     first_slots = jnp.arange(num_envs, dtype=jnp.uint32)
 
@@ -204,10 +212,11 @@ def rollout(
         return Carry(state, obs), over, (obs, reward, ended, per_agent)
 
     def one_step(loop: tuple[Carry, jax.Array, jax.Array], noise: Any) -> tuple[Any, Any]:
-        (state, obs, memory), used, t = loop
+        (state, obs, before), used, t = loop
         mask = jax.vmap(env.action_mask, in_axes=(0, None))(state, params)
-        scores, memory = actor.scores(policy, memory, obs, mask)
+        scores, memory = scored(actor, policy, before, obs, mask)
         action, raw_action, memory = actor.choose(noise, scores, memory, False, mask)
+        check_memory(before, memory)
         keys = own(jax.random.split(jax.random.fold_in(step_key, t), num_in_all), shards)
         after, over, facts = jax.vmap(step)(keys, state, action)
         next_mask = jax.vmap(env.action_mask, in_axes=(0, None))(after.state, params) if with_next_mask else None

@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import envs
 from envs import registry
 from envs.errors import UserValueError
 from envs.spelling import near
+from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.presets.evolution import EVOLUTION
 from jaxrl.presets.off_policy import OFF_POLICY
@@ -160,6 +163,12 @@ def find(algorithm: str, environment: str) -> Preset | None:
     """The preset of an algorithm on an environment (or Gymnasium's id of it), None without one."""
     row = next((name for name, row in registry.ROWS.items() if row.gymnasium_id == environment), environment)
     return next((entry for entry in PRESETS if (entry.algorithm, entry.environment) == (algorithm, row)), None)
+
+
+def named(algorithm: str, environment: str) -> tuple[Algorithm, Preset | None]:
+    """The algorithm on the environment with its preset, and that; with the defaults, and None, where there is none."""
+    known = find(algorithm, environment)
+    return (algorithms.make(algorithm, envs.make(environment)) if known is None else known.algo), known
 
 
 def preset(algorithm: str, environment: str, *, tuned: str | None = None) -> Preset:

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.abstract_checking import agent_axes
-from envs.arguments import described
 from envs.checking import ContractError
 from envs.laws import Laws
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.learning.actor import memories
+from jaxrl.learning.actor import check_memory, memories, scored
 from jaxrl.learning.rollout import episode_ends, remembered, reset_all, rollout
 
 # An agent acting alone and in a batch computes the same sums, possibly in another order.
@@ -42,12 +41,12 @@ def check_actor(algo: Algorithm, key: jax.Array, policy: Any, law: Laws) -> None
     start = memories(actor.start(policy), agents)
 
     def one(key: jax.Array, greedy: Any) -> tuple[Any, Any]:
-        scores, memory = actor.scores(policy, start, obs, mask)
+        scores, memory = scored(actor, policy, start, obs, mask)
         action, _, memory = actor.choose(actor.noise(key, agents), scores, memory, greedy, mask)
         return action, memory
 
     law("a memory keeps its types")
-    _check_memory(start, jax.eval_shape(one, key, False)[1])
+    check_memory(start, jax.eval_shape(one, key, False)[1])
     law("a batch acts as each of it")
     act = jax.jit(jax.vmap(lambda key, greedy: one(key, greedy)[0], in_axes=(0, None)))
     keys = jax.random.split(key, 16)
@@ -104,19 +103,6 @@ def _check_replay(algo: Algorithm, key: jax.Array, policy: Any, agents: tuple[in
                 )
 
 
-def _check_memory(start: Any, after: Any) -> None:
-    if jax.tree.structure(start) != jax.tree.structure(after):
-        raise ContractError(
-            f"actor must return a memory with the structure of its start: {described(start)} became {described(after)}"
-        )
-    for (path, old), new in zip(jax.tree.leaves_with_path(start), jax.tree.leaves(after), strict=True):
-        if (old.shape, old.dtype) != (new.shape, new.dtype):
-            raise ContractError(
-                f"actor must return a memory like its start: memory{jax.tree_util.keystr(path)} was "
-                f"{old.dtype}{list(old.shape)} and became {new.dtype}{list(new.shape)}"
-            )
-
-
 def _check_batch(algo: Algorithm, policy: Any, obs: Any, mask: Any, start: Any, alone: Any) -> None:
     """A batch `[1, 3]` of the same observation chooses the action of a single one."""
     actor = algo.actor
@@ -133,7 +119,7 @@ def _check_batch(algo: Algorithm, policy: Any, obs: Any, mask: Any, start: Any, 
             f"actor must take any axes in front, greedily without noise: with [1, 3] there is a "
             f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         ) from error
-    _check_memory(before, after)
+    check_memory(before, after)
     for leaf, one in zip(jax.tree.leaves(actions), jax.tree.leaves(alone), strict=True):
         if leaf.shape != (1, 3, *one.shape) or not np.allclose(leaf, one, atol=ALONE_TOLERANCE, rtol=ALONE_TOLERANCE):
             raise ContractError(f"actor must choose for each of a batch as for it alone, got {leaf} for {one}")

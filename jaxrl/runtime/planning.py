@@ -11,6 +11,7 @@ import jax
 
 from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.members import check_members
 from jaxrl.runtime.call import Call, seeds_that_fit, shard_of, sharded
 from jaxrl.runtime.layout import Layout, plan_layout
 from jaxrl.runtime.memory_plan import Plan, Planner
@@ -50,7 +51,10 @@ def plan(
       ValueError, TypeError: An argument is not valid, or not even a block of one run fits.
     """
     chosen = checked(plan, PlanOptions, options)
-    algos = [algo] if isinstance(algo, Algorithm) else list(algo)
+    is_one = isinstance(algo, Algorithm | str) or not isinstance(algo, Sequence)  # an Algorithm is a tuple, too
+    algos: list[Any] = [algo] if is_one else list(algo)
+    for each in algos:
+        check_members(each)
     groups = compile_groups(algos)
     if not groups:
         raise UserValueError("algo must be an algorithm, or several, got none")

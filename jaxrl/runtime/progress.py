@@ -48,7 +48,7 @@ class Progress:
         if self._bar is not None:
             self._bar.set_description(text)
         elif self._enabled:
-            self._say(text)
+            say(text)
 
     def start(self, done: int = 0) -> None:
         """Starts the clock of training, with `done` environment steps of an earlier call."""
@@ -90,10 +90,12 @@ class Progress:
         if rate > 0 or left == 0:
             parts += [f"{rate:,.0f} env steps/s"] if rate > 0 else []
             parts += [f"{seconds:.0f} s elapsed", f"{left / max(rate, 1e-9):.0f} s left"]
-        self._say(", ".join([*parts, self._note] if self._note else parts))
+        say(", ".join([*parts, self._note] if self._note else parts))
 
-    def _say(self, text: str) -> None:
-        print(f"jaxrl: {text}", file=sys.stderr, flush=True)
+
+def say(text: str) -> None:
+    """Prints a line on standard error."""
+    print(f"jaxrl: {text}", file=sys.stderr, flush=True)
 
 
 class StopRequest:

@@ -17,6 +17,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.members import check_members
 from jaxrl.checks import check_count
 from jaxrl.discounts.parsing import Prepared
+from jaxrl.presets import control as presets
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call, seeds_that_fit
@@ -24,6 +25,7 @@ from jaxrl.runtime.checkpoints.store import begun_in
 from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.loop import evaluation_points, make_loop
 from jaxrl.runtime.options import RunOptions, checked
+from jaxrl.runtime.progress import say
 from jaxrl.runtime.starting import starting_policies
 from jaxrl.sweeps.batching import batched_env_params, batched_hparams
 from jaxrl.sweeps.paths import leaves
@@ -95,11 +97,11 @@ def make_train(
 
 
 def train(
-    algo: Algorithm,
+    algo: Algorithm | str,
     hparams: Any = None,
     *,
     seeds: int | Sequence[int] = 1,
-    env_steps: int,
+    env_steps: int | None = None,
     evals: int = 10,
     eval_episodes: int = 64,
     eval_at_start: bool = False,
@@ -113,10 +115,12 @@ def train(
     and saved, with a warning. A run whose metrics become non-finite is reported and does not affect the others.
 
     Args:
-      algo: Algorithm to train.
+      algo: Algorithm to train. Two names in place of `algo` and `hparams`, `train("ppo", "cartpole")`, train as the
+        preset of that pair does, or with the defaults where there is none.
       hparams: Hyper-parameters of one setting, or a `Sweep` from `grid` or `sample`; `algo.hparams` if None.
       seeds: Number of seeds (0, 1, ...), or the seeds themselves. Equal seeds share keys across settings.
-      env_steps: Number of environment steps of each run, rounded up to whole iterations.
+      env_steps: Number of environment steps of each run, rounded up to whole iterations; for two names that of their
+        preset if None, which is then shown.
       evals: Number of evaluations, evenly spaced, the last at the end; at most one per iteration.
       eval_episodes: Number of whole episodes of each evaluation, once greedy and once sampled.
       eval_at_start: Flag to evaluate before training as well, at environment step 0, where the metrics of the
@@ -134,8 +138,12 @@ def train(
       ResultError: With `resume`, `out` holds a run of another configuration, or a finished result
         without a checkpoint or without `run.json`, which identifies the call.
     """
-    points = points_of(algo, env_steps, evals, eval_episodes, eval_at_start)
     chosen = checked(train, RunOptions, options)
+    if isinstance(algo, str) and isinstance(hparams, str):
+        algo, env_steps = _of_names(algo, hparams, env_steps, chosen.progress)
+        hparams = None
+    algo, env_steps = _with_env_steps(algo, env_steps)
+    points = points_of(algo, env_steps, evals, eval_episodes, eval_at_start)
     begun = begun_in(chosen.out, trust=chosen.trust) if chosen.resume else None
     call = training_call(
         algo,
@@ -155,6 +163,31 @@ def train(
     result = carry_out(call, chosen, begun=begun)
     _warn_of_a_stop(result, env_steps, chosen.out)
     return result
+
+
+def _of_names(algorithm: str, environment: str, env_steps: int | None, show: bool) -> tuple[Algorithm, int | None]:
+    """The algorithm of two names, and its number of environment steps, None where neither call nor preset has one."""
+    algo, preset = presets.named(algorithm, environment)
+    settings = "default settings" if preset is None else "the settings of its preset"
+    steps = ""
+    if preset is not None and env_steps is None:
+        env_steps = preset.env_steps
+        steps = f" and its {env_steps:,} environment steps (env_steps=... changes them)"
+    if show and env_steps is not None and jax.process_index() == 0:
+        say(f"{algorithm} on {environment} with {settings}{steps}")
+    return algo, env_steps
+
+
+def _with_env_steps(algo: Any, env_steps: int | None) -> tuple[Algorithm, int]:
+    """Refuses what is not an algorithm, and a missing number of environment steps."""
+    check_members(algo)
+    if env_steps is None:
+        known = presets.find(algo.name, algo.env.name)
+        example = "500_000" if known is None else f"{known.env_steps:_} of the preset"
+        raise UserTypeError(
+            f"train takes env_steps, the number of environment steps of each run, such as env_steps={example}"
+        )
+    return algo, env_steps
 
 
 def training_call(

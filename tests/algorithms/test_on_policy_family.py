@@ -140,6 +140,10 @@ def test_reinforce_has_no_lambda() -> None:
     algo = small("reinforce")
     with pytest.raises(ValueError, match=r"^lam has no effect on this environment and .* got \[0\.9\]; leave it out$"):
         jaxrl.train(algo, algo.hparams.replace(lam=0.9), env_steps=64, progress=False)
+    # make_train prepares the hyper-parameters as they are: an array of JAX is refused, and one like the default passes.
+    with pytest.raises(ValueError, match=r"^lam has no effect .* got 0\.9; leave it out$"):
+        algo.prepare(algo.hparams.replace(lam=jnp.float32(0.9)))
+    assert algo.prepare(algo.hparams.replace(lam=jnp.float32(1.0))).lam is None
 
 
 # --- MDPO, and PPO with a penalty --------------------------------------------------------
@@ -152,10 +156,14 @@ def test_the_step_size_of_mirror_descent_falls_over_the_run() -> None:
     prepared = algo.prepare(algo.hparams.replace(step_size=2.0), run_length=2 * per_iteration)
     assert prepared.anneal_env_steps == 2 * per_iteration
     _, states, metrics = steps(algo, 3, step_size=2.0, anneal_env_steps=2.0 * per_iteration)
-    assert [numbers["step_size"] for numbers in metrics] == [2.0, 1.0, np.float32(1e-3)]
+    assert [numbers["current_step_size"] for numbers in metrics] == [2.0, 1.0, np.float32(1e-3)]
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(states[-1].weights))
     constant = algo.prepare(algo.hparams.replace(step_size_end=1.0), run_length=64)
     assert np.isinf(constant.anneal_env_steps)
+    assert algo.stopped is not None and algo.stopped(constant, 64) is None
+    reason = algo.stopped(prepared, 2 * per_iteration)
+    assert reason == f"its step size fell to its least value within {2 * per_iteration} env steps (step_size_end=0)"
+    assert algo.stopped(prepared, 2 * per_iteration - 1) is None
 
 
 def test_a_small_step_size_keeps_the_policy_near() -> None:
@@ -175,7 +183,7 @@ def test_the_coefficient_of_the_penalty_follows_the_divergence() -> None:
 def test_the_coefficient_is_carried_from_iteration_to_iteration() -> None:
     algo = small("ppo_kl")
     _, states, metrics = steps(algo, 3, kl_target=1e-9, kl_coef=0.5)
-    assert [numbers["kl_coef"] for numbers in metrics] == [0.5, 1.0, 2.0]
+    assert [numbers["current_kl_coef"] for numbers in metrics] == [0.5, 1.0, 2.0]
     assert [float(state.own) for state in states] == [1.0, 2.0, 4.0]
     _, states, _ = steps(algo, 2, kl_target=10.0, kl_coef=0.5)
     assert [float(state.own) for state in states] == [0.25, 0.125]

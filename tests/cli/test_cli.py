@@ -357,6 +357,24 @@ def test_a_preset_is_where_options_start(capsys: pytest.CaptureFixture[str]):
     assert f"step size of Adam. (default: {PPOHParams().lr})" in shown["--no-preset --help"]
 
 
+@pytest.mark.parametrize(
+    ("environment", "args", "text"),
+    [
+        ("pendulum", [], r"^Starting from the preset .* Each run takes 300,000 environment steps \(--env.*\)\.$"),
+        ("pendulum", ["--env-steps=4e3"], r"^Starting from the preset for ppo on pendulum \(.* defaults\)\.$"),
+        ("pendulum", ["--no-preset"], r"^Each run takes 500,000 environment steps \(--env-steps changes this\)\.$"),
+        ("pendulum", ["--no-preset", "--env-steps", "9"], r"^$"),
+    ],
+)
+def test_a_default_number_of_steps_is_shown(
+    environment: str, args: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from jaxrl.cli.train import asked
+
+    asked(["ppo", environment, *args], "train")
+    assert re.search(text, capsys.readouterr().out.strip())
+
+
 @pytest.mark.parametrize("command", ["train", "plot", "evaluate", "render", "envs", "version"])
 def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as end:
@@ -366,14 +384,22 @@ def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[st
 
 
 def test_envs_lists_names_that_make_takes(capsys: pytest.CaptureFixture[str]):
-    import envs
-
     assert cli.main(["envs"]) == 0
-    table, _, others = capsys.readouterr().out.strip().split("\n\n")
+    table, note = capsys.readouterr().out.strip().split("\n\n")
     header, *rows = table.splitlines()
     assert header.split() == ["name", "observation", "action", "limit", "optimum", "bar"]
-    assert [row.split()[0] for row in rows] + others.split() == list(envs.names())
-    assert rows[0].split() == ["cartpole", "4", "numbers", "2", "choices", "500", "500", "475"]
+    by_name = {row.split()[0]: row.split()[1:] for row in rows}
+    assert list(by_name) == list(envs.names())
+    assert by_name["cartpole"] == ["4", "numbers", "2", "choices", "500", "500", "475"]
+    optima = {name: row[-2] for name, row in by_name.items()}
+    assert [optima[name] for name in ("memory/repeat-first", "random-dilemmas", "gymnax/Catch-bsuite")] == [
+        "1.01961",
+        "3.33333",
+        "1",
+    ]
+    unknown = ("pendulum", "memory/cartpole", "crowd/circle", "bandit/bernoulli", "gymnax/Breakout-MinAtar")
+    assert {optima[name] for name in unknown} == {"-"} and "- where it is not known exactly" in note
+    assert by_name["gymnax/MNISTBandit-bsuite"] == ["-"] * 5
 
 
 def test_bars_are_those_of_the_results():

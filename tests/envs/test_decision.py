@@ -10,9 +10,9 @@ import pytest
 
 import envs
 from envs.decision.delayed_choice import DelayedChoice
-from envs.decision.pathworld import Pathworld
+from envs.decision.pathworld import Pathworld, PathworldParams
 from envs.decision.preference_reversal import LATER, SOONER, PreferenceReversal
-from envs.decision.random_dilemmas import RandomDilemmas
+from envs.decision.random_dilemmas import RandomDilemmas, RandomDilemmasParams
 from jaxrl.discounts.parsing import BetaWeighted, Hyperbolic, as_discount
 
 
@@ -276,3 +276,29 @@ def test_names_and_refusals() -> None:
         Pathworld(num_paths=1)
     with pytest.raises(ValueError, match=r"curve has the shape \(100,\); it takes at least 200 entries"):
         PreferenceReversal().values(np.ones(100))
+
+
+# --- the best returns --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("discount", [None, 0.97, Hyperbolic(k=0.05)])
+def test_the_optimum_of_pathworld_is_the_best_path(discount: Any) -> None:
+    """Against numerical integration over the quantiles of the hazard."""
+    env = Pathworld("exponential", num_paths=8)
+    params = PathworldParams(mean_hazard=0.02, max_steps_in_episode=40)
+    hazards = -0.02 * np.log1p(-(np.arange(100_000) + 0.5) / 100_000)
+    curve = np.ones(50) if discount is None else curve_of(discount, 50)
+    best = max(i * curve[i * i] * np.mean(np.exp(-hazards * i * i)) for i in range(7))  # path 7 takes 50 steps
+    assert env.optimum(params, discount) == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.parametrize("discount", [None, 0.5])
+def test_the_optimum_of_random_dilemmas_is_the_mean_of_the_higher_value(discount: Any) -> None:
+    """Against the midpoint rule over both rewards, for every pair of delays."""
+    env = RandomDilemmas()
+    params = RandomDilemmasParams(max_reward=3.0, max_delay=4, max_steps_in_episode=3)
+    rewards = 3.0 * (np.arange(400) + 0.5) / 400
+    weights = np.array([1, *(np.full(2, discount or 1) ** [1, 2]), 0])  # the longest delay comes after the limit
+    values = [np.maximum.outer(a * rewards, b * rewards).mean() for a in weights for b in weights]
+    assert env.optimum(params, discount) == pytest.approx(np.mean(values), rel=1e-5)
+    assert env.optimum() == pytest.approx(10 / 3)

@@ -305,6 +305,12 @@ def test_half_of_the_trials_match_and_each_draws_anew() -> None:
 # --- names, fields and errors ------------------------------------------------------------
 
 
+def test_the_shortest_sufficient_limit_is_taken() -> None:
+    tasks: tuple[Any, ...] = ((TMaze(), 21), (MemoryChain(), 21), (DelayedMatch(), 12))
+    for env, limit in tasks:
+        env.check_params(dataclasses.replace(env.default_params, max_steps_in_episode=limit))
+
+
 def test_lengths_are_swept_and_named() -> None:
     env: Any = envs.make("memory/t-maze", length=20)
     assert (env, env.default_params.max_steps_in_episode) == (TMaze(20), 84)
@@ -322,7 +328,8 @@ def test_lengths_are_swept_and_named() -> None:
 def test_positions_alone_are_shown_under_a_name_that_results_know(name: str, kept: list[int], inner: str) -> None:
     env, whole = envs.make(f"memory/{name}"), envs.make(inner)
     hidden = [index for index in range(whole.observation_space(whole.default_params).shape[0]) if index not in kept]
-    assert env == envs.wrappers.hide(whole, *hidden) and env.name == f"memory/{name}" and env.optimum() is None
+    assert env == envs.wrappers.hide(whole, *hidden) and env.name == f"memory/{name}"
+    assert env.optimum() is None and env.memoryless() is None
     obs, state = env.reset_env(jax.random.key(3), env.default_params)
     seen, inside = whole.reset_env(jax.random.key(3), whole.default_params)
     np.testing.assert_array_equal(obs, seen[np.array(kept)])
@@ -356,6 +363,20 @@ def test_positions_alone_are_shown_under_a_name_that_results_know(name: str, kep
         (
             lambda: MemoryChain().check_params(dataclasses.replace(MemoryChain().default_params, memory_length=0)),
             "env.memory_length ",
+        ),
+        (
+            lambda: TMaze().check_params(dataclasses.replace(TMaze().default_params, length=np.array([3, 84]))),
+            r"^env\.max_steps_in_episode must be at least 85 where env\.length is 84, got 84$",
+        ),
+        (
+            lambda: MemoryChain().check_params(
+                dataclasses.replace(MemoryChain().default_params, max_steps_in_episode=20)
+            ),
+            r"^env\.max_steps_in_episode must be at least 21 where env\.memory_length is 20, got 20$",
+        ),
+        (
+            lambda: DelayedMatch().check_params(dataclasses.replace(DelayedMatch().default_params, delay=47)),
+            r"^env\.max_steps_in_episode must be at least 49 where env\.delay is 47, got 48$",
         ),
         (lambda: TMaze().optimum(discount="exp"), "discount is 'exp'; it takes None, a number from 0 to 1, a curve"),
         (lambda: TMaze().optimum(discount=1.5), r"discount is 1\.5; it takes None, a number from 0 to 1"),

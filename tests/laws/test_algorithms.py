@@ -10,6 +10,7 @@ import pytest
 
 import envs
 import jaxrl
+from jaxrl.algorithms.registry import ROWS, make
 from jaxrl.learning.networks import MLPActorCritic
 from jaxrl.runtime.loop import make_loop
 
@@ -56,6 +57,16 @@ SLOW = ("ppo, lstm, continuous, everything normalised", "ppo, lru, recomputed", 
 )
 def test_the_laws_hold(name: str) -> None:
     jaxrl.check(ALGORITHMS[name]())
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_metrics_and_hyper_parameters_differ_in_name(name: str) -> None:
+    env = envs.make("cartpole")
+    algo = make(name, env, dataclasses.replace(make(name, env).config, **ROWS[name].small))
+    hparams, params, key = algo.prepare(algo.hparams), algo.env.default_params, jax.random.key(0)
+    state = jax.eval_shape(algo.init, key, hparams, params)
+    _, metrics = jax.eval_shape(algo.step, key, jnp.int32(0), state, hparams, params)
+    assert not {field.name for field in dataclasses.fields(algo.hparams)} & metrics.keys()
 
 
 def _broken(change: str) -> Any:

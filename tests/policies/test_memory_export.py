@@ -113,7 +113,7 @@ def test_a_recurrent_network_acts_from_a_file(kind: Any, names: list[str], file_
     draws = np.random.default_rng(5)
     params = jax.tree.map(lambda leaf: np.asarray(draws.uniform(0.1, 1, leaf.shape), leaf.dtype), policy_shapes(algo))
     policy = TrainedPolicy(algo, params, {}, 0)
-    exported = load_exported(export_policy(policy, tmp_path / f"policy.{file_format}"))
+    exported = load_exported(export_policy(policy, tmp_path / f"policy.{file_format}"), allow="remembering")
     assert [port["name"] for port in exported.spec["inputs"]] == ["obs", *(f"memory.{name}" for name in names)]
     memory, copied = policy.start(3), exported.start(3)
     for obs in draws.uniform(size=(4, 3, 4)).astype(np.float32):

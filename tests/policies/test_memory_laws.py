@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from remembering import Policy, Repeat, by_hand, correlated, echo, first_seen, played, with_actor
+from remembering import NUM_ENVS, Policy, Repeat, State, by_hand, correlated, echo, first_seen, played, with_actor
 
 import envs
 import jaxrl
@@ -152,10 +152,12 @@ def broken(change: str) -> Algorithm:
             after["seen"] = after["seen"].astype(jnp.float32)
         if change == "other shape":
             after["first"] = after["first"][..., :2]
-        return numbers, after
+        return numbers if change == "scores forget" else (numbers, after)
 
     def choose(noise: Any, scores: Any, memory: Any, greedy: Any, mask: Any) -> Any:
         action, raw, memory = actor.choose(noise, scores, memory, greedy, mask)
+        if change == "choice forgets":
+            return action, raw, ()
         return action, raw, {"seen": memory["seen"]} if noise is None and change == "forgets greedily" else memory
 
     def noise(key: jax.Array, shape: tuple[int, ...]) -> Any:
@@ -172,14 +174,32 @@ def broken(change: str) -> Algorithm:
             r"actor must act for each agent by its own .* but the (action|memory)",
         ),
         ("reads others", r"actor must act for each agent by its own .* but the action of a rollout is another one"),
-        ("other dtype", r"memory like its start: memory\['seen'\] was int32\[\] and became float32\[\]"),
-        ("other shape", r"memory like its start: memory\['first'\] was float32\[4\] and became float32\[2\]"),
+        ("other dtype", r"memory like its start: memory\['seen'\] was int32\[3?\] and became float32\[3?\]"),
+        (
+            "other shape",
+            r"memory like its start: memory\['first'\] was float32\[(3, )?4\] and became float32\[(3, )?2\]",
+        ),
         ("forgets greedily", r"actor must return a memory with the structure of its start"),
+        ("scores forget", r"^actor\.scores must return a pair, the scores and the memory, got \{'logits': float32"),
+        ("choice forgets", r"^actor must return a memory with the structure of its start: \{'first'.* became \(\)"),
     ],
 )
 def test_a_broken_actor_is_refused(change: str, sentence: str) -> None:
     with pytest.raises(envs.ContractError, match=sentence):
         jaxrl.check(broken(change))
+    if change in ("other dtype", "other shape", "scores forget", "choice forgets"):  # visible without a step
+        with pytest.raises(envs.ContractError, match=sentence):
+            jaxrl.train(broken(change), env_steps=39, evals=1, eval_episodes=1, progress=False)
+
+
+def test_a_state_without_the_memories_of_its_actor_is_refused() -> None:
+    algo = echo(Repeat())
+
+    def init(key: jax.Array, hparams: Any, env_params: Any) -> State:
+        return State(reset_all(algo.env, key, env_params, NUM_ENVS))
+
+    with pytest.raises(envs.ContractError, match=r"^carry must have the memories of its actor, .* got \(\); see"):
+        jaxrl.train(algo._replace(init=init), env_steps=39, evals=1, eval_episodes=1, progress=False)
 
 
 def test_a_memory_goes_back_to_the_start_that_the_policy_says(key: jax.Array) -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torturing import EVALS, assert_one_sentence, assert_same_bits, drawn, quiet, run, share
+from torturing import EVALS, LEARNERS, assert_one_sentence, assert_same_bits, drawn, quiet, run, share
 
 import jaxrl
 from envs.errors import UserError
-from jaxrl.algorithms import registry as algorithms
 from jaxrl.results.result import Result
 from jaxrl.runtime.checkpoints.store import CHECKPOINTS
 
@@ -29,7 +28,7 @@ def small_disk(num_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.fixture(scope="module", params=sorted(algorithms.ROWS))
+@pytest.fixture(scope="module", params=list(LEARNERS))
 def whole(request: pytest.FixtureRequest) -> tuple[str, Result]:
     return request.param, run(request.param, "control")
 
@@ -38,8 +37,8 @@ def test_a_disk_that_is_full_from_some_moment_on(
     whole: tuple[str, Result], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """From a random evaluation to another no file may be larger than a random size: a byte, or almost what it takes."""
-    algorithm, expected = whole
-    generator = drawn("disks", algorithm)
+    name, expected = whole
+    generator = drawn("disks", name)
     ended = set()
     for i in range(share(DISKS)):
         out, room, seen = tmp_path / str(i), int(10 ** generator.uniform(0, 5)), []
@@ -57,7 +56,7 @@ def test_a_disk_that_is_full_from_some_moment_on(
         capfd.readouterr()
         with quiet(), small_disk(room if full == 0 else resource.RLIM_INFINITY):
             try:
-                result = run(algorithm, "control", out=out, checkpoint_minutes=1e-9, on_chunk=follow)
+                result = run(name, "control", out=out, checkpoint_minutes=1e-9, on_chunk=follow)
                 ended.add("unsaved" if result.unsaved else "saved")
                 assert_same_bits(result, expected)
             except UserError as error:
@@ -66,10 +65,10 @@ def test_a_disk_that_is_full_from_some_moment_on(
         captured = capfd.readouterr()
         assert "Traceback" not in captured.err + captured.out, (room, full, empty, captured.err)
         checkpoints = out / CHECKPOINTS
-        names = [entry.name for entry in checkpoints.iterdir()] if checkpoints.is_dir() else []
-        assert len(names) <= 1 and all(name.isdigit() for name in names)
+        entries = [entry.name for entry in checkpoints.iterdir()] if checkpoints.is_dir() else []
+        assert len(entries) <= 1 and all(entry.isdigit() for entry in entries)
         with quiet():
-            again = run(algorithm, "control", out=out, resume=True)
+            again = run(name, "control", out=out, resume=True)
         assert_same_bits(again, expected)
         assert_same_bits(jaxrl.load_result(out), expected)
     assert "saved" in ended and len(ended) > 1

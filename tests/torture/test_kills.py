@@ -1,59 +1,91 @@
-"""Processes that are killed at random moments lose nothing: a resumed run ends as an undisturbed one."""
+"""Processes that are killed at random moments lose nothing: a resumed run ends as one that was not interrupted."""
 
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from torturing import CASES, assert_same_bits, begun, drawn, run, share
+from torturing import CASES, EVALS, RUN_BANDIT, assert_same_bits, begun, drawn, run
 
-from envs.errors import UserError
+import jaxrl
 
-KILLS = 4
-WITHIN = 1.0  # seconds after training begins in which most kills come
+WITHIN = 0.1  # seconds after an evaluation in which a kill comes: about two chunks and their checkpoints
+KILLS = 6  # of one run of PPO, one after another
+START = 6.0  # seconds in which a process imports, compiles and begins to train
 
-GOING_ON = """
+RESUMING = """
 import sys, warnings
 from torturing import run
 
-class Saying:
+class Reporting:
     def start(self, call, resumed):
-        print("training", flush=True)
-    def __call__(self, env_step, metrics): pass
+        print("resumed", resumed, flush=True)
+    def __call__(self, env_step, metrics):
+        print("evaluated", env_step, flush=True)
     def finish(self, result): pass
 
 warnings.simplefilter("ignore")
-algorithm, family, out = sys.argv[1:]
-run(algorithm, family, out=out, resume=True, checkpoint_minutes=1e-9, trackers=[Saying()])
+name, family, out = sys.argv[1:]
+run(name, family, out=out, resume=True, checkpoint_minutes=1e-9, trackers=[Reporting()])
 """
 
 
-@pytest.mark.parametrize(("algorithm", "family"), CASES)
-def test_killed_runs_end_as_one_that_was_let_be(algorithm: str, family: str, tmp_path: Path) -> None:
-    try:
-        whole = run(algorithm, family)
-    except UserError as error:  # no environment of the family is for this algorithm
-        pytest.skip(str(error))
-    generator, out, killed = drawn("kills", algorithm, family), tmp_path / "x", 0
-    for attempt in range(3 * KILLS):
-        child = begun(GOING_ON, algorithm, family, out)
-        assert child.stdout is not None
-        if killed < share(KILLS):
-            if attempt == 0:  # at any moment, while it imports and compiles too
-                time.sleep(generator.uniform(0, 4))
-            else:
-                child.stdout.readline()
-                time.sleep(generator.uniform(0, WITHIN))
-            child.send_signal(signal.SIGKILL)
-        _, error = child.communicate(timeout=300)
-        assert child.returncode in (0, -signal.SIGKILL), error
-        assert "Traceback" not in error
-        killed += child.returncode == -signal.SIGKILL
-        if child.returncode == 0:
-            break
-    assert killed
-    from jaxrl import load_result
+class Resumed:
+    """Tracker that records from which environment step a run is resumed."""
 
-    loaded = load_result(out) if family != "bandit" else run(algorithm, family, out=out, resume=True)
-    assert loaded.metrics.attrs["interrupted"] == 0
-    assert_same_bits(loaded, whole)
+    env_step: int | None = None
+
+    def start(self, call: Any, resumed: int | None) -> None:
+        self.env_step = resumed
+
+    def __call__(self, env_step: int, metrics: Any) -> None: ...
+
+    def finish(self, result: Any) -> None: ...
+
+
+def kill(name: str, family: str, out: Path, evaluations: int, seconds: float) -> None:
+    """Resumes a run in a process of its own, and kills it.
+
+    Args:
+      name: Name of the learner.
+      family: Family of environments.
+      out: Directory of the run.
+      evaluations: Number of evaluations to wait for first.
+      seconds: Time to wait after them.
+    """
+    child = begun(RESUMING, name, family, out)
+    assert child.stdout is not None
+    for _ in range(evaluations + 1 if evaluations else 0):
+        child.stdout.readline()
+    time.sleep(seconds)
+    child.kill()
+    _, error = child.communicate(timeout=300)
+    assert child.returncode == -signal.SIGKILL and "Traceback" not in error, error
+
+
+def assert_ends_as_if_never_killed(name: str, family: str, out: Path) -> None:
+    """Fails where a run starts over, or its end differs in a bit from that of the same run without interruption."""
+    start = Resumed()
+    resumed = run(name, family, out=out, resume=True, trackers=[start])
+    assert start.env_step
+    assert resumed.metrics.attrs["interrupted"] == 0
+    assert_same_bits(resumed, run(name, family))
+    if family != RUN_BANDIT:
+        assert_same_bits(jaxrl.load_result(out), resumed)
+
+
+@pytest.mark.parametrize(("name", "family"), CASES)
+def test_a_run_that_is_killed_is_resumed_bit_for_bit(name: str, family: str, tmp_path: Path) -> None:
+    generator = drawn("kills", name, family)
+    kill(name, family, tmp_path / "x", int(generator.integers(2, EVALS // 2)), generator.uniform(0, WITHIN))
+    assert_ends_as_if_never_killed(name, family, tmp_path / "x")
+
+
+def test_a_run_that_is_killed_again_and_again_is_resumed_bit_for_bit(tmp_path: Path) -> None:
+    """Before training begins and after, so that a process finds what a killed one left of a killed one's files."""
+    generator = drawn("kills")
+    for i in range(KILLS):
+        evaluations, seconds = (2, WITHIN) if i % 2 else (0, START)
+        kill("ppo", "control", tmp_path / "x", evaluations, generator.uniform(0, seconds))
+    assert_ends_as_if_never_killed("ppo", "control", tmp_path / "x")

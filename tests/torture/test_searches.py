@@ -5,17 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torturing import begun, drawn, learner, quiet, share
+from torturing import LEARNERS, begun, drawn, learner, quiet, share
 
 import jaxrl
-from jaxrl.algorithms import registry as algorithms
 
 TRIALS = 8
+KILLS = 8  # of all learners
+NUMBERS = (signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM)  # one of them
 SEARCH = """
 import os, signal, sys, warnings
 from pathlib import Path
 from test_searches import search
-algorithm, out, at, number = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+name, out, at, number = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 import optuna
 steps = 0
 def step():
@@ -36,13 +37,13 @@ for kind, name in (
 ):
     setattr(kind, name, stepping(getattr(kind, name)))
 warnings.simplefilter("ignore")
-result = search(algorithm, out)
+result = search(name, out)
 print("steps", steps, flush=True)
 """
 
 
-def search(algorithm: str, out: Path | None) -> jaxrl.SearchResult:
-    algo = learner(algorithm)
+def search(name: str, out: Path | None) -> jaxrl.SearchResult:
+    algo = learner(name)
     return jaxrl.search(
         algo,
         trials=TRIALS,
@@ -65,22 +66,22 @@ def trials_of(result: jaxrl.SearchResult) -> list[Any]:
     )
 
 
-@pytest.mark.parametrize("algorithm", sorted(algorithms.ROWS))
-def test_a_search_that_is_killed_at_any_step_does_every_trial(algorithm: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", list(LEARNERS))
+def test_a_search_that_is_killed_at_any_step_does_every_trial(name: str, tmp_path: Path) -> None:
     with quiet():
-        expected = trials_of(search(algorithm, None))
+        expected = trials_of(search(name, None))
     assert len(expected) == TRIALS
-    child = begun(SEARCH, algorithm, tmp_path / "whole", 0, 9)
+    child = begun(SEARCH, name, tmp_path / "whole", 0, 9)
     counted, error = child.communicate(timeout=300)
     assert counted.startswith("steps "), error
-    steps, generator = int(counted.split()[1]), drawn("searches", algorithm)
-    for number in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)[: share(5)]:
+    steps, generator = int(counted.split()[1]), drawn("searches", name)
+    for number in generator.choice(NUMBERS, share(KILLS)).tolist():
         at = int(generator.integers(1, steps + 1))
         out = tmp_path / f"{number}-{at}"
-        child = begun(SEARCH, algorithm, out, at, int(number))
+        child = begun(SEARCH, name, out, at, number)
         _, error = child.communicate(timeout=300)
         assert number == signal.SIGKILL or "Traceback" not in error, error
         with quiet():
-            result = search(algorithm, out)
+            result = search(name, out)
         assert trials_of(result) == expected, f"{number} at {at}"
         assert result.num_running == 0

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import itertools
 import os
 import subprocess
 import sys
@@ -25,16 +24,34 @@ from jaxrl.results.result import Result
 ROOT = Path(__file__).parents[2]
 SEED = 21  # of everything that is drawn here
 
-# Environments by what their states and observations are made of; an algorithm is tortured on the first that it takes.
-FAMILIES: dict[str, Sequence[tuple[str, dict[str, Any]]]] = {
-    "control": [("cartpole", {}), ("pendulum", {})],
-    "crowd": [("crowd/circle", {"num_agents": 3})],
-    "integers": [("gymnax/FrozenLake-misc", {})],
+# Configurations that are tortured, `{name: (registered algorithm, fields)}`: every algorithm, and one with a memory.
+LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
+    name: (name, dict(row.small)) for name, row in algorithms.ROWS.items()
 }
-BANDIT = "bandit"  # the family of what `run_bandit` runs
-CASES = [*itertools.product(sorted(algorithms.ROWS), FAMILIES), ("thompson", BANDIT)]
+LEARNERS["ppo, gru"] = ("ppo", {**algorithms.ROWS["ppo"].small, "memory": "gru", "memory_size": 4})
 
-SEEDS, ITERATIONS, EVALS = 2, 80, 40
+# Environments by family, a folder of `envs` or another library; a learner is tortured on the first that it takes.
+FAMILIES: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+for _name, _row in envs.registry.ROWS.items():
+    FAMILIES.setdefault(_row.module.split(".")[1], []).append((_name, {}))
+FAMILIES["crowd"] = [("crowd/circle", {"num_agents": 3}), *FAMILIES["games"]]  # as crowds for action values
+FAMILIES |= {
+    "gymnax": [("gymnax/FrozenLake-misc", {})],
+    "functional": [("functional/phys2d/CartPole-v1", {})],
+    "gymnasium": [("gymnasium/CartPole-v1", {"time_limit": 20})],
+    "brax": [("brax/inverted_pendulum", {"backend": "spring"})],
+    "jaxmarl": [("jaxmarl/MPE_simple_spread_v3", {"num_agents": 2, "max_steps": 10})],
+}
+RUN_BANDIT = "run_bandit"  # in the place of a family
+# Every learner once, and every family; a crowd also with action values and with a memory.
+CASES = [
+    *((name, "control") for name in LEARNERS),
+    *((name, "crowd") for name in ("ppo", "dqn", "ppo, gru")),
+    *(("ppo", family) for family in FAMILIES if family not in ("control", "crowd")),
+    ("thompson", RUN_BANDIT),
+]
+
+SEEDS, ITERATIONS, EVALS = 2, 40, 20
 OPTIONS: Any = {"progress": False, "block": 2}
 
 
@@ -44,36 +61,37 @@ def drawn(*names: Any) -> np.random.Generator:
 
 
 def share(count: int) -> int:
-    """Number of repeats for each algorithm so that all together take about as long as `count` repeats of one."""
-    return max(count // len(algorithms.ROWS), -(-count // 5))
+    """Share of one learner in what is done `count` times in all, so that more learners take little longer."""
+    return -(-count // len(LEARNERS))
 
 
-def learner(algorithm: str, family: str = "control") -> Algorithm:
-    """A small one of a registered algorithm, on the first environment of a family that it takes.
+def learner(name: str, family: str = "control") -> Algorithm:
+    """Small learner on the first environment of a family that it takes.
 
     Raises:
       UserError: It takes none of them.
     """
+    algorithm, fields = LEARNERS[name]
     refused: Exception | None = None
-    for name, static in FAMILIES[family]:
-        env = envs.make(name, **static)
+    for env_name, static in FAMILIES[family]:
+        env = envs.make(env_name, **static)
         try:
             config = algorithms.make(algorithm, env).config
-            return algorithms.make(algorithm, env, dataclasses.replace(config, **algorithms.ROWS[algorithm].small))
+            return algorithms.make(algorithm, env, dataclasses.replace(config, **fields))
         except UserError as error:
             refused = error
     assert refused is not None
     raise refused
 
 
-def run(algorithm: str, family: str, **options: Any) -> Result:
+def run(name: str, family: str, **options: Any) -> Result:
     """A call with an evaluation every other iteration, at each of which a checkpoint may be written."""
     every = OPTIONS | options
-    if family == BANDIT:
+    if family == RUN_BANDIT:
         env: Any = envs.make("bandit/bernoulli", num_arms=5)
         points = list(range(50, 50 * EVALS + 1, 50))
-        return jaxrl.run_bandit(jaxrl.bandits.policy(algorithm), env, steps=points[-1], runs=4, points=points, **every)
-    algo = learner(algorithm, family)
+        return jaxrl.run_bandit(jaxrl.bandits.policy(name), env, steps=points[-1], runs=4, points=points, **every)
+    algo = learner(name, family)
     steps = ITERATIONS * algo.env_steps_per_iteration
     return jaxrl.train(algo, **{"seeds": SEEDS, "env_steps": steps, "evals": EVALS, "eval_episodes": 2} | every)
 
