@@ -151,6 +151,7 @@ PRESETS = (
     *REMEMBERING,
     *ON_POLICY,
     *OFF_POLICY,
+    *EVOLUTION,
 )
 
 
