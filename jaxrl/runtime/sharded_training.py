@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from envs.errors import UserValueError
+from envs.errors import ExistsError, UserTypeError, UserValueError
 from jaxrl.learning.shards import EnvShards
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
@@ -44,7 +44,8 @@ class _Order(IntEnum):
 
 
 # Errors of process 0 that the others raise unchanged.
-_ERRORS = (KeyboardInterrupt, FileExistsError, ResultError, TypeError, ValueError)
+_USER_ERRORS = (ExistsError, ResultError, UserTypeError, UserValueError)
+_ERRORS = (*_USER_ERRORS, KeyboardInterrupt, FileExistsError, TypeError, ValueError)
 
 
 def run_sharded(call: Call, options: Options, begun: Mapping[str, Any] | None, stop: StopRequest) -> Result:

@@ -497,7 +497,10 @@ def test_the_whole_way(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs" / "walk" / "return.png").read_bytes().startswith(b"\x89PNG")
 
-    done = jaxrl_command("evaluate", "runs/walk", "--episodes", "3", cwd=tmp_path)
+    evaluate = ["evaluate", "runs/walk", "--episodes", "3"]
+    done = jaxrl_command(*evaluate, cwd=tmp_path)
+    assert done.returncode == 2 and "--allow walks" in done.stderr  # a result imports no module of its own accord
+    done = jaxrl_command(*evaluate, "--allow", "walks", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     # The swept episode length holds in the evaluation too.
     assert "6.0" in done.stdout.split("\nlength after")[1]
