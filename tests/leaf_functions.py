@@ -13,6 +13,7 @@ WITHOUT_ARRAYS = {
     "int",
     "int | None",
     "str",
+    "float",
     "tuple[int, ...]",
     "Environment",
     "EnvShards | None",

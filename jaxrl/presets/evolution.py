@@ -20,4 +20,11 @@ EVOLUTION = (
         {"lr": 0.05, "std": 0.1},
         5_000_000,
     ),
+    Preset(
+        "evolve",
+        "pendulum",
+        EvolveConfig(strategy="snes", population_size=64, num_episodes=4, common_random_numbers=True, hidden=(16,)),
+        {"std": 0.3},
+        19_916_800,
+    ),
 )

@@ -16,11 +16,13 @@ from jaxrl.learning import (
     advantages,
     cells,
     critics,
+    episodes,
     evaluation,
     losses,
     minibatches,
     networks,
     normalisation,
+    policy_networks,
     priorities,
     q_networks,
     q_targets,
@@ -251,6 +253,16 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         "features",
         lambda: q_networks.QNetwork(networks.MLPActorCritic(1), 2, 1).init(jax.random.key(0), ones(3)),
     ),
+    (
+        "policy_networks.PolicyHead.__call__",
+        "features",
+        lambda: policy_networks.PolicyHead(2).init(jax.random.key(0), ones(3, 4)),
+    ),
+    (
+        "episodes.population_episodes",
+        "keys",
+        lambda: episodes.population_episodes(UNUSED, UNUSED, UNUSED, UNUSED, TWO_KEYS, UNUSED),
+    ),
 ]
 
 
@@ -296,6 +308,7 @@ EXEMPT = {
     "networks.flatten_observation": ANY_SHAPE,
     "networks.last_layers": ANY_SHAPE,
     "networks.perceptron": ANY_SHAPE,
+    "policy_networks.PolicyNetwork.__call__": ANY_SHAPE,
     "optimisers.adam": "takes scalars of the hyper-parameters, which prepare has checked",
     "normalisation.init_statistics": "takes shapes alone, any",
     "recurrent.RecurrentActorCritic.__call__": ANY_SHAPE,
