@@ -5,14 +5,16 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
-from envs.errors import UserTypeError
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, check_range
 from jaxrl.discounts.parsing import GAMMA_HINT, as_discount
 
 Build = TypeVar("Build", bound=Callable[..., Any])
 C = TypeVar("C")
 
-__all__ = ["check_hparams", "checked_config", "with_hints"]
+MOST_ROWS = 2**31 - 1
+
+__all__ = ["check_hparams", "check_num_rows", "checked_config", "with_hints"]
 
 
 def with_hints(build: Build) -> Build:
@@ -75,3 +77,16 @@ def check_hparams(hparams: Any, gamma: Any, ranges: Mapping[str, Range]) -> None
         )
     for name, allowed in ranges.items():
         check_range(name, getattr(hparams, name), allowed)
+
+
+def check_num_rows(num_rows: int) -> None:
+    """Refuses more samples of an iteration than int32 counts.
+
+    Raises:
+      ValueError: `num_rows` is above `MOST_ROWS`.
+    """
+    if num_rows > MOST_ROWS:
+        raise UserValueError(
+            f"num_envs * num_steps * agents must be at most {MOST_ROWS:,} samples of an iteration, which int32 "
+            f"counts, got {num_rows:,}"
+        )

@@ -15,6 +15,7 @@ from envs.checking import check_abstractly
 from envs.errors import UserTypeError, UserValueError
 from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.annealing import annealed_over, stopped
+from jaxrl.algorithms.arguments import check_num_rows
 from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, longest_episode
 from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples, Start
 from jaxrl.checks import effective
@@ -37,8 +38,6 @@ from jaxrl.learning.recurrent import check_recurrent, is_recurrent, step_over, u
 from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, rollout
 from jaxrl.learning.schedules import linear_share
 from jaxrl.learning.shards import EnvShards, own, summed
-
-MOST_ROWS = 2**31 - 1
 
 __all__ = ["OnPolicyPolicy", "OnPolicyState", "on_policy"]
 
@@ -166,11 +165,7 @@ def _build(
     num_envs = config.num_envs if shards is None else shards.part_of(config.num_envs)
     batch_axes = 1 + len(agents)
     num_rows = num_envs * config.num_steps * math.prod(agents)
-    if num_rows > MOST_ROWS:
-        raise UserValueError(
-            f"num_envs * num_steps * agents must be at most {MOST_ROWS:,} samples of an iteration, which int32 "
-            f"counts, got {num_rows:,}"
-        )
+    check_num_rows(num_rows)
     parts = Parts(config, head, critic, network, num_envs, num_rows, shards)
     learn = make_learn(parts)
     effects = {  # hyper-parameters without effect on some environments and configurations

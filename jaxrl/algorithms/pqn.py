@@ -15,7 +15,7 @@ from envs.checking import check_abstractly
 from envs.errors import UserValueError
 from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.annealing import annealed_over, stopped
-from jaxrl.algorithms.arguments import checked_config, with_hints
+from jaxrl.algorithms.arguments import check_num_rows, checked_config, with_hints
 from jaxrl.algorithms.contract import Algorithm, Metrics
 from jaxrl.algorithms.off_policy import OffPolicyPolicy
 from jaxrl.algorithms.q_config import QConfig, QHParams
@@ -158,6 +158,7 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
     q = action_values("pqn", env, config, agents)
     actor, axes = q.actor(), 2 + len(agents)
     num_rows = config.steps_per_iteration * math.prod(agents)
+    check_num_rows(num_rows)
     if num_rows % config.num_minibatches:
         raise UserValueError(
             f"num_minibatches must divide the {num_rows} samples of an iteration (num_envs * num_steps * agents), got "

@@ -61,9 +61,8 @@ class Masked(type(envs.make("cartpole"))):
         return jnp.stack([right, ~right], axis=-1)
 
 
-def one_iteration(algo: Any, **changes: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Prepared hyper-parameters, the policy and the steps of the first iteration, its state afterwards and metrics."""
-    hparams = algo.prepare(dataclasses.replace(algo.hparams, **changes))
+def one_iteration(algo: Any, hparams: Any) -> tuple[Any, Any, Any, Any]:
+    """The policy and the steps of the first iteration, its state afterwards and its metrics."""
     params = algo.env.default_params.replace(gravity=30.0, max_steps_in_episode=12)  # falls, and time limits
     key = jax.random.key(3)
     state = algo.init(jax.random.key(0), hparams, params)
@@ -74,7 +73,7 @@ def one_iteration(algo: Any, **changes: Any) -> tuple[Any, Any, Any, Any, Any]:
         algo.env, params, algo.actor, policy, env_key, state.carry, noise, algo.config.reset_pool, with_next_mask=True
     )
     state, metrics = algo.step(key, jnp.int32(0), state, hparams, params)
-    return hparams, policy, steps, state, metrics
+    return policy, steps, state, metrics
 
 
 def exact_targets(policy: Any, steps: Any, hparams: Any, values: Any, heads: str, terminal: bool) -> np.ndarray:
@@ -111,8 +110,8 @@ def exact_targets(policy: Any, steps: Any, hparams: Any, values: Any, heads: str
 def test_an_iteration_learns_towards_the_targets_of_a_loop(fields: dict[str, Any], discount: str) -> None:
     sizes = {"num_envs": 4, "num_steps": 32, "num_epochs": 1, "num_minibatches": 1}
     algo = small(Masked(), **sizes, **fields)
-    hparams, policy, steps, state, metrics = jax.jit(lambda: one_iteration(algo, lam=0.65, discount=discount))()
     hparams = algo.prepare(dataclasses.replace(algo.hparams, lam=0.65, discount=discount))
+    policy, steps, state, metrics = jax.jit(lambda: one_iteration(algo, hparams))()
     steps = jax.tree.map(np.asarray, steps)
     assert steps.terminated.any() and steps.truncated.any() and not steps.mask.all()
     assert np.take_along_axis(steps.mask, steps.raw_action[..., None], axis=-1).all()
@@ -249,6 +248,8 @@ def test_an_environment_that_does_not_fit_is_refused() -> None:
         small(envs.make("pendulum"))
     with pytest.raises(ValueError, match=r"num_minibatches must divide the 32 samples of an iteration .*, got 3"):
         small(num_minibatches=3)
+    with pytest.raises(ValueError, match=r"at most 2,147,483,647 samples of an iteration, .* got 2,147,483,648"):
+        small(num_envs=2**16, num_steps=2**15)
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,8 @@ def test_lambda_one_is_monte_carlo_and_lambda_zero_is_one_step() -> None:
     done = terminated | truncated
 
     def of(lam: float) -> Any:
-        one = jnp.float32([0.9]), jnp.ones(1)
-        return lambda_targets(lam, reward, following[..., None], terminated, done, *one)[..., 0]
+        rate, size = jnp.float32([0.9]), jnp.ones(1)
+        return lambda_targets(lam, reward, following[..., None], terminated, done, rate, size)[..., 0]
 
     np.testing.assert_allclose(of(1.0), monte_carlo(0.9, reward, following, terminated, done), rtol=0, atol=1e-5)
     one_step = reward + 0.9 * jnp.where(terminated, 0.0, following)
