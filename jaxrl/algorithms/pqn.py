@@ -1,4 +1,4 @@
-"""Parallel Q-learning under any discount: Q(lambda) from rollouts, without a replay buffer or a target network."""
+"""PQN: parallel Q-learning under any discount, Q(lambda) without a replay buffer or a target network."""
 
 import dataclasses
 import functools
@@ -37,7 +37,7 @@ __all__ = ["PQNConfig", "PQNHParams", "PQNState", "pqn", "search_space"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PQNConfig(QConfig):
-    """Static configuration of PQN; changing a field recompiles.
+    """Static configuration of PQN: changing a field recompiles.
 
     Attributes:
       num_envs: Number of environments of one run.
@@ -76,9 +76,9 @@ class PQNHParams(QHParams):
       lr_end: Final step size as a fraction of `lr`, reached linearly; 1 keeps it constant.
       anneal_env_steps: Number of environment steps over which it falls; infinite stands for the whole run.
       lam: Lambda of the targets, in [0, 1]; 1 is Monte Carlo, 0 is one-step.
-      epsilon_anneal_env_steps: Number of environment steps over which the probability of a random action falls.
+      epsilon_anneal_env_steps: Number of environment steps over which the probability of a random action decays.
 
-    Those without an effect on a configuration are None in `Algorithm.hparams`.
+    Fields without effect in a configuration are None in `Algorithm.hparams`.
     """
 
     lr: Any = 5e-4
@@ -109,7 +109,7 @@ class PQNState(NamedTuple):
     """State of one run between iterations.
 
     Attributes:
-      acting: Values from which actions are chosen.
+      acting: Parameters of acting.
       optimiser: State of Adam.
       observations: Running statistics of observations, None without normalisation.
       carry: Environments.
@@ -135,15 +135,15 @@ def pqn(env: Environment, config: PQNConfig | None = None) -> Algorithm:
     """Parallel Q-learning on an environment with discrete actions.
 
     Args:
-      env: Environment of one agent, or a crowd, whose agents share the network.
+      env: Environment of one agent, or a crowd whose agents share the network.
       config: Configuration; the defaults if None.
 
     Raises:
-      ContractError: The environment breaks a law.
-      TypeError, ValueError: A field does not fit the environment.
+      ContractError: The environment violates a law.
+      TypeError, ValueError: A field does not fit the environment; raised before compilation.
 
-    Source: Gallici et al. (2024), "Simplifying deep temporal difference learning"; heads: Fedus et al. (2019), arXiv
-    1902.06865.
+    Source: Gallici et al. (2024), "Simplifying deep temporal difference learning"; Fedus et al. (2019), arXiv
+    1902.06865, for `heads`.
     """
     return _build(env, checked_config(config, PQNConfig), check_abstractly(env))
 
