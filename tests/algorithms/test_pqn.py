@@ -16,7 +16,7 @@ import jaxrl
 from envs.wrappers import discretise_actions
 from jaxrl.algorithms.registry import ROWS, default_space
 from jaxrl.learning.critics import head_sizes
-from jaxrl.learning.rollout import reset_all, rollout
+from jaxrl.learning.rollout import rollout
 from jaxrl.runtime.loop import make_loop
 
 SMALL: dict[str, Any] = dict(ROWS["pqn"].small)
@@ -107,7 +107,7 @@ def exact_targets(policy: Any, steps: Any, hparams: Any, values: Any, heads: str
     [({}, "0.9"), ({"heads": "own", "num_heads": 3, "time_limits": "terminal"}, "hyperbolic:0.1")],
     ids=["one rate, bootstrapping", "own heads, terminal"],
 )
-def test_an_iteration_learns_towards_the_targets_of_a_loop(fields: dict[str, Any], discount: str) -> None:
+def test_an_iteration_obeys_masks_and_learns_the_targets_of_a_loop(fields: dict[str, Any], discount: str) -> None:
     sizes = {"num_envs": 4, "num_steps": 32, "num_epochs": 1, "num_minibatches": 1}
     algo = small(Masked(), **sizes, **fields)
     hparams = algo.prepare(dataclasses.replace(algo.hparams, lam=0.65, discount=discount))
@@ -115,6 +115,8 @@ def test_an_iteration_learns_towards_the_targets_of_a_loop(fields: dict[str, Any
     steps = jax.tree.map(np.asarray, steps)
     assert steps.terminated.any() and steps.truncated.any() and not steps.mask.all()
     assert np.take_along_axis(steps.mask, steps.raw_action[..., None], axis=-1).all()
+    greedy = algo.actor.choose(None, algo.actor.scores(policy, (), steps.obs, None)[0], (), True, steps.mask)[0]
+    np.testing.assert_array_equal(greedy, np.argmax(steps.mask, axis=-1))  # one action is allowed
     before, after = (heads_of(algo, policy, obs) for obs in (steps.obs, steps.next_obs))
     target = exact_targets(policy, steps, hparams, after, algo.config.heads, algo.config.time_limits == "terminal")
     taken = np.take_along_axis(before, steps.raw_action[..., None, None], axis=2)[:, :, 0]
@@ -153,17 +155,6 @@ def test_epsilon_and_step_size_fall_over_environment_steps() -> None:
     np.testing.assert_allclose(epsilon, [0.9, 0.5, 0.1, 0.1, 0.1], rtol=1e-6)
     np.testing.assert_allclose(lr, [1e-3, 7.5e-4, 5e-4, 2.5e-4, 0.0], rtol=1e-6)
     assert algo.stopped(hparams, 128) == "its step size fell to its least value within 128 env steps (lr_end=0)"
-
-
-def test_masks_hold_greedily() -> None:
-    algo = small(Masked())
-    hparams, params = algo.prepare(algo.hparams), algo.env.default_params
-    policy = algo.policy(algo.init(jax.random.key(0), hparams, params), hparams)
-    first = reset_all(algo.env, jax.random.key(0), params, 8)
-    mask = jax.vmap(algo.env.action_mask, in_axes=(0, None))(first.state, params)
-    scores, _ = algo.actor.scores(policy, (), first.obs, mask)
-    action, _, _ = algo.actor.choose(None, scores, (), True, mask)
-    np.testing.assert_array_equal(action, np.asarray(mask)[:, 1])
 
 
 @pytest.mark.slow
