@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jaxrl.algorithms.mdpo import MDPOConfig, MDPOHParams, mdpo
     from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
     from jaxrl.algorithms.ppo_kl import PPOKLConfig, PPOKLHParams, ppo_kl
+    from jaxrl.algorithms.pqn import PQNConfig, PQNHParams, pqn
     from jaxrl.algorithms.reinforce import ReinforceConfig, ReinforceHParams, reinforce
     from jaxrl.algorithms.spo import SPOConfig, SPOHParams, spo
     from jaxrl.bandits.runner import run_bandit
@@ -80,6 +81,8 @@ __all__ = [
     "PPOHParams",
     "PPOKLConfig",
     "PPOKLHParams",
+    "PQNConfig",
+    "PQNHParams",
     "Plan",
     "PopulationResult",
     "QuasiHyperbolic",
@@ -122,6 +125,7 @@ __all__ = [
     "population_based_training",
     "ppo",
     "ppo_kl",
+    "pqn",
     "preset",
     "presets",
     "presets_crowd",
@@ -148,6 +152,7 @@ _NAMES_OF_MODULE = {
     "algorithms.mdpo": ("MDPOConfig", "MDPOHParams", "mdpo"),
     "algorithms.ppo": ("PPOConfig", "PPOHParams", "ppo"),
     "algorithms.ppo_kl": ("PPOKLConfig", "PPOKLHParams", "ppo_kl"),
+    "algorithms.pqn": ("PQNConfig", "PQNHParams", "pqn"),
     "algorithms.reinforce": ("ReinforceConfig", "ReinforceHParams", "reinforce"),
     "algorithms.spo": ("SPOConfig", "SPOHParams", "spo"),
     "bandits.runner": ("run_bandit",),

@@ -12,7 +12,9 @@ from jaxrl.discounts.parsing import GAMMA_HINT, as_discount
 Build = TypeVar("Build", bound=Callable[..., Any])
 C = TypeVar("C")
 
-__all__ = ["check_hparams", "check_normalised", "checked_config", "with_hints"]
+MOST_ROWS = 2**31 - 1
+
+__all__ = ["check_hparams", "check_normalised", "check_num_rows", "checked_config", "with_hints"]
 
 
 def with_hints(build: Build) -> Build:
@@ -88,4 +90,17 @@ def check_normalised(normalised: bool, obs: Any) -> None:
         raise UserValueError(
             "normalise_observation would scale every slot of 'neighbours' differently; use own_scale and "
             "neighbour_scale instead"
+        )
+
+
+def check_num_rows(num_rows: int) -> None:
+    """Refuses more samples of an iteration than int32 counts.
+
+    Raises:
+      ValueError: `num_rows` is above `MOST_ROWS`.
+    """
+    if num_rows > MOST_ROWS:
+        raise UserValueError(
+            f"num_envs * num_steps * agents must be at most {MOST_ROWS:,} samples of an iteration, which int32 "
+            f"counts, got {num_rows:,}"
         )

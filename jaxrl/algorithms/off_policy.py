@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from envs.base import Environment
 from envs.threefry import rolled, unrolled
-from jaxrl.algorithms.arguments import check_normalised
 from jaxrl.algorithms.contract import Metrics
 from jaxrl.algorithms.off_policy_config import OffPolicyConfig
 from jaxrl.learning.actor import Actor, memories
@@ -110,7 +109,7 @@ def off_policy_functions(
     obs, env_state = jax.eval_shape(env.reset_env, jax.random.key(0), params)
     has_mask = jax.eval_shape(env.action_mask, env_state, params) is not None
     obs_shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
-    check_normalised(config.normalise_observation, obs_shape)
+    config.check_observation(obs)
     num_envs, capacity, warm_slots = config.num_envs, config.capacity, config.warm_up // config.num_envs
 
     def policy_of(state: OffPolicyState, hparams: Any) -> OffPolicyPolicy:

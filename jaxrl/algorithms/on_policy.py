@@ -3,22 +3,22 @@
 import dataclasses
 import functools
 import math
-import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserTypeError, UserValueError
 from envs.threefry import rolled, unrolled
+from jaxrl.algorithms.annealing import annealed_over, stopped
+from jaxrl.algorithms.arguments import check_num_rows
 from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, longest_episode
 from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples, Start
-from jaxrl.checks import effective, is_concrete
+from jaxrl.checks import effective
 from jaxrl.learning.action_heads import action_head
 from jaxrl.learning.actor import Memory, Scores, head_actor, memories, recurrent_actor
 from jaxrl.learning.critics import mixture_critic, single_critic
@@ -38,8 +38,6 @@ from jaxrl.learning.recurrent import check_recurrent, is_recurrent, step_over, u
 from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, rollout
 from jaxrl.learning.schedules import linear_share
 from jaxrl.learning.shards import EnvShards, own, summed
-
-MOST_ROWS = 2**31 - 1
 
 __all__ = ["OnPolicyPolicy", "OnPolicyState", "on_policy"]
 
@@ -167,11 +165,7 @@ def _build(
     num_envs = config.num_envs if shards is None else shards.part_of(config.num_envs)
     batch_axes = 1 + len(agents)
     num_rows = num_envs * config.num_steps * math.prod(agents)
-    if num_rows > MOST_ROWS:
-        raise UserValueError(
-            f"num_envs * num_steps * agents must be at most {MOST_ROWS:,} samples of an iteration, which int32 "
-            f"counts, got {num_rows:,}"
-        )
+    check_num_rows(num_rows)
     parts = Parts(config, head, critic, network, num_envs, num_rows, shards)
     learn = make_learn(parts)
     effects = {  # hyper-parameters without effect on some environments and configurations
@@ -187,7 +181,7 @@ def _build(
             for name, on in effects.items()
         }
         if run_length is not None:
-            changes["anneal_env_steps"] = _annealed_over(hparams, run_length)
+            changes["anneal_env_steps"] = annealed_over(hparams, run_length)
         discount = critic.prepare(hparams.discount, config.num_steps, num_settings, episode_length)
         return dataclasses.replace(hparams, discount=discount, **changes)
 
@@ -327,7 +321,7 @@ def _build(
         env_steps_per_iteration=config.num_envs * config.num_steps,
         prepare=prepare,
         discount=lambda hparams: hparams.discount,
-        stopped=_stopped,
+        stopped=stopped,
         network=own_network,
         builder=builder,
         warm=warm,
@@ -357,21 +351,3 @@ def _last_steps(burn_in: int, memory: Memory, after: Memory, obs: Any, reset: ja
     flags = jnp.concatenate([reset[-burn_in:], done[-1:]])
     obs, flags = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), (jax.tree.map(lambda x: x[-burn_in:], obs), flags))
     return Start(memory, obs, flags)
-
-
-def _stopped(hparams: Any, env_steps: int) -> str | None:
-    """Reason why some setting learns nothing after `env_steps`: a step size has fallen to 0, or its least value."""
-    anneal = np.asarray(hparams.anneal_env_steps)
-    for name, end in hparams.annealed_ends.items():
-        ended = (np.asarray(end) == 0) & (anneal <= env_steps)
-        if ended.any():
-            return f"its step size fell to its least value within {int(anneal[ended].max()):,} env steps ({name}=0)"
-    return None
-
-
-def _annealed_over(hparams: Any, run_length: int) -> Any:
-    """Value of `anneal_env_steps`; the length of the run if it is infinite and something is annealed."""
-    anneal, ends = hparams.anneal_env_steps, hparams.annealed_ends
-    xp = np if is_concrete((anneal, ends)) else jnp
-    falls = functools.reduce(operator.or_, (end != 1.0 for end in ends.values()))
-    return xp.where(xp.isinf(anneal) & falls, np.float32(run_length), anneal)

@@ -48,6 +48,12 @@ ROWS: dict[str, Row] = {
         small={"num_envs": 2, "num_steps": 4, "buffer_size": 64, "warm_up": 16, "batch_size": 8, "hidden": (8,)},
         space="jaxrl.algorithms.dqn:search_space",
     ),
+    "pqn": Row(
+        "jaxrl.algorithms.pqn:pqn",
+        effective_steps=2,
+        small={"num_envs": 2, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden": (8,)},
+        space="jaxrl.algorithms.pqn:search_space",
+    ),
     "reinforce": Row(
         "jaxrl.algorithms.reinforce:reinforce",
         effective_steps=2,

@@ -14,7 +14,7 @@ from jaxrl.checks import is_concrete
 from jaxrl.discounts.families import Exponential
 from jaxrl.discounts.parsing import prepare
 
-__all__ = ["gae", "lambda_returns", "mixture_ugae", "monte_carlo", "ugae"]
+__all__ = ["gae", "lambda_returns", "mixture_ugae", "monte_carlo", "rate_returns", "ugae"]
 
 
 def ugae(
@@ -85,8 +85,34 @@ def mixture_ugae(
     rates, weights = jnp.asarray(rates, jnp.float32), jnp.asarray(weights, jnp.float32)
     if rates.ndim != 1 or rates.shape != weights.shape:
         raise UserValueError(f"rates and weights must both be [K], got the shapes {rates.shape} and {weights.shape}.")
-    heads = jnp.broadcast_to(reward[..., None], (*reward.shape, rates.shape[0]))
-    value, next_value = _like_reward("value", value, heads), _like_reward("next_value", next_value, heads)
+    value = _like_reward("value", value, _at_rates(reward, rates))
+    target = rate_returns(rates, lam, reward, next_value, terminated, done)
+    return jnp.sum(weights * (target - value), axis=-1), target
+
+
+def rate_returns(rates: Any, lam: Any, reward: Any, next_value: Any, terminated: Any, done: Any) -> jax.Array:
+    """TD(lambda) returns under several exponential discounts, each with its own values, by one reverse scan.
+
+    Args:
+      rates: Rates of the exponentials, `[K]`, traced.
+      lam: Weight of longer returns, scalar in [0, 1], traced; 1 gives Monte Carlo returns, 0 one-step targets.
+      reward: Rewards, `[T, *B]`.
+      next_value: Values at each rate of the observations after the steps, before any reset, `[T, *B, K]`.
+      terminated, done: Flags of episode ends, bool, as in `ugae`.
+
+    Returns:
+      `[T, *B, K]`, G_t = r_t + rate ((1 - lam) V_{t+1} + lam G_{t+1}); V is 0 after a termination, and an episode's
+      last return bootstraps from V alone.
+
+    Raises:
+      ValueError: Shapes do not fit, or lam is outside [0, 1].
+
+    Source: Sutton and Barto (2018), section 12.2.
+    """
+    reward, rates = _checked_reward(reward), jnp.asarray(rates, jnp.float32)
+    if rates.ndim != 1:
+        raise UserValueError(f"rates must be [K], got the shape {rates.shape}.")
+    next_value = _like_reward("next_value", next_value, _at_rates(reward, rates))
     terminated = _flag("terminated", terminated, reward)
     last = (terminated | _flag("done", done, reward)).at[-1].set(True)
     bootstrap = jnp.where(terminated[..., None], 0.0, next_value)
@@ -98,8 +124,7 @@ def mixture_ugae(
         returns = reward[..., None] + rates * ahead
         return returns, returns
 
-    target = jax.lax.scan(backward, jnp.zeros_like(bootstrap[0]), (reward, bootstrap, last), reverse=True)[1]
-    return jnp.sum(weights * (target - value), axis=-1), target
+    return jax.lax.scan(backward, jnp.zeros_like(bootstrap[0]), (reward, bootstrap, last), reverse=True)[1]
 
 
 def gae(
@@ -264,6 +289,11 @@ def _checked_reward(reward: Any) -> jax.Array:
     if reward.ndim == 0 or reward.shape[0] == 0:
         raise UserValueError(f"reward must be time-major, [T, *B] with T at least 1, got the shape {reward.shape}.")
     return reward
+
+
+def _at_rates(reward: jax.Array, rates: jax.Array) -> jax.Array:
+    """Rewards `[T, *B, K]`, the same at each rate."""
+    return jnp.broadcast_to(reward[..., None], (*reward.shape, rates.shape[0]))
 
 
 def _like_reward(name: str, array: Any, reward: jax.Array) -> jax.Array:

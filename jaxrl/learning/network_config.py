@@ -40,6 +40,8 @@ class NetworkConfig(Settings):
         or "auto", which is "relation" for observations with neighbours and "mlp" otherwise.
       hidden: Widths of the hidden layers; with a memory, widths of the layers before it, shared by actor and critic.
       activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
+      layer_norm: Whether each hidden layer is normalised over its units before the activation function; not the layers
+        after a memory.
       shared_trunk: Whether actor and critic share the hidden layers; not for "relation", nor with a memory.
       own_hidden: Widths of the layers of "relation" for an agent's own part, before it is joined with the neighbours;
         `hidden` follows.
@@ -60,6 +62,7 @@ class NetworkConfig(Settings):
     network: Literal["auto", "mlp", "relation", "cnn"] = "auto"
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
+    layer_norm: bool = False
     shared_trunk: bool = False
     own_hidden: tuple[int, ...] = (64,)
     neighbour_hidden: tuple[int, ...] = (64,)
@@ -155,7 +158,9 @@ class NetworkConfig(Settings):
         self, kind: str, relational: bool, obs: Any, num_outputs: int | None, num_values: int | None
     ) -> Module:
         if kind == "mlp":
-            return MLPActorCritic(num_outputs, self.hidden, self.activation, self.shared_trunk, num_values)
+            return MLPActorCritic(
+                num_outputs, self.hidden, self.activation, self.shared_trunk, num_values, self.layer_norm
+            )
         if kind == "cnn":
             if len(getattr(obs, "shape", ())) != 3:
                 raise UserValueError(
@@ -163,7 +168,14 @@ class NetworkConfig(Settings):
                 )
             strides = self.strides or (1,) * len(self.channels)
             return CNNActorCritic(
-                num_outputs, self.channels, strides, self.hidden, self.activation, self.shared_trunk, num_values
+                num_outputs,
+                self.channels,
+                strides,
+                self.hidden,
+                self.activation,
+                self.shared_trunk,
+                num_values,
+                self.layer_norm,
             )
         if not relational:
             raise UserValueError(
@@ -180,6 +192,7 @@ class NetworkConfig(Settings):
             self.neighbour_scale,
             self.activation,
             num_values,
+            self.layer_norm,
         )
 
     def _refuse_others(self, kind: str) -> None:

@@ -47,6 +47,7 @@ class MLPActorCritic(nn.Module):
       activation: Name in `ACTIVATIONS`.
       shared_trunk: Whether actor and critic share the hidden layers.
       num_values: Number of values of the critic; None for one, without an axis.
+      layer_norm: Whether each hidden layer is normalised before its activation.
     """
 
     num_outputs: int | None
@@ -54,16 +55,20 @@ class MLPActorCritic(nn.Module):
     activation: str = "tanh"
     shared_trunk: bool = False
     num_values: int | None = None
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, obs: Any) -> Any:
         """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
         features = flatten_observation(obs)
         if self.num_outputs is None:
-            return perceptron(features, self.hidden, self.activation, "trunk")
-        actor = perceptron(features, self.hidden, self.activation, "trunk" if self.shared_trunk else "actor")
-        critic = actor if self.shared_trunk else perceptron(features, self.hidden, self.activation, "critic")
+            return self._features(features, "trunk")
+        actor = self._features(features, "trunk" if self.shared_trunk else "actor")
+        critic = actor if self.shared_trunk else self._features(features, "critic")
         return last_layers(actor, critic, self.num_outputs, self.num_values)
+
+    def _features(self, features: jax.Array, name: str) -> jax.Array:
+        return perceptron(features, self.hidden, self.activation, name, self.layer_norm)
 
 
 class CNNActorCritic(nn.Module):
@@ -78,6 +83,7 @@ class CNNActorCritic(nn.Module):
       activation: Name in `ACTIVATIONS`.
       shared_trunk: Whether actor and critic share all but the last layer.
       num_values: Number of values of the critic; None for one, without an axis.
+      layer_norm: Whether each convolution and hidden layer is normalised before its activation.
     """
 
     num_outputs: int | None
@@ -87,6 +93,7 @@ class CNNActorCritic(nn.Module):
     activation: str = "tanh"
     shared_trunk: bool = False
     num_values: int | None = None
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, obs: jax.Array) -> Any:
@@ -107,8 +114,12 @@ class CNNActorCritic(nn.Module):
             convolution = nn.Conv(
                 channels, (3, 3), (stride, stride), kernel_init=_convolution_init, name=f"{name}_convolution_{i}"
             )
-            image = ACTIVATIONS[self.activation](convolution(image))
-        return perceptron(jnp.ravel(image), self.hidden, self.activation, name)
+            image = convolution(image)
+            if self.layer_norm:
+                # Over the whole layer, with a scale and an offset for each channel.
+                image = nn.LayerNorm(reduction_axes=(-3, -2, -1), name=f"{name}_convolution_{i}_norm")(image)
+            image = ACTIVATIONS[self.activation](image)
+        return perceptron(jnp.ravel(image), self.hidden, self.activation, name, self.layer_norm)
 
 
 class RelationActorCritic(nn.Module):
@@ -128,6 +139,7 @@ class RelationActorCritic(nn.Module):
       own_scale, neighbour_scale: Factors of the other leaves, and of the rows.
       activation: Name in `ACTIVATIONS`.
       num_values: Number of values of the critic; None for one, without an axis.
+      layer_norm: Whether each hidden layer is normalised before its activation.
 
     Source: Kwiatkowski et al. (2023), "Understanding reinforcement learned crowds"; Zaheer et al. (2017), "Deep sets".
     """
@@ -141,6 +153,7 @@ class RelationActorCritic(nn.Module):
     neighbour_scale: float = 1.0
     activation: str = "tanh"
     num_values: int | None = None
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, obs: Any) -> Any:
@@ -176,13 +189,28 @@ class RelationActorCritic(nn.Module):
         return jnp.where(jnp.any(present), nn.softmax(scores) @ values, 0.0)
 
     def _perceptron(self, features: jax.Array, widths: tuple[int, ...], name: str) -> jax.Array:
-        return perceptron(features, widths, self.activation, name)
+        return perceptron(features, widths, self.activation, name, self.layer_norm)
 
 
-def perceptron(features: jax.Array, widths: tuple[int, ...], activation: str, name: str) -> jax.Array:
-    """Features after the hidden layers `name_0`, `name_1`, ... of the calling module."""
+def perceptron(
+    features: jax.Array, widths: tuple[int, ...], activation: str, name: str, layer_norm: bool = False
+) -> jax.Array:
+    """Features after the hidden layers `name_0`, `name_1`, ... of the calling module.
+
+    Args:
+      features: Input of the first layer, `[width]`.
+      widths: Widths of the layers.
+      activation: Name in `ACTIVATIONS`.
+      name: Prefix of the layers' names.
+      layer_norm: Whether each layer is normalised before its activation.
+
+    Source: Ba, Kiros and Hinton (2016), "Layer normalization".
+    """
     for i, width in enumerate(widths):
-        features = ACTIVATIONS[activation](dense(width, np.sqrt(2), f"{name}_{i}")(features))
+        features = dense(width, np.sqrt(2), f"{name}_{i}")(features)
+        if layer_norm:
+            features = nn.LayerNorm(name=f"{name}_{i}_norm")(features)
+        features = ACTIVATIONS[activation](features)
     return features
 
 

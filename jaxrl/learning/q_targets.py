@@ -10,7 +10,9 @@ import chex
 import jax
 import jax.numpy as jnp
 
-__all__ = ["bootstrap_actions", "masked_values", "mixture_values", "n_step_targets", "soft_values"]
+from jaxrl.learning.advantages import rate_returns
+
+__all__ = ["bootstrap_actions", "lambda_targets", "masked_values", "mixture_values", "n_step_targets", "soft_values"]
 
 
 def mixture_values(values: jax.Array, shares: jax.Array) -> jax.Array:
@@ -76,6 +78,34 @@ def n_step_targets(
     sums = jnp.einsum("bn...,nk->b...k", jnp.where(counts, reward, 0.0), powers[:-1], precision="highest")
     going_on = jnp.where(ended[..., None], 0.0, powers[jnp.sum(counts, axis=1)])
     return (sums / sizes)[..., None] + going_on[..., None] * next_atoms
+
+
+def lambda_targets(
+    lam: Any,
+    reward: jax.Array,
+    next_values: jax.Array,
+    terminated: jax.Array,
+    done: jax.Array,
+    rates: jax.Array,
+    sizes: jax.Array,
+) -> jax.Array:
+    """Targets of u_k along a rollout: lambda-returns of the actions taken, cut where an episode ends, `[T, *B, K]`.
+
+    Args:
+      lam: Weight of longer returns, scalar in [0, 1], traced; 1 is Monte Carlo, 0 one-step.
+      reward: Rewards, `[T, *B]`.
+      next_values: Values u_k after each step, before any reset, of the action that follows, `[T, *B, K]`.
+      terminated: Whether nothing follows a step, bool `[T, *B]`; otherwise an episode's last return bootstraps.
+      done: Whether a step is the last of an episode, bool `[T, *B]`.
+      rates, sizes: Rates of the mixture and sizes of their values, `[K]`.
+
+    Source: Peng and Williams (1996), "Incremental multi-step Q-learning", whose traces go on after exploratory actions;
+    Gallici et al. (2024), "Simplifying deep temporal difference learning", for learning without a replay buffer.
+    """
+    chex.assert_equal_shape([rates, sizes], custom_message="rates, sizes")
+    chex.assert_shape(next_values, (*reward.shape, *rates.shape), custom_message="next_values, reward")
+    chex.assert_equal_shape([reward, terminated, done], custom_message="reward, terminated, done")
+    return rate_returns(rates, lam, reward, next_values * sizes, terminated, done) / sizes
 
 
 def soft_values(values: jax.Array, mask: Any, temperature: Any) -> tuple[jax.Array, jax.Array]:

@@ -1,9 +1,15 @@
-"""Tuned settings of DQN on control tasks."""
+"""Tuned settings of DQN and PQN on control tasks."""
+
+from typing import Any
 
 from jaxrl.algorithms.dqn import DQNConfig
+from jaxrl.algorithms.pqn import PQNConfig
 from jaxrl.presets.preset import Preset
 
 __all__ = ["OFF_POLICY"]
+
+_PARALLEL: Any = {"num_envs": 16, "num_steps": 32, "num_epochs": 4, "num_minibatches": 4}
+_ANNEALED = {"lr": 1e-3, "lr_end": 0.0, "lam": 0.65, "epsilon_anneal_env_steps": 250_000.0}
 
 OFF_POLICY = (
     # With the warm-up, 99,328 environment steps.
@@ -24,4 +30,6 @@ OFF_POLICY = (
         {"lr": 5e-4, "epsilon_anneal_env_steps": 16_000.0},
         98_304,
     ),
+    Preset("pqn", "cartpole", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
+    Preset("pqn", "acrobot", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
 )

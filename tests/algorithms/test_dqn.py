@@ -259,7 +259,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"munchausen": True, "value_loss": "quantile"}, "munchausen takes value_loss 'squared', 'huber' or 'hl-gauss'"),
     ({"value_loss": "cubic"}, "value_loss"),
     ({"shared_trunk": True}, "shared_trunk has no effect"),
-    ({"memory": "gru"}, "memory takes 'none' where transitions are drawn one by one from a buffer, got 'gru'"),
+    ({"memory": "gru"}, "memory takes 'none' where transitions are drawn one by one, got 'gru'"),
 ]
 
 

@@ -65,7 +65,7 @@ def learner(algorithm: str, env: Any) -> Any:
 
 def takes(algorithm: str, env: Any) -> bool:
     """Whether an algorithm acts in an environment: one of action values needs a few actions."""
-    return algorithm != "dqn" or isinstance(env.action_space(env.default_params), spaces.Discrete)
+    return algorithm not in ("dqn", "pqn") or isinstance(env.action_space(env.default_params), spaces.Discrete)
 
 
 def is_quick(algorithm: str, name: str) -> bool:

@@ -244,6 +244,9 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("q_targets.mixture_values", "shares", lambda: q_targets.mixture_values(ones(4, 2), ones(3))),
     ("q_targets.masked_values", "mask", lambda: q_targets.masked_values(ones(4, 2), flags(4))),
     ("q_targets.bootstrap_actions", "shares", lambda: q_targets.bootstrap_actions(ones(4, 2), ones(3), None, "own")),
+    ("q_targets.lambda_targets", "sizes", lambda: along(sizes=ones(1))),
+    ("q_targets.lambda_targets", "next_values", lambda: along(next_values=ones(4, 2))),
+    ("q_targets.lambda_targets", "done", lambda: along(done=flags(4))),
     ("q_targets.soft_values", "temperature", lambda: q_targets.soft_values(ones(4, 2), None, ones(2))),
     ("q_targets.n_step_targets", "counts", lambda: steps_ahead(counts=flags(4, 3))),
     ("q_targets.n_step_targets", "sizes", lambda: steps_ahead(sizes=ones(1))),
@@ -285,6 +288,11 @@ def recur(decay: Any, inputs: Any, start: Any) -> Any:
     return cells.linear_recurrence((decay, decay), (inputs, inputs), (start, start), flags(4))
 
 
+def along(**changes: Any) -> Any:
+    fitting = {"reward": ones(4, 2), "next_values": ones(4, 2, 3), "terminated": flags(4, 2), "done": flags(4, 2)}
+    return q_targets.lambda_targets(SCALAR, **fitting | {"rates": ones(3), "sizes": ones(3)} | changes)
+
+
 def around(neighbours: Any, present: Any) -> dict[str, Any]:
     return {"own": ones(3), "neighbours": neighbours, "neighbours_present": present}
 
@@ -296,6 +304,7 @@ EXEMPT = {
     "advantages.lambda_returns": OF_A_USER,
     "advantages.mixture_ugae": OF_A_USER,
     "advantages.monte_carlo": OF_A_USER,
+    "advantages.rate_returns": OF_A_USER,
     "advantages.ugae": OF_A_USER,
     "actor.check_memory": "refuses memories by errors which test_memory_laws holds",
     "actor.memories": ANY_SHAPE,

@@ -36,6 +36,14 @@ def test_a_name_gives_its_network(fields: dict[str, Any], obs: Any, kind: type) 
     assert type(NetworkConfig(**fields).actor_critic(obs, 2, None)) is kind
 
 
+@pytest.mark.parametrize("obs", [FLAT, NEIGHBOURS, GRID], ids=["mlp", "relation", "cnn"])
+def test_layers_of_every_network_are_normalised_on_request(obs: Any) -> None:
+    config = NetworkConfig(network="cnn" if obs is GRID else "auto", layer_norm=True)
+    shapes = jax.eval_shape(config.encoder(obs).init, jax.random.key(0), obs)["params"]
+    hidden = {name for name in shapes if not name.endswith("_norm")}
+    assert set(shapes) == hidden | {f"{name}_norm" for name in hidden} and len(hidden) >= 2
+
+
 @pytest.mark.parametrize(
     ("fields", "obs", "sentence"),
     [

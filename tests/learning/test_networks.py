@@ -12,6 +12,7 @@ from scipy import special
 from jaxrl.learning.networks import (
     ACTIVATIONS,
     POOLINGS,
+    CNNActorCritic,
     MLPActorCritic,
     RelationActorCritic,
     check_network,
@@ -72,6 +73,40 @@ def test_every_activation_is_used(key: jax.Array) -> None:
         _, value = apply(params, jnp.asarray(features))
         exact = by_hand(params, features, ["critic_0", "critic_out"], activation)
         np.testing.assert_allclose(value, exact[0], rtol=0, atol=64 * EPS, err_msg=name)
+
+
+def normalised(features: np.ndarray, layer: Any) -> np.ndarray:
+    """Layer normalisation of all numbers of a layer, with a scale and an offset for each entry of the last axis."""
+    centred = features - features.mean()
+    return centred / np.sqrt(centred.var() + 1e-6) * np.float64(layer["scale"]) + np.float64(layer["bias"])
+
+
+def test_hidden_layers_are_normalised_before_the_activation(key: jax.Array) -> None:
+    network = MLPActorCritic(None, (6, 5), "relu", layer_norm=True)
+    obs = np.array([0.5, -1.0, 2.0])
+    params = jax.tree.map(lambda leaf: leaf + 0.1, network.init(key, jnp.asarray(obs)))
+    features = obs
+    for i in range(2):
+        layer = {name: np.float64(leaf) for name, leaf in params["params"][f"trunk_{i}"].items()}
+        features = features @ layer["kernel"] + layer["bias"]
+        features = np.maximum(normalised(features, params["params"][f"trunk_{i}_norm"]), 0)
+    # Two layers of sums of at most 6 terms of at most 8, divided by a standard deviation of at least 1/4.
+    np.testing.assert_allclose(
+        jax.jit(network.apply)(params, jnp.asarray(obs)), features, rtol=0, atol=2 * 6 * 32 * EPS
+    )
+
+
+def test_convolutions_are_normalised_over_the_whole_layer(key: jax.Array) -> None:
+    network = CNNActorCritic(None, (3,), (1,), (), "relu", layer_norm=True)
+    image = jax.random.normal(key, (4, 4, 2))
+    params = jax.tree.map(lambda leaf: leaf + 0.1, network.init(key, image))["params"]
+    layer = {name: np.float64(leaf) for name, leaf in params["trunk_convolution_0"].items()}
+    padded = np.pad(np.float64(image), ((1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (0, 1))
+    layer_output = np.einsum("ijcxy,xycd->ijd", windows, layer["kernel"]) + layer["bias"]
+    exact = np.maximum(normalised(layer_output, params["trunk_convolution_0_norm"]), 0).ravel()
+    # Sums of 18 terms of at most 8, divided by a standard deviation of at least 1/4.
+    np.testing.assert_allclose(jax.jit(network.apply)({"params": params}, image), exact, rtol=0, atol=18 * 32 * EPS)
 
 
 def test_initial_weights_are_orthogonal_with_the_usual_gains(key: jax.Array) -> None:

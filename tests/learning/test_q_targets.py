@@ -1,10 +1,14 @@
 """Targets of action values against loops in float64."""
 
+import itertools
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.learning.q_targets import bootstrap_actions, n_step_targets, soft_values
+from jaxrl.learning.advantages import monte_carlo
+from jaxrl.learning.q_targets import bootstrap_actions, lambda_targets, n_step_targets, soft_values
 
 RNG = np.random.default_rng(0)
 
@@ -57,3 +61,54 @@ def test_soft_values_are_means_with_entropy() -> None:
     logs = np.log(np.where(mask, policy, 1.0))
     np.testing.assert_allclose(value, (policy * (values - tau * logs)).sum(1), rtol=1e-5)
     np.testing.assert_allclose(np.exp(log_policy), policy, rtol=1e-5)
+
+
+def lambda_return(lam: float, rate: float, reward: Any, following: Any, terminated: Any, done: Any, t: int) -> float:
+    """The mean of the n-step returns of one step, weighted by powers of lambda; the last one takes what is left."""
+    end = next((j for j in range(t, len(reward)) if done[j]), len(reward) - 1)
+    total = 0.0
+    for n in range(1, end - t + 2):
+        last = t + n - 1
+        n_step = sum(rate**j * float(reward[t + j]) for j in range(n))
+        n_step += 0.0 if terminated[last] else rate**n * float(following[last])
+        total += (lam ** (n - 1) if last == end else (1 - lam) * lam ** (n - 1)) * n_step
+    return total
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.65, 1.0])
+def test_lambda_targets_are_means_of_n_step_returns(lam: float) -> None:
+    steps, shape, rates, sizes = 12, (3, 2), np.array([0.0, 0.5, 0.99]), np.array([0.02, 0.1, 1.5])
+    reward = RNG.normal(size=(steps, *shape)).astype(np.float32)
+    following = RNG.normal(size=(steps, *shape, 3)).astype(np.float32)
+    terminated, truncated = RNG.random((2, steps, *shape)) < 0.15
+    done = terminated | truncated
+    assert (terminated & ~truncated).any() and (truncated & ~terminated).any()
+    got = lambda_targets(
+        lam,
+        jnp.asarray(reward),
+        jnp.asarray(following),
+        jnp.asarray(terminated),
+        jnp.asarray(done),
+        jnp.float32(rates),
+        jnp.float32(sizes),
+    )
+    assert got.shape == following.shape
+    for t, (i, j), (k, rate) in itertools.product(range(steps), np.ndindex(shape), enumerate(rates)):
+        column = [x[:, i, j] for x in (reward, following[..., k] * sizes[k], terminated, done)]
+        exact = lambda_return(lam, float(rate), *column, t) / sizes[k]
+        # At most 12 steps of four roundings of numbers below 16, divided by sizes.
+        np.testing.assert_allclose(got[t, i, j, k], exact, rtol=0, atol=12 * 4 * 16 * 6e-8 / sizes[k])
+
+
+def test_lambda_one_is_monte_carlo_and_lambda_zero_is_one_step() -> None:
+    reward, following = jnp.float32(RNG.normal(size=(2, 9, 4)))
+    terminated, truncated = jnp.asarray(RNG.random((2, 9, 4)) < 0.2)
+    done = terminated | truncated
+
+    def of(lam: float) -> Any:
+        rate, size = jnp.float32([0.9]), jnp.ones(1)
+        return lambda_targets(lam, reward, following[..., None], terminated, done, rate, size)[..., 0]
+
+    np.testing.assert_allclose(of(1.0), monte_carlo(0.9, reward, following, terminated, done), rtol=0, atol=1e-5)
+    one_step = reward + 0.9 * jnp.where(terminated, 0.0, following)
+    np.testing.assert_allclose(of(0.0), one_step, rtol=0, atol=2 * 8 * 6e-8)  # two roundings of numbers below 8

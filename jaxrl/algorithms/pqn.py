@@ -1,0 +1,254 @@
+"""PQN: parallel Q-learning under any discount, Q(lambda) without a replay buffer or a target network."""
+
+import dataclasses
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from envs.base import Environment
+from envs.checking import check_abstractly
+from envs.errors import UserValueError
+from envs.threefry import rolled, unrolled
+from jaxrl.algorithms.annealing import annealed_over, stopped
+from jaxrl.algorithms.arguments import check_num_rows, checked_config, with_hints
+from jaxrl.algorithms.contract import Algorithm, Metrics
+from jaxrl.algorithms.off_policy import OffPolicyPolicy
+from jaxrl.algorithms.q_config import QConfig, QHParams
+from jaxrl.algorithms.q_values import Acting, Space, action_values, common_space
+from jaxrl.algorithms.transitions_config import INFINITE
+from jaxrl.checks import Range, check_count, check_range
+from jaxrl.learning import value_losses
+from jaxrl.learning.critics import head_sizes
+from jaxrl.learning.minibatches import over_epochs, row_minibatches
+from jaxrl.learning.normalisation import RunningStatistics, init_statistics, update_statistics
+from jaxrl.learning.optimisers import adam
+from jaxrl.learning.q_targets import bootstrap_actions, lambda_targets
+from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, rollout
+from jaxrl.learning.schedules import linear_share
+from jaxrl.sweeps.distributions import Uniform
+
+__all__ = ["PQNConfig", "PQNHParams", "PQNState", "pqn", "search_space"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PQNConfig(QConfig):
+    """Static configuration of PQN: changing a field recompiles.
+
+    Attributes:
+      num_envs: Number of environments of one run.
+      num_steps: Number of steps of each environment in one iteration, over which lambda-returns extend.
+      layer_norm: Whether each hidden layer is normalised, which keeps learning stable without a target network.
+      value_loss: Representation of a value and its loss: "squared", "huber" or "hl-gauss"; not a distribution of
+        returns.
+      num_epochs: Number of passes over the samples of an iteration.
+      num_minibatches: Number of minibatches of one pass; must divide num_envs * num_steps (* agents).
+    """
+
+    num_envs: int = 16
+    num_steps: int = 32
+    layer_norm: bool = True
+    value_loss: value_losses.Kind = "squared"
+    num_epochs: int = 4
+    num_minibatches: int = 4
+
+    def __post_init__(self, gamma: None) -> None:
+        super().__post_init__(gamma)
+        for name in ("num_epochs", "num_minibatches"):
+            check_count(name, getattr(self, name))
+        if self.value_loss in value_losses.DISTRIBUTIONAL:
+            raise UserValueError(
+                "value_loss takes 'squared', 'huber' or 'hl-gauss', since a lambda-return is a number, got "
+                f"{self.value_loss!r}"
+            )
+
+
+@struct.dataclass
+class PQNHParams(QHParams):
+    """Hyper-parameters of PQN, which may be swept without recompiling: every leaf is traced.
+
+    Attributes:
+      lr: Initial step size of Adam.
+      lr_end: Final step size as a fraction of `lr`, reached linearly; 1 keeps it constant.
+      anneal_env_steps: Number of environment steps over which it falls; infinite stands for the whole run.
+      lam: Lambda of the targets, in [0, 1]; 1 is Monte Carlo, 0 is one-step.
+      epsilon_anneal_env_steps: Number of environment steps over which the probability of a random action decays.
+
+    Fields without effect in a configuration are None in `Algorithm.hparams`.
+    """
+
+    lr: Any = 5e-4
+    lr_end: Any = 1.0
+    anneal_env_steps: Any = INFINITE
+    lam: Any = 0.65
+    epsilon_anneal_env_steps: Any = 100_000.0
+
+    def __post_init__(self, gamma: None) -> None:
+        super().__post_init__(gamma)
+        for name, allowed in _RANGES.items():
+            check_range(name, getattr(self, name), allowed)
+
+    @property
+    def annealed_ends(self) -> dict[str, Any]:
+        """Final fractions of annealed step sizes by field; 1 means no annealing, and 0 the end of learning."""
+        return {"lr_end": self.lr_end}
+
+
+_RANGES = {
+    "lr_end": Range(0, INFINITE, "[)"),
+    "anneal_env_steps": Range(1, INFINITE),
+    "lam": Range(0, 1),
+}
+
+
+class PQNState(NamedTuple):
+    """State of one run between iterations.
+
+    Attributes:
+      acting: Parameters of acting.
+      optimiser: State of Adam.
+      observations: Running statistics of observations, None without normalisation.
+      carry: Environments.
+    """
+
+    acting: Acting
+    optimiser: optax.OptState
+    observations: RunningStatistics | None
+    carry: Carry
+
+
+class Samples(NamedTuple):
+    """Samples of an iteration, leaves `[rows, ...]`: observations as the network gets them, actions, targets `[K]`."""
+
+    obs: Any
+    raw_action: jax.Array
+    target: jax.Array
+    active: jax.Array
+
+
+@with_hints
+def pqn(env: Environment, config: PQNConfig | None = None) -> Algorithm:
+    """Parallel Q-learning on an environment with discrete actions.
+
+    Args:
+      env: Environment of one agent, or a crowd whose agents share the network.
+      config: Configuration; the defaults if None.
+
+    Raises:
+      ContractError: The environment violates a law.
+      TypeError, ValueError: A field does not fit the environment; raised before compilation.
+
+    Source: Gallici et al. (2024), "Simplifying deep temporal difference learning"; Fedus et al. (2019), arXiv
+    1902.06865, for `heads`.
+    """
+    return _build(env, checked_config(config, PQNConfig), check_abstractly(env))
+
+
+def search_space(algo: Algorithm) -> Space:
+    """Default search space of PQN."""
+    return common_space(algo, {"lam": Uniform(0.0, 1.0)})
+
+
+@functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
+def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algorithm:
+    q = action_values("pqn", env, config, agents)
+    actor, axes = q.actor(), 2 + len(agents)
+    num_rows = config.steps_per_iteration * math.prod(agents)
+    check_num_rows(num_rows)
+    if num_rows % config.num_minibatches:
+        raise UserValueError(
+            f"num_minibatches must divide the {num_rows} samples of an iteration (num_envs * num_steps * agents), got "
+            f"{config.num_minibatches}"
+        )
+    env_state = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)[1]
+    has_mask = jax.eval_shape(env.action_mask, env_state, env.default_params) is not None
+
+    def prepare(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
+        if run_length is not None:
+            hparams = dataclasses.replace(hparams, anneal_env_steps=annealed_over(hparams, run_length))
+        return q.prepare(hparams, num_settings)
+
+    def policy_of(state: PQNState, hparams: Any) -> OffPolicyPolicy:
+        clip = jax.tree.map(jnp.float32, hparams.observation_clip) if config.normalise_observation else None
+        return OffPolicyPolicy(state.acting, state.observations, clip)
+
+    def init(key: jax.Array, hparams: Any, env_params: Any) -> PQNState:
+        hparams = prepare(hparams)
+        network_key, reset_key = jax.random.split(unrolled(key))
+        acting = q.initial(network_key, hparams)
+        observations = init_statistics(q.obs_shape) if config.normalise_observation else None
+        carry = reset_all(env, reset_key, env_params, config.num_envs)
+        return PQNState(acting, adam(hparams, hparams.lr).init(acting.params), observations, carry)
+
+    def targets(policy: OffPolicyPolicy, steps: Transition, hparams: Any) -> jax.Array:
+        """Lambda-returns `[T, num_envs, *A, K]`, from values of the observations before any reset."""
+        acting = policy.acting
+        rates, sizes = jnp.asarray(hparams.discount.rates, jnp.float32), head_sizes(hparams.discount)
+        after = q.loss.value(q.outputs(acting.params, policy.see(steps.next_obs), axes), acting.scale)
+        action = bootstrap_actions(after, acting.shares, steps.next_mask, config.heads)
+        next_values = jnp.take_along_axis(after, action[..., None, :], axis=-2)[..., 0, :]
+        done = episode_ends(steps)
+        ended = done if config.time_limits == "terminal" else steps.agent_terminated
+        return lambda_targets(hparams.lam, steps.reward, next_values, ended, done, rates, sizes)
+
+    def step(
+        key: jax.Array, iteration: jax.Array, state: PQNState, hparams: Any, env_params: Any
+    ) -> tuple[PQNState, Metrics]:
+        hparams = prepare(hparams)
+        collect_key, learn_key = jax.random.split(unrolled(key))
+        noise_key, env_key = jax.random.split(collect_key)
+        env_steps = jnp.float32(config.steps_per_iteration) * iteration
+        lr = hparams.lr * linear_share(env_steps, hparams.lr_end, hparams.anneal_env_steps)
+        state = state._replace(acting=q.scheduled(state.acting, hparams, env_steps))
+        policy = policy_of(state, hparams)
+        noise = actor.noise(rolled(noise_key), (config.num_steps, config.num_envs, *agents))
+        pool, carry = config.reset_pool, state.carry
+        rolled_out = rollout(env, env_params, actor, policy, env_key, carry, noise, pool, with_next_mask=has_mask)
+        carry, steps, reused = rolled_out
+        target = targets(policy, steps, hparams)
+        samples = Samples(policy.see(steps.obs), steps.raw_action, target, steps.active)
+        rows = jax.tree.map(lambda leaf: leaf.reshape(num_rows, *leaf.shape[axes:]), samples)
+
+        def one_minibatch(carry: tuple[Acting, Any], batch: Samples) -> tuple[tuple[Acting, Any], Metrics]:
+            atoms, weight = batch.target[..., None], batch.active.astype(jnp.float32)
+            acting, optimiser, _, metrics = q.descend(*carry, batch, (atoms, jnp.ones_like(atoms)), weight, hparams, lr)
+            return (acting, optimiser), metrics
+
+        (acting, optimiser), metrics = over_epochs(
+            learn_key,
+            config.num_epochs,
+            lambda key: row_minibatches(key, rows, config.num_minibatches),
+            lambda carry, minibatches: jax.lax.scan(one_minibatch, carry, minibatches),
+            (state.acting, state.optimiser),
+        )
+        observations = state.observations
+        if observations is not None:
+            observations = update_statistics(observations, steps.obs, steps.active.astype(jnp.float32))
+        metrics = jax.tree.map(jnp.mean, metrics)
+        metrics |= {"epsilon": acting.epsilon, "learning_rate": lr, "reset_reuse": reused.astype(jnp.float32)}
+        return PQNState(acting, optimiser, observations, carry), metrics
+
+    def warm(state: PQNState, policy: OffPolicyPolicy) -> PQNState:
+        acting = state.acting._replace(params=policy.acting.params)
+        return state._replace(acting=acting, observations=policy.observations)
+
+    return Algorithm(
+        name="pqn",
+        env=env,
+        config=config,
+        hparams=PQNHParams(**{name: None for name, on in config.effects.items() if not on}),
+        init=init,
+        step=step,
+        policy=policy_of,
+        actor=actor,
+        env_steps_per_iteration=config.steps_per_iteration,
+        prepare=prepare,
+        discount=lambda hparams: hparams.discount,
+        stopped=stopped,
+        builder=f"{__name__}:pqn",
+        warm=warm,
+    )
