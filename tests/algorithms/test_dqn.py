@@ -302,6 +302,10 @@ def test_it_resumes_bit_for_bit_and_exports_its_values(tmp_path: Path) -> None:
     often = jaxrl.train(algo, sweep, env_steps=160, out=tmp_path / "often", checkpoint_minutes=1e-9, **run)
     for name in map(str, whole.metrics.data_vars):
         np.testing.assert_array_equal(often.values(name), whole.values(name), err_msg=name)
+    # Resumed from a checkpoint after the buffer has gone round: the rest needs its transitions and their priorities.
+    jaxrl.train(algo, sweep, env_steps=80, out=tmp_path / "half", **run | {"evals": 1})
+    rest = jaxrl.train(algo, sweep, env_steps=160, out=tmp_path / "half", resume=True, **run)
+    jax.tree.map(np.testing.assert_array_equal, rest.policies, whole.policies)
     policy = whole.policy(seed=0, discount="0.9")
     jaxrl.export_policy(policy, tmp_path / "policy.stablehlo")
     obs = np.zeros((3, 4), np.float32)
