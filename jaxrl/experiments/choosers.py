@@ -9,7 +9,18 @@ import numpy as np
 
 Rewards = tuple[tuple[int, float], ...]
 
-__all__ = ["Branch", "Chosen", "Decision", "naive", "own_heads", "precommitted", "sophisticated", "value_of", "walk"]
+__all__ = [
+    "Branch",
+    "Chosen",
+    "Decision",
+    "naive",
+    "own_heads",
+    "plans",
+    "precommitted",
+    "sophisticated",
+    "value_of",
+    "walk",
+]
 
 
 class Branch(NamedTuple):
@@ -102,7 +113,7 @@ def own_heads(first: Decision, curve: np.ndarray, rates: np.ndarray, weights: np
     def values(decision: Decision) -> np.ndarray:
         powers = rates ** np.arange(len(curve))[:, None]
         best = np.full((len(decision.branches), len(rates)), -np.inf)
-        for path in _plans(decision):
+        for path in plans(decision):
             best[path[0]] = np.maximum(best[path[0]], value_of(decision, powers, path))
         return best @ weights
 
@@ -134,9 +145,10 @@ def value_of(first: Decision, curve: np.ndarray, path: tuple[int, ...]) -> Any:
     return sum((curve[delay] * reward for delay, reward in _rewards(first, path)), start=np.zeros(curve.shape[1:]))
 
 
-def _plans(decision: Decision) -> Iterator[tuple[int, ...]]:
+def plans(decision: Decision) -> Iterator[tuple[int, ...]]:
+    """All paths from a decision to the end."""
     for action, branch in enumerate(decision.branches):
-        for rest in ((),) if branch.then is None else _plans(branch.then):
+        for rest in ((),) if branch.then is None else plans(branch.then):
             yield (action, *rest)
 
 
@@ -149,4 +161,4 @@ def _rewards(decision: Decision, path: tuple[int, ...]) -> Rewards:
 
 
 def _best_plan(decision: Decision, curve: np.ndarray) -> tuple[int, ...]:
-    return max(_plans(decision), key=lambda path: value_of(decision, curve, path))
+    return max(plans(decision), key=lambda path: value_of(decision, curve, path))

@@ -18,6 +18,7 @@ from jaxrl.experiments.choosers import (
     Decision,
     naive,
     own_heads,
+    plans,
     precommitted,
     sophisticated,
     value_of,
@@ -25,7 +26,7 @@ from jaxrl.experiments.choosers import (
 from jaxrl.experiments.value_discounts import PUBLISHED, QUADRATURE, Settings, curve, nodes, published_nodes
 
 STEPS, NUM_PATHS, TAX = 8, 4, 0.05
-HYPERBOLIC = 1 / (1 + 0.25 * np.arange(40))
+HYPERBOLIC, STEEP = (1 / (1 + k * np.arange(40)) for k in (0.25, 1.0))
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +35,13 @@ def small() -> dict[str, Task]:
 
 
 def random_tree(rng: np.random.Generator, depth: int, index: Any = None) -> Decision:
+    """Rewards that grow with their delays, so that what is best changes with the distance."""
     index = iter(range(100)) if index is None else index
 
     def branch(action: int) -> Branch:
-        rewards = tuple((int(delay), float(rng.normal())) for delay in rng.integers(0, 4, rng.integers(0, 3)))
-        return Branch(str(action), rewards, 4, random_tree(rng, depth - 1, index) if depth > 1 else None)
+        delay = int(rng.integers(0, 20))
+        reward = float(rng.uniform(1, 3)) * (1 + 0.5 * delay)
+        return Branch(str(action), ((delay, reward),), 6, random_tree(rng, depth - 1, index) if depth > 1 else None)
 
     return Decision(next(index), tuple(branch(action) for action in range(2)))
 
@@ -53,7 +56,7 @@ def test_exponential_choosers_agree_and_hyperbolic_ones_are_worth_less_than_the_
         np.testing.assert_allclose([one.believed for one in chosen], chosen[0].value, rtol=1e-12)
         alone = own_heads(tree, exponential, np.array([0.9]), np.ones(1))
         assert alone.path == chosen[0].path and alone.believed == pytest.approx(chosen[0].value, rel=1e-12)
-        plan, planning, foreseeing = (chooser(tree, HYPERBOLIC) for chooser in (precommitted, naive, sophisticated))
+        plan, planning, foreseeing = (chooser(tree, STEEP) for chooser in (precommitted, naive, sophisticated))
         assert max(planning.value, foreseeing.value) <= plan.value + 1e-12
         assert planning.believed == plan.value and foreseeing.believed == foreseeing.value
         differing += len({plan.path, planning.path, foreseeing.path}) > 1
@@ -93,14 +96,10 @@ def test_trees_pay_what_the_environments_pay(small: dict[str, Task], name: str) 
         return task.env.step_env(jax.random.key(1), state, action, task.params)
 
     for first, key in zip(task.first[:3], starts, strict=False):
-        for path in {(0,), (1,), (1, 0), (1, 1), (NUM_PATHS - 1,)}:
+        for path in plans(first):
             decision, choices, due, paid = first, list(path), {}, {}
             obs, state = task.env.reset_env(key, task.params)
             at = 0
-            try:
-                value_of(first, HYPERBOLIC, path)
-            except (IndexError, TypeError):
-                continue  # no path of this tree
             for t in range(STEPS + 2 + NUM_PATHS**2):
                 if decision is not None and t == at:
                     np.testing.assert_array_equal(obs, task.obs[decision.index])
