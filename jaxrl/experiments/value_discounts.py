@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from jaxrl.results.result import Result
 
 QUADRATURE, PUBLISHED = "quadrature", "published"
-# Highest rate of the published rule at k = 0.01, for which its curve is off by up to 0.25 (papers: Fedus et al. 2019).
+# Highest rate of the published agent, at its k.
 PUBLISHED_RATE, PUBLISHED_K = 0.99, 0.01
 
 
