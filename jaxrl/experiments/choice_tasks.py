@@ -93,9 +93,9 @@ def _both_choices(params: Any) -> tuple[np.ndarray, np.ndarray]:
     """Observations and masks at both choices of preference-reversal, the second after a commitment to the later."""
     env, key, later = PreferenceReversal(), jax.random.key(0), jnp.int32(1)
     obs, state = env.reset_env(key, params)
-    found = [(obs, env.action_mask(state, params))]
+    pairs = [(obs, env.action_mask(state, params))]
     for _ in range(params.sooner_step):
         obs, state, *_ = env.step_env(key, state, later, params)
-    found.append((obs, env.action_mask(state, params)))
-    observations, masks = (np.stack([np.asarray(pair[i]) for pair in found]) for i in range(2))
+    pairs.append((obs, env.action_mask(state, params)))
+    observations, masks = (np.stack([np.asarray(pair[i]) for pair in pairs]) for i in range(2))
     return observations, masks

@@ -204,13 +204,13 @@ def curves(settings: Settings) -> pandas.DataFrame:
 def exact_choices(task: Task, settings: Settings) -> dict[str, list[Chosen]]:
     """What each exact chooser does in each of the first decisions of a task."""
     gamma = curve(settings)
-    found = {
+    choices = {
         name: [chooser(first, gamma) for first in task.first]
         for name, chooser in (("precommitted", precommitted), ("naive", naive), ("sophisticated", sophisticated))
     }
     for rule in (QUADRATURE, PUBLISHED):
-        found[f"own heads, {rule}"] = [own_heads(first, gamma, *nodes(rule, settings)) for first in task.first]
-    return found
+        choices[f"own heads, {rule}"] = [own_heads(first, gamma, *nodes(rule, settings)) for first in task.first]
+    return choices
 
 
 def choosers(every: dict[str, Task], settings: Settings) -> pandas.DataFrame:
