@@ -44,16 +44,25 @@ class OffPolicyConfig(TransitionsConfig):
                     f"{name} takes a multiple of the {self.steps_per_iteration} transitions of an iteration "
                     f"(num_envs * num_steps), got {getattr(self, name)}"
                 )
-        needed = {
-            "batch_size": self.batch_size,
-            "warm_up": self.warm_up,
-            "n_step * num_envs": self.n_step * self.num_envs,
-        }
-        for name, least in needed.items():
+        for name, least in self._needed.items():
             if self.buffer_size < least:
                 raise UserValueError(
                     f"buffer_size takes at least the {least} transitions of {name}, got {self.buffer_size}"
                 )
+
+    @property
+    def _needed(self) -> dict[str, int]:
+        """Numbers of transitions that a buffer holds at least, by the fields that require them."""
+        return {
+            "batch_size": self.batch_size,
+            "warm_up": self.warm_up,
+            "n_step * num_envs": self.n_step * self.num_envs,
+        }
+
+    @property
+    def least_buffer(self) -> int:
+        """Smallest `buffer_size` that the other fields allow, apart from multiples."""
+        return max(self._needed.values())
 
     @property
     def capacity(self) -> int:

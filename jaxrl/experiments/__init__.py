@@ -12,6 +12,7 @@ from jaxrl.experiments import (
     preference_sampling,
     standing_still,
     ugae_vs_monte_carlo,
+    value_discounts,
 )
 from jaxrl.experiments.study import Experiment, Study, StudyError, run_experiment
 
@@ -25,6 +26,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         mixture_critic.EXPERIMENT,
         preference_reversal.EXPERIMENT,
         pathworld.EXPERIMENT,
+        value_discounts.EXPERIMENT,
         standing_still.EXPERIMENT,
         crowd_planners.EXPERIMENT,
         crowd_observations.EXPERIMENT,

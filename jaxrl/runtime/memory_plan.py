@@ -12,6 +12,7 @@ import numpy as np
 
 from envs.errors import UserValueError
 from jaxrl.results.words import counted, duration
+from jaxrl.runtime.buffers import check_buffer
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.compiling import compiling_within
 from jaxrl.runtime.exhaustion import Exhaustion
@@ -34,6 +35,8 @@ COMPILING_SPREAD = 1.08
 # Copies of the states on the host while a checkpoint is written: one, and those of orbax and its store, 1.7 to 1.9 for
 # 1,000 runs of PPO; and the memory of the libraries that write checkpoints and results.
 CHECKPOINT_COPIES, WRITERS = 3.2, 30 * MIB
+# Growth of the process by its programs, before they are compiled: 60 to 151 MiB for DQN on CartPole.
+PROGRAMS = 256 * MIB
 
 __all__ = ["Plan", "Planner", "Sizes", "programs_of"]
 
@@ -356,8 +359,9 @@ class Planner:
         """Plan with the widest blocks and the fewest parts that fit; its programs are compiled.
 
         Raises:
-          ValueError: Not even blocks of one run fit.
+          ValueError: Not even blocks of one run fit; without compiling, where a replay buffer is the reason.
         """
+        check_buffer(self.call, self.limit, self._holds)
         layout, num_parts, peak = self.layout, 1, Peak()
         while True:
             with Exhaustion() as exhaustion:  # compilers try programs out on some devices
@@ -374,6 +378,11 @@ class Planner:
             planned = self.fitted(sizes, compiled.process, compiled)
             num_parts = planned.num_parts
             layout = self.layout_of(self.runs_of_part(num_parts), num_parts, planned.block)
+
+    def _holds(self, state: int) -> bool:
+        """Whether one run at a time fits, by the bytes of its state and an estimate of those of the process."""
+        sizes = Sizes(state, 0, 0, 0, 0, 0, 0, 0, block=1)
+        return self.at(sizes, 1, self.call.num_runs, resident() + PROGRAMS).fits
 
     def layout_of(self, num_runs: int, num_parts: int, block: int) -> Layout:
         """Layout of the runs of one part, on the devices of the largest part: programs are compiled for these alone."""

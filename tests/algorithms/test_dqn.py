@@ -289,19 +289,55 @@ def test_a_discount_without_a_mixture_is_refused(heads: str, discount: str, sent
         algo.prepare(dataclasses.replace(algo.hparams, discount=discount))
 
 
+@pytest.mark.parametrize(
+    ("num_heads", "discount", "error"),
+    [(8, "hyperbolic:0.1", None), (8, "0.99", None), (3, "quasi:0.7,0.99", None), (3, "hyperbolic:0.1", "0.021")],
+)
+def test_a_curve_that_the_heads_miss_is_reported(
+    num_heads: int, discount: str, error: str | None, recwarn: pytest.WarningsRecorder
+) -> None:
+    algo = small(heads="own", num_heads=num_heads)
+    prepared = algo.prepare(dataclasses.replace(algo.hparams, discount=discount))
+    algo.prepare(prepared)  # is not reported again
+    sentence = (
+        f"the 3 exponentials of the heads differ from hyperbolic:k=0.1 by up to {error}, at a delay of 10 of the 500 "
+        "steps of an episode; more num_heads come closer"
+    )
+    assert [str(warning.message) for warning in recwarn] == ([] if error is None else [sentence])
+
+
+def test_the_setting_whose_curve_is_missed_most_is_named() -> None:
+    algo = small(heads="joint", num_heads=4)
+    sweep = jaxrl.grid(algo.hparams, {"discount": ["0.9", "hyperbolic:0.02", "hyperbolic:1"]})
+    with pytest.warns(RuntimeWarning, match="differ from the discount of setting 2 by up to 0.011, at a delay of 2 of"):
+        algo.prepare(sweep.hparams, len(sweep))
+
+
+def test_a_traced_discount_of_more_exponentials_than_heads_is_refused() -> None:
+    algo = small(heads="joint", num_heads=4)
+    sentence = "num_heads=4 takes a traced discount of at most 4 exponentials, got one of 43; prepare it before tracing"
+    with pytest.raises(ValueError, match=sentence):
+        jax.eval_shape(lambda k: algo.prepare(dataclasses.replace(algo.hparams, discount=jaxrl.Hyperbolic(k))), 0.1)
+
+
 def test_a_search_knows_what_to_try() -> None:
     assert set(default_space(small())) >= {"lr", "epsilon_end", "discount"}
 
 
 @pytest.mark.slow
 def test_it_resumes_bit_for_bit_and_exports_its_values(tmp_path: Path) -> None:
-    algo = small(heads="joint", num_heads=3, replay="prioritised")
+    algo = small(heads="joint", num_heads=7, replay="prioritised")
     sweep = jaxrl.grid(algo.hparams, {"discount": ["0.9", "hyperbolic:0.1"]})
     run: dict[str, Any] = {"seeds": 2, "evals": 2, "eval_episodes": 2, "progress": False}
     whole = jaxrl.train(algo, sweep, env_steps=160, out=tmp_path / "whole", **run)
     often = jaxrl.train(algo, sweep, env_steps=160, out=tmp_path / "often", checkpoint_minutes=1e-9, **run)
     for name in map(str, whole.metrics.data_vars):
         np.testing.assert_array_equal(often.values(name), whole.values(name), err_msg=name)
+    # Resumed from a checkpoint after the buffer has gone round: the rest needs its transitions and their priorities.
+    shorter: dict[str, Any] = run | {"evals": 1}
+    jaxrl.train(algo, sweep, env_steps=80, out=tmp_path / "half", **shorter)
+    rest = jaxrl.train(algo, sweep, env_steps=160, out=tmp_path / "half", resume=True, **run)
+    jax.tree.map(np.testing.assert_array_equal, rest.policies, whole.policies)
     policy = whole.policy(seed=0, discount="0.9")
     jaxrl.export_policy(policy, tmp_path / "policy.stablehlo")
     obs = np.zeros((3, 4), np.float32)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from envs.threefry import unrolled
 from jaxrl.learning import priorities as prioritised
 from jaxrl.learning.replay import Ring, Rows, init_buffer, uniform_rows, window, write
 from jaxrl.learning.rollout import Transition
@@ -122,27 +123,43 @@ def test_uniform_draws_are_uniform_over_what_is_filled() -> None:
     np.testing.assert_array_equal(rows.weight, 1.0)
 
 
-def test_priorities_are_exact_after_many_updates() -> None:
-    size, batch, rounds = 30, 8, 4_000
+@pytest.mark.parametrize("updates", [32_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_priorities_are_exact_after_many_updates(updates: int) -> None:
+    """Sums and draws, as if nothing had been updated before; the float64 sums of NumPy are the reference."""
+    num_envs, size, batch = 2, 600, 64
     start = prioritised.write_priorities(prioritised.init_priorities(size), jnp.int32(0), size)
+    filled = jnp.int32(size // num_envs)
 
     def one(carry: Any, key: jax.Array) -> tuple[Any, Any]:
-        rows, row = prioritised.prioritised_rows(key, carry, jnp.int32(size // 2), 2, batch, jnp.float32(0.4))
+        _, row = prioritised.prioritised_rows(key, carry, filled, num_envs, batch, jnp.float32(0.4))
         wide = 10.0 ** jax.random.uniform(jax.random.fold_in(key, 1), (size,), minval=-6, maxval=3)
-        return prioritised.update_priorities(carry, row, wide[row]), (row, wide[row], rows.weight)
+        return prioritised.update_priorities(carry, row, wide[row]), (row, wide[row])
 
-    keys = jax.random.split(jax.random.key(0), rounds)
-    last, (rows, new, weights) = jax.jit(lambda start: jax.lax.scan(one, start, keys))(start)
+    keys = jax.random.split(jax.random.key(0), updates // batch)
+    last, (rows, new) = jax.jit(lambda start: jax.lax.scan(one, start, keys))(start)
+    rows, new = np.asarray(rows), np.asarray(new)
+    assert rows.size == updates
     slow = np.ones(size, np.float32)
-    for some, values in zip(np.asarray(rows), np.asarray(new), strict=True):
+    for some, values in zip(rows, new, strict=True):
         slow[some] = values
     leaves = np.asarray(last.leaves)
     np.testing.assert_array_equal(leaves.reshape(-1)[:size], slow)
-    # Sums of 5 leaves, each within 4 roundings of float32 of the exact one, whatever was updated before.
-    np.testing.assert_allclose(np.asarray(last.sums), leaves.astype(np.float64).sum(1), rtol=4 * 2.0**-24)
-    assert float(last.largest) == np.asarray(new).max()
-    assert rows.min() >= 0 and rows.max() < size
-    np.testing.assert_allclose(weights.max(1), 1.0, rtol=2.0**-22)  # the largest over itself, computed twice
+    exact, rounding = slow.astype(np.float64), 2.0**-24
+    # Of numbers above 0, each sum of n is within n - 1 roundings of the exact one.
+    num_blocks, block = leaves.shape
+    np.testing.assert_allclose(np.asarray(last.sums), leaves.astype(np.float64).sum(1), rtol=(block - 1) * rounding)
+    assert float(last.largest) == new.max()
+    # Each draw is the one whose share of the total holds the place drawn, up to the roundings of two running sums.
+    key = jax.random.key(1)
+    drawn, index = prioritised.prioritised_rows(key, last, filled, num_envs, batch, jnp.float32(0.4))
+    place = (np.arange(batch) + np.asarray(jax.random.uniform(unrolled(key), (batch,)), np.float64)) / batch
+    upto = np.cumsum(exact) / exact.sum()
+    slack = 2 * (num_blocks + block + 3) * rounding
+    assert np.all(upto[index] >= place - slack)
+    assert np.all(upto[index] - exact[index] / exact.sum() <= place + slack)
+    weight = (size * exact[index] / exact.sum()) ** -0.4
+    # A quotient of a number and a sum to a power below 1, and of two such: fewer roundings than the sum alone has.
+    np.testing.assert_allclose(drawn.weight, weight / weight.max(), rtol=2 * (num_blocks + block + 3) * rounding)
 
 
 def test_draws_are_in_proportion_to_priorities() -> None:

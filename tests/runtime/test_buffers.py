@@ -1,0 +1,81 @@
+"""Replay buffers and memory: what cannot fit is refused before anything is compiled, and plans count the rest."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import envs
+import jaxrl
+from jaxrl.algorithms.registry import ROWS
+from jaxrl.runtime import memory_plan
+from jaxrl.runtime.buffers import SUGGESTED, check_buffer
+from jaxrl.runtime.layout import plan_layout
+from jaxrl.runtime.memory import GIB, MIB, resident
+from jaxrl.runtime.memory_plan import Planner
+from jaxrl.runtime.programs import compilations
+from jaxrl.runtime.training import points_of, training_call
+
+PER_ITERATION = 8
+BYTES = 4 * (4 + 4 + 1 + 1) + 4  # of a transition of CartPole: observations, action and reward, and four flags
+SENTENCE = r"^buffer_size must be at most ([\d,]+) here, for one run .* does not fit into .* GiB of memory, got [\d,]+$"
+
+
+def dqn(buffer_size: int, **fields: Any) -> Any:
+    every: dict[str, Any] = dict(ROWS["dqn"].small) | {"buffer_size": buffer_size} | fields
+    return jaxrl.dqn(envs.make("cartpole"), jaxrl.DQNConfig(**every))
+
+
+def planner(algo: Any, limit: int, checkpoints: bool = False) -> Planner:
+    points = points_of(algo, PER_ITERATION, 1, 2)
+    call = training_call(algo, None, seeds=[0, 1, 2], points=points, eval_episodes=2)
+    return Planner(call, plan_layout(3, None, jax.devices()[:1]), limit, checkpoints)
+
+
+def largest(algo: Any, memory: int, tmp_path: Path) -> int:
+    """The buffer that a refusal names, of a call that compiles and writes nothing."""
+    before = compilations()
+    with pytest.raises(ValueError, match=SENTENCE) as caught:
+        jaxrl.train(algo, seeds=2, env_steps=PER_ITERATION, memory=memory, out=tmp_path / "x", progress=False)
+    assert compilations() == before and not (tmp_path / "x").exists()
+    match = re.match(SENTENCE, str(caught.value))
+    assert match is not None and len(str(caught.value).splitlines()) == 1
+    return int(match[1].replace(",", ""))
+
+
+def test_a_buffer_that_cannot_fit_is_refused_with_the_size_that_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_plan, "resident", lambda: 300 * MIB)
+    monkeypatch.setattr(memory_plan, "available", lambda: 64 * GIB)
+    named = largest(dqn(2**32), GIB, tmp_path)
+    assert named % PER_ITERATION == 0
+    # A state, and the copies of it that a checkpoint takes, in what the process leaves; other arrays are below 1 MiB.
+    room = GIB - 300 * MIB - memory_plan.PROGRAMS - memory_plan.ROOM_PER_THREAD - memory_plan.WRITERS
+    assert 0 <= room - named / SUGGESTED * BYTES * (1 + memory_plan.CHECKPOINT_COPIES) < MIB
+    one = planner(dqn(named), GIB, checkpoints=True)
+    check_buffer(one.call, GIB, one._holds)
+    prioritised = largest(dqn(2**32, replay="prioritised"), GIB, tmp_path)
+    np.testing.assert_allclose(prioritised / named, BYTES / (BYTES + 4), rtol=1e-3)
+
+
+def test_memory_without_room_for_any_buffer_is_not_blamed_on_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_plan, "resident", lambda: 300 * MIB)
+    one = planner(dqn(64), 256 * MIB)
+    assert not one._holds(0)
+    check_buffer(one.call, 256 * MIB, one._holds)
+
+
+@pytest.mark.slow
+def test_the_size_that_would_fit_does_and_is_planned(tmp_path: Path) -> None:
+    memory = resident() + GIB
+    named = largest(dqn(2**32), memory, tmp_path)
+    options: dict[str, Any] = {"seeds": 2, "env_steps": PER_ITERATION, "measure": False, "checkpoints": True}
+    planned = jaxrl.plan(dqn(named), devices=jax.devices()[:1], memory=memory, **options)
+    assert planned.fits and planned.num_parts == 2  # one run at a time
+    small = jaxrl.plan(dqn(64), devices=jax.devices()[:1], **options)
+    per_run = planned.states / planned.num_slots - small.states / small.num_slots
+    np.testing.assert_allclose(per_run, (named - 64) * BYTES, rtol=1e-3)
