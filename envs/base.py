@@ -88,7 +88,8 @@ class Environment(gymnax_environment.Environment):
           state, params: State and parameters of the current step, traced.
 
         Returns:
-          None, or a pytree of arrays about all agents together, without their leading axes.
+          None, or a pytree of arrays about all agents together, without their leading axes. In a dictionary, "agents"
+          `[N, F]` and "agents_present" `[N]`, 1 or 0, are rows whose order has no meaning, which critics may pool.
         """
         del state, params
         return None

@@ -321,6 +321,27 @@ class Crowd(Environment):
         obs, state = self._observe(state, params)
         return obs, state, reward, terminated, info
 
+    def global_observation(self, state: CrowdState, params: CrowdParams) -> dict[str, jax.Array]:
+        """Each agent's own state in the absolute frame, whatever the agents observe, and the boxes.
+
+        Returns:
+          "agents" `[N, 13]`, the vectors of `observations.own_vector` with its energy constants, 0 for agents that do
+          not take part; "agents_present" `[N]`, 1 for those that do; and, where there are boxes, "boxes" `[M, 4]`:
+          centre / 10 (2), velocity / 2 (2).
+        """
+        share = jnp.float32(state.time) / params.max_steps_in_episode
+        rows = observations.own_vector(
+            "absolute", state.walkers, state.goals, state.traits, state.arrived, share, energy=True
+        )
+        seen = {
+            "agents": jnp.where(state.present[:, None], rows, 0.0),
+            "agents_present": state.present.astype(jnp.float32),
+        }
+        boxes = state.obstacles
+        if not len(boxes.box_centre):
+            return seen
+        return seen | {"boxes": jnp.concatenate([boxes.box_centre / 10, boxes.box_velocity / 2], axis=-1)}
+
     def action_space(self, params: CrowdParams | None = None) -> spaces.Box:
         """Two real numbers, squashed by the environment: (x, z), or (turn, forward) in polar dynamics."""
         del params

@@ -17,13 +17,14 @@ from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.annealing import annealed_over, stopped
 from jaxrl.algorithms.arguments import check_num_rows
 from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, longest_episode
+from jaxrl.algorithms.on_policy_network import choose_network, shapes_of
 from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples, Start
 from jaxrl.checks import effective
 from jaxrl.learning.action_heads import action_head
 from jaxrl.learning.actor import Memory, Scores, head_actor, memories, recurrent_actor
 from jaxrl.learning.critics import mixture_critic, single_critic
 from jaxrl.learning.losses import explained_variance
-from jaxrl.learning.networks import Module, RelationActorCritic, apply_over, check_network
+from jaxrl.learning.networks import Module, apply_over
 from jaxrl.learning.normalisation import (
     RewardScale,
     RunningStatistics,
@@ -34,7 +35,7 @@ from jaxrl.learning.normalisation import (
     update_statistics,
 )
 from jaxrl.learning.optimisers import adam
-from jaxrl.learning.recurrent import check_recurrent, is_recurrent, step_over, unroll_over
+from jaxrl.learning.recurrent import is_recurrent, step_over, unroll_over
 from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, rollout
 from jaxrl.learning.schedules import linear_share
 from jaxrl.learning.shards import EnvShards, own, summed
@@ -50,12 +51,15 @@ class OnPolicyPolicy(NamedTuple):
       log_std: Log standard deviations of continuous actions, float32 `[num_outputs]`, otherwise None.
       observations: Running statistics of observations, None without normalisation.
       observation_clip: Bound of normalised observations, float32 `[]`, None without normalisation.
+      global_observations: Running statistics of global observations, which the critic takes; None without them or
+        without normalisation.
     """
 
     params: Any
     log_std: jax.Array | None
     observations: RunningStatistics | None
     observation_clip: jax.Array | None
+    global_observations: RunningStatistics | None = None
 
 
 class OnPolicyState(NamedTuple):
@@ -70,6 +74,7 @@ class OnPolicyState(NamedTuple):
         `[num_envs, *A]`; None without normalisation.
       own: Additional state of the algorithm, `Learner.own`; None for most.
       start: Steps from which the memories at the start of the next rollout are recomputed, () without `burn_in`.
+      global_observations: Running statistics of global observations; None without them or without normalisation.
     """
 
     weights: tuple[Any, jax.Array | None]
@@ -79,6 +84,7 @@ class OnPolicyState(NamedTuple):
     rewards: RewardScale | None
     own: Any = None
     start: Any = ()
+    global_observations: RunningStatistics | None = None
 
 
 def on_policy(
@@ -144,21 +150,9 @@ def _build(
     params = env.default_params
     head = action_head(env.action_space(params))
     critic = mixture_critic(config.critic_heads) if config.critic == "mixture" else single_critic()
-    obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
-    obs_shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
-    if own_network is None:
-        network = config.actor_critic(obs_shape, head.num_outputs, critic.num_values)
-        if config.normalise_observation and isinstance(getattr(network, "encoder", network), RelationActorCritic):
-            raise UserValueError(
-                "normalise_observation would scale every slot of 'neighbours' differently; "
-                "use own_scale and neighbour_scale instead"
-            )
-    else:
-        config.check_own_network()
-        network = own_network
-    remembers = is_recurrent(network)
-    check = check_recurrent if remembers else check_network
-    check(network, obs_shape, head.num_outputs, critic.num_values)
+    obs_shape, global_shape = shapes_of(env, config, agents)
+    network = choose_network(config, own_network, obs_shape, global_shape, head.num_outputs, critic.num_values)
+    centralised, remembers = global_shape is not None, is_recurrent(network)
     if config.burn_in and not remembers:
         raise UserValueError(f"burn_in has no effect on a policy that does not remember, got {config.burn_in}")
     episode_length = longest_episode(env)
@@ -166,7 +160,7 @@ def _build(
     batch_axes = 1 + len(agents)
     num_rows = num_envs * config.num_steps * math.prod(agents)
     check_num_rows(num_rows)
-    parts = Parts(config, head, critic, network, num_envs, num_rows, shards)
+    parts = Parts(config, head, critic, network, num_envs, num_rows, shards, agents)
     learn = make_learn(parts)
     effects = {  # hyper-parameters without effect on some environments and configurations
         "log_std_init": head.continuous,
@@ -187,12 +181,17 @@ def _build(
 
     def policy_of(state: OnPolicyState, hparams: Any) -> OnPolicyPolicy:
         clip = jax.tree.map(jnp.float32, hparams.observation_clip) if config.normalise_observation else None
-        return OnPolicyPolicy(*state.weights, state.observations, clip)
+        return OnPolicyPolicy(*state.weights, state.observations, clip, state.global_observations)
 
     def see(policy: OnPolicyPolicy, obs: Any) -> Any:
         if policy.observations is None or policy.observation_clip is None:
             return obs
         return normalise(policy.observations, obs, policy.observation_clip)
+
+    def see_globally(policy: OnPolicyPolicy, global_obs: Any) -> Any:
+        if policy.global_observations is None or policy.observation_clip is None:
+            return global_obs
+        return normalise(policy.global_observations, global_obs, policy.observation_clip)
 
     def axes_of(obs: Any) -> int:
         return jax.tree.leaves(obs)[0].ndim - len(jax.tree.leaves(obs_shape)[0].shape)
@@ -216,9 +215,12 @@ def _build(
     def init(key: jax.Array, hparams: Any, env_params: Any) -> OnPolicyState:
         hparams = prepare(hparams)
         network_key, reset_key = jax.random.split(unrolled(key))
-        example = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), obs_shape)
+        example, global_example = jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (obs_shape, global_shape)
+        )
+        others = [first_memory()] if remembers else [global_example] if centralised else []
         log_std = jnp.full(head.num_outputs, hparams.log_std_init, jnp.float32) if head.continuous else None
-        weights: Any = (network.init(network_key, example, *([first_memory()] if remembers else [])), log_std)
+        weights: Any = (network.init(network_key, example, *others), log_std)
         memory = memories(first_memory(), agents)
         carry = reset_all(env, reset_key, env_params, config.num_envs, shards, memory)
         return OnPolicyState(
@@ -229,19 +231,22 @@ def _build(
             rewards=init_reward_scale((num_envs, *agents)) if config.normalise_reward else None,
             own=None if init_own is None else init_own(hparams),
             start=_nothing_before(carry, config.burn_in, agents) if config.burn_in else (),
+            global_observations=init_statistics(global_shape) if config.normalise_observation and centralised else None,
         )
 
     def collect(key: jax.Array, policy: OnPolicyPolicy, carry: Carry, env_params: Any) -> tuple[Carry, Any, jax.Array]:
         noise_key, env_key = jax.random.split(key)
         shape = (config.num_steps, config.num_envs, *agents)
         noise = own(actor.noise(rolled(noise_key), shape), shards, axis=1)
-        return rollout(env, env_params, actor, policy, env_key, carry, noise, config.reset_pool, shards)
+        pool = config.reset_pool
+        return rollout(env, env_params, actor, policy, env_key, carry, noise, pool, shards, with_global_obs=centralised)
 
     def samples_of(
         policy: OnPolicyPolicy, state: OnPolicyState, steps: Transition, reward: jax.Array, hparams: Any
     ) -> tuple[Samples, Any]:
         # Values and log-probabilities are computed for the whole rollout at once, not step by step.
         obs, next_obs = see(policy, steps.obs), see(policy, steps.next_obs)
+        global_obs, next_global_obs = (see_globally(policy, each) for each in (steps.global_obs, steps.next_global_obs))
         reset, start, before = None, (), ()
         if remembers:
             memory, done = state.carry.memory, episode_ends(steps)
@@ -256,8 +261,8 @@ def _build(
                 start = Start(state.start.memory, see(policy, state.start.obs), state.start.reset[:, :-1])
                 before = _last_steps(config.burn_in, memory, after, steps.obs, reset, done)
         else:
-            outputs, value = apply_over(network, policy.params, obs, 1 + batch_axes)
-            _, next_value = apply_over(network, policy.params, next_obs, 1 + batch_axes)
+            outputs, value = parts.evaluate(policy.params, obs, global_obs, 1 + batch_axes)
+            _, next_value = parts.evaluate(policy.params, next_obs, next_global_obs, 1 + batch_axes)
         outputs = jax.lax.optimization_barrier(outputs)  # fused with a softmax the network is slow on a CPU
         scores = head.scores(outputs, policy.log_std)
         log_prob = head.log_prob(scores, steps.mask, steps.raw_action)
@@ -269,7 +274,7 @@ def _build(
         if whole_episodes:
             weight = weight * jax.lax.cummax(done.astype(jnp.float32), axis=0, reverse=True)
         samples = (obs, steps.raw_action, steps.mask, log_prob, value, advantage, target, weight)
-        return Samples(*samples, scores if keeps_scores else None, reset, start), before
+        return Samples(*samples, scores if keeps_scores else None, reset, start, global_obs), before
 
     def step(
         key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: Any, env_params: Any
@@ -292,22 +297,31 @@ def _build(
         observations = state.observations
         if observations is not None:
             observations = update_statistics(observations, steps.obs, steps.active.astype(jnp.float32), shards)
+        global_observations = state.global_observations
+        if global_observations is not None:
+            present = jnp.any(steps.active, axis=tuple(range(2, steps.active.ndim))).astype(jnp.float32)
+            global_observations = update_statistics(global_observations, steps.global_obs, present, shards)
         rows = parts.rows(samples)
         value, target = (critic.whole(hparams.discount, values) for values in (rows.value, rows.target))
         metrics["explained_variance"] = explained_variance(value, target, rows.weight, shards)
         metrics["learning_rate"] = lr
         metrics["reset_reuse"] = summed(reused, shards).astype(jnp.float32)
-        return OnPolicyState(weights, observations, optimiser, carry, rewards, own_state, before), metrics
+        after = OnPolicyState(weights, observations, optimiser, carry, rewards, own_state, before, global_observations)
+        return after, metrics
 
     def warm(state: OnPolicyState, policy: OnPolicyPolicy) -> OnPolicyState:
-        return state._replace(weights=(policy.params, policy.log_std), observations=policy.observations)
+        return state._replace(
+            weights=(policy.params, policy.log_std),
+            observations=policy.observations,
+            global_observations=policy.global_observations,
+        )
 
     def sharded(shards: EnvShards) -> Sharded:
         of_rewards: Any = (False, True) if config.normalise_reward else None
-        of_each_env: Any = (False, False, False, True, of_rewards, None if init_own is None else False)
+        of_each_env: Any = (False, False, False, True, of_rewards, None if init_own is None else False, True, False)
         arguments = (name, env, config, hparams_type, make_learn, own_network, builder)
         arguments += (init_own, whole_episodes, without, keeps_scores, agents)
-        return Sharded(_build(*arguments, shards), OnPolicyState(*of_each_env, start=True))
+        return Sharded(_build(*arguments, shards), OnPolicyState(*of_each_env))
 
     return Algorithm(
         name=name,

@@ -36,6 +36,9 @@ class OnPolicyConfig(NetworkConfig):
         itself. The exponentials are fitted over one rollout; beyond it they deviate from the discount: their total
         weight under `hyperbolic:k=0.02` with 8 heads is 2 % too small for rollouts of 16 steps, 0.1 % for 128.
       critic_heads: Number of exponentials of the mixture critic.
+      critic_sees: Input of the critic: an agent's "own" observation, or also the "global" one (MAPPO), see
+        `Environment.global_observation`. Actors take the own one in either case. A centralised critic is for several
+        agents, without a memory; it shares no layers with the actor, and minibatches have all agents of a step.
       time_limits: Treatment of time limits: "bootstrap" from the value of the last observation, or "terminal", which
         treats the limit as an end of value 0; then the observation should include the remaining time, see
         `envs.wrappers.time_feature`.
@@ -52,6 +55,7 @@ class OnPolicyConfig(NetworkConfig):
     reset_pool: int | None = None
     critic: Literal["single", "mixture"] = "single"
     critic_heads: int = 8
+    critic_sees: Literal["own", "global"] = "own"
     time_limits: Literal["bootstrap", "terminal"] = "bootstrap"
     burn_in: int = 0
     gamma: dataclasses.InitVar[None] = None
@@ -69,12 +73,42 @@ class OnPolicyConfig(NetworkConfig):
             raise UserValueError(
                 f"critic_heads has no effect with critic='single', got {self.critic_heads}; leave it out"
             )
+        check_choice("critic_sees", self.critic_sees, ("own", "global"))
+        if self.critic_sees == "global":
+            self._check_centralised()
         check_count("burn_in", self.burn_in, 0)
         if self.burn_in > self.num_steps:
             raise UserValueError(
                 f"burn_in takes at most the num_steps={self.num_steps} of a rollout, got {self.burn_in}"
             )
         check_choice("time_limits", self.time_limits, ("bootstrap", "terminal"))
+
+    def check_own_network(self) -> None:
+        """Refuses `memory` and a centralised critic with a custom network.
+
+        Raises:
+          ValueError: `memory` is set, or `critic_sees` is "global".
+        """
+        super().check_own_network()
+        if self.critic_sees == "global":
+            raise UserValueError(
+                "critic_sees='global' applies to jaxrl's own networks, got network= as well; leave one of them out"
+            )
+
+    def _check_centralised(self) -> None:
+        """Refuses networks that a centralised critic cannot have."""
+        if self.memory != "none":
+            raise UserValueError(
+                f"critic_sees='global' takes memory='none', got {self.memory!r}: a centralised critic has no memory, "
+                "which the value of a policy with a memory depends on"
+            )
+        if self.network == "cnn":
+            raise UserValueError("critic_sees='global' takes network='auto', 'mlp' or 'relation', got 'cnn'")
+        if self.shared_trunk:
+            raise UserValueError(
+                "shared_trunk has no effect with critic_sees='global', whose actor and critic see different "
+                "observations; leave it out"
+            )
 
 
 @struct.dataclass

@@ -1,5 +1,6 @@
 """Parts that an on-policy algorithm learns with: samples, minibatches, the network on them, and gradient steps."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Metrics
 from jaxrl.learning.action_heads import ActionHead
 from jaxrl.learning.actor import Memory
+from jaxrl.learning.centralised import CentralisedActorCritic, apply_centralised
 from jaxrl.learning.critics import Critic
 from jaxrl.learning.minibatches import row_minibatches, sequence_minibatches
 from jaxrl.learning.networks import Module, apply_over
@@ -56,7 +58,8 @@ class Samples(NamedTuple):
     `value` and `target` have one more axis, `[..., K]`, for a mixture critic. `scores` are those of the policy that
     acted, None unless the algorithm keeps them. For a recurrent network minibatches are sequences, `[T, envs, *A,
     ...]`; `reset` is True where an episode began with the step, and `start` has leaves `[num_envs, ...]`. Without
-    memory they are None and ().
+    memory they are None and (). For a centralised critic `global_obs` has leaves `[T, num_envs, ...]`, and minibatches
+    are steps with all agents, `[steps, *A, ...]`; otherwise it is None.
     """
 
     obs: Any
@@ -70,6 +73,7 @@ class Samples(NamedTuple):
     scores: Any = None
     reset: Any = None
     start: Any = ()
+    global_obs: Any = None
 
 
 class Parts(NamedTuple):
@@ -83,6 +87,7 @@ class Parts(NamedTuple):
       num_envs: Number of environments of one shard.
       num_rows: Number of samples of one iteration of one shard, over steps, environments and agents.
       shards: Shards of the environments, if any.
+      agents: Axes of the agents, `*A`.
     """
 
     config: Any
@@ -92,6 +97,12 @@ class Parts(NamedTuple):
     num_envs: int
     num_rows: int
     shards: EnvShards | None
+    agents: tuple[int, ...] = ()
+
+    @property
+    def centralised(self) -> bool:
+        """Whether the critic takes global observations, so that minibatches are steps with all agents."""
+        return isinstance(self.network, CentralisedActorCritic)
 
     @property
     def remembers(self) -> bool:
@@ -101,9 +112,15 @@ class Parts(NamedTuple):
     def forward(self, params: Any, batch: Samples) -> tuple[jax.Array, jax.Array]:
         """Outputs and values of the network for samples, with the leading axes of `batch.weight`."""
         if not self.remembers:
-            return apply_over(self.network, params, batch.obs, batch.weight.ndim)
+            return self.evaluate(params, batch.obs, batch.global_obs, batch.weight.ndim)
         memory = self.start_memory(params, batch.start)
         return unroll_over(self.network, params, batch.obs, memory, batch.reset)[:2]
+
+    def evaluate(self, params: Any, obs: Any, global_obs: Any, num_axes: int) -> tuple[jax.Array, jax.Array]:
+        """Outputs and values of a network without memory for observations with `num_axes` leading axes, `*A` last."""
+        if self.centralised:
+            return apply_centralised(self.network, params, obs, global_obs, num_axes, len(self.agents))
+        return apply_over(self.network, params, obs, num_axes)
 
     def start_memory(self, params: Any, start: Start) -> Memory:
         """Memories at the start of a rollout, leaves `[envs, *A, ...]`, without gradient."""
@@ -121,6 +138,13 @@ class Parts(NamedTuple):
                 f"{'' if self.shards is None else ' / devices'}) of a policy that remembers, which learns from whole "
                 f"sequences, got {num_minibatches}"
             )
+        num_steps = self.num_rows // math.prod(self.agents)
+        if self.centralised and num_steps % num_minibatches:
+            raise UserValueError(
+                f"num_minibatches must divide the {num_steps} steps of an iteration (num_envs * num_steps"
+                f"{'' if self.shards is None else ' / devices'}) with critic_sees='global', whose minibatches have all "
+                f"agents of a step, got {num_minibatches}"
+            )
         if self.num_rows % num_minibatches:
             raise UserValueError(
                 f"num_minibatches must divide the {self.num_rows} samples of an iteration "
@@ -136,9 +160,11 @@ class Parts(NamedTuple):
         return row_minibatches(key, self.rows(samples), num_minibatches)
 
     def rows(self, samples: Samples) -> Samples:
-        """Samples along one axis, `[num_rows, ...]`, without memories."""
-        axes, alone = samples.weight.ndim, samples._replace(start=())
-        return jax.tree.map(lambda leaf: leaf.reshape(self.num_rows, *leaf.shape[axes:]), alone)
+        """Samples along one axis, `[num_rows, ...]`, or steps `[num_rows / agents, *A, ...]`, without memories."""
+        axes, count, alone = samples.weight.ndim, self.num_rows, samples._replace(start=())
+        if self.centralised:
+            axes, count = axes - len(self.agents), count // math.prod(self.agents)
+        return jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[axes:]), alone)
 
     def descent(
         self, loss: Callable[..., tuple[jax.Array, Metrics]], hparams: Any, lr: jax.Array

@@ -38,8 +38,8 @@ class EpochsConfig(OnPolicyConfig):
 
     Attributes:
       num_epochs: Number of passes over the samples of an iteration.
-      num_minibatches: Number of minibatches of one pass; must divide num_envs * num_steps (* agents), or num_envs
-        for a recurrent policy.
+      num_minibatches: Number of minibatches of one pass; must divide num_envs * num_steps (* agents), num_envs for
+        a recurrent policy, or num_envs * num_steps for a centralised critic.
       normalise_advantage: Samples over which advantages are normalised: the whole "batch", each "minibatch", or "off".
     """
 

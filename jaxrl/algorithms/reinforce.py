@@ -30,7 +30,7 @@ class ReinforceConfig(OnPolicyConfig):
 
     Attributes:
       baseline: Baseline that is subtracted from returns: the "critic", which learns to predict them, or "off" for no
-        critic; then `time_limits` must be "terminal" and `critic` "single".
+        critic; then `time_limits` must be "terminal", `critic` "single" and `critic_sees` "own".
       normalise_advantage: Samples over which returns, less their baseline, are normalised: the "batch" of an iteration,
         or "off".
     """
@@ -44,7 +44,7 @@ class ReinforceConfig(OnPolicyConfig):
         super().__post_init__(gamma)
         check_choice("baseline", self.baseline, ("critic", "off"))
         check_choice("normalise_advantage", self.normalise_advantage, ("batch", "off"))
-        for name, needed in (("time_limits", "terminal"), ("critic", "single")):
+        for name, needed in (("time_limits", "terminal"), ("critic", "single"), ("critic_sees", "own")):
             if self.baseline == "off" and getattr(self, name) != needed:
                 raise UserValueError(
                     f"baseline='off' has no critic, so that {name} must be {needed!r}, got {getattr(self, name)!r}"

@@ -2,6 +2,7 @@
 
 from jaxrl.experiments import (
     bandit_slopes,
+    centralised_critic,
     crowd_observations,
     crowd_planners,
     crowd_rewards,
@@ -24,6 +25,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ugae_vs_monte_carlo.EXPERIMENT,
         estimator_bias.EXPERIMENT,
         mixture_critic.EXPERIMENT,
+        centralised_critic.EXPERIMENT,
         preference_reversal.EXPERIMENT,
         pathworld.EXPERIMENT,
         value_discounts.EXPERIMENT,

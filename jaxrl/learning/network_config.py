@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+import jax
+
 from envs.arguments import described
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range
 from jaxrl.learning.cells import CELLS, cell_of
+from jaxrl.learning.centralised import CentralisedActorCritic, critic_observation
 from jaxrl.learning.networks import (
     ACTIVATIONS,
     POOLINGS,
@@ -26,6 +29,7 @@ _OWN = {
     "mlp": ("shared_trunk",),
     "relation": ("own_hidden", "neighbour_hidden", "pooling", "own_scale", "neighbour_scale"),
     "cnn": ("shared_trunk", "channels", "strides"),
+    "rows": ("own_hidden", "neighbour_hidden", "pooling", "own_scale"),  # of a centralised critic
 }
 _EXAMPLES = {"channels": (16, 32), "strides": (2, 1)}
 
@@ -48,7 +52,7 @@ class NetworkConfig(Settings):
       neighbour_hidden: Widths of the layers of "relation" for each neighbour.
       pooling: Reduction over neighbours in "relation": over all slots, padding included ("mean"), over those that are
         present ("masked-mean", "max"), or by "attention".
-      own_scale: Factor of an agent's own part of observations in "relation".
+      own_scale: Factor of an agent's own part of observations in "relation", and of all of the global observation.
       neighbour_scale: Factor of the neighbours' part of observations in "relation".
       channels: Numbers of channels of the 3 x 3 convolutions in "cnn"; `hidden` follows.
       strides: Strides of the convolutions in "cnn"; empty for 1 each.
@@ -76,7 +80,7 @@ class NetworkConfig(Settings):
     memory_hidden: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        check_choice("network", self.network, ("auto", *_OWN))
+        check_choice("network", self.network, ("auto", "mlp", "relation", "cnn"))
         for name in ("hidden", "own_hidden", "neighbour_hidden", "channels", "strides", "memory_hidden"):
             value, what = getattr(self, name), "strides" if name == "strides" else "widths of layers"
             if not isinstance(value, Sequence) or isinstance(value, str):
@@ -135,6 +139,28 @@ class NetworkConfig(Settings):
         cell = cell_of(self.memory, self.memory_size, self.activation)
         return RecurrentActorCritic(encoder, cell, Heads(num_outputs, self.memory_hidden, self.activation, num_values))
 
+    def centralised(self, obs: Any, global_obs: Any, num_outputs: int, num_values: int | None) -> Module:
+        """Network of an actor of an agent's own observation and of a centralised critic, without a memory.
+
+        Args:
+          obs: Shapes of one observation.
+          global_obs: Shapes of the global observation.
+          num_outputs: Number of outputs of the actor.
+          num_values: Number of values of the critic; None for one, without an axis.
+
+        Raises:
+          ValueError: As `actor_critic`.
+        """
+        seen = jax.eval_shape(critic_observation, obs, global_obs)
+        pooled = _is_relational(seen) and self.network != "mlp"
+        actor = self._network(*self._kind(obs, "rows" if pooled else "mlp"), obs, None, None)
+        if pooled:
+            sizes = (self.own_hidden, self.neighbour_hidden, self.hidden)
+            critic = RelationActorCritic(None, *sizes, self.pooling, activation=self.activation)
+        else:
+            critic = MLPActorCritic(None, self.hidden, self.activation)
+        return CentralisedActorCritic(actor, critic, num_outputs, num_values, self.own_scale, self.neighbour_scale)
+
     def check_own_network(self) -> None:
         """Refuses the field `memory` with a custom network, which defines its own memory or none.
 
@@ -147,11 +173,16 @@ class NetworkConfig(Settings):
                 "custom network defines its own memory"
             )
 
-    def _kind(self, obs: Any) -> tuple[str, bool]:
-        """The kind of network, and whether observations have neighbours; refuses fields that have no effect on it."""
-        relational = isinstance(obs, dict) and {"neighbours", "neighbours_present"} <= set(obs)
+    def _kind(self, obs: Any, critic: str | None = None) -> tuple[str, bool]:
+        """The kind of network, and whether observations have neighbours; refuses fields that have no effect.
+
+        Args:
+          obs: Shapes of one observation.
+          critic: Kind of a centralised critic, None without one.
+        """
+        relational = _is_relational(obs)
         kind = self.network if self.network != "auto" else "relation" if relational else "mlp"
-        self._refuse_others(kind)
+        self._refuse_others(kind, critic or kind)
         return kind, relational
 
     def _network(
@@ -195,11 +226,11 @@ class NetworkConfig(Settings):
             self.layer_norm,
         )
 
-    def _refuse_others(self, kind: str) -> None:
+    def _refuse_others(self, kind: str, critic: str) -> None:
         """Refuses changed fields of other networks."""
         defaults = {field.name: field.default for field in fields(NetworkConfig)}
         for name in {name: None for names in _OWN.values() for name in names}:
-            if name in _OWN[kind] or getattr(self, name) == defaults[name]:
+            if name in _OWN[kind] + _OWN[critic] or getattr(self, name) == defaults[name]:
                 continue
             if name == "shared_trunk":
                 raise UserValueError("shared_trunk has no effect on observations with 'neighbours'; leave it out")
@@ -213,3 +244,8 @@ class NetworkConfig(Settings):
                 else f"network={kind!r}"
             )
             raise UserValueError(f"{name} has no effect on {where}, got {getattr(self, name)!r}; leave it out")
+
+
+def _is_relational(obs: Any) -> bool:
+    """Whether an observation has neighbours."""
+    return isinstance(obs, dict) and {"neighbours", "neighbours_present"} <= set(obs)

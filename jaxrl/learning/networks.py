@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
 
-# flax's module under another name: only the files of networks and cells import flax.linen.
+# flax's module under another name: only this file and others of its folder import flax.linen.
 Module = nn.Module
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -218,9 +218,18 @@ def last_layers(
     actor: jax.Array, critic: jax.Array, num_outputs: int, num_values: int | None
 ) -> tuple[jax.Array, jax.Array]:
     """Last layers of the calling module: outputs, and the value or the values."""
-    outputs = dense(num_outputs, 0.01, "actor_out")(actor)
-    values = dense(1 if num_values is None else num_values, 1.0, "critic_out")(critic)
-    return outputs, values[0] if num_values is None else values
+    return last_of_actor(actor, num_outputs), last_of_critic(critic, num_values)
+
+
+def last_of_actor(features: jax.Array, num_outputs: int) -> jax.Array:
+    """Last layer of the actor, `actor_out`, of the calling module: outputs `[num_outputs]`."""
+    return dense(num_outputs, 0.01, "actor_out")(features)
+
+
+def last_of_critic(features: jax.Array, num_values: int | None) -> jax.Array:
+    """Last layer of the critic, `critic_out`, of the calling module: the value `[]`, or values `[num_values]`."""
+    values = dense(1 if num_values is None else num_values, 1.0, "critic_out")(features)
+    return values[0] if num_values is None else values
 
 
 def _convolution_init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:

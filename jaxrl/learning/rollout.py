@@ -31,6 +31,8 @@ class Transition(NamedTuple):
       mask: Action mask before the step, or None.
       raw_action: Action as scored by a loss, `[T, N, *A, ...]`.
       next_mask: Action mask after the step, before any reset, if requested; otherwise None.
+      global_obs, next_global_obs: Global observations before the step, and after it before any reset, if requested,
+        leaves without the agents' axes; otherwise None.
     """
 
     obs: Any
@@ -43,6 +45,8 @@ class Transition(NamedTuple):
     mask: Any
     raw_action: Any
     next_mask: Any = None
+    global_obs: Any = None
+    next_global_obs: Any = None
 
 
 class Carry(NamedTuple):
@@ -149,6 +153,7 @@ def rollout(
     *,
     num_steps: int | None = None,
     with_next_mask: bool = False,
+    with_global_obs: bool = False,
 ) -> tuple[Carry, Transition, jax.Array]:
     """Steps every environment `T` times, resetting where an episode ends.
 
@@ -169,6 +174,7 @@ def rollout(
         not depend on the number of shards.
       num_steps: Number of steps T, static; None takes the length of the noise.
       with_next_mask: Whether transitions have `next_mask`, static.
+      with_global_obs: Whether transitions have `global_obs` and `next_global_obs`, static.
 
     Returns:
       Environments afterwards, transitions `[T, N, ...]`, and the number of reused fresh
@@ -211,6 +217,9 @@ def rollout(
         over = agents_ended(reward, terminated | truncated, info)
         return Carry(state, obs), over, (obs, reward, ended, per_agent)
 
+    def global_observations(state: Any) -> Any:
+        return jax.vmap(env.global_observation, in_axes=(0, None))(state, params) if with_global_obs else None
+
     def one_step(loop: tuple[Carry, jax.Array, jax.Array], noise: Any) -> tuple[Any, Any]:
         (state, obs, before), used, t = loop
         mask = jax.vmap(env.action_mask, in_axes=(0, None))(state, params)
@@ -220,6 +229,7 @@ def rollout(
         keys = own(jax.random.split(jax.random.fold_in(step_key, t), num_in_all), shards)
         after, over, facts = jax.vmap(step)(keys, state, action)
         next_mask = jax.vmap(env.action_mask, in_axes=(0, None))(after.state, params) if with_next_mask else None
+        global_obs = global_observations(state), global_observations(after.state)
         done = facts[2] != 0
         slot = first_slots + num_envs * jax.lax.rem(used, jnp.uint32(pool_size))
 
@@ -228,10 +238,11 @@ def rollout(
             return jnp.where(done.reshape(num_envs, *[1] * (new.ndim - 1)), ready, new)
 
         begun = jax.tree.map(reset, after, pool)._replace(memory=remembered(memory, first_memory, over))
-        return (begun, used + done, t + 1), (obs, mask, raw_action, next_mask, facts)
+        return (begun, used + done, t + 1), (obs, mask, raw_action, next_mask, global_obs, facts)
 
     start = (carry, jnp.zeros(num_envs, jnp.uint32), jnp.zeros((), jnp.int32))
-    (carry, used, _), (obs, mask, raw_action, next_mask, facts) = jax.lax.scan(one_step, start, noise, length=num_steps)
+    (carry, used, _), run = jax.lax.scan(one_step, start, noise, length=num_steps)
+    obs, mask, raw_action, next_mask, (global_obs, next_global_obs), facts = run
     next_obs, reward, ended, per_agent = facts
     terminated, truncated = ended == TERMINATED, ended == TRUNCATED
     of_all_agents = terminated.reshape(*terminated.shape, *[1] * (reward.ndim - terminated.ndim))
@@ -246,5 +257,7 @@ def rollout(
         mask=mask,
         raw_action=raw_action,
         next_mask=next_mask,
+        global_obs=global_obs,
+        next_global_obs=next_global_obs,
     )
     return carry, transitions, jnp.sum(jnp.maximum(used.astype(jnp.int32) - pool_size, 0))

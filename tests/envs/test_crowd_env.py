@@ -15,6 +15,7 @@ import jaxrl
 from envs import wrappers
 from envs.crowd import Areas, Crowd, CrowdParams, Range, Recorded, Weights, reward_variant, roll
 from envs.crowd.scenarios import SCENARIOS
+from envs.crowd.state import Obstacles
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.ppo import PPOConfig, ppo
 from jaxrl.runtime.training import training_call
@@ -42,6 +43,27 @@ def _random(key, obs, state):
 
 
 # --- laws --------------------------------------------------------------------------------
+
+
+def test_the_global_observation_has_a_row_for_everyone_present_and_the_boxes() -> None:
+    """Entry by entry, whatever the agents observe themselves."""
+    env = envs.make("crowd/car", num_agents=3, frame="egocentric", remove_globals=True)
+    params = dataclasses.replace(env.default_params, num_present=2, max_steps_in_episode=8)
+    state: Any = env.reset_env(jax.random.key(0), params)[1]
+    state = dataclasses.replace(state, time=jnp.int32(2), arrived=jnp.array([True, False, False]))
+    seen = env.global_observation(state, params)
+    np.testing.assert_array_equal(seen["agents_present"], [1, 1, 0])
+    np.testing.assert_array_equal(seen["agents"][2], np.zeros(13))
+    for row, i in ((seen["agents"][0], 0), (seen["agents"][1], 1)):
+        np.testing.assert_allclose(row[:2], state.walkers.position[i] / 10, rtol=1e-6)
+        np.testing.assert_allclose(row[3:5], state.goals.centre[i] / 10, rtol=1e-6)
+        np.testing.assert_allclose(row[[7, 9, 12]], [i == 0, state.traits.resting[i], 0.25], rtol=1e-6)
+    boxes = state.obstacles
+    expected = np.concatenate([boxes.box_centre / 10, boxes.box_velocity / 2], axis=1)
+    assert np.any(expected[:, 2:]) and len(expected) > 1  # one of them is the car
+    np.testing.assert_allclose(seen["boxes"], expected, rtol=1e-6)
+    alone = env.global_observation(state.replace(obstacles=Obstacles.none()), params)
+    assert set(alone) == {"agents", "agents_present"}
 
 
 @pytest.mark.slow

@@ -48,8 +48,17 @@ ALGORITHMS = {
     "ppo, gru, a crowd": lambda: jaxrl.ppo(
         envs.make("crowd/circle", num_agents=3), dataclasses.replace(SMALL, **REMEMBERING)
     ),
+    "ppo, a centralised critic, normalised": lambda: jaxrl.ppo(
+        envs.make("game/climbing"),
+        dataclasses.replace(SMALL, critic_sees="global", critic="mixture", normalise_observation=True),
+    ),
 }
-SLOW = ("ppo, lstm, continuous, everything normalised", "ppo, lru, recomputed", "ppo, gru, a crowd")
+SLOW = (
+    "ppo, lstm, continuous, everything normalised",
+    "ppo, lru, recomputed",
+    "ppo, gru, a crowd",
+    "ppo, a centralised critic, normalised",
+)
 
 
 @pytest.mark.parametrize(
