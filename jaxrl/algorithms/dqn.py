@@ -269,6 +269,10 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
 
     actor = memoryless(scores, lambda key, shape: jax.random.uniform(unrolled(key), (*shape, space.n + 1)), choose)
 
+    def scores_in_warm_up(policy: OffPolicyPolicy, memory: Any, obs: Any, mask: Any) -> tuple[Scores, Any]:
+        exploring = policy._replace(acting=policy.acting._replace(epsilon=jnp.ones(())))
+        return actor.scores(exploring, memory, obs, mask)
+
     def init_learner(key: jax.Array, hparams: Any) -> Learner:
         example = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), obs_shape)
         weights = network.init(key, example)
@@ -349,8 +353,8 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
         actor=actor,
         init=init_learner,
         scheduled=scheduled,
-        acting=lambda learner: learner.acting,
-        warming=lambda acting: acting._replace(epsilon=jnp.ones(())),
+        acting=lambda learner, hparams: learner.acting,
+        warming=actor._replace(scores=scores_in_warm_up),
         learn=learn,
     )
     init, advance, policy_of = off_policy_functions(env, config, agents, prepare, method)
