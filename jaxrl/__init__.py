@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
     from jaxrl.algorithms.ppo_kl import PPOKLConfig, PPOKLHParams, ppo_kl
     from jaxrl.algorithms.reinforce import ReinforceConfig, ReinforceHParams, reinforce
+    from jaxrl.algorithms.sac import SACConfig, SACHParams, sac
     from jaxrl.algorithms.spo import SPOConfig, SPOHParams, spo
+    from jaxrl.algorithms.td3 import TD3Config, TD3HParams, td3
     from jaxrl.bandits.runner import run_bandit
     from jaxrl.discounts import hazards
     from jaxrl.discounts import properties as discount_properties
@@ -84,10 +86,14 @@ __all__ = [
     "ReinforceHParams",
     "Result",
     "RunOptions",
+    "SACConfig",
+    "SACHParams",
     "SPOConfig",
     "SPOHParams",
     "SearchResult",
     "Sweep",
+    "TD3Config",
+    "TD3HParams",
     "Tabulated",
     "TrainOutput",
     "Truncated",
@@ -125,10 +131,12 @@ __all__ = [
     "render",
     "resume",
     "run_bandit",
+    "sac",
     "sample",
     "search",
     "spo",
     "statistics",
+    "td3",
     "tracking",
     "train",
     "ugae",
@@ -144,7 +152,9 @@ _NAMES_OF_MODULE = {
     "algorithms.ppo": ("PPOConfig", "PPOHParams", "ppo"),
     "algorithms.ppo_kl": ("PPOKLConfig", "PPOKLHParams", "ppo_kl"),
     "algorithms.reinforce": ("ReinforceConfig", "ReinforceHParams", "reinforce"),
+    "algorithms.sac": ("SACConfig", "SACHParams", "sac"),
     "algorithms.spo": ("SPOConfig", "SPOHParams", "spo"),
+    "algorithms.td3": ("TD3Config", "TD3HParams", "td3"),
     "bandits.runner": ("run_bandit",),
     "discounts.fitting": ("fit",),
     "discounts.parsing": (

@@ -78,6 +78,34 @@ ROWS: dict[str, Row] = {
         small={"num_envs": 2, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden": (8,)},
         space="jaxrl.algorithms.ppo_kl:search_space",
     ),
+    "sac": Row(
+        "jaxrl.algorithms.sac:sac",
+        effective_steps=3,
+        small={
+            "num_envs": 2,
+            "num_steps": 4,
+            "num_updates": 2,
+            "buffer_size": 64,
+            "warm_up": 16,
+            "batch_size": 8,
+            "hidden": (8,),
+        },
+        space="jaxrl.algorithms.actor_critic:search_space",
+    ),
+    "td3": Row(
+        "jaxrl.algorithms.td3:td3",
+        effective_steps=3,
+        small={
+            "num_envs": 2,
+            "num_steps": 4,
+            "num_updates": 2,
+            "buffer_size": 64,
+            "warm_up": 16,
+            "batch_size": 8,
+            "hidden": (8,),
+        },
+        space="jaxrl.algorithms.actor_critic:search_space",
+    ),
 }
 EFFECTIVE_STEPS = 2  # default for custom algorithms
 
