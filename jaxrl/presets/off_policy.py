@@ -1,9 +1,23 @@
-"""Tuned settings of DQN on control tasks."""
+"""Tuned settings of off-policy algorithms on control tasks."""
+
+from typing import Any
 
 from jaxrl.algorithms.dqn import DQNConfig
+from jaxrl.algorithms.sac import SACConfig
+from jaxrl.algorithms.td3 import TD3Config
 from jaxrl.presets.preset import Preset
 
 __all__ = ["OFF_POLICY"]
+
+# With the warm-up, 19,968 environment steps, and a gradient step for each.
+_PENDULUM: Any = {
+    "num_envs": 4,
+    "num_steps": 4,
+    "num_updates": 16,
+    "batch_size": 128,
+    "buffer_size": 20_480,
+    "warm_up": 512,
+}
 
 OFF_POLICY = (
     # With the warm-up, 99,328 environment steps.
@@ -24,4 +38,6 @@ OFF_POLICY = (
         {"lr": 5e-4, "epsilon_anneal_env_steps": 16_000.0},
         98_304,
     ),
+    Preset("sac", "pendulum", SACConfig(**_PENDULUM), {"discount": 0.98, "target_rate": 0.01}, 19_456),
+    Preset("td3", "pendulum", TD3Config(**_PENDULUM), {"discount": 0.98, "target_rate": 0.01}, 19_456),
 )
