@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
     from jaxrl.algorithms.ppo_kl import PPOKLConfig, PPOKLHParams, ppo_kl
     from jaxrl.algorithms.reinforce import ReinforceConfig, ReinforceHParams, reinforce
-    from jaxrl.algorithms.sac import SACConfig, SACHParams, sac
+    from jaxrl.algorithms.sac import sac
+    from jaxrl.algorithms.sac_config import SACConfig, SACHParams
     from jaxrl.algorithms.spo import SPOConfig, SPOHParams, spo
     from jaxrl.algorithms.td3 import TD3Config, TD3HParams, td3
     from jaxrl.bandits.runner import run_bandit
@@ -152,7 +153,8 @@ _NAMES_OF_MODULE = {
     "algorithms.ppo": ("PPOConfig", "PPOHParams", "ppo"),
     "algorithms.ppo_kl": ("PPOKLConfig", "PPOKLHParams", "ppo_kl"),
     "algorithms.reinforce": ("ReinforceConfig", "ReinforceHParams", "reinforce"),
-    "algorithms.sac": ("SACConfig", "SACHParams", "sac"),
+    "algorithms.sac": ("sac",),
+    "algorithms.sac_config": ("SACConfig", "SACHParams"),
     "algorithms.spo": ("SPOConfig", "SPOHParams", "spo"),
     "algorithms.td3": ("TD3Config", "TD3HParams", "td3"),
     "bandits.runner": ("run_bandit",),

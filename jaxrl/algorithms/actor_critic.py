@@ -12,7 +12,7 @@ from envs.base import Environment, spaces
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.actor_critic_config import ActorCriticConfig
 from jaxrl.algorithms.contract import Algorithm, Metrics, longest_episode
-from jaxrl.algorithms.critic_ensemble import Critics
+from jaxrl.algorithms.critic_ensemble import Critics, critics_of
 from jaxrl.algorithms.off_policy import Method, OffPolicyPolicy, off_policy_functions
 from jaxrl.algorithms.q_discount import prepare_discount
 from jaxrl.checks import effective
@@ -28,7 +28,7 @@ from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 # `(key, learner, window, weight, hparams, count) -> (learner, error, metrics)`, as in `Method`.
 Learn = Callable[[jax.Array, Any, Window, jax.Array, Any, jax.Array], tuple[Any, jax.Array, Metrics]]
 
-__all__ = ["Acting", "Parts", "algorithm", "parts_of", "search_space"]
+__all__ = ["Acting", "Parts", "algorithm", "observation_shapes", "parts_of", "search_space"]
 
 
 class Acting(NamedTuple):
@@ -101,8 +101,19 @@ class Parts(NamedTuple):
         return noisy_actor(of_policy, act, self.head, self.walks)
 
 
+def observation_shapes(env: Environment, agents: tuple[int, ...]) -> Any:
+    """Shapes of the observation of one agent."""
+    obs = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)[0]
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
+
+
 def parts_of(
-    name: str, env: Environment, config: ActorCriticConfig, agents: tuple[int, ...], outputs_per_component: int
+    name: str,
+    env: Environment,
+    config: ActorCriticConfig,
+    agents: tuple[int, ...],
+    outputs_per_component: int,
+    kinds: str = "a Box of floats",
 ) -> Parts:
     """Networks of an algorithm.
 
@@ -112,29 +123,25 @@ def parts_of(
       config: Configuration.
       agents: Agents' axes.
       outputs_per_component: Number of outputs of the policy for each component of an action.
+      kinds: Action spaces that the algorithm takes, for error messages.
 
     Raises:
       TypeError: Actions are not a Box of floats.
       ValueError: A bound of the actions is infinite, or the network does not fit the observations.
     """
-    head = _bounded_head(name, env.action_space(env.default_params))
-    obs = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)[0]
-    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
+    head = _bounded_head(name, env.action_space(env.default_params), kinds)
+    if config.network == "cnn":
+        raise UserValueError("network takes 'auto', 'mlp' or 'relation' where critics take actions, got 'cnn'")
+    shapes = observation_shapes(env, agents)
     inputs = with_action(shapes, jax.ShapeDtypeStruct((head.num_outputs,), jnp.float32))
-    num_heads = 1 if config.heads == "single" else config.num_heads
-    values = value_losses.value_loss(config.value_loss, config.num_atoms)
     policy = OutputNetwork(config.encoder(shapes), outputs_per_component * head.num_outputs, 0.01)
-    critic = OutputNetwork(config.encoder(inputs), num_heads * values.num_outputs)
-    critics = Critics(critic, config.num_critics, num_heads, values, config.time_limits)
+    critics = critics_of(config, lambda num_values: OutputNetwork(config.encoder(inputs), num_values))
     return Parts(head, shapes, policy, critics, 1 + len(agents), config.noise == "ornstein-uhlenbeck")
 
 
-def _bounded_head(name: str, space: spaces.Space) -> ActionHead:
+def _bounded_head(name: str, space: spaces.Space, kinds: str) -> ActionHead:
     if not isinstance(space, spaces.Box) or not jnp.issubdtype(space.dtype, jnp.floating):
-        raise UserTypeError(
-            f"{name} takes an environment whose action space is a Box of floats, got {space!r}; dqn and ppo take "
-            "discrete actions"
-        )
+        raise UserTypeError(f"{name} takes an environment whose action space is {kinds}, got {space!r}")
     low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
     if not np.all((high - low) < np.finfo(np.float32).max):
         raise UserValueError(

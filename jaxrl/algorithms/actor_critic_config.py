@@ -46,8 +46,6 @@ class ActorCriticConfig(OffPolicyConfig):
 
     def __post_init__(self, gamma: None) -> None:
         super().__post_init__(gamma)
-        if self.network == "cnn":
-            raise UserValueError("network takes 'auto', 'mlp' or 'relation' where critics take actions, got 'cnn'")
         check_choice("value_loss", self.value_loss, ("squared", "huber", "quantile"))
         check_choice("heads", self.heads, ("single", "joint"))
         check_choice("noise", self.noise, ("gaussian", "ornstein-uhlenbeck"))

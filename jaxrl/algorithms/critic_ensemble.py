@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxrl.algorithms.actor_critic_config import ActorCriticConfig
 from jaxrl.algorithms.contract import Metrics
 from jaxrl.learning import value_losses
 from jaxrl.learning.critics import head_sizes
@@ -16,7 +17,7 @@ from jaxrl.learning.optimisers import adam
 from jaxrl.learning.q_targets import mixture_values, n_step_targets
 from jaxrl.learning.replay import Window
 
-__all__ = ["Critics", "Nodes", "Target", "scale_of"]
+__all__ = ["Critics", "Nodes", "Target", "critics_of", "scale_of"]
 
 
 class Nodes(NamedTuple):
@@ -140,6 +141,18 @@ class Critics(NamedTuple):
             "grad_norm": optax.tree.norm(gradient),
         }
         return optax.apply_updates(params, updates), optimiser, of_row, metrics
+
+
+def critics_of(config: ActorCriticConfig, network: Callable[[int], Module]) -> Critics:
+    """The ensemble of a configuration.
+
+    Args:
+      config: Configuration.
+      network: Function `(num_values) -> network`, a critic with so many numbers for an action.
+    """
+    num_heads = 1 if config.heads == "single" else config.num_heads
+    values = value_losses.value_loss(config.value_loss, config.num_atoms)
+    return Critics(network(num_heads * values.num_outputs), config.num_critics, num_heads, values, config.time_limits)
 
 
 def scale_of(hparams: Any) -> value_losses.Scale:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from jaxrl.algorithms.dqn import DQNConfig
-from jaxrl.algorithms.sac import SACConfig
+from jaxrl.algorithms.sac_config import SACConfig
 from jaxrl.algorithms.td3 import TD3Config
 from jaxrl.presets.preset import Preset
 
@@ -39,5 +39,7 @@ OFF_POLICY = (
         98_304,
     ),
     Preset("sac", "pendulum", SACConfig(**_PENDULUM), {"discount": 0.98, "target_rate": 0.01}, 19_456),
-    Preset("td3", "pendulum", TD3Config(**_PENDULUM), {"discount": 0.98, "target_rate": 0.01}, 19_456),
+    Preset(
+        "td3", "pendulum", TD3Config(**_PENDULUM), {"discount": 0.98, "target_rate": 0.01, "noise_std": 0.3}, 19_456
+    ),
 )

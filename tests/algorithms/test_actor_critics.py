@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import agents
 import jax
 import jax.numpy as jnp
 import linear_task
@@ -62,6 +63,12 @@ def test_the_laws_hold_of_every_setting(name: str, fields: dict[str, Any]) -> No
 @pytest.mark.parametrize("name", BUILDERS)
 def test_the_laws_hold_of_a_crowd(name: str) -> None:
     jaxrl.check(small(name, envs.make("crowd/circle", num_agents=3), pooling="max"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", [{}, {"heads": "joint", "num_heads": 3, "value_loss": "quantile", "num_atoms": 5}])
+def test_the_laws_hold_of_discrete_actions(fields: dict[str, Any]) -> None:
+    jaxrl.check(small("sac", agents.Crowd(num_agents=3, masked=True), **fields))
 
 
 def test_updates_of_the_policy_stay_a_branch_among_runs() -> None:
@@ -165,20 +172,69 @@ def test_sac_agrees_with_float64_update_by_update(automatic: bool) -> None:
     assert np.max(np.abs(reference.policy.vector - begin)) > 1e-3
 
 
+@dataclasses.dataclass(frozen=True)
+class Masked(LinearTask):
+    """The linear task with three actions, of which that to the right is forbidden at places above 0."""
+
+    discrete: bool = True
+
+    def action_space(self, params: Any = None) -> spaces.Discrete:
+        del params
+        return spaces.Discrete(3)
+
+    def action_mask(self, state: Any, params: Any) -> Any:
+        del params
+        return jnp.arange(3) != jnp.where(state.place > 0, 1, 3)
+
+
+def test_discrete_sac_agrees_with_float64_update_by_update() -> None:
+    algo = small("sac", Masked(edge=0.7), **FIELDS)
+    changes = {"discount": GAMMA, "adam_eps": 1e-2, "target_rate": 0.1, "temperature": 0.3}
+    algo = algo._replace(hparams=dataclasses.replace(algo.hparams, **changes))
+    hparams, first, steps = stepped(algo)
+    reference, log_temperature = ActorCritic(first.learner, hparams, 2, GAMMA), np.log(0.3)
+    adam, begin = Adam(float(hparams.temperature_lr), 1e-2), reference.policy.vector
+    for update, (key, state) in enumerate(steps):
+        batch, _ = drawn(key, state, update, algo)
+        batch.action = batch.action.astype(int)
+        mask, next_mask = (np.arange(3) != np.where(obs[:, :1] > 0, 1, 3) for obs in (batch.obs, batch.next_obs))
+        assert mask[np.arange(len(mask)), batch.action].all()
+        entropy = reference.sac_discrete(batch, mask, next_mask, float(np.exp(log_temperature)))
+        assert_close(state.learner, reference, update)
+        log_temperature += adam.step(np.float64(entropy - 0.5 * np.mean(np.log(mask.sum(1)))))
+        np.testing.assert_allclose(state.learner.log_temperature, log_temperature, rtol=0, atol=1e-6 * (update + 1))
+    assert np.max(np.abs(reference.policy.vector - begin)) > 1e-3
+
+
+def test_discrete_sac_is_finite_where_probabilities_vanish() -> None:
+    algo = small("sac", Masked(), **FIELDS)
+    hparams, params = algo.prepare(algo.hparams), algo.env.default_params
+    state = jax.jit(algo.init)(jax.random.key(0), hparams, params)
+    for logit in (70.0, 1e4):  # probabilities of 1e-30, and below all numbers of float32
+        policy = state.learner.policy
+        out = policy["params"]["out"] | {"bias": jnp.float32([logit, 0.0, 0.0])}
+        certain = {"params": policy["params"] | {"out": out}}
+        before = state._replace(learner=state.learner._replace(policy=certain))
+        after, metrics = jax.jit(algo.step)(jax.random.key(1), jnp.int32(0), before, hparams, params)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after.learner, metrics)))
+        assert 0 <= metrics["entropy"] < 1e-25
+
+
 # --- values --------------------------------------------------------------------------------
 
 
 def learned(name: str, discount: Any, **fields: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Observations of the linear task, their learned values under the best actions, and those of each exponential."""
-    env = LinearTask(discrete=name == "dqn")
+    env = LinearTask(discrete=name in ("dqn", "discrete sac"))
     sizes = {"num_envs": 8, "warm_up": 256, "buffer_size": 1024, "batch_size": 64, "num_updates": 4, "hidden": (32,)}
     if name == "dqn":
         algo = jaxrl.dqn(env, jaxrl.DQNConfig(**{**ROWS["dqn"].small, **sizes, **fields}))
         more: dict[str, Any] = {"epsilon_end": 0.2, "epsilon_anneal_env_steps": 1000.0}
     else:
         more = {"policy_lr": 3e-3, "target_rate": 0.02}
-        more |= {"temperature": 1e-4} if name == "sac" else {"noise_std": 0.5}
-        algo = small(name, env, **sizes, **({"automatic_temperature": False} if name == "sac" else {}), **fields)
+        more |= {"noise_std": 0.5} if name == "td3" else {"temperature": 1e-3}
+        fixed = {} if name == "td3" else {"automatic_temperature": False}
+        algo = small(name.removeprefix("discrete "), env, **sizes, **fixed, **fields)
     prepared = algo.prepare(dataclasses.replace(algo.hparams, lr=3e-3, discount=discount, **more))
     params, loop = jax.tree.map(jnp.asarray, env.default_params), make_loop(algo, 1)
 
@@ -193,8 +249,10 @@ def learned(name: str, discount: Any, **fields: Any) -> tuple[np.ndarray, np.nda
     if name == "dqn":
         scores = algo.actor.scores(algo.policy(state, prepared), (), jnp.asarray(obs), None)[0]
         return obs, np.asarray(scores["q"]).max(-1), rates
-    inputs = np.concatenate([np.ones((len(obs), 2)), obs], axis=1)
+    inputs = obs if env.discrete else np.concatenate([np.ones((len(obs), 2)), obs], axis=1)
     ensemble = [Perceptron.of(state.learner.critics, i)(inputs) for i in range(algo.config.num_critics)]
+    if env.discrete:
+        ensemble = [numbers[:, len(rates) :] for numbers in ensemble]  # of the second action
     sizes_of_heads = (1 - rates**prepared.discount.horizon) / (1 - rates)
     by_head = np.mean(ensemble, axis=0) * sizes_of_heads / np.sum(weights * sizes_of_heads)
     return obs, by_head @ weights, np.stack([rates, weights])
@@ -202,7 +260,7 @@ def learned(name: str, discount: Any, **fields: Any) -> tuple[np.ndarray, np.nda
 
 @pytest.mark.slow
 @pytest.mark.parametrize("time_limits", ["bootstrap", "terminal"])
-@pytest.mark.parametrize("name", ["sac", "td3", "dqn"])
+@pytest.mark.parametrize("name", ["sac", "discrete sac", "td3", "dqn"])
 def test_a_time_limit_is_an_end_only_where_it_is_said_to_be(name: str, time_limits: str) -> None:
     obs, values, _ = learned(name, GAMMA, time_limits=time_limits)
     endless, ending = (linear_task.values(obs, GAMMA, limit) for limit in (None, 5))
@@ -212,7 +270,7 @@ def test_a_time_limit_is_an_end_only_where_it_is_said_to_be(name: str, time_limi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sac", "td3"])
+@pytest.mark.parametrize("name", ["sac", "discrete sac", "td3"])
 def test_values_under_a_mixture_are_those_of_its_exponentials(name: str) -> None:
     obs, values, (rates, weights) = learned(name, "hyperbolic:k=0.5", heads="joint", num_heads=3)
     wanted = sum(w * linear_task.values(obs, rate, None) for rate, w in zip(rates, weights, strict=True))
@@ -231,12 +289,45 @@ class Unbounded(LinearTask):
         return spaces.Box(-1.0, np.inf, (2,), jnp.float32)
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@dataclasses.dataclass(frozen=True)
+class SeveralActions(LinearTask):
+    """The linear task with two discrete actions at a time."""
+
+    def action_space(self, params: Any = None) -> spaces.Tuple:
+        del params
+        return spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)])
+
+    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        return super().step_env(key, state, jnp.stack(action).astype(jnp.float32), params)
+
+
 @pytest.mark.parametrize(
-    ("env", "kind", "sentence"),
+    ("name", "env", "kind", "sentence"),
     [
-        (LinearTask(discrete=True), TypeError, "takes an environment whose action space is a Box of floats, got Discr"),
-        (Unbounded(), ValueError, "takes an environment whose actions have finite bounds, got .* from -1 to inf"),
+        (
+            "td3",
+            LinearTask(discrete=True),
+            TypeError,
+            "takes an environment whose action space is a Box of floats, got ",
+        ),
+        (
+            "td3",
+            Unbounded(),
+            ValueError,
+            "takes an environment whose actions have finite bounds, got .* from -1 to inf",
+        ),
+        (
+            "sac",
+            Unbounded(),
+            ValueError,
+            "takes an environment whose actions have finite bounds, got .* from -1 to inf",
+        ),
+        (
+            "sac",
+            SeveralActions(),
+            TypeError,
+            "takes an environment whose action space is Discrete or a Box of floats, got T",
+        ),
     ],
 )
 def test_other_actions_are_refused(name: str, env: Any, kind: Any, sentence: str) -> None:
@@ -273,6 +364,8 @@ def test_a_discount_without_heads_is_refused() -> None:
 def test_numbers_without_an_effect_are_refused() -> None:
     fixed = small("sac", automatic_temperature=False)
     assert fixed.hparams.target_entropy_fraction is None and fixed.hparams.noise_correlation is None
+    with pytest.raises(ValueError, match="noise takes 'gaussian' where actions are discrete"):
+        small("sac", LinearTask(discrete=True), noise="ornstein-uhlenbeck")
     with pytest.raises(ValueError, match="target_entropy_fraction has no effect"):
         fixed.prepare(dataclasses.replace(fixed.hparams, target_entropy_fraction=0.5))
     assert small("td3", **DDPG).hparams.target_noise is None

@@ -17,10 +17,11 @@ class Perceptron:
 
     @staticmethod
     def of(params: Any, which: int | None = None) -> "Perceptron":
-        """From parameters of `networks.OutputNetwork`, those of the critic `which` of an ensemble if it is not None."""
-        tree = params["params"]
-        names = [*sorted(tree["encoder"]), "out"]
-        parts = [tree["encoder"].get(name, tree["out"]) for name in names]
+        """From parameters of an encoder with one more layer, those of the critic `which` if they are an ensemble's."""
+        tree = dict(params["params"])
+        encoder = tree.pop("encoder")
+        (last,) = tree.values()
+        parts = [*(encoder[name] for name in sorted(encoder)), last]
         row = slice(None) if which is None else which
         return Perceptron(
             [(np.asarray(p["kernel"], np.float64)[row], np.asarray(p["bias"], np.float64)[row]) for p in parts]
@@ -70,7 +71,7 @@ class Adam:
     first: Any = 0.0
     second: Any = 0.0
 
-    def step(self, gradient: Array) -> Array:
+    def step(self, gradient: Any) -> Any:
         self.count += 1
         self.first = self.b1 * self.first + (1 - self.b1) * gradient
         self.second = self.b2 * self.second + (1 - self.b2) * gradient**2
@@ -168,3 +169,30 @@ class ActorCritic:
         self.of_policy.descend(self.policy, self.policy.backward(np.concatenate([before, of_log_std], axis=1))[0])
         self.move_targets()
         return float(np.mean(log_prob))
+
+    def probabilities(self, obs: Array, mask: Array) -> Array:
+        logits = np.where(mask, self.policy(obs), -np.inf)
+        weights = np.exp(logits - logits.max(1, keepdims=True))
+        return weights / weights.sum(1, keepdims=True)
+
+    def sac_discrete(self, batch: Batch, mask: Array, next_mask: Array, temperature: float) -> float:
+        """One update of SAC with discrete actions, but for the temperature; returns the mean entropy."""
+        share = self.probabilities(batch.next_obs, next_mask)
+        lowest = np.min([target(batch.next_obs) for target in self.targets], axis=0)
+        log_share = np.log(np.where(share > 0, share, 1.0))
+        goal = batch.reward + self.gamma * (1 - batch.ended) * (share * (lowest - temperature * log_share)).sum(1)
+        rows = np.arange(len(goal))
+        for critic, adam in zip(self.critics, self.of_critics, strict=True):
+            outputs = critic(batch.obs)
+            slope = np.zeros_like(outputs)
+            slope[rows, batch.action] = (outputs[rows, batch.action] - goal) / len(goal)
+            adam.descend(critic, critic.backward(slope)[0])
+        q = np.min([critic(batch.obs) for critic in self.critics], axis=0)
+        share = self.probabilities(batch.obs, mask)
+        log_share = np.log(np.where(share > 0, share, 1.0))
+        # The slope of a softmax: each share times what its action costs more than the mean.
+        cost = temperature * log_share - q
+        slope = share * (cost - (share * cost).sum(1, keepdims=True)) / len(goal)
+        self.of_policy.descend(self.policy, self.policy.backward(slope)[0])
+        self.move_targets()
+        return float(np.mean(-(share * log_share).sum(1)))
