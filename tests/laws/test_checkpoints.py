@@ -68,7 +68,7 @@ def takes(algorithm: str, env: Any) -> bool:
     space = env.action_space(env.default_params)
     if algorithm == "dqn":
         return isinstance(space, spaces.Discrete)
-    bounded = isinstance(space, spaces.Box) and bool(np.all(np.isfinite(space.low) & np.isfinite(space.high)))
+    bounded = isinstance(space, spaces.Box) and bool(np.all(np.float64(space.high) - np.float64(space.low) < 1e38))
     return bounded or algorithm != "td3" and (algorithm != "sac" or isinstance(space, spaces.Discrete))
 
 
