@@ -1,4 +1,4 @@
-"""What off-policy algorithms with a policy and critics of continuous actions share."""
+"""Shared parts of off-policy actor-critic algorithms."""
 
 import dataclasses
 from collections.abc import Callable
@@ -32,11 +32,11 @@ __all__ = ["Acting", "Parts", "algorithm", "observation_shapes", "parts_of", "se
 
 
 class Acting(NamedTuple):
-    """What a policy of continuous actions acts by.
+    """Parameters and numbers from which actions are computed.
 
     Attributes:
       params: Parameters of the policy.
-      noise_std: Standard deviation of the noise, float32 `[]`; None where the policy has its own.
+      noise_std: Standard deviation of the noise, float32 `[]`; None for a policy with its own.
       correlation: Correlation of the noise of two steps, float32 `[]`; None for independent noise.
     """
 
@@ -77,7 +77,7 @@ class Parts(NamedTuple):
         return apply_over(self.policy, params, obs, num_axes)
 
     def values(self, params: Any, obs: Any, action: jax.Array) -> jax.Array:
-        """Numbers of the values of actions in a batch, `[num_critics, B, *A, K, num_outputs]`."""
+        """Outputs for the values of actions in a batch, `[num_critics, B, *A, K, num_outputs]`."""
         return self.critics.outputs(params, with_action(obs, action), self.axes)
 
     def actor(
@@ -175,7 +175,7 @@ def algorithm(
     init_learner: Callable[[jax.Array, Any], Any],
     learn: Learn,
 ) -> Algorithm:
-    """An algorithm made of its actor and its gradient steps.
+    """Algorithm with the given actor and gradient steps.
 
     Args:
       name: Name of the algorithm, and of its module and builder.
@@ -185,10 +185,10 @@ def algorithm(
       actor: Actor of the policy.
       warming: Actor of the random actions of the warm-up.
       hparams: Class of the hyper-parameters.
-      effects: Whether a hyper-parameter has an effect, by name, for those of the algorithm of which this depends on
-        the configuration.
+      effects: Whether a hyper-parameter has an effect, by name, for those of this algorithm that have none in some
+        configurations.
       init_learner: Function `(key, hparams) -> learner`, with the field `policy`, its parameters.
-      learn: Function `Method.learn`.
+      learn: Function of one gradient step, `Method.learn`.
     """
     effects = effects | {
         "observation_clip": config.normalise_observation,

@@ -1,4 +1,4 @@
-"""Configuration and hyper-parameters of off-policy algorithms with a policy and critics of its actions."""
+"""Configuration and hyper-parameters of off-policy actor-critic algorithms."""
 
 import dataclasses
 import math
@@ -15,21 +15,23 @@ __all__ = ["ActorCriticConfig", "ActorCriticHParams"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ActorCriticConfig(OffPolicyConfig):
-    """What is static about a policy and its critics: changing a field compiles anew.
+    """Static configuration of a policy and its critics: changing a field recompiles.
 
     Attributes:
-      num_updates: Number of gradient steps in one iteration, after its steps.
+      num_updates: Number of gradient steps at the end of one iteration.
       batch_size: Number of transitions of one gradient step.
-      buffer_size: Number of transitions that are kept, a multiple of `num_envs * num_steps`.
-      hidden: Widths of the hidden layers, of the policy and of each critic.
-      activation: Activation function, relu by default.
-      num_critics: Number of critics, of which the lowest value is used in targets.
-      value_loss: Kind of value: "squared" or "huber" for a number, "quantile" for the distribution of returns.
+      buffer_size: Number of transitions in the replay buffer, a multiple of `num_envs * num_steps`.
+      hidden: Widths of the hidden layers of the policy and of each critic.
+      activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
+      num_critics: Number of critics; targets use the lowest of their values.
+      value_loss: Representation of values and their loss: "squared" or "huber" for a number; "quantile" for the
+        distribution of returns.
       num_atoms: Number of quantiles.
-      heads: "single", for an exponential discount; or "joint", one head of each critic for each of a few exponentials
-        that make up the discount, all with the policy's action as the next one.
-      num_heads: Number of these exponentials.
-      noise: "gaussian", independent at every step, or "ornstein-uhlenbeck", correlated within an episode.
+      heads: Heads of a critic: "single", one for an exponential discount; or "joint", one for each exponential of a
+        mixture, all of which evaluate the policy.
+      num_heads: Number of exponentials of the mixture.
+      noise: Noise of continuous actions: "gaussian", independent at every step, or "ornstein-uhlenbeck", correlated
+        within an episode.
     """
 
     num_updates: int = 16
@@ -62,18 +64,19 @@ class ActorCriticConfig(OffPolicyConfig):
 
 @struct.dataclass
 class ActorCriticHParams(OffPolicyHParams):
-    """What may be swept without compiling anew: every leaf is traced.
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
       lr: Step size of Adam for the critics.
       policy_lr: Step size of Adam for the policy.
-      max_grad_norm: Global norm to which gradients are clipped, separately for the critics and the policy; infinite
-        turns it off.
-      target_rate: Share of the way that target networks go at each of their updates.
-      huber_delta: Error from which on "huber" and "quantile" are linear.
+      max_grad_norm: Global norm to which gradients of the critics and of the policy are clipped; infinite disables
+        clipping.
+      adam_eps: Constant in the denominator of Adam.
+      target_rate: Step size of target updates, in [0, 1]; 1 copies the online networks.
+      huber_delta: Absolute error above which the losses "huber" and "quantile" are linear.
       noise_correlation: Correlation of the noise of two consecutive steps, in [0, 1], with "ornstein-uhlenbeck".
 
-    Those without an effect on a configuration are None in `Algorithm.hparams`.
+    Fields without effect in a configuration are None in `Algorithm.hparams`.
     """
 
     policy_lr: Any = 1e-3

@@ -25,8 +25,8 @@ class Nodes(NamedTuple):
 
     Attributes:
       rates: Rates of the exponentials.
-      sizes: Sizes of their values, by which the critics' numbers are divided.
-      shares: Shares of these numbers in a value; they add up to 1.
+      sizes: Scales of the values under each rate, by which outputs of the critics are smaller.
+      shares: Weights of the outputs in a value, which sum to 1.
     """
 
     rates: jax.Array
@@ -42,16 +42,16 @@ class Nodes(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What values learn: atoms and probabilities, `[B, *A, K, M]`."""
+    """Distributions of values under each exponential: atoms and probabilities, `[*B, K, M]`."""
 
     atoms: jax.Array
     probabilities: jax.Array
 
 
 class Critics(NamedTuple):
-    """An ensemble of critics, as functions of its parameters, leaves `[num_critics, ...]`.
+    """Ensemble of critics, as functions of its parameters, leaves `[num_critics, ...]`.
 
-    The numbers of a value have axes `[num_critics, *B, num_heads, num_outputs]`.
+    Outputs for a value have axes `[num_critics, *B, num_heads, num_outputs]`.
 
     Attributes:
       network: Network of one critic.
@@ -73,7 +73,7 @@ class Critics(NamedTuple):
         return jax.vmap(self.network.init, in_axes=(0, None))(jax.random.split(key, self.num_critics), example)
 
     def outputs(self, params: Any, inputs: Any, num_axes: int) -> jax.Array:
-        """Numbers of the values of inputs `[*B, ...]` with `num_axes` leading axes."""
+        """Outputs for the values of inputs `[*B, ...]` with `num_axes` leading axes."""
         outputs = jax.vmap(lambda one: apply_over(self.network, one, inputs, num_axes))(params)
         return outputs.reshape(*outputs.shape[:-1], self.num_heads, self.values.num_outputs)
 
@@ -117,7 +117,7 @@ class Critics(NamedTuple):
           nodes: Exponentials of the discount.
 
         Returns:
-          Parameters, state of Adam, mean size of the error of each row `[B]`, and metrics.
+          Parameters, state of Adam, mean absolute error of each row `[B]`, and metrics.
         """
         scale = scale_of(hparams)
         active = batch.active.astype(jnp.float32)
@@ -144,11 +144,11 @@ class Critics(NamedTuple):
 
 
 def critics_of(config: ActorCriticConfig, network: Callable[[int], Module]) -> Critics:
-    """The ensemble of a configuration.
+    """Ensemble of critics of a configuration.
 
     Args:
       config: Configuration.
-      network: Function `(num_values) -> network`, a critic with so many numbers for an action.
+      network: Function `(num_values) -> network`, a critic with this number of outputs for an action.
     """
     num_heads = 1 if config.heads == "single" else config.num_heads
     values = value_losses.value_loss(config.value_loss, config.num_atoms)
@@ -156,7 +156,7 @@ def critics_of(config: ActorCriticConfig, network: Callable[[int], Module]) -> C
 
 
 def scale_of(hparams: Any) -> value_losses.Scale:
-    """Numbers that the value loss takes."""
+    """Scale of the value loss."""
     return value_losses.Scale(
         huber_delta=None if hparams.huber_delta is None else jnp.asarray(hparams.huber_delta, jnp.float32)
     )

@@ -1,4 +1,4 @@
-"""Soft actor-critic: a random policy that is rewarded for its entropy."""
+"""Soft actor-critic: maximisation of rewards and of the entropy of the policy."""
 
 import functools
 from typing import Any, NamedTuple
@@ -24,11 +24,12 @@ _DISCRETE_FRACTION = 0.5  # default of `target_entropy_fraction` for discrete ac
 
 
 class Learner(NamedTuple):
-    """What SAC learns.
+    """State of learning of SAC.
 
     Attributes:
       policy: Parameters of the policy.
-      critics, targets: Parameters of the critics and of their target networks, leaves `[num_critics, ...]`.
+      critics: Parameters of the critics, leaves `[num_critics, ...]`.
+      targets: Parameters of the target networks of the critics.
       log_temperature: Logarithm of an automatic temperature, float32 `[]`; None for a fixed one.
       optimisers: States of Adam for the policy, the critics, and the logarithm of the temperature.
     """

@@ -15,11 +15,11 @@ __all__ = ["SACConfig", "SACHParams"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SACConfig(ActorCriticConfig):
-    """What is static about SAC: changing a field compiles anew.
+    """Static configuration of SAC: changing a field recompiles.
 
     Attributes:
-      automatic_temperature: Whether the temperature follows the policy's entropy, from its hyper-parameter on, so that
-        the entropy stays at its target; otherwise it is the hyper-parameter.
+      automatic_temperature: Whether the temperature adapts to keep the entropy of the policy at its target; otherwise
+        it is constant.
     """
 
     automatic_temperature: bool = True
@@ -34,10 +34,10 @@ class SACConfig(ActorCriticConfig):
 
 @struct.dataclass
 class SACHParams(ActorCriticHParams):
-    """What may be swept without compiling anew: every leaf is traced.
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
-      temperature: Reward for one nat of entropy; the first one, with an automatic temperature.
+      temperature: Reward for one nat of entropy; the initial value of an automatic temperature.
       temperature_lr: Step size of Adam for the logarithm of the temperature.
       target_entropy_fraction: Target entropy as a fraction: of -1 nat for each component of a continuous action scaled
         to [-1, 1]; or of the logarithm of the number of allowed discrete actions, where the default is 0.5.

@@ -29,7 +29,7 @@ _LOG_STD = (-20.0, 2.0)  # bounds of the logarithm of the standard deviation bef
 
 
 class SoftPolicy(NamedTuple):
-    """What soft actor-critic asks of a policy; B transitions of agents `*A`.
+    """Functions in which policies of soft actor-critic differ, for B transitions of agents `*A`.
 
     Attributes:
       critics: Ensemble of critics.
@@ -40,7 +40,7 @@ class SoftPolicy(NamedTuple):
         values with entropy at the next observations, `[B, *A, K, M]`.
       taken: Function `(critics, batch) -> outputs`, of the actions taken, `[num_critics, B, *A, K, num_outputs]`.
       loss: Function `(key, policy, critics, batch, temperature, nodes, scale) -> (loss [], entropy [])`.
-      target_entropy: Function `(batch) -> []`, of which the target is a fraction.
+      target_entropy: Function `(batch) -> []`, the target entropy at a fraction of 1.
     """
 
     critics: Critics
@@ -54,13 +54,13 @@ class SoftPolicy(NamedTuple):
 
 
 def with_entropy(target: Target, log_prob: jax.Array, temperature: jax.Array, nodes: Nodes) -> Target:
-    """A distribution of values `[*B, K, M]` with the entropy of actions of log-probability `[*B]`."""
+    """Distribution of values `[*B, K, M]`, to which the entropy of actions with log-probability `[*B]` is added."""
     bonus = -temperature * log_prob[..., None] / nodes.sizes  # in the units of each exponential
     return target._replace(atoms=target.atoms + bonus[..., None])
 
 
 def continuous_policy(env: Environment, config: SACConfig, agents: tuple[int, ...]) -> SoftPolicy:
-    """A normal policy squashed by tanh, whose expectations are those of one sample."""
+    """Normal policy squashed by tanh; losses use one sample for each observation."""
     parts = parts_of("sac", env, config, agents, 2, "Discrete or a Box of floats")
     critics = parts.critics
 
@@ -109,7 +109,7 @@ def continuous_policy(env: Environment, config: SACConfig, agents: tuple[int, ..
 
 
 def discrete_policy(env: Environment, config: SACConfig, agents: tuple[int, ...], space: spaces.Discrete) -> SoftPolicy:
-    """A categorical policy, whose expectations are exact sums over actions.
+    """Categorical policy; losses use exact sums over actions.
 
     Source: Christodoulou (2019), arXiv 1910.07207.
     """

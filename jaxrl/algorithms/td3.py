@@ -27,12 +27,12 @@ from jaxrl.learning.replay import Window
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TD3Config(ActorCriticConfig):
-    """What is static about TD3: changing a field compiles anew.
+    """Static configuration of TD3: changing a field recompiles.
 
     `TD3Config(policy_delay=1, target_smoothing=False, num_critics=1)` is DDPG.
 
     Attributes:
-      policy_delay: Number of gradient steps of the critics for one of the policy and the target networks.
+      policy_delay: Number of gradient steps of the critics for each update of the policy and the target networks.
       target_smoothing: Whether clipped normal noise is added to the actions of targets.
     """
 
@@ -46,12 +46,12 @@ class TD3Config(ActorCriticConfig):
 
 @struct.dataclass
 class TD3HParams(ActorCriticHParams):
-    """What may be swept without compiling anew: every leaf is traced.
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
       noise_std: Standard deviation of the exploration noise, for actions scaled to [-1, 1].
-      target_noise: Standard deviation of the noise of targets, likewise.
-      target_noise_clip: Bound of the noise of targets.
+      target_noise: Standard deviation of the noise of actions in targets, likewise.
+      target_noise_clip: Bound of the absolute noise of actions in targets.
     """
 
     noise_std: Any = 0.1
@@ -65,11 +65,13 @@ class TD3HParams(ActorCriticHParams):
 
 
 class Learner(NamedTuple):
-    """What TD3 learns.
+    """State of learning of TD3.
 
     Attributes:
-      policy, target_policy: Parameters of the policy and of its target network.
-      critics, targets: Parameters of the critics and of their target networks, leaves `[num_critics, ...]`.
+      policy: Parameters of the policy.
+      target_policy: Parameters of the target network of the policy.
+      critics: Parameters of the critics, leaves `[num_critics, ...]`.
+      targets: Parameters of the target networks of the critics.
       optimisers: States of Adam for the policy and for the critics.
     """
 
@@ -123,7 +125,7 @@ def _build(env: Environment, config: TD3Config, agents: tuple[int, ...]) -> Algo
         return jnp.clip(action + noise, -1.0, 1.0)
 
     def improved(learner: Learner, batch: Window, hparams: Any, nodes: Nodes) -> Learner:
-        """One gradient step of the policy by the first critic, and a small move of the target networks."""
+        """One gradient step of the policy on the first critic, and an update of the target networks."""
         first = jax.tree.map(lambda leaf: leaf[:1], learner.critics)
 
         def loss(policy: Any) -> jax.Array:
