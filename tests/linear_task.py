@@ -32,7 +32,8 @@ class LinearState(EnvState):
 class LinearTask(Environment):
     """The reward is the place x, which becomes 0.8 x + 0.2 u; u is the mean of two actions from -1 to 3, less 1, by 2.
 
-    The observation is the place and the share of the time limit that is left. The best u is always 1.
+    The observation is the place and the share of the time limit that is left, which is 1 again where it ends, so that
+    nothing follows a limit that does not follow a reset, too. The best u is always 1.
 
     Attributes:
       discrete: whether there are two actions, u = -1 and u = 1, in the place of a Box.
@@ -68,16 +69,22 @@ class LinearTask(Environment):
         return spaces.Box(-1.0, 1.0, (2,), jnp.float32)
 
     def _observe(self, state: LinearState, params: LinearParams) -> jax.Array:
-        left = 1.0 - state.time / params.max_steps_in_episode
+        left = 1.0 - (state.time % params.max_steps_in_episode) / params.max_steps_in_episode
         return jnp.stack([state.place, left.astype(jnp.float32)])
 
 
-def values(observations: np.ndarray, rate: float, limit: int | None) -> np.ndarray:
-    """Values under the best actions and one rate: of the endless task, or with an end of value 0 after `limit` steps.
+def action_values(obs: np.ndarray, next_place: np.ndarray, rate: float, limit: int | None = None) -> np.ndarray:
+    """Values of actions followed by the best ones, under one rate.
 
-    The place after t steps is 1 + 0.8^t (x - 1), and so the sum over t of rate^t times it is geometric.
+    The best place after t steps from x is 1 + 0.8^t (x - 1), and so the sum over t of rate^t times it is geometric.
+
+    Args:
+      obs: Observations before the actions, `[B, 2]`.
+      next_place: Places after them, `[B]`.
+      rate: Rate of the discount, below 1.
+      limit: Time limit at which the value is 0; None for the endless task.
     """
-    steps = np.inf if limit is None else np.rint(observations[:, 1] * limit)
+    steps = np.inf if limit is None else np.rint(obs[:, 1] * limit) - 1  # those that follow
     of_one = (1 - rate**steps) / (1 - rate)
     of_rest = (1 - (rate * DECAY) ** steps) / (1 - rate * DECAY)
-    return of_one + (observations[:, 0] - 1) * of_rest
+    return obs[:, 0] + rate * (of_one + (next_place - 1) * of_rest)

@@ -223,8 +223,8 @@ def test_discrete_sac_is_finite_where_probabilities_vanish() -> None:
 # --- values --------------------------------------------------------------------------------
 
 
-def learned(name: str, discount: Any, **fields: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Observations of the linear task, their learned values under the best actions, and those of each exponential."""
+def learned(name: str, discount: Any, **fields: Any) -> tuple[np.ndarray, Any]:
+    """Learned values of the transitions in the buffer of the linear task, the transitions, and the discount."""
     env = LinearTask(discrete=name in ("dqn", "discrete sac"))
     sizes = {"num_envs": 8, "warm_up": 256, "buffer_size": 1024, "batch_size": 64, "num_updates": 4, "hidden": (32,)}
     if name == "dqn":
@@ -232,7 +232,7 @@ def learned(name: str, discount: Any, **fields: Any) -> tuple[np.ndarray, np.nda
         more: dict[str, Any] = {"epsilon_end": 0.2, "epsilon_anneal_env_steps": 1000.0}
     else:
         more = {"policy_lr": 3e-3, "target_rate": 0.02}
-        more |= {"noise_std": 0.5} if name == "td3" else {"temperature": 1e-3}
+        more |= {"noise_std": 0.5, "target_noise": 0.0} if name == "td3" else {"temperature": 1e-3}
         fixed = {} if name == "td3" else {"automatic_temperature": False}
         algo = small(name.removeprefix("discrete "), env, **sizes, **fixed, **fields)
     prepared = algo.prepare(dataclasses.replace(algo.hparams, lr=3e-3, discount=discount, **more))
@@ -243,38 +243,40 @@ def learned(name: str, discount: Any, **fields: Any) -> tuple[np.ndarray, np.nda
         return loop.advance(loop.init(key, prepared, params), key, prepared, params, 0, 2000).state
 
     state = run(jax.random.key(0))
-    places = np.linspace(-0.5, 0.9, 8, dtype=np.float32)
-    obs = np.array([(place, left / 5) for place in places for left in range(1, 6)], np.float32)
-    rates, weights = np.asarray(prepared.discount.rates, np.float64), np.asarray(prepared.discount.weights, np.float64)
+    steps = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), state.buffer)
+    rows = np.arange(len(steps.reward))
     if name == "dqn":
-        scores = algo.actor.scores(algo.policy(state, prepared), (), jnp.asarray(obs), None)[0]
-        return obs, np.asarray(scores["q"]).max(-1), rates
-    inputs = obs if env.discrete else np.concatenate([np.ones((len(obs), 2)), obs], axis=1)
-    ensemble = [Perceptron.of(state.learner.critics, i)(inputs) for i in range(algo.config.num_critics)]
+        scores = algo.actor.scores(algo.policy(state, prepared), (), jnp.asarray(steps.obs), None)[0]
+        return np.asarray(scores["q"])[rows, steps.raw_action], (steps, prepared.discount)
+    inputs = steps.obs if env.discrete else np.concatenate([steps.raw_action, steps.obs], axis=1)
+    outputs = np.mean([Perceptron.of(state.learner.critics, i)(inputs) for i in range(2)], axis=0)
+    rates, weights = (np.asarray(leaf, np.float64) for leaf in (prepared.discount.rates, prepared.discount.weights))
     if env.discrete:
-        ensemble = [numbers[:, len(rates) :] for numbers in ensemble]  # of the second action
-    sizes_of_heads = (1 - rates**prepared.discount.horizon) / (1 - rates)
-    by_head = np.mean(ensemble, axis=0) * sizes_of_heads / np.sum(weights * sizes_of_heads)
-    return obs, by_head @ weights, np.stack([rates, weights])
+        outputs = outputs.reshape(len(rows), 2, len(rates))[rows, steps.raw_action]
+    sums = (1 - rates**prepared.discount.horizon) / (1 - rates)
+    return outputs @ (weights * sums / np.sum(weights * sums)), (steps, prepared.discount)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("time_limits", ["bootstrap", "terminal"])
 @pytest.mark.parametrize("name", ["sac", "discrete sac", "td3", "dqn"])
 def test_a_time_limit_is_an_end_only_where_it_is_said_to_be(name: str, time_limits: str) -> None:
-    obs, values, _ = learned(name, GAMMA, time_limits=time_limits)
-    endless, ending = (linear_task.values(obs, GAMMA, limit) for limit in (None, 5))
-    assert np.min(endless - ending) > 2  # so that one is not taken for the other
-    # Networks of 32 units, by Adam; values are 1 to 10.
-    np.testing.assert_allclose(values, endless if time_limits == "bootstrap" else ending, rtol=0.05, atol=0.1)
+    values, (steps, _) = learned(name, GAMMA, time_limits=time_limits)
+    assert steps.truncated.mean() == pytest.approx(1 / 5, abs=0.01) and not steps.terminated.any()
+    endless, ending = (linear_task.action_values(steps.obs, steps.next_obs[:, 0], GAMMA, limit) for limit in (None, 5))
+    wanted = endless if time_limits == "bootstrap" else ending
+    assert np.sqrt(np.mean((endless - ending) ** 2)) > 4
+    # Values from 1 to 10, by networks of 32 units.
+    assert np.sqrt(np.mean((values - wanted) ** 2)) < 0.15
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["sac", "discrete sac", "td3"])
 def test_values_under_a_mixture_are_those_of_its_exponentials(name: str) -> None:
-    obs, values, (rates, weights) = learned(name, "hyperbolic:k=0.5", heads="joint", num_heads=3)
-    wanted = sum(w * linear_task.values(obs, rate, None) for rate, w in zip(rates, weights, strict=True))
-    np.testing.assert_allclose(values, wanted, rtol=0.05, atol=0.1)
+    values, (steps, discount) = learned(name, "hyperbolic:k=0.5", heads="joint", num_heads=3)
+    by_rate = [linear_task.action_values(steps.obs, steps.next_obs[:, 0], float(rate)) for rate in discount.rates]
+    wanted = np.asarray(discount.weights) @ np.array(by_rate)
+    assert np.sqrt(np.mean((values - wanted) ** 2)) < 0.03 * np.sqrt(np.mean(wanted**2))
 
 
 # --- refusals and the rest -------------------------------------------------------------------
