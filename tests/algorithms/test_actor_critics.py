@@ -209,13 +209,13 @@ def test_discrete_sac_agrees_with_float64_update_by_update() -> None:
 def test_discrete_sac_is_finite_where_probabilities_vanish() -> None:
     algo = small("sac", Masked(), **FIELDS)
     hparams, params = algo.prepare(algo.hparams), algo.env.default_params
-    state = jax.jit(algo.init)(jax.random.key(0), hparams, params)
+    state, step = jax.jit(algo.init)(jax.random.key(0), hparams, params), jax.jit(algo.step)
     for logit in (70.0, 1e4):  # probabilities of 1e-30, and below all numbers of float32
         policy = state.learner.policy
         out = policy["params"]["out"] | {"bias": jnp.float32([logit, 0.0, 0.0])}
         certain = {"params": policy["params"] | {"out": out}}
         before = state._replace(learner=state.learner._replace(policy=certain))
-        after, metrics = jax.jit(algo.step)(jax.random.key(1), jnp.int32(0), before, hparams, params)
+        after, metrics = step(jax.random.key(1), jnp.int32(0), before, hparams, params)
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after.learner, metrics)))
         assert 0 <= metrics["entropy"] < 1e-25
 
@@ -232,7 +232,7 @@ def learned(name: str, discount: Any, **fields: Any) -> tuple[np.ndarray, Any]:
         more: dict[str, Any] = {"epsilon_end": 0.2, "epsilon_anneal_env_steps": 1000.0}
     else:
         more = {"policy_lr": 3e-3, "target_rate": 0.02}
-        more |= {"noise_std": 0.5, "target_noise": 0.0} if name == "td3" else {"temperature": 1e-3}
+        more |= {"noise_std": 0.5, "target_noise": 0.0} if name == "td3" else {"temperature": 1e-4}
         fixed = {} if name == "td3" else {"automatic_temperature": False}
         algo = small(name.removeprefix("discrete "), env, **sizes, **fixed, **fields)
     prepared = algo.prepare(dataclasses.replace(algo.hparams, lr=3e-3, discount=discount, **more))
@@ -266,8 +266,8 @@ def test_a_time_limit_is_an_end_only_where_it_is_said_to_be(name: str, time_limi
     endless, ending = (linear_task.action_values(steps.obs, steps.next_obs[:, 0], GAMMA, limit) for limit in (None, 5))
     wanted = endless if time_limits == "bootstrap" else ending
     assert np.sqrt(np.mean((endless - ending) ** 2)) > 4
-    # Values from 1 to 10, by networks of 32 units.
-    assert np.sqrt(np.mean((values - wanted) ** 2)) < 0.15
+    # Values from 1 to 10, by networks of 32 units; SAC adds the entropy, some -15 nats at 1e-4 each.
+    assert np.sqrt(np.mean((values - wanted) ** 2)) < 0.1
 
 
 @pytest.mark.slow
