@@ -72,12 +72,15 @@ def test_the_laws_hold_of_discrete_actions(fields: dict[str, Any]) -> None:
 
 
 def test_updates_of_the_policy_stay_a_branch_among_runs() -> None:
-    algo = small("td3")
-    hparams, params = algo.prepare(algo.hparams), algo.env.default_params
-    keys = jax.random.split(jax.random.key(0), 3)
-    states = jax.eval_shape(jax.vmap(algo.init, in_axes=(0, None, None)), keys, hparams, params)
-    step = jax.vmap(algo.step, in_axes=(0, None, 0, None, None))
-    assert " cond[" in str(jax.make_jaxpr(step)(keys, jnp.int32(0), states, hparams, params))
+    def program(algo: Any) -> str:
+        hparams, params = algo.prepare(algo.hparams), algo.env.default_params
+        keys = jax.random.split(jax.random.key(0), 3)
+        states = jax.eval_shape(jax.vmap(algo.init, in_axes=(0, None, None)), keys, hparams, params)
+        step = jax.vmap(algo.step, in_axes=(0, None, 0, None, None))
+        return str(jax.make_jaxpr(step)(keys, jnp.int32(0), states, hparams, params))
+
+    assert " cond[" in program(small("td3"))
+    assert " cond[" not in program(small("td3", policy_delay=1))
 
 
 # --- updates -------------------------------------------------------------------------------
