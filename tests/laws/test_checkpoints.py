@@ -69,7 +69,7 @@ def takes(algorithm: str, env: Any) -> bool:
     if algorithm == "dqn":
         return isinstance(space, spaces.Discrete)
     bounded = isinstance(space, spaces.Box) and bool(np.all(np.float64(space.high) - np.float64(space.low) < 1e38))
-    return bounded or algorithm != "td3" and (algorithm != "sac" or isinstance(space, spaces.Discrete))
+    return bounded or (algorithm != "td3" and (algorithm != "sac" or isinstance(space, spaces.Discrete)))
 
 
 def is_quick(algorithm: str, name: str) -> bool:
