@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from jaxrl.algorithms.ppo_kl import PPOKLConfig, PPOKLHParams, ppo_kl
     from jaxrl.algorithms.pqn import PQNConfig, PQNHParams, pqn
     from jaxrl.algorithms.reinforce import ReinforceConfig, ReinforceHParams, reinforce
+    from jaxrl.algorithms.sac import sac
+    from jaxrl.algorithms.sac_config import SACConfig, SACHParams
     from jaxrl.algorithms.spo import SPOConfig, SPOHParams, spo
+    from jaxrl.algorithms.td3 import TD3Config, TD3HParams, td3
     from jaxrl.bandits.runner import run_bandit
     from jaxrl.discounts import hazards
     from jaxrl.discounts import properties as discount_properties
@@ -90,10 +93,14 @@ __all__ = [
     "ReinforceHParams",
     "Result",
     "RunOptions",
+    "SACConfig",
+    "SACHParams",
     "SPOConfig",
     "SPOHParams",
     "SearchResult",
     "Sweep",
+    "TD3Config",
+    "TD3HParams",
     "Tabulated",
     "TrainOutput",
     "Truncated",
@@ -133,10 +140,12 @@ __all__ = [
     "render",
     "resume",
     "run_bandit",
+    "sac",
     "sample",
     "search",
     "spo",
     "statistics",
+    "td3",
     "tracking",
     "train",
     "ugae",
@@ -154,7 +163,10 @@ _NAMES_OF_MODULE = {
     "algorithms.ppo_kl": ("PPOKLConfig", "PPOKLHParams", "ppo_kl"),
     "algorithms.pqn": ("PQNConfig", "PQNHParams", "pqn"),
     "algorithms.reinforce": ("ReinforceConfig", "ReinforceHParams", "reinforce"),
+    "algorithms.sac": ("sac",),
+    "algorithms.sac_config": ("SACConfig", "SACHParams"),
     "algorithms.spo": ("SPOConfig", "SPOHParams", "spo"),
+    "algorithms.td3": ("TD3Config", "TD3HParams", "td3"),
     "bandits.runner": ("run_bandit",),
     "discounts.fitting": ("fit",),
     "discounts.parsing": (

@@ -48,7 +48,7 @@ def test_python_blocks_run(names: tuple[str, ...], tmp_path: Path, monkeypatch: 
 
 def test_tutorials_have_python_blocks() -> None:
     tutorials = {name for name in PAGES if name.startswith("tutorials/") and not name.endswith("index.md")}
-    assert len(tutorials) == 10 and tutorials <= set(WITH_PYTHON)
+    assert len(tutorials) == 11 and tutorials <= set(WITH_PYTHON)
 
 
 @pytest.mark.parametrize("command", sorted(command for command in COMMANDS if not command.endswith("--help")))

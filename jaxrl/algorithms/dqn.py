@@ -21,6 +21,7 @@ from jaxrl.algorithms.q_values import Acting, Space, action_values, common_space
 from jaxrl.algorithms.transitions_config import INFINITE
 from jaxrl.checks import Range, check_choice, check_count, check_range
 from jaxrl.learning import value_losses
+from jaxrl.learning.actor import Scores
 from jaxrl.learning.critics import head_sizes
 from jaxrl.learning.optimisers import adam
 from jaxrl.learning.q_targets import bootstrap_actions, n_step_targets, soft_values
@@ -147,6 +148,10 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
         del run_length
         return q.prepare(hparams, num_settings)
 
+    def scores_in_warm_up(policy: OffPolicyPolicy, memory: Any, obs: Any, mask: Any) -> tuple[Scores, Any]:
+        exploring = policy._replace(acting=policy.acting._replace(epsilon=jnp.ones(())))
+        return actor.scores(exploring, memory, obs, mask)
+
     def init_learner(key: jax.Array, hparams: Any) -> Learner:
         acting = q.initial(key, hparams)
         return Learner(acting, acting.params, adam(hparams, hparams.lr).init(acting.params))
@@ -201,8 +206,8 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
         actor=actor,
         init=init_learner,
         scheduled=scheduled,
-        acting=lambda learner: learner.acting,
-        warming=lambda acting: acting._replace(epsilon=jnp.ones(())),
+        acting=lambda learner, hparams: learner.acting,
+        warming=actor._replace(scores=scores_in_warm_up),
         learn=learn,
     )
     init, advance, policy_of = off_policy_functions(env, config, agents, prepare, method)

@@ -73,9 +73,8 @@ class Method(NamedTuple):
       actor: Functions of acting, on policies of type `OffPolicyPolicy`.
       init: Function `(key, hparams) -> learner`.
       scheduled: Function `(learner, hparams, env_steps) -> learner`, called once at the beginning of each iteration.
-      acting: Function `(learner) -> acting`, the value of `OffPolicyPolicy.acting`.
-      warming: Function `(acting) -> acting`, the value of `OffPolicyPolicy.acting` for the random actions of the
-        warm-up.
+      acting: Function `(learner, hparams) -> acting`, the value of `OffPolicyPolicy.acting`.
+      warming: Actor of the random actions of the warm-up, with memories of the same structure as those of `actor`.
       learn: Function `(key, learner, window, weight, hparams, count) -> (learner, error [B], metrics)` of one gradient
         step after `count` previous ones, int32 `[]`, shared by the runs; `weight` `[B, *A]`; observations of `window`
         are normalised.
@@ -84,8 +83,8 @@ class Method(NamedTuple):
     actor: Actor
     init: Callable[[jax.Array, Any], Any]
     scheduled: Callable[[Any, Any, jax.Array], Any]
-    acting: Callable[[Any], Any]
-    warming: Callable[[Any], Any]
+    acting: Callable[[Any, Any], Any]
+    warming: Actor
     learn: Callable[[jax.Array, Any, Window, jax.Array, Any, jax.Array], tuple[Any, jax.Array, Metrics]]
 
 
@@ -113,19 +112,19 @@ def off_policy_functions(
     num_envs, capacity, warm_slots = config.num_envs, config.capacity, config.warm_up // config.num_envs
 
     def policy_of(state: OffPolicyState, hparams: Any) -> OffPolicyPolicy:
-        return policy_from(method.acting(state.learner), state.observations, hparams)
+        return policy_from(method.acting(state.learner, hparams), state.observations, hparams)
 
     def policy_from(acting: Any, observations: RunningStatistics | None, hparams: Any) -> OffPolicyPolicy:
         clip = jax.tree.map(jnp.float32, hparams.observation_clip) if config.normalise_observation else None
         return OffPolicyPolicy(acting, observations, clip)
 
     def collect(
-        key: jax.Array, policy: OffPolicyPolicy, carry: Carry, env_params: Any, num_steps: int
+        key: jax.Array, actor: Actor, policy: OffPolicyPolicy, carry: Carry, env_params: Any, num_steps: int
     ) -> tuple[Carry, Transition, jax.Array]:
         noise_key, env_key = jax.random.split(key)
-        noise = method.actor.noise(rolled(noise_key), (num_steps, num_envs, *agents))
+        noise = actor.noise(rolled(noise_key), (num_steps, num_envs, *agents))
         return rollout(
-            env, env_params, method.actor, policy, env_key, carry, noise, config.reset_pool, with_next_mask=has_mask
+            env, env_params, actor, policy, env_key, carry, noise, config.reset_pool, with_next_mask=has_mask
         )
 
     def seen(observations: RunningStatistics | None, steps: Transition) -> RunningStatistics | None:
@@ -138,9 +137,9 @@ def off_policy_functions(
         learner_key, reset_key, collect_key = jax.random.split(unrolled(key), 3)
         learner = method.init(learner_key, hparams)
         observations = init_statistics(obs_shape) if config.normalise_observation else None
-        policy = policy_from(method.warming(method.acting(learner)), observations, hparams)
+        policy = policy_from(method.acting(learner, hparams), observations, hparams)
         carry = reset_all(env, reset_key, env_params, num_envs, memory=memories(method.actor.start(policy), agents))
-        carry, steps, _ = collect(collect_key, policy, carry, env_params, warm_slots)
+        carry, steps, _ = collect(collect_key, method.warming, policy, carry, env_params, warm_slots)
         buffer = write(init_buffer(steps, capacity), steps, jnp.int32(0))
         priorities = None
         if config.replay == "prioritised":
@@ -161,8 +160,8 @@ def off_policy_functions(
         env_steps = jnp.float32(config.steps_per_iteration) * iteration
         learner = method.scheduled(state.learner, hparams, env_steps)
         collect_key, learn_key = jax.random.split(unrolled(key))
-        policy = policy_from(method.acting(learner), state.observations, hparams)
-        carry, steps, reused = collect(collect_key, policy, state.carry, env_params, config.num_steps)
+        policy = policy_from(method.acting(learner, hparams), state.observations, hparams)
+        carry, steps, reused = collect(collect_key, method.actor, policy, state.carry, env_params, config.num_steps)
         before = Ring.at(iteration, warm_slots, config.num_steps, capacity)
         ring = before.after(config.num_steps, capacity)
         buffer = write(state.buffer, steps, before.end)

@@ -24,6 +24,7 @@ def prepare_discount(
     num_heads: int,
     episode_length: int,
     num_settings: int | None = None,
+    mixtures: str = "heads='joint' or heads='own'",
 ) -> Prepared:
     """Discount resolved for one episode, as a mixture of `num_heads` exponentials.
 
@@ -35,6 +36,7 @@ def prepare_discount(
       num_heads: Number of exponentials, 1 where `heads` is "single".
       episode_length: Time limit of episodes, in steps.
       num_settings: Size of a stack, as in `jaxrl.discounts.parsing.prepare`.
+      mixtures: Settings for other discounts than exponential ones, for error messages.
 
     Raises:
       ValueError: The discount is not a mixture of exponentials, or not one exponential where `heads` is "single";
@@ -49,9 +51,7 @@ def prepare_discount(
             f"{name} is not; use the exponential, quasi-hyperbolic, hyperbolic or Beta-weighted family"
         )
     if heads == "single" and np.shape(rates)[-1] != 1:
-        raise UserValueError(
-            f"heads='single' takes an exponential discount, which {name} is not; use heads='joint' or heads='own'"
-        )
+        raise UserValueError(f"heads='single' takes an exponential discount, which {name} is not; use {mixtures}")
     if not is_concrete(prepared) and np.shape(rates)[-1] > num_heads:
         raise UserValueError(
             f"num_heads={num_heads} takes a traced discount of at most {num_heads} exponentials, got one of "

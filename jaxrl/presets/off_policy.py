@@ -1,15 +1,26 @@
-"""Tuned settings of DQN and PQN on control tasks."""
+"""Tuned settings of off-policy algorithms on control tasks."""
 
 from typing import Any
 
 from jaxrl.algorithms.dqn import DQNConfig
 from jaxrl.algorithms.pqn import PQNConfig
+from jaxrl.algorithms.sac_config import SACConfig
+from jaxrl.algorithms.td3 import TD3Config
 from jaxrl.presets.preset import Preset
 
 __all__ = ["OFF_POLICY"]
 
 _PARALLEL: Any = {"num_envs": 16, "num_steps": 32, "num_epochs": 4, "num_minibatches": 4}
 _ANNEALED = {"lr": 1e-3, "lr_end": 0.0, "lam": 0.65, "epsilon_anneal_env_steps": 250_000.0}
+# With the warm-up, 19,968 environment steps, and a gradient step for each.
+_PENDULUM: Any = {
+    "num_envs": 4,
+    "num_steps": 4,
+    "num_updates": 16,
+    "batch_size": 128,
+    "buffer_size": 20_480,
+    "warm_up": 512,
+}
 
 OFF_POLICY = (
     # With the warm-up, 99,328 environment steps.
@@ -32,4 +43,8 @@ OFF_POLICY = (
     ),
     Preset("pqn", "cartpole", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
     Preset("pqn", "acrobot", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
+    Preset("sac", "pendulum", SACConfig(**_PENDULUM), {"discount": 0.98, "target_rate": 0.01}, 19_456),
+    Preset(
+        "td3", "pendulum", TD3Config(**_PENDULUM), {"discount": 0.98, "target_rate": 0.01, "noise_std": 0.3}, 19_456
+    ),
 )

@@ -182,7 +182,8 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str) -> str:
         ("train pop cartpole", "There is no algorithm 'pop'; did you mean 'spo' or 'ppo'?"),
         (
             "train nothing cartpole",
-            "known are ppo, dqn, pqn, reinforce, a2c, spo, mdpo, ppo_kl, and module:function for a custom one",
+            "known are ppo, dqn, pqn, reinforce, a2c, spo, mdpo, ppo_kl, sac, td3, evolve, and module:function for a "
+            "custom one",
         ),
         ("train remembering:correlated cartpole", "remembering:correlated must return an Algorithm, got Actor"),
         (f"sweep {NAME} cartpole --trials 2", "cloning has no default one"),

@@ -64,13 +64,17 @@ def learner(algorithm: str, env: Any) -> Any:
 
 
 def takes(algorithm: str, env: Any) -> bool:
-    """Whether an algorithm acts in an environment: one of action values needs a few actions."""
-    return algorithm not in ("dqn", "pqn") or isinstance(env.action_space(env.default_params), spaces.Discrete)
+    """Whether an algorithm acts in an environment: some take only a few actions, others only numbers within bounds."""
+    space = env.action_space(env.default_params)
+    if algorithm in ("dqn", "pqn"):
+        return isinstance(space, spaces.Discrete)
+    bounded = isinstance(space, spaces.Box) and bool(np.all(np.float64(space.high) - np.float64(space.low) < 1e38))
+    return bounded or (algorithm != "td3" and (algorithm != "sac" or isinstance(space, spaces.Discrete)))
 
 
 def is_quick(algorithm: str, name: str) -> bool:
     """Whether a pair belongs to the fast suite: every algorithm on one environment, and PPO on most others."""
-    return name == "cartpole" or (algorithm == "ppo" and name not in SLOW)
+    return name == ("pendulum" if algorithm == "td3" else "cartpole") or (algorithm == "ppo" and name not in SLOW)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from jaxrl.learning import (
     critics,
     episodes,
     evaluation,
+    exploration,
     losses,
     minibatches,
     networks,
@@ -32,6 +33,7 @@ from jaxrl.learning import (
     rollout,
     schedules,
     shards,
+    squashed,
     value_losses,
 )
 from jaxrl.learning.action_heads import action_head
@@ -66,6 +68,7 @@ NETWORK = recurrent.RecurrentActorCritic(networks.MLPActorCritic(None), cells.GR
 RELATION = networks.RelationActorCritic(2)
 ROWS = replay.Rows(jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.int32), ones(2))
 PRIORITIES = priorities.init_priorities(9)
+WALK = exploration.Walk(jnp.ones((4, 2)), jnp.zeros(4, bool))
 SQUARED = value_losses.value_loss("squared", 1)
 STACKED = Prepared(ones(2, 3), ones(2, 3), None, None, Form(ones(2), ones(2)), 4)
 
@@ -244,6 +247,9 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         "beta",
         lambda: priorities.prioritised_rows(UNUSED, PRIORITIES, jnp.int32(1), 1, 1, ones(2)),
     ),
+    ("squashed.sample_squashed", "noise", lambda: squashed.sample_squashed(ones(4, 2), ones(4, 2), ones(4))),
+    ("exploration.correlated", "noise", lambda: exploration.correlated(WALK, ones(4), ones(4))),
+    ("exploration.correlated", "correlation", lambda: exploration.correlated(WALK, ones(4, 2), ones(2))),
     ("value_losses.expected", "atoms", lambda: value_losses.expected(ones(4, 2), ones(4))),
     ("value_losses.ValueLoss.value", "outputs", lambda: SQUARED.value(ones(4, 2), value_losses.Scale())),
     ("value_losses._error", "outputs", lambda: SQUARED.loss(ones(4, 2), ones(4, 1), ones(4, 1), value_losses.Scale())),
@@ -321,7 +327,11 @@ EXEMPT = {
     "critics.discount_name": "takes a discount, any",
     "network_config.NetworkConfig.centralised": "takes shapes alone, and refuses them by errors which tests hold",
     "network_config.NetworkConfig.actor_critic": "takes shapes alone, and refuses them by errors which tests hold",
+    "exploration.noisy_actor": "takes functions and a head",
+    "exploration.uniform_actor": "takes an actor and a head",
     "networks.MLPActorCritic.__call__": ANY_SHAPE,
+    "networks.OutputNetwork.__call__": ANY_SHAPE,
+    "networks.with_action": ANY_SHAPE,
     "networks.apply_over": ANY_SHAPE,
     "networks.check_network": "takes shapes alone, and refuses a network by errors which test_networks holds",
     "networks.flatten_observation": ANY_SHAPE,

@@ -1,0 +1,111 @@
+"""Actors of continuous actions: independent or correlated noise, and uniformly random actions."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from envs.threefry import unrolled
+from jaxrl.learning.action_heads import ActionHead
+from jaxrl.learning.actor import Actor, Memory, Noise, Policy, Scores, memoryless
+
+CORRELATION = "noise_correlation"  # entry of the scores
+
+__all__ = ["CORRELATION", "Walk", "correlated", "noisy_actor", "uniform_actor"]
+
+
+class Walk(NamedTuple):
+    """Memory of correlated noise.
+
+    Attributes:
+      noise: Noise of the previous step, float32 `[*B, n]`.
+      begun: Whether there was a previous step in the episode, bool `[*B]`.
+    """
+
+    noise: jax.Array
+    begun: jax.Array
+
+
+def correlated(walk: Walk, noise: jax.Array, correlation: jax.Array) -> Walk:
+    """The next step of an Ornstein-Uhlenbeck process observed at whole steps, standard normal at every step.
+
+    Args:
+      walk: Previous noise, `[*B, n]`; the first step of an episode is `noise`.
+      noise: Independent standard normal noise, `[*B, n]`.
+      correlation: Correlation of two consecutive steps, in [0, 1], `[*B]`; `exp(-theta dt)` in the notation of the
+        process.
+
+    Source: Uhlenbeck and Ornstein (1930); Lillicrap et al. (2016), arXiv 1509.02971, for exploration.
+    """
+    chex.assert_equal_shape([walk.noise, noise], custom_message="walk, noise")
+    chex.assert_equal_shape([walk.begun, correlation], custom_message="walk, correlation")
+    share = jnp.where(walk.begun, correlation, 0.0)[..., None]
+    return Walk(share * walk.noise + jnp.sqrt(1 - jnp.square(share)) * noise, jnp.ones_like(walk.begun))
+
+
+def noisy_actor(
+    scores: Callable[[Policy, Any, Any], Scores],
+    act: Callable[[jax.Array | None, Scores], jax.Array],
+    head: ActionHead,
+    with_memory: bool,
+) -> Actor:
+    """Actor of continuous actions with normal noise.
+
+    Args:
+      scores: Function `(policy, obs, mask) -> scores`; with a memory they contain `CORRELATION`, `[*B]`.
+      act: Function `(noise [*B, n], scores) -> raw action [*B, n]` in [-1, 1]; the greedy action where noise is None.
+      head: Action head of the environment's action space.
+      with_memory: Whether noise is correlated within an episode, and the actor has a memory `Walk`.
+    """
+
+    def noise_of(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        return jax.random.normal(unrolled(key), (*shape, head.num_outputs))
+
+    def choose(noise: Noise, scores: Scores, greedy: Any, mask: Any) -> tuple[Any, jax.Array]:
+        del mask
+        if isinstance(greedy, bool):
+            raw = act(None if greedy else noise, scores)
+        else:
+            raw = jnp.where(greedy, act(None, scores), act(noise, scores))
+        return head.to_env(raw), raw
+
+    if not with_memory:
+        return memoryless(scores, noise_of, choose)
+
+    def start(policy: Policy) -> Walk:
+        del policy
+        return Walk(jnp.zeros(head.num_outputs, jnp.float32), jnp.zeros((), bool))
+
+    def scores_with_memory(policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+        return scores(policy, obs, mask), memory
+
+    def choose_with_memory(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
+        if noise is not None:
+            memory = correlated(memory, noise, scores[CORRELATION])
+        return *choose(None if noise is None else memory.noise, scores, greedy, mask), memory
+
+    return Actor(start, scores_with_memory, noise_of, choose_with_memory)
+
+
+def uniform_actor(actor: Actor, head: ActionHead) -> Actor:
+    """Actor of actions distributed uniformly between the bounds, with the memory of another, which stays as it is.
+
+    Args:
+      actor: Actor whose memory it is.
+      head: Action head of the environment's action space.
+    """
+
+    def scores(policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+        del policy, obs, mask
+        return {}, memory
+
+    def noise(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        return jax.random.uniform(unrolled(key), (*shape, head.num_outputs), minval=-1.0, maxval=1.0)
+
+    def choose(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
+        del scores, greedy, mask
+        return head.to_env(noise), noise, memory
+
+    return Actor(actor.start, scores, noise, choose)
