@@ -75,7 +75,7 @@ class Curriculum(NamedTuple):
     @property
     def switch_env_steps(self) -> float:
         """The same number in environment steps: 200 decisions in each of two worlds make an iteration."""
-        return self.switch_iteration * 400
+        return float(self.switch_iteration * 400)  # an int would make the parameter a whole number
 
 
 _FIRST_STAGE = Weights(potential=1.0, speeding=10.0, goal=10.0, collision=-0.05)

@@ -116,4 +116,4 @@ def test_a_small_study_writes_its_tables_and_its_figure(tmp_path: Path, capsys: 
     uniform = xarray.load_dataset(tmp_path / "run" / "uniform-pairs.nc", engine="h5netcdf")
     # Uniform pairs know of no temperature, and equal runs of equal rewards.
     np.testing.assert_array_equal(uniform["uniform_error"][0], uniform["uniform_error"][1])
-    assert "as shares of" in capsys.readouterr().out
+    assert "as ratios between samplers" in capsys.readouterr().out

@@ -94,8 +94,9 @@ def test_lambda_targets_are_means_of_n_step_returns(lam: float) -> None:
     )
     assert got.shape == following.shape
     for t, (i, j), (k, rate) in itertools.product(range(steps), np.ndindex(shape), enumerate(rates)):
-        column = [x[:, i, j] for x in (reward, following[..., k] * sizes[k], terminated, done)]
-        exact = lambda_return(lam, float(rate), *column, t) / sizes[k]
+        value = following[..., k] * sizes[k]
+        parts = reward[:, i, j], value[:, i, j], terminated[:, i, j], done[:, i, j]
+        exact = lambda_return(lam, float(rate), *parts, t) / sizes[k]
         # At most 12 steps of four roundings of numbers below 16, divided by sizes.
         np.testing.assert_allclose(got[t, i, j, k], exact, rtol=0, atol=12 * 4 * 16 * 6e-8 / sizes[k])
 

@@ -37,9 +37,9 @@ def test_log_probabilities_are_exact_up_to_the_bounds() -> None:
 def test_the_density_integrates_to_one() -> None:
     noise = np.linspace(-8, 8, 4_001, dtype=np.float32)[:, None]
     for mean, log_std in ((0.0, 0.0), (1.5, -1.0), (-0.5, 0.5)):
-        given = jnp.full(noise.shape, mean), jnp.full(noise.shape, log_std)
-        action, _ = in_double(given[0], given[1], noise)  # distinct in float64
-        _, log_prob = sample_squashed(*given, jnp.asarray(noise))
+        means, log_stds = np.full(noise.shape, mean, np.float32), np.full(noise.shape, log_std, np.float32)
+        action, _ = in_double(means, log_stds, noise)  # distinct in float64
+        _, log_prob = sample_squashed(jnp.asarray(means), jnp.asarray(log_stds), jnp.asarray(noise))
         # The trapezoid rule errs by some times h^2 / 12, with steps h of the argument of tanh up to 0.0066.
         np.testing.assert_allclose(np.trapezoid(np.exp(np.float64(log_prob)), action[:, 0]), 1.0, atol=1e-4)
 
@@ -49,7 +49,8 @@ def test_gradients_are_finite_where_actions_saturate() -> None:
         return sample_squashed(mean, log_std, noise)[1]
 
     mean, log_std, noise = jnp.float32([[60.0, -60.0, 0.0]]), jnp.zeros((1, 3)), jnp.float32([[0.5, 0.5, 0.0]])
-    of_mean, of_log_std = jax.grad(lambda *leaves: jnp.sum(total(*leaves, noise)), argnums=(0, 1))(mean, log_std)
+    gradient = jax.grad(lambda mean, log_std: jnp.sum(total(mean, log_std, noise)), argnums=(0, 1))
+    of_mean, of_log_std = gradient(mean, log_std)
     # The slopes are 2 tanh(u) by the mean, and that times the noise less 1 by the logarithm of the deviation.
     np.testing.assert_allclose(of_mean, [[2.0, -2.0, 0.0]], rtol=1e-6)
     np.testing.assert_allclose(of_log_std, [[0.0, -2.0, -1.0]], rtol=1e-6)

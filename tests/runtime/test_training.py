@@ -52,7 +52,7 @@ def final(result: jaxrl.Result, setting: int, seed: int) -> Any:
 def test_one_block_width_gives_the_same_bits(algo: Algorithm) -> None:
     one_device = jax.devices()[:1]
     sweep = jaxrl.grid(algo.hparams, {"discount": [0.98, "beta:0.98,0.5", "hyperbolic:0.02", 0.9]})
-    many = run(algo, sweep, seeds=16)
+    many = run(algo, sweep, seeds=16, devices=jax.devices()[:2])
     assert many.metrics.attrs["num_devices"] == 2
     alone = run(algo, jaxrl.grid(algo.hparams, {"discount": ["beta:0.98,0.5"]}), seeds=[11])
     assert_same_bits(final(many, 1, 11), final(alone, 0, 11))
