@@ -31,7 +31,12 @@ TOGETHER = (
 )
 # Experiments without results, which the index of the results names.
 NOT_RUN = ("crowd-rewards",)
-SLOW = ("how-to/acting.md", "how-to/repeat.md", "how-to/search.md")  # `make test-all` runs them
+SLOW = (
+    "how-to/acting.md",
+    "how-to/repeat.md",
+    "how-to/search.md",
+    "tutorials/q-learning.md",
+)  # `make test-all` runs them
 ALONE = [(name,) for name in WITH_PYTHON if name not in {*SLOW, *(name for group in TOGETHER for name in group)}]
 GROUPS = [*TOGETHER, *ALONE, *(pytest.param((name,), marks=pytest.mark.slow) for name in SLOW)]
 
@@ -48,7 +53,7 @@ def test_python_blocks_run(names: tuple[str, ...], tmp_path: Path, monkeypatch: 
 
 def test_tutorials_have_python_blocks() -> None:
     tutorials = {name for name in PAGES if name.startswith("tutorials/") and not name.endswith("index.md")}
-    assert len(tutorials) == 11 and tutorials <= set(WITH_PYTHON)
+    assert len(tutorials) == 12 and tutorials <= set(WITH_PYTHON)
 
 
 @pytest.mark.parametrize("command", sorted(command for command in COMMANDS if not command.endswith("--help")))
@@ -59,7 +64,7 @@ def test_commands_parse(command: str) -> None:
 def test_every_preset_has_a_row_with_the_steps_that_it_takes() -> None:
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
-        for name in ("presets", "presets-memory", "presets-crowds")
+        for name in ("presets", "presets-algorithms", "presets-memory", "presets-crowds")
         for line in PAGES[f"results/{name}.md"].splitlines()
         if "`jaxrl train " in line and "--env-steps" not in line  # which takes other steps than the preset
     ]

@@ -103,7 +103,7 @@ def _build(env: Environment, config: SACConfig, agents: tuple[int, ...]) -> Algo
             update, of_temperature = adam(hparams, hparams.temperature_lr).update(surplus, of_temperature)
             log_temperature = log_temperature + jnp.asarray(update)
         targets = optax.incremental_update(params, learner.targets, hparams.target_rate)
-        metrics |= {"policy_loss": policy_loss, "entropy": entropy, "temperature": temperature}
+        metrics |= {"policy_loss": policy_loss, "entropy": entropy, "current_temperature": temperature}
         return (
             Learner(policy, params, targets, log_temperature, (of_policy, of_critics, of_temperature)),
             error,

@@ -30,7 +30,8 @@ def small(name: str, env: Any = None, **fields: Any) -> Any:
     return build(LinearTask() if env is None else env, config(**{**ROWS[name].small, **fields}))
 
 
-@pytest.mark.parametrize("name", ["sac", pytest.param("td3", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sac", "td3"])
 def test_the_laws_hold(name: str) -> None:
     jaxrl.check(small(name, noise="ornstein-uhlenbeck"))
 

@@ -104,7 +104,7 @@ def exact_targets(policy: Any, steps: Any, hparams: Any, values: Any, heads: str
 
 @pytest.mark.parametrize(
     ("fields", "discount"),
-    [({}, "0.9"), ({"heads": "own", "num_heads": 3, "time_limits": "terminal"}, "hyperbolic:0.1")],
+    [({}, "0.9"), ({"heads": "own", "num_heads": 7, "time_limits": "terminal"}, "hyperbolic:0.1")],
     ids=["one rate, bootstrapping", "own heads, terminal"],
 )
 def test_an_iteration_obeys_masks_and_learns_the_targets_of_a_loop(fields: dict[str, Any], discount: str) -> None:

@@ -57,7 +57,7 @@ def test_the_global_observation_has_a_row_for_everyone_present_and_the_boxes() -
     for row, i in ((seen["agents"][0], 0), (seen["agents"][1], 1)):
         np.testing.assert_allclose(row[:2], state.walkers.position[i] / 10, rtol=1e-6)
         np.testing.assert_allclose(row[3:5], state.goals.centre[i] / 10, rtol=1e-6)
-        np.testing.assert_allclose(row[[7, 9, 12]], [i == 0, state.traits.resting[i], 0.25], rtol=1e-6)
+        np.testing.assert_allclose(row[jnp.array([7, 9, 12])], [i == 0, state.traits.resting[i], 0.25], rtol=1e-6)
     boxes = state.obstacles
     expected = np.concatenate([boxes.box_centre / 10, boxes.box_velocity / 2], axis=1)
     assert np.any(expected[:, 2:]) and len(expected) > 1  # one of them is the car
