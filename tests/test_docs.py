@@ -31,6 +31,7 @@ TOGETHER = (
 )
 # Experiments without results, which the index of the results names.
 NOT_RUN = ("crowd-rewards",)
+# Those that `make test-all` alone runs.
 SLOW = (
     "how-to/acting.md",
     "how-to/repeat.md",
