@@ -35,6 +35,8 @@ class Row(NamedTuple):
     space: str
 
 
+_REPLAY = {"num_envs": 2, "num_steps": 4, "buffer_size": 64, "warm_up": 16, "batch_size": 8, "hidden": (8,)}
+
 ROWS: dict[str, Row] = {
     "ppo": Row(
         "jaxrl.algorithms.ppo:ppo",
@@ -45,7 +47,7 @@ ROWS: dict[str, Row] = {
     "dqn": Row(
         "jaxrl.algorithms.dqn:dqn",
         effective_steps=3,
-        small={"num_envs": 2, "num_steps": 4, "buffer_size": 64, "warm_up": 16, "batch_size": 8, "hidden": (8,)},
+        small=_REPLAY,
         space="jaxrl.algorithms.dqn:search_space",
     ),
     "pqn": Row(
@@ -87,29 +89,13 @@ ROWS: dict[str, Row] = {
     "sac": Row(
         "jaxrl.algorithms.sac:sac",
         effective_steps=3,
-        small={
-            "num_envs": 2,
-            "num_steps": 4,
-            "num_updates": 2,
-            "buffer_size": 64,
-            "warm_up": 16,
-            "batch_size": 8,
-            "hidden": (8,),
-        },
+        small={**_REPLAY, "num_updates": 2},
         space="jaxrl.algorithms.actor_critic:search_space",
     ),
     "td3": Row(
         "jaxrl.algorithms.td3:td3",
         effective_steps=3,
-        small={
-            "num_envs": 2,
-            "num_steps": 4,
-            "num_updates": 2,
-            "buffer_size": 64,
-            "warm_up": 16,
-            "batch_size": 8,
-            "hidden": (8,),
-        },
+        small={**_REPLAY, "num_updates": 2},
         space="jaxrl.algorithms.actor_critic:search_space",
     ),
     "evolve": Row(
