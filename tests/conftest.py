@@ -64,7 +64,7 @@ def pytest_runtest_protocol(item: pytest.Item):
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     """Adds to the report of a test that is not marked slow the processor time over its limit, if it took longer."""
     report = yield
-    if call.when == "call" and item.get_closest_marker("slow") is None:
+    if call.when == "call" and item.get_closest_marker("slow") is None and item.path.parent.name != "torture":
         seconds, compiled = item.stash[_STARTED]
         limit = "compiled before" if last_compiled() == compiled else "compiled now"
         if (took := processor_seconds() - seconds) > MOST_SECONDS[limit]:

@@ -10,6 +10,7 @@ JAXRL_COMPILATION_CACHE=DIRECTORY caches compiled programs there for later comma
 """
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -296,12 +297,16 @@ def _dispatch(argv: Sequence[str]) -> int:
         raise CommandError(str(error)) from None
     from jaxrl.runtime.devices.compilation_cache import VARIABLE, use_compilation_cache
 
+    if any("\0" in arg for arg in argv):
+        raise CommandError(f"an argument has a null byte: {' '.join(map(repr, argv))}")
     if argv[0] not in _COMMANDS:
         from envs.spelling import near_or_all
 
         raise CommandError(f"there is no command {argv[0]!r}{near_or_all(argv[0], _COMMANDS)}")
     if folder := os.environ.get(VARIABLE):
         use_compilation_cache(folder)
+    import numpy  # noqa: F401  # where jaxlib imports it first, an interrupt of that import prints a traceback
+
     _set_flags(argv[0], argv[1:])
     return _COMMANDS[argv[0]](argv[1:])
 
@@ -365,8 +370,10 @@ def _show_warning(message: Warning | str, *_: Any) -> None:
 
 
 def _is_ours(error: Exception) -> bool:
-    """Whether the error is a refusal by jaxrl or envs, not one of other code or a bug."""
+    """Whether the error is a refusal by jaxrl or envs, or of a path by the system, not one of other code or a bug."""
     if isinstance(error, CommandError):  # mainly if another package hides `envs`
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # of any look at a path
         return True
     from envs.errors import UserError
 

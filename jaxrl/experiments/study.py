@@ -123,9 +123,9 @@ class Study:
             dataset = function()
             dataset = dataset.assign_attrs({name: attribute(value) for name, value in dataset.attrs.items()})
             with replacing(file, None) as whole:
-                dataset.to_netcdf(whole, engine="h5netcdf")
+                dataset.to_netcdf(whole.absolute(), engine="h5netcdf")
             self._finish(part, started)
-        return xarray.load_dataset(file, engine="h5netcdf")
+        return xarray.load_dataset(file.absolute(), engine="h5netcdf")
 
     def table(self, name: str, frame: pandas.DataFrame, caption: str) -> None:
         """Print a table and write it as `name.md`, rounded, and `name.csv`, with all digits.

@@ -144,7 +144,7 @@ def _read_dataset(file: Path) -> xarray.Dataset:
 
     with h5py.File(file) as stream:  # on damaged files h5netcdf leaves the file half open and prints a message
         list(stream.attrs.values())
-    dataset = xarray.load_dataset(file, engine="h5netcdf")
+    dataset = xarray.load_dataset(file.absolute(), engine="h5netcdf")
     if not dataset.data_vars or any(dim not in dataset.dims for dim in RUN_DIMS):
         raise UserValueError("it has no metrics over seed and env_step")
     return dataset

@@ -70,13 +70,16 @@ def claim_directory(path: str | Path, force: bool = False) -> Path:
     if path == "":
         raise ResultError("out, the directory to save in, is an empty string; it takes a name, such as runs/first.")
     directory = Path(path)
-    _refuse_result(directory, force)
     try:
+        _refuse_result(directory, force)
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             pass
-    except OSError as error:
-        raise ResultError(f"{directory} cannot be written: {error.strerror or error}.") from None
+    except ExistsError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError for a name with a null byte
+        reason = getattr(error, "strerror", None) or error
+        raise ResultError(f"{directory} cannot be written: {reason}.") from None
     return directory
 
 
@@ -187,8 +190,9 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
     writers: dict[str, Callable[[Path], Any]] = {
         # Through memory, because the library leaves files open when the disk is full.
         METRICS: lambda file: file.write_bytes(dataset.to_netcdf(None, engine="h5netcdf")),
-        TABLE: lambda file: table.to_csv(file, index=False, na_rep="nan", lineterminator=CSV_NEWLINE),
-        PARQUET: lambda file: table.to_parquet(file, index=False, engine="pyarrow"),
+        # Absolute, because pandas and xarray take a leading ~ for the home directory.
+        TABLE: lambda file: table.to_csv(file.absolute(), index=False, na_rep="nan", lineterminator=CSV_NEWLINE),
+        PARQUET: lambda file: table.to_parquet(file.absolute(), index=False, engine="pyarrow"),
         POLICIES: write_policies,
         CONFIG: write_config,
     }

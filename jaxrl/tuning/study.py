@@ -264,7 +264,7 @@ def opened(storage: str | None, name: str, identity: Mapping[str, Any]) -> Itera
                     f"the study {name!r} is of another search: {changed}; choose another name, or the same search"
                 )
             yield study
-        except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+        except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError, json.JSONDecodeError) as error:
             reason = str(getattr(error.__cause__ or error, "orig", None) or error).strip().splitlines()[0]
             raise ResultError(f"the storage {_shown(storage)} cannot be used: {reason.rstrip('.')}") from error
     finally:

@@ -4,14 +4,16 @@ import contextlib
 import re
 import shutil
 import signal
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from torturing import LEARNERS, drawn, learner, share
+from torturing import FAMILIES, LEARNERS, drawn, learner, share
 
+import envs
 import jaxrl
 from envs.errors import UserValueError
 from jaxrl.algorithms import registry as algorithms
@@ -94,7 +96,8 @@ def ended(argv: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, str,
     """The exit status, output and errors of a command line; fails if they are not as they should be."""
     capfd.readouterr()
     try:
-        with at_most(SECONDS):
+        with at_most(SECONDS), warnings.catch_warnings():
+            warnings.simplefilter("always")  # as in a shell
             status = cli.main(argv)
     except SystemExit as exit:  # the help
         status = 0 if exit.code is None else int(exit.code)
@@ -188,14 +191,15 @@ def test_lines_of_any_words(capfd: pytest.CaptureFixture[str]) -> None:
 def test_short_runs(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Those that make sense, in numbers that a run can have, to their end."""
     algorithm, fields = LEARNERS[name]
+    taken = type(learner(name).env)
+    env = next(name for name, _ in FAMILIES["control"] if type(envs.make(name)) is taken)
     small = [
         f"--config.{field.replace('_', '-')}={value}" for field, value in fields.items() if not isinstance(value, tuple)
     ]
     options = [
-        option
-        for option in options_of(["train", algorithm, "cartpole"], capfd)
-        if option.startswith(("--hparams.", "--env."))
+        option for option in options_of(["train", algorithm, env], capfd) if option.startswith(("--hparams.", "--env."))
     ]
+    assert len(options) > 2
     generator, statuses = drawn("runs", name), []
     values = ["0", "1", "0.5", "1e-3", "1e30", "-1", "2", "0.9", "1e-30", "7"]
     while statuses.count(0) < share(SHORT):
@@ -205,7 +209,7 @@ def test_short_runs(name: str, capfd: pytest.CaptureFixture[str]) -> None:
             for word in (option, *generator.choice(values, generator.integers(1, 3), replace=False))
         ]
         out = str(len(statuses))
-        statuses.append(ended(["train", algorithm, "cartpole", *SMALL.split(), *small, *words, "--out", out], capfd)[0])
+        statuses.append(ended(["train", algorithm, env, *SMALL.split(), *small, *words, "--out", out], capfd)[0])
         if statuses[-1] == 0:
             assert ended(["plot", out, "--metric", "length"], capfd)[0] == 0
         assert len(statuses) < 100

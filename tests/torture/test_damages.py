@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import pytest
 from older import write_json
@@ -60,8 +61,10 @@ def exported(directory: Path) -> Any:
         policy, generator = jaxrl.load_exported(directory / name), np.random.default_rng(0)
         shapes = [[size if isinstance(size, int) else 3 for size in port["shape"]] for port in policy.spec["inputs"]]
         arrays: list[Any] = [generator.normal(size=shape) for shape in shapes]
-        responses = policy.respond(*arrays)
-        answers[name] = {part: np.asarray(leaf).tobytes() for part, leaf in responses.items()}
+        obs, *others = arrays
+        memory = {port["name"]: array for port, array in zip(policy.spec["inputs"][1:], others, strict=True)}
+        responses = policy.respond(obs, memory=memory or None)
+        answers[name] = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(responses)]
     return answers
 
 

@@ -93,7 +93,7 @@ def everything(name: str, whole: Result, monkeypatch: pytest.MonkeyPatch) -> Non
     for i in range(len(shards)):
         assert cli.main([*TRAIN, f"--out={name.rstrip('/.') or 'x'}", "--shard", f"{i}/2"]) == 0
     if shards and name.strip("/."):
-        assert cli.main(["merge", *map(positional, shards), "--out=merged"]) == 0
+        assert cli.main(["merge", *map(positional, shards), "--out=merged", "--force"]) == 0
         assert_same_bits(jaxrl.load_result("merged"), whole)
 
 

@@ -31,11 +31,11 @@ def stepping(method):
         step()
         return result
     return call
-for kind, name in (
+for kind, method in (
     (optuna.study.Study, "ask"), (optuna.study.Study, "tell"), (optuna.study.Study, "enqueue_trial"),
     (optuna.study.Study, "set_user_attr"), (optuna.trial.Trial, "set_user_attr"), (optuna.trial.Trial, "suggest_float"),
 ):
-    setattr(kind, name, stepping(getattr(kind, name)))
+    setattr(kind, method, stepping(getattr(kind, method)))
 warnings.simplefilter("ignore")
 result = search(name, out)
 print("steps", steps, flush=True)
