@@ -19,7 +19,8 @@ from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
 from jaxrl.results.words import duration
 from jaxrl.runtime.call import Call, Part, merged, shard_of, sharded, split
-from jaxrl.runtime.checkpoints.identity import ASKED, identity_of, precision_in_force
+from jaxrl.runtime.checkpoints.identity import identity_of, precision_in_force
+from jaxrl.runtime.checkpoints.identity_file import ASKED
 from jaxrl.runtime.checkpoints.store import PARTS, Checkpoints, begun_in, num_parts_begun
 from jaxrl.runtime.divergence import PARAMETER_LIMIT, diverged_runs
 from jaxrl.runtime.driver import drive

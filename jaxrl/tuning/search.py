@@ -22,7 +22,8 @@ from jaxrl.results.loading import load_result
 from jaxrl.results.result import Result
 from jaxrl.results.storage import CHECKSUMS, CONFIG, finished
 from jaxrl.runtime.call import Call, seeds_that_fit
-from jaxrl.runtime.checkpoints.identity import IDENTITY, SOFT, identity_of, read_identity
+from jaxrl.runtime.checkpoints.identity import SOFT, identity_of
+from jaxrl.runtime.checkpoints.identity_file import IDENTITY, read_identity
 from jaxrl.runtime.checkpoints.store import has_checkpoint
 from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.layout import Layout, default_devices

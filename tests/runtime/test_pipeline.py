@@ -15,8 +15,9 @@ from wandering import PER_ITERATION, wandering
 import jaxrl
 from envs.bandits.bernoulli import BernoulliBandit
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.cli import main as cli
 from jaxrl.runtime import execution, memory_plan, programs
-from jaxrl.runtime.checkpoints import identity
+from jaxrl.runtime.checkpoints.identity_file import IDENTITY
 from jaxrl.runtime.options import (
     BanditOptions,
     Options,
@@ -142,10 +143,11 @@ def test_run_json_is_read_once(algo: Algorithm, tmp_path: Path, monkeypatch: pyt
     for resume in (
         lambda: run(algo, out=tmp_path / "x", resume=True),
         lambda: jaxrl.resume(tmp_path / "x", algo=algo, progress=False),
+        lambda: cli.main(["resume", str(tmp_path / "x")]),  # which cannot build the algorithm
     ):
         reads.clear()
         resume()
-        assert reads.count(identity.IDENTITY) == 1
+        assert reads.count(IDENTITY) == 1
 
 
 def test_signals_are_heard_in_one_place(algo: Algorithm, monkeypatch: pytest.MonkeyPatch):

@@ -25,7 +25,8 @@ from envs.files import replacing
 from jaxrl.results.checksums import CHECKSUM, checksum, sealed_json
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.storage import FILES, finished, holds_result
-from jaxrl.runtime.checkpoints.identity import GENERATION, IDENTITY, compare, read_identity
+from jaxrl.runtime.checkpoints.identity import GENERATION, compare
+from jaxrl.runtime.checkpoints.identity_file import IDENTITY, read_identity
 
 CHECKPOINTS, PARTS = "checkpoints", "parts"
 _ITEMS = ("states", "evaluations")  # items of a checkpoint with an array for each run
