@@ -24,11 +24,12 @@ from jaxrl.runtime.checkpoints.identity_file import ASKED
 from jaxrl.runtime.checkpoints.store import PARTS, Checkpoints, begun_in, num_parts_begun
 from jaxrl.runtime.divergence import PARAMETER_LIMIT, diverged_runs
 from jaxrl.runtime.driver import drive
+from jaxrl.runtime.execution_plan import Plan
 from jaxrl.runtime.exhaustion import Exhaustion
 from jaxrl.runtime.finished import finished_result, save_result
 from jaxrl.runtime.following import Watch, watched
 from jaxrl.runtime.layout import Layout, plan_layout
-from jaxrl.runtime.memory_plan import Plan, Planner
+from jaxrl.runtime.memory_plan import Planner
 from jaxrl.runtime.options import Options
 from jaxrl.runtime.programs import forget
 from jaxrl.runtime.progress import StopRequest, stop_on_signals

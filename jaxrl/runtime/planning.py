@@ -12,8 +12,9 @@ import jax
 from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.runtime.call import Call, seeds_that_fit, shard_of, sharded
+from jaxrl.runtime.execution_plan import Plan
 from jaxrl.runtime.layout import Layout, plan_layout
-from jaxrl.runtime.memory_plan import Plan, Planner
+from jaxrl.runtime.memory_plan import Planner
 from jaxrl.runtime.options import PlanOptions, checked
 from jaxrl.runtime.runs import Runs
 from jaxrl.runtime.training import points_of, training_call, with_env_steps
