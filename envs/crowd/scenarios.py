@@ -70,7 +70,7 @@ class RandomParams:
 
     Attributes:
       half: Half the side, in m, of the square of starts and goals.
-      spacing: Distance in m that starts keep from each other where possible, and goals likewise.
+      spacing: Least distance in m between two starts, and between two goals, where there is room.
     """
 
     half: Any = 4.0

@@ -133,8 +133,8 @@ class EvolveState(NamedTuple):
 def evolve(env: Environment, config: EvolveConfig | None = None, network: Module | None = None) -> Algorithm:
     """Evolution of a policy's parameters, without gradients of the policy.
 
-    A generation of policies acts greedily for whole episodes, and their returns, under any discount, are what the
-    strategy maximises. Environment steps are counted up to the time limit, also where episodes end earlier.
+    A generation of policies acts greedily for whole episodes, and the strategy maximises their returns, under any
+    discount. Environment steps are counted up to the time limit, also where episodes end earlier.
 
     Args:
       env: Environment, one agent's or a crowd's, whose agents share the policy; the return is then their mean.

@@ -67,8 +67,8 @@ class QHParams(TransitionsHParams):
       huber_delta: Absolute error above which the losses "huber" and "quantile" are linear.
       reward_low: Smallest reward of a step; with the discount, it determines the lower end of the support of
         "categorical" and "hl-gauss".
-      reward_high: Largest reward of a step, for the upper end likewise; a narrower range is sufficient where large
-        rewards are rare.
+      reward_high: Largest reward of a step, which determines the upper end in the same way; a narrower range is
+        sufficient where large rewards are rare.
 
     Fields without effect in a configuration are None in `Algorithm.hparams`.
     """
