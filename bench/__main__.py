@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m bench",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"benchmarks: {', '.join(BENCHMARKS)}. `python bench/NAME.py --help` says what each measures.",
+        epilog=f"benchmarks: {', '.join(BENCHMARKS)}. `python bench/NAME.py --help` describes each measurement.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (default: all)")
     parser.add_argument(

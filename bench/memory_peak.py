@@ -42,7 +42,7 @@ NO_CACHE = {"JAXRL_COMPILATION_CACHE": "", "JAX_COMPILATION_CACHE_DIR": "", "JAX
 
 
 def worker(command: str, args: Sequence[str]) -> None:
-    """Does what the command line does, and prints a JSON line."""
+    """Does the same as the command line, and prints a JSON line."""
     from jaxrl.cli import plan as plan_command
     from jaxrl.cli.main import main as jaxrl_main
 
@@ -88,7 +88,8 @@ def main() -> None:
         worker(*arguments.worker)
         return
 
-    report = Report(parser, arguments, "planned memory beside the highest resident size of the process that trains")
+    title = "planned memory compared with the highest resident size of the process that trains"
+    report = Report(parser, arguments, title)
     columns = {"jaxrl train": "", "planned, MiB": ",.0f", "while it runs, MiB": ",.0f", "highest, MiB": ",.0f"}
     table = report.table("Plans and peaks", columns | {"planned to highest": ".2f", "parts": ""})
     worst: list[float] = []
@@ -108,7 +109,7 @@ def main() -> None:
         within = sorted([min(planned) / max(highest), max(planned) / min(highest)])
         table.add(text, planned, running, highest, within if len(plans) > 1 else within[:1], str(plans[0]["parts"]))
         worst += within
-        report.require(within[0] >= 1, f"{text}: the highest lies above what was planned.")
+        report.require(within[0] >= 1, f"{text}: the highest is above the plan.")
         report.require(within[1] <= 1 + MOST_ABOVE, f"{text}: over {MOST_ABOVE:.0%} more is planned than the highest.")
         if "--memory" in args:
             limit = parse_size(args[args.index("--memory") + 1]) / MIB

@@ -162,7 +162,8 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
             fail(f"metric law: {name!r} has shape {metrics[name].shape}; it must be a number.")
     if agents != batch:
         fail(
-            f"batch law: an observation has {agents} in front of its space's shape; it must have the reward's, {batch}."
+            f"batch law: an observation has {agents} in front of its space's shape, and the reward {batch}; "
+            "they must be equal."
         )
     return agents
 

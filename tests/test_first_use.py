@@ -252,6 +252,21 @@ def test_a_missing_number_of_steps_gets_a_sentence_with_an_example(arguments: An
         jaxrl.train(*arguments)
 
 
+@pytest.mark.parametrize("function", ["search", "plan"])
+def test_search_and_plan_take_steps_and_names_as_train_does(
+    function: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = getattr(jaxrl, function)
+    with pytest.raises(TypeError, match=f"^{function} takes env_steps, the number of .*, such as env_steps=500_000$"):
+        call(wandering())
+    known = SimpleNamespace(algo=wandering(), env_steps=48)
+    monkeypatch.setattr("jaxrl.presets.control.find", lambda algorithm, environment: known)
+    with pytest.raises(ValueError, match=r"^seeds\b.* got 0$"):
+        call("wander", "plain", seeds=0)
+    shown = "jaxrl: wander on plain with the settings of its preset and its 48 environment steps"
+    assert capsys.readouterr().err.startswith(shown) == (function == "search")
+
+
 def test_names_that_do_not_exist_get_a_near_one() -> None:
     for names, meant in ((("pp", "cartpole"), "did you mean 'ppo'"), (("ppo", "cartpol"), "did you mean 'cartpole'")):
         with pytest.raises(ValueError, match=meant):

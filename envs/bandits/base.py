@@ -50,7 +50,7 @@ class Bandit(base.Environment):
     """A bandit of `num_arms` arms; an episode is one instance, and it never terminates.
 
     A subclass defines `instance` and `reward`, and `drift` where values change. Its observation
-    `[K + 2]` has what a recurrent policy needs: the last arm, one-hot, the last reward and the
+    `[K + 2]` is sufficient for a recurrent policy: the last arm, one-hot, the last reward and the
     elapsed share of the episode; a subclass with contexts appends them.
     """
 

@@ -41,7 +41,7 @@ class DuelingBandit(Bandit):
 
     The judge follows the model of Bradley and Terry: the first arm is preferred with the probability
     sigmoid(r_first - r_second) of their latent rewards r, which are `state.values`. The judge's
-    answer, 1 for the first arm and 0 for the second, is what policies learn from, as
+    answer, 1 for the first arm and 0 for the second, is the feedback of policies,
     `info["arrivals"]`, and is stored as `last_reward` and in the observation.
 
     The reward is another number, which regret counts and policies of `run_bandit` do not see: the mean

@@ -13,6 +13,7 @@ from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.actor_critic_config import ActorCriticConfig
 from jaxrl.algorithms.contract import Algorithm, Metrics, longest_episode
 from jaxrl.algorithms.critic_ensemble import Critics, critics_of
+from jaxrl.algorithms.observations import leading_axes, observation_shapes, zeros
 from jaxrl.algorithms.off_policy import Method, OffPolicyPolicy, off_policy_functions
 from jaxrl.algorithms.q_discount import prepare_discount
 from jaxrl.checks import effective
@@ -21,14 +22,15 @@ from jaxrl.learning import value_losses
 from jaxrl.learning.action_heads import ActionHead, action_head
 from jaxrl.learning.actor import Actor, Scores
 from jaxrl.learning.exploration import CORRELATION, noisy_actor
-from jaxrl.learning.networks import Module, OutputNetwork, apply_over, with_action
+from jaxrl.learning.networks import Module, apply_over
+from jaxrl.learning.output_networks import OutputNetwork, with_action
 from jaxrl.learning.replay import Window
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 
 # `(key, learner, window, weight, hparams, count) -> (learner, error, metrics)`, as in `Method`.
 Learn = Callable[[jax.Array, Any, Window, jax.Array, Any, jax.Array], tuple[Any, jax.Array, Metrics]]
 
-__all__ = ["Acting", "Parts", "algorithm", "observation_shapes", "parts_of", "search_space"]
+__all__ = ["Acting", "Parts", "algorithm", "parts_of", "search_space"]
 
 
 class Acting(NamedTuple):
@@ -67,14 +69,13 @@ class Parts(NamedTuple):
     def init(self, key: jax.Array) -> tuple[Any, Any]:
         """Parameters of the policy and of the critics."""
         policy_key, critic_key = jax.random.split(key)
-        policy = self.policy.init(policy_key, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.shapes))
+        policy = self.policy.init(policy_key, zeros(self.shapes))
         action = jax.ShapeDtypeStruct((self.head.num_outputs,), jnp.float32)
         return policy, self.critics.init(critic_key, with_action(self.shapes, action))
 
     def outputs(self, params: Any, obs: Any) -> jax.Array:
         """Outputs of the policy for observations with any leading axes."""
-        num_axes = jax.tree.leaves(obs)[0].ndim - len(jax.tree.leaves(self.shapes)[0].shape)
-        return apply_over(self.policy, params, obs, num_axes)
+        return apply_over(self.policy, params, obs, leading_axes(obs, self.shapes))
 
     def values(self, params: Any, obs: Any, action: jax.Array) -> jax.Array:
         """Outputs for the values of actions in a batch, `[num_critics, B, *A, K, num_outputs]`."""
@@ -99,12 +100,6 @@ class Parts(NamedTuple):
             return scores(policy.acting, outputs) | walk
 
         return noisy_actor(of_policy, act, self.head, self.walks)
-
-
-def observation_shapes(env: Environment, agents: tuple[int, ...]) -> Any:
-    """Shapes of the observation of one agent."""
-    obs = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)[0]
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
 
 
 def parts_of(

@@ -6,9 +6,8 @@ from typing import Any, Literal
 
 from flax import struct
 
-from envs.errors import UserValueError
 from jaxrl.algorithms.off_policy_config import INFINITE, OffPolicyConfig, OffPolicyHParams
-from jaxrl.checks import Range, check_choice, check_count, check_range
+from jaxrl.checks import Range, check_choice, check_count
 
 __all__ = ["ActorCriticConfig", "ActorCriticHParams"]
 
@@ -18,11 +17,7 @@ class ActorCriticConfig(OffPolicyConfig):
     """Static configuration of a policy and its critics: changing a field recompiles.
 
     Attributes:
-      num_updates: Number of gradient steps at the end of one iteration.
-      batch_size: Number of transitions of one gradient step.
-      buffer_size: Number of transitions in the replay buffer, a multiple of `num_envs * num_steps`.
       hidden: Widths of the hidden layers of the policy and of each critic.
-      activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
       num_critics: Number of critics; targets use the lowest of their values.
       value_loss: Representation of values and their loss: "squared" or "huber" for a number; "quantile" for the
         distribution of returns.
@@ -54,12 +49,8 @@ class ActorCriticConfig(OffPolicyConfig):
         check_count("num_atoms", self.num_atoms, 2)
         for name in ("num_critics", "num_heads"):
             check_count(name, getattr(self, name))
-        for name, where, on in (
-            ("num_atoms", f"value_loss={self.value_loss!r}", self.value_loss == "quantile"),
-            ("num_heads", f"heads={self.heads!r}", self.heads != "single"),
-        ):
-            if not on and getattr(self, name) != getattr(ActorCriticConfig, name):
-                raise UserValueError(f"{name} has no effect with {where}, got {getattr(self, name)}; leave it out")
+        self._refuse_without_effect("num_atoms", f"value_loss={self.value_loss!r}", self.value_loss == "quantile")
+        self._refuse_without_effect("num_heads", f"heads={self.heads!r}", self.heads != "single")
 
 
 @struct.dataclass
@@ -71,7 +62,6 @@ class ActorCriticHParams(OffPolicyHParams):
       policy_lr: Step size of Adam for the policy.
       max_grad_norm: Global norm to which gradients of the critics and of the policy are clipped; infinite disables
         clipping.
-      adam_eps: Constant in the denominator of Adam.
       target_rate: Step size of target updates, in [0, 1]; 1 copies the online networks.
       huber_delta: Absolute error above which the losses "huber" and "quantile" are linear.
       noise_correlation: Correlation of the noise of two consecutive steps, in [0, 1], with "ornstein-uhlenbeck".
@@ -86,14 +76,8 @@ class ActorCriticHParams(OffPolicyHParams):
     huber_delta: Any = 1.0
     noise_correlation: Any = 0.9
 
-    def __post_init__(self, gamma: None) -> None:
-        super().__post_init__(gamma)
-        for name, allowed in _RANGES.items():
-            check_range(name, getattr(self, name), allowed)
-
-
-_RANGES = {
-    "policy_lr": Range(0, INFINITE, "[)"),
-    **dict.fromkeys(("target_rate", "noise_correlation"), Range(0, 1)),
-    "huber_delta": Range(1e-6, INFINITE, "[)"),
-}
+    ranges = OffPolicyHParams.ranges | {
+        "policy_lr": Range(0, INFINITE, "[)"),
+        **dict.fromkeys(("target_rate", "noise_correlation"), Range(0, 1)),
+        "huber_delta": Range(1e-6, INFINITE, "[)"),
+    }

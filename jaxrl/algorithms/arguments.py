@@ -2,11 +2,11 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.checks import Range, check_range
+from jaxrl.checks import check_range
 from jaxrl.discounts.parsing import GAMMA_HINT, as_discount
 
 Build = TypeVar("Build", bound=Callable[..., Any])
@@ -14,7 +14,7 @@ C = TypeVar("C")
 
 MOST_ROWS = 2**31 - 1
 
-__all__ = ["check_hparams", "check_normalised", "check_num_rows", "checked_config", "with_hints"]
+__all__ = ["check_hparams", "check_num_rows", "checked_config", "with_hints"]
 
 
 def with_hints(build: Build) -> Build:
@@ -55,13 +55,13 @@ def checked_config(config: C | None, kind: type[C]) -> C:
     return kind() if config is None else config
 
 
-def check_hparams(hparams: Any, gamma: Any, ranges: Mapping[str, Range]) -> None:
+def check_hparams(hparams: Any, gamma: Any) -> None:
     """Resolves the discount of new hyper-parameters, and refuses values outside their ranges.
 
     Args:
-      hparams: Hyper-parameters with the field `discount`; a number or a string there becomes a discount.
+      hparams: Hyper-parameters with the field `discount`, where a number or a string becomes a discount; its class has
+        the attribute `ranges`, the allowed values `{name: Range}` of other fields.
       gamma: Value of the argument `gamma`, which is not a field.
-      ranges: Allowed values of other fields, by name.
 
     Raises:
       TypeError: `gamma` is not None, or a field has several values.
@@ -75,22 +75,8 @@ def check_hparams(hparams: Any, gamma: Any, ranges: Mapping[str, Range]) -> None
         raise UserTypeError(
             f"discount takes one discount, got {hparams.discount!r}; several make a sweep: use jaxrl.grid"
         )
-    for name, allowed in ranges.items():
+    for name, allowed in hparams.ranges.items():
         check_range(name, getattr(hparams, name), allowed)
-
-
-def check_normalised(normalised: bool, obs: Any) -> None:
-    """Refuses `normalise_observation` for observations with neighbours, whose slots have no statistics of their own.
-
-    Args:
-      normalised: Whether observations are normalised.
-      obs: Shapes of one observation.
-    """
-    if normalised and isinstance(obs, dict) and "neighbours" in obs:
-        raise UserValueError(
-            "normalise_observation would scale every slot of 'neighbours' differently; use own_scale and "
-            "neighbour_scale instead"
-        )
 
 
 def check_num_rows(num_rows: int) -> None:

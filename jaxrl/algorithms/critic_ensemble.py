@@ -9,43 +9,15 @@ import optax
 
 from jaxrl.algorithms.actor_critic_config import ActorCriticConfig
 from jaxrl.algorithms.contract import Metrics
+from jaxrl.algorithms.observations import zeros
+from jaxrl.algorithms.value_step import Nodes, Target, descend, row_errors, window_atoms
 from jaxrl.learning import value_losses
-from jaxrl.learning.critics import head_sizes
-from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.networks import Module, apply_over
 from jaxrl.learning.optimisers import adam
-from jaxrl.learning.q_targets import mixture_values, n_step_targets
+from jaxrl.learning.q_targets import mixture_values
 from jaxrl.learning.replay import Window
 
-__all__ = ["Critics", "Nodes", "Target", "critics_of", "scale_of"]
-
-
-class Nodes(NamedTuple):
-    """The exponentials of a discount, each `[K]`.
-
-    Attributes:
-      rates: Rates of the exponentials.
-      sizes: Scales of the values under each rate, by which outputs of the critics are smaller.
-      shares: Weights of the outputs in a value, which sum to 1.
-    """
-
-    rates: jax.Array
-    sizes: jax.Array
-    shares: jax.Array
-
-    @staticmethod
-    def of(discount: Any) -> "Nodes":
-        """The exponentials of a prepared discount."""
-        sizes = head_sizes(discount)
-        weights = jnp.asarray(discount.weights, jnp.float32)
-        return Nodes(jnp.asarray(discount.rates, jnp.float32), sizes, weights * sizes)
-
-
-class Target(NamedTuple):
-    """Distributions of values under each exponential: atoms and probabilities, `[*B, K, M]`."""
-
-    atoms: jax.Array
-    probabilities: jax.Array
+__all__ = ["Critics", "critics_of", "scale_of"]
 
 
 class Critics(NamedTuple):
@@ -69,8 +41,8 @@ class Critics(NamedTuple):
 
     def init(self, key: jax.Array, inputs: Any) -> Any:
         """Parameters, leaves `[num_critics, ...]`, from the shapes of one input of the network."""
-        example = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), inputs)
-        return jax.vmap(self.network.init, in_axes=(0, None))(jax.random.split(key, self.num_critics), example)
+        keys = jax.random.split(key, self.num_critics)
+        return jax.vmap(self.network.init, in_axes=(0, None))(keys, zeros(inputs))
 
     def outputs(self, params: Any, inputs: Any, num_axes: int) -> jax.Array:
         """Outputs for the values of inputs `[*B, ...]` with `num_axes` leading axes."""
@@ -89,9 +61,8 @@ class Critics(NamedTuple):
 
     def target(self, batch: Window, following: Target, nodes: Nodes) -> Target:
         """Target of the first step of each window, from the distribution after its last step."""
-        ended = batch.terminated | batch.truncated if self.time_limits == "terminal" else batch.terminated
-        atoms = n_step_targets(batch.reward, batch.counts, ended, following.atoms, nodes.rates, nodes.sizes)
-        return Target(*jax.lax.stop_gradient((atoms, following.probabilities)))
+        atoms = window_atoms(batch, batch.reward, following.atoms, nodes, self.time_limits)
+        return following._replace(atoms=atoms)
 
     def descend(
         self,
@@ -119,28 +90,11 @@ class Critics(NamedTuple):
         Returns:
           Parameters, state of Adam, mean absolute error of each row `[B]`, and metrics.
         """
-        scale = scale_of(hparams)
-        active = batch.active.astype(jnp.float32)
-
-        def loss(params: Any) -> tuple[jax.Array, jax.Array]:
-            outputs = chosen(params)
-            by_head = self.values.loss(outputs, target.atoms, target.probabilities, scale)
-            total = jnp.sum(mixture_values(by_head, nodes.shares) * weight) / jnp.maximum(jnp.sum(active), 1)
-            return total, self.value(outputs, nodes, scale)
-
-        (total, value), gradient = jax.value_and_grad(loss, has_aux=True)(params)
-        updates, optimiser = adam(hparams, hparams.lr).update(gradient, optimiser, params)
-        goal = mixture_values(value_losses.expected(target.atoms, target.probabilities), nodes.shares)
-        error, value = jnp.mean(jnp.abs(goal - value), axis=0), jnp.mean(value, axis=0)
-        rows = tuple(range(1, active.ndim))
-        of_row = jnp.sum(error * active, axis=rows) / jnp.maximum(jnp.sum(active, axis=rows), 1)
-        metrics = {
-            "value_loss": total,
-            "q": weighted_mean(value, active),
-            "q_error": weighted_mean(error, active),
-            "grad_norm": optax.tree.norm(gradient),
-        }
-        return optax.apply_updates(params, updates), optimiser, of_row, metrics
+        scale, descent = scale_of(hparams), adam(hparams, hparams.lr)
+        params, optimiser, error, metrics = descend(
+            self.values, params, optimiser, chosen, target, batch.active, weight, nodes.shares, scale, descent
+        )
+        return params, optimiser, row_errors(error, batch.active), metrics
 
 
 def critics_of(config: ActorCriticConfig, network: Callable[[int], Module]) -> Critics:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -17,14 +18,14 @@ from jaxrl.algorithms.contract import Algorithm, Metrics
 from jaxrl.algorithms.off_policy import Method, OffPolicyPolicy, OffPolicyState, off_policy_functions
 from jaxrl.algorithms.off_policy_config import OffPolicyConfig, OffPolicyHParams
 from jaxrl.algorithms.q_config import QConfig, QHParams
-from jaxrl.algorithms.q_values import Acting, Space, action_values, common_space
+from jaxrl.algorithms.q_values import EpsilonGreedy, Space, action_values, common_space
 from jaxrl.algorithms.transitions_config import INFINITE
-from jaxrl.checks import Range, check_choice, check_count, check_range
+from jaxrl.algorithms.value_step import Nodes, Target, row_errors, window_atoms
+from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.learning import value_losses
 from jaxrl.learning.actor import Scores
-from jaxrl.learning.critics import head_sizes
 from jaxrl.learning.optimisers import adam
-from jaxrl.learning.q_targets import bootstrap_actions, n_step_targets, soft_values
+from jaxrl.learning.q_targets import bootstrap_actions, soft_values
 from jaxrl.learning.replay import Window
 from jaxrl.sweeps.distributions import LogUniform
 
@@ -90,16 +91,14 @@ class DQNHParams(QHParams, OffPolicyHParams):
     munchausen_alpha: Any = 0.9
     munchausen_temperature: Any = 0.03
 
-    def __post_init__(self, gamma: None) -> None:
-        super().__post_init__(gamma)
-        for name, allowed in _RANGES.items():
-            check_range(name, getattr(self, name), allowed)
-
-
-_RANGES = {
-    **dict.fromkeys(("target_rate", "munchausen_alpha"), Range(0, 1)),
-    "munchausen_temperature": Range(1e-6, INFINITE, "[)"),
-}
+    ranges = MappingProxyType(
+        {
+            **QHParams.ranges,
+            **OffPolicyHParams.ranges,
+            **dict.fromkeys(("target_rate", "munchausen_alpha"), Range(0, 1)),
+            "munchausen_temperature": Range(1e-6, INFINITE, "[)"),
+        }
+    )
 
 
 class Learner(NamedTuple):
@@ -111,7 +110,7 @@ class Learner(NamedTuple):
       optimiser: State of Adam.
     """
 
-    acting: Acting
+    acting: EpsilonGreedy
     target: Any
     optimiser: optax.OptState
 
@@ -159,11 +158,9 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
     def scheduled(learner: Learner, hparams: Any, env_steps: jax.Array) -> Learner:
         return learner._replace(acting=q.scheduled(learner.acting, hparams, env_steps))
 
-    def targets(learner: Learner, batch: Window, hparams: Any) -> tuple[jax.Array, jax.Array]:
-        """Atoms and probabilities of the targets, `[B, *A, K, M]`."""
+    def targets(learner: Learner, batch: Window, hparams: Any) -> Target:
+        """Targets of the first step of each window, `[B, *A, K, M]`."""
         scale, shares = learner.acting.scale, learner.acting.shares
-        rates, sizes = jnp.asarray(hparams.discount.rates, jnp.float32), head_sizes(hparams.discount)
-        ended = batch.terminated | batch.truncated if config.time_limits == "terminal" else batch.terminated
         following = q.outputs(learner.target, batch.next_obs, batch_axes)
         reward = batch.reward
         if config.munchausen:
@@ -181,7 +178,8 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
             action = bootstrap_actions(q.loss.value(deciding, scale), shares, batch.next_mask, config.heads)
             chosen = jnp.take_along_axis(following, action[..., None, :, None], axis=-3)[..., 0, :, :]
             atoms, probabilities = q.loss.distribution(chosen, scale)
-        return n_step_targets(reward, batch.counts, ended, atoms, rates, sizes), probabilities
+        nodes = Nodes.of(hparams.discount)
+        return Target(window_atoms(batch, reward, atoms, nodes, config.time_limits), probabilities)
 
     def learn(
         key: jax.Array, learner: Learner, batch: Window, weight: jax.Array, hparams: Any, count: jax.Array
@@ -197,10 +195,7 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
             # The number of gradient steps is shared by the runs, so this remains a branch under vmap.
             due = (count + 1) % config.target_interval == 0
             next_target = jax.lax.cond(due, lambda new, old: new, lambda new, old: old, acting.params, learner.target)
-        active = batch.active.astype(jnp.float32)
-        rows = tuple(range(1, batch_axes))
-        of_row = jnp.sum(jnp.abs(error) * active, axis=rows) / jnp.maximum(jnp.sum(active, axis=rows), 1)
-        return Learner(acting, next_target, optimiser), of_row, metrics
+        return Learner(acting, next_target, optimiser), row_errors(error, batch.active), metrics
 
     method = Method(
         actor=actor,

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -13,8 +14,9 @@ from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserTypeError
 from envs.threefry import unrolled
-from jaxrl.algorithms.arguments import check_hparams, check_normalised, checked_config, with_hints
+from jaxrl.algorithms.arguments import check_hparams, checked_config, with_hints
 from jaxrl.algorithms.contract import Algorithm, Metrics, longest_episode, prepared_for
+from jaxrl.algorithms.observations import check_normalised, leading_axes, observation_shapes, zeros
 from jaxrl.algorithms.strategies import Strategy, make_strategy
 from jaxrl.checks import Range, Settings, check_count, effective
 from jaxrl.discounts.parsing import Exponential
@@ -25,7 +27,7 @@ from jaxrl.learning.episodes import Episodes, population_episodes
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.networks import Module, apply_over, check_network
 from jaxrl.learning.normalisation import RunningStatistics, init_statistics, normalise
-from jaxrl.learning.policy_networks import PolicyHead, PolicyNetwork
+from jaxrl.learning.output_networks import OutputNetwork, PolicyHead
 from jaxrl.learning.recurrent import RecurrentActorCritic, check_recurrent, is_recurrent, step_over
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 
@@ -84,16 +86,17 @@ class EvolveHParams(Settings):
     observation_clip: Any = 10.0
     gamma: dataclasses.InitVar[None] = None
 
+    ranges = MappingProxyType(
+        {
+            "lr": Range(0, math.inf, "[)"),
+            "std": Range(0, math.inf, "()"),
+            "std_decay": Range(0, 1),
+            "observation_clip": Range(0, math.inf),
+        }
+    )
+
     def __post_init__(self, gamma: None) -> None:
-        check_hparams(self, gamma, _RANGES)
-
-
-_RANGES = {
-    "lr": Range(0, math.inf, "[)"),
-    "std": Range(0, math.inf, "()"),
-    "std_decay": Range(0, 1),
-    "observation_clip": Range(0, math.inf),
-}
+        check_hparams(self, gamma)
 
 
 class EvolvedPolicy(NamedTuple):
@@ -110,9 +113,7 @@ class EvolvedPolicy(NamedTuple):
     observation_clip: jax.Array | None
 
     def see(self, obs: Any) -> Any:
-        """Observations as the network takes them."""
-        if self.observations is None or self.observation_clip is None:
-            return obs
+        """Observations normalised for the network."""
         return normalise(self.observations, obs, self.observation_clip)
 
 
@@ -132,8 +133,8 @@ class EvolveState(NamedTuple):
 def evolve(env: Environment, config: EvolveConfig | None = None, network: Module | None = None) -> Algorithm:
     """Evolution of a policy's parameters, without gradients of the policy.
 
-    A generation of policies acts greedily for whole episodes, and their returns, under any discount, are what the
-    strategy maximises. Environment steps are counted up to the time limit, also where episodes end earlier.
+    A generation of policies acts greedily for whole episodes, and the strategy maximises their returns, under any
+    discount. Environment steps are counted up to the time limit, also where episodes end earlier.
 
     Args:
       env: Environment, one agent's or a crowd's, whose agents share the policy; the return is then their mean.
@@ -164,14 +165,12 @@ def search_space(algo: Algorithm) -> dict[str, Uniform | LogUniform | Choice]:
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
 def _build(env: Environment, config: EvolveConfig, own_network: Module | None, agents: tuple[int, ...]) -> Algorithm:
-    params = env.default_params
-    head = action_head(env.action_space(params))
-    obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
-    obs_shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
+    head = action_head(env.action_space(env.default_params))
+    obs_shape = observation_shapes(env, agents)
     check_normalised(config.normalise_observation and own_network is None, obs_shape)
     network = _network(config, own_network, obs_shape, head.num_outputs)
     remembers = is_recurrent(network)
-    example = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), obs_shape)
+    example = zeros(obs_shape)
 
     def first_memory(policy: Any = None) -> Memory:
         del policy
@@ -184,16 +183,14 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
     # The normal distribution of a continuous action head has no width: actions are the outputs.
     log_std = jnp.full(head.num_outputs, -jnp.inf) if head.continuous else None
 
-    def axes_of(obs: Any) -> int:
-        return jax.tree.leaves(obs)[0].ndim - len(jax.tree.leaves(obs_shape)[0].shape)
-
     def scores(policy: EvolvedPolicy, obs: Any, mask: Any) -> Scores:
         del mask
-        return head.scores(apply_over(network, policy.params, policy.see(obs), axes_of(obs))[0], log_std)
+        outputs, _ = apply_over(network, policy.params, policy.see(obs), leading_axes(obs, obs_shape))
+        return head.scores(outputs, log_std)
 
     def scores_and_memory(policy: EvolvedPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
         del mask
-        outputs, _, memory = step_over(network, policy.params, policy.see(obs), memory, axes_of(obs))
+        outputs, _, memory = step_over(network, policy.params, policy.see(obs), memory, leading_axes(obs, obs_shape))
         return head.scores(outputs, log_std), memory
 
     actor = recurrent_actor(first_memory, scores_and_memory, head) if remembers else head_actor(scores, head)
@@ -297,7 +294,7 @@ def _network(config: EvolveConfig, own: Module | None, obs: Any, num_outputs: in
         return own
     encoder = config.encoder(obs)
     if config.memory == "none":
-        return PolicyNetwork(encoder, PolicyHead(num_outputs))
+        return OutputNetwork(encoder, num_outputs, 0.01, with_value=True)
     head = PolicyHead(num_outputs, config.memory_hidden, config.activation)
     return RecurrentActorCritic(encoder, cell_of(config.memory, config.memory_size, config.activation), head)
 

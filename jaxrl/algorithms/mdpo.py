@@ -22,7 +22,7 @@ from jaxrl.algorithms.policy_gradient import (
     epochs,
     total_loss,
 )
-from jaxrl.checks import Range, check_range
+from jaxrl.checks import Range
 from jaxrl.learning.losses import surrogate, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.learning.schedules import linear_share
@@ -50,10 +50,10 @@ class MDPOHParams(OnPolicyHParams):
     step_size: Any = 1.0
     step_size_end: Any = 0.0
 
-    def __post_init__(self, gamma: None) -> None:
-        super().__post_init__(gamma)
-        check_range("step_size", self.step_size, Range(LEAST_STEP_SIZE, INFINITE, "[)"))
-        check_range("step_size_end", self.step_size_end, Range(0, INFINITE, "[)"))
+    ranges = OnPolicyHParams.ranges | {
+        "step_size": Range(LEAST_STEP_SIZE, INFINITE, "[)"),
+        "step_size_end": Range(0, INFINITE, "[)"),
+    }
 
     @property
     def annealed_ends(self) -> dict[str, Any]:

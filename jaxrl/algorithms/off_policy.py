@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from envs.base import Environment
 from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.contract import Metrics
+from jaxrl.algorithms.observations import check_normalised, has_mask, observation_shapes
 from jaxrl.algorithms.off_policy_config import OffPolicyConfig
 from jaxrl.learning.actor import Actor, memories
 from jaxrl.learning.normalisation import RunningStatistics, init_statistics, normalise, update_statistics
@@ -43,8 +44,6 @@ class OffPolicyPolicy(NamedTuple):
 
     def see(self, obs: Any) -> Any:
         """Observations normalised for the network."""
-        if self.observations is None or self.observation_clip is None:
-            return obs
         return normalise(self.observations, obs, self.observation_clip)
 
 
@@ -104,11 +103,8 @@ def off_policy_functions(
       prepare: Function `(hparams) -> hparams`, as `Algorithm.prepare`.
       method: Functions of the algorithm.
     """
-    params = env.default_params
-    obs, env_state = jax.eval_shape(env.reset_env, jax.random.key(0), params)
-    has_mask = jax.eval_shape(env.action_mask, env_state, params) is not None
-    obs_shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
-    config.check_observation(obs)
+    obs_shape, with_mask = observation_shapes(env, agents), has_mask(env)
+    check_normalised(config.normalise_observation, obs_shape)
     num_envs, capacity, warm_slots = config.num_envs, config.capacity, config.warm_up // config.num_envs
 
     def policy_of(state: OffPolicyState, hparams: Any) -> OffPolicyPolicy:
@@ -124,7 +120,7 @@ def off_policy_functions(
         noise_key, env_key = jax.random.split(key)
         noise = actor.noise(rolled(noise_key), (num_steps, num_envs, *agents))
         return rollout(
-            env, env_params, actor, policy, env_key, carry, noise, config.reset_pool, with_next_mask=has_mask
+            env, env_params, actor, policy, env_key, carry, noise, config.reset_pool, with_next_mask=with_mask
         )
 
     def seen(observations: RunningStatistics | None, steps: Transition) -> RunningStatistics | None:

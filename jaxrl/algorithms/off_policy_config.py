@@ -7,7 +7,7 @@ from flax import struct
 
 from envs.errors import UserValueError
 from jaxrl.algorithms.transitions_config import INFINITE, TransitionsConfig, TransitionsHParams
-from jaxrl.checks import Range, check_choice, check_count, check_range
+from jaxrl.checks import Range, check_choice, check_count
 
 __all__ = ["INFINITE", "OffPolicyConfig", "OffPolicyHParams"]
 
@@ -84,7 +84,4 @@ class OffPolicyHParams(TransitionsHParams):
     priority_alpha: Any = 0.6
     priority_beta: Any = 0.5
 
-    def __post_init__(self, gamma: None) -> None:
-        super().__post_init__(gamma)
-        for name in ("priority_alpha", "priority_beta"):
-            check_range(name, getattr(self, name), Range(0, 1))
+    ranges = TransitionsHParams.ranges | dict.fromkeys(("priority_alpha", "priority_beta"), Range(0, 1))

@@ -17,6 +17,7 @@ from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.annealing import annealed_over, stopped
 from jaxrl.algorithms.arguments import check_num_rows
 from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, longest_episode
+from jaxrl.algorithms.observations import leading_axes, zeros
 from jaxrl.algorithms.on_policy_network import choose_network, shapes_of
 from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples, Start
 from jaxrl.checks import effective
@@ -184,21 +185,14 @@ def _build(
         return OnPolicyPolicy(*state.weights, state.observations, clip, state.global_observations)
 
     def see(policy: OnPolicyPolicy, obs: Any) -> Any:
-        if policy.observations is None or policy.observation_clip is None:
-            return obs
         return normalise(policy.observations, obs, policy.observation_clip)
 
     def see_globally(policy: OnPolicyPolicy, global_obs: Any) -> Any:
-        if policy.global_observations is None or policy.observation_clip is None:
-            return global_obs
         return normalise(policy.global_observations, global_obs, policy.observation_clip)
-
-    def axes_of(obs: Any) -> int:
-        return jax.tree.leaves(obs)[0].ndim - len(jax.tree.leaves(obs_shape)[0].shape)
 
     def scores(policy: OnPolicyPolicy, obs: Any, mask: Any) -> Scores:
         del mask
-        outputs, _ = apply_over(network, policy.params, see(policy, obs), axes_of(obs))
+        outputs, _ = apply_over(network, policy.params, see(policy, obs), leading_axes(obs, obs_shape))
         return head.scores(outputs, policy.log_std)
 
     def first_memory(policy: Any = None) -> Memory:
@@ -207,7 +201,7 @@ def _build(
 
     def scores_and_memory(policy: OnPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
         del mask
-        outputs, _, memory = step_over(network, policy.params, see(policy, obs), memory, axes_of(obs))
+        outputs, _, memory = step_over(network, policy.params, see(policy, obs), memory, leading_axes(obs, obs_shape))
         return head.scores(outputs, policy.log_std), memory
 
     actor = recurrent_actor(first_memory, scores_and_memory, head) if remembers else head_actor(scores, head)
@@ -215,9 +209,7 @@ def _build(
     def init(key: jax.Array, hparams: Any, env_params: Any) -> OnPolicyState:
         hparams = prepare(hparams)
         network_key, reset_key = jax.random.split(unrolled(key))
-        example, global_example = jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (obs_shape, global_shape)
-        )
+        example, global_example = zeros((obs_shape, global_shape))
         others = [first_memory()] if remembers else [global_example] if centralised else []
         log_std = jnp.full(head.num_outputs, hparams.log_std_init, jnp.float32) if head.continuous else None
         weights: Any = (network.init(network_key, example, *others), log_std)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import jax
@@ -154,8 +155,20 @@ class OnPolicyHParams(Settings):
     reward_clip: Any = 10.0
     gamma: dataclasses.InitVar[None] = None
 
+    ranges = MappingProxyType(
+        {
+            **dict.fromkeys(("lr", "lr_end", "value_coef", "adam_eps"), Range(0, INFINITE, "[)")),
+            **dict.fromkeys(("max_grad_norm", "observation_clip", "reward_clip"), Range(0, INFINITE)),
+            **dict.fromkeys(("adam_b1", "adam_b2"), Range(0, 1, "[)")),
+            **dict.fromkeys(("anneal_env_steps", "entropy_decay_env_steps"), Range(1, INFINITE)),
+            "lam": Range(0, 1),
+            "entropy_coef": Range(-INFINITE, INFINITE, "()"),
+            "log_std_init": Range(-20, 20),
+        }
+    )
+
     def __post_init__(self, gamma: None) -> None:
-        check_hparams(self, gamma, _RANGES)
+        check_hparams(self, gamma)
 
     @property
     def annealed_ends(self) -> dict[str, Any]:
@@ -166,14 +179,3 @@ class OnPolicyHParams(Settings):
         """Values after `env_steps` environment steps, `[]`, traced; without the learning rate."""
         share = tenth_share(env_steps, self.entropy_decay_env_steps)
         return dataclasses.replace(self, entropy_coef=self.entropy_coef * share)
-
-
-_RANGES = {
-    **dict.fromkeys(("lr", "lr_end", "value_coef", "adam_eps"), Range(0, INFINITE, "[)")),
-    **dict.fromkeys(("max_grad_norm", "observation_clip", "reward_clip"), Range(0, INFINITE)),
-    **dict.fromkeys(("adam_b1", "adam_b2"), Range(0, 1, "[)")),
-    **dict.fromkeys(("anneal_env_steps", "entropy_decay_env_steps"), Range(1, INFINITE)),
-    "lam": Range(0, 1),
-    "entropy_coef": Range(-INFINITE, INFINITE, "()"),
-    "log_std_init": Range(-20, 20),
-}

@@ -6,6 +6,7 @@ import jax
 
 from envs.base import Environment
 from envs.errors import UserValueError
+from jaxrl.algorithms.observations import SCALED_SLOTS, observation_shapes
 from jaxrl.learning.centralised import global_observation_shapes
 from jaxrl.learning.networks import Module, RelationActorCritic, check_network
 from jaxrl.learning.recurrent import check_recurrent, is_recurrent
@@ -24,9 +25,11 @@ def shapes_of(env: Environment, config: Any, agents: tuple[int, ...]) -> tuple[A
     Raises:
       ValueError: The critic takes a global observation, which the environment does not have.
     """
-    obs, state = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)
-    obs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
-    return obs, global_observation_shapes(env, state, agents) if config.critic_sees == "global" else None
+    obs = observation_shapes(env, agents)
+    if config.critic_sees != "global":
+        return obs, None
+    state = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)[1]
+    return obs, global_observation_shapes(env, state, agents)
 
 
 def choose_network(
@@ -65,10 +68,7 @@ def _refuse_scaled_slots(config: Any, actor: Module, critic: Module | None = Non
     if not config.normalise_observation:
         return
     if isinstance(actor, RelationActorCritic):
-        raise UserValueError(
-            "normalise_observation would scale every slot of 'neighbours' differently; "
-            "use own_scale and neighbour_scale instead"
-        )
+        raise UserValueError(SCALED_SLOTS)
     if isinstance(critic, RelationActorCritic):
         raise UserValueError(
             "normalise_observation would scale every slot of the global observation's 'agents' differently; "

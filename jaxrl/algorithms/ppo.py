@@ -21,7 +21,7 @@ from jaxrl.algorithms.policy_gradient import (
     common_space,
     total_loss,
 )
-from jaxrl.checks import Range, check_choice, check_range
+from jaxrl.checks import Range, check_choice
 from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.networks import Module
@@ -60,11 +60,10 @@ class PPOHParams(OnPolicyHParams):
     value_clip: Any = INFINITE
     target_kl: Any = INFINITE
 
-    def __post_init__(self, gamma: None) -> None:
-        super().__post_init__(gamma)
-        check_range("clip_eps", self.clip_eps, Range(0, INFINITE, "[)"))
-        for name in ("value_clip", "target_kl"):
-            check_range(name, getattr(self, name), Range(0, INFINITE))
+    ranges = OnPolicyHParams.ranges | {
+        "clip_eps": Range(0, INFINITE, "[)"),
+        **dict.fromkeys(("value_clip", "target_kl"), Range(0, INFINITE)),
+    }
 
 
 @with_hints

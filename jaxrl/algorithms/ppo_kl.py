@@ -24,7 +24,7 @@ from jaxrl.algorithms.policy_gradient import (
     scores_of,
     total_loss,
 )
-from jaxrl.checks import Range, check_range
+from jaxrl.checks import Range
 from jaxrl.learning.losses import surrogate, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.sweeps.distributions import LogUniform
@@ -52,10 +52,7 @@ class PPOKLHParams(OnPolicyHParams):
     kl_target: Any = 0.01
     kl_coef: Any = 1.0
 
-    def __post_init__(self, gamma: None) -> None:
-        super().__post_init__(gamma)
-        check_range("kl_target", self.kl_target, Range(0, INFINITE, "()"))
-        check_range("kl_coef", self.kl_coef, Range(*BOUNDS))
+    ranges = OnPolicyHParams.ranges | {"kl_target": Range(0, INFINITE, "()"), "kl_coef": Range(*BOUNDS)}
 
 
 @with_hints

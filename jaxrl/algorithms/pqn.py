@@ -17,13 +17,14 @@ from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.annealing import annealed_over, stopped
 from jaxrl.algorithms.arguments import check_num_rows, checked_config, with_hints
 from jaxrl.algorithms.contract import Algorithm, Metrics
+from jaxrl.algorithms.observations import has_mask
 from jaxrl.algorithms.off_policy import OffPolicyPolicy
 from jaxrl.algorithms.q_config import QConfig, QHParams
-from jaxrl.algorithms.q_values import Acting, Space, action_values, common_space
+from jaxrl.algorithms.q_values import EpsilonGreedy, Space, action_values, common_space
 from jaxrl.algorithms.transitions_config import INFINITE
-from jaxrl.checks import Range, check_count, check_range
+from jaxrl.algorithms.value_step import Nodes, Target
+from jaxrl.checks import Range, check_count
 from jaxrl.learning import value_losses
-from jaxrl.learning.critics import head_sizes
 from jaxrl.learning.minibatches import over_epochs, row_minibatches
 from jaxrl.learning.normalisation import RunningStatistics, init_statistics, update_statistics
 from jaxrl.learning.optimisers import adam
@@ -87,22 +88,16 @@ class PQNHParams(QHParams):
     lam: Any = 0.65
     epsilon_anneal_env_steps: Any = 100_000.0
 
-    def __post_init__(self, gamma: None) -> None:
-        super().__post_init__(gamma)
-        for name, allowed in _RANGES.items():
-            check_range(name, getattr(self, name), allowed)
+    ranges = QHParams.ranges | {
+        "lr_end": Range(0, INFINITE, "[)"),
+        "anneal_env_steps": Range(1, INFINITE),
+        "lam": Range(0, 1),
+    }
 
     @property
     def annealed_ends(self) -> dict[str, Any]:
         """Final fractions of annealed step sizes by field; 1 means no annealing, and 0 the end of learning."""
         return {"lr_end": self.lr_end}
-
-
-_RANGES = {
-    "lr_end": Range(0, INFINITE, "[)"),
-    "anneal_env_steps": Range(1, INFINITE),
-    "lam": Range(0, 1),
-}
 
 
 class PQNState(NamedTuple):
@@ -115,7 +110,7 @@ class PQNState(NamedTuple):
       carry: Environments.
     """
 
-    acting: Acting
+    acting: EpsilonGreedy
     optimiser: optax.OptState
     observations: RunningStatistics | None
     carry: Carry
@@ -164,8 +159,7 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
             f"num_minibatches must divide the {num_rows} samples of an iteration (num_envs * num_steps * agents), got "
             f"{config.num_minibatches}"
         )
-    env_state = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)[1]
-    has_mask = jax.eval_shape(env.action_mask, env_state, env.default_params) is not None
+    with_mask = has_mask(env)
 
     def prepare(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
         if run_length is not None:
@@ -187,13 +181,13 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
     def targets(policy: OffPolicyPolicy, steps: Transition, hparams: Any) -> jax.Array:
         """Lambda-returns `[T, num_envs, *A, K]`, from values of the observations before any reset."""
         acting = policy.acting
-        rates, sizes = jnp.asarray(hparams.discount.rates, jnp.float32), head_sizes(hparams.discount)
+        nodes = Nodes.of(hparams.discount)
         after = q.loss.value(q.outputs(acting.params, policy.see(steps.next_obs), axes), acting.scale)
         action = bootstrap_actions(after, acting.shares, steps.next_mask, config.heads)
         next_values = jnp.take_along_axis(after, action[..., None, :], axis=-2)[..., 0, :]
         done = episode_ends(steps)
         ended = done if config.time_limits == "terminal" else steps.agent_terminated
-        return lambda_targets(hparams.lam, steps.reward, next_values, ended, done, rates, sizes)
+        return lambda_targets(hparams.lam, steps.reward, next_values, ended, done, nodes.rates, nodes.sizes)
 
     def step(
         key: jax.Array, iteration: jax.Array, state: PQNState, hparams: Any, env_params: Any
@@ -207,15 +201,16 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
         policy = policy_of(state, hparams)
         noise = actor.noise(rolled(noise_key), (config.num_steps, config.num_envs, *agents))
         pool, carry = config.reset_pool, state.carry
-        rolled_out = rollout(env, env_params, actor, policy, env_key, carry, noise, pool, with_next_mask=has_mask)
+        rolled_out = rollout(env, env_params, actor, policy, env_key, carry, noise, pool, with_next_mask=with_mask)
         carry, steps, reused = rolled_out
         target = targets(policy, steps, hparams)
         samples = Samples(policy.see(steps.obs), steps.raw_action, target, steps.active)
         rows = jax.tree.map(lambda leaf: leaf.reshape(num_rows, *leaf.shape[axes:]), samples)
 
-        def one_minibatch(carry: tuple[Acting, Any], batch: Samples) -> tuple[tuple[Acting, Any], Metrics]:
+        def one_minibatch(carry: Any, batch: Samples) -> tuple[tuple[EpsilonGreedy, Any], Metrics]:
             atoms, weight = batch.target[..., None], batch.active.astype(jnp.float32)
-            acting, optimiser, _, metrics = q.descend(*carry, batch, (atoms, jnp.ones_like(atoms)), weight, hparams, lr)
+            target = Target(atoms, jnp.ones_like(atoms))
+            acting, optimiser, _, metrics = q.descend(*carry, batch, target, weight, hparams, lr)
             return (acting, optimiser), metrics
 
         (acting, optimiser), metrics = over_epochs(

@@ -5,9 +5,8 @@ from typing import Any, Literal
 
 from flax import struct
 
-from envs.errors import UserValueError
 from jaxrl.algorithms.transitions_config import INFINITE, TransitionsConfig, TransitionsHParams
-from jaxrl.checks import Range, check_choice, check_count, check_range
+from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.learning import value_losses
 
 __all__ = ["QConfig", "QHParams"]
@@ -47,11 +46,6 @@ class QConfig(TransitionsConfig):
         self._refuse_without_effect("num_atoms", f"value_loss={self.value_loss!r}", atoms)
         self._refuse_without_effect("num_heads", f"heads={self.heads!r}", self.heads != "single")
 
-    def _refuse_without_effect(self, name: str, where: str, effect: bool) -> None:
-        """Refuses a changed field that has no effect with the value of another, `where`."""
-        if not effect and getattr(self, name) != type(self).__dataclass_fields__[name].default:
-            raise UserValueError(f"{name} has no effect with {where}, got {getattr(self, name)}; leave it out")
-
     @property
     def effects(self) -> dict[str, bool]:
         """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
@@ -73,8 +67,8 @@ class QHParams(TransitionsHParams):
       huber_delta: Absolute error above which the losses "huber" and "quantile" are linear.
       reward_low: Smallest reward of a step; with the discount, it determines the lower end of the support of
         "categorical" and "hl-gauss".
-      reward_high: Largest reward of a step, for the upper end likewise; a narrower range is sufficient where large
-        rewards are rare.
+      reward_high: Largest reward of a step, which determines the upper end in the same way; a narrower range is
+        sufficient where large rewards are rare.
 
     Fields without effect in a configuration are None in `Algorithm.hparams`.
     """
@@ -86,15 +80,9 @@ class QHParams(TransitionsHParams):
     reward_low: Any = -1.0
     reward_high: Any = 1.0
 
-    def __post_init__(self, gamma: None) -> None:
-        super().__post_init__(gamma)
-        for name, allowed in _RANGES.items():
-            check_range(name, getattr(self, name), allowed)
-
-
-_RANGES = {
-    **dict.fromkeys(("epsilon_start", "epsilon_end"), Range(0, 1)),
-    "epsilon_anneal_env_steps": Range(1, INFINITE),
-    "huber_delta": Range(1e-6, INFINITE, "[)"),
-    **dict.fromkeys(("reward_low", "reward_high"), Range(-INFINITE, INFINITE, "()")),
-}
+    ranges = TransitionsHParams.ranges | {
+        **dict.fromkeys(("epsilon_start", "epsilon_end"), Range(0, 1)),
+        "epsilon_anneal_env_steps": Range(1, INFINITE),
+        "huber_delta": Range(1e-6, INFINITE, "[)"),
+        **dict.fromkeys(("reward_low", "reward_high"), Range(-INFINITE, INFINITE, "()")),
+    }

@@ -11,15 +11,15 @@ from envs.base import Environment, spaces
 from envs.errors import UserTypeError
 from envs.threefry import unrolled
 from jaxrl.algorithms.contract import Algorithm, Metrics, longest_episode
+from jaxrl.algorithms.observations import check_normalised, leading_axes, observation_shapes, zeros
 from jaxrl.algorithms.off_policy import OffPolicyPolicy
 from jaxrl.algorithms.q_config import QConfig
 from jaxrl.algorithms.q_discount import prepare_discount
+from jaxrl.algorithms.value_step import Nodes, Target, descend
 from jaxrl.checks import effective
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning import value_losses
 from jaxrl.learning.actor import Actor, Scores, memoryless
-from jaxrl.learning.critics import head_sizes
-from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.networks import apply_over
 from jaxrl.learning.optimisers import adam
 from jaxrl.learning.q_networks import QNetwork
@@ -29,11 +29,11 @@ from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 
 Space = dict[str, Uniform | LogUniform | Choice]
 
-__all__ = ["Acting", "ActionValues", "Space", "action_values", "common_space"]
+__all__ = ["ActionValues", "EpsilonGreedy", "Space", "action_values", "common_space"]
 
 
-class Acting(NamedTuple):
-    """Parameters of acting.
+class EpsilonGreedy(NamedTuple):
+    """Parameters from which an epsilon-greedy policy computes actions.
 
     Attributes:
       params: Parameters of the network.
@@ -84,10 +84,6 @@ class ActionValues(NamedTuple):
         outputs = apply_over(self.network, params, obs, num_axes)
         return outputs.reshape(*outputs.shape[:-1], self.num_heads, self.loss.num_outputs)
 
-    def shares(self, hparams: Any) -> jax.Array:
-        """Shares of the heads in a value, float32 `[K]`."""
-        return jnp.asarray(hparams.discount.weights, jnp.float32) * head_sizes(hparams.discount)
-
     def scale(self, hparams: Any) -> value_losses.Scale:
         """Parameters of the value loss."""
         delta = None if hparams.huber_delta is None else jnp.float32(hparams.huber_delta)
@@ -98,26 +94,28 @@ class ActionValues(NamedTuple):
         total = jnp.sum(weights * jnp.sum(rates[:, None] ** jnp.arange(hparams.discount.horizon), axis=1))
         return value_losses.Scale(hparams.reward_low * total, hparams.reward_high * total, delta)
 
-    def initial(self, key: jax.Array, hparams: Any) -> Acting:
+    def initial(self, key: jax.Array, hparams: Any) -> EpsilonGreedy:
         """Initial values, with random parameters."""
-        example = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.obs_shape)
-        params = self.network.init(key, example)
-        return Acting(params, jnp.float32(hparams.epsilon_start), self.shares(hparams), self.scale(hparams))
+        return self._acting(self.network.init(key, zeros(self.obs_shape)), hparams.epsilon_start, hparams)
 
-    def scheduled(self, acting: Acting, hparams: Any, env_steps: jax.Array) -> Acting:
+    def scheduled(self, acting: EpsilonGreedy, hparams: Any, env_steps: jax.Array) -> EpsilonGreedy:
         """Values with the probability of a random action after `env_steps` environment steps, `[]`."""
         fallen = 1 - linear_share(env_steps, 0.0, hparams.epsilon_anneal_env_steps)
         epsilon = hparams.epsilon_start + (hparams.epsilon_end - hparams.epsilon_start) * fallen
-        return Acting(acting.params, jnp.float32(epsilon), self.shares(hparams), self.scale(hparams))
+        return self._acting(acting.params, epsilon, hparams)
+
+    def _acting(self, params: Any, epsilon: Any, hparams: Any) -> EpsilonGreedy:
+        shares = Nodes.of(hparams.discount).shares
+        return EpsilonGreedy(params, jnp.float32(epsilon), shares, self.scale(hparams))
 
     def actor(self) -> Actor:
-        """Epsilon-greedy actor, whose policies are `OffPolicyPolicy` with `Acting`."""
+        """Epsilon-greedy actor, whose policies are `OffPolicyPolicy` with `EpsilonGreedy`."""
         num_actions = self.network.num_actions
 
         def scores(policy: OffPolicyPolicy, obs: Any, mask: Any) -> Scores:
             del mask
             acting = policy.acting
-            num_axes = jax.tree.leaves(obs)[0].ndim - len(jax.tree.leaves(self.obs_shape)[0].shape)
+            num_axes = leading_axes(obs, self.obs_shape)
             by_head = self.loss.value(self.outputs(acting.params, policy.see(obs), num_axes), acting.scale)
             q = mixture_values(by_head, acting.shares)
             return {"q": q, "epsilon": jnp.broadcast_to(acting.epsilon, q.shape[:-1])}
@@ -138,50 +136,38 @@ class ActionValues(NamedTuple):
 
     def descend(
         self,
-        acting: Acting,
+        acting: EpsilonGreedy,
         optimiser: optax.OptState,
         batch: Any,
-        target: tuple[jax.Array, jax.Array],
+        target: Target,
         weight: jax.Array,
         hparams: Any,
         lr: Any,
-    ) -> tuple[Acting, optax.OptState, jax.Array, Metrics]:
+    ) -> tuple[EpsilonGreedy, optax.OptState, jax.Array, Metrics]:
         """One step of Adam towards targets.
 
         Args:
           acting: Current values.
           optimiser: State of Adam.
           batch: Samples with `obs` as the network gets them, `raw_action` and `active`, leaves `[*B, ...]`.
-          target: Atoms and probabilities of the targets, `[*B, K, M]`.
+          target: Targets, `[*B, K, M]`.
           weight: Weights of the samples' losses, `[*B]`, 0 where not active.
           hparams: Hyper-parameters, prepared.
           lr: Step size, `[]`.
 
         Returns:
-          Updated values, state of Adam, errors of the values `[*B]` before the step, and metrics.
+          Updated values, state of Adam, absolute errors of the values before the step, `[*B]`, and metrics.
         """
-        scale, shares, (atoms, probabilities) = acting.scale, acting.shares, jax.lax.stop_gradient(target)
 
-        def loss(params: Any) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        def chosen(params: Any) -> jax.Array:
             outputs = self.outputs(params, batch.obs, batch.active.ndim)
-            taken = batch.raw_action[..., None, None, None]
-            chosen = jnp.take_along_axis(outputs, taken, axis=-3)[..., 0, :, :]
-            by_head = self.loss.loss(chosen, atoms, probabilities, scale)
-            total = jnp.sum(mixture_values(by_head, shares) * weight) / jnp.maximum(jnp.sum(batch.active), 1)
-            value = mixture_values(self.loss.value(chosen, scale), shares)
-            error = mixture_values(value_losses.expected(atoms, probabilities), shares) - value
-            return total, (value, error)
+            return jnp.take_along_axis(outputs, batch.raw_action[..., None, None, None], axis=-3)[..., 0, :, :]
 
-        (total, (value, error)), gradient = jax.value_and_grad(loss, has_aux=True)(acting.params)
-        updates, optimiser = adam(hparams, lr).update(gradient, optimiser, acting.params)
-        active = batch.active.astype(jnp.float32)
-        metrics = {
-            "value_loss": total,
-            "q": weighted_mean(value, active),
-            "q_error": weighted_mean(jnp.abs(error), active),
-            "grad_norm": optax.tree.norm(gradient),
-        }
-        return acting._replace(params=optax.apply_updates(acting.params, updates)), optimiser, error, metrics
+        shares, scale, descent = acting.shares, acting.scale, adam(hparams, lr)
+        params, optimiser, error, metrics = descend(
+            self.loss, acting.params, optimiser, chosen, target, batch.active, weight, shares, scale, descent
+        )
+        return acting._replace(params=params), optimiser, error, metrics
 
 
 def action_values(name: str, env: Environment, config: QConfig, agents: tuple[int, ...]) -> ActionValues:
@@ -191,16 +177,14 @@ def action_values(name: str, env: Environment, config: QConfig, agents: tuple[in
       TypeError: The actions are not discrete.
       ValueError: A field of the configuration does not fit the observations.
     """
-    params = env.default_params
-    space = env.action_space(params)
+    space = env.action_space(env.default_params)
     if not isinstance(space, spaces.Discrete):
         raise UserTypeError(
             f"{name} takes an environment with a Discrete action space, got {space!r}; "
             "envs.wrappers.discretise_actions makes bounded numbers discrete"
         )
-    obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
-    config.check_observation(obs)
-    obs_shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
+    obs_shape = observation_shapes(env, agents)
+    check_normalised(config.normalise_observation, obs_shape)
     num_heads = 1 if config.heads == "single" else config.num_heads
     loss = value_losses.value_loss(config.value_loss, config.num_atoms)
     outputs = num_heads * loss.num_outputs

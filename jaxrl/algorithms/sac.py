@@ -12,9 +12,10 @@ from envs.checking import check_abstractly
 from jaxrl.algorithms.actor_critic import algorithm
 from jaxrl.algorithms.arguments import checked_config, with_hints
 from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.critic_ensemble import Nodes, scale_of
+from jaxrl.algorithms.critic_ensemble import scale_of
 from jaxrl.algorithms.sac_config import SACConfig, SACHParams
 from jaxrl.algorithms.soft_policies import continuous_policy, discrete_policy
+from jaxrl.algorithms.value_step import Nodes
 from jaxrl.learning.optimisers import adam
 from jaxrl.learning.replay import Window
 

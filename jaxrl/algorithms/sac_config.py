@@ -8,7 +8,7 @@ from flax import struct
 from envs.errors import UserValueError
 from jaxrl.algorithms.actor_critic_config import ActorCriticConfig, ActorCriticHParams
 from jaxrl.algorithms.off_policy_config import INFINITE
-from jaxrl.checks import Range, check_range
+from jaxrl.checks import Range
 
 __all__ = ["SACConfig", "SACHParams"]
 
@@ -47,14 +47,8 @@ class SACHParams(ActorCriticHParams):
     temperature_lr: Any = 1e-3
     target_entropy_fraction: Any = 1.0
 
-    def __post_init__(self, gamma: None) -> None:
-        super().__post_init__(gamma)
-        for name, allowed in _RANGES.items():
-            check_range(name, getattr(self, name), allowed)
-
-
-_RANGES = {
-    "temperature": Range(1e-30, INFINITE, "[)"),
-    "temperature_lr": Range(0, INFINITE, "[)"),
-    "target_entropy_fraction": Range(-INFINITE, INFINITE, "()"),
-}
+    ranges = ActorCriticHParams.ranges | {
+        "temperature": Range(1e-30, INFINITE, "[)"),
+        "temperature_lr": Range(0, INFINITE, "[)"),
+        "target_entropy_fraction": Range(-INFINITE, INFINITE, "()"),
+    }

@@ -8,15 +8,18 @@ import jax.numpy as jnp
 
 from envs.base import Environment, spaces
 from envs.errors import UserValueError
-from jaxrl.algorithms.actor_critic import Acting, observation_shapes, parts_of
-from jaxrl.algorithms.critic_ensemble import Critics, Nodes, Target, critics_of
+from jaxrl.algorithms.actor_critic import Acting, parts_of
+from jaxrl.algorithms.critic_ensemble import Critics, critics_of
+from jaxrl.algorithms.observations import leading_axes, observation_shapes, zeros
 from jaxrl.algorithms.off_policy import OffPolicyPolicy
 from jaxrl.algorithms.sac_config import SACConfig
+from jaxrl.algorithms.value_step import Nodes, Target
 from jaxrl.learning.action_heads import action_head
 from jaxrl.learning.actor import Actor, Scores, head_actor
 from jaxrl.learning.exploration import uniform_actor
 from jaxrl.learning.losses import weighted_mean
-from jaxrl.learning.networks import OutputNetwork, apply_over
+from jaxrl.learning.networks import apply_over
+from jaxrl.learning.output_networks import OutputNetwork
 from jaxrl.learning.q_networks import QNetwork
 from jaxrl.learning.q_targets import masked_values
 from jaxrl.learning.replay import Window
@@ -124,13 +127,11 @@ def discrete_policy(env: Environment, config: SACConfig, agents: tuple[int, ...]
 
     def init(key: jax.Array) -> tuple[Any, Any]:
         policy_key, critic_key = jax.random.split(key)
-        example = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        return network.init(policy_key, example), critics.init(critic_key, shapes)
+        return network.init(policy_key, zeros(shapes)), critics.init(critic_key, shapes)
 
     def scores(policy: OffPolicyPolicy, obs: Any, mask: Any) -> Scores:
         del mask
-        num_axes = jax.tree.leaves(obs)[0].ndim - len(jax.tree.leaves(shapes)[0].shape)
-        return {"logits": apply_over(network, policy.acting.params, policy.see(obs), num_axes)}
+        return {"logits": apply_over(network, policy.acting.params, policy.see(obs), leading_axes(obs, shapes))}
 
     def probabilities(policy: Any, obs: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
         """Probabilities and their logarithms, `[B, *A, num_actions]`, finite for actions that a mask forbids, too."""

@@ -22,7 +22,7 @@ from jaxrl.algorithms.policy_gradient import (
     epochs,
     total_loss,
 )
-from jaxrl.checks import Range, check_range
+from jaxrl.checks import Range
 from jaxrl.learning.losses import approximate_kl, quadratic_surrogate, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.sweeps.distributions import Uniform
@@ -43,9 +43,7 @@ class SPOHParams(OnPolicyHParams):
 
     ratio_eps: Any = 0.2
 
-    def __post_init__(self, gamma: None) -> None:
-        super().__post_init__(gamma)
-        check_range("ratio_eps", self.ratio_eps, Range(0, INFINITE, "()"))
+    ranges = OnPolicyHParams.ranges | {"ratio_eps": Range(0, INFINITE, "()")}
 
 
 @with_hints

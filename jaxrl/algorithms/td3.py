@@ -15,9 +15,10 @@ from jaxrl.algorithms.actor_critic import Acting, algorithm, parts_of
 from jaxrl.algorithms.actor_critic_config import ActorCriticConfig, ActorCriticHParams
 from jaxrl.algorithms.arguments import checked_config, with_hints
 from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.critic_ensemble import Nodes, scale_of
+from jaxrl.algorithms.critic_ensemble import scale_of
 from jaxrl.algorithms.off_policy_config import INFINITE
-from jaxrl.checks import Range, check_count, check_range
+from jaxrl.algorithms.value_step import Nodes
+from jaxrl.checks import Range, check_count
 from jaxrl.learning.actor import Scores
 from jaxrl.learning.exploration import uniform_actor
 from jaxrl.learning.losses import weighted_mean
@@ -50,7 +51,7 @@ class TD3HParams(ActorCriticHParams):
 
     Attributes:
       noise_std: Standard deviation of the exploration noise, for actions scaled to [-1, 1].
-      target_noise: Standard deviation of the noise of actions in targets, likewise.
+      target_noise: Standard deviation of the noise of actions in targets, for the same scale.
       target_noise_clip: Bound of the absolute noise of actions in targets.
     """
 
@@ -58,10 +59,9 @@ class TD3HParams(ActorCriticHParams):
     target_noise: Any = 0.2
     target_noise_clip: Any = 0.5
 
-    def __post_init__(self, gamma: None) -> None:
-        super().__post_init__(gamma)
-        for name in ("noise_std", "target_noise", "target_noise_clip"):
-            check_range(name, getattr(self, name), Range(0, INFINITE, "[)"))
+    ranges = ActorCriticHParams.ranges | {
+        **dict.fromkeys(("noise_std", "target_noise", "target_noise_clip"), Range(0, INFINITE, "[)")),
+    }
 
 
 class Learner(NamedTuple):

@@ -2,12 +2,13 @@
 
 import dataclasses
 import math
+from types import MappingProxyType
 from typing import Any, Literal
 
 from flax import struct
 
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.algorithms.arguments import check_hparams, check_normalised
+from jaxrl.algorithms.arguments import check_hparams
 from jaxrl.checks import Range, Settings, check_choice, check_count
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential
 from jaxrl.learning.network_config import NetworkConfig
@@ -53,21 +54,15 @@ class TransitionsConfig(NetworkConfig):
         if self.memory != "none":
             raise UserValueError(f"memory takes 'none' where transitions are drawn one by one, got {self.memory!r}")
 
+    def _refuse_without_effect(self, name: str, where: str, effect: bool) -> None:
+        """Refuses a changed field that has no effect with the value of another, `where`."""
+        if not effect and getattr(self, name) != type(self).__dataclass_fields__[name].default:
+            raise UserValueError(f"{name} has no effect with {where}, got {getattr(self, name)}; leave it out")
+
     @property
     def steps_per_iteration(self) -> int:
         """Number of environment steps of one iteration."""
         return self.num_envs * self.num_steps
-
-    def check_observation(self, obs: Any) -> None:
-        """Refuses to normalise observations with neighbours.
-
-        Args:
-          obs: Shapes of one observation.
-
-        Raises:
-          ValueError: `normalise_observation` is set, and the observation has the entry "neighbours".
-        """
-        check_normalised(self.normalise_observation, obs)
 
 
 @struct.dataclass
@@ -96,12 +91,13 @@ class TransitionsHParams(Settings):
     observation_clip: Any = 10.0
     gamma: dataclasses.InitVar[None] = None
 
+    ranges = MappingProxyType(
+        {
+            **dict.fromkeys(("lr", "adam_eps"), Range(0, INFINITE, "[)")),
+            **dict.fromkeys(("max_grad_norm", "observation_clip"), Range(0, INFINITE)),
+            **dict.fromkeys(("adam_b1", "adam_b2"), Range(0, 1, "[)")),
+        }
+    )
+
     def __post_init__(self, gamma: None) -> None:
-        check_hparams(self, gamma, _RANGES)
-
-
-_RANGES = {
-    **dict.fromkeys(("lr", "adam_eps"), Range(0, INFINITE, "[)")),
-    **dict.fromkeys(("max_grad_norm", "observation_clip"), Range(0, INFINITE)),
-    **dict.fromkeys(("adam_b1", "adam_b2"), Range(0, 1, "[)")),
-}
+        check_hparams(self, gamma)

@@ -9,9 +9,7 @@ argument may cause, such as one in a custom environment, names their class as we
 JAXRL_COMPILATION_CACHE=DIRECTORY caches compiled programs there for later commands.
 """
 
-import contextlib
 import errno
-import json
 import os
 import signal
 import sys
@@ -28,7 +26,6 @@ from jaxrl.cli.parsing import CommandError, parse
 
 __all__ = ["main"]
 
-_IDENTITY = "run.json"  # the name in `jaxrl.runtime.checkpoints.identity`, whose import starts JAX's backend
 # Errors that an argument may cause; the classes of `envs.errors` derive from them.
 _CAUSED = (ValueError, TypeError, LookupError, OSError, ImportError)
 
@@ -234,9 +231,11 @@ def _merge(args: Sequence[str]) -> int:
 
 
 def _resume(args: Sequence[str]) -> int:
+    begun = _begun(args)
+    _set_flags("resume", args, deterministic=any(identity.get("deterministic") is True for identity in begun.values()))
     from jaxrl.cli.shards import run_resume
 
-    return run_resume(args)
+    return run_resume(args, begun)
 
 
 def _simple(name: str) -> Callable[[Sequence[str]], int]:
@@ -307,27 +306,36 @@ def _dispatch(argv: Sequence[str]) -> int:
         use_compilation_cache(folder)
     import numpy  # noqa: F401  # where jaxlib imports it first, an interrupt of that import prints a traceback
 
-    _set_flags(argv[0], argv[1:])
+    if argv[0] != "resume":  # which sets the flags of the run
+        _set_flags(argv[0], argv[1:])
     return _COMMANDS[argv[0]](argv[1:])
 
 
-def _set_flags(command: str, args: Sequence[str]) -> None:
-    """Sets flags of XLA; must run before JAX's backend starts (importing gymnax starts it), which reads them once."""
+def _set_flags(command: str, args: Sequence[str], deterministic: bool = False) -> None:
+    """Sets flags of XLA; must run before JAX's backend starts (importing gymnax starts it), which reads them once.
+
+    Args:
+      command: Name of the command.
+      args: Its arguments.
+      deterministic: Whether the run to resume was started with --deterministic.
+    """
     from jaxrl.runtime.devices.xla_flags import DETERMINISTIC, add_flags, asked_for, refuse_unknown_flags
 
-    again = command == "resume" and _began_deterministic(args)
-    add_flags([f"--{DETERMINISTIC}=true"] * again + asked_for(args))
+    add_flags([f"--{DETERMINISTIC}=true"] * deterministic + asked_for(args))
     if command not in ("algorithms", "envs", "version", "merge", "report", "plot"):  # these compute nothing
         refuse_unknown_flags()
 
 
-def _began_deterministic(args: Sequence[str]) -> bool:
-    """Whether the run directory among the arguments was started with --deterministic."""
-    for file in (Path(arg) / _IDENTITY for arg in args):
-        with contextlib.suppress(OSError, ValueError):  # reported later
-            identity = json.loads(file.read_text(encoding="utf-8"))
-            return isinstance(identity, dict) and identity.get("deterministic") is True
-    return False
+def _begun(args: Sequence[str]) -> dict[Path, dict[str, Any]]:
+    """Contents of `run.json` in the run directories among the arguments, read before JAX's backend starts.
+
+    Raises:
+      ResultError: The file is damaged.
+    """
+    from jaxrl.runtime.checkpoints.identity_file import IDENTITY, read_identity
+
+    directories = [Path(arg) for arg in args if not arg.startswith("-")]
+    return {path: read_identity(path, trust="--trust" in args) for path in directories if (path / IDENTITY).is_file()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

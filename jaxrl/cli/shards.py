@@ -70,19 +70,22 @@ def resume_options() -> type:
     return made
 
 
-def run_resume(args: Sequence[str]) -> int:
+def run_resume(args: Sequence[str], begun: Mapping[Path, dict[str, Any]]) -> int:
     """Resumes a run and prints its table; returns the exit status of `jaxrl train`.
 
     Args:
       args: Arguments that follow `jaxrl resume`.
+      begun: Contents of `run.json` in the run directories among them.
     """
     from jaxrl.cli.trackers import trackers_again
-    from jaxrl.runtime.resuming import resume
+    from jaxrl.runtime.resuming import resume, resume_begun
 
     parsed: Any = parse(resume_options(), args, "jaxrl resume")
     options: dict[str, Any] = run_options(ResumeOptions, parsed)
     options["trackers"] = trackers_again(parsed.run)
-    result = resume(parsed.run, env_steps=parsed.env_steps, allow=parsed.allow, **options)
+    options |= {"env_steps": parsed.env_steps, "allow": parsed.allow}
+    identity = begun.get(parsed.run)
+    result = resume(parsed.run, **options) if identity is None else resume_begun(parsed.run, identity, **options)
     print(result.table())
     attrs = result.metrics.attrs
     if attrs["interrupted"]:

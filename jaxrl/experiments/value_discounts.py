@@ -1,4 +1,4 @@
-"""Choices of value-based agents and of PPO under a hyperbolic discount, beside those of exact choosers.
+"""Choices of value-based agents and of PPO under a hyperbolic discount, compared with those of exact choosers.
 
 The tasks are those of `envs.decision`, by default a tenth as long and under a discount that falls ten times as fast: a
 hyperbolic curve depends on k t alone. Pathworld is without its hazard, which the discount stands for.
@@ -233,7 +233,7 @@ def choosers(every: dict[str, Task], settings: Settings) -> pandas.DataFrame:
 
 
 def behaviour(result: Result, task: Task, settings: Settings) -> dict[str, Any]:
-    """Greedy choices of the policies of all seeds, beside those of the exact choosers."""
+    """Greedy choices of the policies of all seeds, compared with those of the exact choosers."""
     gamma, exact = curve(settings), exact_choices(task, settings)
     actions, believed = decisions(result, task)
     good = ~result.failed_runs()[0]
@@ -320,7 +320,7 @@ def _choices_caption(settings: Settings) -> str:
 
 EXPERIMENT = Experiment(
     "value-discounts",
-    "Choices of DQN with heads of several rates, and of PPO, beside those of exact choosers.",
+    "Choices of DQN with heads of several rates, and of PPO, compared with those of exact choosers.",
     Settings,
     run,
 )

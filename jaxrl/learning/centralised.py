@@ -52,7 +52,7 @@ class CentralisedActorCritic(nn.Module):
 def critic_observation(
     obs: Any, global_obs: Any, own_scale: float = 1.0, neighbour_scale: float = 1.0
 ) -> dict[str, Any]:
-    """Input of a centralised critic: an agent's own observation beside the global one.
+    """Input of a centralised critic: an agent's own observation and the global one.
 
     Rows "agents" of the global observation take the place of neighbours in `networks.RelationActorCritic`, which pools
     them, so that the order of the agents has no effect.
@@ -80,7 +80,7 @@ def critic_observation(
 def apply_centralised(
     network: nn.Module, params: Any, obs: Any, global_obs: Any, num_axes: int, num_agent_axes: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Applies a centralised network to all agents of environments; what depends on `global_obs` alone is computed once.
+    """Applies a centralised network to all agents of environments; features of `global_obs` are computed once for all.
 
     Args:
       network: Centralised network, a `CentralisedActorCritic`.

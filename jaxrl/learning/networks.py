@@ -192,38 +192,6 @@ class RelationActorCritic(nn.Module):
         return perceptron(features, widths, self.activation, name, self.layer_norm)
 
 
-class OutputNetwork(nn.Module):
-    """An encoder with one linear layer after it: a policy, or a critic of observations with actions.
-
-    Attributes:
-      encoder: Network that returns features, `[width]`, such as that of `NetworkConfig.encoder`.
-      num_outputs: Number of outputs.
-      gain: Gain of the last layer's orthogonal initial weights.
-    """
-
-    encoder: nn.Module
-    num_outputs: int
-    gain: float = 1.0
-
-    @nn.compact
-    def __call__(self, obs: Any) -> jax.Array:
-        """Outputs `[num_outputs]` of one observation."""
-        return dense(self.num_outputs, self.gain, "out")(self.encoder(obs))
-
-
-def with_action(obs: Any, action: Any) -> Any:
-    """One observation with an action, as an encoder for the kind of the observation takes it.
-
-    Args:
-      obs: Observation, or its shapes; with "neighbours", these stay apart from the rest.
-      action: Action, or its shape.
-    """
-    if not isinstance(obs, dict) or "neighbours" not in obs:
-        return {"action": action, "observation": obs}
-    rows = {name: obs[name] for name in ("neighbours", "neighbours_present")}
-    return rows | {"own": with_action({name: leaf for name, leaf in obs.items() if name not in rows}, action)}
-
-
 def perceptron(
     features: jax.Array, widths: tuple[int, ...], activation: str, name: str, layer_norm: bool = False
 ) -> jax.Array:

@@ -126,8 +126,13 @@ def scale_rewards(
 FORMULA = "clip((x - mean) / sqrt(variance + 1e-8), -observation_clip, observation_clip)"
 
 
-def normalise(statistics: RunningStatistics, sample: Any, clip: jax.Array | float) -> Any:
-    """(sample - mean) / standard deviation, clipped to [-clip, clip]; with any leading axes."""
+def normalise(statistics: RunningStatistics | None, sample: Any, clip: jax.Array | float | None) -> Any:
+    """(sample - mean) / standard deviation, clipped to [-clip, clip]; with any leading axes.
+
+    Without statistics or without a bound, None, the sample itself.
+    """
+    if statistics is None or clip is None:
+        return sample
     chex.assert_rank(clip, 0, custom_message="clip")
 
     def leaf(mean: jax.Array, variance: jax.Array, x: jax.Array) -> jax.Array:

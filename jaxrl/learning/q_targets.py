@@ -99,8 +99,9 @@ def lambda_targets(
       done: Whether a step is the last of an episode, bool `[T, *B]`.
       rates, sizes: Rates of the mixture and sizes of their values, `[K]`.
 
-    Source: Peng and Williams (1996), "Incremental multi-step Q-learning", whose traces go on after exploratory actions;
-    Gallici et al. (2024), "Simplifying deep temporal difference learning", for learning without a replay buffer.
+    Source: Peng and Williams (1996), "Incremental multi-step Q-learning", whose traces are not cut by exploratory
+    actions; Gallici et al. (2024), "Simplifying deep temporal difference learning", for learning without a replay
+    buffer.
     """
     chex.assert_equal_shape([rates, sizes], custom_message="rates, sizes")
     chex.assert_shape(next_values, (*reward.shape, *rates.shape), custom_message="next_values, reward")

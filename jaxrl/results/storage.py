@@ -20,30 +20,29 @@ from envs.files import replacing
 from jaxrl.results.checksums import checksum_of_file, sealed_json
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import Labelled, attribute, config_of
+from jaxrl.results.files import CONFIG, FILES, METRICS, PARQUET, POLICIES, SEARCH, TABLE
 from jaxrl.results.plain import versions
 
 if TYPE_CHECKING:
     import pandas
-
-METRICS, TABLE, PARQUET, POLICIES, CONFIG = FILES = (
-    "metrics.nc",
-    "metrics.csv",
-    "metrics.parquet",
-    "policies.npz",
-    "config.json",
-)
 
 VERIFIED = (METRICS, POLICIES)  # files whose checksums in `config.json` show that the files of a result belong together
 CHECKSUMS = "files"  # key of the checksums in `config.json`
 
 CSV_NEWLINE = "\r\n"  # of RFC 4180
 
-SEARCH = "search.json"  # file that marks the directory of a search
 LOCK = ".lock"
 PATIENCE = 0.2  # seconds to wait for a lock that another call may be about to release
 _WITHOUT_LOCKS: set[int] = set()  # file systems for which a warning was issued
 
 __all__ = [
+    "CONFIG",
+    "FILES",
+    "METRICS",
+    "PARQUET",
+    "POLICIES",
+    "SEARCH",
+    "TABLE",
     "claim_directory",
     "exclusive",
     "finished",

@@ -114,7 +114,7 @@ def check_loops(program: jax.stages.Lowered, block: int) -> None:
     if has + takes > limit.size:
         raise UserValueError(
             f"memory must be at least {at_least(has + takes)} for one run of this call, got {size(limit.size)}: a loop "
-            f"of it takes {size(takes)}, such as for what its environments sample"
+            f"of it takes {size(takes)}, such as for samples of its environments"
         )
 
 

@@ -19,15 +19,17 @@ from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
 from jaxrl.results.words import duration
 from jaxrl.runtime.call import Call, Part, merged, shard_of, sharded, split
-from jaxrl.runtime.checkpoints.identity import ASKED, identity_of, precision_in_force
+from jaxrl.runtime.checkpoints.identity import identity_of, precision_in_force
+from jaxrl.runtime.checkpoints.identity_file import ASKED
 from jaxrl.runtime.checkpoints.store import PARTS, Checkpoints, begun_in, num_parts_begun
 from jaxrl.runtime.divergence import PARAMETER_LIMIT, diverged_runs
 from jaxrl.runtime.driver import drive
+from jaxrl.runtime.execution_plan import Plan
 from jaxrl.runtime.exhaustion import Exhaustion
 from jaxrl.runtime.finished import finished_result, save_result
 from jaxrl.runtime.following import Watch, watched
 from jaxrl.runtime.layout import Layout, plan_layout
-from jaxrl.runtime.memory_plan import Plan, Planner
+from jaxrl.runtime.memory_plan import Planner
 from jaxrl.runtime.options import Options
 from jaxrl.runtime.programs import forget
 from jaxrl.runtime.progress import StopRequest, stop_on_signals

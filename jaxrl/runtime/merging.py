@@ -21,7 +21,8 @@ from jaxrl.results.plain import to_json
 from jaxrl.results.result import Result
 from jaxrl.results.storage import CONFIG, METRICS, POLICIES, claim_directory
 from jaxrl.runtime.call import Part, assembled, split
-from jaxrl.runtime.checkpoints.identity import ASKED, GENERATION, IDENTITY, SOFT, difference, read_identity
+from jaxrl.runtime.checkpoints.identity import GENERATION, SOFT, difference
+from jaxrl.runtime.checkpoints.identity_file import ASKED, IDENTITY, read_identity
 from jaxrl.sweeps.choosing import listed
 from jaxrl.sweeps.sweep import Sweep
 

@@ -11,13 +11,13 @@ import jax
 
 from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.algorithms.members import check_members
 from jaxrl.runtime.call import Call, seeds_that_fit, shard_of, sharded
+from jaxrl.runtime.execution_plan import Plan
 from jaxrl.runtime.layout import Layout, plan_layout
-from jaxrl.runtime.memory_plan import Plan, Planner
+from jaxrl.runtime.memory_plan import Planner
 from jaxrl.runtime.options import PlanOptions, checked
 from jaxrl.runtime.runs import Runs
-from jaxrl.runtime.training import points_of, training_call
+from jaxrl.runtime.training import points_of, training_call, with_env_steps
 
 MEASURED_SECONDS = 2.0
 
@@ -25,11 +25,11 @@ __all__ = ["Plan", "compile_groups", "plan"]
 
 
 def plan(
-    algo: Algorithm | Sequence[Algorithm],
+    algo: Algorithm | Sequence[Algorithm] | str,
     hparams: Any = None,
     *,
     seeds: int | Sequence[int] = 1,
-    env_steps: int,
+    env_steps: int | None = None,
     evals: int = 10,
     eval_episodes: int = 64,
     env_params: Any = None,
@@ -40,7 +40,8 @@ def plan(
     """Plan of `train` with the same arguments: layout, memory and time; nothing is trained.
 
     Args:
-      algo: Algorithm to train; a sequence is compiled once for each group that differs in static fields.
+      algo: Algorithm to train, or two names in place of `algo` and `hparams`, as in `train`; a sequence is compiled
+        once for each group that differs in static fields.
       hparams, seeds, env_steps, evals, eval_episodes, env_params: Arguments of `train`.
       checkpoints: Whether checkpoints of the states are written, as `train` does with `out`.
       measure: Flag to run a few iterations of one block to estimate the time.
@@ -53,13 +54,14 @@ def plan(
     chosen = checked(plan, PlanOptions, options)
     is_one = isinstance(algo, Algorithm | str) or not isinstance(algo, Sequence)  # an Algorithm is a tuple, too
     algos: list[Any] = [algo] if is_one else list(algo)
-    for each in algos:
-        check_members(each)
+    for i, each in enumerate(algos):
+        algos[i], hparams, env_steps = with_env_steps("plan", each, hparams, env_steps, show=False)
     groups = compile_groups(algos)
     if not groups:
         raise UserValueError("algo must be an algorithm, or several, got none")
     if chosen.shard is not None and len(algos) > 1:
         raise UserValueError(f"shard takes one algorithm, got {len(algos)}")
+    assert env_steps is not None  # there is an algorithm
     plans = []
     for group in groups:
         first, numbers = algos[group[0]], seeds_that_fit(seeds, hparams)

@@ -75,7 +75,7 @@ def cached(key: Hashable, arguments: Any, compile: Callable[[], T]) -> T:
     """Programs compiled under the precision in force, or those of an earlier call.
 
     Args:
-      key: Identity of what the programs do and where.
+      key: Identity of the programs and of their devices.
       arguments: Pytree with the shapes that they take.
       compile: Function that compiles them.
     """

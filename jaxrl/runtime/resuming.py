@@ -20,7 +20,7 @@ from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.description import env_params, hparams
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import shard_of, sharded
-from jaxrl.runtime.checkpoints.identity import IDENTITY, read_identity
+from jaxrl.runtime.checkpoints.identity_file import IDENTITY, read_identity
 from jaxrl.runtime.checkpoints.store import num_parts_begun
 from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.options import ResumeOptions, RunOptions, checked
@@ -28,7 +28,7 @@ from jaxrl.runtime.sharded_training import SHARDED
 from jaxrl.runtime.training import training_call
 from jaxrl.sweeps.sweep import Sweep, swept
 
-__all__ = ["resume"]
+__all__ = ["resume", "resume_begun"]
 
 
 def resume(
@@ -60,9 +60,29 @@ def resume(
         lacks the checkpoint needed to extend it.
       ValueError: `env_steps` is less than before, or more where the run would learn nothing further.
     """
-    directory, allow = Path(path), modules_of(allow)
     checked(resume, ResumeOptions, options)
-    identity = read_identity(directory, trust=options.get("trust", False))
+    identity = read_identity(Path(path), trust=options.get("trust", False))
+    return resume_begun(Path(path), identity, env_steps=env_steps, algo=algo, allow=allow, **options)
+
+
+def resume_begun(
+    directory: Path,
+    identity: dict[str, Any],
+    *,
+    env_steps: int | None = None,
+    algo: Algorithm | None = None,
+    allow: Allow = (),
+    **options: Unpack[ResumeOptions],
+) -> Result:
+    """Does the same as `resume`, with the contents of `run.json`, which were read before.
+
+    Args:
+      directory: Run directory.
+      identity: Contents of its `run.json`.
+      env_steps, algo, allow: Arguments of `resume`.
+      **options: Options of `resume`.
+    """
+    allow = modules_of(allow)
     if "run_length" not in identity:
         name = identity.get("algorithm") or identity.get(UNKNOWN)
         raise ResultError(f"{directory} holds no run of train ({name}): repeat its call with resume=True")

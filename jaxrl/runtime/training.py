@@ -139,10 +139,7 @@ def train(
         without a checkpoint or without `run.json`, which identifies the call.
     """
     chosen = checked(train, RunOptions, options)
-    if isinstance(algo, str) and isinstance(hparams, str):
-        algo, env_steps = _of_names(algo, hparams, env_steps, chosen.progress)
-        hparams = None
-    algo, env_steps = _with_env_steps(algo, env_steps)
+    algo, hparams, env_steps = with_env_steps("train", algo, hparams, env_steps, show=chosen.progress)
     points = points_of(algo, env_steps, evals, eval_episodes, eval_at_start)
     begun = begun_in(chosen.out, trust=chosen.trust) if chosen.resume else None
     call = training_call(
@@ -178,16 +175,33 @@ def _of_names(algorithm: str, environment: str, env_steps: int | None, show: boo
     return algo, env_steps
 
 
-def _with_env_steps(algo: Any, env_steps: int | None) -> tuple[Algorithm, int]:
-    """Refuses what is not an algorithm, and a missing number of environment steps."""
+def with_env_steps(
+    caller: str, algo: Any, second: Any, env_steps: int | None, *, show: bool
+) -> tuple[Algorithm, Any, int]:
+    """The first two arguments of a function that trains, and its number of environment steps.
+
+    Args:
+      caller: Name of the function, for error messages.
+      algo: Algorithm; or the name of one, with `second` the name of an environment, for the preset of that pair.
+      second: Second argument, returned as it is; None where it was the name of an environment.
+      env_steps: Number of environment steps; that of the preset of two names if None.
+      show: Whether the preset is shown.
+
+    Raises:
+      TypeError: `algo` is not an algorithm, or the number of environment steps is missing.
+      ValueError: There is no algorithm or environment of this name.
+    """
+    if isinstance(algo, str) and isinstance(second, str):
+        algo, env_steps = _of_names(algo, second, env_steps, show)
+        second = None
     check_members(algo)
     if env_steps is None:
         known = presets.find(algo.name, algo.env.name)
         example = "500_000" if known is None else f"{known.env_steps:_} of the preset"
         raise UserTypeError(
-            f"train takes env_steps, the number of environment steps of each run, such as env_steps={example}"
+            f"{caller} takes env_steps, the number of environment steps of each run, such as env_steps={example}"
         )
-    return algo, env_steps
+    return algo, second, env_steps
 
 
 def training_call(

@@ -22,7 +22,8 @@ from jaxrl.results.loading import load_result
 from jaxrl.results.result import Result
 from jaxrl.results.storage import CHECKSUMS, CONFIG, finished
 from jaxrl.runtime.call import Call, seeds_that_fit
-from jaxrl.runtime.checkpoints.identity import IDENTITY, SOFT, identity_of, read_identity
+from jaxrl.runtime.checkpoints.identity import SOFT, identity_of
+from jaxrl.runtime.checkpoints.identity_file import IDENTITY, read_identity
 from jaxrl.runtime.checkpoints.store import has_checkpoint
 from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.layout import Layout, default_devices
@@ -30,7 +31,7 @@ from jaxrl.runtime.loop import evaluation_points
 from jaxrl.runtime.options import RunOptions, SearchOptions, checked
 from jaxrl.runtime.programs import room_for
 from jaxrl.runtime.progress import Progress, StopRequest, stop_on_signals
-from jaxrl.runtime.training import training_call
+from jaxrl.runtime.training import training_call, with_env_steps
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 from jaxrl.sweeps.paths import leaves
 from jaxrl.sweeps.sweep import grid
@@ -49,11 +50,11 @@ __all__ = ["FIRST_TEST_SEED", "SEARCHES", "search"]
 
 
 def search(
-    algo: Algorithm,
-    space: Mapping[str, Uniform | LogUniform | Choice] | None = None,
+    algo: Algorithm | str,
+    space: Mapping[str, Uniform | LogUniform | Choice] | str | None = None,
     *,
     trials: int | None = None,
-    env_steps: int,
+    env_steps: int | None = None,
     search: str = "tpe",
     seeds: int = 3,
     test_seeds: int = 16,
@@ -80,12 +81,15 @@ def search(
     and how to tune them".
 
     Args:
-      algo: Algorithm to tune; its hyper-parameters and configuration apply to all paths that are not in the space.
+      algo: Algorithm to tune; its hyper-parameters and configuration apply to all paths that are not in the space. Two
+        names in place of `algo` and `space`, `search("ppo", "cartpole")`, search the default space around the preset
+        of that pair, or around the defaults where there is none.
       space: Distributions `{path: Uniform | LogUniform | Choice}` of hyper-parameters ("lr", "discount.gamma"), of
         the environment ("env.gravity") and, by Choice, of the configuration ("config.num_steps"); None
-        for the default space of PPO.
+        for the default space of the algorithm.
       trials: Number of trials of the complete study; None takes every point of a grid, and 64 otherwise.
-      env_steps: Number of environment steps of each run.
+      env_steps: Number of environment steps of each run; for two names that of their preset if None, which is then
+        shown.
       search: Sampler: "tpe", "random", "grid" or "cmaes".
       seeds: Number of tuning seeds of a trial.
       test_seeds: Number of test seeds on which the incumbent is retrained; 0 for none.
@@ -118,6 +122,7 @@ def search(
     check_choice("search", search, SEARCHES)
     check_choice("aggregate", aggregate, tuple(AGGREGATES))
     chosen = checked(_search, SearchOptions, options)
+    algo, space, env_steps = with_env_steps("search", algo, space, env_steps, show=chosen.progress)
     counts = {"env_steps": env_steps, "seeds": seeds, "eval_episodes": eval_episodes}
     counts |= {name: value for name, value in {"trials": trials, "population": population}.items() if value is not None}
     for name, value in counts.items():

@@ -14,10 +14,11 @@ import tqdm.auto
 from envs.errors import UserValueError
 from jaxrl.runtime.call import Call, Part
 from jaxrl.runtime.driver import SECONDS_PER_CHUNK, advance
+from jaxrl.runtime.execution_plan import Plan
 from jaxrl.runtime.exhaustion import Exhaustion
 from jaxrl.runtime.layout import Layout
 from jaxrl.runtime.memory import size
-from jaxrl.runtime.memory_plan import Plan, Planner
+from jaxrl.runtime.memory_plan import Planner
 from jaxrl.runtime.pace import Pace
 from jaxrl.runtime.progress import Progress, StopRequest
 from jaxrl.runtime.runs import Runs

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from probe_values import PROBES, values_after
 
 import envs
 import jaxrl
 from jaxrl.algorithms.registry import ROWS, default_space
 from jaxrl.learning.rollout import reset_all, rollout
-from jaxrl.runtime.loop import make_loop
 
 SMALL: dict[str, Any] = dict(ROWS["dqn"].small)
 EVERYTHING: dict[str, Any] = {
@@ -197,15 +197,6 @@ def test_a_crowd_learns_what_each_of_its_agents_can_earn() -> None:
     np.testing.assert_allclose(result.values("return")[..., -1], np.mean([2 * (i + 1) * (i + 2) for i in range(2)]))
 
 
-PROBES: list[tuple[str, dict[str, int]]] = [
-    ("constant-reward", {}),
-    ("observation-dependent", {}),
-    ("delayed-reward", {"delay": 5}),
-    ("action-and-observation-dependent", {}),
-    ("only-terminates", {}),
-]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("fields", "discount"), [({}, "0.9"), ({"heads": "joint"}, "hyperbolic:0.1")])
 @pytest.mark.parametrize(("name", "static"), PROBES, ids=lambda value: str(value))
@@ -232,14 +223,7 @@ def values_learned(env: Any, discount: str, **fields: Any) -> np.ndarray:
     hparams = dataclasses.replace(
         algo.hparams, lr=3e-3, discount=discount, epsilon_end=0.1, epsilon_anneal_env_steps=1000.0
     )
-    prepared, params, loop = algo.prepare(hparams), jax.tree.map(jnp.asarray, env.default_params), make_loop(algo, 1)
-
-    @jax.jit
-    def run(key: Any) -> Any:
-        return loop.advance(loop.init(key, prepared, params), key, prepared, params, 0, 1000).state
-
-    policy = algo.policy(run(jax.random.key(0)), prepared)
-    return np.asarray(algo.actor.scores(policy, (), jnp.asarray(env.observations()), None)[0]["q"])
+    return values_after(algo, algo.prepare(hparams), 1000)
 
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [

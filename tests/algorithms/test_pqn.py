@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from probe_values import PROBES, values_after
 
 import envs
 import jaxrl
@@ -17,7 +18,6 @@ from envs.wrappers import discretise_actions
 from jaxrl.algorithms.registry import ROWS, default_space
 from jaxrl.learning.critics import head_sizes
 from jaxrl.learning.rollout import rollout
-from jaxrl.runtime.loop import make_loop
 
 SMALL: dict[str, Any] = dict(ROWS["pqn"].small)
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -170,15 +170,6 @@ def test_a_crowd_learns_what_each_of_its_agents_can_earn() -> None:
     np.testing.assert_allclose(result.values("return")[..., -1], np.mean([2 * (i + 1) * (i + 2) for i in range(2)]))
 
 
-PROBES: list[tuple[str, dict[str, int]]] = [
-    ("constant-reward", {}),
-    ("observation-dependent", {}),
-    ("delayed-reward", {"delay": 5}),
-    ("action-and-observation-dependent", {}),
-    ("only-terminates", {}),
-]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("fields", "discount"), [({}, "0.9"), ({"heads": "joint"}, "hyperbolic:0.1")])
 @pytest.mark.parametrize(("name", "static"), PROBES, ids=lambda value: str(value))
@@ -204,14 +195,7 @@ def values_learned(env: Any, discount: str, **fields: Any) -> np.ndarray:
     )
     iterations = 600
     prepared = algo.prepare(hparams, run_length=iterations * algo.env_steps_per_iteration)
-    params, loop = jax.tree.map(jnp.asarray, env.default_params), make_loop(algo, 1)
-
-    @jax.jit
-    def run(key: Any) -> Any:
-        return loop.advance(loop.init(key, prepared, params), key, prepared, params, 0, iterations).state
-
-    policy = algo.policy(run(jax.random.key(0)), prepared)
-    return np.asarray(algo.actor.scores(policy, (), jnp.asarray(env.observations()), None)[0]["q"])
+    return values_after(algo, prepared, iterations)
 
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [

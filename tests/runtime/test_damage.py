@@ -25,7 +25,7 @@ from jaxrl.results.checksums import UNSEALED, check_seal, sealed
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
 from jaxrl.results.storage import FILES
-from jaxrl.runtime.checkpoints.identity import IDENTITY
+from jaxrl.runtime.checkpoints.identity_file import IDENTITY
 from jaxrl.runtime.checkpoints.store import CHECKPOINTS, Checkpoint, Checkpoints
 from jaxrl.runtime.programs import compilations
 from jaxrl.runtime.training import points_of, training_call

@@ -25,9 +25,10 @@ from jaxrl.results.dataset import ResultError
 from jaxrl.runtime import execution
 from jaxrl.runtime import memory_plan as fitting
 from jaxrl.runtime.call import Call, split
+from jaxrl.runtime.execution_plan import Plan
 from jaxrl.runtime.layout import plan_layout
 from jaxrl.runtime.memory import GIB, KIB, MIB, available, give_back, parse_size, resident, size
-from jaxrl.runtime.memory_plan import Plan, Planner, Sizes, programs_of
+from jaxrl.runtime.memory_plan import Planner, Sizes, programs_of
 from jaxrl.runtime.planning import compile_groups
 from jaxrl.runtime.programs import compilations
 from jaxrl.runtime.training import points_of, training_call

@@ -16,7 +16,7 @@ import jaxrl
 from envs.errors import UserError
 from jaxrl.report.search import read_search
 from jaxrl.results.checksums import CHECKSUM
-from jaxrl.runtime.checkpoints.identity import IDENTITY
+from jaxrl.runtime.checkpoints.identity_file import IDENTITY
 
 DAMAGES = {"result": 120, "checkpoint": 60, "export": 120, "search": 60, "storage": 40}  # of all learners
 EDITS = {"result": 60, "checkpoint": 60, "export": 30, "search": 40}

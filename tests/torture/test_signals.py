@@ -13,7 +13,7 @@ import pytest
 from torturing import begun, drawn, process, quiet
 
 import jaxrl
-from jaxrl.runtime.checkpoints.identity import IDENTITY
+from jaxrl.runtime.checkpoints.identity_file import IDENTITY
 
 MOMENTS = 24  # at random, from the start of a process to well into training
 EVENTS = 10  # of each kind, at random among those before training begins

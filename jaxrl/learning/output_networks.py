@@ -1,0 +1,75 @@
+"""Networks with outputs of one kind: policies without a critic, and critics of actions."""
+
+from typing import Any
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl.learning.networks import Module, dense, perceptron
+
+__all__ = ["OutputNetwork", "PolicyHead", "with_action"]
+
+
+class PolicyHead(nn.Module):
+    """A perceptron from features to the outputs of an actor, with a constant value of 0.
+
+    It is the head of a policy without a critic where others are actor-critics.
+
+    Attributes:
+      num_outputs: Number of outputs that the action head takes (`ActionHead.num_outputs`).
+      hidden: Widths of the hidden layers.
+      activation: Name in `networks.ACTIVATIONS`.
+      gain: Gain of the last layer's orthogonal initial weights.
+    """
+
+    num_outputs: int
+    hidden: tuple[int, ...] = ()
+    activation: str = "tanh"
+    gain: float = 0.01
+
+    @nn.compact
+    def __call__(self, features: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Outputs of the actor `[num_outputs]`, and 0 `[]`, from the features of one observation."""
+        chex.assert_rank(features, 1, custom_message="features")
+        hidden = perceptron(features, self.hidden, self.activation, "actor")
+        return dense(self.num_outputs, self.gain, "actor_out")(hidden), jnp.zeros(())
+
+
+class OutputNetwork(nn.Module):
+    """An encoder with one linear layer after it: a policy, or a critic of observations with actions.
+
+    Attributes:
+      encoder: Module `(obs) -> features [F]`, such as that of `NetworkConfig.encoder`.
+      num_outputs: Number of outputs.
+      gain: Gain of the last layer's orthogonal initial weights.
+      with_value: Whether the layer is a `PolicyHead`, which returns a value of 0 as well, for algorithms that take
+        networks of an actor and a critic.
+    """
+
+    encoder: Module
+    num_outputs: int
+    gain: float = 1.0
+    with_value: bool = False
+
+    @nn.compact
+    def __call__(self, obs: Any) -> Any:
+        """Outputs `[num_outputs]` of one observation; with a value, the pair of them."""
+        features = self.encoder(obs)
+        if self.with_value:
+            return PolicyHead(self.num_outputs, gain=self.gain, name="head")(features)
+        return dense(self.num_outputs, self.gain, "out")(features)
+
+
+def with_action(obs: Any, action: Any) -> Any:
+    """One observation with an action, as an encoder for the kind of the observation takes it.
+
+    Args:
+      obs: Observation, or its shapes; with "neighbours", these stay apart from the rest.
+      action: Action, or its shape.
+    """
+    if not isinstance(obs, dict) or "neighbours" not in obs:
+        return {"action": action, "observation": obs}
+    rows = {name: obs[name] for name in ("neighbours", "neighbours_present")}
+    return rows | {"own": with_action({name: leaf for name, leaf in obs.items() if name not in rows}, action)}

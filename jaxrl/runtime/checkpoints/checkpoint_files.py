@@ -1,0 +1,291 @@
+"""One checkpoint on disk: writing, loading and verifying it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import json
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl.results.checksums import CHECKSUM, checksum
+from jaxrl.results.dataset import ResultError
+from jaxrl.runtime.checkpoints.identity import GENERATION
+from jaxrl.runtime.checkpoints.identity_file import IDENTITY
+
+CHECKPOINTS = "checkpoints"
+_ITEMS = ("states", "evaluations")  # items of a checkpoint with an array for each run
+
+__all__ = ["CHECKPOINTS", "Checkpoint", "CheckpointFiles"]
+
+
+class Checkpoint(NamedTuple):
+    """A call between two chunks.
+
+    Attributes:
+      iteration: Number of iterations that every run has done.
+      states: States of the runs, leaves `[num_runs, ...]`, as returned by `Runs.states()`.
+      iterations: Iterations of the evaluations so far.
+      metrics: Metrics of the evaluations so far, `{name: [num_runs, num_points, ...]}`.
+    """
+
+    iteration: int
+    states: Any
+    iterations: list[int]
+    metrics: dict[str, np.ndarray]
+
+
+class _DamageError(Exception):
+    """Damage of a checkpoint; `surely` where `trust` does not help."""
+
+    def __init__(self, reason: str, *, surely: bool = False):
+        super().__init__(reason)
+        self.surely = surely
+
+
+class CheckpointFiles:
+    """Folder of the last checkpoint in a run directory, which is created.
+
+    Args:
+      directory: Run directory.
+    """
+
+    def __init__(self, directory: Path):
+        self._at = directory
+        self._manager = _manager(directory / CHECKPOINTS)
+
+    def write(self, checkpoint: Checkpoint, generation: Any) -> None:
+        """Writes a checkpoint next to the last one, and then deletes the last one.
+
+        Args:
+          checkpoint: Checkpoint.
+          generation: Value of `GENERATION` in the identity of its run.
+
+        Raises:
+          ResultError: The checkpoint cannot be written, such as for lack of disk space; the last one is intact.
+        """
+        import orbax.checkpoint as ocp
+
+        manager = self._manager
+        leaves = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(checkpoint.states))}
+        empty = {name: [leaf.shape, str(leaf.dtype)] for name, leaf in leaves.items() if not leaf.size}
+        done = {"iteration": checkpoint.iteration, "iterations": [int(at) for at in checkpoint.iterations]}
+        done |= {"empty": empty}  # orbax refuses arrays without numbers, such as the boxes of a crowd without any
+        metrics = {name: np.asarray(values) for name, values in checkpoint.metrics.items()}
+        done |= {GENERATION: generation, "checksums": _checksums(leaves, metrics)}
+        done[CHECKSUM] = _checksum_of(done)
+        items = {
+            "states": {name: leaf for name, leaf in leaves.items() if leaf.size},
+            "evaluations": metrics,
+        }
+        try:
+            _require_room(
+                self._at / CHECKPOINTS, sum(array.nbytes for tree in items.values() for array in tree.values())
+            )
+            with _quiet():
+                manager.save(
+                    (manager.latest_step() or 0) + 1,
+                    args=ocp.args.Composite(
+                        done=ocp.args.JsonSave(done),
+                        **{name: ocp.args.PyTreeSave(tree) for name, tree in items.items() if tree},
+                    ),
+                )
+        except Exception as error:  # of any library underneath: errors of the file system come wrapped in several types
+            raise ResultError(
+                f"No checkpoint could be written to {self._at}: {_reason(error)}; the one before is intact."
+            ) from error
+
+    def load(self, structure: Any, generation: Any, points: Sequence[int], *, trust: bool) -> Checkpoint | None:
+        """Last complete checkpoint, None where there is none.
+
+        Args:
+          structure: Pytree with the structure of the states of the runs.
+          generation: Value of `GENERATION` in the identity of the run.
+          points: Iterations of its evaluations.
+          trust: Whether to load a checkpoint that does not match its checksums.
+
+        Raises:
+          ResultError: The checkpoint is damaged, or holds other states.
+        """
+        import orbax.checkpoint as ocp
+
+        manager = self._manager
+        step = manager.latest_step()
+        if step is None:
+            return None
+        where = self._at / CHECKPOINTS / str(step)
+        items = [name for name in _ITEMS if (where / name).is_dir()]
+        try:
+            with _quiet():
+                restored = manager.restore(
+                    step,
+                    args=ocp.args.Composite(
+                        done=ocp.args.JsonRestore(), **{name: ocp.args.PyTreeRestore() for name in items}
+                    ),
+                )
+            done = restored["done"]
+            empty = {name: np.zeros(shape, dtype) for name, (shape, dtype) in done.get("empty", {}).items()}
+            states = {**(restored["states"] if "states" in items else {}), **empty}
+            leaves = [np.asarray(states[f"{i:04d}"]) for i in range(len(states))]
+            evaluations = restored["evaluations"] if "evaluations" in items else {}
+            metrics = {name: np.asarray(leaf) for name, leaf in evaluations.items()}
+            if not trust:
+                _verify(done, {f"{i:04d}": leaf for i, leaf in enumerate(leaves)}, metrics, generation)
+            _check_ranges(done, leaves, metrics, structure, points)
+            checkpoint = Checkpoint(
+                int(done["iteration"]),
+                jax.tree.unflatten(jax.tree.structure(structure), leaves),
+                [int(at) for at in done["iterations"]],
+                metrics,
+            )
+        except Exception as error:  # as above; a truncated file raises various errors
+            on = (
+                ""
+                if not isinstance(error, _DamageError) or error.surely
+                else " resume regardless with --trust (trust=True), or"
+            )
+            raise ResultError(
+                f"The checkpoint {where} is damaged ({_reason(error)}):{on} delete {self._at / CHECKPOINTS} to start "
+                f"over."
+            ) from error
+        return checkpoint
+
+    def close(self) -> None:
+        """Closes the folder."""
+        self._manager.close()
+
+
+def _manager(folder: Path) -> Any:
+    """Manager of orbax for a folder, which is created."""
+    import orbax.checkpoint as ocp
+
+    class Manager(ocp.CheckpointManager):
+        def reached_preemption(self, step: int) -> bool:
+            del step
+            return False  # would ask the other processes
+
+    # One of several processes writes by itself.
+    alone = ocp.options.MultiprocessingOptions(
+        primary_host=jax.process_index(),
+        active_processes={jax.process_index()},
+        barrier_sync_key_prefix=f"jaxrl-{jax.process_index()}",
+    )
+    options = ocp.CheckpointManagerOptions(
+        max_to_keep=1, enable_async_checkpointing=False, create=False, multiprocessing_options=alone
+    )
+    folder = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    # Without OCDBT, whose files orbax finds by a pattern in which brackets in a directory's name are special.
+    trees = {name: ocp.PyTreeCheckpointHandler(use_ocdbt=False, multiprocessing_options=alone) for name in _ITEMS}
+    with _quiet():
+        return Manager(folder, options=options, item_handlers={**trees, "done": ocp.JsonCheckpointHandler()})
+
+
+def _verify(done: Mapping[str, Any], leaves: Mapping[str, Any], metrics: Mapping[str, Any], generation: Any) -> None:
+    """Refuses contents that do not match their checksums; checkpoints of the previous version have none.
+
+    Raises:
+      _DamageError: The message names what is damaged.
+    """
+    if not {CHECKSUM, "checksums", GENERATION} & set(done):
+        if set(done) - {"iteration", "iterations", "empty"}:
+            raise _DamageError(f"it contains {', '.join(done)}")
+        return
+    if done.get(CHECKSUM) != _checksum_of(done):
+        raise _DamageError("its metadata does not match its checksum")
+    actual = _checksums(leaves, metrics)
+    if wrong := [name for name in done["checksums"] | actual if done["checksums"].get(name) != actual.get(name)]:
+        raise _DamageError(f"{wrong[0]} does not match its checksum")
+    if done[GENERATION] != generation:
+        raise _DamageError(f"it is of another run than {IDENTITY}")
+
+
+def _check_ranges(
+    done: Mapping[str, Any],
+    leaves: list[np.ndarray],
+    metrics: Mapping[str, np.ndarray],
+    structure: Any,
+    points: Sequence[int],
+) -> None:
+    """Refuses contents that no call can resume from, trusted or not.
+
+    Raises:
+      _DamageError: The message names what is out of range.
+    """
+    iteration, iterations, last = done["iteration"], done["iterations"], points[-1]
+    if not isinstance(iteration, int) or not 0 <= iteration <= last:
+        raise _DamageError(f"its iteration is {iteration!r}, not from 0 to {last:,}", surely=True)
+    # Only a call with an evaluation at 0 has one there.
+    between = [-1 if points[0] == 0 else 0, *iterations, iteration + 1]
+    if any(one >= other for one, other in itertools.pairwise(between)):
+        raise _DamageError(f"its evaluations are after {iterations} of {iteration:,} iterations", surely=True)
+    count = len(iterations)
+    if any(values.ndim < 2 or values.shape[1] != count for values in metrics.values()):
+        raise _DamageError(f"its metrics are not of {count} evaluations", surely=True)
+    if len(leaves) != jax.tree.structure(structure).num_leaves:
+        raise _DamageError("its states are not those of this algorithm", surely=True)
+
+
+def _checksums(leaves: Mapping[str, np.ndarray], metrics: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Checksum of each array, including its shape and type."""
+    named = {f"states/{name}": leaf for name, leaf in leaves.items()}
+    named |= {f"evaluations/{name}": values for name, values in metrics.items()}
+    return {name: f"{array.dtype}{list(array.shape)}:{checksum(_bytes_of(array))}" for name, array in named.items()}
+
+
+def _bytes_of(array: np.ndarray) -> Any:
+    return np.atleast_1d(np.ascontiguousarray(array)).view(np.uint8) if array.size else b""
+
+
+def _checksum_of(done: Mapping[str, Any]) -> str:
+    """Checksum of the metadata of a checkpoint."""
+    content = {name: value for name, value in done.items() if name != CHECKSUM}
+    return checksum(json.dumps(content, sort_keys=True).encode())
+
+
+def _require_room(directory: Path, num_bytes: int) -> None:
+    """Checks the disk space before writing: threads of the store underneath would print errors of their own.
+
+    Args:
+      directory: Directory to write to.
+      num_bytes: Number of bytes without compression.
+
+    Raises:
+      OSError: There is too little space.
+    """
+    if not hasattr(os, "posix_fallocate"):
+        return
+    with tempfile.TemporaryFile(dir=directory) as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, max(num_bytes, 1))
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+                raise
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences messages of orbax on standard error: an error of this module reports the failure."""
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def _reason(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:300].rstrip(".")
