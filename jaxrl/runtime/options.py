@@ -68,7 +68,7 @@ _Trust = Annotated[
 _Trackers = Annotated[Sequence[Tracker | str], Option(())]
 _Schedules = Annotated[
     str,
-    Option("keep", "Schedules over the whole run when a run is extended: keep their end, or stretch them."),
+    Option("keep", "Treatment of schedules over the whole run when it is extended: keep their end, or stretch them."),
 ]
 
 
