@@ -69,7 +69,7 @@ class ActorCriticHParams(OffPolicyHParams):
     Attributes:
       lr: Step size of Adam for the critics.
       policy_lr: Step size of Adam for the policy.
-      max_grad_norm: Global norm to which gradients of the critics and of the policy are clipped; infinite disables
+      max_grad_norm: Global norm to which gradients of the critics and of the policy are clipped; infinity disables
         clipping.
       adam_eps: Constant in the denominator of Adam.
       target_rate: Step size of target updates, in [0, 1]; 1 copies the online networks.

@@ -93,7 +93,7 @@ def clipped_value_loss(
     Args:
       value, old_value, target: Current values, values when acting, and targets, `[*B]`.
       weight: Weights of the samples, `[*B]`.
-      clip_eps: Largest trusted move of a value, scalar, traced; infinite for the plain squared error.
+      clip_eps: Largest trusted move of a value, scalar, traced; infinity for the plain squared error.
     """
     chex.assert_equal_shape([value, old_value, target, weight], custom_message="value, old_value, target, weight")
     chex.assert_rank(clip_eps, 0, custom_message="clip_eps")
