@@ -1,4 +1,4 @@
-"""Scenes to walk in: starts, goals and obstacles.
+"""Scenes: starts, goals and obstacles.
 
 A scenario is a frozen dataclass of static settings, with `default_params` for the traced ones, and places
 agents by `place`. The arena is 20 x 20 m, enclosed by walls whose inner faces are at 9.75 m; user-defined scenes
@@ -59,7 +59,7 @@ ARENA: tuple[Box, ...] = (
 
 @struct.dataclass
 class NoParams:
-    """A scenario without traced numbers."""
+    """Parameters of a scenario without traced numbers."""
 
 
 @struct.dataclass
@@ -143,7 +143,7 @@ class Scenario:
 
 @dataclasses.dataclass(frozen=True)
 class Circle(Scenario):
-    """Evenly around a circle, each to the opposite side; six pillars in the middle."""
+    """Agents evenly around a circle, each with its goal on the opposite side; six pillars in the middle."""
 
     name: ClassVar[str] = "circle"
 
@@ -267,7 +267,7 @@ class Choke(Flows):
 
 @dataclasses.dataclass(frozen=True)
 class Car(Flows):
-    """One group, whose way is crossed by a car of 2 x 9.9 m at 1 m/s; it weighs 1,000 kg."""
+    """One group, whose way is crossed by a car of 2 x 9.9 m and 1,000 kg at 1 m/s."""
 
     name: ClassVar[str] = "car"
     directions: ClassVar[tuple[tuple[float, float], ...]] = ((1.0, 0.0),)
