@@ -177,7 +177,7 @@ class Environment(gymnax_environment.Environment):
     def step_env(
         self, key: jax.Array, state: Any, action: Any, params: Any
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
-        """One transition, without time limit or reset (see the class)."""
+        """One transition, without time limit and reset (see the class)."""
         raise NotImplementedError
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:

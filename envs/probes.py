@@ -3,7 +3,7 @@
 Under the best actions each probe is a short deterministic chain of states, or one state drawn
 at random. `observations()` lists its states as the agent sees them, `values(curve, lam)` the
 value that a learner must reach at each, `best_actions()` the actions that reach it (None where
-actions do not matter). A failure on one probe and not on the one before it names the fault.
+actions do not matter). A failure on one probe but not on the previous one locates the fault.
 """
 
 from dataclasses import dataclass
@@ -229,13 +229,13 @@ class OnlyTerminates(_ChainProbe):
 
 @dataclass(frozen=True)
 class OnlyTruncates(_ChainProbe):
-    """Reward 1 for ever, cut off every `steps` steps by the time limit alone.
+    """Reward 1 for ever, cut off every `steps` steps by the time limit.
 
     A learner sees no reward beyond the limit and must bootstrap there, from the state in which it would
     have continued. Its critic then converges to V = Gamma(0) + ... + Gamma(steps - 1) + Gamma(steps) V
     in the first state (for lam = 1; `values` has the others). With the default of one step that is
-    V = 1 / (1 - Gamma(1)) under every discount and lam; it is the infinite sum of Gamma if the discount
-    is exponential, and otherwise not, since the clock restarts at every bootstrap.
+    V = 1 / (1 - Gamma(1)) under every discount and lam; it is the infinite sum of Gamma only if the discount is
+    exponential, since otherwise the clock restarts at every bootstrap.
     """
 
     steps: int = 1

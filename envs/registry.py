@@ -175,7 +175,7 @@ def row_of(kind: type, static: Mapping[str, object]) -> tuple[str, dict[str, obj
       static: Static fields; an inner environment is given by the `"name"` and `"static"` that `make` takes for it.
 
     Returns:
-      The name and the fields that it does not stand for; None where no row has it.
+      The name, and the fields that it does not imply; None if no row has the class.
     """
     for name, row in ROWS.items():
         inside = {} if row.wraps is None else {"inner": {"name": row.wraps, "static": {}}}

@@ -1,4 +1,4 @@
-"""A film of a crowd for browsers: one page without other files."""
+"""A film of a crowd for browsers: a single page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["player"]
 def player(trajectory: Trajectory, *, path: str | Path, title: str | None = None) -> Path:
     """Write an episode as a page that plays it: people as discs, coloured by speed, power or person.
 
-    The page is a single file without any reference to another; 50 people over 200 decisions take about 150 kB.
+    The page is a single file without references to others; 50 people over 200 decisions take about 150 kB.
     Between decisions agents move in straight lines. The energy shown for a person is power times the
     interval, summed; the decision in which an agent arrives counts in full.
 

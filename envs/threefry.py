@@ -25,16 +25,16 @@ __all__ = ["KEY_SHAPE", "rolled", "threefry", "unrolled"]
 
 
 def unrolled(key: jax.Array) -> jax.Array:
-    """A key from which `jax.random` draws the same numbers with the rounds of Threefry written out.
+    """A key from which `jax.random` draws the same numbers, with the rounds of Threefry written out.
 
     It has another type, which cannot be stored with usual keys in one array and which `jax.random.poisson`
     does not accept; `rolled` converts it back.
 
     Args:
       key: Keys `[*S]`; a key of an implementation other than JAX's default is returned unchanged, and so are the raw
-        words of `jax.random.PRNGKey`. All keys are where JAX's default backend is not a CPU, because the
-        rounds are written out there anyway, and where `jax_threefry_partitionable` is switched off, because
-        the numbers would differ.
+        words of `jax.random.PRNGKey`. All keys are returned unchanged if JAX's default backend is not a CPU, because
+        the rounds are written out there anyway, and if `jax_threefry_partitionable` is switched off, because the
+        numbers would differ.
 
     Returns:
       Keys `[*S]`.

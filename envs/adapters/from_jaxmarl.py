@@ -159,7 +159,7 @@ class JaxMARLEnvironment(base.Environment):
 
 
 def environment_ids() -> tuple[str, ...]:
-    """The names of JaxMARL's environments with equal agents that are tested here.
+    """The names of JaxMARL's environments with identical agents, as tested here.
 
     Raises:
       ImportError: JaxMARL is not installed.

@@ -43,8 +43,8 @@ class FunctionalEnvironment(base.Environment):
     """One of Gymnasium's functional environments.
 
     The floats among its parameters are traced, under their own names, together with the time limit; all other
-    parameters are static. One key serves a whole step, as in Gymnasium. Two adapters are equal where the
-    environments are of one class and hold equal values.
+    parameters are static. One key serves a whole step, as in Gymnasium. Two adapters are equal if their environments
+    are of one class and hold equal values.
 
     Attributes:
       func_env: Environment, written in JAX.

@@ -11,8 +11,9 @@
 
 **Seeds.** `reset(seed=s)` creates the two keys `jax.random.split(jax.random.key(s))`. Reset number j since the seed,
 from 0, is `env.reset_env(jax.random.fold_in(keys[0], j), params)`, and step number t is `env.step_env` with
-`jax.random.fold_in(keys[1], t)`, in every mode. Environment i of many has the seed s + i: it behaves like a single
-one with that seed, and a rollout through an adapter is that of the environment itself. Seeds from 2**32 on are hashed.
+`jax.random.fold_in(keys[1], t)`, in every mode. Environment i of many has the seed s + i and behaves like a single
+environment with that seed; a rollout through an adapter is that of the environment itself. Seeds from 2**32 on are
+hashed.
 
 **Ends.** `truncated` is the environment's own time limit, `params.max_steps_in_episode`. The `max_episode_steps` of
 `gymnasium.make` is a Gymnasium wrapper around it, which can only end episodes sooner; that of `make_vec` replaces
@@ -51,7 +52,7 @@ def as_gymnasium(env: Any, params: Any = None, render_mode: str | None = None) -
       The environment, unwrapped. A step before a reset, or after the end of an episode, is an error.
 
     Raises:
-      TypeError: `env` is not an environment, `params` are another one's, or a space has no counterpart in Gymnasium.
+      TypeError: `env` is not an environment, `params` are of another environment, or Gymnasium has no such space.
       ValueError: `env` has several agents, parameters are out of range, or the render mode is unknown.
       ImportError: Gymnasium is older than 1.1.
     """
@@ -70,7 +71,7 @@ def as_gymnasium_vector(
     device_arrays: bool = False,
     render_mode: str | None = None,
 ) -> VectorEnv:
-    """Many copies of an environment as a `gymnasium.vector.VectorEnv`, all of them stepped in one compiled call.
+    """Many copies of an environment as a `gymnasium.vector.VectorEnv`, all of them stepped by one compiled call.
 
     Args:
       env: Environment with one agent.
@@ -80,9 +81,9 @@ def as_gymnasium_vector(
         for any action, and has the reward 0. "SameStep": the step itself resets, and `info["final_obs"]` and
         `info["final_info"]` are those of the end. "Disabled": the caller resets, by
         `reset(options={"reset_mask": terminated | truncated})`.
-      device_arrays: Whether to return JAX arrays, without waiting for them, and not to check actions: an action
-        out of range, and with "Disabled" a step past the end, are then not errors, and
-        `info["final_obs"]` is an array of all environments. Otherwise NumPy arrays, which are writable.
+      device_arrays: Whether to return JAX arrays without waiting for them. Actions are then not checked: an action out
+        of range, and with "Disabled" a step past the end, raise no error, and `info["final_obs"]` is an array of all
+        environments. Otherwise NumPy arrays, which are writable.
       render_mode: Kind of rendering: "rgb_array" for a tuple of images from `render()`.
 
     Raises:
@@ -105,7 +106,8 @@ def as_func_env(env: Any, params: Any = None) -> FunctionalEnv:
     Returns:
       Pure functions of explicit states and keys. The time limit, which is not part of that form, is
       `transition_info(...)["truncated"]`. Gymnasium's `FunctionalJaxEnv` accepts it. Its `FunctionalJaxVectorEnv` does
-      not, because that resets by writing into states, which must be arrays; use `as_gymnasium_vector` for many.
+      not, because it resets by writing into states, which must be arrays; use `as_gymnasium_vector` for many
+      environments.
 
     Raises:
       TypeError, ValueError, ImportError: See `as_gymnasium`.

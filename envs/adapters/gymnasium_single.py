@@ -83,7 +83,7 @@ class SingleEnv(gymnasium.Env):
         return self._picture()
 
     def close(self) -> None:
-        """Close the window, where there is one."""
+        """Close the window, if there is one."""
         if self._window is not None:
             self._window.close()
             self._window = None

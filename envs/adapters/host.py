@@ -5,15 +5,15 @@ the host while it runs. This adapter is for evaluating a policy in its original 
 runs; for anything more, writing the environment in JAX is worth the effort.
 
 **How it remains a pure function.** A JAX state cannot hold a simulator, because states are copied, discarded and
-selected from. The state holds the seed of the episode and all of its actions so far instead, and a step is a function
-of these: seed a simulator, repeat the actions, take the next one. `envs.check` tests this, and it is why
-`jax.vmap`, resets that are never used, two continuations of one state, and runs that are resumed in another process
-all work. Repeating would be slow, so simulators are stored by their history: a step takes the
-one with exactly the state's history, and repeats actions only where there is none. One is stored for each unfinished
-episode of every run: up to 1,024, or twice as many as are stepped at a time if that is more; beyond that, the oldest
-are repeated at every step. Fresh states have none, and cost a second reset when they are first stepped. Simulators are
-reused, not closed, when their episodes end: all those of an environment are closed together, once no program uses it
-and 32 others have been used since, and when Python exits.
+selected from. Instead, the state holds the seed of the episode and all of its actions so far, and a step is a function
+of these: seed a simulator, repeat the actions, and take the next one. `envs.check` tests this; therefore `jax.vmap`,
+resets that are never used, two continuations of one state, and runs resumed in another process all work. Repeating
+would be slow, so simulators are stored by their history: a step takes the simulator with exactly the state's history,
+and repeats actions only if there is none. One simulator is stored for each unfinished episode of every run: up to
+1,024, or twice as many as are stepped at a time if that is more; beyond that, the oldest episodes are repeated at every
+step. Fresh states have no simulator, and their first step costs a second reset. Simulators are reused, not closed, when
+their episodes end: all simulators of an environment are closed together, once no program uses it and 32 other
+environments have been used since, or when Python exits.
 
 **Requirements and costs.** The environment must be a function of its seed and its actions, which is tested once when
 it is made. A state grows with the time limit, by one action per step. Programs with callbacks cannot be exported, and

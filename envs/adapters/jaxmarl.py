@@ -194,7 +194,7 @@ def as_jaxmarl(env: base.Environment, params: Any = None) -> JaxMARLEnv:
       An object with JaxMARL's methods, all of them compiled, and pure functions for `jax.jit` and `jax.vmap`.
 
     Raises:
-      TypeError: `env` is not an environment, or `params` are another one's.
+      TypeError: `env` is not an environment, or `params` are of another environment.
       ValueError: `env` has a single agent or breaks the contract, or parameters are out of range.
     """
     return JaxMARLEnv(env, params)

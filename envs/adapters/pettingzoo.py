@@ -20,7 +20,8 @@ def as_pettingzoo(env: base.Environment, params: Any = None, render_mode: str | 
 
     The agents of an episode are those that take part in it. One that finishes is terminated and leaves; the time
     limit truncates the remaining ones. Equal seeds give equal episodes, and a reset without a seed continues the
-    random sequence of the last one. The seed `s` is `jax.random.key(s)`, hashed from 2**32 on: see `Parallel`.
+    random sequence of the last one. The key of seed `s` is `jax.random.key(s)`; seeds from 2**32 on are hashed, see
+    `Parallel`.
 
     `infos[agent]["metrics"]` are the environment's metrics of the step, the same for every agent. Where actions are
     forbidden, `infos[agent]["action_mask"]` has the next allowed ones, after a reset and a step, as an int8 mask for
@@ -36,7 +37,7 @@ def as_pettingzoo(env: base.Environment, params: Any = None, render_mode: str | 
 
     Raises:
       ImportError: PettingZoo is not installed.
-      TypeError: `env` is not an environment, `params` are another one's, or Gymnasium has no such space.
+      TypeError: `env` is not an environment, `params` are of another environment, or Gymnasium has no such space.
       ValueError: `env` has a single agent or breaks the contract, parameters are out of range, or `render_mode` is
         unknown.
     """

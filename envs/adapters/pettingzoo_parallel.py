@@ -23,8 +23,8 @@ MODES = ("rgb_array",)
 class Parallel(ParallelEnv):
     """A crowd for PettingZoo; see `as_pettingzoo`.
 
-    A seed, hashed from 2**32 on, is the seed of a JAX key, which is split at each reset and each step: the second half
-    is used, the first is kept for the next split.
+    A seed, hashed from 2**32 on, gives a JAX key, which is split at each reset and each step: the second key is used,
+    the first is kept for the next split.
     """
 
     def __init__(self, env: base.Environment, params: Any, render_mode: str | None):

@@ -23,7 +23,7 @@ _PLACES = ("x_position", "y_position", "distance_from_origin")
 
 @struct.dataclass
 class PhysicsParams(base.EnvParams):
-    """The traced parameters of a physical task, each a factor of the task's own numbers.
+    """The traced parameters of a physical task, factors of the task's own constants.
 
     Attributes:
       gravity_scale: Factor of the gravity.

@@ -50,7 +50,7 @@ class SequenceParams(BanditParams):
     """The rewards.
 
     Attributes:
-      table: Reward of every arm at each pull, float32 `[T, K]`; after its end it starts over.
+      table: Reward of every arm at each pull, float32 `[T, K]`; it is repeated from the start after its end.
     """
 
     table: Any = struct.field(default_factory=lambda: np.asarray(IN_TURN, np.float32))

@@ -81,7 +81,7 @@ class Bandit(base.Environment):
 
     @property
     def reward_range(self) -> tuple[float, float] | None:
-        """The least and the largest reward of a pull, infinite where there is no limit; None if unknown."""
+        """The smallest and the largest reward of a pull, infinite where there is no bound; None if unknown."""
         return None
 
     @property
@@ -204,5 +204,5 @@ def best(values: jax.Array, mask: jax.Array | None) -> jax.Array:
 
 
 def check_num_arms(num_arms: int) -> None:
-    """Refuse fewer than two arms."""
+    """Refuse a number of arms below two."""
     check_count("num_arms", num_arms, 2)

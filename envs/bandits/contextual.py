@@ -39,8 +39,8 @@ class LogisticParams(BanditParams):
     """A normal prior of theta, or theta itself.
 
     Attributes:
-      prior_sigma: Standard deviation of each component around 0, at least 0; values have the logits theta . x, of
-        this standard deviation too, as features have length 1.
+      prior_sigma: Standard deviation of each component around 0, at least 0; the logits theta . x of the values have
+        the same standard deviation, because features have length 1.
       theta: Parameter vector of the instance, float32 `[d]`; None draws it from the prior.
     """
 
@@ -154,7 +154,7 @@ def _directions(normal: jax.Array) -> jax.Array:
 
 
 class LinearBandit(_Contextual):
-    """Arms that pay theta . x and normal noise, where x are features shown before the pull.
+    """Arms that pay theta . x plus normal noise, where x are features shown before the pull.
 
     Features have length 1, uniform on the sphere. The fields are those of `LogisticBandit`.
 

@@ -24,8 +24,8 @@ class CoupledBandit(MarkovBandit):
     """The base of the four families: the prior, and five arms unless another number is given.
 
     The families are those of the source: arms are finite Markov chains with one law for each action on
-    them. The prior (`DecliningParams`), the default constraints and the order in which actions are read
-    are a new design.
+    them. The prior (`DecliningParams`), the default constraints and the order in which actions are read are this
+    project's own.
 
     Source: Xu, Wilder, Khalil and Tambe (2025), Reinforcement learning with combinatorial actions
     for coupled restless bandits.
@@ -47,7 +47,7 @@ class CoupledBandit(MarkovBandit):
 class InterventionBandit(CoupledBandit):
     """Several interventions at once: each reaches several arms, and an arm may need several of them.
 
-    An action is 0 or 1 for every intervention, at most `budget` ones; of more, the first count. An
+    An action is 0 or 1 for every intervention; if it has more than `budget` ones, the first `budget` count. An
     arm moves by the number of chosen interventions that reach it, up to `num_levels`; in the prior
     more of them lift it higher.
 
@@ -230,8 +230,8 @@ class CapacityBandit(WorkerBandit):
 class PathBandit(CoupledBandit):
     """Paths: the arms are the vertices of a graph, and those on a path are touched.
 
-    An action is the vertices of a path, in order, `length` of them; it may begin at any. A vertex
-    that is not a neighbour of the one before is skipped: the path waits where it is.
+    An action is the `length` vertices of a path in order, beginning at any vertex. A vertex that is not a neighbour of
+    the previous one is skipped: the path stays where it is.
 
     Args:
       num_arms: Number of arms; omitted where `neighbours` are given.

@@ -51,7 +51,7 @@ class DelayedState(WrappedState):
 class DelayedBandit(Wrapped):
     """A bandit whose rewards arrive some pulls later, each after its own delay.
 
-    A reward with a delay of 0 arrives with its own pull. A policy sees `info["arrivals"]` alone: (action int32
+    A reward with a delay of 0 arrives with its own pull. A policy sees only `info["arrivals"]`: (action int32
     `[D]`, reward float32 `[D]`, valid bool `[D]`), for the last D pulls, oldest first, `valid` where a reward
     arrives with this pull. The reward of a step remains that of its pull, so returns and
     regret are those of the inner bandit. The observation `[2 K + 1 + ...]` has the number of rewards
@@ -90,7 +90,7 @@ class DelayedBandit(Wrapped):
         return DelayedParams(inner=self.bandit.default_params, delays=np.asarray(self.delays, np.float32))
 
     def instance(self, key: jax.Array, params: DelayedParams) -> DelayedState:
-        """A new instance of the inner bandit, without rewards on their way."""
+        """A new instance of the inner bandit, without pending rewards."""
         if jnp.shape(params.delays) != (len(self.delays),):
             raise UserValueError(f"delays must have the shape ({len(self.delays)},), got {jnp.shape(params.delays)}")
         none = jnp.full(len(self.delays), -1, jnp.int32)
@@ -104,7 +104,7 @@ class DelayedBandit(Wrapped):
         return obs, state, reward, terminated, {**info, "arrivals": self._arrivals(state)}
 
     def drift(self, key: jax.Array, state: DelayedState, action: jax.Array, params: DelayedParams) -> DelayedState:
-        """The drift of the inner bandit, with its last reward on its way."""
+        """The drift of the inner bandit, with its last reward pending."""
         state = super().drift(jax.random.fold_in(key, 0), state, action, params)
         uniform = jax.random.uniform(jax.random.fold_in(key, 1))
         # Rounding may leave the last cumulative probability below 1, but never creates a longer delay.
@@ -119,7 +119,7 @@ class DelayedBandit(Wrapped):
         )
 
     def observe(self, state: DelayedState, params: DelayedParams) -> jax.Array:
-        """The observation `[2 K + 1 + ...]`: rewards that arrived, by arm, without those on their way."""
+        """The observation `[2 K + 1 + ...]`: rewards that have arrived, by arm, without pending ones."""
         actions, rewards, valid = self._arrivals(state)
         of_arm = (jnp.arange(self.num_arms)[:, None] == actions) & valid
         counts = jnp.sum(of_arm, axis=1).astype(jnp.float32)

@@ -44,12 +44,12 @@ class DuelingBandit(Bandit):
     answer, 1 for the first arm and 0 for the second, is the feedback of policies,
     `info["arrivals"]`, and is stored as `last_reward` and in the observation.
 
-    The reward is another number, which regret counts and policies of `run_bandit` do not see: the mean
-    over both arms of the probability to be preferred to the best arm, at most 1/2, reached where
-    the best arm is named twice. A trainer that maximises it learns from answers to find the best arm.
+    The reward is a different quantity, which regret is computed from and policies of `run_bandit` do not see: the mean
+    over both arms of the probability of being preferred to the best arm. It is at most 1/2, attained by naming the
+    best arm twice. A trainer that maximises it learns from answers to find the best arm.
 
     Actions are int32 `[2]`, or tuples of two; observations `[2 K + 2]` are those of a bandit,
-    with a one-hot for either arm.
+    with a one-hot vector for each arm.
 
     Args:
       num_arms: Number of arms drawn from the prior; omitted where rewards are given.
@@ -102,7 +102,7 @@ class DuelingBandit(Bandit):
         return (jax.random.uniform(key) < chance).astype(jnp.float32)
 
     def action_value(self, state: BanditState, action: jax.Array, params: DuelingParams) -> jax.Array:
-        """The mean over both arms of the probability to be preferred to the best arm."""
+        """The mean over both arms of the probability of being preferred to the best arm."""
         del params
         first, second = self._pair(action)
         chances = preference(state.values, jnp.max(state.values))

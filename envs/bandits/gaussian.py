@@ -40,7 +40,7 @@ class GaussianParams(BanditParams):
 
 @dataclasses.dataclass(frozen=True)
 class GaussianBandit(MeansBandit):
-    """Arms that pay normal numbers, each around its own mean.
+    """Arms with normally distributed rewards, each around its own mean.
 
     Args:
       num_arms: Number of arms drawn from the prior; omitted where means are given.

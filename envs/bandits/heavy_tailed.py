@@ -106,7 +106,7 @@ class StudentBandit(MeansBandit):
 
 
 class ParetoBandit(MeansBandit):
-    """Arms that pay Pareto numbers with their own means and a common tail.
+    """Arms with Pareto-distributed rewards, each with its own mean, and a common tail.
 
     Args:
       num_arms: Number of arms drawn from the prior; omitted where means are given.
@@ -138,16 +138,16 @@ class ParetoBandit(MeansBandit):
         return params.low + (params.high - params.low) * jax.random.uniform(key, (self.num_arms,))
 
     def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: ParetoParams) -> jax.Array:
-        """A Pareto number with the arm's mean."""
+        """A Pareto variate with the arm's mean."""
         least = state.values[action] * (params.tail - 1) / params.tail
         return jnp.asarray(least * jnp.exp(-jnp.log(fine_uniform(key)) / params.tail), jnp.float32)
 
 
 def fine_uniform(key: jax.Array) -> jax.Array:
-    """A uniform number in (0, 1] with a fine resolution near 0, from which the tail of a distribution is drawn.
+    """A uniform variate in (0, 1] with a fine resolution near 0, for drawing the tail of a distribution.
 
-    The smallest value is 2^-47. A smallest value of 2^-23 would cut off 0.5 % of the mean of a Pareto number
-    with the tail 1.5; with 2^-47 it loses 2e-5, and 4e-3 with the tail 1.2.
+    The smallest value is 2^-47. A smallest value of 2^-23 would lose 0.5 % of the mean of a Pareto variate with the
+    tail 1.5; 2^-47 loses 2e-5 of it, and 4e-3 with the tail 1.2.
 
     Args:
       key: Random key.

@@ -114,14 +114,12 @@ class MarkovBandit(Bandit):
     """N arms, each a Markov chain of S states; an action on an arm changes its transitions and rewards.
 
     A subclass defines `branches`, the numbers of an action; `touched`, the effect of an action on
-    each arm, 0 where it leaves the arm alone; and `draw`, the prior. Some actions name more than the
-    constraint allows; they are read in order, and the part that does not fit is ignored, so
-    every action has a meaning.
+    each arm, 0 where it leaves the arm alone; and `draw`, the prior. An action may name more than the constraint
+    allows; it is read in order, and the part that does not fit is ignored, so every action is valid.
 
-    A pull changes later rewards, so there is no regret of a single pull: policies are
-    compared by their rewards. `state.values` are the expected rewards of touching each arm with
-    action 1 at the next step, `context` is the arms' states, and `known` adds the instance to the
-    parameters, for policies that plan.
+    A pull changes later rewards, so a single pull has no regret: policies are compared by their rewards. `state.values`
+    are the expected rewards of touching each arm with action 1 at the next step, `context` is the arms' states, and
+    `known` adds the instance to the parameters, for policies that plan.
 
     Actions are int32 `[M]`, or tuples of M; observations are one-hot states `[N S]`, the effect of the
     last action on each arm `[N]`, the last reward and the elapsed share of the episode.

@@ -74,7 +74,7 @@ class SinusoidalParams(ChangingParams):
     """The length of a wave.
 
     Attributes:
-      period: Number of pulls, above 0, in which values go from `low` to `high` and back.
+      period: Number of pulls, above 0, in which values rise from `low` to `high` and fall back.
       phases: Phases in periods, float32 `[K]`; None draws them between 0 and 1.
     """
 

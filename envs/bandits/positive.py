@@ -1,4 +1,4 @@
-"""Rewards that are not negative: counts and waiting times."""
+"""Non-negative rewards: counts and waiting times."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Positive(MeansBandit):
 
 
 class PoissonBandit(_Positive):
-    """Arms that pay Poisson counts with their own means.
+    """Arms with Poisson-distributed rewards, each with its own mean.
 
     Args:
       num_arms: Number of arms drawn from the prior; omitted where means are given.
@@ -71,13 +71,13 @@ class PoissonBandit(_Positive):
         return "bandit/poisson"
 
     def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: PositiveParams) -> jax.Array:
-        """A count around the arm's mean."""
+        """A Poisson variate with the arm's mean."""
         del params
         return poisson(key, state.values[action])
 
 
 class ExponentialBandit(_Positive):
-    """Arms that pay exponential numbers with their own means.
+    """Arms with exponentially distributed rewards, each with its own mean.
 
     Args:
       num_arms: Number of arms drawn from the prior; omitted where means are given.
@@ -93,17 +93,17 @@ class ExponentialBandit(_Positive):
         return "bandit/exponential"
 
     def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: PositiveParams) -> jax.Array:
-        """An exponential number with the arm's mean."""
+        """An exponential variate with the arm's mean."""
         del params
         return state.values[action] * jax.random.exponential(key)
 
 
 def poisson(key: jax.Array, mean: jax.Array) -> jax.Array:
-    """A Poisson number by inversion of its distribution function, from one uniform number.
+    """A Poisson variate by inversion of its distribution function, from one uniform variate.
 
-    Under `vmap` on a CPU it costs a twentieth of `jax.random.poisson` at small means. It takes
-    about as many steps as the largest number of the batch. Probabilities are summed up in float32:
-    they are off by at most 1e-4 up to a mean of 1000.
+    Under `vmap` on a CPU it costs a twentieth of `jax.random.poisson` at small means. The number of steps is about the
+    largest variate of the batch. Probabilities are summed in float32, with an error of at most 1e-4 up to a mean of
+    1000.
 
     Args:
       key: Random key.

@@ -63,7 +63,7 @@ class RestlessBandit(BudgetBandit):
     see their states. An action is 0 or 1 for every arm; if it pulls too many, the first
     `budget` count.
 
-    The prior is new, see `DecliningParams`: arms decline if left alone.
+    The prior is this project's own, see `DecliningParams`: arms decline if left alone.
 
     Args:
       num_arms: Number of arms drawn from the prior; omitted where transitions are given.
@@ -242,7 +242,7 @@ def channel_arms(good_after_bad: jax.Array, good_after_good: jax.Array, memory: 
 
 
 def within_budget(action: jax.Array, budget: int) -> jax.Array:
-    """The first `budget` ones of an action of zeros and ones, int32 `[N]`."""
+    """An action of zeros and ones with only its first `budget` ones, int32 `[N]`."""
     return jnp.where(jnp.cumsum(action) <= budget, action, 0)
 
 

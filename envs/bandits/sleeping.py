@@ -44,7 +44,7 @@ class SleepingState(WrappedState):
 class SleepingBandit(Wrapped):
     """A bandit whose arms are awake at random, independently; regret is against the best arm that is awake.
 
-    Where all arms would sleep, the one that came nearest to being awake is woken.
+    If all arms would sleep, the one whose draw was nearest to its threshold is awake.
 
     Args:
       num_arms: Number of arms of a Bernoulli bandit; omitted where `inner` is given.

@@ -1,4 +1,4 @@
-"""Acrobot: swing the tip of two linked rods above a line with torque at the middle joint alone."""
+"""Acrobot: swing the tip of two linked rods above a line, with torque at the middle joint only."""
 
 import math
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _Joints = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 class AcrobotState(base.EnvState):
     """Joint angles in radians, in [-pi, pi], and their rates per second.
 
-    Angle 1 is that of the upper rod (0 hangs down), angle 2 that of the lower rod against the upper.
+    Angle 1 is that of the upper rod (0 hangs down), angle 2 that of the lower rod relative to the upper one.
     """
 
     time: jax.Array

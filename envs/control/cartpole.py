@@ -114,7 +114,7 @@ class CartPole(base.Environment):
         return spaces.Discrete(2)
 
     def observation_space(self, params: CartPoleParams) -> spaces.Box:
-        """x, x_dot, theta, theta_dot; a failing step is still inside."""
+        """x, x_dot, theta, theta_dot; the observation of a failing step is still inside."""
         high = jnp.array([2 * params.x_threshold, jnp.inf, 2 * params.theta_threshold_radians, jnp.inf], jnp.float32)
         return spaces.Box(-high, high, (4,), jnp.float32)
 

@@ -28,8 +28,8 @@ class MountainCarParams(base.EnvParams):
     """Constants per step; the height of the road is sin(3 position).
 
     Attributes:
-      gravity: Acceleration by gravity on the steepest slope, per step.
-      force: Acceleration by the engine, per step.
+      gravity: Acceleration due to gravity on the steepest slope, per step.
+      force: Acceleration due to the engine, per step.
       min_position: Left end of the road.
       max_position: Right end of the road.
       max_speed: Largest speed, per step.
@@ -66,7 +66,7 @@ class MountainCar(base.Environment):
         return MountainCarParams()
 
     def check_params(self, params: MountainCarParams) -> None:
-        """Refuse a limit of speed that is not above 0."""
+        """Refuse a speed limit that is not above 0."""
         check_positive(params, "max_speed")
 
     def reset_env(self, key: jax.Array, params: MountainCarParams) -> tuple[jax.Array, MountainCarState]:

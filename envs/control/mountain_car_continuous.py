@@ -28,8 +28,8 @@ class MountainCarContinuousParams(base.EnvParams):
     """Constants per step; the height of the road is sin(3 position).
 
     Attributes:
-      gravity: Acceleration by gravity on the steepest slope, per step.
-      power: Acceleration by the engine at full action, per step.
+      gravity: Acceleration due to gravity on the steepest slope, per step.
+      power: Acceleration due to the engine at full action, per step.
       min_position: Left end of the road.
       max_position: Right end of the road.
       max_speed: Largest speed, per step.
@@ -70,7 +70,7 @@ class MountainCarContinuous(base.Environment):
         return MountainCarContinuousParams()
 
     def check_params(self, params: MountainCarContinuousParams) -> None:
-        """Refuse a limit of speed that is not above 0."""
+        """Refuse a speed limit that is not above 0."""
         check_positive(params, "max_speed")
 
     def reset_env(

@@ -38,7 +38,7 @@ class Unbounded(spaces.Box):
 
 @dataclasses.dataclass(frozen=True)
 class Crowd(Environment):
-    """People who walk to their goals among each other; each of them is an agent.
+    """Pedestrians who walk to their goals among each other; each of them is an agent.
 
     An episode has a fixed length. An agent that touches its own goal stands still from then on, does not block the
     others, is no longer active, and receives no more reward. Actions are unbounded and squashed by the environment;
@@ -69,8 +69,8 @@ class Crowd(Environment):
       backwards: Whether polar acceleration may go backwards for a substep.
       substeps: Number of substeps per decision.
       iterations: Largest number of contact iterations per substep; None for the dynamics' own.
-      search: Method of finding agents near each other.
-      capacity: Number of places in an agent's list of agents that it may touch, where lists are used.
+      search: Method for finding agents near each other.
+      capacity: Size of an agent's list of the agents that it may touch, if lists are used.
       end_when_all_arrived: Whether to terminate an episode once all agents have arrived.
 
     Source: Kwiatkowski et al. (2023), "Understanding reinforcement learned crowds"; Kwiatkowski et al. (2023),
@@ -218,7 +218,7 @@ class Crowd(Environment):
         return any(np.any(np.asarray(each) != 0) for stage in stages for each in (stage.final, stage.avg_final))
 
     def check_params(self, params: CrowdParams) -> None:
-        """Refuse more people than there are agents, or than the starting places have room for."""
+        """Refuse more participants than agents, or than fit into the starting places."""
         present = np.atleast_1d(params.num_present)
         wrong = present[(present < 1) | (present > self.num_agents)]
         if len(wrong):

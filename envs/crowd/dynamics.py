@@ -98,7 +98,7 @@ def advance(
 
 
 def follow(walkers: Walkers) -> Walkers:
-    """Turn Cartesian walkers in the direction of their velocity; walkers that stand keep the heading."""
+    """Turn Cartesian walkers in the direction of their velocity; walkers that stand still keep their heading."""
     speed = jnp.linalg.norm(walkers.velocity, axis=-1)
     heading = wrap(jnp.arctan2(walkers.velocity[:, 1], walkers.velocity[:, 0]))
     heading = jnp.where(speed > STILL, heading, walkers.heading)

@@ -117,7 +117,7 @@ def average_remaining(distance: jax.Array, start_distance: jax.Array, elapsed: j
 
 
 def standing_threshold(time_limit: jax.Array | float, speed: jax.Array | float) -> jax.Array:
-    """The distance from which on standing still until the time limit costs less than walking to the goal.
+    """The distance beyond which standing still until the time limit costs less than walking to the goal.
 
     Args:
       time_limit: Time limit in s.

@@ -45,9 +45,10 @@ def own_vector(
       remove_globals: Whether to replace the agent's own position by 0, static.
 
     Returns:
-      `[N, 9]`, or `[N, 13]` with `energy`: position / 10 (2), heading (radians in the absolute frame, turns in the
-      others), goal (2: its position / 10; relative to the agent / 10; or turned into the agent's frame / 20), velocity
-      in the world's axes (2: / 2, in the egocentric frame / 5), whether the goal is reached, the mass.
+      `[N, 9]`, or `[N, 13]` with `energy`: position / 10 (2); heading (radians in the absolute frame, turns in the
+      others); goal (2: its position / 10; its position relative to the agent / 10; or the latter turned into the
+      agent's frame / 20); velocity in the world's axes (2: / 2, in the egocentric frame / 5); whether the goal is
+      reached; the mass.
     """
     turned = jnp.mod(walkers.heading + _CUT, 2 * jnp.pi) - _CUT
     to_goal = goals.centre - walkers.position

@@ -54,7 +54,7 @@ class CrowdParams(EnvParams):
       num_present: Number of agents that take part, the first ones; at most num_agents.
       scenario: Parameters of the scenario.
       weights, later_weights: Weights of the reward, before and after `switch_env_steps` environment steps of training.
-      switch_env_steps: Number of environment steps before the second stage; infinite without one. See
+      switch_env_steps: Number of environment steps before the second stage; infinity without one. See
         `Crowd.params_at`.
       radius: Radius in m of a body of mass 1.
       mass: Mass in kg of the rigid bodies.

@@ -79,7 +79,7 @@ class RandomParams:
 
 @dataclasses.dataclass(frozen=True)
 class Circle(Scenario):
-    """Evenly around a circle, each to the opposite side; six pillars in the middle."""
+    """Agents evenly around a circle, each with its goal on the opposite side; six pillars in the middle."""
 
     name: ClassVar[str] = "circle"
 
@@ -203,7 +203,7 @@ class Choke(Flows):
 
 @dataclasses.dataclass(frozen=True)
 class Car(Flows):
-    """One group, whose way is crossed by a car of 2 x 9.9 m at 1 m/s; it weighs 1,000 kg."""
+    """One group, whose way is crossed by a car of 2 x 9.9 m and 1,000 kg at 1 m/s."""
 
     name: ClassVar[str] = "car"
     directions: ClassVar[tuple[tuple[float, float], ...]] = ((1.0, 0.0),)

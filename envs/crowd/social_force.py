@@ -1,4 +1,4 @@
-"""A social-force model as a policy: the usual model of crowds before learned ones."""
+"""A social-force model as a policy: a common model of crowds that does not learn."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ class Forces:
 
     Attributes:
       relaxation: Time in s in which a walker approaches the preferred velocity.
-      strength: Acceleration in m/s^2 due to another person at no distance.
+      strength: Acceleration in m/s^2 due to another person at distance 0.
       foresight: Weight of the relative velocity against the direction to the other.
       reach: Range in m per m/s of the interaction vector.
       slowing, sidestep: Angular narrowness of braking and of stepping aside.

@@ -32,7 +32,7 @@ def steer(env: Crowd, params: CrowdParams, state: CrowdState, velocity: jax.Arra
     """The actions that bring each agent as near to a velocity as one decision can.
 
     Polar walkers turn towards it at up to their turn rate, and meanwhile move at its component along the new
-    heading. Accelerated walkers choose the push after which they have it at the end of the decision.
+    heading. Accelerated walkers choose the push with which they reach it at the end of the decision.
 
     Args:
       env: Crowd with its dynamics and substeps, static.
@@ -67,7 +67,7 @@ def steer(env: Crowd, params: CrowdParams, state: CrowdState, velocity: jax.Arra
 
 @dataclasses.dataclass(frozen=True)
 class Straight:
-    """Walks straight to the goal at the preferred speed, regardless of other agents: the floor for every policy.
+    """Walks straight to the goal at the preferred speed, regardless of other agents: the simplest baseline.
 
     Attributes:
       env: Crowd that it steers.

@@ -40,10 +40,10 @@ class DelayedChoiceParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class DelayedChoice(base.Environment):
-    """The first action decides, the last of 100 steps pays: a test of credit over a long delay.
+    """The first action decides, the last of 100 steps pays: a test of credit assignment over a long delay.
 
-    The better action is the same under every discount; the difficulty is to learn it. Between the
-    choice and its reward nothing is decided: `action_mask` allows the chosen action alone.
+    The better action is the same under every discount; the difficulty is to learn it. Between the choice and its reward
+    there are no decisions: `action_mask` allows only the chosen action.
 
     Source: the decision tasks of Kwiatkowski et al. (2023), "UGAE: a novel approach to
     non-exponential discounting".

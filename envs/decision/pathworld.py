@@ -1,4 +1,4 @@
-"""Pathworld: choose a path, where longer paths pay more, and survive an unknown hazard along it."""
+"""Pathworld: choose a path and survive an unknown hazard along it; longer paths pay more."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -75,7 +75,7 @@ class Pathworld(base.Environment):
         return PathworldParams(max_steps_in_episode=int(self._lengths[-1]) + 1)
 
     def reset_env(self, key: jax.Array, params: PathworldParams) -> tuple[jax.Array, PathworldState]:
-        """The first observation `[3]` and state: a hazard, and the choice ahead."""
+        """The first observation `[3]` and state: a hazard, and no choice yet."""
         draw = {
             "uniform": lambda: 2 * jax.random.uniform(key),
             "exponential": lambda: jax.random.exponential(key),
@@ -141,7 +141,7 @@ class Pathworld(base.Environment):
         return float(np.max(np.where(in_time, values * self.survival(self._lengths, float(params.mean_hazard)), 0.0)))
 
     def estimates(self, curve: npt.ArrayLike) -> np.ndarray:
-        """The value of each path to an agent that discounts and does not know of the hazard.
+        """The value of each path to an agent that discounts and does not know about the hazard.
 
         Args:
           curve: Discount curve `[>= (num_paths - 1)^2 + 1]`, Gamma(0) = 1, Gamma(1), ...

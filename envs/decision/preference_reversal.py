@@ -83,13 +83,13 @@ class PreferenceReversalParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class PreferenceReversal(base.Environment):
-    """Commit to 1 at step 99 or 1.75 at step 199; at step 99 switching from the latter to 0.99 at once is possible.
+    """Commit to 1 at step 99 or 1.75 at step 199; at step 99 it is possible to switch from the latter to 0.99 at once.
 
     The first action commits: 0 to the smaller, sooner reward, 1 to the larger, later one. At
     step `sooner_step` an agent committed to the later reward chooses again: 0 takes the sooner
-    one less the tax, 1 waits. No other step has a choice: there `action_mask` allows only the
-    action that was committed to. Every episode continues to step `later_step`, for every choice, so
-    rollouts of 200 steps contain whole episodes and bootstrap nothing.
+    one less the tax, 1 waits. There is no choice at other steps: there `action_mask` allows only the action that was
+    committed to. Every episode continues to step `later_step`, whatever the choices, so rollouts of 200 steps contain
+    whole episodes and do not bootstrap.
 
     A hyperbolic agent with k = 0.01 prefers the later reward at first (.585 against .503) and
     switching at step 99 (.99 against .875); an exponential one never reverses its preference by more than
@@ -111,7 +111,7 @@ class PreferenceReversal(base.Environment):
 
     @property
     def metric_rules(self) -> dict[str, base.MetricRule]:
-        """`chose_later` and `switched`: 1 in an episode that committed to the later reward, and switched."""
+        """`chose_later`: 1 in an episode that committed to the later reward; `switched`: 1 if it then switched."""
         return {"chose_later": "sum", "switched": "sum"}
 
     def reset_env(self, key: jax.Array, params: PreferenceReversalParams) -> tuple[jax.Array, PreferenceReversalState]:

@@ -40,10 +40,10 @@ class RandomDilemmasParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class RandomDilemmas(base.Environment):
-    """Choose one of two rewards, each with a delay, and wait for it: a test whether choices follow the discount.
+    """Choose one of two rewards, each with a delay, and wait for it: a test of whether choices follow the discount.
 
-    The observation shows both rewards and both delays. After the choice both are the chosen one,
-    with the remaining steps, and `action_mask` allows the chosen action alone.
+    The observation shows both rewards and both delays. After the choice both are those of the chosen reward, with the
+    remaining steps, and `action_mask` allows only the chosen action.
 
     Source: the decision tasks of Kwiatkowski et al. (2023), "UGAE: a novel approach to
     non-exponential discounting".

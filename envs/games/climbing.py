@@ -56,7 +56,7 @@ class ClimbingGame(base.Environment):
         2   0    0    5
 
     and a pair receives the mean of its two orders, because agents are alike: 3 for actions 1 and 2. Action 0 is best if
-    all agents take it, and worst while other agents still explore; action 2 is the safe action then. The game is played
+    all agents take it, but worst while other agents still explore; action 2 is then the safe one. The game is played
     `num_steps` times. An agent observes its own last action and the share of remaining steps, `[N, 4]`; the global
     observation `[4]` has instead the share of agents that took each action last, and so does not depend on the order of
     agents.

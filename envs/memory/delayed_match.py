@@ -48,12 +48,12 @@ class DelayedMatchParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class DelayedMatch(base.Environment):
-    """A sample is shown, then `delay` observations without a symbol, then a test, to compare with the sample.
+    """A sample is shown, then `delay` observations without a symbol, then a test to be compared with the sample.
 
-    In half of the trials both are the same symbol; in the others the test is one of the other symbols, all equally
-    likely. The action at the test is the answer, 1 for the same and 0 for different. Its reward is 1 / num_trials if it
-    is right and -1 / num_trials if it is wrong; other actions have no effect. An episode has several trials, so a
-    memory has to forget as well.
+    In half of the trials both are the same symbol; in the others the test is one of the other symbols, which are
+    equally likely. The action at the test is the answer, 1 for the same and 0 for different. Its reward is 1 /
+    num_trials if it is right and -1 / num_trials if it is wrong; other actions have no effect. An episode has several
+    trials, so a memory must also forget.
 
     The test alone carries no information on the answer: a policy without a memory earns 0.
 

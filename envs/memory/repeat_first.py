@@ -47,8 +47,8 @@ class RepeatFirst(base.Environment):
     1 / (n - 1) for the right suit and -1 / (n - 1) for a wrong one. The observation `[5]` has a flag for the first
     card, and the suit of the card. One deck is POPGym's easy form, whose optimum is 52 / 51.
 
-    A policy without a memory can infer that the card shown is not the first: it names another suit, which is right
-    in 13 of 51 cases, and earns -24 / 51.
+    A policy without a memory only knows that the card shown is not the first: it names another suit, which is right in
+    13 of 51 cases, and earns -24 / 51.
 
     Attributes:
       num_decks: Number of decks of 52 cards shuffled together.

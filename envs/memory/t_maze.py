@@ -35,8 +35,8 @@ class TMazeParams(base.EnvParams):
     """The corridor.
 
     Attributes:
-      length: Number of steps from the start to the junction, int, at least 1; a longer corridor requires a longer time
-        limit.
+      length: Number of steps from the start to the junction, int, at least 1; longer corridors require longer time
+        limits.
       idle_cost: Cost of a step that neither leads forward nor turns at the junction, at least 0.
       max_steps_in_episode: Time limit.
     """
@@ -130,8 +130,8 @@ class TMaze(base.Environment):
     def memoryless(self, params: TMazeParams | None = None, discount: Any = None) -> float:
         """The best return of a policy without memory, half of the optimum.
 
-        At the junction it turns up with a fixed probability, independent of the sign, and so is right in at most half
-        of all episodes, whose first steps cannot be fewer than `length`.
+        At the junction it turns up with a fixed probability, independent of the sign, so it is right in at most half of
+        all episodes, and it takes at least `length` steps to get there.
 
         Args:
           params, discount: See `optimum`.

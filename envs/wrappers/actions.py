@@ -34,9 +34,9 @@ def sticky_actions(env: base.Environment, probability: float) -> base.Environmen
       probability: Probability of a repetition, in [0, 1]; each agent of a crowd draws independently.
 
     Returns:
-      An environment whose probability is traced and sweeps as `env.probability`; the parameters of
-      `env` itself are `env.inner.gravity` and the like. The first action of an episode is always
-      taken, and so is one whose predecessor is now forbidden.
+      An environment whose probability is traced and can be swept as `env.probability`; the parameters of
+      `env` itself are `env.inner.gravity` and the like. The first action of an episode is always taken, as is an action
+      whose predecessor is now forbidden.
 
     Raises:
       TypeError: `env` is not an environment.

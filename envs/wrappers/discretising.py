@@ -17,7 +17,7 @@ __all__ = ["DiscretiseActions", "discretise_actions"]
 
 
 def discretise_actions(env: base.Environment, bins: int | Sequence[int]) -> base.Environment:
-    """An environment whose action numbers have a few values each, evenly spaced between their bounds.
+    """An environment in which each number of an action has a few values, evenly spaced between its bounds.
 
     Args:
       env: Environment whose action is a `Box` with finite bounds.

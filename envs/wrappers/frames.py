@@ -15,7 +15,7 @@ __all__ = ["DelayObservations", "FrameStack", "delay_observations", "frame_stack
 
 
 def frame_stack(env: base.Environment, num_frames: int) -> base.Environment:
-    """An environment whose observations contain the last ones.
+    """An environment whose observations contain the last observations.
 
     Args:
       env: Any environment; its parameters, dynamics, actions and metrics are unchanged.
@@ -23,7 +23,7 @@ def frame_stack(env: base.Environment, num_frames: int) -> base.Environment:
 
     Returns:
       An environment whose observation leaves are `[*A, num_frames, ...]`, oldest first; the last
-      frame is the observation of `env`. Before the episode, its first observation is repeated. A
+      frame is the observation of `env`. At the start of an episode, its first observation is repeated. A
       `Discrete` observation becomes whole numbers `[num_frames]`.
 
     Raises:
@@ -43,8 +43,8 @@ def delay_observations(env: base.Environment, steps: int) -> base.Environment:
       steps: Number of steps of the delay, at least 1.
 
     Returns:
-      An environment that shows the observation of `steps` steps ago, or an episode's first one
-      while the episode is younger than that.
+      An environment that shows the observation of `steps` steps ago, or the first one of the episode during its first
+      `steps` steps.
 
     Raises:
       TypeError: `env` is not an environment.

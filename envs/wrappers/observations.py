@@ -55,7 +55,7 @@ def flatten_observation(env: base.Environment) -> base.Environment:
 
     Returns:
       An environment whose observations are float32 `[*A, D]`: the numbers of every part, those of a
-      dictionary in the order of its sorted keys; a `Discrete` part as a 1 among 0s.
+      dictionary in the order of its sorted keys; a `Discrete` part as a one-hot vector.
 
     Raises:
       TypeError: `env` is not an environment.
@@ -71,9 +71,9 @@ def observation_noise(env: base.Environment, scale: float) -> base.Environment:
       scale: Standard deviation of the noise, in the units of the observation.
 
     Returns:
-      An environment whose scale is traced and sweeps as `env.scale`; the parameters of `env` itself
-      are `env.inner.gravity` and the like. Its observations have no bounds; whole numbers among
-      them are unchanged, and nothing but observations has noise.
+      An environment whose scale is traced and can be swept as `env.scale`; the parameters of `env` itself
+      are `env.inner.gravity` and the like. Its observations have no bounds; integers among them are unchanged, and only
+      observations have noise.
 
     Raises:
       TypeError: `env` is not an environment.

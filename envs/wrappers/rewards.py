@@ -1,4 +1,4 @@
-"""Changed rewards: any function of them, or the same ones later."""
+"""Changed rewards: any function of them, or a delay."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

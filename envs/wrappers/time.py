@@ -25,9 +25,9 @@ def time_limit(env: base.Environment, max_steps: int) -> base.Environment:
       max_steps: Number of steps after which an episode is truncated, at least 1; fewer or more than before.
 
     Returns:
-      An environment whose `default_params` have this limit. It remains a parameter, which sweeps
-      as `env.max_steps_in_episode` without a further compilation, and never terminates an episode.
-      A limit below it, on the steps that an `action_repeat` repeats, is kept.
+      An environment whose `default_params` have this limit. It remains a parameter, which can be swept as
+      `env.max_steps_in_episode` without a further compilation, and never terminates an episode. The limit of an inner
+      `action_repeat` on the steps that it repeats still applies.
 
     Raises:
       TypeError: `env` is not an environment.
@@ -61,18 +61,17 @@ class TimeLimit(Wrapper):
 def time_feature(env: base.Environment) -> base.Environment:
     """An environment whose observations include the remaining time 1 - t / T, where T is its time limit.
 
-    This lets a value depend on the distance to the time limit, which is needed by a learner that treats
-    the limit as a termination.
+    This lets a value depend on the distance to the time limit, which a learner needs if it treats the limit as a
+    termination.
 
     Args:
       env: Any environment; its parameters, dynamics, actions and metrics are unchanged.
 
     Returns:
-      An environment whose observations are float32 vectors with one number more where those of
-      `env` are vectors; dictionaries with the key "remaining_time", `[*A, 1]`, where they are
-      dictionaries; and dictionaries of "observation" and "remaining_time" where they are anything
-      else (a number, an image). The time is 1 after a reset, 0 at the limit, and the same for
-      all agents. Equal environments give equal ones, which share a compilation.
+      An environment whose observations are float32 vectors with one more component where those of `env` are vectors;
+      dictionaries with the key "remaining_time", `[*A, 1]`, where they are dictionaries; and dictionaries of
+      "observation" and "remaining_time" where they are anything else (a number, an image). The time is 1 after a reset,
+      0 at the limit, and the same for all agents. Equal environments give equal ones, which share a compilation.
 
     Raises:
       TypeError: `env` is not an environment.

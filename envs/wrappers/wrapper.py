@@ -32,7 +32,7 @@ __all__ = [
 
 @struct.dataclass
 class WrapperParams(base.EnvParams):
-    """The parameters of a wrapper that has its own ones.
+    """The parameters of a wrapper that has parameters of its own.
 
     Attributes:
       inner: Parameters of the inner environment, swept as `env.inner.gravity`.
@@ -214,7 +214,7 @@ def _first(env: base.Environment) -> _First:
 
 
 def map_space(change: Callable[[Any], spaces.Space], space: Any) -> spaces.Space:
-    """A space with every part that is neither a `Dict` nor a `Tuple` changed."""
+    """A space in which every part that is neither a `Dict` nor a `Tuple` is changed."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({name: map_space(change, part) for name, part in space.spaces.items()})
     if isinstance(space, spaces.Tuple):

@@ -41,11 +41,11 @@ class EvolveConfig(NetworkConfig):
         `jaxrl.algorithms.strategies.strategy_names()`.
       population_size: Number of policies of a generation.
       num_episodes: Number of episodes of each policy in a generation.
-      common_random_numbers: Whether all policies of a generation have the same first states and the same chance.
+      common_random_numbers: Whether all policies of a generation have the same first states and random numbers.
       normalise_observation: Whether observations are normalised by their running statistics over the population.
 
-    The other fields are those of `NetworkConfig`; there is no critic, so that `memory_hidden` has the layers of the
-    actor alone.
+    The other fields are those of `NetworkConfig`. There is no critic, so `memory_hidden` contains only layers of the
+    actor.
     """
 
     strategy: str = "open-es"
@@ -68,15 +68,15 @@ class EvolveHParams(Settings):
     """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
-      lr: Step size of the strategy's optimiser, which is Adam; for the natural gradients of "snes", "xnes",
-        "simple-es" and "discovered-es", the share of the gradient that is taken, usually 1.
-      std: Standard deviation of the parameters of a population, at the start where the strategy adapts it.
+      lr: Step size of the strategy's optimiser, Adam; for "snes", "xnes", "simple-es" and "discovered-es", the factor
+        of the natural gradient, usually 1.
+      std: Standard deviation of the parameters of a population; the initial one if the strategy adapts it.
       std_decay: Factor of `std` after each generation, for strategies that do not adapt it.
       discount: Discount of the returns: a number (exponential), a string such as "hyperbolic:k=0.02", or a Discount.
       observation_clip: Bound of normalised observations.
-      gamma: Not a field; `discount=` is the name.
+      gamma: Not a field; use `discount`.
 
-    Those without an effect on a configuration are None in `Algorithm.hparams`.
+    Fields without effect in a configuration are None in `Algorithm.hparams`.
     """
 
     lr: Any = 0.03
@@ -113,7 +113,7 @@ class EvolvedPolicy(NamedTuple):
     observation_clip: jax.Array | None
 
     def see(self, obs: Any) -> Any:
-        """Observations normalised for the network."""
+        """Observations in the form that the network takes."""
         return normalise(self.observations, obs, self.observation_clip)
 
 
@@ -131,13 +131,13 @@ class EvolveState(NamedTuple):
 
 @with_hints
 def evolve(env: Environment, config: EvolveConfig | None = None, network: Module | None = None) -> Algorithm:
-    """Evolution of a policy's parameters, without gradients of the policy.
+    """Evolution of a policy's parameters, without policy gradients.
 
-    A generation of policies acts greedily for whole episodes, and the strategy maximises their returns, under any
-    discount. Environment steps are counted up to the time limit, also where episodes end earlier.
+    A generation of policies acts greedily for whole episodes, and the strategy maximises their returns under any
+    discount. Environment steps are counted up to the time limit, even if episodes end earlier.
 
     Args:
-      env: Environment, one agent's or a crowd's, whose agents share the policy; the return is then their mean.
+      env: Environment of one agent, or a crowd, whose agents share the policy; its return is the mean over agents.
       config: Configuration.
       network: Custom flax module, as for `ppo`; the values that it returns are ignored.
 

@@ -27,25 +27,27 @@ class OnPolicyConfig(NetworkConfig):
     Attributes:
       num_envs: Number of environments of one run.
       num_steps: Number of steps of each environment in one iteration.
-      normalise_observation: Whether observations are normalised by running mean and variance.
+      normalise_observation: Whether observations are normalised by their running mean and variance.
       normalise_reward: Whether rewards are divided by the running standard deviation of their exponentially discounted
         sum, at the rate Gamma(1) for any family of discounts.
       reset_pool: Number of fresh states for each environment and iteration; None allows for a
         reset every 8 steps.
-      critic: Kind of critic: "single", one value, whose bootstrap restarts a discount that is not exponential at lag 0,
-        or "mixture", one value for each of several exponentials that make up the discount, each bootstrapping from
-        itself. The exponentials are fitted over one rollout; beyond it they deviate from the discount: their total
-        weight under `hyperbolic:k=0.02` with 8 heads is 2 % too small for rollouts of 16 steps, 0.1 % for 128.
+      critic: Kind of critic: "single", one value; bootstrapping from it restarts the discount at lag 0, which is exact
+        only for an exponential one; or "mixture", one value for each of several exponentials that make up the discount,
+        each bootstrapping from itself. The exponentials are fitted over one rollout and deviate from the discount
+        beyond it: under `hyperbolic:k=0.02` with 8 heads, their total weight is 2 % too small for rollouts of 16 steps,
+        and 0.1 % for 128.
       critic_heads: Number of exponentials of the mixture critic.
-      critic_sees: Input of the critic: an agent's "own" observation, or also the "global" one (MAPPO), see
-        `Environment.global_observation`. Actors take the own one in either case. A centralised critic is for several
-        agents, without a memory; it shares no layers with the actor, and minibatches have all agents of a step.
+      critic_sees: Input of the critic: "own", an agent's own observation, or "global", that and the global observation
+        (MAPPO), see `Environment.global_observation`. Actors take their own observation in either case. A centralised
+        critic requires several agents and no memory; it shares no layers with the actor, and minibatches contain all
+        agents of a step.
       time_limits: Treatment of time limits: "bootstrap" from the value of the last observation, or "terminal", which
-        treats the limit as an end of value 0; then the observation should include the remaining time, see
+        treats the limit as a termination; then the observation should include the remaining time, see
         `envs.wrappers.time_feature`.
-      burn_in: Number of last steps of the previous rollout from which every minibatch recomputes the memories at the
-        start of a rollout under the current parameters, without a gradient, at most `num_steps`; with 0 they are
-        those of the policy that acted, and the first probability ratio is 1. For recurrent policies.
+      burn_in: Number of steps at the end of the previous rollout, at most `num_steps`, from which every minibatch
+        recomputes the memories at the start of a rollout with the current parameters and without a gradient; with 0,
+        they are the memories of the policy that acted, and the first probability ratio is 1. For recurrent policies.
       gamma: Not a field; discounts are hyper-parameters.
     """
 
@@ -119,14 +121,14 @@ class OnPolicyHParams(Settings):
     Attributes:
       lr: Initial step size of Adam.
       lr_end: Final step size as a fraction of `lr`, reached linearly; 1 keeps it constant.
-      anneal_env_steps: Number of environment steps over which the step size falls; infinite means the whole run.
+      anneal_env_steps: Number of environment steps over which the step size falls; infinity means the whole run.
       discount: Discount of rewards: a number (exponential), a string such as "beta:mu=0.98,eta=0.5", or a Discount.
       lam: Lambda of the advantage estimator, in [0, 1]; 1 is Monte Carlo.
       value_coef: Weight of the value loss.
       entropy_coef: Weight of the entropy bonus.
-      entropy_decay_env_steps: Number of environment steps in which the entropy bonus falls to a tenth; infinite keeps
+      entropy_decay_env_steps: Number of environment steps in which the entropy bonus falls to a tenth; infinity keeps
         it constant.
-      max_grad_norm: Global norm to which gradients are clipped; infinite disables clipping.
+      max_grad_norm: Global norm to which gradients are clipped; infinity disables clipping.
       adam_b1: Decay rate of the first moment in Adam.
       adam_b2: Decay rate of the second moment in Adam.
       adam_eps: Constant in the denominator of Adam.

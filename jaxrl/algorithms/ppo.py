@@ -33,9 +33,9 @@ class PPOConfig(EpochsConfig):
     """Static configuration of PPO: changing a field recompiles.
 
     Attributes:
-      kl_stop: Point at which `target_kl` stops the learning of an iteration: after the "epoch" whose mean divergence
-        exceeds it; at the "minibatch" whose divergence exceeds it, before its step; or there with a "rewind", which
-        also undoes the previous step.
+      kl_stop: Point at which `target_kl` stops the learning of an iteration: "epoch", after an epoch whose mean
+        divergence exceeds it; "minibatch", before the gradient step of a minibatch whose divergence exceeds it; or
+        "rewind", at the same point, undoing the previous step as well.
     """
 
     kl_stop: Literal["epoch", "minibatch", "rewind"] = "epoch"
@@ -50,10 +50,10 @@ class PPOHParams(OnPolicyHParams):
     """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
-      clip_eps: Half width of the trusted interval of the probability ratio.
-      value_clip: Largest move of a value in one iteration; infinite disables the clip.
+      clip_eps: Half width of the interval around 1 to which the probability ratio is clipped.
+      value_clip: Largest change of a value in one iteration; infinity disables clipping.
       target_kl: KL divergence beyond which an iteration stops learning, see `PPOConfig.kl_stop`;
-        infinite disables it.
+        infinity disables it.
     """
 
     clip_eps: Any = 0.2

@@ -75,7 +75,7 @@ class PQNHParams(QHParams):
     Attributes:
       lr: Initial step size of Adam.
       lr_end: Final step size as a fraction of `lr`, reached linearly; 1 keeps it constant.
-      anneal_env_steps: Number of environment steps over which it falls; infinite stands for the whole run.
+      anneal_env_steps: Number of environment steps over which the step size falls; infinity means the whole run.
       lam: Lambda of the targets, in [0, 1]; 1 is Monte Carlo, 0 is one-step.
       epsilon_anneal_env_steps: Number of environment steps over which the probability of a random action decays.
 
@@ -104,10 +104,10 @@ class PQNState(NamedTuple):
     """State of one run between iterations.
 
     Attributes:
-      acting: Parameters of acting.
+      acting: Parameters that the policy acts with.
       optimiser: State of Adam.
       observations: Running statistics of observations, None without normalisation.
-      carry: Environments.
+      carry: States and observations of the environments.
     """
 
     acting: EpsilonGreedy
@@ -117,7 +117,7 @@ class PQNState(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Samples of an iteration, leaves `[rows, ...]`: observations as the network gets them, actions, targets `[K]`."""
+    """Samples of an iteration, leaves `[rows, ...]`: observations in the network's form, actions, targets `[K]`."""
 
     obs: Any
     raw_action: jax.Array

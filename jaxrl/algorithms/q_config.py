@@ -23,8 +23,8 @@ class QConfig(TransitionsConfig):
       value_loss: Representation of values and their loss: "squared" or "huber" for a number; "quantile" (QR-DQN) or
         "categorical" (C51) for the distribution of returns; "hl-gauss" for a number as a histogram.
       num_atoms: Number of quantiles, atoms or bins.
-      heads: Heads of the network: "single", one for an exponential discount; otherwise one for each exponential of a
-        mixture, which bootstrap from the best action for their "own" rate, or for the mixture, "joint".
+      heads: Heads of the network: "single", one head for an exponential discount; "own" or "joint", one head for each
+        exponential of a mixture, which bootstraps from the action that is best for its own rate or for the mixture.
       num_heads: Number of exponentials of the mixture.
     """
 
@@ -67,8 +67,8 @@ class QHParams(TransitionsHParams):
       huber_delta: Absolute error above which the losses "huber" and "quantile" are linear.
       reward_low: Smallest reward of a step; with the discount, it determines the lower end of the support of
         "categorical" and "hl-gauss".
-      reward_high: Largest reward of a step, which determines the upper end in the same way; a narrower range is
-        sufficient where large rewards are rare.
+      reward_high: Largest reward of a step; with the discount, it determines the upper end of the support. A narrower
+        range is sufficient if large rewards are rare.
 
     Fields without effect in a configuration are None in `Algorithm.hparams`.
     """

@@ -39,8 +39,9 @@ class SACHParams(ActorCriticHParams):
     Attributes:
       temperature: Reward for one nat of entropy; the initial value of an automatic temperature.
       temperature_lr: Step size of Adam for the logarithm of the temperature.
-      target_entropy_fraction: Target entropy as a fraction: of -1 nat for each component of a continuous action scaled
-        to [-1, 1]; or of the logarithm of the number of allowed discrete actions, where the default is 0.5.
+      target_entropy_fraction: Target entropy as a fraction of a reference: for continuous actions scaled to [-1, 1], -1
+        nat per component; for discrete actions, the logarithm of the number of allowed actions, with a default fraction
+        of 0.5.
     """
 
     temperature: Any = 1.0

@@ -51,7 +51,7 @@ class TD3HParams(ActorCriticHParams):
 
     Attributes:
       noise_std: Standard deviation of the exploration noise, for actions scaled to [-1, 1].
-      target_noise: Standard deviation of the noise of actions in targets, for the same scale.
+      target_noise: Standard deviation of the noise of actions in targets, on the same scale.
       target_noise_clip: Bound of the absolute noise of actions in targets.
     """
 

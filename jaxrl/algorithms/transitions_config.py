@@ -25,10 +25,10 @@ class TransitionsConfig(NetworkConfig):
     Attributes:
       num_envs: Number of environments of one run.
       num_steps: Number of steps of each environment in one iteration.
-      normalise_observation: Whether observations are normalised by running mean and variance.
+      normalise_observation: Whether observations are normalised by their running mean and variance.
       reset_pool: Number of fresh states for each environment and iteration; None allows for a reset every 8 steps.
       time_limits: Treatment of time limits: "bootstrap" from the value of the last observation, or "terminal", which
-        treats the limit as an end of value 0; then the observation should include the remaining time, see
+        treats the limit as a termination; then the observation should include the remaining time, see
         `envs.wrappers.time_feature`.
       gamma: Not a field; discounts are hyper-parameters.
     """
@@ -72,7 +72,7 @@ class TransitionsHParams(Settings):
     Attributes:
       lr: Step size of Adam.
       discount: Discount of rewards: a number (exponential), a string such as "beta:mu=0.98,eta=0.5", or a Discount.
-      max_grad_norm: Global norm to which gradients are clipped; infinite disables clipping.
+      max_grad_norm: Global norm to which gradients are clipped; infinity disables clipping.
       adam_b1: Decay rate of the first moment in Adam.
       adam_b2: Decay rate of the second moment in Adam.
       adam_eps: Constant in the denominator of Adam.

@@ -41,8 +41,8 @@ class BanditRun(NamedTuple):
       env: State of the bandit.
       policy: State of the policy.
       time: Number of pulls so far, int32 `[]`.
-      totals: Sums `[n]` of rewards; where there is a regret, of it, of the realised one and of pulls of a best arm;
-        where values change, of the values of the pulled arms.
+      totals: Sums `[n]`: of rewards; if the bandit has a regret, of the regret, of the realised regret, and of pulls of
+        a best arm; if values change, of the values of the pulled arms.
       values: Sums of every arm's values where they change, `[K]`; else None.
       pulls: Numbers of pulls of each arm, `[K]`.
     """
@@ -84,7 +84,7 @@ def run_bandit(
     env_params: Any = None,
     **options: Unpack[BanditOptions],
 ) -> Result:
-    """Run a policy on a bandit, every setting in many independent runs, in one program on all devices.
+    """Run a policy on a bandit, each setting in many independent runs, in one program on all devices.
 
     Args:
       policy: Policy, such as `jaxrl.bandits.ucb1()`.
@@ -104,13 +104,12 @@ def run_bandit(
     Returns:
       A result whose metrics have the dims `(*sweep dims, "seed", "env_step")`, where `seed` is the
       run: `regret`, the sum over pulls of the best expected reward less that of the pulled arm;
-      `realised_regret`, with the received reward in place of the latter; `simple_regret` of the
+      `realised_regret`, with the received reward instead of the latter; `simple_regret` of the
       arm recommended at that point, unless features are drawn again for each pull; `optimal`,
       the fraction of pulls of a best arm; `reward`,
-      the mean of a pull; `pulls` of each arm, with "arm" as the last dim; and where values change
-      `fixed_regret`, against the arm that was best in hindsight, in expected rewards. A restless
-      bandit has none of the regrets and no best arm: only `reward` and `pulls`, and the metrics that the
-      policy measures.
+      the mean of a pull; `pulls` of each arm, with "arm" as the last dim; and, where values change, `fixed_regret`,
+      compared in expected rewards with the arm that was best in hindsight. A restless bandit has no regret and no best
+      arm, so it reports only `reward`, `pulls`, and the metrics that the policy measures.
 
     Raises:
       ValueError, TypeError: Arguments are invalid, or the policy cannot be used on the bandit; raised before

@@ -94,7 +94,7 @@ def parse_bandit_options(args: Sequence[str]) -> tuple[Any, Bandit, list[BanditA
     """
     env = _bandit(args)
     policies = [bandits.policy(name) for name in _names(_given(args, "--policies"))]
-    description = "Run bandit policies on one bandit: thousands of runs of each, a table and a picture of their regret."
+    description = "Run policies thousands of times each on one bandit; show their regret as a table and a picture."
     options = parse(_options_class(env, policies), args, "jaxrl bandit", description)
     return options, env, policies
 
@@ -162,7 +162,7 @@ def _options_class(env: Bandit, policies: Sequence[BanditAlgorithm]) -> type:
     of_policies = dataclasses.make_dataclass("HParams", hparams, frozen=True)
     params = values_class(env.default_params, _env_numbers(env))
     fields = [
-        option("env", str, DEFAULTS["--env"], "Bandit: a name after bandit/ in `jaxrl envs`, or module:Class."),
+        option("env", str, DEFAULTS["--env"], "Bandit: a name in `jaxrl envs` without bandit/, or module:Class."),
         option("arms", int | None, None, "Number of arms, whose means are drawn from the prior."),
         option("means", tuple[float, ...], (), "Means of the arms: a fixed instance in place of draws from the prior."),
         option("static", tuple[str, ...], (), "Other static fields of the bandit, such as num_features=5."),

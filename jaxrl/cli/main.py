@@ -37,11 +37,11 @@ class Plot:
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run directory, as written by `jaxrl train --out`."""
     metric: str | None = None
-    """Metric to draw, such as return, return_sampled, length or a loss; if None, return, or regret of a bandit."""
+    """Metric to draw, such as return, return_sampled, length or a loss; if None, return (of a bandit, regret)."""
     hue: str | None = None
-    """Swept name that the colours distinguish; all swept names if None."""
+    """Swept name that colours distinguish; all swept names if None."""
     x: str | None = None
-    """Swept name on the x axis, such as lr, to draw the end of training against it; environment steps if None."""
+    """Swept name on the x axis, such as lr, to draw the metric at the end of training; environment steps if None."""
     out: Path | None = None
     """Picture to write: .png, .pdf or .svg; METRIC.png in the run directory if None."""
     trust: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -99,7 +99,7 @@ class Render:
     at: tuple[str, ...] = ()
     """Setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; needed if there are several."""
     scenario: str | None = None
-    """Scenario of a crowd to render instead of the one trained in, such as corridor."""
+    """Scenario of a crowd to render instead of the one used in training, such as corridor."""
     agents: int | None = None
     """Number of people in the crowd, if different from training."""
     allow: tuple[str, ...] = ()

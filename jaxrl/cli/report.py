@@ -22,7 +22,7 @@ class Report:
     metric: str | None = None
     """Metric shown first; if None, return, regret or reward."""
     baseline: str | None = None
-    """Run, or label of a setting on the page, that others are compared with initially; the first one if None."""
+    """Run, or label of a setting on the page, with which others are compared initially; the first one if None."""
     higher: tuple[str, ...] = ()
     """Metrics whose higher values are better, in addition to returns, rewards and optimal pulls."""
     lower: tuple[str, ...] = ()

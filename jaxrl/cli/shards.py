@@ -50,7 +50,7 @@ def resume_options() -> type:
         tyro.conf.Positional,
         tyro.conf.arg(metavar="RUN", help="Run directory, as written by `jaxrl train --out`."),
     ]
-    env_steps = "Total number of environment steps of each run, to extend it; as started if None."
+    env_steps = "Total number of environment steps of each run, to extend a run; the original number if None."
     allow = "Names of your own modules that may be imported if the run names them, such as my_algorithms."
     fields = [
         ("run", run),
@@ -60,7 +60,7 @@ def resume_options() -> type:
             ResumeOptions,
             texts={
                 "memory": "Memory limit, such as 8GiB; that of the original command if None.",
-                "schedules": "Schedules over the whole run when --env-steps extends it: keep or stretch.",
+                "schedules": "Schedules over the whole run when --env-steps extends it: keep or stretch them.",
             },
             after={"memory": [xla_flags_option()]},
         ),

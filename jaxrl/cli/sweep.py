@@ -134,7 +134,7 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
             "trials",
             WholeNumber | None,
             None,
-            "Total number of trials of the study, over all processes; if None, all points of a grid, or 64 otherwise.",
+            "Total number of trials of the study, over all processes; if None, all points of a grid, otherwise 64.",
         ),
         option("env_steps", WholeNumber, env_steps, "Number of environment steps of each run."),
         option("seeds", WholeNumber, 3, "Number of tuning seeds of each trial: 0, 1, ..."),
@@ -148,7 +148,7 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
             "population",
             WholeNumber | None,
             None,
-            "Number of trials chosen and trained together; if None, 64, or an eighth of all where the search learns.",
+            "Number of trials chosen and trained together; if None, 64, or an eighth of all with tpe and cmaes.",
         ),
         option(
             "halving",
@@ -182,7 +182,7 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
         option("study", str | None, None, "Name of the study in the storage; an existing study is resumed."),
         *run_flags(
             SearchOptions,
-            texts={"out": "Directory for the trials, the incumbent and its runs on the test seeds."},
+            texts={"out": "Directory for the trials, the incumbent, and its runs on the test seeds."},
             after={"memory": [xla_flags_option()]},
         ),
         option("no_preset", Flag, False, "Flag to start from defaults instead of the preset."),

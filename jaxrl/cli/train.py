@@ -212,7 +212,7 @@ def _options_class(defaults: _Defaults) -> type:
             "Number of whole episodes of each evaluation, once greedy and once sampled.",
         ),
         option("eval_at_start", Flag, False, "Flag to evaluate before training as well, at environment step 0."),
-        option("start", str | None, None, "Run directory whose policies to start from, matched by seed and setting."),
+        option("start", str | None, None, "Run directory with policies to start from, matched by seed and setting."),
         *run_flags(
             RunOptions,
             after={

@@ -20,7 +20,7 @@ from jaxrl.discounts.form import Form, checked_horizon, to_host
 class Family:
     """The base of the families of this module; each is a frozen dataclass, a pytree and a special case of `Form`.
 
-    Parameters are numbers, arrays with a leading sweep axis, or tracers; they count in float32. Numbers are checked
+    Parameters are numbers, arrays with a leading sweep axis, or tracers; they are used in float32. Numbers are checked
     when a discount is made, never when JAX rebuilds one from its leaves.
     """
 
@@ -105,7 +105,7 @@ class Exponential(Family):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class QuasiHyperbolic(Family):
-    """Gamma(t) = beta gamma^t for t >= 1, and Gamma(0) = 1: one drop in the first step, then exponential.
+    """Gamma(t) = beta gamma^t for t >= 1, and Gamma(0) = 1: a drop in the first step, then exponential.
 
     Args:
       beta, gamma: Factor of the first step and factor per step, in [0, 1], traced.

@@ -1,9 +1,9 @@
 """Beliefs about a hazard rate: an uncertain rate discounts the future by the Laplace transform of the belief.
 
-With a constant hazard rate h a reward t steps away is still there with probability exp(-h t). Under a prior over h that
-is E[exp(-h t)], the prior's Laplace transform at t. It falls ever more slowly, because survival so far is evidence
-for low rates. Each prior here has a `curve`, so it is a discount, applied lag by lag; `fit`
-finds the Beta weights nearest to it, which cost less.
+With a constant hazard rate h, a reward t steps away is still available with probability exp(-h t). Under a prior over h
+this probability is E[exp(-h t)], the prior's Laplace transform at t. Its rate of decay falls, because survival so far
+is evidence for low rates. Each prior here has a `curve`, so it is a discount, applied lag by lag; `fit` finds the Beta
+weights nearest to it, which cost less.
 
 Source: Sozou (1998), On hyperbolic discounting and uncertain hazard rates; Fedus et al. (2019).
 """
@@ -48,7 +48,7 @@ class Hazard:
         raise NotImplementedError
 
     def curve(self, horizon: int) -> np.ndarray:
-        """Gamma(0) ... Gamma(horizon), `[horizon + 1]` float64: the probability that a reward is still there."""
+        """Gamma(0) ... Gamma(horizon), `[horizon + 1]` float64: the probability that a reward is still available."""
         return self.laplace(np.arange(checked_horizon(horizon, 0) + 1, dtype=np.float64))
 
 

@@ -102,7 +102,7 @@ def prepare(discount: Any, horizon: int, batch_size: int | None = None, episode_
     """Resolve a discount, once, for rollouts of at most `horizon` steps.
 
     Concrete parameters are resolved on the host in float64, traced ones by an eigenvalue decomposition in float32,
-    whose rates differ by up to 6.3e-6; so call this outside the training loop. The number of exponentials Q is
+    whose rates differ by up to 6.3e-6; call this function outside the training loop. The number of exponentials Q is
     static: 1 for `Exponential`, 2 for `QuasiHyperbolic`, ceil(1.9 sqrt(horizon)) otherwise, and one more where beta is
     present too.
 

@@ -53,8 +53,9 @@ def partial_sum(discount: Any, horizon: int) -> jax.Array:
 def total_sum(discount: Any) -> jax.Array:
     """The weight of the whole future, Gamma(0) + Gamma(1) + ..., infinite where the sum diverges.
 
-    In closed form: (1 - eta (1 - mu)) / ((1 - mu) (1 - eta)) for Beta weights with eta < 1, infinite from eta = 1 on
-    (hyperbolic discounting included) and at mu = 1. A curve that a horizon or a table cuts is summed up to its end.
+    In closed form: (1 - eta (1 - mu)) / ((1 - mu) (1 - eta)) for Beta weights with eta < 1, infinite for eta >= 1
+    (including hyperbolic discounting) and at mu = 1. A curve that ends at a horizon or the end of a table is summed up
+    to there.
 
     Args:
       discount: Discount, as in `partial_sum`. A horizon that cuts Beta weights must not be traced.
@@ -111,7 +112,7 @@ def effective_horizon(discount: Any) -> jax.Array:
 
 
 def future_weights(discount: Any, boundaries: tuple[int, ...] = BOUNDARIES) -> jax.Array:
-    """The weight of the near, the middle and the far future.
+    """The weights of the near, the middle and the far future.
 
     Args:
       discount: Discount, as in `partial_sum`.

@@ -102,7 +102,7 @@ def slopes(settings: Settings, name: str, instance: str) -> xarray.Dataset:
 
 EXPERIMENT = Experiment(
     "bandit-slopes",
-    "Late growth of regret compared with its lower bound.",
+    "Growth of regret in late pulls, compared with the lower bound.",
     Settings,
     run,
 )

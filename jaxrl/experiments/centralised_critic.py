@@ -189,7 +189,7 @@ def _figure(
 
 EXPERIMENT = Experiment(
     "centralised-critic",
-    "Several agents with critics of own observations (IPPO) and with a centralised critic (MAPPO).",
+    "Several agents with critics of their own observations (IPPO) and with a centralised critic (MAPPO).",
     Settings,
     run,
 )

@@ -224,7 +224,7 @@ def _claims_caption(settings: Settings, words: str) -> str:
 
 EXPERIMENT = Experiment(
     "crowd-observations",
-    "Crowds by perception, frame of observations and dynamics.",
+    "Crowds compared by perception, frame of observations, and dynamics.",
     Settings,
     run,
 )

@@ -212,7 +212,7 @@ def _caption(settings: Settings, words: str) -> str:
 
 EXPERIMENT = Experiment(
     "crowd-rewards",
-    "Crowds by reward.",
+    "Crowds compared by reward.",
     Settings,
     run,
 )

@@ -284,7 +284,7 @@ def _figure(dataset: xarray.Dataset) -> matplotlib.figure.Figure:
 
 EXPERIMENT = Experiment(
     "estimator-bias",
-    "Bias and variance of advantage estimates over lambda, for one critic and a mixture of critics.",
+    "Bias and variance of advantage estimates by lambda, for one critic and for a mixture of critics.",
     Settings,
     run,
 )

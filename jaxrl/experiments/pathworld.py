@@ -225,7 +225,7 @@ _CHOICES = (
 
 EXPERIMENT = Experiment(
     "pathworld",
-    "Errors of discounts that represent an uncertain hazard, against exact values.",
+    "Errors of discounts that represent an uncertain hazard, compared with exact values.",
     Settings,
     run,
 )

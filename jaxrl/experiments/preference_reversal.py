@@ -286,7 +286,7 @@ _BEHAVIOUR = (
 
 EXPERIMENT = Experiment(
     "preference-reversal",
-    "Exact plans and choices of discounts, and rates of reversal of trained policies.",
+    "Exact plans and choices under several discounts, and rates of reversal of trained policies.",
     Settings,
     run,
 )

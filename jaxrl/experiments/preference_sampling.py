@@ -248,7 +248,7 @@ def _figure(measured: dict[str, xarray.Dataset], settings: Settings) -> matplotl
 
 EXPERIMENT = Experiment(
     "preference-sampling",
-    "Comparisons until a reward model reaches an error: pairs of PILAF, pairs from the policy, and uniform pairs.",
+    "Number of comparisons until a reward model reaches an error: pairs of PILAF, of the policy, and uniform pairs.",
     Settings,
     run,
 )

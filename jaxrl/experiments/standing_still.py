@@ -325,7 +325,7 @@ def _standing_caption(lesson: float) -> str:
 
 EXPERIMENT = Experiment(
     "standing-still",
-    "One walker: energy and speed under guiding rewards; walking or standing under pure energy.",
+    "One walker: energy and speed under guiding rewards; walking or standing still if energy is the only reward.",
     Settings,
     run,
 )

@@ -255,7 +255,7 @@ def _draw(ax: matplotlib.axes.Axes, index: int, eta: float, num_lines: int, esti
 
 EXPERIMENT = Experiment(
     "ugae-vs-monte-carlo",
-    "Lambda below 1 against Monte Carlo (lambda = 1) under Beta-weighted discounts.",
+    "Lambda below 1 compared with Monte Carlo (lambda = 1) under Beta-weighted discounts.",
     Settings,
     run,
 )

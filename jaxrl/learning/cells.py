@@ -30,7 +30,7 @@ class GRU(nn.Module):
     Attributes:
       size: Size of the memory.
 
-    Source: Cho et al. (2014), arXiv 1406.1078, with the reset gate behind the product, as in cuDNN.
+    Source: Cho et al. (2014), arXiv 1406.1078, with the reset gate applied after the product, as in cuDNN.
     """
 
     size: int
@@ -92,7 +92,7 @@ class LRU(nn.Module):
     """The linear recurrent unit, whose memory is complex: "real" and "imaginary", float32 `[size]` each.
 
     h' = lambda h + gamma B x, features = activation(Re(C h') + d x), where lambda = exp(-exp(nu) + i exp(theta)) lies
-    inside the unit circle; gamma = sqrt(1 - |lambda|^2) keeps the memory of the size of its input. A sequence is an
+    inside the unit circle; gamma = sqrt(1 - |lambda|^2) keeps the memory at the scale of its input. A sequence is an
     associative scan, parallel over time. Initially |lambda|^2 is uniform over the ring and the
     phase over [0, max_phase]; B and C are orthogonal.
 
@@ -102,7 +102,7 @@ class LRU(nn.Module):
       ring: Smallest and largest initial |lambda|.
       max_phase: Largest initial phase, in radians.
 
-    Source: Orvieto et al. (2023), arXiv 2303.06349, with gamma a function of lambda in place of a parameter.
+    Source: Orvieto et al. (2023), arXiv 2303.06349, with gamma a function of lambda instead of a parameter.
     """
 
     size: int

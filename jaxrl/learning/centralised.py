@@ -52,7 +52,7 @@ class CentralisedActorCritic(nn.Module):
 def critic_observation(
     obs: Any, global_obs: Any, own_scale: float = 1.0, neighbour_scale: float = 1.0
 ) -> dict[str, Any]:
-    """Input of a centralised critic: an agent's own observation and the global one.
+    """Input of a centralised critic: an agent's own observation together with the global one.
 
     Rows "agents" of the global observation take the place of neighbours in `networks.RelationActorCritic`, which pools
     them, so that the order of the agents has no effect.

@@ -46,7 +46,7 @@ def evaluate(
       each from its first active step on; empty slots do not count.
 
     Raises:
-      ValueError: A metric of the environment has the name of another one; raised when traced.
+      ValueError: A metric of the environment has the name of another metric; raised when traced.
     """
     chex.assert_rank(key, {0, 1}, custom_message="key")  # an untyped key has an axis of two words
     rules = env.metric_rules
@@ -110,8 +110,7 @@ def evaluate(
 def finite_only(metrics: Mapping[str, jax.Array], policy: Any, others: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """Metrics of a policy's episodes, NaN if its run has failed.
 
-    A policy of NaNs still acts: its most likely action is the first one, so that its episodes
-    look like any others.
+    A policy with NaN parameters still acts: its most likely action is the first one, so its episodes look normal.
 
     Args:
       metrics: Metrics of the episodes, scalars.

@@ -90,10 +90,10 @@ def noisy_actor(
 
 
 def uniform_actor(actor: Actor, head: ActionHead) -> Actor:
-    """Actor of actions distributed uniformly between the bounds, with the memory of another, which stays as it is.
+    """Actor of actions distributed uniformly between the bounds, with the memory of another actor left unchanged.
 
     Args:
-      actor: Actor whose memory it is.
+      actor: Actor that the memory belongs to.
       head: Action head of the environment's action space.
     """
 

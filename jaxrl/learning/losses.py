@@ -54,7 +54,7 @@ def clipped_surrogate(log_ratio: jax.Array, advantage: jax.Array, weight: jax.Ar
     Args:
       log_ratio: Current log-probability of the actions minus that when acting, `[*B]`.
       advantage, weight: Advantages of the actions and weights of the samples, `[*B]`.
-      clip_eps: Half width of the interval around 1 in which the ratio is trusted, scalar, traced.
+      clip_eps: Half width of the interval around 1 to which the ratio is clipped, scalar, traced.
 
     Source: Schulman et al. (2017), equation 7.
     """
@@ -88,12 +88,12 @@ def quadratic_surrogate(log_ratio: jax.Array, advantage: jax.Array, weight: jax.
 def clipped_value_loss(
     value: jax.Array, old_value: jax.Array, target: jax.Array, weight: jax.Array, clip_eps: jax.Array
 ) -> jax.Array:
-    """Half the squared error, clipped so that moving a value by more than `clip_eps` does not reduce it.
+    """Half the squared error, clipped so that changing a value by more than `clip_eps` does not reduce it.
 
     Args:
       value, old_value, target: Current values, values when acting, and targets, `[*B]`.
       weight: Weights of the samples, `[*B]`.
-      clip_eps: Largest trusted move of a value, scalar, traced; infinite for the plain squared error.
+      clip_eps: Largest change of a value, scalar, traced; infinity for the plain squared error.
     """
     chex.assert_equal_shape([value, old_value, target, weight], custom_message="value, old_value, target, weight")
     chex.assert_rank(clip_eps, 0, custom_message="clip_eps")

@@ -44,22 +44,23 @@ class NetworkConfig(Settings):
         or "auto", which is "relation" for observations with neighbours and "mlp" otherwise.
       hidden: Widths of the hidden layers; with a memory, widths of the layers before it, shared by actor and critic.
       activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
-      layer_norm: Whether each hidden layer is normalised over its units before the activation function; not the layers
-        after a memory.
+      layer_norm: Whether each hidden layer, except those after a memory, is normalised over its units before the
+        activation function.
       shared_trunk: Whether actor and critic share the hidden layers; not for "relation", nor with a memory.
       own_hidden: Widths of the layers of "relation" for an agent's own part, before it is joined with the neighbours;
         `hidden` follows.
       neighbour_hidden: Widths of the layers of "relation" for each neighbour.
       pooling: Reduction over neighbours in "relation": over all slots, padding included ("mean"), over those that are
         present ("masked-mean", "max"), or by "attention".
-      own_scale: Factor of an agent's own part of observations in "relation", and of all of the global observation.
+      own_scale: Factor of an agent's own part of observations in "relation", and of the whole global observation.
       neighbour_scale: Factor of the neighbours' part of observations in "relation".
       channels: Numbers of channels of the 3 x 3 convolutions in "cnn"; `hidden` follows.
       strides: Strides of the convolutions in "cnn"; empty for 1 each.
-      memory: Kind of memory between the hidden layers and the last ones: "none"; "gru", the gated recurrent unit;
-        "lstm", long short-term memory; or "lru", the linear recurrent unit, which learns from all steps of a sequence
-        at once.
-      memory_size: Number of units of the memory: one number each for "gru", two for "lstm", a complex one for "lru".
+      memory: Kind of memory between the hidden layers and the last layers: "none"; "gru", the gated recurrent unit;
+        "lstm", long short-term memory; or "lru", the linear recurrent unit, which processes all steps of a sequence in
+        parallel in training.
+      memory_size: Number of units of the memory, each of which is one number for "gru", two for "lstm", and a complex
+        number for "lru".
       memory_hidden: Widths of further hidden layers after the memory, separate for actor and critic.
     """
 
@@ -117,7 +118,7 @@ class NetworkConfig(Settings):
           obs: Shapes of one observation.
 
         Raises:
-          ValueError: As `actor_critic`.
+          ValueError: See `actor_critic`.
         """
         return self._network(*self._kind(obs), obs, None, None)
 
@@ -149,7 +150,7 @@ class NetworkConfig(Settings):
           num_values: Number of values of the critic; None for one, without an axis.
 
         Raises:
-          ValueError: As `actor_critic`.
+          ValueError: See `actor_critic`.
         """
         seen = jax.eval_shape(critic_observation, obs, global_obs)
         pooled = _is_relational(seen) and self.network != "mlp"

@@ -135,7 +135,7 @@ class RelationActorCritic(nn.Module):
         returns features.
       own_hidden, neighbour_hidden, hidden: Widths before and after the join.
       pooling: Reduction over rows: "mean" over all K slots, padding included, as in the papers; "masked-mean" and "max"
-        over the neighbours that are present; "attention" of the agent to those.
+        over the neighbours that are present; "attention" of the agent to the neighbours that are present.
       own_scale, neighbour_scale: Factors of the other leaves, and of the rows.
       activation: Name in `ACTIVATIONS`.
       num_values: Number of values of the critic; None for one, without an axis.

@@ -1,7 +1,7 @@
 """Targets of action values: under one rate, or under each rate of a mixture of exponentials.
 
-A value under rate r is as large as its horizon. Networks therefore learn `u_k = V_k / size_k`, all of the size of the
-value under the discount, `V = sum_k weights_k V_k = sum_k shares_k u_k`.
+Values under a rate grow with its horizon. Networks therefore learn `u_k = V_k / size_k`, which are all of the scale of
+the value under the discount, `V = sum_k weights_k V_k = sum_k shares_k u_k`.
 """
 
 from typing import Any, Literal
@@ -95,11 +95,12 @@ def lambda_targets(
       lam: Weight of longer returns, scalar in [0, 1], traced; 1 is Monte Carlo, 0 one-step.
       reward: Rewards, `[T, *B]`.
       next_values: Values u_k after each step, before any reset, of the action that follows, `[T, *B, K]`.
-      terminated: Whether nothing follows a step, bool `[T, *B]`; otherwise an episode's last return bootstraps.
+      terminated: Whether a step ended its episode in a state of value 0, bool `[T, *B]`; the last return of any other
+        episode bootstraps.
       done: Whether a step is the last of an episode, bool `[T, *B]`.
       rates, sizes: Rates of the mixture and sizes of their values, `[K]`.
 
-    Source: Peng and Williams (1996), "Incremental multi-step Q-learning", whose traces are not cut by exploratory
+    Source: Peng and Williams (1996), "Incremental multi-step Q-learning", whose traces continue after exploratory
     actions; Gallici et al. (2024), "Simplifying deep temporal difference learning", for learning without a replay
     buffer.
     """

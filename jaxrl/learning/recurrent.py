@@ -72,7 +72,7 @@ class RecurrentActorCritic(nn.Module):
         return outputs, value, memory
 
     def unroll(self, params: Any, obs: Any, memory: Memory, reset: jax.Array) -> tuple[jax.Array, jax.Array, Memory]:
-        """Outputs, values and memories after each of a sequence of observations; only the cell is sequential."""
+        """Outputs, values and memories after each observation of a sequence; only the cell is sequential."""
         chex.assert_rank(reset, 1, custom_message="reset")
         parts = {name: {"params": own} for name, own in params["params"].items()}
         # A part without parameters has no entry.

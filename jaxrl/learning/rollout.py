@@ -50,7 +50,7 @@ class Transition(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """Environments between two rollouts: states and observations `[N, ...]`, memories of agents `[N, *A, ...]`."""
+    """Environments between rollouts: states and observations `[N, ...]`, and memories of agents `[N, *A, ...]`."""
 
     state: Any
     obs: Any
@@ -136,7 +136,7 @@ def _begun(env: Environment, keys: jax.Array, params: Any) -> Carry:
 
 
 def default_reset_pool(num_steps: int) -> int:
-    """Number of fresh states of a rollout for each environment: one for 8 steps, and at least 2 from 3 steps on."""
+    """Number of fresh states per environment for a rollout: one per 8 steps, and at least 2 from 3 steps on."""
     return max(min(2, -(-num_steps // 2)), -(-num_steps // 8))
 
 
@@ -177,8 +177,7 @@ def rollout(
       with_global_obs: Whether transitions have `global_obs` and `next_global_obs`, static.
 
     Returns:
-      Environments afterwards, transitions `[T, N, ...]`, and the number of reused fresh
-      states, int32 `[]`.
+      Environments after the rollout, transitions `[T, N, ...]`, and the number of reused fresh states, int32 `[]`.
 
     Raises:
       ValueError: `reset_pool` is below 1.

@@ -15,7 +15,7 @@ def linear_share(env_steps: jax.Array, end: Any, anneal_env_steps: Any) -> jax.A
     Args:
       env_steps: Number of environment steps so far, `[]`, traced.
       end: Final factor, `[]`, traced.
-      anneal_env_steps: Number of environment steps over which the factor falls, `[]`, traced; infinite keeps 1.
+      anneal_env_steps: Number of environment steps over which the factor falls, `[]`, traced; infinity keeps 1.
     """
     chex.assert_rank([env_steps, end, anneal_env_steps], 0, custom_message="env_steps, end, anneal_env_steps")
     return 1 + (end - 1) * jnp.minimum(env_steps / anneal_env_steps, 1.0)
@@ -26,7 +26,7 @@ def tenth_share(env_steps: jax.Array, decay_env_steps: Any) -> jax.Array:
 
     Args:
       env_steps: Number of environment steps so far, `[]`, traced.
-      decay_env_steps: Number of environment steps in which the factor falls to a tenth, `[]`, traced; infinite keeps 1.
+      decay_env_steps: Number of environment steps in which the factor falls to a tenth, `[]`, traced; infinity keeps 1.
     """
     chex.assert_rank([env_steps, decay_env_steps], 0, custom_message="env_steps, decay_env_steps")
     return 0.1 ** (env_steps / decay_env_steps)

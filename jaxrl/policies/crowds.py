@@ -1,4 +1,4 @@
-"""Policies of crowds in other crowds: with another number of people, and in other scenes."""
+"""Policies of crowds in other crowds: with a different number of people, or in other scenes."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Walkers(NamedTuple):
 
 
 def for_any_number(policy: TrainedPolicy) -> Walkers:
-    """The policy of a crowd for crowds of any size: agents share it and act in groups of the size that it takes.
+    """The policy of a crowd for crowds of any size: agents share it and act in groups of its size.
 
     Args:
       policy: Policy of a crowd.

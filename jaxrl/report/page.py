@@ -57,7 +57,7 @@ def write_report(
 ) -> Path:
     """Write a self-contained page that compares runs; it opens in any browser, without a network.
 
-    It holds estimates and no single runs except failures, so that its size does not grow with the number of seeds.
+    It contains estimates, and single runs only if they failed, so its size does not grow with the number of seeds.
 
     Args:
       runs: Run directories, directories of searches, or results; the keys of a mapping are their names, which are

@@ -79,8 +79,8 @@ def iqm(scores: npt.ArrayLike, axis: Axis = -1, nan_policy: NanPolicy = "raise")
       An array of the scores' shape without the axis. Of n runs, floor(n / 4) are removed at each end.
 
     `scipy.stats.trim_mean(scores, 0.25)` is equal up to rounding, but is not used: it sums the middle half in an
-    unspecified order, which changes the last digits of two intervals in five, and the intervals of 1,000 settings of
-    100 seeds take 2.3 times as long.
+    unspecified order, which changes the last digits of two in five intervals, and takes 2.3 times as long for the
+    intervals of 1,000 settings of 100 seeds.
 
     Source: Agarwal et al. (2021), "Deep reinforcement learning at the edge of the
     statistical precipice", section 4.3.
@@ -152,8 +152,8 @@ def bootstrap_interval(
     contain the true IQM in 95 to 96 % (4 seeds), 96 to 97 % (8), 95 to 96 % (16) and 95 to 96 % (64) by `"student"`,
     and in 86 to 88 %, 92 to 93 %, 93 to 94 % and 94 to 95 % by `"percentile"`. For scores with two modes, 30 % of which
     fail, the coverage of `"student"` is 92 % at 4 seeds, 93 % at 8 and 96 % at 16. For the mean, it is 84, 84, 87 and
-    92 % with lognormal scores, of which few determine the mean, and 94 to 95 % with normal scores. `bench/coverage.py`
-    measures these.
+    92 % with lognormal scores, whose mean depends on few of them, and 94 to 95 % with normal scores.
+    `bench/coverage.py` measures these.
 
     Args:
       statistic: Function called as `statistic(array, axis)`: `mean`, `median`, `iqm`,

@@ -31,10 +31,11 @@ def check(
 
     The laws: members have the required types, and functions the required arguments; a step returns a state of the
     same structure and types, and finite scalars as metrics; all hyper-parameters are traced, so that other values
-    compile nothing; every one of them changes the result where it is active; a run in a batch starts as it does alone;
-    chunks, with the state copied to the host and back, equal a single piece bit for bit; the actor returns an action of
-    the action space, the same one for every key when greedy; a batch acts as its elements do alone, and a memory keeps
-    its shapes; replaying each agent of a rollout from its own observations and noise gives the same actions and memory.
+    compile nothing; each of them changes the result where it is active; a run in a batch starts as it does alone;
+    training in chunks, with the state copied to the host and back, equals training in one piece bit for bit; the actor
+    returns an action of the action space, the same one for every key when greedy; a batch acts as its elements do
+    alone, and a memory keeps its shapes; replaying each agent of a rollout from its own observations and noise gives
+    the same actions and memory.
 
     Args:
       algo: Algorithm on its environment; a small configuration is quicker.

@@ -73,9 +73,9 @@ def merge(
 ) -> Result:
     """Merges the results that `train(..., shard="i/n", out=...)` saved for every i.
 
-    The seeds of a shard that is missing or has no result yet are left out, and so are the points that a shard
-    which ended early has not reached; a warning names these shards and seeds. A result that does not match the
-    `run.json` next to it is from an earlier run and is not merged.
+    The seeds of a shard that is missing or has no result yet are left out, as are the points that a shard did not reach
+    because it ended early; a warning names these shards and seeds. A result that does not match the `run.json` next to
+    it is from an earlier run and is not merged.
 
     Args:
       paths: Directories of the shards, in any order.

@@ -68,7 +68,7 @@ _Trust = Annotated[
 _Trackers = Annotated[Sequence[Tracker | str], Option(())]
 _Schedules = Annotated[
     str,
-    Option("keep", "Schedules over the whole run when a run is extended: keep their end, or stretch them."),
+    Option("keep", "Treatment of schedules over the whole run when it is extended: keep their end, or stretch them."),
 ]
 
 
@@ -133,9 +133,9 @@ class RunOptions(BanditOptions, total=False):
     """Options of the execution of a call; only `block` and `precision` affect the results.
 
     Attributes:
-      block: Number of runs of one vmap; if None the fewest blocks that fill the devices evenly, see
-        `jaxrl.runtime.layout.plan_layout`. At one width results are equal bit for bit for any number of
-        runs, in any order, on any devices and with any chunks. A resumed run keeps its width.
+      block: Number of runs in one vmap, the width; None takes the fewest blocks that fill the devices evenly, see
+        `jaxrl.runtime.layout.plan_layout`. At a given width, results are equal bit for bit for any number of runs, in
+        any order, on any devices and with any chunks. A resumed run keeps its width.
       devices: JAX devices or their names, such as `"gpu:0"`; all local devices if None.
       memory: Memory limit, such as `"8GiB"` or a number of bytes, of the whole process, or of each device with
         separate memory; 80 % of the free memory if None. Runs that do not fit at the same time train in parts one
@@ -144,13 +144,13 @@ class RunOptions(BanditOptions, total=False):
       precision: Precision of matrix products, a name of `jax.default_matmul_precision`.
       shard: Part of the runs to train here, `"i/n"` or `(i, n)`; `jaxrl.merge` merges the parts.
       out: Directory to save the result in; None saves nothing.
-      progress: Flag to show a progress bar (a line a minute without a terminal).
+      progress: Flag to show a progress bar (one line per minute without a terminal).
       force: Flag to overwrite an existing `out`.
       resume: Flag to resume from the checkpoint in `out`, bit for bit, if there is one; with more `env_steps` a
         finished run of `jaxrl.train` is extended, otherwise a finished run is not changed. A run
         without a checkpoint starts from the beginning, with a warning.
-      checkpoint_minutes: Time in minutes between two checkpoints in `out`, in addition to those at a signal and at
-        the end; None for none.
+      checkpoint_minutes: Time in minutes between two checkpoints in `out`, in addition to those at a signal and at the
+        end; None for no checkpoints.
       trust: Flag to resume from files that do not match their checksums (damaged or edited).
       schedules: Treatment of schedules over the whole run when `resume` extends it: "keep" leaves them at their
         final value, and "stretch" anneals over the longer run from here on, so that a step size rises

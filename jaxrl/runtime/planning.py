@@ -49,7 +49,7 @@ def plan(
         algorithm.
 
     Raises:
-      ValueError, TypeError: An argument is not valid, or not even a block of one run fits.
+      ValueError, TypeError: An argument is invalid, or not even a block of one run fits into memory.
     """
     chosen = checked(plan, PlanOptions, options)
     is_one = isinstance(algo, Algorithm | str) or not isinstance(algo, Sequence)  # an Algorithm is a tuple, too

@@ -112,15 +112,15 @@ def train(
     """Trains every setting with every seed, in one program on all devices.
 
     Ctrl-C, SIGTERM and SIGUSR1 stop training after the current chunk; the runs are then evaluated, returned
-    and saved, with a warning. A run whose metrics become non-finite is reported and does not affect the others.
+    and saved, with a warning. A run whose metrics are no longer finite is reported and does not affect the others.
 
     Args:
-      algo: Algorithm to train. Two names in place of `algo` and `hparams`, `train("ppo", "cartpole")`, train as the
-        preset of that pair does, or with the defaults where there is none.
+      algo: Algorithm to train. Two names instead of `algo` and `hparams`, `train("ppo", "cartpole")`, train with the
+        preset of that pair, or with the defaults if there is none.
       hparams: Hyper-parameters of one setting, or a `Sweep` from `grid` or `sample`; `algo.hparams` if None.
       seeds: Number of seeds (0, 1, ...), or the seeds themselves. Equal seeds share keys across settings.
-      env_steps: Number of environment steps of each run, rounded up to whole iterations; for two names that of their
-        preset if None, which is then shown.
+      env_steps: Number of environment steps of each run, rounded up to whole iterations; with two names, None takes the
+        number of their preset and shows it.
       evals: Number of evaluations, evenly spaced, the last at the end; at most one per iteration.
       eval_episodes: Number of whole episodes of each evaluation, once greedy and once sampled.
       eval_at_start: Flag to evaluate before training as well, at environment step 0, where the metrics of the

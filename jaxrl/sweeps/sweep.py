@@ -31,7 +31,7 @@ class Sweep:
       env: Swept environment parameters `{name: [S]}`, by their names without `"env."`.
       dims: Names of the axes: the paths of a grid, `("setting",)` for a sample.
       shape: Lengths of `dims`; S is their product.
-      coords: Coordinates `{path: (dims, values)}`, values as typed; a discount as the string that parses back to it.
+      coords: Coordinates `{path: (dims, values)}`, values as passed; a discount as the string that parses back to it.
       settings: S dictionaries `{path: value}`, in the order of the leaves.
     """
 
@@ -103,8 +103,8 @@ def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
 
     Raises:
       ValueError: A path is unknown, there are no values, repeated values or nan, or a discount is out of range.
-      TypeError: Values are not numbers (not discounts, for `"discount"`), or the base is something other than
-        hyper-parameters, such as an algorithm.
+      TypeError: Values are not numbers (or discounts, for `"discount"`), or the base is not hyper-parameters but, for
+        example, an algorithm.
     """
     if not values:
         raise UserValueError("grid takes at least one path, such as {'lr': [3e-4, 1e-3]}, got none.")

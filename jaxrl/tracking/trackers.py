@@ -10,8 +10,8 @@ single number is logged under its name against environment steps, between the co
 ends with a metric that is not finite is marked as failed. When a call resumes (`resume=True`), so do its
 runs, and no point is logged twice.
 
-Any object with `start`, `__call__` and `finish` of `jaxrl.tracking.tracker.Tracker` is a tracker, too.
-An error in a tracker ends the call after the evaluated metrics are saved.
+Any object with `start`, `__call__` and `finish` of `jaxrl.tracking.tracker.Tracker` is also a tracker. An error in a
+tracker ends the call after the evaluated metrics have been saved.
 """
 
 from __future__ import annotations

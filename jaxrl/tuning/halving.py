@@ -25,7 +25,7 @@ class Halving:
     Attributes:
       eta: Factor by which the population shrinks after each rung, above 1.
       first_env_steps: Number of environment steps of the first rung; each following rung is `eta` times as
-        long, the last as long as a run. None takes `env_steps / eta ** 2`, which makes three rungs.
+        long, the last as long as a run. None takes `env_steps / eta ** 2`, which gives three rungs.
 
     Source: Jamieson and Talwalkar (2016), "Non-stochastic best arm identification and
     hyperparameter optimization", section 3.

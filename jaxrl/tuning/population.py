@@ -40,8 +40,8 @@ class PopulationResult:
 
     Attributes:
       result: Members at the end as settings, labelled by their last hyper-parameters and by `member_seed`,
-        the seed with which they trained; its curves are those of the members' positions, and the
-        axis `seed` holds the single seed of the population.
+        the seed with which they trained; its curves are those of the positions of members, and the axis `seed` holds
+        the single seed of the population.
       settings: Hyper-parameters of each member in each round, `[num_rounds][num_members]`.
       returns: Greedy return at the end of each round, `[num_rounds, num_members]`; nan for a failed member.
       parents: Member whose weights each member began the round with, int `[num_rounds, num_members]`: a position
@@ -66,7 +66,7 @@ class PopulationResult:
 
     @property
     def best(self) -> int:
-        """The member with the best return at the end; that return is biased by the choice, so evaluate it again."""
+        """The member with the best return at the end, which is biased by the selection: evaluate the member again."""
         return int(np.argmax(np.where(np.isfinite(self.returns[-1]), self.returns[-1], -np.inf)))
 
     def ancestry(self, member: int) -> list[int]:

@@ -36,13 +36,13 @@ class SearchResult:
     """A search, complete or in progress.
 
     Attributes:
-      identity: Settings that all trials share, as values of JSON.
+      identity: Settings that all trials share, as JSON values.
       study: Name of the study in the storage.
       trials: Finished trials of all processes, in the order of their numbers.
       num_trials: Number of trials of the complete study.
       num_running: Number of trials running in other processes.
-      seconds: Time of this call for trials, in seconds.
-      test_seconds: Time of this call for training on the test seeds, in seconds.
+      seconds: Time that this call spent on trials, in seconds.
+      test_seconds: Time that this call spent on training on the test seeds, in seconds.
       static_groups: Number of static configurations in this call.
       compilations: Number of programs that this call compiled for them.
       env_steps: Number of environment steps of all finished trials, over all their seeds.

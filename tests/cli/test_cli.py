@@ -334,7 +334,7 @@ def test_the_help_of_train_names_every_field(capsys: pytest.CaptureFixture[str])
             assert f"--{prefix}.{field.name.replace('_', '-')}" in shown
     text = " ".join(shown.replace("│", " ").split())
     for said in (
-        "Half width of the trusted interval",
+        "Half width of the interval around 1",
         "norm to which gradients are clipped",
         "Widths of the hidden layers",
     ):

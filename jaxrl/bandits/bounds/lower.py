@@ -38,7 +38,7 @@ _DIVERGENCES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def lai_robbins(means: Array, rewards: str = "bernoulli", sigma: float = 1.0) -> np.ndarray:
-    """The slope in ln T, for large T, below which no policy that learns every instance can keep its regret.
+    """The slope of regret in ln T, for large T, below which no policy that learns every instance can remain.
 
     Args:
       means: Means of instances, `[*B, K]`.

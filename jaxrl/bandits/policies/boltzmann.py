@@ -51,7 +51,7 @@ class SoftmaxHParams(Settings):
 class GradientHParams(Settings):
     """Attributes:
     step: Step size alpha of the preferences; above 0.
-    baseline: Weight of the mean of all earlier rewards, which is subtracted: 1 for all of it, 0 for nothing.
+    baseline: Weight of the mean of all earlier rewards, which is subtracted from a reward; 0 for no baseline.
     """
 
     step: float = 0.1
@@ -82,8 +82,8 @@ def softmax() -> BanditAlgorithm:
 def gradient() -> BanditAlgorithm:
     """The gradient bandit: arms drawn from the softmax of preferences that climb the expected reward.
 
-    After a reward r the preferences move by step (r - baseline) (one-hot - probabilities); the
-    baseline is the mean of the earlier rewards, and r itself at the first.
+    After a reward r the preferences move by step (r - baseline) (one-hot - probabilities); the baseline is the mean of
+    the earlier rewards, and r itself for the first reward.
 
     Source: Sutton and Barto (2018), section 2.8.
     """

@@ -52,11 +52,10 @@ class DoubleThompsonHParams(Settings):
 def double_thompson() -> BanditAlgorithm:
     """Double Thompson sampling: both arms of a pair from samples of the preference matrix.
 
-    The first is the arm that beats the most others in a sample of the posterior, among those that
-    may still beat the most; the second the one that does best against the first in a new sample,
-    among those that the first is not yet known to beat. Every pair has its own Beta posterior,
-    so nothing is assumed about how preferences are related. Ties go to the first arm, where
-    the paper draws.
+    The first arm is the one that beats the most others in a sample of the posterior, among those that may still beat
+    the most. The second is the one that does best against the first in a new sample, among those that the first is not
+    yet known to beat. Every pair has its own Beta posterior, so nothing is assumed about how preferences are related.
+    Ties go to the first arm; the paper breaks them at random.
 
     Source: Wu and Liu (2016), "Double Thompson sampling for dueling bandits", algorithm 1.
     """

@@ -82,8 +82,8 @@ class Exp3IXHParams(Settings):
 @struct.dataclass
 class Exp3SHParams(Settings):
     """Attributes:
-    stretches: Number of stretches of pulls, each of which may have another best arm, at least 1.
-    rate: Factor of the exploration in the analysis, 1 there.
+    stretches: Number of periods, each of which may have a different best arm, at least 1.
+    rate: Factor of the exploration; 1 in the analysis.
     """
 
     stretches: float = 1.0
@@ -115,7 +115,7 @@ def exp3() -> BanditAlgorithm:
 
 @functools.cache
 def exp3_ix() -> BanditAlgorithm:
-    """EXP3-IX: EXP3 with slightly low estimates of losses, which makes regret low in nearly every run.
+    """EXP3-IX: EXP3 with loss estimates that are slightly too low, so that regret is low with high probability.
 
     For rewards in [0, 1]. With delayed rewards a loss is divided by the arm's probability on arrival.
 

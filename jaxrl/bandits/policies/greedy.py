@@ -46,9 +46,9 @@ class ExploreThenCommitHParams(Settings):
 
 @functools.cache
 def epsilon_greedy() -> BanditAlgorithm:
-    """Epsilon-greedy: a random arm in a share of pulls, which may decay, and otherwise the arm of the highest mean.
+    """Epsilon-greedy: a random arm in a share of pulls, which may decay, and otherwise the arm with the highest mean.
 
-    Arms that were not pulled yet precede the one of the highest mean.
+    Arms that have not been pulled yet precede the arm with the highest mean.
 
     Source: Auer, Cesa-Bianchi and Fischer (2002), figure 3; Sutton and Barto (2018), section 2.2.
     """
@@ -69,7 +69,7 @@ def epsilon_greedy() -> BanditAlgorithm:
 def explore_then_commit() -> BanditAlgorithm:
     """Explore, then commit: every arm m times in turn, and from then on the one with the highest mean.
 
-    Later rewards change nothing.
+    Rewards after the commitment have no effect.
 
     Source: Lattimore and Szepesvari (2020), algorithm 1.
     """

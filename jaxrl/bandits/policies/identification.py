@@ -103,10 +103,10 @@ class TopTwoHParams(Settings):
 
 @functools.cache
 def successive_elimination() -> BanditAlgorithm:
-    """Successive elimination: all arms in turn, without those that are significantly worse than another.
+    """Successive elimination: all arms in turn, except those that are significantly worse than another.
 
     An arm is eliminated when its mean of t pulls is below another's by two radii, each
-    sigma sqrt(2 ln(4 K t^2 / delta) / t). The last one is pulled for ever.
+    sigma sqrt(2 ln(4 K t^2 / delta) / t). The last remaining arm is pulled for the rest of the run.
 
     Source: Even-Dar, Mannor and Mansour (2006), section 3.1.
     """
@@ -135,8 +135,8 @@ def sequential_halving() -> BanditAlgorithm:
     """Sequential halving: rounds of equal length, each of which eliminates the worse half of the arms.
 
     The horizon T is divided into ceil(log2 K) rounds; in one with S arms each is pulled
-    floor(T / (S ceil(log2 K))) times, at least once. The remainder of T goes to the winner. Where T
-    is below K ceil(log2 K), the rounds are not completed. Each round counts from zero.
+    floor(T / (S ceil(log2 K))) times, at least once. The remainder of T goes to the winner. If T is below K ceil(log2
+    K), the rounds are not completed. Each round discards the counts of earlier ones.
 
     Source: Karnin, Koren and Somekh (2013), algorithm 3.
     """
@@ -169,9 +169,9 @@ def sequential_halving() -> BanditAlgorithm:
 def top_two_thompson(resamples: int = 16) -> BanditAlgorithm:
     """Top-two Thompson sampling: the best arm of a posterior draw, or that of the next draw with another best arm.
 
-    For rewards in [0, 1], with a uniform prior of each mean. The more certain the posterior is of
-    an arm, the more draws it takes until another one wins: after `resamples` draws without success the
-    challenger is that of `top_two_transportation`.
+    For rewards in [0, 1], with a uniform prior of each mean. The more certain the posterior is about an arm, the more
+    draws it takes until another arm wins; after `resamples` draws without success, the challenger is that of
+    `top_two_transportation`.
 
     Args:
       resamples: Number of draws for one pull, at least 1; all are drawn at once, which is the cost of a pull.
@@ -184,7 +184,7 @@ def top_two_thompson(resamples: int = 16) -> BanditAlgorithm:
 
 @functools.cache
 def top_two_transportation() -> BanditAlgorithm:
-    """Top-two transportation cost: the best arm of a posterior draw, or the one least clearly worse.
+    """Top-two transportation cost: the best arm of a posterior draw, or the arm that is least clearly worse.
 
     The measure of clarity is the cost of making both means equal: the sum over the two of pulls
     times KL(mean, mean of both). For rewards in [0, 1], with a uniform prior of each mean.

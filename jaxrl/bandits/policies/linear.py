@@ -41,7 +41,7 @@ class Coefficients(NamedTuple):
 @struct.dataclass
 class LinUCBHParams(Settings):
     """Attributes:
-    exploration: Number of standard deviations added to an arm's estimate; `lin_ucb_radius` is proven.
+    exploration: Number of standard deviations added to an arm's estimate; the bound is proven for `lin_ucb_radius`.
     ridge: Ridge of the least squares, above 0.
     """
 
@@ -115,11 +115,11 @@ def lin_ts() -> BanditAlgorithm:
 def logistic_ts() -> BanditAlgorithm:
     """Logistic Thompson sampling: the best arm under coefficients drawn from a normal approximation of their posterior.
 
-    Rewards are 1 with the probability sigmoid(theta . x), else 0. After each the approximation is
-    moved to the mode, with the curvature there (Laplace's, one reward at a time), which remains
-    about a tenth nearer to the prior than the exact mode; all else is as in `lin_ucb`.
+    Rewards are 1 with the probability sigmoid(theta . x), else 0. After each reward the approximation is moved to the
+    mode, with the curvature there (Laplace's method, one reward at a time). It remains about a tenth nearer to the
+    prior than the exact mode; all else is as in `lin_ucb`.
 
-    Source: Chapelle and Li (2011), algorithm 3, with the whole covariance in place of its diagonal.
+    Source: Chapelle and Li (2011), algorithm 3, with the whole covariance instead of its diagonal.
     """
 
     def learn(state: Coefficients, x: jax.Array, reward: jax.Array) -> Coefficients:

@@ -1,4 +1,4 @@
-"""Policies that know a bandit of Markov chains: the optimal one, for small bandits, and the myopic one."""
+"""Policies for known bandits of Markov chains: the optimal policy, for small bandits, and the myopic policy."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def exact_planning() -> BanditAlgorithm:
 def myopic() -> BanditAlgorithm:
     """The action of the highest expected reward at the present step, independent of later steps; the instance is known.
 
-    With a budget these are the arms that gain most by being pulled; otherwise all joint actions are
-    compared, which restricts it to actions of few numbers. Ties go to the first.
+    With a budget these are the arms that gain most by being pulled; otherwise all joint actions are compared, which is
+    feasible only if an action has few numbers. Ties go to the first.
     """
 
     def init(key: jax.Array, task: Task, params: Any, hparams: Any) -> tuple[jax.Array, Any]:

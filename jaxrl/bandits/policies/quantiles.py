@@ -45,8 +45,8 @@ class BayesUCBHParams(Settings):
 def bayes_ucb() -> BanditAlgorithm:
     """Bayes-UCB: the arm whose posterior has the highest quantile 1 - 1 / (t (ln T)^c) at the pull number t.
 
-    For rewards in [0, 1], with a Beta prior; a reward between 0 and 1 counts as that share of a
-    success and the rest of a failure. T is the run's horizon; the level is at least the median.
+    For rewards in [0, 1], with a Beta prior; a reward r between 0 and 1 counts as r successes and 1 - r failures. T is
+    the run's horizon; the level is at least the median.
 
     Source: Kaufmann, Cappe and Garivier (2012), algorithm 1.
     """
@@ -71,8 +71,8 @@ def beta_upper_quantile(tail: jax.Array, alpha: jax.Array, beta: jax.Array) -> j
 
     Args:
       tail: Probability, float32; one above 1/2 counts as 1/2.
-      alpha, beta: Parameters, float32 `[*S]`, at least 0.5, with alpha + beta no more than 2 / tail or so, as for
-        a Bayesian index; beyond that the fraction is cut short, with errors of up to 1e-3 standard deviations.
+      alpha, beta: Parameters, float32 `[*S]`, at least 0.5, with alpha + beta at most about 2 / tail, as for a Bayesian
+        index; beyond that the fraction is truncated, with errors of up to 1e-3 standard deviations.
 
     Returns:
       `[*S]`, within 7e-5 of the quantile where alpha or beta is below 1, otherwise mostly within 1e-6: the largest

@@ -91,7 +91,7 @@ class LaplaceThompsonHParams(Settings):
 def thompson() -> BanditAlgorithm:
     """Thompson sampling with a Beta prior: the arm whose draw from its posterior is the highest.
 
-    For rewards in [0, 1]; a reward in between counts as that share of a success and the rest of a failure.
+    For rewards in [0, 1]; a reward r in between counts as r successes and 1 - r failures.
 
     Source: Thompson (1933); Agrawal and Goyal (2012), algorithm 1.
     """
@@ -169,14 +169,14 @@ def log_odds_mode(pulls: jax.Array, sums: jax.Array, mean: Any, scale: Any) -> j
     """The most probable log-odds after a number of rewards of 0 and 1, under a normal prior.
 
     The root of pulls sigmoid(x) + (x - mean) / scale^2 = sums, by Newton's method from the inflection
-    point of the left side, x = 0: from there each step comes nearer to the root and never passes it.
+    point of the left side, x = 0: from there each step approaches the root and never passes it.
 
     Args:
       pulls, sums: Number of rewards and their sum, float32 `[]`.
       mean, scale: Mean and standard deviation of the prior, traced.
 
     Returns:
-      `[]`; 16 steps reach the root up to log-odds of 12 or so, and stop short of more extreme ones.
+      `[]`; 16 steps reach roots up to log-odds of about 12, and stop short of more extreme ones.
     """
     precision = jnp.float32(scale) ** -2
     mode = jnp.zeros_like(pulls)

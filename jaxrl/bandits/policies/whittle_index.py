@@ -75,9 +75,8 @@ def whittle_indices(transitions: ArrayLike, rewards: ArrayLike, gamma: ArrayLike
     Returns:
       The indices, and whether there are any. In float32 they were within 1e-6 of those in float64
       for arms whose transitions are spread out, at gamma 0.95 to 0.999, and within 4e-5 of the largest
-      for nearly deterministic ones (3.8e-5 is the largest error measured). An advantage of
-      1e-6 / (1 - gamma) of the rewards or less counts as none: an arm that fails to be indexable by
-      that little counts as indexable.
+      for nearly deterministic ones (3.8e-5 is the largest error measured). An advantage of at most 1e-6 / (1 - gamma)
+      of the rewards counts as none: an arm that fails to be indexable by so small an amount counts as indexable.
 
     Raises:
       ValueError: Shapes do not fit, or a concrete gamma is outside [0, 1).

@@ -106,10 +106,10 @@ class DiscountedThompsonHParams(Settings):
 
 @functools.cache
 def sliding_window_ucb(window: int = WINDOW) -> BanditAlgorithm:
-    """SW-UCB: UCB1 of the last rewards alone, for arms whose values change; arms outside the window are pulled again.
+    """SW-UCB: UCB1 on the last rewards only, for arms whose values change; arms outside the window are pulled again.
 
     Args:
-      window: Number of rewards in the window, static; each run stores as many.
+      window: Number of rewards in the window, static; each run stores that many.
 
     Raises:
       ValueError: `window` is not a whole number of at least 1.
@@ -129,12 +129,12 @@ def sliding_window_ucb(window: int = WINDOW) -> BanditAlgorithm:
 
 @functools.cache
 def sliding_window_thompson(window: int = WINDOW) -> BanditAlgorithm:
-    """Thompson sampling from the posterior of the last rewards alone, for arms whose values change.
+    """Thompson sampling from the posterior of the last rewards only, for arms whose values change.
 
     For rewards in [0, 1], as in `thompson`.
 
     Args:
-      window: Number of rewards in the window, static; each run stores as many.
+      window: Number of rewards in the window, static; each run stores that many.
 
     Raises:
       ValueError: `window` is not a whole number of at least 1.
@@ -152,7 +152,7 @@ def sliding_window_thompson(window: int = WINDOW) -> BanditAlgorithm:
 
 @functools.cache
 def discounted_ucb() -> BanditAlgorithm:
-    """D-UCB: UCB1 of rewards whose weight falls with every later pull, for arms whose values change.
+    """D-UCB: UCB1 on rewards whose weight falls with every later pull, for arms whose values change.
 
     n is the sum of all weights, `pulls` those of an arm.
 

@@ -1,4 +1,4 @@
-"""Pictures of results: learning curves, regret curves, discount curves, performance profiles."""
+"""Pictures of results: learning curves and performance profiles."""
 
 from __future__ import annotations
 

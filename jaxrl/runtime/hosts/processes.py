@@ -32,16 +32,16 @@ def start(
 ) -> None:
     """Connects the processes of a run; called before an environment is made, and before anything computes with JAX.
 
-    On SLURM, TPU pods and under Open MPI JAX finds the arguments itself. When a process is lost afterwards,
-    the others end with a message and status 1: immediately if a joint computation fails, otherwise after
-    `heartbeat` seconds without a sign of it.
+    Under SLURM and Open MPI and on TPU pods, JAX finds the arguments itself. When a process is lost afterwards,
+    the others end with a message and status 1: immediately if a joint computation fails, otherwise after `heartbeat`
+    seconds without a heartbeat of the lost process.
 
     Args:
       coordinator: Address `host:port` at which process 0 listens and which all others can reach.
       num_processes: Number of processes of the run.
       process_id: Index of this process, from 0.
       timeout: Time in seconds to wait for the others.
-      heartbeat: Time in seconds without a sign of a process after which it counts as lost.
+      heartbeat: Time in seconds without a heartbeat after which a process counts as lost.
 
     Raises:
       ValueError: The arguments are not valid, JAX detects no cluster, or the coordinator cannot be reached
