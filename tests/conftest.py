@@ -96,6 +96,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
 
 
+@pytest.hookimpl(tryfirst=True)  # before those marked slow are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks as slow the rows of a test that its mark `fast_rows` does not name."""
+    for item in items:
+        marker = item.get_closest_marker("fast_rows")
+        if marker is not None and not any(name in item.name for name in marker.args):
+            item.add_marker("slow")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _default_device(request: pytest.FixtureRequest):
     """Calls without `devices` use the first device, which compiles once; both in modules marked `two_devices`."""

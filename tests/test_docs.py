@@ -36,6 +36,14 @@ SLOW = (
     "how-to/acting.md",
     "how-to/repeat.md",
     "how-to/search.md",
+    "how-to/centralised-critic.md",
+    "how-to/memory.md",
+    "how-to/time-limits.md",
+    "how-to/wrappers.md",
+    "tutorials/continuous-control.md",
+    "tutorials/crowds.md",
+    "tutorials/environment.md",
+    "tutorials/evolution.md",
     "tutorials/q-learning.md",
 )  # `make test-all` runs them
 ALONE = [(name,) for name in WITH_PYTHON if name not in {*SLOW, *(name for group in TOGETHER for name in group)}]

@@ -185,6 +185,7 @@ def test_a_minibatch_has_all_agents_of_a_step() -> None:
 
 
 @pytest.mark.parametrize("seen", ["rows", pytest.param("vector", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_the_actor_depends_on_the_own_observation_alone(key: jax.Array, seen: Any) -> None:
     """Gradients of actions reach all weights of the actor, those of values all of the critic, and no others."""
     config = dataclasses.replace(TINY, own_hidden=(4,), neighbour_hidden=(4,)) if seen == "rows" else TINY

@@ -66,6 +66,7 @@ class Aim(Environment):
         return spaces.Box(-1.0, 1.0, (1,), jnp.float32)
 
 
+@pytest.mark.slow
 def test_the_laws_hold() -> None:
     jaxrl.check(small())
 

@@ -349,6 +349,7 @@ class NoisyCrowd(agents.Crowd):
 
 
 @pytest.mark.parametrize("where", ["batch", "minibatch"])
+@pytest.mark.fast_rows("minibatch")
 def test_inactive_transitions_do_not_change_the_update(where: Any, key: jax.Array) -> None:
     config = jaxrl.PPOConfig(
         num_envs=2,

@@ -71,6 +71,7 @@ def moves(algo: jaxrl.Algorithm, **hparams: Any) -> np.ndarray:
 
 @pytest.mark.parametrize("name", [*IN_EPOCHS[:2], *(pytest.param(n, marks=pytest.mark.slow) for n in IN_EPOCHS[2:])])
 @pytest.mark.parametrize("normalised", ["off", pytest.param("batch", marks=pytest.mark.slow)])
+@pytest.mark.fast_rows("off-ppo")
 def test_one_epoch_of_one_minibatch_is_a2c(name: str, normalised: str) -> None:
     """Where the ratio is 1, nothing is clipped, no penalty has a slope, and all have the policy gradient."""
     one = {"num_epochs": 1, "num_minibatches": 1, "normalise_advantage": normalised}
@@ -214,7 +215,8 @@ MORE: Any = {
 }
 
 
-@pytest.mark.parametrize("name", [OWN[0], *(pytest.param(n, marks=pytest.mark.slow) for n in OWN[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OWN)
 def test_the_laws_hold(name: str) -> None:
     check(small(name))
 

@@ -181,6 +181,7 @@ def test_a_step_takes_the_clip_of_its_own_hyper_parameters() -> None:
     assert np.any(kept.params["params"]["actor_0"]["kernel"] != changed.params["params"]["actor_0"]["kernel"])
 
 
+@pytest.mark.slow
 def test_discarded_epochs_leave_no_trace_in_the_metrics() -> None:
     # One epoch, and four of which target_kl = 0 discards the last three: the same weights and metrics.
     env = envs.make("cartpole")
@@ -201,6 +202,7 @@ def test_discarded_epochs_leave_no_trace_in_the_metrics() -> None:
         np.testing.assert_allclose(leaf, other, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_where_the_divergence_stops_learning_and_what_it_undoes() -> None:
     """Adam's first step moves every weight by about lr, and at the second minibatch the divergence is too large."""
     env, key, lr = envs.make("cartpole"), jax.random.key(0), 1e-2
@@ -220,6 +222,7 @@ def test_where_the_divergence_stops_learning_and_what_it_undoes() -> None:
 
 
 @pytest.mark.parametrize("kl_stop", ["minibatch", "rewind"])
+@pytest.mark.fast_rows("rewind")
 def test_without_a_bound_on_the_divergence_it_does_not_matter_where_it_would_stop(kl_stop: Any) -> None:
     env, key, results = envs.make("cartpole"), jax.random.key(0), []
     for config in (TINY, dataclasses.replace(TINY, kl_stop=kl_stop)):

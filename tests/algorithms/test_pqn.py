@@ -31,6 +31,7 @@ def small(env: Any = None, **fields: Any) -> Any:
     return jaxrl.pqn(envs.make("cartpole") if env is None else env, jaxrl.PQNConfig(**SMALL | fields))
 
 
+@pytest.mark.slow
 def test_the_laws_hold() -> None:
     jaxrl.check(small())
 

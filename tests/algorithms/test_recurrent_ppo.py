@@ -97,6 +97,7 @@ def replayed(algo: Any, policy: Any, memory: Any, steps: Transition, network: An
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.fast_rows("lru")
 def test_what_is_learned_from_is_what_acted_and_a_limit_bootstraps_from_the_memory_before_it(
     key: jax.Array, kind: Any
 ) -> None:
@@ -122,6 +123,7 @@ def test_what_is_learned_from_is_what_acted_and_a_limit_bootstraps_from_the_memo
     assert len(set(order)) == 2
 
 
+@pytest.mark.slow
 def test_memories_are_recomputed_from_the_steps_before(key: jax.Array) -> None:
     """With the same parameters the memories of the rollout before are the same, however many steps are replayed."""
     results = []
@@ -149,6 +151,7 @@ class Forgetful(nn.Module):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.fast_rows("lru")
 def test_where_every_step_ends_an_episode_it_is_feed_forward(key: jax.Array, kind: Any) -> None:
     env = envs.make("probe/action-and-observation-dependent", continuous=True)
     config = dataclasses.replace(TINY, memory=kind, num_minibatches=1, num_epochs=2, reset_pool=None)
@@ -175,6 +178,7 @@ def test_where_every_step_ends_an_episode_it_is_feed_forward(key: jax.Array, kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.fast_rows("gru")
 def test_every_weight_learns(key: jax.Array, kind: Any) -> None:
     env, config = Repeat(), dataclasses.replace(TINY, memory=kind, memory_hidden=(4,))
     algo = jaxrl.ppo(env, config)

@@ -54,6 +54,7 @@ def test_it_learns_what_it_saw_in_its_warm_up(algo: Algorithm) -> None:
     assert np.mean(policy(obs) == expert(obs)) > 0.7  # .82 from 32 samples; .5 without learning
 
 
+@pytest.mark.slow
 def test_metrics_are_reduced_by_their_rules(run: Path) -> None:
     result = jaxrl.load_result(run)
     assert "discounted_return" not in result.metrics
@@ -74,6 +75,7 @@ def test_chunks_do_not_change_a_metric(algo: Algorithm, run: Path, tmp_path: Pat
         np.testing.assert_array_equal(often.values(name), result.values(name), err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_hyper_parameter_may_matter_late(algo: Algorithm) -> None:
     jaxrl.check(algo, num_steps=4)
     with pytest.raises(envs.ContractError, match=r"within 2 steps: \.late_lr did not"):

@@ -533,6 +533,7 @@ def test_mistakes_get_one_sentence(make, sentence: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_return_counts_people_and_not_places() -> None:
     """The sum of the terms of the reward, a mean over participating agents, is the return."""
     env = envs.make("crowd/circle", num_agents=12)

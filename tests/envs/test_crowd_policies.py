@@ -147,6 +147,7 @@ def test_obstacles_push_outwards_by_their_gap():
     assert np.all(obstacle_forces(jnp.zeros((2, 2)), jnp.ones(2), Obstacles.none(), forces) == 0)
 
 
+@pytest.mark.slow
 def test_overflowing_lists_are_counted():
     env = Crowd("circle", num_agents=12)
     _, state = jax.jit(env.reset_env)(jax.random.key(0), env.default_params)

@@ -53,8 +53,6 @@ QUICK = {
     ("cartpole", "NextStep"),
     ("random-dilemmas", "SameStep"),
     ("random-dilemmas", "Disabled"),
-    ("bandit/restless", "NextStep"),
-    ("bandit/delayed", "NextStep"),
     ("bandit/dueling", "SameStep"),
 }
 

@@ -64,6 +64,7 @@ def assert_equal_rollouts(env: Any, task: Any, key: jax.Array, tolerance: float)
     jax.tree.map(close, ours[3], {name.replace("/", "_"): value for name, value in metrics.items()})
 
 
+@pytest.mark.slow
 def test_a_random_rollout_equals_the_native_one(pendulum: Any, key: jax.Array):
     # Gravity and the like are factors of 1, exactly, but folded into other places of the program: its roundings, of
     # a stiff simulation over 40 substeps, differ by some of a float32's 1.2e-7 each.

@@ -139,6 +139,7 @@ class Counter(Environment):
         return state.length[None], state, -state.length, jnp.bool_(False), {"metrics": {}}
 
 
+@pytest.mark.slow
 def test_environments_and_algorithms_get_usual_keys(tmp_path):
     config = jaxrl.PPOConfig(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(4,))
     algo = jaxrl.ppo(Counter(), config)

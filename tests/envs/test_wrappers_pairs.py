@@ -83,6 +83,7 @@ def test_there_is_one_of_each() -> None:
 
 
 @pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["once", "everywhere"])
+@pytest.mark.slow
 def test_any_two_keep_the_laws_of_types_and_shapes(everywhere: bool) -> None:
     """Every pair, around one environment or around all of them."""
     agents_of = {name: check_abstractly(env) for name, env in ENVIRONMENTS.items()}

@@ -42,6 +42,7 @@ def dataset() -> Any:
     return estimator_bias.estimates(SMALL)
 
 
+@pytest.mark.slow
 def test_the_mixture_removes_the_bias_that_one_critic_has(dataset: Any) -> None:
     def bias(discount: str, critic: str, lam: float = 0.9) -> float:
         chosen = dataset["bias"].sel(discount=discount, critic=critic, values="exact", lam=lam)

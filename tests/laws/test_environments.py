@@ -59,7 +59,7 @@ BANDITS_SLOW = [
 ]
 
 
-SLOW = {*CROWDS_SLOW, *BANDITS_SLOW}
+SLOW = {*CROWDS_SLOW, *BANDITS_SLOW, "bandit/restless"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in OURS])

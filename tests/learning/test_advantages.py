@@ -438,6 +438,7 @@ def assert_slopes_are_differences(length, mu, eta, lam, seed):
 @given(
     mu=st.floats(0.5, 0.99), eta=st.one_of(st.just(0.0), st.floats(0, 2)), lam=st.floats(0, 1), seed=st.integers(0, 9)
 )
+@pytest.mark.slow
 def test_slopes_are_differences_everywhere(mu, eta, lam, seed):
     assert_slopes_are_differences(48, mu, eta, lam, seed)
 
@@ -466,6 +467,7 @@ def test_slopes_are_finite_at_the_edges(mu, eta):
         (Hyperbolic, "hyperbolic", {"k": 0.1}),
     ],
 )
+@pytest.mark.fast_rows("Exponential")
 def test_gradients_through_the_other_families(make, name, parameters):
     length, step = 32, 1e-6
     data = rollout(15, (length,))

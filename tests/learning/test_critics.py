@@ -202,6 +202,7 @@ def test_time_limits_bootstrap_or_are_ends(time_limits: Any) -> None:
         np.testing.assert_allclose(row, expected, rtol=0.01)
 
 
+@pytest.mark.slow
 def test_the_laws_hold_with_a_mixture_critic() -> None:
     jaxrl.check(jaxrl.ppo(envs.make("cartpole"), MIXTURE))
 

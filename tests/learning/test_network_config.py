@@ -118,6 +118,7 @@ def test_pixels_of_eight_bits_are_scaled(key: jax.Array) -> None:
         np.testing.assert_allclose(ours, scaled, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_grid_trains_with_convolutions() -> None:
     config = jaxrl.PPOConfig(num_envs=2, num_steps=8, num_epochs=1, network="cnn", channels=(4,), hidden=(8,))
     algo = jaxrl.ppo(envs.make("gymnax/Breakout-MinAtar"), config)

@@ -57,6 +57,7 @@ def result(task: Any, tmp_path_factory: pytest.TempPathFactory) -> Result:
     )
 
 
+@pytest.mark.fast_rows("chain")
 def test_rollouts_and_evaluations_reach_the_optimum(task: Any, result: Result) -> None:
     _, optimum, length = task
     for metric in ("return", "return_sampled"):
@@ -76,6 +77,7 @@ def test_the_task_takes_a_memory() -> None:
     assert result.values("wrong").min() > 0
 
 
+@pytest.mark.fast_rows("chain")
 def test_results_load_and_are_evaluated_again(
     task: Any, result: Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,6 +215,7 @@ def test_a_next_step_autoreset_forgets_with_the_first_observation() -> None:
     np.testing.assert_array_equal(total, 15)
 
 
+@pytest.mark.fast_rows("chain")
 def test_the_laws_hold(task: Any) -> None:
     jaxrl.check(task[0])
 

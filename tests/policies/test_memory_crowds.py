@@ -45,6 +45,7 @@ def check_velocities(velocity: np.ndarray, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [4, 3, 9])
+@pytest.mark.fast_rows("4")
 def test_it_walks_among_any_number(policy: TrainedPolicy, count: int) -> None:
     check_walk(walk(policy, num_agents=count), count)
 
@@ -104,6 +105,7 @@ def test_a_film_shows_what_it_remembers(policy: TrainedPolicy, tmp_path: Path, m
     check_velocities(np.stack(velocities), 4)
 
 
+@pytest.mark.slow
 def test_evaluation_rests_when_it_has_walked_enough(policy: TrainedPolicy) -> None:
     # Three decisions of twelve are a quarter of the way, and the same way whether actions are drawn or not.
     speeds, env = [], policy.algo.env
@@ -131,5 +133,6 @@ def test_a_file_remembers_for_a_crowd_of_any_size(policy: TrainedPolicy, name: s
     np.testing.assert_array_equal(memory["memory.decisions"], DECISIONS + 1)
 
 
+@pytest.mark.slow
 def test_its_laws_hold(policy: TrainedPolicy) -> None:
     jaxrl.check(policy.algo)

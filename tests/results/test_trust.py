@@ -138,6 +138,7 @@ def test_weights_import_nothing_that_they_name(kept: Path, tmp_path: Path, monke
     assert load_exported(file, allow="evil")(obs) == load_exported(kept / "policy.safetensors")(obs)
 
 
+@pytest.mark.slow
 def test_a_package_that_is_missing_is_not_looked_for_beside_the_run(kept: Path, tmp_path: Path) -> None:
     run = edited(kept, tmp_path / "run", {})
     code = "import sys; from jaxrl.cli import main; main.main(sys.argv[1:]); print(sys.path[-1])"

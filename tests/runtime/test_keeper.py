@@ -221,6 +221,7 @@ def test_a_kill_in_the_first_part_of_a_call_that_would_have_gone_on(
     assert reported(out)["eval_episodes"] == 2
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_first_part_of_a_run_made_longer(
     algo: Algorithm, tmp_path: Path, limits: dict[Any, int | None]
 ) -> None:
@@ -303,6 +304,7 @@ def test_the_same_call_goes_on_with_blocks_that_became_narrower(
         run(algo, out=out, resume=True, block=4)
 
 
+@pytest.mark.slow
 def test_parts_that_were_begun_go_on_though_blocks_of_another_became_narrower(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[Any, int | None]
 ) -> None:

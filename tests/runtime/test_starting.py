@@ -69,6 +69,7 @@ def test_to_start_where_a_run_starts_changes_no_bit(algo: Algorithm, of: str) ->
     assert any(np.any(a != b) for a, b in leaves)
 
 
+@pytest.mark.slow
 def test_ppo_keeps_what_was_learned_where_nothing_is_learned_since() -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), SMALL)
     source = jaxrl.train(algo, **RUN)

@@ -86,6 +86,7 @@ def test_a_mixed_sweep_gives_each_family_what_it_gets_alone(algo: Algorithm) -> 
             np.testing.assert_allclose(among[i], single[0], atol=2e-6)
 
 
+@pytest.mark.slow
 def test_widths_agree_over_one_iteration(algo: Algorithm) -> None:
     wide = run(algo, seeds=8, block=8, env_steps=PER_ITERATION)
     narrow = run(algo, seeds=8, block=1, env_steps=PER_ITERATION)
