@@ -61,7 +61,15 @@ class CheckpointFiles:
 
     def __init__(self, directory: Path):
         self._at = directory
-        self._manager = _manager(directory / CHECKPOINTS)
+        folder = (directory / CHECKPOINTS).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._link: tempfile.TemporaryDirectory[str] | None = None
+        if "\\" in str(folder):  # which tensorstore takes for a separator, wherever it is
+            self._link = tempfile.TemporaryDirectory(prefix="jaxrl-")
+            link = Path(self._link.name) / CHECKPOINTS
+            link.symlink_to(folder, target_is_directory=True)
+            folder = link
+        self._manager = _manager(folder)
 
     def write(self, checkpoint: Checkpoint, generation: Any) -> None:
         """Writes a checkpoint next to the last one, and then deletes the last one.
@@ -162,10 +170,12 @@ class CheckpointFiles:
     def close(self) -> None:
         """Closes the folder."""
         self._manager.close()
+        if self._link is not None:
+            self._link.cleanup()
 
 
 def _manager(folder: Path) -> Any:
-    """Manager of orbax for a folder, which is created."""
+    """Manager of orbax for a folder, an absolute path."""
     import orbax.checkpoint as ocp
 
     class Manager(ocp.CheckpointManager):
@@ -182,8 +192,6 @@ def _manager(folder: Path) -> Any:
     options = ocp.CheckpointManagerOptions(
         max_to_keep=1, enable_async_checkpointing=False, create=False, multiprocessing_options=alone
     )
-    folder = folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
     # Without OCDBT, whose files orbax finds by a pattern in which brackets in a directory's name are special.
     trees = {name: ocp.PyTreeCheckpointHandler(use_ocdbt=False, multiprocessing_options=alone) for name in _ITEMS}
     with _quiet():
