@@ -210,7 +210,8 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
         def one_minibatch(carry: Any, batch: Samples) -> tuple[tuple[EpsilonGreedy, Any], Metrics]:
             atoms, weight = batch.target[..., None], batch.active.astype(jnp.float32)
             target = Target(atoms, jnp.ones_like(atoms))
-            acting, optimiser, _, metrics = q.descend(*carry, batch, target, weight, hparams, lr)
+            acting, optimiser = carry
+            acting, optimiser, _, metrics = q.descend(acting, optimiser, batch, target, weight, hparams, lr)
             return (acting, optimiser), metrics
 
         (acting, optimiser), metrics = over_epochs(

@@ -191,17 +191,18 @@ def with_env_steps(
       TypeError: `algo` is not an algorithm, or the number of environment steps is missing.
       ValueError: There is no algorithm or environment of this name.
     """
+    learner: Any = algo
     if isinstance(algo, str) and isinstance(second, str):
-        algo, env_steps = _of_names(algo, second, env_steps, show)
+        learner, env_steps = _of_names(algo, second, env_steps, show)
         second = None
-    check_members(algo)
+    check_members(learner)
     if env_steps is None:
-        known = presets.find(algo.name, algo.env.name)
+        known = presets.find(learner.name, learner.env.name)
         example = "500_000" if known is None else f"{known.env_steps:_} of the preset"
         raise UserTypeError(
             f"{caller} takes env_steps, the number of environment steps of each run, such as env_steps={example}"
         )
-    return algo, second, env_steps
+    return learner, second, env_steps
 
 
 def training_call(

@@ -122,7 +122,7 @@ def search(
     check_choice("search", search, SEARCHES)
     check_choice("aggregate", aggregate, tuple(AGGREGATES))
     chosen = checked(_search, SearchOptions, options)
-    algo, space, env_steps = with_env_steps("search", algo, space, env_steps, show=chosen.progress)
+    algo, distributions, env_steps = with_env_steps("search", algo, space, env_steps, show=chosen.progress)
     counts = {"env_steps": env_steps, "seeds": seeds, "eval_episodes": eval_episodes}
     counts |= {name: value for name, value in {"trials": trials, "population": population}.items() if value is not None}
     for name, value in counts.items():
@@ -138,7 +138,7 @@ def search(
         raise UserValueError(
             "halving does not work with cmaes, which learns from whole runs only: leave it out, or search by tpe"
         )
-    searched = Space(algo, default_space(algo) if space is None else space, env_params, builder)
+    searched = Space(algo, default_space(algo) if distributions is None else distributions, env_params, builder)
     num_trials = DEFAULT_TRIALS if trials is None else trials
     if search == "grid":
         every = len(searched.combinations())

@@ -538,6 +538,14 @@ def test_static_fields_and_parts_of_parameters_are_options(tmp_path: Path, capsy
 def test_flags_of_xla_are_set_before_the_backend_starts(tmp_path: Path, args: list[str]) -> None:
     """XLA would end the process where it reads a flag that it does not know: so the flag was in force."""
     begun = {"run_length": 1, "algorithm": "ppo", "config": {}, "environment": {"name": "cartpole", "static": {}}}
+    begun |= {
+        "block": 1,
+        "env_steps": 1,
+        "points": [1],
+        "precision": None,
+        "seeds": [0],
+        "sweep": {"dims": [], "coords": {}},
+    }
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "run.json").write_text(json.dumps(begun))
     run = [sys.executable, "-m", "jaxrl.cli.main", *args]
