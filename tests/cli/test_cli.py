@@ -542,7 +542,7 @@ def test_flags_of_xla_are_set_before_the_backend_starts(tmp_path: Path, args: li
         "block": 1,
         "env_steps": 1,
         "points": [1],
-        "precision": None,
+        "precision": "default",
         "seeds": [0],
         "sweep": {"dims": [], "coords": {}},
     }
