@@ -18,6 +18,7 @@ SYNONYMS = {
     **dict.fromkeys(("total_timesteps", "num_timesteps", "total_steps", "timesteps"), "env_steps"),
     **dict.fromkeys(("eval_freq", "num_evals", "n_evals"), "evals"),
     **dict.fromkeys(("n_eval_episodes", "num_eval_episodes"), "eval_episodes"),
+    **dict.fromkeys(("search", "tune", "optimize"), "sweep"),
     **dict.fromkeys(("log_dir", "save_dir", "output_dir"), "out"),
 }
 
