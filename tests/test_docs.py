@@ -26,8 +26,10 @@ COMMANDS = {command for text in PAGES.values() for command in commands(text) if 
 
 # Pages that train the same program run in one test, which compiles it once.
 TOGETHER = (
-    ("index.md", "how-to/compare.md", "tutorials/discounting.md", "tutorials/sweeps.md"),
-    ("how-to/films.md", "how-to/results.md", "how-to/tracking.md", "tutorials/first-run.md", "tutorials/scaling.md"),
+    ("index.md", "tutorials/discounting.md"),
+    ("how-to/compare.md", "tutorials/sweeps.md"),
+    ("how-to/films.md", "how-to/tracking.md"),
+    ("how-to/results.md", "tutorials/first-run.md", "tutorials/scaling.md"),
 )
 # Experiments without results, which the index of the results names.
 NOT_RUN = ("crowd-rewards",)
@@ -65,7 +67,14 @@ def test_tutorials_have_python_blocks() -> None:
     assert len(tutorials) == 12 and tutorials <= set(WITH_PYTHON)
 
 
-@pytest.mark.parametrize("command", sorted(command for command in COMMANDS if not command.endswith("--help")))
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=pytest.mark.slow if "brax/" in command else ())  # whose import takes seconds
+        for command in sorted(COMMANDS)
+        if not command.endswith("--help")
+    ],
+)
 def test_commands_parse(command: str) -> None:
     parse_command(command)
 
