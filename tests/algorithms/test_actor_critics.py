@@ -381,6 +381,22 @@ def test_a_search_knows_what_to_try(name: str) -> None:
     assert set(default_space(small(name))) == {"lr", "policy_lr", "target_rate", "discount"}
 
 
+@pytest.mark.parametrize("name", BUILDERS)
+def test_a_warm_start_takes_the_policy_and_leaves_the_critics(name: str) -> None:
+    algo = small(name, normalise_observation=True)
+    hparams, params = algo.prepare(algo.hparams), algo.env.default_params
+    of_other, state = (jax.jit(algo.init)(jax.random.key(seed), hparams, params) for seed in (0, 1))
+    policy = algo.policy(of_other, hparams)
+    assert algo.warm is not None
+    warmed = algo.warm(state, policy)
+    for got, wanted in (
+        (algo.policy(warmed, hparams), policy),
+        (warmed.learner.critics, state.learner.critics),
+        (getattr(warmed.learner, "target_policy", policy.acting.params), policy.acting.params),
+    ):
+        jax.tree.map(np.testing.assert_array_equal, got, wanted)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "fields"), [("sac", {"noise": "ornstein-uhlenbeck"}), ("td3", {"heads": "joint", "num_heads": 3})]
