@@ -131,7 +131,7 @@ def parts_of(
     """
     head = _bounded_head(name, env.action_space(env.default_params), kinds)
     if config.network == "cnn":
-        raise UserValueError("network takes 'auto', 'mlp' or 'relation' where critics take actions, got 'cnn'")
+        raise UserValueError("network takes 'auto', 'mlp', 'simba' or 'relation' where critics take actions, got 'cnn'")
     shapes = observation_shapes(env, agents)
     inputs = with_action(shapes, jax.ShapeDtypeStruct((head.num_outputs,), jnp.float32))
     policy = OutputNetwork(config.encoder(shapes), outputs_per_component * head.num_outputs, 0.01)

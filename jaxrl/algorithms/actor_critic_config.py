@@ -27,6 +27,9 @@ class ActorCriticConfig(OffPolicyConfig):
       value_loss: Representation of values and their loss: "squared" or "huber" for a number; "quantile" for the
         distribution of returns.
       num_atoms: Number of quantiles.
+      dropped_atoms: Number of quantiles for each critic that targets drop, the highest of those of all critics together
+        (truncated quantile critics, TQC); the policy then maximises the mean of the critics. None for targets from the
+        critic of the lowest value.
       heads: Heads of a critic: "single", one for an exponential discount; or "joint", one for each exponential of a
         mixture, all of which evaluate the policy.
       num_heads: Number of exponentials of the mixture.
@@ -42,6 +45,7 @@ class ActorCriticConfig(OffPolicyConfig):
     num_critics: int = 2
     value_loss: Literal["squared", "huber", "quantile"] = "squared"
     num_atoms: int = 25
+    dropped_atoms: int | None = None
     heads: Literal["single", "joint"] = "single"
     num_heads: int = 8
     noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"
@@ -56,10 +60,17 @@ class ActorCriticConfig(OffPolicyConfig):
             check_count(name, getattr(self, name))
         for name, where, on in (
             ("num_atoms", f"value_loss={self.value_loss!r}", self.value_loss == "quantile"),
+            ("dropped_atoms", f"value_loss={self.value_loss!r}", self.value_loss == "quantile"),
             ("num_heads", f"heads={self.heads!r}", self.heads != "single"),
         ):
             if not on and getattr(self, name) != getattr(ActorCriticConfig, name):
                 raise UserValueError(f"{name} has no effect with {where}, got {getattr(self, name)}; leave it out")
+        if self.dropped_atoms is not None:
+            check_count("dropped_atoms", self.dropped_atoms, 0)
+            if self.dropped_atoms >= self.num_atoms:
+                raise UserValueError(
+                    f"dropped_atoms takes less than num_atoms={self.num_atoms}, got {self.dropped_atoms}"
+                )
 
 
 @struct.dataclass

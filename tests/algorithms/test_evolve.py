@@ -192,8 +192,8 @@ def test_a_warm_start_moves_the_strategy_to_the_policy(name: str) -> None:
         state = algo.warm(state, policy)
         return policy, algo.policy(state, hparams), algo.step(key, jnp.int32(0), state, hparams, params)[1]
 
-    wanted, got, metrics = run(jax.random.key(0))
-    jax.tree.map(np.testing.assert_array_equal, got, wanted)
+    expected, actual, metrics = run(jax.random.key(0))
+    jax.tree.map(np.testing.assert_array_equal, actual, expected)
     np.testing.assert_allclose(metrics["population_return"], -1.69, rtol=1e-6)
 
 
