@@ -39,7 +39,7 @@ class Strategy(NamedTuple):
       tell: Function `(key, population, returns, state, hparams) -> state`.
       solution: Function `(state) -> params`, the mean of the distribution, or the best member of the population.
       moved: Function `(state, params) -> state`, an initial state whose solution becomes `params`; the other members of
-        a population move along with the best.
+        a population move along with the best, and keep the returns that the state has for them.
     """
 
     has_lr: bool
