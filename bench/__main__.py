@@ -49,6 +49,7 @@ BENCHMARKS = {
     "train": Benchmark("--seeds 1 --repeats 1 --env-steps 512 --no-peers", peers=("rejax", "sb3")),
     "envs": Benchmark("--num-envs 2 --steps 256 --rounds 1"),
     "adapters": Benchmark("--num-envs 2 --steps 2 --rounds 1"),
+    "evolution": Benchmark("--populations 4 --strategies open-es --hidden 4 --rounds 1"),
     "advantages": Benchmark("--rounds 1 --seeds 1 --iterations 1"),
     "crowd": Benchmark("--quick --rounds 1 --agents 20 --no-peers", peers=("peers",)),
     "bandits": Benchmark("--quick --rounds 1 --work 0.001 --no-peers", peers=("peers",)),

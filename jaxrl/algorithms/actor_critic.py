@@ -14,7 +14,7 @@ from jaxrl.algorithms.actor_critic_config import ActorCriticConfig
 from jaxrl.algorithms.contract import Algorithm, Metrics, longest_episode
 from jaxrl.algorithms.critic_ensemble import Critics, critics_of
 from jaxrl.algorithms.observations import leading_axes, observation_shapes, zeros
-from jaxrl.algorithms.off_policy import Method, OffPolicyPolicy, off_policy_functions
+from jaxrl.algorithms.off_policy import Method, OffPolicyPolicy, OffPolicyState, off_policy_functions
 from jaxrl.algorithms.q_discount import prepare_discount
 from jaxrl.checks import effective
 from jaxrl.discounts.parsing import Exponential
@@ -126,7 +126,7 @@ def parts_of(
     """
     head = _bounded_head(name, env.action_space(env.default_params), kinds)
     if config.network == "cnn":
-        raise UserValueError("network takes 'auto', 'mlp' or 'relation' where critics take actions, got 'cnn'")
+        raise UserValueError("network takes 'auto', 'mlp', 'simba' or 'relation' where critics take actions, got 'cnn'")
     shapes = observation_shapes(env, agents)
     inputs = with_action(shapes, jax.ShapeDtypeStruct((head.num_outputs,), jnp.float32))
     policy = OutputNetwork(config.encoder(shapes), outputs_per_component * head.num_outputs, 0.01)
@@ -182,7 +182,8 @@ def algorithm(
       hparams: Class of the hyper-parameters.
       effects: Whether a hyper-parameter has an effect, by name, for those of this algorithm that have none in some
         configurations.
-      init_learner: Function `(key, hparams) -> learner`, with the field `policy`, its parameters.
+      init_learner: Function `(key, hparams) -> learner`, a named tuple with the field `policy`, its parameters, and
+        perhaps `target_policy`.
       learn: Function of one gradient step, `Method.learn`.
     """
     effects = effects | {
@@ -222,7 +223,13 @@ def algorithm(
         warming=warming,
         learn=learn,
     )
-    init, step, policy = off_policy_functions(env, config, agents, prepare, method)
+    init, step, policy_of = off_policy_functions(env, config, agents, prepare, method)
+
+    def warm(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
+        names = {"policy", "target_policy"} & set(state.learner._fields)
+        learner = state.learner._replace(**dict.fromkeys(names, policy.acting.params))
+        return state._replace(learner=learner, observations=policy.observations)
+
     return Algorithm(
         name=name,
         env=env,
@@ -230,10 +237,11 @@ def algorithm(
         hparams=hparams(**{name: None for name, on in effects.items() if not on}),
         init=init,
         step=step,
-        policy=policy,
+        policy=policy_of,
         actor=actor,
         env_steps_per_iteration=config.steps_per_iteration,
         prepare=prepare,
         discount=lambda hparams: hparams.discount,
         builder=f"jaxrl.algorithms.{name}:{name}",
+        warm=warm,
     )

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from flax import struct
 
+from envs.errors import UserValueError
 from jaxrl.algorithms.off_policy_config import INFINITE, OffPolicyConfig, OffPolicyHParams
 from jaxrl.checks import Range, check_choice, check_count
 
@@ -22,6 +23,9 @@ class ActorCriticConfig(OffPolicyConfig):
       value_loss: Representation of values and their loss: "squared" or "huber" for a number; "quantile" for the
         distribution of returns.
       num_atoms: Number of quantiles.
+      dropped_atoms: Number of quantiles for each critic that targets drop, the highest of those of all critics together
+        (truncated quantile critics, TQC); the policy then maximises the mean of the critics. None for targets from the
+        critic of the lowest value.
       heads: Heads of a critic: "single", one for an exponential discount; or "joint", one for each exponential of a
         mixture, all of which evaluate the policy.
       num_heads: Number of exponentials of the mixture.
@@ -37,6 +41,7 @@ class ActorCriticConfig(OffPolicyConfig):
     num_critics: int = 2
     value_loss: Literal["squared", "huber", "quantile"] = "squared"
     num_atoms: int = 25
+    dropped_atoms: int | None = None
     heads: Literal["single", "joint"] = "single"
     num_heads: int = 8
     noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"
@@ -50,7 +55,14 @@ class ActorCriticConfig(OffPolicyConfig):
         for name in ("num_critics", "num_heads"):
             check_count(name, getattr(self, name))
         self._refuse_without_effect("num_atoms", f"value_loss={self.value_loss!r}", self.value_loss == "quantile")
+        self._refuse_without_effect("dropped_atoms", f"value_loss={self.value_loss!r}", self.value_loss == "quantile")
         self._refuse_without_effect("num_heads", f"heads={self.heads!r}", self.heads != "single")
+        if self.dropped_atoms is not None:
+            check_count("dropped_atoms", self.dropped_atoms, 0)
+            if self.dropped_atoms >= self.num_atoms:
+                raise UserValueError(
+                    f"dropped_atoms takes less than num_atoms={self.num_atoms}, got {self.dropped_atoms}"
+                )
 
 
 @struct.dataclass

@@ -31,6 +31,7 @@ class Critics(NamedTuple):
       num_heads: Number of exponentials K of the discount.
       values: Representation of values.
       time_limits: Treatment of time limits, as in `OffPolicyConfig`.
+      dropped_atoms: Number of dropped quantiles of each critic, as in `ActorCriticConfig`.
     """
 
     network: Module
@@ -38,6 +39,7 @@ class Critics(NamedTuple):
     num_heads: int
     values: value_losses.ValueLoss
     time_limits: str
+    dropped_atoms: int | None = None
 
     def init(self, key: jax.Array, inputs: Any) -> Any:
         """Parameters, leaves `[num_critics, ...]`, from the shapes of one input of the network."""
@@ -53,8 +55,19 @@ class Critics(NamedTuple):
         """Values under the discount, `[num_critics, *B]`."""
         return mixture_values(self.values.value(outputs, scale), nodes.shares)
 
+    def objective(self, outputs: jax.Array, nodes: Nodes, scale: value_losses.Scale) -> jax.Array:
+        """Values for a policy to maximise, `[*B]`: of the lowest critic, or the mean where targets drop quantiles."""
+        return (jnp.min if self.dropped_atoms is None else jnp.mean)(self.value(outputs, nodes, scale), axis=0)
+
     def lowest(self, outputs: jax.Array, nodes: Nodes, scale: value_losses.Scale) -> Target:
-        """Distribution of the critic whose value is lowest, `[*B, K, M]`."""
+        """Distribution of the critic whose value is lowest, or of the lowest quantiles of all critics, `[*B, K, M]`.
+
+        Source: Kuznetsov et al. (2020), arXiv 2005.04269, for quantiles of all critics.
+        """
+        if self.dropped_atoms is not None:
+            together = jnp.moveaxis(outputs, 0, -2).reshape(*outputs.shape[1:-1], -1)
+            kept = self.num_critics * (self.values.num_outputs - self.dropped_atoms)
+            return Target(*self.values.distribution(jnp.sort(together, axis=-1)[..., :kept], scale))
         which = jnp.argmin(self.value(outputs, nodes, scale), axis=0)
         chosen = jnp.take_along_axis(outputs, which[None, ..., None, None], axis=0)[0]
         return Target(*self.values.distribution(chosen, scale))
@@ -106,7 +119,8 @@ def critics_of(config: ActorCriticConfig, network: Callable[[int], Module]) -> C
     """
     num_heads = 1 if config.heads == "single" else config.num_heads
     values = value_losses.value_loss(config.value_loss, config.num_atoms)
-    return Critics(network(num_heads * values.num_outputs), config.num_critics, num_heads, values, config.time_limits)
+    critic = network(num_heads * values.num_outputs)
+    return Critics(critic, config.num_critics, num_heads, values, config.time_limits, config.dropped_atoms)
 
 
 def scale_of(hparams: Any) -> value_losses.Scale:

@@ -255,6 +255,9 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
     def policy(state: EvolveState, hparams: Any) -> EvolvedPolicy:
         return policy_from(strategy.solution(state.strategy), state.observations, hparams)
 
+    def warm(state: EvolveState, policy: EvolvedPolicy) -> EvolveState:
+        return EvolveState(strategy.moved(state.strategy, policy.params), policy.observations)
+
     return Algorithm(
         name="evolve",
         env=env,
@@ -269,6 +272,7 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
         discount=lambda hparams: hparams.discount,
         network=own_network,
         builder=f"{__name__}:evolve",
+        warm=warm,
     )
 
 

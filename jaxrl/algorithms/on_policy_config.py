@@ -105,8 +105,10 @@ class OnPolicyConfig(NetworkConfig):
                 f"critic_sees='global' takes memory='none', got {self.memory!r}: a centralised critic has no memory, "
                 "which the value of a policy with a memory depends on"
             )
-        if self.network == "cnn":
-            raise UserValueError("critic_sees='global' takes network='auto', 'mlp' or 'relation', got 'cnn'")
+        if self.network in ("cnn", "simba"):
+            raise UserValueError(
+                f"critic_sees='global' takes network='auto', 'mlp' or 'relation', got {self.network!r}"
+            )
         if self.shared_trunk:
             raise UserValueError(
                 "shared_trunk has no effect with critic_sees='global', whose actor and critic see different "

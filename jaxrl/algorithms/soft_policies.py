@@ -94,7 +94,7 @@ def continuous_policy(env: Environment, config: SACConfig, agents: tuple[int, ..
         key: jax.Array, policy: Any, params: Any, batch: Window, temperature: jax.Array, nodes: Nodes, scale: Scale
     ) -> tuple[jax.Array, jax.Array]:
         action, log_prob = sampled(key, policy, batch.obs)
-        q = jnp.min(critics.value(parts.values(params, batch.obs, action), nodes, scale), axis=0)
+        q = critics.objective(parts.values(params, batch.obs, action), nodes, scale)
         active = batch.active.astype(jnp.float32)
         return weighted_mean(temperature * log_prob - q, active), -weighted_mean(log_prob, active)
 
@@ -163,7 +163,7 @@ def discrete_policy(env: Environment, config: SACConfig, agents: tuple[int, ...]
         key: jax.Array, policy: Any, params: Any, batch: Window, temperature: jax.Array, nodes: Nodes, scale: Scale
     ) -> tuple[jax.Array, jax.Array]:
         del key
-        q = jnp.min(critics.value(critics.outputs(params, batch.obs, axes), nodes, scale), axis=0)
+        q = critics.objective(critics.outputs(params, batch.obs, axes), nodes, scale)
         share, log_prob = probabilities(policy, batch.obs, batch.mask)
         entropy = -jnp.sum(jnp.where(share > 0, share * log_prob, 0.0), axis=-1)
         active = batch.active.astype(jnp.float32)

@@ -17,6 +17,7 @@ from jaxrl.checks import check_count
 # Strategies that take parts of episodes, or arguments of their own.
 _UNFIT = {"RandomSearch", "PersistentES", "NoiseReuseES", "DiffusionEvolution", "SV_CMA_ES", "SV_Open_ES"}
 _NATURAL = {"SNES", "xNES", "DiscoveredES", "SimpleES"}  # step sizes of natural gradients, near 1
+_MEMBERS = ("population", "population_best")  # fields of a state with one row for each member
 
 __all__ = ["Strategy", "make_strategy", "strategy_names"]
 
@@ -37,6 +38,8 @@ class Strategy(NamedTuple):
       ask: Function `(key, state, hparams) -> (population, state)`.
       tell: Function `(key, population, returns, state, hparams) -> state`.
       solution: Function `(state) -> params`, the mean of the distribution, or the best member of the population.
+      moved: Function `(state, params) -> state`, an initial state whose solution becomes `params`; the other members of
+        a population move along with the best, and keep the returns that the state has for them.
     """
 
     has_lr: bool
@@ -48,6 +51,7 @@ class Strategy(NamedTuple):
     ask: Callable[[jax.Array, Any, Any], tuple[Any, Any]]
     tell: Callable[[jax.Array, Any, jax.Array, Any, Any], Any]
     solution: Callable[[Any], Any]
+    moved: Callable[[Any, Any], Any]
 
 
 def strategy_names() -> dict[str, str]:
@@ -120,6 +124,16 @@ def make_strategy(name: str, population_size: int, params: Any) -> Strategy:
         strategy, own = of(hparams)
         return _strong(_untraced(strategy.tell)(strategy, key, population, -returns, state, own)[0])
 
+    def moved(state: Any, params: Any) -> Any:
+        solution = made._ravel_solution(params)
+        if not evaluates_first:
+            return state.replace(mean=solution)
+        best = jnp.argmin(state.fitness)
+        shift = solution - state.population[best]
+        kept = {name: getattr(state, name) + shift for name in _MEMBERS if hasattr(state, name)}
+        kept = {name: members.at[best].set(solution) for name, members in kept.items()}  # without rounding
+        return state.replace(best_solution=solution, **kept)
+
     return Strategy(
         has_lr=has_lr,
         has_std=has_decay or has_init,
@@ -130,6 +144,7 @@ def make_strategy(name: str, population_size: int, params: Any) -> Strategy:
         ask=ask,
         tell=tell,
         solution=made.get_best_solution if evaluates_first else made.get_mean,
+        moved=moved,
     )
 
 

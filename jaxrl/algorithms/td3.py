@@ -125,12 +125,15 @@ def _build(env: Environment, config: TD3Config, agents: tuple[int, ...]) -> Algo
         return jnp.clip(action + noise, -1.0, 1.0)
 
     def improved(learner: Learner, batch: Window, hparams: Any, nodes: Nodes) -> Learner:
-        """One gradient step of the policy on the first critic, and an update of the target networks."""
-        first = jax.tree.map(lambda leaf: leaf[:1], learner.critics)
+        """One gradient step of the policy on its critics, and an update of the target networks."""
+        judges = slice(1 if config.dropped_atoms is None else None)  # the first critic, or all
+        params = jax.tree.map(lambda leaf: leaf[judges], learner.critics)
 
         def loss(policy: Any) -> jax.Array:
-            values = parts.values(first, batch.obs, jnp.tanh(parts.outputs(policy, batch.obs)))
-            return -weighted_mean(critics.value(values, nodes, scale_of(hparams))[0], batch.active.astype(jnp.float32))
+            values = parts.values(params, batch.obs, jnp.tanh(parts.outputs(policy, batch.obs)))
+            q = critics.value(values, nodes, scale_of(hparams))
+            q = q[0] if config.dropped_atoms is None else jnp.mean(q, axis=0)
+            return -weighted_mean(q, batch.active.astype(jnp.float32))
 
         of_policy, of_critics = learner.optimisers
         gradient = jax.grad(loss)(learner.policy)

@@ -21,12 +21,14 @@ from jaxrl.learning.networks import (
     RelationActorCritic,
 )
 from jaxrl.learning.recurrent import Heads, RecurrentActorCritic
+from jaxrl.learning.residual import ResidualActorCritic
 
 __all__ = ["NetworkConfig"]
 
 # The fields that only some networks have.
 _OWN = {
     "mlp": ("shared_trunk",),
+    "simba": ("shared_trunk",),
     "relation": ("own_hidden", "neighbour_hidden", "pooling", "own_scale", "neighbour_scale"),
     "cnn": ("shared_trunk", "channels", "strides"),
     "rows": ("own_hidden", "neighbour_hidden", "pooling", "own_scale"),  # of a centralised critic
@@ -41,8 +43,10 @@ class NetworkConfig(Settings):
     Attributes:
       network: Kind of network: "mlp", of the flattened observation; "relation", for observations with "neighbours",
         see `networks.RelationActorCritic`; "cnn", for one array `[height, width, channels]`, such as a grid or pixels;
-        or "auto", which is "relation" for observations with neighbours and "mlp" otherwise.
-      hidden: Widths of the hidden layers; with a memory, widths of the layers before it, shared by actor and critic.
+        "simba", residual blocks with normalised layers, of the flattened observation; or "auto", which is "relation"
+        for observations with neighbours and "mlp" otherwise.
+      hidden: Widths of the hidden layers, or of the blocks of "simba", which are all equal; with a memory, widths of
+        the layers before it, shared by actor and critic.
       activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
       layer_norm: Whether each hidden layer, except those after a memory, is normalised over its units before the
         activation function.
@@ -64,7 +68,7 @@ class NetworkConfig(Settings):
       memory_hidden: Widths of further hidden layers after the memory, separate for actor and critic.
     """
 
-    network: Literal["auto", "mlp", "relation", "cnn"] = "auto"
+    network: Literal["auto", "mlp", "relation", "cnn", "simba"] = "auto"
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     layer_norm: bool = False
@@ -81,7 +85,7 @@ class NetworkConfig(Settings):
     memory_hidden: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        check_choice("network", self.network, ("auto", "mlp", "relation", "cnn"))
+        check_choice("network", self.network, ("auto", "mlp", "relation", "cnn", "simba"))
         for name in ("hidden", "own_hidden", "neighbour_hidden", "channels", "strides", "memory_hidden"):
             value, what = getattr(self, name), "strides" if name == "strides" else "widths of layers"
             if not isinstance(value, Sequence) or isinstance(value, str):
@@ -89,6 +93,11 @@ class NetworkConfig(Settings):
             object.__setattr__(self, name, tuple(getattr(self, name)))
             for width in getattr(self, name):
                 check_count(name, width)
+        if self.network == "simba":
+            if len(set(self.hidden)) != 1:
+                raise UserValueError(f"hidden takes one width or several equal ones with 'simba', got {self.hidden}")
+            if self.layer_norm:
+                raise UserValueError("layer_norm has no effect with network='simba', got True; leave it out")
         if not self.channels:
             raise UserValueError("channels takes the channels of at least one convolution, such as (16,), got ()")
         if self.strides and len(self.strides) != len(self.channels):
@@ -189,10 +198,9 @@ class NetworkConfig(Settings):
     def _network(
         self, kind: str, relational: bool, obs: Any, num_outputs: int | None, num_values: int | None
     ) -> Module:
-        if kind == "mlp":
-            return MLPActorCritic(
-                num_outputs, self.hidden, self.activation, self.shared_trunk, num_values, self.layer_norm
-            )
+        if kind in ("mlp", "simba"):
+            kind_of = MLPActorCritic if kind == "mlp" else ResidualActorCritic
+            return kind_of(num_outputs, self.hidden, self.activation, self.shared_trunk, num_values, self.layer_norm)
         if kind == "cnn":
             if len(getattr(obs, "shape", ())) != 3:
                 raise UserValueError(

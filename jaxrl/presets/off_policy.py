@@ -21,7 +21,6 @@ _PENDULUM: Any = {
     "buffer_size": 20_480,
     "warm_up": 512,
 }
-
 OFF_POLICY = (
     # With the warm-up, 99,328 environment steps.
     Preset(
@@ -44,6 +43,40 @@ OFF_POLICY = (
     Preset("pqn", "cartpole", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
     Preset("pqn", "acrobot", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
     Preset("sac", "pendulum", SACConfig(**_PENDULUM), {"discount": 0.98, "target_rate": 0.01}, 19_456),
+    # With the warm-up, 50,176 environment steps, and a gradient step for every two of them.
+    Preset(
+        "sac",
+        "cartpole",
+        SACConfig(
+            num_envs=8,
+            num_steps=8,
+            num_updates=32,
+            batch_size=64,
+            buffer_size=102_400,
+            warm_up=1_024,
+            normalise_observation=True,
+        ),
+        {"lr": 3e-3, "target_rate": 0.05, "target_entropy_fraction": 0.6},
+        49_152,
+    ),
+    # With the warm-up, 49,664 environment steps; a gradient step for every four of them.
+    Preset(
+        "sac",
+        "mountain-car-continuous",
+        SACConfig(
+            num_envs=4,
+            num_steps=8,
+            num_updates=8,
+            batch_size=64,
+            buffer_size=51_200,
+            warm_up=512,
+            hidden=(32, 32),
+            noise="ornstein-uhlenbeck",
+            automatic_temperature=False,
+        ),
+        {"discount": 0.999, "target_rate": 0.02, "temperature": 0.1, "noise_correlation": 0.95},
+        49_152,
+    ),
     Preset(
         "td3", "pendulum", TD3Config(**_PENDULUM), {"discount": 0.98, "target_rate": 0.01, "noise_std": 0.3}, 19_456
     ),

@@ -237,6 +237,7 @@ def test_the_critic_learns_what_only_the_global_observation_shows(key: jax.Array
             r"^critic_sees='global' takes memory='none', got 'gru': a centralised critic has no",
         ),
         ({"network": "cnn"}, r"^critic_sees='global' takes network='auto', 'mlp' or 'relation', got 'cnn'$"),
+        ({"network": "simba"}, r"^critic_sees='global' takes network='auto', 'mlp' or 'relation', got 'simba'$"),
         ({"shared_trunk": True}, r"^shared_trunk has no effect with critic_sees='global', .*; leave it out$"),
     ],
 )

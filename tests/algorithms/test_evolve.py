@@ -175,12 +175,30 @@ def test_common_random_numbers_give_equal_policies_equal_returns(common: bool) -
 
 
 QUICK = ("open-es", "simple-ga", "snes")
+STRATEGIES = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in strategy_names()]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in strategy_names()],
-)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_warm_start_moves_the_strategy_to_the_policy(name: str) -> None:
+    algo = small(Aim(), strategy=name, population_size=16, hidden=())
+    hparams, params = algo.prepare(algo.hparams), algo.env.default_params
+
+    @jax.jit
+    def run(key: jax.Array) -> Any:
+        state = algo.init(key, hparams, params)
+        policy = algo.policy(state, hparams)
+        # So that every action is cut to -1: a return of -(1 + 0.3)^2, unless the members are still near the start.
+        policy = policy._replace(params=jax.tree.map(lambda leaf: jnp.full_like(leaf, -50.0), policy.params))
+        assert algo.warm is not None
+        state = algo.warm(state, policy)
+        return policy, algo.policy(state, hparams), algo.step(key, jnp.int32(0), state, hparams, params)[1]
+
+    expected, actual, metrics = run(jax.random.key(0))
+    jax.tree.map(np.testing.assert_array_equal, actual, expected)
+    np.testing.assert_allclose(metrics["population_return"], -1.69, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_maximises(name: str) -> None:
     size, generations = 32, 150
     start = {"matrix": jnp.zeros((3, 2)), "vector": jnp.zeros(2)}

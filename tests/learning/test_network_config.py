@@ -11,6 +11,7 @@ import envs
 import jaxrl
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.networks import CNNActorCritic, MLPActorCritic, RelationActorCritic
+from jaxrl.learning.residual import ResidualActorCritic
 
 GRID = jax.ShapeDtypeStruct((10, 10, 4), jnp.float32)
 FLAT = jax.ShapeDtypeStruct((3,), jnp.float32)
@@ -28,6 +29,7 @@ NEIGHBOURS = {
         ({}, GRID, MLPActorCritic),
         ({}, NEIGHBOURS, RelationActorCritic),
         ({"network": "mlp"}, NEIGHBOURS, MLPActorCritic),
+        ({"network": "simba"}, NEIGHBOURS, ResidualActorCritic),
         ({"network": "relation", "pooling": "max"}, NEIGHBOURS, RelationActorCritic),
         ({"network": "cnn", "channels": [8]}, GRID, CNNActorCritic),
     ],
@@ -62,7 +64,10 @@ def test_fields_without_an_effect_are_refused(fields: dict[str, Any], obs: Any, 
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"network": "transformer"}, "network must be one of auto, mlp, relation, cnn, got 'transformer'"),
+        ({"network": "transformer"}, "network must be one of auto, mlp, relation, cnn, simba, got 'transformer'"),
+        ({"network": "simba", "hidden": ()}, r"hidden takes one width or several equal ones with 'simba', got \(\)"),
+        ({"network": "simba", "hidden": (8, 4)}, r"hidden takes one width or several equal ones .*, got \(8, 4\)"),
+        ({"network": "simba", "layer_norm": True}, "layer_norm has no effect with network='simba', got True"),
         ({"strides": (1,)}, r"strides takes one for each of the 2 channels, got \(1,\)"),
         ({"channels": ()}, "channels takes the channels of at least one convolution"),
         ({"channels": "16"}, r"channels takes the widths of layers, such as \(16, 32\), got '16'"),

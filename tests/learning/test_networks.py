@@ -19,6 +19,7 @@ from jaxrl.learning.networks import (
     flatten_observation,
     orthogonal,
 )
+from jaxrl.learning.residual import ResidualActorCritic
 
 OBS = {"b": jnp.array([[1, 2], [3, 4]], jnp.int32), "a": jnp.array(0.5), "c": jnp.array([-1.5, 2.5])}
 EPS = float(np.finfo(np.float32).eps)
@@ -94,6 +95,28 @@ def test_hidden_layers_are_normalised_before_the_activation(key: jax.Array) -> N
     np.testing.assert_allclose(
         jax.jit(network.apply)(params, jnp.asarray(obs)), features, rtol=0, atol=2 * 6 * 32 * EPS
     )
+
+
+def test_residual_blocks_agree_with_float64(key: jax.Array) -> None:
+    network = ResidualActorCritic(None, (6, 6), "relu")
+    obs = np.array([0.5, -1.0, 2.0])
+    params = jax.tree.map(lambda leaf: leaf + 0.1, network.init(key, jnp.asarray(obs)))
+    layers = params["params"]
+
+    def linear(features: np.ndarray, name: str) -> np.ndarray:
+        return features @ np.float64(layers[name]["kernel"]) + np.float64(layers[name]["bias"])
+
+    features, largest = linear(obs, "trunk_in"), 0.0
+    for i in range(2):
+        hidden = np.maximum(linear(normalised(features, layers[f"trunk_{i}_norm"]), f"trunk_{i}_wide"), 0)
+        assert hidden.shape == (24,)
+        features = features + linear(hidden, f"trunk_{i}_out")
+        assert features.std() > 0.25
+        largest = max(largest, np.abs(hidden).max(), np.abs(features).max())
+    exact = normalised(features, layers["trunk_norm"])
+    # Two blocks of sums of at most 24 terms of at most `largest`, each divided by a standard deviation of at least 1/4.
+    apply = jax.jit(network.apply)
+    np.testing.assert_allclose(apply(params, jnp.asarray(obs)), exact, rtol=0, atol=2 * 24 * 4 * largest * EPS)
 
 
 def test_convolutions_are_normalised_over_the_whole_layer(key: jax.Array) -> None:

@@ -33,7 +33,7 @@ BOUNDS = {
 
 # Of the other algorithms, bounds on the interquartile mean of 16 seeds, greedy; docs/results/presets.md has what was
 # measured.
-BOUNDS_OF_OTHERS = {"cartpole": 475.0, "acrobot": -100.0, "pendulum": -200.0}
+BOUNDS_OF_OTHERS = {"cartpole": 475.0, "acrobot": -100.0, "pendulum": -200.0, "mountain-car-continuous": 90.0}
 
 # Of recurrent PPO, bounds on the interquartile mean of 16 seeds, greedy: the optimum, which at least 14 of the seeds
 # reach in every episode, 2 % less than the optimum, and returns near those of PPO that sees the velocities.
@@ -130,7 +130,7 @@ def test_a_preset_learns_its_task(environment: str):
 @pytest.mark.parametrize(("algorithm", "environment"), [name for name in NAMES if name[0] != "ppo"])
 def test_a_preset_of_another_algorithm_learns_its_task(algorithm: str, environment: str):
     preset = jaxrl.preset(algorithm, environment)
-    assert preset.env_steps <= 500_000
+    assert preset.env_steps <= (20_000_000 if algorithm == "evolve" else 500_000)
     result = jaxrl.train(preset.algo, seeds=16, env_steps=preset.env_steps, evals=1, eval_episodes=128, progress=False)
     iqm = float(statistics.iqm(result.values("return")[0, :, -1]))
     assert iqm >= BOUNDS_OF_OTHERS[environment], iqm

@@ -1,4 +1,4 @@
-"""DDPG, TD3 and SAC in float64 NumPy: perceptrons with gradients by hand, Adam, and one update each."""
+"""DDPG, TD3, SAC and TQC in float64 NumPy: perceptrons with gradients by hand, Adam, and one update each."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -132,6 +132,10 @@ class ActorCritic:
             slopes.append(critic.backward(np.ones((len(inputs), 1)))[1][:, : action.shape[1]])
         return np.array(values), np.array(slopes)
 
+    def objective_slope(self, values: Array, slopes: Array) -> Array:
+        """Gradient by the action of the lowest value, `[B, n]`."""
+        return np.take_along_axis(slopes, np.argmin(values, axis=0)[None, :, None], axis=0)[0]
+
     def move_targets(self) -> None:
         for target, critic in zip(self.targets, self.critics, strict=True):
             target.towards(critic, self.rate)
@@ -160,10 +164,10 @@ class ActorCritic:
     def sac(self, batch: Batch, noise: Array, next_noise: Array, temperature: float) -> float:
         """One update of SAC but for the temperature; returns the mean log-probability."""
         action, log_prob, _ = self.squashed(batch.next_obs, next_noise)
-        self.learn_values(batch, self.next_value(batch, action) - temperature * log_prob)
+        self.learn_values(batch, (self.next_value(batch, action).T - temperature * log_prob).T)
         action, log_prob, std = self.squashed(batch.obs, noise)
         values, slopes = self.action_slopes(batch, action)
-        slope = np.take_along_axis(slopes, np.argmin(values, axis=0)[None, :, None], axis=0)[0]
+        slope = self.objective_slope(values, slopes)
         before = (2 * temperature * action - slope * (1 - action**2)) / len(action)
         of_log_std = before * std * noise - temperature / len(action)
         self.of_policy.descend(self.policy, self.policy.backward(np.concatenate([before, of_log_std], axis=1))[0])
@@ -196,3 +200,43 @@ class ActorCritic:
         self.of_policy.descend(self.policy, self.policy.backward(slope)[0])
         self.move_targets()
         return float(np.mean(-(share * log_share).sum(1)))
+
+
+class Truncated(ActorCritic):
+    """SAC whose critics learn quantiles, from targets without the highest ones of all critics (TQC)."""
+
+    def __init__(self, learner: Any, hparams: Any, num_critics: int, gamma: float, dropped: int):
+        super().__init__(learner, hparams, num_critics, gamma)
+        self.dropped, self.delta = dropped, float(hparams.huber_delta)
+
+    def next_value(self, batch: Batch, action: Array) -> Array:
+        """The quantiles that are kept, `[B, num_critics * (M - dropped)]`, one transition at a time."""
+        inputs, kept = np.concatenate([action, batch.next_obs], axis=1), []
+        for row in zip(*(target(inputs) for target in self.targets), strict=True):
+            ascending = sorted(quantile for quantiles in row for quantile in quantiles)
+            kept.append(ascending[: len(ascending) - self.dropped * len(self.targets)])
+        return np.array(kept)
+
+    def learn_values(self, batch: Batch, following: Array) -> None:
+        goal = batch.reward[:, None] + self.gamma * (1 - batch.ended)[:, None] * following
+        inputs = np.concatenate([batch.action, batch.obs], axis=1)
+        for critic, adam in zip(self.critics, self.of_critics, strict=True):
+            quantiles = critic(inputs)
+            slope, count = np.zeros_like(quantiles), quantiles.shape[1]
+            for m in range(count):
+                error = goal - quantiles[:, m, None]
+                level = np.where(error < 0, 1 - (m + 0.5) / count, (m + 0.5) / count)
+                slope[:, m] = -(level * np.clip(error / self.delta, -1, 1)).mean(1)
+            adam.descend(critic, critic.backward(slope / len(goal))[0])
+
+    def action_slopes(self, batch: Batch, action: Array) -> tuple[Array, Array]:
+        inputs = np.concatenate([action, batch.obs], axis=1)
+        values, slopes = [], []
+        for critic in self.critics:
+            quantiles = critic(inputs)
+            values.append(quantiles.mean(1))
+            slopes.append(critic.backward(np.full_like(quantiles, 1 / quantiles.shape[1]))[1][:, : action.shape[1]])
+        return np.array(values), np.array(slopes)
+
+    def objective_slope(self, values: Array, slopes: Array) -> Array:
+        return slopes.mean(0)

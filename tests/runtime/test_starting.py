@@ -15,6 +15,7 @@ from wandering import PER_ITERATION, wandering
 import envs
 import jaxrl
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.registry import ROWS
 from jaxrl.cli import main as cli
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
@@ -58,10 +59,24 @@ def beginnings(algo: Algorithm, result: Result, **run: Any) -> Result:
     return dataclasses.replace(result, policies=policies)
 
 
-@pytest.mark.parametrize("of", ["wandering", "ppo"])
+NORMALISED: Any = {"normalise_observation": True}
+OTHERS: dict[str, Any] = {
+    "dqn": (jaxrl.dqn, "cartpole", jaxrl.DQNConfig(**ROWS["dqn"].small | NORMALISED)),
+    "sac": (jaxrl.sac, "pendulum", jaxrl.SACConfig(**ROWS["sac"].small | NORMALISED)),
+    "td3": (jaxrl.td3, "pendulum", jaxrl.TD3Config(**ROWS["td3"].small)),
+    "open-es": (jaxrl.evolve, "cartpole", jaxrl.EvolveConfig(**ROWS["evolve"].small | NORMALISED)),
+    "simple-ga": (jaxrl.evolve, "cartpole", jaxrl.EvolveConfig(**ROWS["evolve"].small, strategy="simple-ga")),
+}
+
+
+@pytest.mark.parametrize("of", ["wandering", "ppo", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 def test_to_start_where_a_run_starts_changes_no_bit(algo: Algorithm, of: str) -> None:
-    algo = jaxrl.ppo(envs.make("cartpole"), SMALL) if of == "ppo" else algo
-    run = RUN | {"block": 2}
+    if of == "ppo":
+        algo = jaxrl.ppo(envs.make("cartpole"), SMALL)
+    elif of in OTHERS:
+        build, env, config = OTHERS[of]
+        algo = build(envs.make(env), config)
+    run = RUN | {"block": 2, "env_steps": 8 * algo.env_steps_per_iteration}
     whole = jaxrl.train(algo, **run)
     assert_same_bits(jaxrl.train(algo, start=beginnings(algo, whole, **run), **run), whole)
     again = jaxrl.train(algo, start=whole, **run)
