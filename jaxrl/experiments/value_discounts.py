@@ -313,7 +313,7 @@ def _choices_caption(settings: Settings) -> str:
 
 EXPERIMENT = Experiment(
     "value-discounts",
-    "Choices of DQN with heads of several rates, and of PPO, beside those of exact choosers.",
+    "Choices of DQN and PQN with heads of several rates, and of PPO, beside those of exact choosers.",
     Settings,
     run,
 )
