@@ -64,14 +64,16 @@ test-sb3: $(VENV)-sb3/.installed-test  ## Stable-Baselines3's checker and PPO on
 	$(VENV)-sb3/bin/python -m pytest -m slow -s tests/envs/test_stable_baselines.py
 
 REJAX := $(VENV)-rejax/.installed$(if $(EXTRA),-$(subst $(comma),-,$(EXTRA)))
+REJAX012 := $(subst -rejax,-rejax012,$(REJAX))
 # Environments of the peers that the named benchmarks compare with, all if none is named.
 asked = $(if $(NAMES),$(filter $(1),$(NAMES)),all)
-rivals = $(if $(call asked,train compile_time),$(REJAX)) $(if $(call asked,train),$(VENV)-sb3/.installed) \
+rivals = $(if $(call asked,train compile_time q_learning),$(REJAX)) \
+	$(if $(call asked,q_learning),$(REJAX012)) $(if $(call asked,train),$(VENV)-sb3/.installed) \
 	$(if $(call asked,crowd bandits),$(VENV)-peers/.installed)
 
 bench: $(call stamp,test) $(rivals)  ## all benchmarks, compared with their peers, and the table of docs/results
-	$(BIN)/python -m bench $(NAMES) --rejax $(VENV)-rejax/bin/python --sb3 $(VENV)-sb3/bin/python \
-		--peers $(VENV)-peers/bin/python
+	$(BIN)/python -m bench $(NAMES) --rejax $(VENV)-rejax/bin/python --rejax012 $(VENV)-rejax012/bin/python \
+		--sb3 $(VENV)-sb3/bin/python --peers $(VENV)-peers/bin/python
 
 lint: $(call stamp,dev)  ## ruff and pyright
 	$(BIN)/ruff check .
@@ -99,12 +101,19 @@ $(BIN)/python:
 	@echo 'Creating $(VENV) ...'
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-# rejax needs a gymnax that jaxrl cannot have, so it lives apart, on the same JAX and the same devices.
-$(REJAX): $(call stamp,test)
-	$(PYTHON) -m venv $(VENV)-rejax
-	@$(call pip,$(VENV)-rejax/bin/python,rejax==0.1.3 gymnax==0.0.9 six \
+# rejax $(2) in the environment $(1): it needs a gymnax that jaxrl cannot have, on the same JAX and the same devices.
+define rejax
+$(PYTHON) -m venv $(1)
+	@$(call pip,$(1)/bin/python,rejax==$(2) gymnax==0.0.9 six \
 		"jax$(if $(EXTRA),[$(EXTRA)])==$$($(BIN)/python -c 'import jax; print(jax.__version__)')")
 	@touch '$@'
+endef
+
+$(REJAX): $(call stamp,test)
+	$(call rejax,$(VENV)-rejax,0.1.3)
+
+$(REJAX012): $(call stamp,test)
+	$(call rejax,$(VENV)-rejax012,0.1.2)
 
 # rliable's own dependencies (statsmodels) fail to import with the pandas that jaxrl has.
 $(VENV)-rliable/.installed: $(call stamp,test)

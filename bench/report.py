@@ -18,7 +18,8 @@ from bench.machine import header
 from jaxrl.results.printing import markdown_row
 
 Cell = str | float | Sequence[float] | None
-UNLISTED = ("json", "worker", "rejax", "sb3", "peers")  # options with locations, which do not affect the measurement
+# Options with locations, which do not affect the measurement.
+UNLISTED = ("json", "worker", "rejax", "rejax012", "sb3", "peers")
 
 
 def benchmark_parser(description: str | None) -> argparse.ArgumentParser:

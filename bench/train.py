@@ -66,17 +66,17 @@ def our_command(num_seeds: int, env_steps: int) -> list[str]:
     return [sys.executable, str(ROOT / "bench/train.py"), "--worker", str(num_seeds), "--env-steps", str(env_steps)]
 
 
-def rejax_command(python: str, num_seeds: int, env_steps: int) -> list[str]:
-    """Command of rejax's `Side`."""
-    return [python, str(ROOT / "bench/peers/rejax_ppo.py"), str(num_seeds), str(env_steps)]
+def rejax_command(python: str, num_seeds: int, env_steps: int, name: str = "PPO") -> list[str]:
+    """Command of rejax's `Side`, for its algorithm `name`."""
+    return [python, str(ROOT / "bench/peers/rejax_train.py"), name, str(num_seeds), str(env_steps)]
 
 
-def below(ours: Side, theirs: Side, num_seeds: int) -> float:
-    """Standard errors over seeds by which jaxrl's sampled return is below the peer's; nan for a single seed."""
+def below(ours: Side, theirs: Side, num_seeds: int, of: str = "sampled") -> float:
+    """Standard errors over seeds by which a return of jaxrl is below the peer's; nan for a single seed."""
     if num_seeds == 1:
         return math.nan
     error = math.hypot(ours.runs[-1]["deviation"], theirs.runs[-1]["deviation"]) / math.sqrt(num_seeds - 1)
-    difference = theirs.median("return") - ours.median("sampled")
+    difference = theirs.median("return") - ours.median(of)
     return difference / error if error else math.copysign(math.inf, difference) if difference else 0.0
 
 

@@ -12,8 +12,10 @@ from jaxrl.experiments import (
     preference_reversal,
     preference_sampling,
     standing_still,
+    time_limits,
     ugae_vs_monte_carlo,
     value_discounts,
+    value_losses,
 )
 from jaxrl.experiments.study import Experiment, Study, StudyError, run_experiment
 
@@ -29,6 +31,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         preference_reversal.EXPERIMENT,
         pathworld.EXPERIMENT,
         value_discounts.EXPERIMENT,
+        value_losses.EXPERIMENT,
+        time_limits.EXPERIMENT,
         standing_still.EXPERIMENT,
         crowd_planners.EXPERIMENT,
         crowd_observations.EXPERIMENT,

@@ -1,4 +1,4 @@
-"""Data frames as text: aligned for a terminal, and as a Markdown table."""
+"""Data frames as text, aligned for a terminal and as a Markdown table, and intervals as cells of them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxrl.results.printing import aligned, decimals_of, markdown_row, plain_lines
+from jaxrl.results.statistics import bootstrap_interval
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pandas
 
 MISSING = "\N{EN DASH}"
 
-__all__ = ["MISSING", "markdown", "plain"]
+__all__ = ["MISSING", "interval", "markdown", "plain"]
+
+
+def interval(statistic: Callable[..., Any], values: np.ndarray, decimals: int) -> str:
+    """A statistic of runs with its 95 % bootstrap interval, "value [low, high]"; "failed" for fewer than two runs."""
+    if values.size < 2:
+        return "failed"
+    estimate = bootstrap_interval(statistic, values)
+    return f"{estimate.value:.{decimals}f} [{estimate.low:.{decimals}f}, {estimate.high:.{decimals}f}]"
 
 
 def plain(frame: pandas.DataFrame) -> str:

@@ -11,6 +11,7 @@ import jaxrl
 from envs.errors import UserValueError
 from envs.registry import near
 from jaxrl.checks import check_counts
+from jaxrl.experiments.frames import interval
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
 
@@ -115,19 +116,12 @@ def table(returns: dict[str, dict[str, np.ndarray]], settings: Settings) -> pand
                 for critic in CRITICS:
                     values = of_critic[critic][d]
                     runs[critic] = values[:, -1] if measure == "final" else values.mean(axis=1)
-                    row[critic] = _text(runs[critic][np.isfinite(runs[critic])], 1)
+                    row[critic] = interval(iqm, runs[critic][np.isfinite(runs[critic])], 1)
                 lowest = {name: np.where(np.isfinite(run), run, -np.inf) for name, run in runs.items()}
                 chance = probability_of_improvement(lowest["mixture"], lowest["single"])
                 row["P(improvement)"] = f"{chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}]"
                 rows.append(row | {"failed": int(sum(np.sum(~np.isfinite(run)) for run in runs.values()))})
     return pandas.DataFrame(rows)
-
-
-def _text(values: np.ndarray, decimals: int) -> str:
-    if values.size < 2:
-        return "failed"
-    estimate = bootstrap_interval(iqm, values)
-    return f"{estimate.value:.{decimals}f} [{estimate.low:.{decimals}f}, {estimate.high:.{decimals}f}]"
 
 
 def _figure(

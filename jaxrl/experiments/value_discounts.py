@@ -30,9 +30,9 @@ from jaxrl.experiments.choosers import (
     value_of,
     walk,
 )
-from jaxrl.experiments.frames import MISSING
+from jaxrl.experiments.frames import MISSING, interval
 from jaxrl.experiments.study import Experiment, Study
-from jaxrl.results.statistics import bootstrap_interval, mean
+from jaxrl.results.statistics import mean
 
 if TYPE_CHECKING:
     import pandas
@@ -71,12 +71,14 @@ _DQN: dict[str, Any] = {
     "target_interval": 50,
 }
 _EXPLORING = {"lr": 1e-3, "epsilon_end": 0.5, "epsilon_anneal_env_steps": 5_000.0}
+_PQN: dict[str, Any] = {"num_envs": 8, "num_epochs": 4, "num_minibatches": 4, "hidden": (32, 32)}
 _PPO: dict[str, Any] = {"num_envs": 32, "hidden": (32, 32), "normalise_advantage": "batch"}
 
 METHODS: dict[str, Method] = {
     "DQN, own heads": Method("dqn", _DQN | {"heads": "own"}, _EXPLORING, QUADRATURE),
     "DQN, joint heads": Method("dqn", _DQN | {"heads": "joint"}, _EXPLORING, QUADRATURE),
     "DQN, own heads, published rule": Method("dqn", _DQN | {"heads": "own"}, _EXPLORING, PUBLISHED),
+    "PQN, joint heads": Method("pqn", _PQN | {"heads": "joint"}, _EXPLORING | {"lr_end": 0.0, "lam": 0.0}, QUADRATURE),
     "PPO with UGAE": Method("ppo", _PPO, {"lr": 3e-3}),
 }
 
@@ -167,10 +169,8 @@ def _longest(settings: Settings) -> int:
 
 def agent(method: Method, task: Task, settings: Settings) -> Algorithm:
     """The algorithm of a method on a task, with its hyper-parameters."""
-    fields = dict(method.fields)
-    if method.rule is None:
-        fields["num_steps"] = _longest(settings)
-    else:
+    fields = {"num_steps": _longest(settings)} | method.fields
+    if method.rule is not None:
         fields["num_heads"] = settings.num_heads
     config = type(registry.make(method.algorithm, task.env).config)(**fields)
     algo = registry.make(method.algorithm, task.env, config)
@@ -243,12 +243,12 @@ def behaviour(result: Result, task: Task, settings: Settings) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for name in ("precommitted", "naive", "sophisticated"):
         same = [np.mean([path == one.path for path, one in zip(each, exact[name], strict=True)]) for each in paths]
-        row[f"as {name}"] = _interval(np.asarray(same)[good], 2)
+        row[f"as {name}"] = interval(mean, np.asarray(same)[good], 2)
     values = [
         np.mean([value_of(first, gamma, path) for first, path in zip(task.first, each, strict=True)]) for each in paths
     ]
-    row["value"] = _interval(np.asarray(values)[good], 3)
-    row["believed"] = MISSING if believed is None else _interval(believed[good], 3)
+    row["value"] = interval(mean, np.asarray(values)[good], 3)
+    row["believed"] = MISSING if believed is None else interval(mean, believed[good], 3)
     return row | {"failed": int(np.sum(~good))}
 
 
@@ -284,13 +284,6 @@ def _names(first: Decision, path: tuple[int, ...]) -> str:
     return ", ".join(names)
 
 
-def _interval(values: np.ndarray, decimals: int) -> str:
-    if len(values) < 2:
-        return "failed"
-    estimate = bootstrap_interval(mean, values)
-    return f"{estimate.value:.{decimals}f} [{estimate.low:.{decimals}f}, {estimate.high:.{decimals}f}]"
-
-
 def _frame(rows: list[dict[str, Any]]) -> pandas.DataFrame:
     import pandas
 
@@ -320,7 +313,7 @@ def _choices_caption(settings: Settings) -> str:
 
 EXPERIMENT = Experiment(
     "value-discounts",
-    "Choices of DQN with heads of several rates, and of PPO, compared with those of exact choosers.",
+    "Choices of DQN and PQN with heads of several rates, and of PPO, compared with those of exact choosers.",
     Settings,
     run,
 )

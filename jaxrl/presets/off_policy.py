@@ -12,6 +12,17 @@ __all__ = ["OFF_POLICY"]
 
 _PARALLEL: Any = {"num_envs": 16, "num_steps": 32, "num_epochs": 4, "num_minibatches": 4}
 _ANNEALED = {"lr": 1e-3, "lr_end": 0.0, "lam": 0.65, "epsilon_anneal_env_steps": 250_000.0}
+_DQN: Any = {
+    "num_envs": 8,
+    "num_steps": 8,
+    "num_updates": 16,
+    "buffer_size": 102_400,
+    "warm_up": 1_024,
+    "target_interval": 200,
+    "n_step": 5,
+    "duelling": True,
+}
+_NORMALISED: Any = {**_DQN, "normalise_observation": True}
 # With the warm-up, 19,968 environment steps, and a gradient step for each.
 _PENDULUM: Any = {
     "num_envs": 4,
@@ -26,19 +37,24 @@ OFF_POLICY = (
     Preset(
         "dqn",
         "cartpole",
-        DQNConfig(
-            num_envs=8,
-            num_steps=8,
-            num_updates=16,
-            batch_size=64,
-            buffer_size=102_400,
-            warm_up=1_024,
-            target_interval=200,
-            n_step=5,
-            duelling=True,
-        ),
+        DQNConfig(**_DQN, batch_size=64),
         {"lr": 5e-4, "epsilon_anneal_env_steps": 16_000.0},
         98_304,
+    ),
+    # With the warm-up, 99,328 and 149,504 environment steps.
+    Preset(
+        "dqn",
+        "acrobot",
+        DQNConfig(**_NORMALISED, batch_size=64),
+        {"lr": 5e-4, "epsilon_anneal_env_steps": 16_000.0},
+        98_304,
+    ),
+    Preset(
+        "dqn",
+        "mountain-car",
+        DQNConfig(**_NORMALISED, batch_size=128),
+        {"lr": 5e-4, "epsilon_anneal_env_steps": 20_000.0},
+        148_480,
     ),
     Preset("pqn", "cartpole", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
     Preset("pqn", "acrobot", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
