@@ -1,6 +1,7 @@
 """Distance of every workload from the limits of this machine, measured in the same process.
 
-    python bench/roofline.py [--rounds 5] [--seeds 1 8 64] [--num-envs 64 1024 8192] [--json FILE]
+    python bench/roofline.py [--rounds 5] [--seeds 1 8 64] [--num-envs 64 1024 8192] [--only floors memories]
+        [--json FILE]
 
 Ceilings: float32 products of 2,048^3 and of (128, 64) by (64, 64), bandwidth into donated buffers of the memory and of
 the caches, threefry words, tanh, and the seconds of a launch, which is one small operation inside a compiled loop (on a
@@ -12,12 +13,19 @@ whole rollout) is no more than 64 MiB, because it need not come from memory, oth
 after another on each device, or thread of a CPU. The largest floor binds, and the fraction is that floor divided by the
 median of the measured times: only noise can raise it above 100 %.
 
-The workloads are environments, advantages, PPO, crowds and bandits. The measurements of bench/driver.py,
+The workloads are environments, advantages, PPO, A2C, crowds and bandits. The measurements of bench/driver.py,
 compile_time.py, import_time.py and memory.py have no such floor. On a GPU: `--seeds 1024 4096 16384`.
+
+Memories: an iteration of PPO with each memory as a multiple of one without, at equal width and with rollouts of 128
+steps, measured in turns. With a memory, actor and critic share one hidden layer and the memory, of 64 units each;
+without, each has two layers of 64. The exit status is 1 if "lru" takes more than 2 times, or "gru" more than 3 times
+the processor time.
 """
 
 import argparse
+import dataclasses
 import functools
+import math
 import statistics
 import sys
 import time
@@ -44,12 +52,16 @@ from jaxrl.bandits.policies.thompson_sampling import thompson
 from jaxrl.bandits.policies.ucb import ucb1
 from jaxrl.bandits.runner import CPU_BLOCK, bandit_call
 from jaxrl.discounts.parsing import prepare
+from jaxrl.learning.cells import CELLS
 from jaxrl.runtime.layout import CPU_BLOCK as RUNS_OF_BLOCK
 from jaxrl.runtime.layout import plan_layout
 from jaxrl.runtime.loop import evaluation_points
 from jaxrl.runtime.runs import Runs
 from jaxrl.runtime.training import training_call
 
+PARTS = ("floors", "memories")
+WITH_MEMORY: dict[str, Any] = {"hidden": (64,), "memory_size": 64}
+MOST_TIMES = {"lru": 2.0, "gru": 3.0}
 CACHED = 2**26  # largest working set in bytes that may fit in caches
 
 
@@ -156,15 +168,57 @@ def of_runs(name: str, short: str, runs: Runs, work_of_all: work.Work, iteration
     return Workload(name, work_of_all, count * layout.num_blocks, 1 / iterations, seconds, short, at_once)
 
 
-def training(num_seeds: int, rounds: int, share: int) -> Workload:
-    """An iteration of PPO on CartPole for all seeds."""
-    algo = jaxrl.preset("ppo", "cartpole").algo
-    points = evaluation_points(512 * 10**6, 1, algo.env_steps_per_iteration)
+def runs_of(algo: jaxrl.Algorithm, num_seeds: int) -> Runs:
+    """Runs of an algorithm, compiled as the driver does."""
+    points = evaluation_points(10**6 * algo.env_steps_per_iteration, 1, algo.env_steps_per_iteration)
     call = training_call(algo, None, seeds=list(range(num_seeds)), points=points, eval_episodes=8)
-    runs = Runs(call, call.arguments(), plan_layout(num_seeds, None, one_device(), RUNS_OF_BLOCK))
-    of_all = work.ppo_iteration(algo.config).times(num_seeds)
-    name, short = f"PPO, {num_seeds:,} seeds, an iteration", f"PPO, {num_seeds:,}"
-    return of_runs(name, short, runs, of_all, max(share // num_seeds, 1), rounds)
+    return Runs(call, call.arguments(), plan_layout(num_seeds, None, one_device(), RUNS_OF_BLOCK))
+
+
+def training(num_seeds: int, rounds: int, share: int, name: str = "ppo") -> Workload:
+    """An iteration of PPO, or of A2C, on CartPole for all seeds."""
+    algo = jaxrl.preset(name, "cartpole").algo
+    of_one = work.ppo_iteration(algo.config) if name == "ppo" else work.a2c_iteration(algo.config)
+    of_all, upper = of_one.times(num_seeds), name.upper()
+    title, short = f"{upper}, {num_seeds:,} seeds, an iteration", f"{upper}, {num_seeds:,}"
+    return of_runs(title, short, runs_of(algo, num_seeds), of_all, max(share // num_seeds, 1), rounds)
+
+
+def memories(report: Report, num_seeds: int, rounds: int, iterations: int) -> str:
+    """Add the table of PPO with each memory; returns its summary."""
+    preset = jaxrl.preset("ppo", "cartpole")
+    sides = {
+        memory: runs_of(preset._replace(config=dataclasses.replace(preset.config, **fields)).algo, num_seeds)
+        for memory, fields in {"none": {}, **{name: WITH_MEMORY | {"memory": name} for name in CELLS}}.items()
+    }
+    wall: dict[str, list[float]] = {memory: [] for memory in sides}
+    processor: dict[str, list[float]] = {memory: [] for memory in sides}
+    for turn in range(rounds + 1):  # the first is not timed
+        for memory, runs in sides.items():
+            started, of_processor = time.perf_counter(), time.process_time()
+            runs.advance(iterations)
+            if turn:
+                wall[memory].append((time.perf_counter() - started) / iterations)
+                processor[memory].append((time.process_time() - of_processor) / iterations)
+    columns = {"memory": "", "ms": ",.2f", "times as long": ".2f", "processor ms": ",.2f", "times as much": ".2f"}
+    config = preset.config
+    table = report.table(
+        f"PPO with a memory, an iteration of {num_seeds} seeds with {config.num_envs} environments and "
+        f"{config.num_steps} steps each; medians of {rounds} turns (least to most)",
+        columns,
+    )
+    summary = []
+    for memory in sides:
+        longer, more = (ratios(seconds[memory], seconds["none"]) for seconds in (wall, processor))
+        table.add(
+            memory, *([1e3 * one for one in wall[memory]], longer), [1e3 * one for one in processor[memory]], more
+        )
+        if memory != "none":
+            median = statistics.median(more)
+            most = MOST_TIMES.get(memory, math.inf)
+            report.require(median <= most, f"With {memory} an iteration takes {median:.2f} times, over {most:g}.")
+            summary.append(f"{memory} {median:.2f}")
+    return f"processor time with a memory over without: {', '.join(summary)}"
 
 
 def crowds(num_worlds: int, num_agents: int, rounds: int) -> Workload:
@@ -217,6 +271,7 @@ def usual(arguments: argparse.Namespace) -> list[Callable[[], Workload]]:
         lambda: estimates(0.98, "GAE", rounds, 500),
         lambda: estimates("beta:mu=0.98,eta=0.5", "Beta-weighted advantages", rounds, 500),
         *(functools.partial(training, num_seeds, rounds, 512) for num_seeds in arguments.seeds),
+        *(functools.partial(training, num_seeds, rounds, 2048, "a2c") for num_seeds in arguments.seeds),
         lambda: crowds(1, 1_000, rounds),
         lambda: bandits("ucb1", 1_000, 10, 10_000, rounds),
         lambda: bandits("thompson", 1_000, 10, 1_000, rounds),
@@ -229,21 +284,15 @@ def smallest(rounds: int) -> list[Callable[[], Workload]]:
         lambda: environments(2, rounds, 1),
         lambda: estimates(0.98, "GAE", rounds, 2),
         lambda: training(1, rounds, 1),
+        lambda: training(1, rounds, 1, "a2c"),
         lambda: crowds(1, 10, rounds),
         lambda: bandits("ucb1", 2, 2, 2, rounds),
     ]
 
 
-def main() -> None:
-    """Print the tables."""
-    parser = benchmark_parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 8, 64], help="numbers of seeds of PPO")
-    parser.add_argument("--num-envs", type=int, nargs="+", default=[64, 1024, 8192], help="numbers of CartPoles")
-    parser.add_argument("--smallest", action="store_true", help="smallest sizes, to check that it works")
-    arguments = parser.parse_args()
+def floors_of_all(report: Report, arguments: argparse.Namespace) -> list[str]:
+    """Add the tables of the ceilings and of the workloads' floors; returns the summaries."""
     small, rounds = arguments.smallest, arguments.rounds
-    report = Report(parser, arguments, "fraction of the floor that operations, bytes, words or launches imply")
     ceilings = measure_ceilings(rounds, 1 / 64 if small else 1.0)
     ceilings_table(report, ceilings)
     columns = {"workload": "", "operations": ".3g", "bytes": ".3g", "random words": ".3g", "transcendentals": ".3g"}
@@ -257,6 +306,23 @@ def main() -> None:
         microseconds = [1e6 * one for one in workload.seconds]
         table.add(workload.name, *workload.work, workload.launches, 1e6 * floor, limit, microseconds, fractions)
         sentences.append(f"{workload.short} {statistics.median(fractions):.0%} ({limit})")
+    return sentences
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 8, 64], help="numbers of seeds of PPO")
+    parser.add_argument("--num-envs", type=int, nargs="+", default=[64, 1024, 8192], help="numbers of CartPoles")
+    parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, help="parts to measure")
+    parser.add_argument("--smallest", action="store_true", help="smallest sizes, to check that it works")
+    arguments = parser.parse_args()
+    small, rounds = arguments.smallest, arguments.rounds
+    report = Report(parser, arguments, "fraction of the floor that operations, bytes, words or launches imply")
+    sentences = floors_of_all(report, arguments) if "floors" in arguments.only else []
+    if "memories" in arguments.only:
+        sentences.append(memories(report, 1 if small else 8, rounds, 1 if small else 16))
     report.finish("; ".join(sentences))
 
 

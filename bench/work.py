@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxrl.algorithms.a2c import A2CConfig
+from jaxrl.algorithms.on_policy_config import OnPolicyConfig
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.learning.rollout import default_reset_pool
 
@@ -73,7 +75,7 @@ def layers(inputs: int, hidden: Sequence[int], outputs: int) -> np.ndarray:
     return np.stack([widths[:-1], widths[1:]], axis=1)
 
 
-def gradient(config: PPOConfig, inputs: int, outputs: int) -> Work:
+def gradient(config: OnPolicyConfig, inputs: int, outputs: int) -> Work:
     """The gradient of the loss of separate actor and critic networks, for one sample.
 
     The products of the forward pass, by weights and by inputs: with P the sum of inputs times outputs over all layers
@@ -94,17 +96,32 @@ def ppo_iteration(config: PPOConfig) -> Work:
     fresh states. Bytes: parameters and Adam's two moments are read and written once, 24 for each parameter. The
     losses, softmaxes and advantages are excluded.
     """
+    epochs = config.num_epochs
+    words = epochs * config.num_envs * config.num_steps
+    return _iteration(config, actor_passes=2, epochs=epochs, updates=epochs * config.num_minibatches, words=words)
+
+
+def a2c_iteration(config: A2CConfig) -> Work:
+    """One iteration of one run of A2C on CartPole, counted as `ppo_iteration`.
+
+    One gradient step on all samples, without a shuffle, and without the log-probabilities of the policy that acted.
+    """
+    return _iteration(config, actor_passes=1, epochs=1, updates=1, words=0)
+
+
+def _iteration(config: OnPolicyConfig, actor_passes: int, epochs: int, updates: int, words: int) -> Work:
+    """A rollout, forward passes of the actor and two of the critic, gradients of all epochs, and Adam."""
     inputs, outputs = OBSERVATION // 4, 2
-    samples, epochs = config.num_envs * config.num_steps, config.num_epochs
+    samples = config.num_envs * config.num_steps
     actor, critic = (layers(inputs, config.hidden, width) for width in (outputs, 1))
     actor_products, critic_products = (2 * net.prod(axis=1).sum() for net in (actor, critic))
     parameters = sum(((net[:, 0] + 1) * net[:, 1]).sum() for net in (actor, critic))
-    updates = epochs * config.num_minibatches
-    forward = Work(2 * actor_products + 2 * critic_products, 0, 2, 4 * sum(config.hidden)).times(samples)
+    passes, units = actor_passes * actor_products + 2 * critic_products, (actor_passes + 2) * sum(config.hidden)
+    forward = Work(passes, 0, 2, units).times(samples)
     rollout = cartpole_rollout(config.num_envs, config.num_steps)._replace(bytes=0)
     fresh = RESET_WORDS * config.num_envs * default_reset_pool(config.num_steps)
     learning = gradient(config, inputs, outputs).times(epochs * samples)
-    adam = Work(ADAM_OPERATIONS * parameters * updates, 24 * parameters, epochs * samples, parameters * updates)
+    adam = Work(ADAM_OPERATIONS * parameters * updates, 24 * parameters, words, parameters * updates)
     return rollout._replace(words=fresh).plus(forward).plus(learning).plus(adam)
 
 

@@ -111,15 +111,40 @@ class CNNActorCritic(nn.Module):
 
     def _features(self, image: jax.Array, name: str) -> jax.Array:
         for i, (channels, stride) in enumerate(zip(self.channels, self.strides, strict=True)):
-            convolution = nn.Conv(
-                channels, (3, 3), (stride, stride), kernel_init=_convolution_init, name=f"{name}_convolution_{i}"
-            )
-            image = convolution(image)
+            image = _Convolution(channels, stride, name=f"{name}_convolution_{i}")(image)
             if self.layer_norm:
                 # Over the whole layer, with a scale and an offset for each channel.
                 image = nn.LayerNorm(reduction_axes=(-3, -2, -1), name=f"{name}_convolution_{i}_norm")(image)
             image = ACTIVATIONS[self.activation](image)
         return perceptron(jnp.ravel(image), self.hidden, self.activation, name, self.layer_norm)
+
+
+class _Convolution(nn.Module):
+    """A 3 x 3 convolution with padded borders, as the product of all patches of an image with one matrix.
+
+    In a batch of runs the kernels of `nn.Conv` become the groups of one convolution, and those of its gradients, which
+    take longer on a CPU than a batch of products.
+
+    Attributes:
+      channels: Number of channels of the result.
+      stride: Distance of the patches.
+    """
+
+    channels: int
+    stride: int
+
+    @nn.compact
+    def __call__(self, image: jax.Array) -> jax.Array:
+        """Image `[ceil(height / stride), ceil(width / stride), channels]`."""
+        kernel = self.param("kernel", _convolution_init, (3, 3, image.shape[-1], self.channels))
+        bias = self.param("bias", nn.initializers.zeros, (self.channels,))
+        ends = [(-(-size // self.stride) - 1) * self.stride + 1 for size in image.shape[:2]]  # of the first pixels
+        borders = [max(end + 2 - size, 0) for end, size in zip(ends, image.shape[:2], strict=True)]
+        padded = jnp.pad(image, [*((border // 2, border - border // 2) for border in borders), (0, 0)])
+        shifted = [
+            padded[y : y + ends[0] : self.stride, x : x + ends[1] : self.stride] for y in range(3) for x in range(3)
+        ]
+        return jnp.concatenate(shifted, axis=-1) @ kernel.reshape(-1, self.channels) + bias
 
 
 class RelationActorCritic(nn.Module):

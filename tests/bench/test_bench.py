@@ -485,12 +485,20 @@ def test_bytes_of_a_rollout_are_those_of_its_arrays():
     assert work.cartpole_rollout(64, 128).bytes == total - 4  # the count of reused states
 
 
-def test_bytes_of_a_ppo_iteration_are_two_copies_of_parameters_and_moments():
-    algo = jaxrl.preset("ppo", "cartpole").algo
+@pytest.mark.parametrize(("name", "count"), [("ppo", work.ppo_iteration), ("a2c", work.a2c_iteration)])
+def test_bytes_of_an_iteration_are_two_copies_of_parameters_and_moments(name: str, count: Any):
+    algo = jaxrl.preset(name, "cartpole").algo
     state = jax.eval_shape(algo.init, jax.random.key(0), algo.prepare(algo.hparams), algo.env.default_params)
     kept = jax.tree.leaves((state.weights, state.observations, state.optimiser))
     total = sum(leaf.size * leaf.dtype.itemsize for leaf in kept)
-    assert work.ppo_iteration(algo.config).bytes == 2 * (total - 4)  # Adam counts its steps
+    assert count(algo.config).bytes == 2 * (total - 4)  # Adam counts its steps
+
+
+def test_a2c_is_ppo_with_one_epoch_of_one_minibatch_without_log_probabilities():
+    sizes: Any = {"num_envs": 8, "num_steps": 16, "hidden": (8,)}
+    once = work.ppo_iteration(jaxrl.PPOConfig(num_epochs=1, num_minibatches=1, **sizes))
+    less = work.Work(2 * (4 * 8 + 8 * 2), 0, 1, 8).times(128)  # one pass of the actor, and a word of the shuffle
+    assert work.a2c_iteration(jaxrl.A2CConfig(**sizes)).plus(less) == once
 
 
 def test_the_floor_is_that_of_the_limit_that_binds():
