@@ -18,11 +18,9 @@ _DQN: Any = {
     "num_updates": 16,
     "buffer_size": 102_400,
     "warm_up": 1_024,
-    "target_interval": 200,
     "n_step": 5,
     "duelling": True,
 }
-_NORMALISED: Any = {**_DQN, "normalise_observation": True}
 # With the warm-up, 19,968 environment steps, and a gradient step for each.
 _PENDULUM: Any = {
     "num_envs": 4,
@@ -37,7 +35,7 @@ OFF_POLICY = (
     Preset(
         "dqn",
         "cartpole",
-        DQNConfig(**_DQN, batch_size=64),
+        DQNConfig(**_DQN, batch_size=64, target_interval=200),
         {"lr": 5e-4, "epsilon_anneal_env_steps": 16_000.0},
         98_304,
     ),
@@ -45,15 +43,15 @@ OFF_POLICY = (
     Preset(
         "dqn",
         "acrobot",
-        DQNConfig(**_NORMALISED, batch_size=64),
-        {"lr": 5e-4, "epsilon_anneal_env_steps": 16_000.0},
+        DQNConfig(**_DQN, batch_size=128, target_interval=100),
+        {"lr": 5e-4, "discount": 0.98, "epsilon_anneal_env_steps": 50_000.0},
         98_304,
     ),
     Preset(
         "dqn",
         "mountain-car",
-        DQNConfig(**_NORMALISED, batch_size=128),
-        {"lr": 5e-4, "epsilon_anneal_env_steps": 20_000.0},
+        DQNConfig(**_DQN, batch_size=128, target_interval=200, normalise_observation=True),
+        {"lr": 5e-4, "discount": 0.998, "epsilon_anneal_env_steps": 20_000.0},
         148_480,
     ),
     Preset("pqn", "cartpole", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
