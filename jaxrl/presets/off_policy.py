@@ -39,20 +39,13 @@ OFF_POLICY = (
         {"lr": 5e-4, "epsilon_anneal_env_steps": 16_000.0},
         98_304,
     ),
-    # With the warm-up, 99,328 and 149,504 environment steps.
+    # With the warm-up, 99,328 environment steps.
     Preset(
         "dqn",
         "acrobot",
         DQNConfig(**_DQN, batch_size=128, target_interval=100),
         {"lr": 5e-4, "discount": 0.98, "epsilon_anneal_env_steps": 50_000.0},
         98_304,
-    ),
-    Preset(
-        "dqn",
-        "mountain-car",
-        DQNConfig(**_DQN, batch_size=128, target_interval=200, normalise_observation=True),
-        {"lr": 5e-4, "discount": 0.998, "epsilon_anneal_env_steps": 20_000.0},
-        148_480,
     ),
     Preset("pqn", "cartpole", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
     Preset("pqn", "acrobot", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
