@@ -26,7 +26,7 @@ __all__ = ["EXPERIMENT", "Settings", "table"]
 class Settings:
     """Settings of the study: tasks, losses and lengths of training."""
 
-    tasks: tuple[str, ...] = ("cartpole", "acrobot")
+    tasks: tuple[str, ...] = ("acrobot", "cartpole")
     """Environments with a preset of DQN, from which all other settings are taken."""
     losses: tuple[str, ...] = ("huber", "quantile", "hl-gauss", "categorical")
     """Value losses; the others are compared with the first."""

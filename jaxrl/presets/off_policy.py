@@ -18,11 +18,9 @@ _DQN: Any = {
     "num_updates": 16,
     "buffer_size": 102_400,
     "warm_up": 1_024,
-    "target_interval": 200,
     "n_step": 5,
     "duelling": True,
 }
-_NORMALISED: Any = {**_DQN, "normalise_observation": True}
 # With the warm-up, 19,968 environment steps, and a gradient step for each.
 _PENDULUM: Any = {
     "num_envs": 4,
@@ -37,24 +35,17 @@ OFF_POLICY = (
     Preset(
         "dqn",
         "cartpole",
-        DQNConfig(**_DQN, batch_size=64),
+        DQNConfig(**_DQN, batch_size=64, target_interval=200),
         {"lr": 5e-4, "epsilon_anneal_env_steps": 16_000.0},
         98_304,
     ),
-    # With the warm-up, 99,328 and 149,504 environment steps.
+    # With the warm-up, 99,328 environment steps.
     Preset(
         "dqn",
         "acrobot",
-        DQNConfig(**_NORMALISED, batch_size=64),
-        {"lr": 5e-4, "epsilon_anneal_env_steps": 16_000.0},
+        DQNConfig(**_DQN, batch_size=128, target_interval=100),
+        {"lr": 5e-4, "discount": 0.98, "epsilon_anneal_env_steps": 50_000.0},
         98_304,
-    ),
-    Preset(
-        "dqn",
-        "mountain-car",
-        DQNConfig(**_NORMALISED, batch_size=128),
-        {"lr": 5e-4, "epsilon_anneal_env_steps": 20_000.0},
-        148_480,
     ),
     Preset("pqn", "cartpole", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
     Preset("pqn", "acrobot", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
