@@ -42,7 +42,8 @@ def test_the_laws_hold(name: str, memory: str) -> None:
 def test_it_is_searched(name: str, memory: str) -> None:
     algo = remembering(name, memory)
     options: Any = {"search": "random", "seeds": 1, "test_seeds": 1, "eval_episodes": 1, "progress": False}
-    study = jaxrl.search(algo, trials=2, env_steps=2 * algo.env_steps_per_iteration, **options)
+    length = 4 * algo.env_steps_per_iteration  # an iteration of the largest trial of the default space
+    study = jaxrl.search(algo, trials=2, env_steps=length, **options)
     assert study.incumbent is not None
 
 
