@@ -32,7 +32,7 @@ TOGETHER = (
     ("how-to/results.md", "tutorials/first-run.md", "tutorials/scaling.md"),
 )
 # Experiments without results, which the index of the results names.
-NOT_RUN = ("crowd-rewards",)
+NOT_RUN = ("crowd-rewards", "time-limits", "value-losses")
 # Those that `make test-all` alone runs.
 SLOW = (
     "how-to/acting.md",

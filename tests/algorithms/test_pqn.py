@@ -246,6 +246,7 @@ def test_a_search_has_a_default_space() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the 3 exponentials")  # enough of them for a test of bits
 def test_it_resumes_bit_for_bit_and_exports_its_values(tmp_path: Path) -> None:
     algo = small(heads="joint", num_heads=3, normalise_observation=True)
     sweep = jaxrl.grid(algo.hparams, {"discount": ["0.9", "hyperbolic:0.1"]})

@@ -142,7 +142,7 @@ def test_a_report_keeps_every_number_and_fails_with_what_was_missed(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["walking"], "NAME must be among train, envs"),
+        (["walking"], "NAME must be among train, "),
         (["envs", "--smallest"], "--smallest needs --out"),
         (["envs", "--smallest", "--out"], "expected one argument"),
         (["envs", "--smallest", "--out", str(suite.RESULTS / ".." / "results")], "--smallest needs --out"),

@@ -332,6 +332,7 @@ EXEMPT = {
     "exploration.noisy_actor": "takes functions and a head",
     "exploration.uniform_actor": "takes an actor and a head",
     "networks.MLPActorCritic.__call__": ANY_SHAPE,
+    "networks._Convolution.__call__": "gets an image whose rank the network asserts",
     "networks.apply_over": ANY_SHAPE,
     "networks.check_network": "takes shapes alone, and refuses a network by errors which test_networks holds",
     "networks.flatten_observation": ANY_SHAPE,
