@@ -152,6 +152,7 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
     for name in ("active", "agent_terminated"):
         if name in info:
             _require_type(f'info["{name}"]', info[name], batch, jnp.bool_)
+    _check_behaviour(env.behaviour_space(params), info.get("behaviour"))
     metrics, rules = info.get("metrics", {}), env.metric_rules
     if set(metrics) != set(rules):
         fail(f'metric law: info["metrics"] has {sorted(metrics)}, metric_rules has {sorted(rules)}.')
@@ -219,6 +220,18 @@ def _check_mask(space: spaces.Space, mask: Any, batch: tuple[int, ...]) -> None:
             fail(f"mask law: action_mask is given for {part!r}; only Discrete actions have masks.")
         else:
             _require_type("action_mask(...)", leaf, (*batch, part.n), jnp.bool_)
+
+
+def _check_behaviour(space: Any, behaviour: Any) -> None:
+    if space is None:
+        return
+    for index, part in enumerate(space.spaces):
+        if not (isinstance(part, spaces.Discrete) or (isinstance(part, spaces.Box) and len(part.shape) == 1)):
+            fail(f"behaviour law: behaviour_space has {part!r} at {index}; it takes Discrete or one-dimensional Box.")
+    shapes = [(tuple(part.shape), jnp.dtype(part.dtype)) for part in space.spaces]
+    parts = behaviour if isinstance(behaviour, tuple) else ()
+    if [(leaf.shape, leaf.dtype) for leaf in parts] != shapes:
+        fail(f'behaviour law: info["behaviour"] is {described(behaviour)}; its space is {space.spaces!r}.')
 
 
 def _require_array(what: str, value: Any) -> None:

@@ -55,6 +55,8 @@ class Environment(gymnax_environment.Environment):
 
       * `"active"`: bool `[*A]`, whether the agent took part in this transition (weights the losses);
       * `"agent_terminated"`: bool `[*A]`, replaces `terminated` when bootstrapping;
+      * `"behaviour"`: what a learner may infer but does not observe, such as the behaviour of a partner, in the
+        environment's `behaviour_space`;
       * `"metrics"`: a flat dictionary of numbers, reduced over an episode by `metric_rules`.
     """
 
@@ -79,6 +81,15 @@ class Environment(gymnax_environment.Environment):
           tuple of such arrays. In every state it allows each agent at least one action.
         """
         del state, params
+        return None
+
+    def behaviour_space(self, params: Any = None) -> spaces.Tuple | None:
+        """The space of `info["behaviour"]`: a `Tuple` of `Discrete` and one-dimensional `Box` parts; by default None.
+
+        Args:
+          params: Parameters, concrete; None for the defaults.
+        """
+        del params
         return None
 
     def global_observation(self, state: Any, params: Any) -> Any:

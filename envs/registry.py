@@ -58,6 +58,10 @@ ROWS: dict[str, Row] = {
     "memory/cartpole": Row("envs.wrappers.hiding", "Hide", None, (("components", (1, 3)),), wraps="cartpole"),
     "memory/pendulum": Row("envs.wrappers.hiding", "Hide", None, (("components", (2,)),), wraps="pendulum"),
     "game/climbing": Row("envs.games.climbing", "ClimbingGame"),
+    "cooperation/levers": Row("envs.cooperation.levers", "LeverGame"),
+    "cooperation/levers-self-play": Row("envs.cooperation.levers", "LeverGame", fields=(("partner", None),)),
+    "cooperation/foraging": Row("envs.cooperation.foraging", "Foraging"),
+    "cooperation/foraging-self-play": Row("envs.cooperation.foraging", "Foraging", fields=(("partner", None),)),
     **{
         f"crowd/{scenario}": Row("envs.crowd.crowd", "Crowd", fields=(("scenario", scenario),))
         for scenario in _SCENARIOS

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from envs import probes, rendering_memory, rendering_tasks
+from envs import probes, rendering_cooperation, rendering_memory, rendering_tasks
 from envs.bandits.base import Bandit
 from envs.control.acrobot import Acrobot
 from envs.control.cartpole import CartPole
 from envs.control.mountain_car import MountainCar
 from envs.control.mountain_car_continuous import MountainCarContinuous
 from envs.control.pendulum import Pendulum
+from envs.cooperation.foraging import Foraging
+from envs.cooperation.levers import LeverGame
 from envs.crowd.crowd import Crowd
 from envs.decision.delayed_choice import DelayedChoice
 from envs.decision.pathworld import Pathworld
@@ -258,6 +260,8 @@ _SCENES: dict[type, tuple[tuple[int, int], Callable[[Axes, Any, Any], Update]]] 
     DelayedMatch: ((240, 640), rendering_memory.delayed_match),
     MemoryChain: ((240, 640), rendering_memory.chain),
     ClimbingGame: ((240, 640), rendering_memory.climbing),
+    LeverGame: ((240, 640), rendering_cooperation.levers),
+    Foraging: ((400, 400), rendering_cooperation.foraging),
     Crowd: ((560, 560), _crowd),
     Bandit: ((400, 640), rendering_tasks.bandit),
     **{kind: ((240, 640), rendering_tasks.probe) for kind in _PROBES},

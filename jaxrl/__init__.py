@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from jaxrl.policies.crowds import walk
     from jaxrl.policies.export import export_policy
     from jaxrl.policies.load_exported import load_exported
+    from jaxrl.policies.partners import Partners, load_partners
     from jaxrl.policies.rendering import render
     from jaxrl.presets import crowd as presets_crowd
     from jaxrl.presets.control import preset
@@ -86,6 +87,7 @@ __all__ = [
     "PPOKLHParams",
     "PQNConfig",
     "PQNHParams",
+    "Partners",
     "Plan",
     "PopulationResult",
     "QuasiHyperbolic",
@@ -121,6 +123,7 @@ __all__ = [
     "hazards",
     "lambda_returns",
     "load_exported",
+    "load_partners",
     "load_result",
     "make_train",
     "mdpo",
@@ -183,6 +186,7 @@ _NAMES_OF_MODULE = {
     "policies.crowds": ("walk",),
     "policies.export": ("export_policy",),
     "policies.load_exported": ("load_exported",),
+    "policies.partners": ("Partners", "load_partners"),
     "policies.rendering": ("render",),
     "presets.control": ("preset",),
     "report.page": ("write_report",),

@@ -32,7 +32,7 @@ TOGETHER = (
     ("how-to/results.md", "tutorials/first-run.md", "tutorials/scaling.md"),
 )
 # Experiments without results, which the index of the results names.
-NOT_RUN = ("crowd-rewards", "time-limits", "value-losses")
+NOT_RUN = ("crowd-rewards", "partners", "time-limits", "value-losses")
 # Those that `make test-all` alone runs.
 SLOW = (
     "how-to/acting.md",
@@ -46,6 +46,7 @@ SLOW = (
     "tutorials/crowds.md",
     "tutorials/environment.md",
     "tutorials/evolution.md",
+    "tutorials/partners.md",
     "tutorials/q-learning.md",
 )  # `make test-all` runs them
 ALONE = [(name,) for name in WITH_PYTHON if name not in {*SLOW, *(name for group in TOGETHER for name in group)}]

@@ -120,6 +120,10 @@ class Wrapper(base.Environment):
         """The inner environment's."""
         return self.inner.action_mask(self.inner_state(state), self.inner_params(params))
 
+    def behaviour_space(self, params: Any = None) -> spaces.Tuple | None:
+        """The inner environment's."""
+        return self.inner.behaviour_space(self.inner_params(self.default_params if params is None else params))
+
     def global_observation(self, state: Any, params: Any) -> Any:
         """The inner environment's."""
         return self.inner.global_observation(self.inner_state(state), self.inner_params(params))

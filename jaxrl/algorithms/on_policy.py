@@ -23,6 +23,7 @@ from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples, Sta
 from jaxrl.checks import effective
 from jaxrl.learning.action_heads import action_head
 from jaxrl.learning.actor import Memory, Scores, head_actor, memories, recurrent_actor
+from jaxrl.learning.beliefs import belief_about, believing_head
 from jaxrl.learning.critics import mixture_critic, single_critic
 from jaxrl.learning.losses import explained_variance
 from jaxrl.learning.networks import Module, apply_over
@@ -101,6 +102,7 @@ def on_policy(
     whole_episodes: bool = False,
     without: tuple[str, ...] = (),
     keeps_scores: bool = False,
+    believes: bool = False,
 ) -> Algorithm:
     """Algorithm that collects a rollout, evaluates it, learns from it and discards it.
 
@@ -118,6 +120,8 @@ def on_policy(
       whole_episodes: Whether samples whose episode does not end within the rollout get a weight of 0.
       without: Names of hyper-parameters that have no effect on this algorithm; lambda is then 1.
       keeps_scores: Whether samples have the scores of the policy that acted.
+      believes: Whether the network has a belief about the environment's behaviour, see `learning.beliefs`; samples then
+        have the behaviour.
 
     Raises:
       ContractError: The environment breaks a law.
@@ -128,7 +132,7 @@ def on_policy(
         hash(network)
     except TypeError:
         raise UserTypeError("network must be hashable, which takes tuples in place of lists as its fields") from None
-    differences = (init_own, whole_episodes, without, keeps_scores)
+    differences = (init_own, whole_episodes, without, keeps_scores, believes)
     return _build(name, env, config, hparams, make_learn, network, builder, *differences, agents)
 
 
@@ -145,6 +149,7 @@ def _build(
     whole_episodes: bool,
     without: tuple[str, ...],
     keeps_scores: bool,
+    believes: bool,
     agents: tuple[int, ...],
     shards: EnvShards | None = None,
 ) -> Algorithm:
@@ -152,7 +157,10 @@ def _build(
     head = action_head(env.action_space(params))
     critic = mixture_critic(config.critic_heads) if config.critic == "mixture" else single_critic()
     obs_shape, global_shape = shapes_of(env, config, agents)
-    network = choose_network(config, own_network, obs_shape, global_shape, head.num_outputs, critic.num_values)
+    belief = belief_about(env, agents) if believes else None
+    shapes = (obs_shape, global_shape, head.num_outputs, critic.num_values)
+    network = choose_network(config, own_network, *shapes, belief)
+    head = head if belief is None else believing_head(head, belief)
     centralised, remembers = global_shape is not None, is_recurrent(network)
     if config.burn_in and not remembers:
         raise UserValueError(f"burn_in has no effect on a policy that does not remember, got {config.burn_in}")
@@ -161,7 +169,7 @@ def _build(
     batch_axes = 1 + len(agents)
     num_rows = num_envs * config.num_steps * math.prod(agents)
     check_num_rows(num_rows)
-    parts = Parts(config, head, critic, network, num_envs, num_rows, shards, agents)
+    parts = Parts(config, head, critic, network, num_envs, num_rows, shards, agents, belief)
     learn = make_learn(parts)
     effects = {  # hyper-parameters without effect on some environments and configurations
         "log_std_init": head.continuous,
@@ -231,7 +239,8 @@ def _build(
         shape = (config.num_steps, config.num_envs, *agents)
         noise = own(actor.noise(rolled(noise_key), shape), shards, axis=1)
         pool = config.reset_pool
-        return rollout(env, env_params, actor, policy, env_key, carry, noise, pool, shards, with_global_obs=centralised)
+        requests = {"with_global_obs": centralised, "with_behaviour": believes}
+        return rollout(env, env_params, actor, policy, env_key, carry, noise, pool, shards, **requests)
 
     def samples_of(
         policy: OnPolicyPolicy, state: OnPolicyState, steps: Transition, reward: jax.Array, hparams: Any
@@ -266,7 +275,7 @@ def _build(
         if whole_episodes:
             weight = weight * jax.lax.cummax(done.astype(jnp.float32), axis=0, reverse=True)
         samples = (obs, steps.raw_action, steps.mask, log_prob, value, advantage, target, weight)
-        return Samples(*samples, scores if keeps_scores else None, reset, start, global_obs), before
+        return Samples(*samples, scores if keeps_scores else None, reset, start, global_obs, steps.behaviour), before
 
     def step(
         key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: Any, env_params: Any
@@ -312,7 +321,7 @@ def _build(
         of_rewards: Any = (False, True) if config.normalise_reward else None
         of_each_env: Any = (False, False, False, True, of_rewards, None if init_own is None else False, True, False)
         arguments = (name, env, config, hparams_type, make_learn, own_network, builder)
-        arguments += (init_own, whole_episodes, without, keeps_scores, agents)
+        arguments += (init_own, whole_episodes, without, keeps_scores, believes, agents)
         return Sharded(_build(*arguments, shards), OnPolicyState(*of_each_env))
 
     return Algorithm(

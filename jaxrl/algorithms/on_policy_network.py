@@ -7,9 +7,10 @@ import jax
 from envs.base import Environment
 from envs.errors import UserValueError
 from jaxrl.algorithms.observations import SCALED_SLOTS, observation_shapes
+from jaxrl.learning.beliefs import Belief, BelievingHeads
 from jaxrl.learning.centralised import global_observation_shapes
 from jaxrl.learning.networks import Module, RelationActorCritic, check_network
-from jaxrl.learning.recurrent import check_recurrent, is_recurrent
+from jaxrl.learning.recurrent import RecurrentActorCritic, check_recurrent, is_recurrent
 
 __all__ = ["choose_network", "shapes_of"]
 
@@ -33,7 +34,13 @@ def shapes_of(env: Environment, config: Any, agents: tuple[int, ...]) -> tuple[A
 
 
 def choose_network(
-    config: Any, own: Module | None, obs: Any, global_obs: Any, num_outputs: int, num_values: int | None
+    config: Any,
+    own: Module | None,
+    obs: Any,
+    global_obs: Any,
+    num_outputs: int,
+    num_values: int | None,
+    belief: Belief | None = None,
 ) -> Module:
     """Network for observations of these shapes.
 
@@ -44,6 +51,7 @@ def choose_network(
       global_obs: Shapes of the global observation, None if the critic does not take it.
       num_outputs: Number of outputs of the actor.
       num_values: Number of values of the critic; None for one, without an axis.
+      belief: Belief whose outputs follow those of the actor; None for none.
 
     Raises:
       TypeError, ValueError: The network, or a field of the configuration, does not fit the observations.
@@ -58,6 +66,11 @@ def choose_network(
     else:
         network = config.actor_critic(obs, num_outputs, num_values)
         _refuse_scaled_slots(config, getattr(network, "encoder", network))
+        if belief is not None:
+            assert isinstance(network, RecurrentActorCritic)
+            heads = BelievingHeads(network.heads, belief, config.belief != "auxiliary")
+            network = RecurrentActorCritic(network.encoder, network.cell, heads)
+            num_outputs += belief.num_outputs
     check = check_recurrent if is_recurrent(network) else check_network
     check(network, obs, num_outputs, num_values)
     return network

@@ -13,6 +13,7 @@ from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Metrics
 from jaxrl.learning.action_heads import ActionHead
 from jaxrl.learning.actor import Memory
+from jaxrl.learning.beliefs import Belief
 from jaxrl.learning.centralised import CentralisedActorCritic, apply_centralised
 from jaxrl.learning.critics import Critic
 from jaxrl.learning.minibatches import row_minibatches, sequence_minibatches
@@ -59,7 +60,8 @@ class Samples(NamedTuple):
     acted, None unless the algorithm keeps them. For a recurrent network minibatches are sequences, `[T, envs, *A,
     ...]`; `reset` is True where an episode began with the step, and `start` has leaves `[num_envs, ...]`. Without
     memory they are None and (). For a centralised critic `global_obs` has leaves `[T, num_envs, ...]`, and minibatches
-    are steps with all agents, `[steps, *A, ...]`; otherwise it is None.
+    are steps with all agents, `[steps, *A, ...]`; otherwise it is None. `behaviour` is what a belief is about,
+    None without one.
     """
 
     obs: Any
@@ -74,6 +76,7 @@ class Samples(NamedTuple):
     reset: Any = None
     start: Any = ()
     global_obs: Any = None
+    behaviour: Any = None
 
 
 class Parts(NamedTuple):
@@ -88,6 +91,7 @@ class Parts(NamedTuple):
       num_rows: Number of samples of one iteration of one shard, over steps, environments and agents.
       shards: Shards of the environments, if any.
       agents: Axes of the agents, `*A`.
+      belief: Belief of the network about a behaviour, if any.
     """
 
     config: Any
@@ -98,6 +102,7 @@ class Parts(NamedTuple):
     num_rows: int
     shards: EnvShards | None
     agents: tuple[int, ...] = ()
+    belief: Belief | None = None
 
     @property
     def centralised(self) -> bool:

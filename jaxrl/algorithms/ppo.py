@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs.base import Environment
+from envs.errors import UserValueError
 from jaxrl.algorithms.arguments import checked_config, with_hints
 from jaxrl.algorithms.contract import Algorithm, Metrics
 from jaxrl.algorithms.on_policy import on_policy
@@ -22,10 +23,13 @@ from jaxrl.algorithms.policy_gradient import (
     total_loss,
 )
 from jaxrl.checks import Range, check_choice
+from jaxrl.learning.beliefs import BELIEF
 from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.networks import Module
 from jaxrl.sweeps.distributions import Uniform
+
+SUPERVISED = ("conditioned", "auxiliary")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,13 +40,22 @@ class PPOConfig(EpochsConfig):
       kl_stop: Point at which `target_kl` stops the learning of an iteration: "epoch", after an epoch whose mean
         divergence exceeds it; "minibatch", before the gradient step of a minibatch whose divergence exceeds it; or
         "rewind", at the same point, undoing the previous step as well.
+      belief: Use of a belief about the environment's behaviour, such as a partner's, inferred by the memory: "none";
+        "conditioned", supervised by the true behaviour, and its mean and uncertainty seen by actor and critic;
+        "auxiliary", supervised but not seen; or "random", seen but never supervised. With `memory`.
     """
 
     kl_stop: Literal["epoch", "minibatch", "rewind"] = "epoch"
+    belief: Literal["none", "conditioned", "auxiliary", "random"] = "none"
 
     def __post_init__(self, gamma: None) -> None:
         super().__post_init__(gamma)
         check_choice("kl_stop", self.kl_stop, ("epoch", "minibatch", "rewind"))
+        check_choice("belief", self.belief, ("none", "conditioned", "auxiliary", "random"))
+        if self.belief != "none" and self.memory == "none":
+            raise UserValueError(
+                f"belief={self.belief!r} takes a memory, which infers the behaviour, got memory='none'"
+            )
 
 
 @struct.dataclass
@@ -54,14 +67,17 @@ class PPOHParams(OnPolicyHParams):
       value_clip: Largest change of a value in one iteration; infinity disables clipping.
       target_kl: KL divergence beyond which an iteration stops learning, see `PPOConfig.kl_stop`;
         infinity disables it.
+      belief_coef: Weight of the negative log-likelihood of the behaviour; None without a supervised belief.
     """
 
     clip_eps: Any = 0.2
     value_clip: Any = INFINITE
     target_kl: Any = INFINITE
+    belief_coef: Any = 0.03
 
     ranges = OnPolicyHParams.ranges | {
         "clip_eps": Range(0, INFINITE, "[)"),
+        "belief_coef": Range(0, INFINITE, "[)"),
         **dict.fromkeys(("value_clip", "target_kl"), Range(0, INFINITE)),
     }
 
@@ -83,7 +99,17 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: Module | Non
     Source: Schulman et al. (2017); advantages: Kwiatkowski et al. (2023), arXiv 2302.05740.
     """
     config = checked_config(config, PPOConfig)
-    return on_policy("ppo", env, config, PPOHParams, make_learn, network=network, builder=f"{__name__}:ppo")
+    return on_policy(
+        "ppo",
+        env,
+        config,
+        PPOHParams,
+        make_learn,
+        network=network,
+        builder=f"{__name__}:ppo",
+        without=() if config.belief in SUPERVISED else ("belief_coef",),
+        believes=config.belief != "none",
+    )
 
 
 def search_space(algo: Algorithm) -> Space:
@@ -103,6 +129,10 @@ def make_learn(parts: Parts) -> Learn:
         policy_loss = clipped_surrogate(log_ratio, advantage, rows.weight, hparams.clip_eps)
         total, metrics = total_loss(parts, now, rows, policy_loss, hparams, hparams.value_clip)
         outside = jnp.abs(jnp.expm1(log_ratio)) > hparams.clip_eps
+        if parts.belief is not None and config.belief in SUPERVISED:
+            error = -parts.belief.log_prob(now.scores[BELIEF], rows.behaviour)
+            metrics["belief_loss"] = weighted_mean(error, rows.weight)
+            total += hparams.belief_coef * metrics["belief_loss"]
         return total, metrics | {
             "approx_kl": approximate_kl(log_ratio, rows.weight),
             "clip_fraction": weighted_mean(outside.astype(jnp.float32), rows.weight),

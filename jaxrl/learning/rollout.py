@@ -33,6 +33,7 @@ class Transition(NamedTuple):
       next_mask: Action mask after the step, before any reset, if requested; otherwise None.
       global_obs, next_global_obs: Global observations before the step, and after it before any reset, if requested,
         leaves without the agents' axes; otherwise None.
+      behaviour: `info["behaviour"]` of the step, if requested; otherwise None.
     """
 
     obs: Any
@@ -47,6 +48,7 @@ class Transition(NamedTuple):
     next_mask: Any = None
     global_obs: Any = None
     next_global_obs: Any = None
+    behaviour: Any = None
 
 
 class Carry(NamedTuple):
@@ -154,6 +156,7 @@ def rollout(
     num_steps: int | None = None,
     with_next_mask: bool = False,
     with_global_obs: bool = False,
+    with_behaviour: bool = False,
 ) -> tuple[Carry, Transition, jax.Array]:
     """Steps every environment `T` times, resetting where an episode ends.
 
@@ -175,6 +178,7 @@ def rollout(
       num_steps: Number of steps T, static; None takes the length of the noise.
       with_next_mask: Whether transitions have `next_mask`, static.
       with_global_obs: Whether transitions have `global_obs` and `next_global_obs`, static.
+      with_behaviour: Whether transitions have `behaviour`, static.
 
     Returns:
       Environments after the rollout, transitions `[T, N, ...]`, and the number of reused fresh states, int32 `[]`.
@@ -214,7 +218,8 @@ def rollout(
         ended = jnp.where(terminated, TERMINATED, jnp.where(truncated, TRUNCATED, 0)).astype(jnp.int8)
         per_agent = {name: jnp.broadcast_to(info[name], reward.shape) for name in PER_AGENT if name in info}
         over = agents_ended(reward, terminated | truncated, info)
-        return Carry(state, obs), over, (obs, reward, ended, per_agent)
+        behaviour = info["behaviour"] if with_behaviour else None
+        return Carry(state, obs), over, (obs, reward, ended, per_agent, behaviour)
 
     def global_observations(state: Any) -> Any:
         return jax.vmap(env.global_observation, in_axes=(0, None))(state, params) if with_global_obs else None
@@ -242,7 +247,7 @@ def rollout(
     start = (carry, jnp.zeros(num_envs, jnp.uint32), jnp.zeros((), jnp.int32))
     (carry, used, _), run = jax.lax.scan(one_step, start, noise, length=num_steps)
     obs, mask, raw_action, next_mask, (global_obs, next_global_obs), facts = run
-    next_obs, reward, ended, per_agent = facts
+    next_obs, reward, ended, per_agent, behaviour = facts
     terminated, truncated = ended == TERMINATED, ended == TRUNCATED
     of_all_agents = terminated.reshape(*terminated.shape, *[1] * (reward.ndim - terminated.ndim))
     transitions = Transition(
@@ -258,5 +263,6 @@ def rollout(
         next_mask=next_mask,
         global_obs=global_obs,
         next_global_obs=next_global_obs,
+        behaviour=behaviour,
     )
     return carry, transitions, jnp.sum(jnp.maximum(used.astype(jnp.int32) - pool_size, 0))

@@ -1,1 +1,1 @@
-"""Uses of a trained policy: export, loading, rendering, and walks of crowds."""
+"""Uses of a trained policy: export, loading, rendering, partners, and walks of crowds."""

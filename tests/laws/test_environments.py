@@ -59,7 +59,8 @@ BANDITS_SLOW = [
 ]
 
 
-SLOW = {*CROWDS_SLOW, *BANDITS_SLOW, "bandit/restless"}
+SELF_PLAY_SLOW = [name for name in OURS if name.endswith("-self-play")]
+SLOW = {*CROWDS_SLOW, *BANDITS_SLOW, *SELF_PLAY_SLOW, "bandit/restless"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in OURS])

@@ -14,6 +14,7 @@ from envs.base import spaces
 from jaxrl.discounts.form import Form, Prepared
 from jaxrl.learning import (
     advantages,
+    beliefs,
     cells,
     centralised,
     critics,
@@ -67,6 +68,7 @@ SINGLE, MIXTURE = critics.single_critic(), critics.mixture_critic(3)
 DISCOUNT = MIXTURE.prepare("beta:0.9,0.5", 4, None)
 NETWORK = recurrent.RecurrentActorCritic(networks.MLPActorCritic(None), cells.GRU(3), recurrent.Heads(2))
 RELATION = networks.RelationActorCritic(2)
+BELIEF = beliefs.Belief((3, 2), (True, False))
 ROWS = replay.Rows(jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.int32), ones(2))
 PRIORITIES = priorities.init_priorities(9)
 WALK = exploration.Walk(jnp.ones((4, 2)), jnp.zeros(4, bool))
@@ -178,6 +180,15 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         lambda: minibatches.over_epochs(TWO_KEYS, 2, lambda key: (), lambda carry, samples: (carry, ()), ()),
     ),
     ("residual.residual_blocks", "features", lambda: residual.residual_blocks(ones(3, 4), (8,), "relu", "trunk")),
+    ("beliefs.Belief.split", "outputs", lambda: BELIEF.split(ones(5, 3))),
+    ("beliefs.Belief.mean", "outputs", lambda: BELIEF.mean(ones(5, 3))),
+    ("beliefs.Belief.uncertainty", "outputs", lambda: BELIEF.uncertainty(ones(5, 3))),
+    ("beliefs.Belief.log_prob", "behaviour", lambda: BELIEF.log_prob(ones(5, 7), (flags(4), ones(5, 2)))),
+    (
+        "beliefs.BelievingHeads.__call__",
+        "features",
+        lambda: beliefs.BelievingHeads(recurrent.Heads(2), BELIEF, True).init(jax.random.key(0), ones(3, 4)),
+    ),
     ("recurrent.Heads.__call__", "features", lambda: recurrent.Heads(2).init(jax.random.key(0), ones(3, 4))),
     ("recurrent.RecurrentActorCritic.unroll", "reset", lambda: NETWORK.unroll({}, ones(4, 2), ones(3), flags(4, 2))),
     ("recurrent.unroll_over", "obs", lambda: recurrent.unroll_over(NETWORK, {}, ones(3, 2), ones(2, 3), flags(4, 2))),
@@ -323,6 +334,7 @@ EXEMPT = {
     "actor.check_memory": "refuses memories by errors which test_memory_laws holds",
     "actor.memories": ANY_SHAPE,
     "actor.scored": ANY_SHAPE,
+    "beliefs.believing_head": "takes a head and a belief",
     "centralised.CentralisedActorCritic.__call__": ANY_SHAPE,
     "centralised.critic_observation": ANY_SHAPE,
     "centralised.global_observation_shapes": "takes shapes alone, and refuses them by errors which tests hold",

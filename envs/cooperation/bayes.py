@@ -1,0 +1,136 @@
+"""Exact Bayes-optimal play of the repeated lever game against a finite population of scripted partners."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.cooperation.partners import RULES, Behaviour, View, option_of_rule
+from envs.errors import UserValueError
+
+MAX_BELIEFS = 300_000
+DIGITS = 12
+
+__all__ = ["action_chances", "best_return", "best_rewards"]
+
+
+def action_chances(members: Behaviour, payoffs: np.ndarray) -> np.ndarray:
+    """The probability of every action of every member in every situation.
+
+    Args:
+      members: Scripted partners, leaves `[P]`.
+      payoffs: Payoff of each lever `[n]`.
+
+    Returns:
+      float64 `[P, n + 2, n + 2, n + 2, n + 1]`: over members, the partner's own last lever, the other's last one and
+      the one before, each -1 (none yet) to n (pulled none) shifted by 1, and the action.
+    """
+    num_levers = len(payoffs)
+    pulled = jnp.arange(-1, num_levers + 1)
+
+    def of(member: Behaviour, own: jax.Array, last: jax.Array, before: jax.Array) -> jax.Array:
+        paid = (own == last) & (own >= 0) & (own < num_levers)
+        view = View(jnp.asarray(payoffs), jnp.stack([last, before]), jnp.ones((), bool), paid)
+        return option_of_rule(member, own, view)
+
+    function: Any = of
+    for argument in (3, 2, 1, 0):
+        function = jax.vmap(function, in_axes=tuple(0 if i == argument else None for i in range(4)))
+    option = np.asarray(jax.jit(function)(jax.tree.map(jnp.asarray, members), pulled, pulled, pulled))
+    random = np.asarray(members.rule) == RULES.index("random")
+    rate = np.where(random, 1.0, np.asarray(members.rate, np.float64))[:, None, None, None, None]
+    uniform = np.where(np.arange(num_levers + 1) < num_levers, 1 / num_levers, 0.0)
+    return (1 - rate) * (option[..., None] == np.arange(num_levers + 1)) + rate * uniform
+
+
+def best_return(members: Behaviour, weights: np.ndarray, payoffs: np.ndarray, curve: np.ndarray) -> float:
+    """The largest expected discounted return of any policy that remembers everything; see `best_rewards`."""
+    return float(np.dot(curve, best_rewards(members, weights, payoffs, curve)))
+
+
+def best_rewards(members: Behaviour, weights: np.ndarray, payoffs: np.ndarray, curve: np.ndarray) -> np.ndarray:
+    """The expected reward of each step under a policy that remembers everything and has the largest expected return.
+
+    Beliefs over members that can be reached are enumerated forward, equal ones of equal situations merged, and valued
+    backward, in float64. Of several best levers the first is pulled.
+
+    Args:
+      members: Scripted partners, leaves `[P]`.
+      weights: Relative prior probability of each `[P]`, above 0.
+      payoffs: Payoff of each lever `[n]`.
+      curve: Discount of the reward of each step `[T]`.
+
+    Returns:
+      float64 `[T]`.
+
+    Raises:
+      ValueError: More beliefs than `MAX_BELIEFS` can be reached.
+    """
+    num_levers = len(payoffs)
+    num_actions = num_levers + 1
+    chances = action_chances(members, payoffs)
+    chances, weights = _merged(chances, np.asarray(weights, np.float64))
+    beliefs, situations = weights[None] / weights.sum(), np.zeros((1, 3), np.int64)
+    stages = []
+    for time in range(len(curve)):
+        own, last, before = situations.T
+        likelihood = np.moveaxis(chances[:, own, last, before], 0, -1)  # [N, actions, members]
+        joint = beliefs[:, None] * likelihood
+        chance = joint.sum(axis=-1)  # [N, actions]
+        following = None
+        if time + 1 < len(curve):
+            node, action = np.nonzero(chance > 0)
+            after = joint[node, action] / chance[node, action][:, None]
+            reply = np.arange(num_actions)
+            # The partner's action, the reply to it and the last one make the next situation.
+            count = len(node)
+            where = np.empty((count, num_actions, 3), np.int64)
+            where[..., 0] = action[:, None] + 1
+            where[..., 1] = reply + 1
+            where[..., 2] = last[node][:, None]
+            first_after, belief = _unique(np.rint(after * 10.0**DIGITS).astype(np.int64))
+            rows = np.concatenate([where, np.repeat(belief[:, None, None], num_actions, axis=1)], axis=-1)
+            first, index = _unique(rows.reshape(-1, 4))
+            if len(first) > MAX_BELIEFS:
+                raise UserValueError(
+                    f"optimum takes at most {MAX_BELIEFS} beliefs, got {len(first)} after {time + 1} steps; take fewer "
+                    "steps, partners or rates above 0"
+                )
+            following = (node, action, index.reshape(count, num_actions))
+            situations = where.reshape(-1, 3)[first]
+            beliefs = after[first_after][belief[first // num_actions]]
+        stages.append((chance, following))
+    value, replies = np.zeros(0), []
+    for discount, (chance, following) in zip(curve[::-1], stages[::-1], strict=True):
+        worth = np.concatenate([discount * chance[:, :num_levers] * payoffs, np.zeros((len(chance), 1))], axis=1)
+        if following is not None:
+            node, action, index = following
+            np.add.at(worth, node, chance[node, action][:, None] * value[index])
+        value = worth.max(axis=1)
+        replies.append(np.argmax(worth, axis=1))
+    reached, rewards = np.ones(1), []
+    for (chance, following), reply in zip(stages, replies[::-1], strict=True):
+        paid = np.append(payoffs, 0.0)[reply] * chance[np.arange(len(reply)), reply]
+        rewards.append(np.dot(reached, paid))
+        if following is not None:
+            node, action, index = following
+            after = index[np.arange(len(node)), reply[node]]
+            reached = np.bincount(after, reached[node] * chance[node, action], minlength=index.max() + 1)
+    return np.array(rewards)
+
+
+def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Index of one row of each group of equal rows `[N, K]`, and the group of each row `[N]`."""
+    order = np.lexsort(rows.T)
+    starts = np.concatenate([[True], np.any(rows[order][1:] != rows[order][:-1], axis=1)])
+    group = np.empty(len(rows), np.int64)
+    group[order] = np.cumsum(starts) - 1
+    return order[starts], group
+
+
+def _merged(chances: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Members that act alike everywhere as one, with the sum of their weights."""
+    flat = chances.reshape(len(chances), -1)
+    _, first, index = np.unique(flat, axis=0, return_index=True, return_inverse=True)
+    return chances[first], np.bincount(index.ravel(), weights)

@@ -1,0 +1,236 @@
+"""The common part of cooperative tasks of two agents: self-play, or one agent beside a partner of a population."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs import base
+from envs.arguments import check_choice
+from envs.base import spaces
+from envs.cooperation.partners import Partner, Scripted, View
+from envs.errors import UserTypeError, UserValueError
+
+__all__ = ["Pair", "PairParams", "PairState"]
+
+
+@struct.dataclass
+class PairParams(base.EnvParams):
+    """Parameters of a cooperative task.
+
+    Attributes:
+      population: Members of the population of partners, leaves `[P, ...]`, see `Partner.population`; () in self-play.
+        Other members of the same shapes need no further compilation.
+      weights: Relative frequency of each member, float32 `[P]`; () in self-play.
+    """
+
+    population: Any = ()
+    weights: Any = ()
+
+
+@struct.dataclass
+class PairState(base.EnvState):
+    """The state of a task with a partner inside.
+
+    Attributes:
+      time: Number of steps taken, int32 `[]`.
+      game: State of the game.
+      member: Index of the partner in the population, int32 `[]`.
+      memory: Memory of the partner.
+    """
+
+    time: jax.Array
+    game: Any
+    member: jax.Array
+    memory: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair(base.Environment):
+    """A game of two agents with a common payoff, in two forms.
+
+    In self-play (`partner=None`) both agents learn: rewards are `[2]`. Otherwise agent 1 is a partner inside the
+    environment, drawn from the population at every reset, and agent 0 is the only one to learn: its reward is `[]`, it
+    does not observe who the partner is, and `info["behaviour"]` is the partner's behaviour vector, for learners
+    that infer it.
+
+    A game defines `begin`, `play`, `observe`, `game_space`, `view`, `to_action` and `num_options`; its state has the
+    field `time`.
+
+    Attributes:
+      partner: Population of partners: "scripted", by the rules of `partners.Scripted`; a `partners.Partner`; or None
+        for self-play.
+      reveals: Whether the agent beside a partner observes its behaviour vector too, with discrete parts one-hot: an
+        oracle.
+    """
+
+    partner: Literal["scripted"] | Partner | None = "scripted"
+    reveals: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.partner, str):
+            check_choice("partner", self.partner, ("scripted",))
+        elif self.partner is not None and not isinstance(self.partner, Partner):
+            raise UserTypeError(
+                "partner takes 'scripted', an envs.cooperation.partners.Partner, or None for self-play, got "
+                f"{self.partner!r}"
+            )
+
+        if self.reveals and self.partner is None:
+            raise UserValueError("reveals has no effect in self-play, which has no partner; leave it out")
+
+    @property
+    def inside(self) -> Partner | None:
+        """The partner inside the environment; None in self-play."""
+        return Scripted() if self.partner == "scripted" else self.partner  # pyright: ignore[reportReturnType]
+
+    # --- the game ----------------------------------------------------------------------------------------------------
+
+    @property
+    def num_options(self) -> int:
+        """The number of options n that rules choose from."""
+        raise NotImplementedError
+
+    def begin(self, key: jax.Array, params: Any) -> Any:
+        """The first state of the game."""
+        raise NotImplementedError
+
+    def play(
+        self, key: jax.Array, game: Any, actions: jax.Array, params: Any
+    ) -> tuple[Any, jax.Array, jax.Array, dict[str, jax.Array]]:
+        """The state after both actions `[2]`, the common payoff float32 `[]`, whether the game is over, and metrics."""
+        raise NotImplementedError
+
+    def observe(self, game: Any, params: Any) -> jax.Array:
+        """The observations of both agents, float32 `[2, F]`."""
+        raise NotImplementedError
+
+    def game_space(self) -> spaces.Box:
+        """The space of the observation of one agent."""
+        raise NotImplementedError
+
+    def view(self, game: Any, agent: int, params: Any) -> View:
+        """What the rules of an agent see."""
+        raise NotImplementedError
+
+    def to_action(self, game: Any, agent: int, option: jax.Array, params: Any) -> jax.Array:
+        """The action that leads an agent to an option, int32 `[]`."""
+        raise NotImplementedError
+
+    # --- the two forms -----------------------------------------------------------------------------------------------
+
+    @property
+    def metric_rules(self) -> Mapping[str, base.MetricRule]:
+        """`together`: the share of steps with a payoff."""
+        return {"together": "mean"}
+
+    def drawn_from(self) -> dict[str, Any]:
+        """The default population and its weights, as fields of the parameters; none in self-play."""
+        if self.inside is None:
+            return {}
+        population = self.inside.population(self)
+        return {"population": population, "weights": np.ones(_size(population), np.float32)}
+
+    def check_params(self, params: PairParams) -> None:
+        """Refuse an empty population, one that does not fit the task, and weights by which no partner is drawn."""
+        if self.inside is None:
+            if jax.tree.leaves((params.population, params.weights)):
+                raise UserValueError(
+                    f"env.population has no effect in self-play, where {self.name} has no partner; leave it out"
+                )
+            return
+        default = self.inside.population(self)
+        expected, got = jax.tree.leaves_with_path(default), jax.tree.leaves(params.population)
+        if jax.tree.structure(default) != jax.tree.structure(params.population):
+            raise UserValueError(
+                f"env.population must be that of {type(self.inside).__name__} in {self.name}, with the parts "
+                f"{', '.join(jax.tree_util.keystr(path) or 'array' for path, _ in expected)}, got "
+                f"{type(params.population).__name__}"
+            )
+        weights = np.asarray(params.weights)
+        if weights.ndim == 0 or weights.shape[-1] == 0:
+            raise UserValueError("env.population must have at least one partner, got none")
+        for (path, leaf), other in zip(expected, got, strict=True):
+            shape, takes = np.shape(other)[weights.ndim - 1 :], (weights.shape[-1], *np.shape(leaf)[1:])
+            if shape != takes:
+                raise UserValueError(
+                    f"env.population{jax.tree_util.keystr(path)} must have the shape {takes} for {takes[0]} weights, "
+                    f"got {shape}"
+                )
+        if np.any(~(weights >= 0)) or np.any(~np.isfinite(weights)) or np.any(weights.sum(axis=-1) <= 0):
+            raise UserValueError("env.weights must be at least 0 and finite, and one of them above 0")
+        self.inside.check(self, params.population)
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, Any]:
+        """The first observation, of both agents in self-play."""
+        if self.inside is None:
+            game = self.begin(key, params)
+            return self.observe(game, params), game
+        member_key, game_key = jax.random.split(key)
+        log_weights = jnp.log(jnp.asarray(params.weights, jnp.float32))
+        member = jax.random.categorical(member_key, log_weights).astype(jnp.int32)
+        row = self._row(member, params)
+        game = self.begin(game_key, params)
+        return self._seen(game, row, params), PairState(game.time, game, member, self.inside.start(self, row))
+
+    def step_env(
+        self, key: jax.Array, state: Any, action: jax.Array, params: Any
+    ) -> tuple[jax.Array, Any, jax.Array, jax.Array, dict[Any, Any]]:
+        """Both actions at once, the partner's chosen before it sees the other."""
+        if self.inside is None:
+            game, payoff, terminated, metrics = self.play(key, state, jnp.asarray(action, jnp.int32), params)
+            return self.observe(game, params), game, jnp.broadcast_to(payoff, (2,)), terminated, {"metrics": metrics}
+        partner_key, game_key = jax.random.split(key)
+        member = self._row(state.member, params)
+        seen = self.observe(state.game, params)[1]
+        other, memory = self.inside.act(partner_key, self, state.game, seen, member, state.memory, params)
+        actions = jnp.stack([jnp.asarray(action, jnp.int32), jnp.asarray(other, jnp.int32)])
+        game, payoff, terminated, metrics = self.play(game_key, state.game, actions, params)
+        info = {"metrics": metrics, "behaviour": self.inside.behaviour(member)}
+        state = PairState(game.time, game, state.member, memory)
+        return self._seen(game, member, params), state, payoff, terminated, info
+
+    def observation_space(self, params: Any = None) -> spaces.Box:
+        """The space of the game, with room for the behaviour vector if it is revealed."""
+        del params
+        space = self.game_space()
+        if not self.reveals:
+            return space
+        low, high, width = np.min(space.low), np.max(space.high), space.shape[0]
+        for part in self._parts():
+            if isinstance(part, spaces.Discrete):
+                low, high, width = min(low, 0.0), max(high, 1.0), width + part.n
+            else:
+                low, high = min(low, np.min(part.low)), max(high, np.max(part.high))
+                width += part.shape[0]
+        return spaces.Box(float(low), float(high), (width,), jnp.float32)
+
+    def behaviour_space(self, params: Any = None) -> spaces.Tuple | None:
+        """The space of the partner's behaviour vector; None in self-play."""
+        del params
+        return None if self.inside is None else self.inside.behaviour_space(self)
+
+    def _parts(self) -> list[Any]:
+        space = self.behaviour_space()
+        return [] if space is None else list(space.spaces)
+
+    def _seen(self, game: Any, member: Any, params: Any) -> jax.Array:
+        """The observation of agent 0 beside a member of the population."""
+        own = self.observe(game, params)[0]
+        if not self.reveals or self.inside is None:
+            return own
+        parts = zip(self._parts(), self.inside.behaviour(member), strict=True)
+        shown = [jnp.arange(part.n) == value if isinstance(part, spaces.Discrete) else value for part, value in parts]
+        return jnp.concatenate([own, *[value.astype(jnp.float32) for value in shown]])
+
+    def _row(self, member: jax.Array, params: Any) -> Any:
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[member], params.population)
+
+
+def _size(population: Any) -> int:
+    leaves = jax.tree.leaves(population)
+    return len(leaves[0]) if leaves else 0
