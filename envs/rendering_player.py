@@ -68,6 +68,7 @@ def _episode(trajectory: Trajectory) -> dict[str, Any]:
         raise UserValueError("trajectory must have an agent that takes part, but none is present.")
     position = np.asarray(trajectory.position)[:, agents]
     centre, half = (np.asarray(leaf)[agents] for leaf in (trajectory.goals.centre, trajectory.goals.half))
+    walking = np.asarray(trajectory.walking)[:, agents]
     boxes, obstacles = np.asarray(trajectory.box_centre), trajectory.obstacles
     if np.all(boxes == boxes[:1]):
         boxes = boxes[:1]
@@ -83,7 +84,8 @@ def _episode(trajectory: Trajectory) -> dict[str, Any]:
         "heading": _packed("heading", np.asarray(trajectory.heading)[:, agents]),
         "speed": _packed("velocity", np.linalg.norm(np.asarray(trajectory.velocity)[:, agents], axis=-1)),
         "power": _packed("power", np.asarray(trajectory.power)[:, agents]),
-        "walks": np.sum(np.asarray(trajectory.walking)[:, agents], axis=0).tolist(),
+        "enters": np.where(walking.any(axis=0), np.argmax(walking, axis=0), shape[0]).tolist(),
+        "walks": np.sum(walking, axis=0).tolist(),
         "radius": _rounded(np.asarray(trajectory.traits.radius)[agents]),
         "goals": _rounded(np.concatenate([centre, half], axis=1)),
         "box_centre": _packed("box_centre", boxes),

@@ -11,7 +11,7 @@ import numpy as np
 
 from envs.arguments import check_choice, check_count
 from envs.base import Environment, MetricRule, spaces
-from envs.crowd import dynamics, energy, measures, neighbours, observations, presets, rays, rewards, scenarios
+from envs.crowd import dynamics, energy, measures, neighbours, observations, presets, rays, rewards, scenarios, spawning
 from envs.crowd.dynamics import Dynamics
 from envs.crowd.observations import Frame, Perception
 from envs.crowd.pairs import Search
@@ -41,9 +41,10 @@ class Crowd(Environment):
     """Pedestrians who walk to their goals among each other; each of them is an agent.
 
     An episode has a fixed length. An agent that touches its own goal stands still from then on, does not block the
-    others, is no longer active, and receives no more reward. Actions are unbounded and squashed by the environment;
-    observations are dictionaries by perception: "own" `[N, 9 | 13]`, "neighbours" `[N, K, 4 | 5]`,
-    "neighbours_present" `[N, K]`, "rays" `[N, stack * R * features]`, oldest first.
+    others, is no longer active, and receives no more reward; the same holds before its entry, where a scenario has
+    times of entry. Actions are unbounded and squashed by the environment; observations are dictionaries by perception:
+    "own" `[N, 9 | 13]`, "neighbours" `[N, K, 4 | 5]`, "neighbours_present" `[N, K]`, "rays"
+    `[N, stack * R * features]`, oldest first.
 
     `info["metrics"]` has the entries of `measures.episode_metrics` and `contacts`, an agent's contacts summed over
     substeps; `overflow`, the number of agents left out of lists; and `reward_<term>`, each term's weighted sum. All are
@@ -201,6 +202,8 @@ class Crowd(Environment):
             dt=settings.dt,
             ray_length=settings.wall_ray_length if walls_only else settings.ray_length,
             field_of_view=math.radians(80 if walls_only else 90),
+            max_steps_in_episode=CrowdParams.max_steps_in_episode
+            + math.ceil(self._scene.last_entry / (settings.dt * self.substeps)),
         )
 
     @property
@@ -239,6 +242,11 @@ class Crowd(Environment):
         position = scene.position
         still, none = jnp.zeros_like(position), jnp.zeros(self.num_agents, jnp.float32)
         distance = _length(scene.goals.centre - position)
+        waiting = None
+        if scene.entry is not None:
+            waiting = present & (scene.entry > 0)
+            soon = jnp.float32(params.dt) * self.substeps / 2
+            waiting &= ~spawning.enter(position, traits.radius, waiting, present & ~waiting, scene.entry, soon)
         state = CrowdState(
             time=jnp.zeros((), jnp.int32),
             walkers=Walkers(position, velocity=still, heading=dynamics.wrap(scene.heading), speed=none),
@@ -253,6 +261,8 @@ class Crowd(Environment):
             previous_velocity=still,
             frames=self._no_frames(),
             totals={},
+            entry=scene.entry,
+            waiting=waiting,
         )
         state = dataclasses.replace(state, totals=measures.start_totals(state, self.search))
         return self._observe(state, params)
@@ -271,6 +281,10 @@ class Crowd(Environment):
         )
         velocity, mean_square = self._motion(state, done)
         time = state.time + 1
+        begun, elapsed = state.time * interval, time * interval
+        if state.waiting is not None:  # times since each agent's entry
+            begun = state.totals["walked"]
+            elapsed = begun + done.duration
         distance = jnp.where(walking, _length(state.goals.centre - done.walkers.position), state.distance)
         at_limit = self.is_truncated(dataclasses.replace(state, time=time), params)
         outcome = Outcome(
@@ -286,7 +300,7 @@ class Crowd(Environment):
             start_distance=state.start_distance,
             touches=done.touches,
             at_limit=at_limit,
-            elapsed=time * interval,
+            elapsed=elapsed,
             interval=interval,
             traits=traits,
         )
@@ -298,7 +312,7 @@ class Crowd(Environment):
             obstacles=done.obstacles,
             arrived=state.arrived | done.arrived,
             distance=distance,
-            arrival_time=jnp.where(done.arrived, state.time * interval + done.duration, state.arrival_time),
+            arrival_time=jnp.where(done.arrived, begun + done.duration, state.arrival_time),
             previous_velocity=velocity,
             totals=measures.update_totals(
                 state.totals,
@@ -310,13 +324,18 @@ class Crowd(Environment):
                 minimum_distance=measures.nearest(done.walkers.position, walking & ~done.arrived, self.search),
             ),
         )
+        if state.waiting is not None:
+            entered = spawning.enter(
+                done.walkers.position, traits.radius, state.waiting, state.walking, state.entry, (time + 0.5) * interval
+            )
+            state = dataclasses.replace(state, waiting=state.waiting & ~entered)
         count = jnp.maximum(jnp.sum(state.present), 1)
         metrics = measures.episode_metrics(state, outcome.elapsed) | {
             "contacts": jnp.sum(done.touches) / count,
             "overflow": done.overflow.astype(jnp.float32),
             **{f"reward_{term}": jnp.sum(share) / count for term, share in shares.items()},
         }
-        terminated = jnp.all(~state.walking) if self.end_when_all_arrived else jnp.zeros((), bool)
+        terminated = jnp.all(~state.on_the_way) if self.end_when_all_arrived else jnp.zeros((), bool)
         info = {"active": walking, "agent_terminated": state.arrived, "metrics": metrics}
         obs, state = self._observe(state, params)
         return obs, state, reward, terminated, info

@@ -106,7 +106,7 @@ def average_remaining(distance: jax.Array, start_distance: jax.Array, elapsed: j
     Args:
       distance: Remaining distance, `[N]` m.
       start_distance: Distance at the start, `[N]` m.
-      elapsed: Time since the start, `[N]` s.
+      elapsed: Time since the start, `[N]` or `[]` s.
       traits: Traits with e_s and e_w.
 
     Returns:

@@ -138,7 +138,7 @@ def episode_metrics(state: CrowdState, elapsed: jax.Array) -> dict[str, jax.Arra
 
     Args:
       state: State after a decision.
-      elapsed: Time since the start, `[]` s.
+      elapsed: Time since the start, `[]` s, or since each agent's entry, `[N]` s.
 
     Returns:
       `success`: share of agents that arrived. `energy`, `energy_dynamics`: J/kg, by the two models. `energy_plus`,
@@ -147,13 +147,13 @@ def episode_metrics(state: CrowdState, elapsed: jax.Array) -> dict[str, jax.Arra
       counting with the time so far. `path_efficiency`: metres by which the distance to the goal decreased per metre
       walked, at least 0.1 m. `mean_speed`: m/s. `minimum_distance`: m, see `nearest`. `deepest_overlap`: m.
     """
-    totals, traits, walking = state.totals, state.traits, state.walking
+    totals, traits, on_the_way = state.totals, state.traits, state.on_the_way
     count = jnp.maximum(jnp.sum(state.present), 1)
 
     def mean(values: jax.Array) -> jax.Array:
         return jnp.sum(jnp.where(state.present, values, 0.0)) / count
 
-    left = jnp.where(walking, energy.distance_to_touch(state.walkers.position, traits, state.goals), 0.0)
+    left = jnp.where(on_the_way, energy.distance_to_touch(state.walkers.position, traits, state.goals), 0.0)
     average = energy.average_remaining(left, totals["way"], elapsed, traits)
     travelled = totals["travelled"]
     # The difference of two distances is exact to about 1e-6 m, too coarse to be divided by a first small step.

@@ -1,4 +1,4 @@
-"""User-defined scenarios, without an arena: areas to walk between, and recorded starts and goals."""
+"""User-defined scenarios, without an arena: areas to walk between, and recorded starts, goals and entries."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Areas(Scenario):
     name: ClassVar[str] = "areas"
 
     def __post_init__(self) -> None:
-        for field in ("spawns", "goals", "walls"):
+        for field in ("spawns", "goals"):
             object.__setattr__(self, field, tuple(_area(field, area) for area in getattr(self, field)))
-        object.__setattr__(self, "pillars", _rows("pillars", self.pillars, ("x", "z", "radius")))
+        _set_obstacles(self)
         if not self.spawns:
             raise UserValueError("spawns must name at least one area where agents start, got none")
         if len(self.goals) not in (1, len(self.spawns)):
@@ -48,14 +48,6 @@ class Areas(Scenario):
                 f"goals must name one area for all or one for each of the {len(self.spawns)} spawns, "
                 f"got {len(self.goals) or 'none'}"
             )
-        for pillar in self.pillars:
-            if pillar[2] <= 0:
-                raise UserValueError(f"pillars must be (x, z, radius) with a radius above 0, got {pillar}")
-        walls = jnp.asarray([_box(wall) for wall in self.walls], jnp.float32).reshape(-1, 4)
-        overlap = np.argwhere(np.triu(np.asarray(boxes_overlap(walls[:, :2], walls[:, 2:]))))
-        if len(overlap):
-            first, second = overlap[0]
-            raise UserValueError(f"walls must not overlap, but {self.walls[first]} and {self.walls[second]} do")
 
     def capacity(self, radius: float) -> int:
         boxes = jnp.asarray([_box(area) for area in self.spawns], jnp.float32)
@@ -76,25 +68,29 @@ class Areas(Scenario):
         goals = self.goals if len(self.goals) == groups else self.goals * groups
         goal = jnp.asarray([_box(area) for area in goals], jnp.float32)[group]
         position = spawning.grid(agent // groups, count, spawn[:, :2], spawn[:, 2:])
-        walls = tuple(_box(wall) for wall in self.walls) if self.obstacles else ()
-        things = fixed_obstacles(walls, (), arena=False)
-        if self.obstacles and self.pillars:
-            discs = jnp.asarray(self.pillars, jnp.float32)
-            things = dataclasses.replace(things, pillar_centre=discs[:, :2], pillar_radius=discs[:, 2])
-        return separated_scene(position, None, goal[:, :2], goal[:, 2:], things, present, traits)
+        return separated_scene(position, None, goal[:, :2], goal[:, 2:], _obstacles(self), present, traits)
 
 
 @dataclasses.dataclass(frozen=True)
 class Recorded(Scenario):
-    """Starts and goals from a table, such as a recording of people; no walls.
+    """Starts, goals and times of entry from a table; `Recording.scenario` makes one from recorded paths.
+
+    An agent enters, standing, at the first decision at or after its time of entry, to the nearest decision, at which
+    its place is free. Before that it takes no part in anything, and is not `active`.
 
     Attributes:
       table: Rows `(start x, start z, goal x, goal z)` in m, one per agent; any array-like of NumPy.
       goal_half: Half the side of each goal in m.
+      walls: Solid areas `((low x, low z), (high x, high z))` in m.
+      pillars: Solid discs `(x, z, radius)` in m.
+      entries: Times in s at which agents enter, one for each row; none where all are there from the start.
     """
 
     table: Any = ()
     goal_half: float = GOAL_HALF
+    walls: Any = ()
+    pillars: Any = ()
+    entries: Any = ()
     name: ClassVar[str] = "recorded"
 
     def __post_init__(self) -> None:
@@ -103,6 +99,19 @@ class Recorded(Scenario):
             raise UserValueError("table must have at least one row, got none")
         if not (np.isfinite(self.goal_half) and self.goal_half > 0):
             raise UserValueError(f"goal_half must be above 0 m, got {self.goal_half}")
+        _set_obstacles(self)
+        entries = _numbers(self.entries)
+        wrong = entries.size and not (np.all(np.isfinite(entries)) and np.all(entries >= 0))
+        if wrong or entries.shape not in ((0,), (len(self.table),)):
+            raise UserValueError(
+                f"entries must be {len(self.table)} times of at least 0 s, one for each row of table, "
+                f"got {self.entries}"
+            )
+        object.__setattr__(self, "entries", tuple(entries.tolist()))
+
+    @property
+    def last_entry(self) -> float:
+        return max(self.entries, default=0.0)
 
     def capacity(self, radius: float) -> int:
         del radius
@@ -110,8 +119,34 @@ class Recorded(Scenario):
 
     def place(self, key: jax.Array, params: Any, present: jax.Array, traits: Traits) -> Scene:
         del key, params
-        rows = jnp.asarray(self.table, jnp.float32)[: present.shape[0]]
-        return separated_scene(rows[:, :2], None, rows[:, 2:], self.goal_half, Obstacles.none(), present, traits)
+        count = present.shape[0]
+        rows = jnp.asarray(self.table, jnp.float32)[:count]
+        entry = jnp.asarray(self.entries, jnp.float32)[:count] if self.entries else None
+        goal, half = rows[:, 2:], self.goal_half
+        return separated_scene(rows[:, :2], None, goal, half, _obstacles(self), present, traits, entry)
+
+
+def _set_obstacles(scenario: Areas | Recorded) -> None:
+    """Check walls and pillars, and keep them as tuples."""
+    object.__setattr__(scenario, "walls", tuple(_area("walls", wall) for wall in scenario.walls))
+    object.__setattr__(scenario, "pillars", _rows("pillars", scenario.pillars, ("x", "z", "radius")))
+    for pillar in scenario.pillars:
+        if pillar[2] <= 0:
+            raise UserValueError(f"pillars must be (x, z, radius) with a radius above 0, got {pillar}")
+    walls = jnp.asarray([_box(wall) for wall in scenario.walls], jnp.float32).reshape(-1, 4)
+    overlap = np.argwhere(np.triu(np.asarray(boxes_overlap(walls[:, :2], walls[:, 2:]))))
+    if len(overlap):
+        first, second = overlap[0]
+        raise UserValueError(f"walls must not overlap, but {scenario.walls[first]} and {scenario.walls[second]} do")
+
+
+def _obstacles(scenario: Areas | Recorded) -> Obstacles:
+    walls = tuple(_box(wall) for wall in scenario.walls) if scenario.obstacles else ()
+    things = fixed_obstacles(walls, (), arena=False)
+    if scenario.obstacles and scenario.pillars:
+        discs = jnp.asarray(scenario.pillars, jnp.float32)
+        things = dataclasses.replace(things, pillar_centre=discs[:, :2], pillar_radius=discs[:, 2])
+    return things
 
 
 def _area(field: str, area: Any) -> tuple[tuple[float, float], tuple[float, float]]:

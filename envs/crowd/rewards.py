@@ -84,7 +84,8 @@ class Outcome:
       start_distance: The same distance at the start of the episode, `[N]` m.
       touches: Number of contacts, summed over substeps, `[N]`.
       at_limit: Whether the time limit is reached with this decision, bool `[]`.
-      elapsed: Time since the start of the episode, at the end of the decision, `[]` s.
+      elapsed: Time since the start of the episode, `[]` s, or since each agent's entry, `[N]` s, at the end of the
+        decision.
       interval: Length of a whole decision, `[]` s.
       traits: Traits of the agents.
     """

@@ -54,6 +54,11 @@ class Scenario:
         """The traced numbers at their usual values."""
         return NoParams()
 
+    @property
+    def last_entry(self) -> float:
+        """The time in s at which the last agent enters, by which an episode is longer by default."""
+        return 0.0
+
     def capacity(self, radius: float) -> int:
         """Number of agents of this radius, in m, for which the starting places have room."""
         raise NotImplementedError
@@ -114,11 +119,22 @@ def separated_scene(
     obstacles: Obstacles,
     present: jax.Array,
     traits: Traits,
+    entry: jax.Array | None = None,
 ) -> Scene:
-    """The scene after overlapping agents are separated; without a heading they face their goals."""
-    position = spawning.push_apart(position, traits.radius, present, obstacles)
+    """The scene after overlapping agents are separated; without a heading they face their goals.
+
+    With entries, only the agents of the first moment are separated from each other; all are from obstacles.
+    """
+    if entry is None:
+        position = spawning.push_apart(position, traits.radius, present, obstacles)
+    else:
+        alone = jax.vmap(
+            lambda place, radius: spawning.push_apart(place[None], radius[None], jnp.ones(1, bool), obstacles)[0]
+        )(position, traits.radius)
+        first = present & (entry <= 0)
+        position = jnp.where(first[:, None], spawning.push_apart(position, traits.radius, first, obstacles), alone)
     if heading is None:
         ahead = goal - position
         heading = jnp.arctan2(ahead[:, 1], ahead[:, 0])
     goals = Goals(centre=goal, half=jnp.broadcast_to(jnp.asarray(half, jnp.float32), goal.shape))
-    return Scene(position=position, heading=heading, goals=goals, obstacles=obstacles)
+    return Scene(position=position, heading=heading, goals=goals, obstacles=obstacles, entry=entry)

@@ -1,4 +1,4 @@
-"""Starting places: grids over areas, spaced draws, and the separation of overlapping agents."""
+"""Starting places: grids over areas, spaced draws, the separation of overlapping agents, and entries."""
 
 import math
 
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from envs.crowd import pairs, shapes
 from envs.crowd.state import Obstacles
 
-__all__ = ["grid", "push_apart", "rectangle_holds", "spaced"]
+__all__ = ["enter", "grid", "push_apart", "rectangle_holds", "spaced"]
 
 # Discs that would touch at a start are left this far apart, in m.
 _ROOM = 0.01
@@ -134,3 +134,28 @@ def push_apart(
         return step + 1, position + move, overlaps
 
     return jax.lax.while_loop(busy, once, (jnp.int32(0), position, jnp.bool_(True)))[1]
+
+
+def enter(
+    position: jax.Array, radius: jax.Array, waiting: jax.Array, walking: jax.Array, entry: jax.Array, time: jax.Array
+) -> jax.Array:
+    """Agents that enter now: those whose time has come and whose places are free.
+
+    A place is free if no walking agent overlaps with it, and no agent of a smaller index that is to enter as well.
+
+    Args:
+      position: Positions, `[N, 2]` m.
+      radius: Radii, `[N]` m.
+      waiting: Agents that have not entered, bool `[N]`.
+      walking: Agents that have entered and have not arrived, bool `[N]`.
+      entry: Times of entry, `[N]` s.
+      time: Present time, `[]` s.
+
+    Returns:
+      Agents that enter, bool `[N]`.
+    """
+    due = waiting & (entry <= time)
+    apart = position[:, None] - position[None]
+    overlaps = jnp.sum(apart * apart, axis=-1) < (radius[:, None] + radius[None]) ** 2
+    before = due[None] & jnp.tri(due.shape[0], k=-1, dtype=bool)
+    return due & ~jnp.any(overlaps & (walking[None] | before), axis=-1)

@@ -107,12 +107,14 @@ class Scene:
       heading: Headings, `[N]` rad.
       goals: Goals of the agents.
       obstacles: Boxes and pillars.
+      entry: Times at which agents enter, `[N]` s; None where all are there from the start.
     """
 
     position: jax.Array
     heading: jax.Array
     goals: Goals
     obstacles: Obstacles
+    entry: Any = None
 
 
 @struct.dataclass
@@ -124,10 +126,12 @@ class CrowdState(EnvState):
       present: Agents that take part in this episode, bool `[N]`.
       arrived: Agents that have touched their goals, bool `[N]`.
       start_distance, distance: Distances from the goal's centre, at the start and now, `[N]` m.
-      arrival_time: Time of arrival since the start, `[N]` s; 0 for agents that have not arrived.
+      arrival_time: Time from an agent's entry to its arrival, `[N]` s; 0 for agents that have not arrived.
       previous_velocity: Velocities one decision ago, `[N, 2]` m/s.
       frames: Stacked rays of the last decisions, or None where nothing is stacked.
       totals: Running totals for the metrics.
+      entry: Times at which agents enter, `[N]` s; None where all are there from the start.
+      waiting: Agents that take part and have not entered, bool `[N]`; None where `entry` is None.
     """
 
     time: Any
@@ -143,8 +147,15 @@ class CrowdState(EnvState):
     previous_velocity: jax.Array
     frames: Any
     totals: dict[str, jax.Array]
+    entry: Any = None
+    waiting: Any = None
+
+    @property
+    def on_the_way(self) -> jax.Array:
+        """Agents that take part and have not arrived, bool `[N]`."""
+        return self.present & ~self.arrived
 
     @property
     def walking(self) -> jax.Array:
-        """Agents that take part and have not arrived, bool `[N]`."""
-        return self.present & ~self.arrived
+        """Agents that have entered and have not arrived, bool `[N]`."""
+        return self.on_the_way if self.waiting is None else self.on_the_way & ~self.waiting

@@ -97,7 +97,8 @@ def params_in(env: Environment, policy: TrainedPolicy) -> Any:
       policy: Policy with the parameters.
 
     Returns:
-      The parameters; in another crowd all agents are present, and another scenario keeps its own values.
+      The parameters; in another crowd all agents are present, and another scenario keeps its own values and is longer
+      by its last time of entry.
     """
     params, trained = policy.env_params, policy.algo.env
     if params is None:
@@ -105,7 +106,11 @@ def params_in(env: Environment, policy: TrainedPolicy) -> Any:
     if not (isinstance(env, Crowd) and isinstance(trained, Crowd)):
         return params
     if env.scenario != trained.scenario:
-        params = dataclasses.replace(params, scenario=env.default_params.scenario)
+        usual = env.default_params
+        longer = usual.max_steps_in_episode - trained.default_params.max_steps_in_episode  # due to times of entry
+        params = dataclasses.replace(
+            params, scenario=usual.scenario, max_steps_in_episode=params.max_steps_in_episode + longer
+        )
     if env.num_agents != trained.num_agents:
         params = dataclasses.replace(params, num_present=env.num_agents)
     return params

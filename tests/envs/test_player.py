@@ -71,6 +71,7 @@ def test_the_page_holds_the_episode_of_those_who_are_present(tmp_path):
     here = [0, 1, 2, 4]
     assert (data["agents"], data["num_frames"]) == (here, NUM_FRAMES)
     assert data["walks"] == [ARRIVAL, NUM_FRAMES, NUM_FRAMES, NUM_FRAMES]
+    assert data["enters"] == [0, 0, 0, 0]
     for name, leaf in (("position", episode.position), ("box_centre", episode.box_centre)):
         leaf = np.asarray(leaf)[:, here] if name == "position" else np.asarray(leaf)
         # Half a unit of rounding, and float64 that multiplies float32: far below.

@@ -1,0 +1,91 @@
+"""Simulated paths compared with recorded ones: joint displacement errors and the collision rate.
+
+Joint errors choose one sample for everyone, rather than the best one for each person, so they are small only where
+people walk together as recorded.
+
+Source: Weng et al. (2023), "Joint metrics matter: a better standard for trajectory forecasting".
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+__all__ = ["collision_rate", "jade", "jfde"]
+
+
+def jade(samples: jax.Array, recorded: jax.Array, present: jax.Array) -> jax.Array:
+    """The joint average displacement error, of the best of K samples.
+
+    Args:
+      samples: Simulated positions, `[K, T, N, 2]` m.
+      recorded: Recorded positions, `[T, N, 2]` m.
+      present: Times at which each person was recorded, bool `[T, N]`; others do not count.
+
+    Returns:
+      `[]` m: the distance from the recording, its mean over each person's times, then over people, least over samples;
+      nan if nobody is present.
+    """
+    apart = _apart(samples, recorded, present)
+    times = jnp.sum(present, axis=0)
+    each = jnp.sum(jnp.where(present, apart, 0.0), axis=1) / jnp.maximum(times, 1)
+    return jnp.min(_mean(each, times > 0))
+
+
+def jfde(samples: jax.Array, recorded: jax.Array, present: jax.Array) -> jax.Array:
+    """The joint final displacement error, of the best of K samples.
+
+    Args:
+      samples: Simulated positions, `[K, T, N, 2]` m.
+      recorded: Recorded positions, `[T, N, 2]` m.
+      present: Times at which each person was recorded, bool `[T, N]`.
+
+    Returns:
+      `[]` m: the distance from the recording at each person's last time, its mean over people, least over samples; nan
+      if nobody is present.
+    """
+    apart = _apart(samples, recorded, present)
+    last = present.shape[0] - 1 - jnp.argmax(present[::-1], axis=0)
+    each = jnp.take_along_axis(apart, last[None, None], axis=1)[:, 0]
+    return jnp.min(_mean(each, jnp.any(present, axis=0)))
+
+
+def collision_rate(position: jax.Array, present: jax.Array, distance: jax.Array | float) -> jax.Array:
+    """The share of people who at some moment are nearer to another one than a distance.
+
+    Args:
+      position: Positions, `[*B, T, N, 2]` m.
+      present: Times at which each person is there, bool `[*B, T, N]`; a collision takes two who are.
+      distance: Distance of centres in m, such as 0.4, two radii.
+
+    Returns:
+      `[*B]`, the share of those who are there at any time; nan if nobody is.
+    """
+    chex.assert_axis_dimension(position, -1, 2, custom_message="position")
+    chex.assert_shape(present, position.shape[:-1], custom_message="present")
+    others = ~jnp.eye(present.shape[-1], dtype=bool)
+
+    def moment(collided: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        place, here = now
+        apart = place[..., :, None, :] - place[..., None, :, :]
+        near = jnp.sum(apart * apart, axis=-1) < jnp.square(distance)
+        both = here[..., :, None] & here[..., None, :] & others
+        return collided | jnp.any(near & both, axis=-1), None
+
+    by_time = (jnp.moveaxis(position, -3, 0), jnp.moveaxis(present, -2, 0))
+    collided, _ = jax.lax.scan(moment, jnp.zeros_like(by_time[1][0]), by_time)
+    return _mean(collided.astype(jnp.float32), jnp.any(present, axis=-2))
+
+
+def _apart(samples: jax.Array, recorded: jax.Array, present: jax.Array) -> jax.Array:
+    """Distances `[K, T, N]` m."""
+    chex.assert_rank([samples, recorded, present], [4, 3, 2], custom_message="samples, recorded, present")
+    chex.assert_axis_dimension(recorded, -1, 2, custom_message="recorded")
+    chex.assert_shape(samples, (None, *recorded.shape), custom_message="samples")
+    chex.assert_shape(present, recorded.shape[:-1], custom_message="present")
+    away = samples - recorded
+    return jnp.sqrt(jnp.sum(away * away, axis=-1))
+
+
+def _mean(values: jax.Array, counts: jax.Array) -> jax.Array:
+    """The mean over the people who count, nan if there are none."""
+    return jnp.sum(jnp.where(counts, values, 0.0), axis=-1) / jnp.sum(counts, axis=-1)

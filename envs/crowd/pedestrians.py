@@ -1,0 +1,119 @@
+"""Measures by which simulated people are compared with real ones: speed by density, flows, lanes and free speeds.
+
+`measures.fundamental_diagram` has the speeds by density of a simulation.
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from envs.crowd import measures
+
+__all__ = ["door_flow", "free_speed", "lane_order", "weidmann_speed"]
+
+_FREE = 1.34  # m/s, of people who are alone
+_JAM = 5.4  # 1/m^2, at which nobody moves
+_SHAPE = 1.913  # 1/m^2
+
+
+def weidmann_speed(density: jax.Array) -> jax.Array:
+    """The speed of real people at a density, 1.34 (1 - exp(-1.913 (1 / density - 1 / 5.4))) m/s, at least 0.
+
+    Args:
+      density: Number of people per square metre, any shape.
+
+    Returns:
+      Speeds in m/s, of the same shape.
+
+    Source: Weidmann (1993), "Transporttechnik der Fussgaenger", as commonly cited.
+    """
+    crowded = jnp.clip(density, 1e-6, _JAM)
+    return -_FREE * jnp.expm1(-_SHAPE * (1 / crowded - 1 / _JAM))
+
+
+def door_flow(
+    position: jax.Array, walking: jax.Array, start: tuple[float, float], end: tuple[float, float], interval: float
+) -> jax.Array:
+    """The mean flow through a door, from the first to the last person who passes it.
+
+    Args:
+      position: Positions, `[T + 1, N, 2]` m.
+      walking: Agents that walk, bool `[T + 1, N]`.
+      start, end: Ends of the door in m; people pass from its right to its left, see `measures.flow`.
+      interval: Time between two positions in s.
+
+    Returns:
+      `[]` 1/s: the number of people after the first, divided by the time since the first; nan if no time passes
+      between the first and the last, as with fewer than two people. Who goes back does not count.
+    """
+    chex.assert_rank(position, 3, custom_message="position")
+    chex.assert_axis_dimension(position, -1, 2, custom_message="position")
+    chex.assert_shape(walking, position.shape[:-1], custom_message="walking")
+    each = jax.vmap(lambda one, here: measures.flow(one[:, None], here[:, None], start, end, 1.0), in_axes=1)
+    passes = jnp.sum(each(position, walking) > 0, axis=0)
+    steps = passes.shape[0]
+    first, last = jnp.argmax(passes > 0), steps - 1 - jnp.argmax(passes[::-1] > 0)
+    count = jnp.sum(passes) - passes[first]
+    return jnp.where(count > 0, count / (jnp.maximum(last - first, 1) * interval), jnp.nan)
+
+
+def lane_order(position: jax.Array, walking: jax.Array, forwards: jax.Array, width: jax.Array | float) -> jax.Array:
+    """The order parameter of lanes in a counterflow along the x axis: 1 where nobody shares a lane with both groups.
+
+    For each person, ((s - o) / (s + o))^2, s and o the numbers of people of the own and of the other group in the own
+    lane, the person included; and its mean over people. It is above 0 for disordered people, too, the more the fewer
+    there are.
+
+    Args:
+      position: Positions, `[*B, N, 2]` m.
+      walking: Agents that walk, bool `[*B, N]`.
+      forwards: Group of each agent, bool `[N]`.
+      width: Width of a lane in m: people are in it whose z differs by at most half of it.
+
+    Returns:
+      `[*B]`; nan where nobody walks.
+
+    Source: after Nowak and Schadschneider (2012), "Quantitative analysis of pedestrian counterflow in a cellular
+    automaton model", whose lanes are the rows of a grid.
+    """
+    chex.assert_axis_dimension(position, -1, 2, custom_message="position")
+    chex.assert_shape(walking, position.shape[:-1], custom_message="walking")
+    chex.assert_shape(forwards, position.shape[-2:-1], custom_message="forwards")
+    z = position[..., 1]
+    lane = (jnp.abs(z[..., :, None] - z[..., None, :]) <= jnp.asarray(width) / 2) & walking[..., None, :]
+    alike = forwards[:, None] == forwards[None]
+    same, other = jnp.sum(lane & alike, axis=-1), jnp.sum(lane & ~alike, axis=-1)
+    each = ((same - other) / jnp.maximum(same + other, 1)) ** 2
+    return jnp.sum(jnp.where(walking, each, 0.0), axis=-1) / jnp.sum(walking, axis=-1)
+
+
+def free_speed(position: jax.Array, walking: jax.Array, distance: jax.Array | float, interval: float) -> jax.Array:
+    """Each person's mean speed while nobody else who walks is near.
+
+    Args:
+      position: Positions, `[T + 1, N, 2]` m.
+      walking: Agents that walk, bool `[T + 1, N]`.
+      distance: Distance in m below which another person is near.
+      interval: Time between two positions in s.
+
+    Returns:
+      `[N]` m/s, the mean over the steps at both ends of which a person walks and nobody is near; nan without such
+      steps.
+    """
+    chex.assert_rank(position, 3, custom_message="position")
+    chex.assert_axis_dimension(position, -1, 2, custom_message="position")
+    chex.assert_shape(walking, position.shape[:-1], custom_message="walking")
+    others = ~jnp.eye(walking.shape[-1], dtype=bool)
+
+    def alone(now: tuple[jax.Array, jax.Array]) -> jax.Array:
+        place, here = now
+        apart = place[:, None] - place[None]
+        near = (jnp.sum(apart * apart, axis=-1) < jnp.square(distance)) & others & here[None]
+        return here & ~jnp.any(near, axis=-1)
+
+    free = jax.lax.map(alone, (position, walking))
+    free = free[:-1] & free[1:]
+    step = position[1:] - position[:-1]
+    length = jnp.sqrt(jnp.sum(step * step, axis=-1))
+    count = jnp.sum(free, axis=0)
+    return jnp.sum(jnp.where(free, length, 0.0), axis=0) / (count * interval)
