@@ -100,7 +100,7 @@ def test_supervision_alone_changes_the_belief() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("belief", ["conditioned", "auxiliary", "random"])
 def test_every_use_of_a_belief_keeps_the_laws(belief: Any) -> None:
-    jaxrl.check(jaxrl.ppo(LEVERS, dataclasses.replace(TINY, belief=belief)))
+    jaxrl.check(jaxrl.ppo(LEVERS, dataclasses.replace(TINY, belief=belief, num_epochs=2)))
 
 
 @pytest.mark.slow
