@@ -65,7 +65,7 @@ def test_python_blocks_run(names: tuple[str, ...], tmp_path: Path, monkeypatch: 
 
 def test_tutorials_have_python_blocks() -> None:
     tutorials = {name for name in PAGES if name.startswith("tutorials/") and not name.endswith("index.md")}
-    assert len(tutorials) == 12 and tutorials <= set(WITH_PYTHON)
+    assert len(tutorials) == 13 and tutorials <= set(WITH_PYTHON)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_commands_parse(command: str) -> None:
 def test_every_preset_has_a_row_with_the_steps_that_it_takes() -> None:
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
-        for name in ("presets", "presets-algorithms", "presets-memory", "presets-crowds")
+        for name in ("presets", "presets-algorithms", "presets-off-policy", "presets-memory", "presets-crowds")
         for line in PAGES[f"results/{name}.md"].splitlines()
         if "`jaxrl train " in line and "--env-steps" not in line  # which takes other steps than the preset
     ]

@@ -130,7 +130,7 @@ def ids() -> dict[str, str]:
     return {
         f"{NAMESPACE}/{row.gymnasium_id or f'{class_of(name)}-v0'}": name
         for name, row in ROWS.items()
-        if not name.startswith(("crowd/", "game/"))
+        if not name.startswith(("crowd/", "game/")) and not name.endswith("-self-play")  # which have several agents
     }
 
 

@@ -179,7 +179,7 @@ def test_a_sweep_over_every_leaf_and_all_families_compiles_once() -> None:
     changes = {
         name: [float(value), 0.5 * float(value) if 0 < value < np.inf else 0.25]
         for name, value in vars(algo.hparams).items()
-        if name != "discount"
+        if name != "discount" and value is not None
     }
     changes["anneal_env_steps"] = changes["entropy_decay_env_steps"] = [np.inf, 1e4]
     leaves = jaxrl.sample(

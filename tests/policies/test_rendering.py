@@ -108,8 +108,8 @@ def test_every_environment_of_ours_can_be_drawn_and_a_step_shows(name):
     if name.startswith("crowd/"):
         return
     action = env.action_space(params).sample(jax.random.key(4))
-    if name.startswith("game/"):
-        action = jnp.broadcast_to(action, (vars(env)["num_agents"],))
+    if name.startswith("game/") or name.endswith("-self-play"):
+        action = jnp.broadcast_to(action, (vars(env).get("num_agents", 2),))
     later = scene.frame(env.step_env(jax.random.key(1), state, action, params)[1])
     assert not np.array_equal(first, later)
     np.testing.assert_array_equal(scene.frame(state), first)
