@@ -134,15 +134,15 @@ def _params(task: LeverGame, settings: Settings) -> LeverParams:
     params = task.default_params
     rates = np.full(len(params.weights), settings.rate, np.float32)
     population = params.population.replace(rate=rates)
-    return _of_length(params.replace(population=population), settings)
+    return _of_length(dataclasses.replace(params, population=population), settings)
 
 
 def _of_length(params: LeverParams, settings: Settings) -> LeverParams:
-    return params.replace(num_steps=settings.num_steps, max_steps_in_episode=settings.num_steps)
+    return dataclasses.replace(params, num_steps=settings.num_steps, max_steps_in_episode=settings.num_steps)
 
 
 def _weighted(params: LeverParams, chosen: np.ndarray) -> LeverParams:
-    return params.replace(weights=np.float32(np.isin(np.arange(len(params.weights)), chosen)))
+    return dataclasses.replace(params, weights=np.float32(np.isin(np.arange(len(params.weights)), chosen)))
 
 
 def _row(params: LeverParams, index: Any) -> Any:
@@ -213,7 +213,7 @@ def _table(played: dict[str, Any], members: dict[str, np.ndarray], bayes: float)
     rows = []
     for method, data in played.items():
         returns = data["reward"].values.sum(axis=-1)
-        row = {"method": method}
+        row: dict[str, Any] = {"method": method}
         row |= {name: estimate(returns[:, chosen].mean(axis=1)) for name, chosen in members.items()}
         row["share of Bayes"] = estimate(returns[:, members["training"]].mean(axis=1) / bayes)
         row["calibration error"] = float(data["calibration_error"]) if "calibration_error" in data else float("nan")

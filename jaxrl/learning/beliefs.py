@@ -141,7 +141,8 @@ def belief_about(env: Environment, agents: tuple[int, ...]) -> Belief:
             f"{env.name} {'with several agents' if agents else 'without one'}"
         )
     discrete = tuple(isinstance(part, spaces.Discrete) for part in space.spaces)
-    sizes: Any = tuple(part.n if isinstance(part, spaces.Discrete) else part.shape[0] for part in space.spaces)
+    parts: tuple[Any, ...] = tuple(space.spaces)
+    sizes = tuple(part.n if isinstance(part, spaces.Discrete) else part.shape[0] for part in parts)
     return Belief(sizes, discrete)
 
 

@@ -23,8 +23,9 @@ NUM_LEVERS = 3
 
 
 def population(*members: reference.Member) -> Behaviour:
-    rule, preference, rate = zip(*members, strict=True)
-    return Behaviour(np.int32([RULES.index(each) for each in rule]), np.int32(preference), np.float32(rate))
+    parts: Any = zip(*members, strict=True)
+    rule, preference, rate = parts
+    return Behaviour(np.asarray([RULES.index(each) for each in rule], np.int32), np.int32(preference), np.float32(rate))
 
 
 def params_of(env: LeverGame, members: Behaviour, weights: Any = None, **changes: Any) -> LeverParams:
@@ -38,7 +39,7 @@ def play(env: LeverGame, params: LeverParams, replies: np.ndarray, seed: int = 0
 
     def one(member: jax.Array, key: jax.Array) -> Any:
         weights = jax.nn.one_hot(member, len(params.weights))
-        own = params.replace(weights=weights)
+        own = dataclasses.replace(params, weights=weights)
         _, state = env.reset_env(key, own)
 
         def step(state: Any, xs: Any) -> Any:
@@ -97,9 +98,9 @@ def test_the_optimum_is_the_best_over_all_histories(members: Any, weights: Any) 
     params = params_of(env, population(*members), weights, num_steps=4, odd=0.7)
     # float32 parameters are what the environment uses.
     exact = [(rule, lever, float(np.float32(rate))) for rule, lever, rate in members]
-    prior = np.float64(np.float32(weights)) / np.sum(np.float64(np.float32(weights)))
+    prior: Any = np.float64(np.float32(weights)) / np.sum(np.float64(np.float32(weights)))
     for gamma in (None, 0.8):
-        curve = np.ones(4) if gamma is None else gamma ** np.arange(4)
+        curve: Any = np.ones(4) if gamma is None else gamma ** np.arange(4)
         best = reference.best_return(exact, prior, [float(np.float32(0.7)), 1.0], curve)
         # Posteriors are merged when they agree to 12 digits.
         assert env.optimum(params, gamma) == pytest.approx(best, rel=1e-10)
@@ -135,7 +136,7 @@ def test_a_population_changes_without_a_further_compilation() -> None:
     for row in (3, 20):
         other = jax.tree.map(lambda leaf: np.roll(leaf, 5), params.population)
         weights = np.float32(np.arange(21) == row)
-        assert jitted(params.replace(population=other, weights=weights)) == row
+        assert jitted(dataclasses.replace(params, population=other, weights=weights)) == row
     assert len(traces) == 1
 
 
@@ -230,7 +231,7 @@ def test_foraging_and_its_rules_are_those_of_plain_python() -> None:
     target = np.repeat(np.random.default_rng(0).integers(0, 3, length // 10), 10)
 
     def one(member: jax.Array, key: jax.Array) -> Any:
-        own = params.replace(weights=jax.nn.one_hot(member, count))
+        own = dataclasses.replace(params, weights=jax.nn.one_hot(member, count))
         _, state = env.reset_env(key, own)
 
         def step(state: Any, xs: Any) -> Any:

@@ -61,7 +61,7 @@ def test_it_is_about_the_behaviour_of_one_agent() -> None:
         assert jaxrl.ppo(LEVERS, dataclasses.replace(TINY, belief=belief)).hparams.belief_coef is None
 
 
-def gradients(config: Any, belief_coef: float) -> tuple[Any, Any, Any]:
+def gradients(config: Any, belief_coef: float) -> tuple[Any, ...]:
     """The parameters of PPO after one iteration less those before, and its metrics; and the algorithm."""
     algo = jaxrl.ppo(LEVERS, config)
     hparams = algo.hparams
@@ -110,12 +110,13 @@ def test_it_learns_who_its_partner_is() -> None:
     algo = jaxrl.ppo(LEVERS, dataclasses.replace(config, belief="conditioned"))
     rules = np.asarray(LEVERS.default_params.population.rule)
     weights = np.float32(rules == 0)  # it prefers one lever or the other
-    params = LEVERS.default_params.replace(weights=weights)
+    params = dataclasses.replace(LEVERS.default_params, weights=weights)
     result = jaxrl.train(algo, algo.hparams.replace(lr=3e-3), seeds=8, env_steps=40_000, evals=1, env_params=params)
     # The preference is uncertain at the first of eight steps alone: log(2) / 8. The rate has no spread, so its part is
     # bounded below by that of the smallest standard deviation. A belief that ignores the memory has log(2).
     least = math.log(2) / 8 + LOG_STD[0] + 0.5 * math.log(2 * math.pi)
     losses = result.values("belief_loss")[0, :, -1]
     assert least - 0.01 < np.median(losses) < least + math.log(2) / 2
+    optimum: Any = LEVERS.optimum(params)
     # Guess once, then always right: 7.45 of 8.
-    assert np.median(result.values("return")[0, :, -1]) > 0.95 * LEVERS.optimum(params)
+    assert np.median(result.values("return")[0, :, -1]) > 0.95 * optimum

@@ -86,7 +86,8 @@ def test_partners_act_as_in_self_play(runs: tuple[Path, Path]) -> None:
     assert partners.names == tuple(
         f"{run} seed={seed}" for run, seeds in zip(runs, ((0, 1, 2), (3, 4, 5)), strict=True) for seed in seeds
     )
-    assert partners.task.behaviour_space().spaces[0].n == 6
+    space: Any = partners.task.behaviour_space()
+    assert space.spaces[0].n == 6
     envs.check(partners.task, partners.env_params, progress=False)
 
 
@@ -122,4 +123,4 @@ def test_partners_that_do_not_fit_are_refused(runs: tuple[Path, Path]) -> None:
     with pytest.raises(ValueError, match="sources takes at least one run directory or result, got none"):
         jaxrl.load_partners([])
     with pytest.raises(ValueError, match=r"params must be arrays \[P, \.\.\.\] of at least one partner"):
-        learned(lambda params: (), lambda key, params, memory, obs: (0, memory), np.zeros((0, 3)))
+        learned(lambda params: (), lambda key, params, memory, obs: (obs, memory), np.zeros((0, 3)))

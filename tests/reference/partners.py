@@ -42,9 +42,9 @@ def chances(member: Member, history: Sequence[tuple[int, int]], payoffs: Sequenc
 
 def best_return(
     members: Sequence[Member],
-    weights: Sequence[float],
+    weights: Sequence[float] | np.ndarray,
     payoffs: Sequence[float],
-    curve: Sequence[float],
+    curve: Sequence[float] | np.ndarray,
     history: tuple[tuple[int, int], ...] = (),
 ) -> float:
     """The most that any policy earns in expectation; `weights` are joint probabilities of member and history."""
