@@ -232,7 +232,7 @@ def test_a_recurrent_policy_beats_every_memoryless_one() -> None:
     algo = jaxrl.evolve(env, config)
     steps = 100 * algo.env_steps_per_iteration
     result = jaxrl.train(algo, seeds=2, env_steps=steps, evals=1, eval_episodes=128, progress=False)
-    assert float(result.metrics["return"].isel(env_steps=-1).min()) > env.memoryless()
+    assert float(result.metrics["return"].isel(env_step=-1).min()) > env.memoryless()
 
 
 @pytest.mark.parametrize(
