@@ -180,8 +180,8 @@ def main() -> None:
         worker(name, int(num_seeds), int(env_steps))
         return
     asked = () if arguments.no_peers else REJAX
-    found = {name: find_peer(parser, name, vars(arguments)[name]) for name in asked}
-    peers = {name: path for name, path in found.items() if path is not None}
+    paths = {name: find_peer(parser, name, vars(arguments)[name]) for name in asked}
+    peers = {name: path for name, path in paths.items() if path is not None}
     versions = " and ".join(PEERS[name][1] for name in peers)
     what = "DQN and PQN on CartPole with the settings of rejax's configuration, evaluated at the end"
     report = Report(parser, arguments, f"{what}; compared with {versions}" if peers else what)

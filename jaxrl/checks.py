@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self, cast
 
 import jax
@@ -16,6 +17,7 @@ __all__ = [
     "Range",
     "Settings",
     "check_choice",
+    "check_choices",
     "check_count",
     "check_counts",
     "check_range",
@@ -34,6 +36,24 @@ def check_counts(settings: Any, **least: int) -> None:
     """Refuses fields of settings that are not whole numbers or below a bound, such as `seeds=2`."""
     for name, bound in least.items():
         check_count(name, getattr(settings, name), bound)
+
+
+def check_choices(name: str, values: Sequence[Any], known: Sequence[Any] | None = None) -> None:
+    """Check that a setting has at least one value, no value twice, and only known values.
+
+    Args:
+      name: Name of the setting.
+      values: Values of the setting.
+      known: Valid values; None for any.
+
+    Raises:
+      ValueError: The values are invalid.
+    """
+    if not values or len(set(values)) < len(values):
+        raise UserValueError(f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}")
+    for value in values:
+        if known is not None and value not in known:
+            raise UserValueError(f"{name} has {value!r}{near_or_all(value, known)}")
 
 
 class Range(NamedTuple):

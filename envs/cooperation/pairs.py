@@ -79,7 +79,6 @@ class Pair(base.Environment):
                 "partner takes 'scripted', an envs.cooperation.partners.Partner, or None for self-play, got "
                 f"{self.partner!r}"
             )
-
         if self.reveals and self.partner is None:
             raise UserValueError("reveals has no effect in self-play, which has no partner; leave it out")
 

@@ -12,7 +12,7 @@ import numpy as np
 from envs.crowd import REWARDS
 from envs.crowd.dynamics import DYNAMICS
 from envs.crowd.observations import FRAMES, PERCEPTIONS
-from jaxrl.checks import check_counts
+from jaxrl.checks import check_choices, check_counts
 from jaxrl.experiments import crowds
 from jaxrl.experiments.crowds import KINDS, RATIO, Cell, Place
 from jaxrl.experiments.study import Experiment, Study
@@ -58,11 +58,11 @@ class Settings:
     """Number of runs computed in one block: 1 is fastest on a CPU, 0 for the library's choice."""
 
     def __post_init__(self):
-        crowds.check_choices("frames", self.frames, FRAMES)
-        crowds.check_choices("dynamics", self.dynamics, DYNAMICS)
-        crowds.check_choices("perceptions", self.perceptions, PERCEPTIONS)
-        crowds.check_choices("scenarios", self.scenarios)
-        crowds.check_choices("reward", (self.reward,), (OF_PAPER, *REWARDS))
+        check_choices("frames", self.frames, FRAMES)
+        check_choices("dynamics", self.dynamics, DYNAMICS)
+        check_choices("perceptions", self.perceptions, PERCEPTIONS)
+        check_choices("scenarios", self.scenarios)
+        check_choices("reward", (self.reward,), (OF_PAPER, *REWARDS))
         for name in self.scenarios:
             crowds.as_place(name)
         check_counts(self, seeds=2, evals=1, eval_episodes=1, block=0)

@@ -11,7 +11,7 @@ import numpy as np
 import jaxrl
 from envs.crowd import Crowd, Orca, SocialForce, Straight, roll
 from envs.crowd.dynamics import DYNAMICS
-from jaxrl.checks import check_counts
+from jaxrl.checks import check_choices, check_counts
 from jaxrl.experiments import crowds
 from jaxrl.experiments.crowds import RATIO, Cell, Place
 from jaxrl.experiments.study import Experiment, Study
@@ -49,12 +49,12 @@ class Settings:
     """Number of runs computed in one block: 1 is fastest on a CPU, 0 for the library's choice."""
 
     def __post_init__(self):
-        crowds.check_choices("scenarios", self.scenarios)
+        check_choices("scenarios", self.scenarios)
         for name in self.scenarios:
             crowds.as_place(name)
         if self.planners:
-            crowds.check_choices("planners", self.planners, tuple(PLANNERS))
-        crowds.check_choices("dynamics", self.dynamics, DYNAMICS)
+            check_choices("planners", self.planners, tuple(PLANNERS))
+        check_choices("dynamics", self.dynamics, DYNAMICS)
         check_counts(self, seeds=0, env_steps=0, episodes=2, block=0)
 
 

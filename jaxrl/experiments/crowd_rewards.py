@@ -11,7 +11,7 @@ import numpy as np
 import jaxrl
 from envs.crowd import REWARDS, Crowd, CrowdParams
 from envs.errors import UserValueError
-from jaxrl.checks import check_counts
+from jaxrl.checks import check_choices, check_counts
 from jaxrl.experiments import crowds
 from jaxrl.experiments.crowds import KINDS, RATIO, Cell, Place
 from jaxrl.experiments.study import Experiment, Study
@@ -62,9 +62,9 @@ class Settings:
     """Number of runs computed in one block: 1 is fastest on a CPU, 0 for the library's choice."""
 
     def __post_init__(self):
-        crowds.check_choices("rewards", self.rewards, tuple(REWARDS))
-        crowds.check_choices("scenarios", self.scenarios)
-        crowds.check_choices("discounts", self.discounts)
+        check_choices("rewards", self.rewards, tuple(REWARDS))
+        check_choices("scenarios", self.scenarios)
+        check_choices("discounts", self.discounts)
         for discount in self.discounts:
             if discount != OWN_DISCOUNT:
                 jaxrl.as_discount(discount)
@@ -73,7 +73,7 @@ class Settings:
             for number in self.test_agents:
                 crowds.as_place(f"{place.scenario}{number}", preset=PRESET)
         if self.test_agents:
-            crowds.check_choices("test_agents", self.test_agents)
+            check_choices("test_agents", self.test_agents)
         if self.collision is not None and not math.isfinite(self.collision):
             raise UserValueError(f"collision must be finite, got {self.collision}")
         check_counts(self, seeds=2, evals=1, eval_episodes=1, block=0)

@@ -39,7 +39,6 @@ __all__ = [
     "Cell",
     "Place",
     "as_place",
-    "check_choices",
     "check_length",
     "dots",
     "estimate",
@@ -95,24 +94,6 @@ def as_place(name: str, **static: Any) -> Place:
     except ValueError as error:
         raise UserValueError(f"scenarios has {name!r}, but {error}") from None
     return place
-
-
-def check_choices(name: str, values: Sequence[Any], known: Sequence[Any] | None = None) -> None:
-    """Check that a setting has at least one value, no value twice, and only known values.
-
-    Args:
-      name: Name of the setting.
-      values: Values of the setting.
-      known: Valid values; None for any.
-
-    Raises:
-      ValueError: The values are invalid.
-    """
-    if not values or len(set(values)) < len(values):
-        raise UserValueError(f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}")
-    for value in values:
-        if known is not None and value not in known:
-            raise UserValueError(f"{name} has {value!r}{near_or_all(value, known)}")
 
 
 def library_settings(place: Place, num_envs: int, static: dict[str, Any]) -> Preset:

@@ -9,8 +9,7 @@ import numpy as np
 
 import jaxrl
 from envs.errors import UserValueError
-from envs.registry import near
-from jaxrl.checks import check_counts
+from jaxrl.checks import check_choices, check_counts
 from jaxrl.experiments.frames import interval
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
@@ -45,15 +44,8 @@ class Settings:
 
     def __post_init__(self):
         known = [environment for algorithm, environment in jaxrl.presets.names() if algorithm == "ppo"]
-        for task in self.tasks:
-            if task not in known:
-                raise UserValueError(f"tasks has {task!r}{near(task, known)} ({', '.join(known)} have presets)")
-        for name in ("tasks", "discounts"):
-            values = getattr(self, name)
-            if not values or len(set(values)) < len(values):
-                raise UserValueError(
-                    f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}"
-                )
+        check_choices("tasks", self.tasks, known)
+        check_choices("discounts", self.discounts)
         if not 0 <= self.lam <= 1:
             raise UserValueError(f"lam must lie in [0, 1], got {self.lam}")
         for discount in self.discounts:

@@ -13,8 +13,8 @@ from envs.cooperation.bayes import best_rewards
 from envs.cooperation.levers import LeverGame, LeverParams
 from envs.cooperation.partners import RULES
 from jaxrl.algorithms.ppo import PPOConfig
-from jaxrl.checks import check_counts
-from jaxrl.experiments.crowds import check_choices, estimate
+from jaxrl.checks import check_choices, check_counts
+from jaxrl.experiments.crowds import estimate
 from jaxrl.experiments.partner_play import cross_play_figure, curves_figure, play, reliability
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.learning.beliefs import belief_about

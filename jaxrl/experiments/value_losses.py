@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import jaxrl
-from envs.errors import UserValueError
-from envs.registry import near
-from jaxrl.checks import check_counts
+from jaxrl.checks import check_choices, check_counts
 from jaxrl.experiments.frames import MISSING, interval
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.learning.value_losses import KINDS, WITH_SUPPORT
@@ -43,12 +41,8 @@ class Settings:
 
     def __post_init__(self):
         known = [environment for algorithm, environment in jaxrl.presets.names() if algorithm == "dqn"]
-        for name, values, allowed in (("tasks", self.tasks, known), ("losses", self.losses, list(KINDS))):
-            if not values or len(set(values)) < len(values):
-                raise UserValueError(f"{name} takes one or more different values, got {' '.join(values) or 'none'}")
-            for value in values:
-                if value not in allowed:
-                    raise UserValueError(f"{name} has {value!r}{near(value, allowed)} ({', '.join(allowed)} exist)")
+        check_choices("tasks", self.tasks, known)
+        check_choices("losses", self.losses, tuple(KINDS))
         check_counts(self, quantiles=2, bins=2, seeds=2, env_steps=0, eval_episodes=1)
 
 
