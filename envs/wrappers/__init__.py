@@ -8,6 +8,7 @@ wrappers.
 """
 
 from envs.wrappers.actions import DelayActions, StickyActions, StickyActionsParams, delay_actions, sticky_actions
+from envs.wrappers.bounding import BoundActions, bound_actions
 from envs.wrappers.discretising import DiscretiseActions, discretise_actions
 from envs.wrappers.frames import DelayObservations, FrameStack, delay_observations, frame_stack
 from envs.wrappers.hiding import Hide, hide
@@ -30,6 +31,7 @@ __all__ = [
     "REST",
     "ActionRepeat",
     "ActionRepeatParams",
+    "BoundActions",
     "DelayActions",
     "DelayObservations",
     "DelayRewards",
@@ -50,6 +52,7 @@ __all__ = [
     "WrapperParams",
     "WrapperState",
     "action_repeat",
+    "bound_actions",
     "delay_actions",
     "delay_observations",
     "delay_rewards",

@@ -141,7 +141,7 @@ def _bounded_head(name: str, space: spaces.Space, kinds: str) -> ActionHead:
     if not np.all((high - low) < np.finfo(np.float32).max):
         raise UserValueError(
             f"{name} takes an environment whose actions have finite bounds, got {space!r} with bounds from "
-            f"{np.min(low):g} to {np.max(high):g}"
+            f"{np.min(low):g} to {np.max(high):g}; envs.wrappers.bound_actions gives them bounds"
         )
     return action_head(space)
 

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import math
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,6 +18,8 @@ from jaxrl.checks import check_count
 # Strategies that take parts of episodes, or arguments of their own.
 _UNFIT = {"RandomSearch", "PersistentES", "NoiseReuseES", "DiffusionEvolution", "SV_CMA_ES", "SV_Open_ES"}
 _NATURAL = {"SNES", "xNES", "DiscoveredES", "SimpleES"}  # step sizes of natural gradients, near 1
+# Most members per parameter that a strategy takes; its learning rates are not a number above.
+_MOST_PER_PARAMETER = {"LM_MA_ES": 2}
 _MEMBERS = ("population", "population_best")  # fields of a state with one row for each member
 
 __all__ = ["Strategy", "make_strategy", "strategy_names"]
@@ -84,6 +87,12 @@ def make_strategy(name: str, population_size: int, params: Any) -> Strategy:
         raise UserValueError(f"There is no evolution strategy {name!r}{hint}")
     example = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), params)
     check_count("population_size", population_size, 2)
+    most = _MOST_PER_PARAMETER.get(names[meant], math.inf) * sum(leaf.size for leaf in jax.tree.leaves(example))
+    if population_size > most:
+        raise UserValueError(
+            f"population_size={population_size} does not fit the strategy {meant!r} of evosax: it takes at most {most} "
+            "members, twice the number of parameters"
+        )
     kind = getattr(_algorithms(), names[meant])
     takes = inspect.signature(kind.__init__).parameters
     natural = names[meant] in _NATURAL

@@ -75,7 +75,8 @@ def test_the_laws_hold() -> None:
 @pytest.mark.parametrize(
     ("env", "fields"),
     [
-        ("cartpole", {"strategy": "simple-ga", "normalise_observation": True}),
+        # Returns of CartPole are counts: a rounding that turns one action changes the order of members by whole steps.
+        ("pendulum", {"strategy": "simple-ga", "normalise_observation": True}),
         ("pendulum", {"strategy": "snes", "common_random_numbers": True, "num_episodes": 2}),
         ("pendulum", {"strategy": "cma-es", "hidden": ()}),
         ("cartpole", {"strategy": "pgpe", "memory": "gru", "memory_size": 4, "memory_hidden": (4,)}),
@@ -200,7 +201,7 @@ def test_a_warm_start_moves_the_strategy_to_the_policy(name: str) -> None:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_maximises(name: str) -> None:
-    size, generations = 32, 150
+    size, generations = (16 if name == "lm-ma-es" else 32), 150  # at most two for each of the eight parameters
     start = {"matrix": jnp.zeros((3, 2)), "vector": jnp.zeros(2)}
     strategy = make_strategy(name, size, start)
     algo = small()
@@ -228,10 +229,12 @@ def test_every_strategy_maximises(name: str) -> None:
 @pytest.mark.slow
 def test_a_recurrent_policy_beats_every_memoryless_one() -> None:
     env: Any = envs.make("memory/repeat-first")
-    config = jaxrl.EvolveConfig(memory="gru", memory_size=8, hidden=(8,), num_episodes=16, common_random_numbers=True)
+    config = jaxrl.EvolveConfig(
+        population_size=256, num_episodes=4, common_random_numbers=True, memory="gru", memory_size=8, hidden=()
+    )
     algo = jaxrl.evolve(env, config)
-    steps = 100 * algo.env_steps_per_iteration
-    result = jaxrl.train(algo, seeds=2, env_steps=steps, evals=1, eval_episodes=128, progress=False)
+    hparams = dataclasses.replace(algo.hparams, lr=0.05)
+    result = jaxrl.train(algo, hparams, seeds=2, env_steps=10_000_000, evals=1, eval_episodes=128, progress=False)
     assert float(result.metrics["return"].isel(env_step=-1).min()) > env.memoryless()
 
 
@@ -241,6 +244,10 @@ def test_a_recurrent_policy_beats_every_memoryless_one() -> None:
         ({"strategy": "open-se"}, r"There is no evolution strategy 'open-se'; did you mean 'open-es'\?"),
         ({"population_size": 7}, "population_size=7 does not fit the strategy 'open-es' of evosax: .*even"),
         ({"population_size": 1}, "population_size"),
+        (
+            {"strategy": "lm-ma-es", "hidden": (), "population_size": 64},
+            "population_size=64 does not fit .* at most 20 mem",
+        ),
         ({"num_episodes": 0}, "num_episodes"),
     ],
 )

@@ -158,6 +158,19 @@ def test_discrete_actions_are_evenly_spaced_from_bound_to_bound(crowd: tuple[int
     np.testing.assert_array_equal(seen, np.broadcast_to(grid, (15, *crowd, 2)))
 
 
+def test_bounds_hold_of_actions_and_of_their_space() -> None:
+    env = wrappers.bound_actions(Echo(), 0.75)
+    space = env.action_space(env.default_params)
+    assert isinstance(space, spaces.Box)
+    low, high = np.maximum(LOW, -0.75), np.minimum(HIGH, 0.75)
+    np.testing.assert_array_equal(np.stack([space.low, space.high]), np.float32([low, high]))
+    actions = jnp.linspace(-2, 2, 10).reshape(5, 2)
+    np.testing.assert_array_equal(play(env, keys(5), actions).obs, np.clip(actions, -0.75, 0.75))
+    crowd = wrappers.bound_actions(envs.make("crowd/circle"), 3.0)
+    space = crowd.action_space(crowd.default_params)
+    assert isinstance(space, spaces.Box) and (float(np.min(space.low)), float(np.max(space.high))) == (-3, 3)
+
+
 def test_one_number_becomes_one_choice() -> None:
     env = wrappers.discretise_actions(PENDULUM, 5)
     assert isinstance(env.action_space(env.default_params), spaces.Discrete) and env.num_actions == 5
@@ -178,6 +191,9 @@ def test_one_number_becomes_one_choice() -> None:
         (lambda: wrappers.sticky_actions(CARTPOLE, "x"), r"probability of sticky_actions is 'x'; it takes a number"),  # type: ignore[arg-type]
         (lambda: wrappers.discretise_actions(CARTPOLE, 3), r"finite bounds; that of cartpole is Discrete\(2"),
         (lambda: wrappers.discretise_actions(envs.make("crowd/circle"), 3), r"finite bounds; that of crowd/circle"),
+        (lambda: wrappers.bound_actions(CARTPOLE, 1.0), r"a Box of real numbers; that of cartpole is Discrete\(2"),
+        (lambda: wrappers.bound_actions(PENDULUM, 0), r"bound of bound_actions is 0; it takes a finite number above 0"),
+        (lambda: wrappers.bound_actions(PENDULUM, np.inf), r"bound of bound_actions is inf; it takes a finite number"),
         (lambda: wrappers.discretise_actions(PENDULUM, 1), r"bins of discretise_actions is 1; it takes a whole number"),
         (lambda: wrappers.discretise_actions(PENDULUM, (2, 3)), r"has 2 counts; an action of pendulum has 1 numbers"),
     ],

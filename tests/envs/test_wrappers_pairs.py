@@ -40,6 +40,7 @@ Wrap = Callable[[base.Environment], base.Environment]
 
 WRAPPERS: dict[str, Wrap] = {
     "action_repeat": lambda env: wrappers.action_repeat(env, 3),
+    "bound_actions": lambda env: wrappers.bound_actions(env, 0.9),
     "delay_actions": lambda env: wrappers.delay_actions(env, 2),
     "delay_observations": lambda env: wrappers.delay_observations(env, 2),
     "delay_rewards": lambda env: wrappers.delay_rewards(env, 2),
