@@ -1,4 +1,4 @@
-"""Tuned settings of evolution strategies on control tasks."""
+"""Tuned settings of evolution strategies on control tasks, and on one that requires a memory."""
 
 from jaxrl.algorithms.evolve import EvolveConfig
 from jaxrl.presets.preset import Preset
@@ -26,5 +26,20 @@ EVOLUTION = (
         EvolveConfig(strategy="snes", population_size=64, num_episodes=4, common_random_numbers=True, hidden=(16,)),
         {"std": 0.3},
         19_916_800,
+    ),
+    Preset(
+        "evolve",
+        "memory/repeat-first",
+        EvolveConfig(
+            strategy="snes",
+            population_size=256,
+            num_episodes=4,
+            common_random_numbers=True,
+            memory="gru",
+            memory_size=8,
+            hidden=(),
+        ),
+        {"std": 0.3},
+        20_000_000,
     ),
 )

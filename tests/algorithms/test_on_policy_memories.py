@@ -34,7 +34,10 @@ def test_these_are_all_on_policy_algorithms() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "memory"), PAIRS)
 def test_the_laws_hold(name: str, memory: str) -> None:
-    check(remembering(name, memory), progress=False)
+    algo = remembering(name, memory)
+    if name == "ppo_kl":  # near the divergence of a first iteration, so that other targets change the coefficient
+        algo = algo._replace(hparams=algo.hparams.replace(kl_target=7e-7))
+    check(algo, progress=False)
 
 
 @pytest.mark.slow
