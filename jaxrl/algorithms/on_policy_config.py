@@ -32,16 +32,10 @@ class OnPolicyConfig(NetworkConfig):
         sum, at the rate Gamma(1) for any family of discounts.
       reset_pool: Number of fresh states for each environment and iteration; None allows for a
         reset every 8 steps.
-      critic: Kind of critic: "single", one value; bootstrapping from it restarts the discount at lag 0, which is exact
-        only for an exponential one; or "mixture", one value for each of several exponentials that make up the discount,
-        each bootstrapping from itself. The exponentials are fitted over one rollout and deviate from the discount
-        beyond it: under `hyperbolic:k=0.02` with 8 heads, their total weight is 2 % too small for rollouts of 16 steps,
-        and 0.1 % for 128.
+      critic: Kind of critic: "single", one value, or "mixture", one value for each exponential of the discount.
       critic_heads: Number of exponentials of the mixture critic.
-      critic_sees: Input of the critic: "own", an agent's own observation, or "global", that and the global observation
-        (MAPPO), see `Environment.global_observation`. Actors take their own observation in either case. A centralised
-        critic requires several agents and no memory; it shares no layers with the actor, and minibatches contain all
-        agents of a step.
+      critic_sees: Input of the critic: "own", an agent's own observation, or "global", the own and the global
+        observation (MAPPO), which requires several agents and no memory.
       time_limits: Treatment of time limits: "bootstrap" from the value of the last observation, or "terminal", which
         treats the limit as a termination; then the observation should include the remaining time, see
         `envs.wrappers.time_feature`.
@@ -49,6 +43,14 @@ class OnPolicyConfig(NetworkConfig):
         recomputes the memories at the start of a rollout with the current parameters and without a gradient; with 0,
         they are the memories of the policy that acted, and the first probability ratio is 1. For recurrent policies.
       gamma: Not a field; discounts are hyper-parameters.
+
+    Bootstrapping from a single value restarts the discount at lag 0, which is exact only for an exponential discount.
+    Each value of a mixture critic bootstraps from itself. The exponentials of the mixture are fitted over one rollout
+    and deviate from the discount beyond it: under `hyperbolic:k=0.02` with 8 heads, their total weight is 2 % too small
+    for rollouts of 16 steps, and 0.1 % for 128.
+
+    The global observation is `Environment.global_observation`. Actors take their own observation in either case. A
+    centralised critic shares no layers with the actor, and minibatches contain all agents of a step.
     """
 
     num_envs: int = 4

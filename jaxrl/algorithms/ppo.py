@@ -40,9 +40,9 @@ class PPOConfig(EpochsConfig):
       kl_stop: Point at which `target_kl` stops the learning of an iteration: "epoch", after an epoch whose mean
         divergence exceeds it; "minibatch", before the gradient step of a minibatch whose divergence exceeds it; or
         "rewind", at the same point, undoing the previous step as well.
-      belief: Use of a belief about the environment's behaviour, such as a partner's, inferred by the memory: "none";
-        "conditioned", supervised by the true behaviour, and its mean and uncertainty seen by actor and critic;
-        "auxiliary", supervised but not seen; or "random", seen but never supervised. With `memory`.
+      belief: Use of a belief about the behaviour of the environment, such as a partner's, which a layer infers from
+        `memory`: "none"; "conditioned", trained on the true behaviour, with its mean and uncertainty as inputs of actor
+        and critic; "auxiliary", trained but not an input; or "random", an input but never trained.
     """
 
     kl_stop: Literal["epoch", "minibatch", "rewind"] = "epoch"

@@ -29,7 +29,7 @@ class Export:
     seed: int | None = None
     """Seed of the run to export; the first seed if None."""
     at: tuple[str, ...] = ()
-    """Setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; needed if there are several."""
+    """Setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; required if there are several."""
     platforms: tuple[str, ...] = PLATFORMS
     """Platforms that a StableHLO file must run on."""
     allow: tuple[str, ...] = ()

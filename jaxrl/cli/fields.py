@@ -131,7 +131,10 @@ def values_class(values: Any, defaults: Mapping[str, Any]) -> type:
         if rest:
             parts.setdefault(name, {})[rest] = default
             continue
-        argument = tyro.conf.arg(help=texts.get(name, ""), metavar="VALUE [VALUE ...]")
+        text = texts.get(name, "")
+        if isinstance(default, Discount):  # a shell takes no object
+            text = re.sub(', a string such as "(.*)", or a Discount', r", or a string such as \1", text)
+        argument = tyro.conf.arg(help=text, metavar="VALUE [VALUE ...]")
         fields.append((name, Annotated[tuple[str, ...], argument], dataclasses.field(default=(_text(default),))))
     for name, inner in parts.items():
         part = values_class(getattr(values, name), inner)

@@ -88,7 +88,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Render:
-    """Render an episode of one policy of a run directory: a film, or a page or picture of a crowd."""
+    """Render an episode of one policy of a run directory: a film, or for a crowd also a page or a picture."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run directory, as written by `jaxrl train --out`."""
@@ -97,9 +97,9 @@ class Render:
     seed: int | None = None
     """Seed of the run to render; the first seed if None."""
     at: tuple[str, ...] = ()
-    """Setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; needed if there are several."""
+    """Setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; required if there are several."""
     scenario: str | None = None
-    """Scenario of a crowd to render instead of the one used in training, such as corridor."""
+    """Scenario of a crowd, such as corridor, if different from training."""
     agents: int | None = None
     """Number of people in the crowd, if different from training."""
     allow: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class Render:
 
 @dataclass(frozen=True)
 class Envs:
-    """List the names of environments."""
+    """List the environments, with their spaces, time limits and known optima."""
 
     def run_command(self) -> None:
         """Prints the table."""
@@ -266,7 +266,7 @@ _USAGE = """usage: jaxrl COMMAND ...
   bandit --policies NAME,...    Run bandit policies thousands of times, and compare their regret.
   sweep ALGORITHM ENVIRONMENT   Search for hyper-parameters; retrain the best ones on separate seeds.
   resume RUN                    Resume a run that was stopped or killed, or extend a finished one.
-  merge SHARD ... --out OUT     Merge the shards of a run; missing ones are reported.
+  merge SHARD ... --out OUT     Merge the shards of a run, and report missing ones.
   report RUN ... --out PAGE     Compare results on one page: curves, tables, differences, failures.
   experiment NAME               Run or resume a study of this project; without a name, list them.
   export RUN                    Export one policy to a StableHLO, safetensors or ONNX file.

@@ -6,6 +6,7 @@ from typing import Any
 from jaxrl.cli.options import run_options
 from jaxrl.cli.parsing import CommandError
 from jaxrl.cli.shards import shard_and_directory
+from jaxrl.cli.trackers import tracking_options
 from jaxrl.cli.train import asked
 from jaxrl.runtime.options import PlanOptions
 from jaxrl.runtime.planning import plan
@@ -21,6 +22,12 @@ REFUSED = {
     "resume": False,
     "start": None,
 }
+# Options of `jaxrl train` that the help does not list: the above, and those that are accepted without effect on a plan.
+UNLISTED = (
+    *REFUSED,
+    *("eval_at_start", "force", "trust", "schedules", "join_timeout", "no_progress"),
+    *(name for name, *_ in tracking_options()),
+)
 
 
 def run_plan(args: Sequence[str]) -> int:
@@ -36,7 +43,7 @@ def run_plan(args: Sequence[str]) -> int:
     Raises:
       CommandError: An option is not supported by plans.
     """
-    algo, sweep, seeds, options = asked(args, "plan", HEADING)
+    algo, sweep, seeds, options = asked(args, "plan", HEADING, UNLISTED)
     _refuse(options)
     shard, out = shard_and_directory(options.shard, options.out)
     chosen = run_options(PlanOptions, options)
@@ -60,4 +67,6 @@ def _refuse(options: Any) -> None:
     values = vars(options)
     named = [f"--{name.replace('_', '-')}" for name, default in REFUSED.items() if values[name] != default]
     if named:
-        raise CommandError(f"plan takes no {', '.join(named)}: it covers new runs, each on one device; leave that out")
+        raise CommandError(
+            f"plan does not take {', '.join(named)}: it covers new runs, each on one device; leave that out"
+        )

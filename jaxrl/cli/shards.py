@@ -20,7 +20,7 @@ __all__ = ["Merge", "resume_options", "run_resume", "shard_and_directory", "shar
 
 @dataclass(frozen=True)
 class Merge:
-    """Merge the shards of a run; missing ones are reported."""
+    """Merge the shards of a run, and report missing ones."""
 
     shards: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="SHARD [SHARD ...]")]
     """Directories written by `jaxrl train --shard I/N --out OUT`: OUT-0 OUT-1 ..."""
@@ -59,8 +59,7 @@ def resume_options() -> type:
         *run_flags(
             ResumeOptions,
             texts={
-                "memory": "Memory limit, such as 8GiB; that of the original command if None.",
-                "schedules": "Schedules over the whole run when --env-steps extends it: keep or stretch them.",
+                "memory": "Memory limit, such as 8GiB; the limit of the original command if None.",
             },
             after={"memory": [xla_flags_option()]},
         ),

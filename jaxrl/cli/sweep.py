@@ -148,7 +148,7 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
             "population",
             WholeNumber | None,
             None,
-            "Number of trials chosen and trained together; if None, 64, or an eighth of all with tpe and cmaes.",
+            "Number of trials chosen and trained together; if None, 64, or with tpe and cmaes an eighth of all trials.",
         ),
         option(
             "halving",
@@ -169,7 +169,7 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
             "eval_episodes",
             WholeNumber,
             64,
-            "Number of whole episodes of each evaluation, once greedy and once sampled.",
+            "Number of whole episodes of each evaluation with greedy actions, and again with sampled actions.",
         ),
         option("seed", WholeNumber, 0, "Random seed of the search."),
         option(

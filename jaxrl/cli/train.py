@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -95,24 +95,26 @@ class Asked(NamedTuple):
     options: Any
 
 
-def asked(args: Sequence[str], command: str, heading: str = HEADING) -> Asked:
+def asked(args: Sequence[str], command: str, heading: str = HEADING, unlisted: Collection[str] = ()) -> Asked:
     """Parses the arguments of `jaxrl train` or `jaxrl plan`.
 
     Args:
       args: Arguments: algorithm, environment, options.
       command: Name of the command.
       heading: Heading of the help, with placeholders for the algorithm and the environment.
+      unlisted: Options that the help does not list.
     """
     named = list(itertools.takewhile(lambda arg: not arg.startswith("-"), args[:2]))
     if len(named) < 2:
         if {"-h", "--help"} & set(args):
             print("The algorithm and the environment come first; the options below are those of ppo and cartpole.\n")
-            _parse_options("ppo", "cartpole", ["--help"], f"jaxrl {command} ALGORITHM ENVIRONMENT", heading)
+            _parse_options("ppo", "cartpole", ["--help"], f"jaxrl {command} ALGORITHM ENVIRONMENT", heading, unlisted)
         raise CommandError(
             f"{command} takes an algorithm and an environment first, such as: jaxrl {command} ppo cartpole"
         )
     name, environment = named
-    options, defaults = _parse_options(name, environment, args[2:], f"jaxrl {command} {name} {environment}", heading)
+    prog = f"jaxrl {command} {name} {environment}"
+    options, defaults = _parse_options(name, environment, args[2:], prog, heading, unlisted)
 
     algo = algorithms.make(name, defaults.algo.env, config_of(options, defaults.algo.config))
     fixed, swept = split("hparams", options.hparams, defaults.hparams)
@@ -168,7 +170,12 @@ class _Defaults:
 
 
 def _parse_options(
-    name: str, environment: str, args: Sequence[str], prog: str, heading: str = HEADING
+    name: str,
+    environment: str,
+    args: Sequence[str],
+    prog: str,
+    heading: str = HEADING,
+    unlisted: Collection[str] = (),
 ) -> tuple[Any, _Defaults]:
     preset = None if {"--no-preset", "--no_preset"} & set(args) else presets.find(name, environment)
     static = static_fields(args)
@@ -177,7 +184,8 @@ def _parse_options(
     refuse_gamma(args, defaults.hparams)
     if any(arg.partition("=")[0] == "--seed" for arg in args):
         raise CommandError("there is no --seed: --seeds 7:8 trains seed 7 alone, and --seeds 7 seeds 0 to 6")
-    return parse(_options_class(defaults), args, prog, heading.format(name, environment)), defaults
+    left_out = unlisted if {"-h", "--help"} & set(args) else ()
+    return parse(_options_class(defaults, left_out), args, prog, heading.format(name, environment)), defaults
 
 
 def _build(name: str, environment: str, static: Mapping[str, Any]) -> Algorithm:
@@ -185,8 +193,8 @@ def _build(name: str, environment: str, static: Mapping[str, Any]) -> Algorithm:
     return algorithms.make(name, envs.make(environment, **static))
 
 
-def _options_class(defaults: _Defaults) -> type:
-    """Dataclass whose fields are the options of `jaxrl train ALGORITHM ENVIRONMENT`."""
+def _options_class(defaults: _Defaults, without: Collection[str]) -> type:
+    """Dataclass whose fields are the options of `jaxrl train ALGORITHM ENVIRONMENT`, without some."""
     algo = defaults.algo
     hparams = values_class(algo.hparams, defaults.hparams)
     env = values_class(algo.env.default_params, defaults.env)
@@ -194,14 +202,14 @@ def _options_class(defaults: _Defaults) -> type:
         "deterministic",
         Flag,
         False,
-        "Flag for a fixed order of sums on a GPU, which is slower; a CPU always has a fixed order.",
+        "Flag for a fixed order of sums on a GPU, which may be slower; a CPU always has a fixed order.",
     )
     fields = [
         option(
             "seeds",
             Seeds,
             1,
-            "Number of seeds (0, 1, ...), or the seeds themselves: 3 5 8, or 7:10 for 7 8 9, and 7:8 for 7 alone.",
+            "Number of seeds (0, 1, ...), or the seeds themselves: 3 5 8, or 7:10 for 7 8 9, or 7:8 for 7 alone.",
         ),
         option("env_steps", WholeNumber, defaults.env_steps, "Number of environment steps of each run."),
         option("evals", WholeNumber, 10, "Number of evaluations, evenly spaced, the last at the end."),
@@ -209,7 +217,7 @@ def _options_class(defaults: _Defaults) -> type:
             "eval_episodes",
             WholeNumber,
             64,
-            "Number of whole episodes of each evaluation, once greedy and once sampled.",
+            "Number of whole episodes of each evaluation with greedy actions, and again with sampled actions.",
         ),
         option("eval_at_start", Flag, False, "Flag to evaluate before training as well, at environment step 0."),
         option("start", str | None, None, "Run directory with policies to start from, matched by seed and setting."),
@@ -232,4 +240,4 @@ def _options_class(defaults: _Defaults) -> type:
         ("hparams", hparams, dataclasses.field(default_factory=hparams)),
         ("env", env, dataclasses.field(default_factory=env)),
     ]
-    return dataclasses.make_dataclass("Train", fields, frozen=True)
+    return dataclasses.make_dataclass("Train", [field for field in fields if field[0] not in without], frozen=True)

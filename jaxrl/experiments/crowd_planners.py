@@ -124,9 +124,10 @@ def _caption(settings: Settings) -> str:
     learned = f"{settings.seeds} seeds of the learned policy, each over {settings.episodes} greedy episodes, and "
     return (
         f"Crowds by policy: interquartile means with 95 % intervals over {learned if settings.seeds else ''}"
-        f"{settings.episodes} episodes of each planner. Contacts are per agent in an episode, summed over substeps; "
-        "the time to the goal is in s, and equals the time limit for agents that do not arrive. Planners cannot walk "
-        "around walls; without randomness in the scenario, all episodes of a deterministic planner are equal."
+        f"{settings.episodes} episodes of each planner. Contacts are counted per agent and episode, once for each "
+        "substep that they last; the time to the goal is in s, and equals the time limit for agents that do not "
+        "arrive. Planners cannot walk around walls; without randomness in the scenario, all episodes of a "
+        "deterministic planner are equal."
     )
 
 

@@ -133,7 +133,7 @@ def table(returns: dict[str, np.ndarray], settings: Settings) -> pandas.DataFram
 
 EXPERIMENT = Experiment(
     "time-limits",
-    "DQN that bootstraps at time limits or takes them as ends, on Pendulum with discretised actions.",
+    "DQN that bootstraps at time limits or treats them as terminations, on Pendulum with discretised actions.",
     Settings,
     run,
 )

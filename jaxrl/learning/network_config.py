@@ -41,11 +41,11 @@ class NetworkConfig(Settings):
     """Kind and sizes of the network; static.
 
     Attributes:
-      network: Kind of network: "mlp", of the flattened observation; "relation", for observations with "neighbours",
-        see `networks.RelationActorCritic`; "cnn", for one array `[height, width, channels]`, such as a grid or pixels;
-        "simba", residual blocks with normalised layers, of the flattened observation; or "auto", which is "relation"
-        for observations with neighbours and "mlp" otherwise.
-      hidden: Widths of the hidden layers, or of the blocks of "simba", which are all equal; with a memory, widths of
+      network: Kind of network: "mlp", an MLP on the flattened observation; "relation", for observations with
+        "neighbours", see `networks.RelationActorCritic`; "cnn", for one array `[height, width, channels]`, such as a
+        grid or pixels; "simba", residual blocks with normalised layers on the flattened observation; or "auto",
+        "relation" for observations with neighbours and "mlp" otherwise.
+      hidden: Widths of the hidden layers, or of the blocks of "simba", which must be equal; with a memory, widths of
         the layers before it, shared by actor and critic.
       activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
       layer_norm: Whether each hidden layer, except those after a memory, is normalised over its units before the

@@ -68,14 +68,20 @@ _Trust = Annotated[
 _Trackers = Annotated[Sequence[Tracker | str], Option(())]
 _Schedules = Annotated[
     str,
-    Option("keep", "Treatment of schedules over the whole run when it is extended: keep their end, or stretch them."),
+    Option(
+        "keep",
+        "Treatment of schedules over the whole run if the run is extended: keep (at their final value), or stretch "
+        "(over the longer run).",
+    ),
 ]
 
 
 class PlacementOptions(TypedDict, total=False):
     """Options of the placement of runs; `RunOptions` documents each."""
 
-    block: Annotated[int | None, Option(None, "Number of runs that one device computes together; chosen if None.")]
+    block: Annotated[
+        int | None, Option(None, "Number of runs that one device computes together; chosen automatically if None.")
+    ]
     devices: _Devices
     memory: _Memory
     precision: Annotated[str, Option("default", "Precision of float32 matrix products: default, high or highest.")]
@@ -154,7 +160,7 @@ class RunOptions(BanditOptions, total=False):
       trust: Flag to resume from files that do not match their checksums (damaged or edited).
       schedules: Treatment of schedules over the whole run when `resume` extends it: "keep" leaves them at their
         final value, and "stretch" anneals over the longer run from here on, so that a step size rises
-        to its value at that fraction of the longer run. "keep" refuses to extend a run whose step size has ended at 0.
+        to its value at that fraction of the longer run. "keep" raises an error if the step size has ended at 0.
       on_chunk: Function that is called as `on_chunk(env_step, metrics)` after each evaluation, with arrays
         `[num_settings, num_seeds]`; NaN for runs that are not in the part that trains.
       trackers: Sequence of trackers, which are called at the start, after each evaluation and at the end; see
@@ -169,7 +175,7 @@ class RunOptions(BanditOptions, total=False):
     shard_environments: Annotated[
         bool,
         Option(
-            False, "Flag to distribute the environments of one run over all devices; takes one setting and one seed."
+            False, "Flag to distribute the environments of one run over all devices; requires one setting and one seed."
         ),
     ]
 

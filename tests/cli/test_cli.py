@@ -337,6 +337,7 @@ def test_the_help_of_train_names_every_field(capsys: pytest.CaptureFixture[str])
         "Half width of the interval around 1",
         "norm to which gradients are clipped",
         "Widths of the hidden layers",
+        "Discount of rewards: a number (exponential), or a string such as beta:mu=0.98,eta=0.5. (default",
     ):
         assert said in text  # of a field of PPO's own, and of those that it inherits
     assert "(default: exp:gamma=" in text
@@ -550,7 +551,7 @@ def test_flags_of_xla_are_set_before_the_backend_starts(tmp_path: Path, args: li
     (tmp_path / "x" / "run.json").write_text(json.dumps(begun))
     run = [sys.executable, "-m", "jaxrl.cli.main", *args]
     process = subprocess.run(run, capture_output=True, text=True, timeout=300, cwd=tmp_path)
-    sentence = "jaxrl: --xla-flags and XLA_FLAGS take flags that XLA knows, got --xla_no_such_flag=1\n"
+    sentence = "jaxrl: --xla-flags and XLA_FLAGS take flags of XLA, got the unknown --xla_no_such_flag=1\n"
     assert (process.returncode, process.stderr) == (2, sentence)
 
 

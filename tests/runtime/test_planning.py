@@ -509,7 +509,7 @@ def test_the_command_refuses_what_a_plan_has_no_answer_to(
 ) -> None:
     assert main(["plan", "ppo", "cartpole", *args]) == 2 and not asked
     assert capsys.readouterr().err == (
-        f"jaxrl: plan takes no {named}: it covers new runs, each on one device; leave that out\n"
+        f"jaxrl: plan does not take {named}: it covers new runs, each on one device; leave that out\n"
     )
 
 
@@ -517,8 +517,12 @@ def test_the_command_refuses_what_a_plan_has_no_answer_to(
 def test_the_help_of_a_plan_says_that_it_plans(capsys: pytest.CaptureFixture[str], named: list[str]) -> None:
     with pytest.raises(SystemExit):
         main(["plan", *named, "--help"])
-    out = " ".join(capsys.readouterr().out.split())
+    help_text = capsys.readouterr().out
+    out = " ".join(help_text.split())
     assert "Show what training ppo on cartpole would take" in out and "Train ppo" not in out
+    shown = set(re.findall(r"^[│ ]+(--[a-z-]+)", help_text, flags=re.MULTILINE))
+    assert {"--seeds", "--memory", "--shard", "--checkpoint-minutes", "--deterministic"} <= shown
+    assert not {"--start", "--resume", "--force", "--track", "--coordinator", "--no-progress"} & shown
 
 
 @pytest.mark.slow
