@@ -116,7 +116,7 @@ def check_exportable(result: Result) -> None:
     """
     if result.algo is None:
         reason = result.metrics.attrs.get(UNKNOWN, "the result was made without one")
-        raise ResultError(f"There is no policy to export, for the result's algorithm is unknown: {reason}.")
+        raise ResultError(f"The policy cannot be exported, because the result's algorithm is unknown: {reason}.")
 
 
 def check_format(file: Path, named: str | None) -> str:

@@ -76,7 +76,7 @@ def run_sharded(call: Call, options: Options, begun: Mapping[str, Any] | None, s
         raise UserValueError(f"shard_environments takes one setting and one seed at a time, got {call.num_runs} runs")
     if call.algo.sharded is None:
         raise UserValueError(
-            f"shard_environments takes an algorithm that has `sharded`, which {call.algo.name} has not"
+            f"shard_environments takes an algorithm that has `sharded`, which {call.algo.name} does not have"
         )
     call.algo.sharded(EnvShards(AXIS, len(devices)))
     call = dataclasses.replace(call, attrs={**call.attrs, SHARDED: 1})

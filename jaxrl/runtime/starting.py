@@ -54,7 +54,7 @@ def starting_policies(
       ResultError: The directory holds no result, or one of other shapes.
     """
     if algo.warm is None:
-        raise UserValueError(f"start takes an algorithm that has `warm`, which {algo.name} has not")
+        raise UserValueError(f"start takes an algorithm that has `warm`, which {algo.name} does not have")
     if isinstance(start, TrainedPolicy):
         whose = f"a policy of {start.algo.name}, seed {start.seed}"
         policies, of_run = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], start.params), np.zeros((1, 1), int)

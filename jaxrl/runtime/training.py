@@ -154,7 +154,7 @@ def train(
     )
     if start is not None:
         if chosen.shard_environments:
-            raise UserValueError("start does not go with shard_environments: leave one of them out")
+            raise UserValueError("start cannot be combined with shard_environments: leave one of them out")
         policies, origin = starting_policies(algo, start, call.sweep, call.seeds)
         call = dataclasses.replace(call, start=policies, attrs={**call.attrs, "start": origin})
     result = carry_out(call, chosen, begun=begun)
@@ -306,8 +306,8 @@ def _refuse_to_learn_nothing(algo: Algorithm, prepared: Any, env_steps: int) -> 
     reason = None if algo.stopped is None else algo.stopped(prepared, env_steps)
     if reason is not None:
         raise UserValueError(
-            f"env_steps makes a run longer that learns nothing further, for {reason}; schedules='stretch' "
-            f"(--schedules stretch) anneals over the longer run what was annealed over the whole one"
+            f"env_steps extends a run that has stopped learning: {reason}; schedules='stretch' "
+            f"(--schedules stretch) stretches annealing over the whole run to the longer run"
         )
 
 

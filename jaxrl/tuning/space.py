@@ -213,7 +213,7 @@ class Space:
             try:
                 groups[labels] = self._group(self.config_of(setting), builder)
             except (ValueError, TypeError) as error:
-                raise UserValueError(f"space has {shown}, which makes no algorithm: {error}") from None
+                raise UserValueError(f"space has {shown}, with which no algorithm can be built: {error}") from None
         return groups
 
     def _group(self, config: Any, builder: Builder | None) -> Algorithm:

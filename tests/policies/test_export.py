@@ -335,7 +335,7 @@ def test_a_bandit_has_no_policy_to_export(tmp_path: Path):
         env_steps=[1],
         attrs={"algorithm_unknown": "it is of the bandit policy ucb1, which learns as it acts"},
     )
-    with pytest.raises(ResultError, match=r"no policy to export, .*: it is of the bandit policy ucb1"):
+    with pytest.raises(ResultError, match=r"policy cannot be exported, .*: it is of the bandit policy ucb1"):
         jaxrl.export_policy(Result(metrics, {}), tmp_path / "policy.onnx")
 
 

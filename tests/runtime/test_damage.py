@@ -316,7 +316,7 @@ def test_a_longer_run_that_would_learn_nothing_is_refused_or_stretched() -> None
         points = points_of(ppo, 640, 2, 2)
         return training_call(ppo, settings, seeds=[0], points=points, eval_episodes=2, begun=begun, schedules=schedules)
 
-    with pytest.raises(ValueError, match=r"^env_steps makes a run longer that learns nothing further, .* \(lr_end=0\)"):
+    with pytest.raises(ValueError, match=r"^env_steps extends a run that has stopped learning: .* \(lr_end=0\)"):
         call("keep", lr_end=0.0)
     stretched = call("stretch", lr_end=0.0)
     assert stretched.prepared.anneal_env_steps == 640 and stretched.attrs["run_length"] == 640

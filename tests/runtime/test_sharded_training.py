@@ -277,6 +277,6 @@ def test_what_does_not_divide_is_refused(config: Any, sentence: str) -> None:
 
 
 def test_an_algorithm_that_cannot_be_shared_is_refused(algo: Algorithm) -> None:
-    sentence = r"^shard_environments takes an algorithm that has `sharded`, which ppo has not$"
+    sentence = r"^shard_environments takes an algorithm that has `sharded`, which ppo does not have$"
     with pytest.raises(ValueError, match=sentence):
         jaxrl.train(algo._replace(sharded=None), **RUN, shard_environments=True)

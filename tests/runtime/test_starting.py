@@ -174,11 +174,11 @@ def test_what_does_not_fit_is_named(algo: Algorithm, source: Result, tmp_path: P
         jaxrl.train(ppo, start=kept, **RUN)
     with pytest.raises(ResultError, match=r"does not fit the algorithm ppo: \.params"):
         jaxrl.train(ppo, start=tmp_path / "wider", **RUN)
-    with pytest.raises(ValueError, match="takes an algorithm that has `warm`, which wander has not"):
+    with pytest.raises(ValueError, match="takes an algorithm that has `warm`, which wander does not have"):
         jaxrl.train(algo._replace(warm=None), start=source, **RUN)
     with pytest.raises(TypeError, match="start takes a policy, a result or the directory of one, got int"):
         jaxrl.train(algo, start=3, **RUN)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="start does not go with shard_environments"):
+    with pytest.raises(ValueError, match="start cannot be combined with shard_environments"):
         jaxrl.train(ppo, start=kept, **RUN | {"seeds": 1}, shard_environments=True)
     broken = dataclasses.replace(source, policies=np.full_like(source.policies, np.nan))
     with pytest.raises(ValueError, match="start takes finite policies"):
@@ -198,4 +198,4 @@ def test_the_shell_starts_from_a_directory_of_another_environment(tmp_path: Path
     assert cli.main(["train", "ppo", "cartpole", *small, "--start", first, "--out", second]) == 0
     assert jaxrl.load_result(second).metrics.attrs["start"].startswith(f"{first} (sha256 ")
     assert cli.main(["plan", "ppo", "cartpole", *small, "--start", first]) == 2
-    assert "plan takes no --start" in capsys.readouterr().err
+    assert "plan does not take --start" in capsys.readouterr().err

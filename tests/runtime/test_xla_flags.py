@@ -62,5 +62,5 @@ def test_flags_that_xla_does_not_know_are_refused(
     if unknown is None:
         refuse_unknown_flags()
         return
-    with pytest.raises(ValueError, match=rf"^--xla-flags and XLA_FLAGS take flags that XLA knows, got {unknown}$"):
+    with pytest.raises(ValueError, match=rf"^--xla-flags and XLA_FLAGS take flags of XLA, got the unknown {unknown}$"):
         refuse_unknown_flags()

@@ -80,7 +80,11 @@ def test_a_group_keeps_the_hyper_parameters_that_the_search_starts_from(algo: Al
         ({"config.num_steps": Uniform(1, 2)}, TypeError, "config.num_steps is static, with one program per value"),
         ({"config.num_steps": Choice([16, 32.0])}, TypeError, "config.num_steps takes values such as 16, got 32.0"),
         ({"config.num_steps": Choice([16, True])}, TypeError, "config.num_steps takes values such as 16, got True"),
-        ({"config.activation": Choice(["tanh", "sin"])}, ValueError, "config.activation=sin, which makes no algorithm"),
+        (
+            {"config.activation": Choice(["tanh", "sin"])},
+            ValueError,
+            "config.activation=sin, with which no algorithm can be built",
+        ),
         ({"config.num_minibatches": Choice([2, 3])}, ValueError, "must divide the 32 samples"),
         ({"config.num_minibatches": Choice([2, 2])}, ValueError, "config.num_minibatches has a value twice"),
         ({"lam": Uniform(0.8, 1.5)}, ValueError, "lam must lie in"),

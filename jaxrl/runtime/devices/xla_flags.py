@@ -73,4 +73,4 @@ def refuse_unknown_flags() -> None:
     process = subprocess.run(trial, capture_output=True, text=True, errors="replace", check=False)
     unknown = re.search(rf"Unknown flags? in {VARIABLE}: (.*)", process.stderr)
     if process.returncode and unknown is not None:
-        raise UserValueError(f"{OPTION} and {VARIABLE} take flags that XLA knows, got {unknown[1].strip()}")
+        raise UserValueError(f"{OPTION} and {VARIABLE} take flags of XLA, got the unknown {unknown[1].strip()}")
