@@ -27,7 +27,6 @@ for name, value in {"compilation_cache_dir": str(CACHE), "persistent_cache_min_c
     jax.config.update(f"jax_{name}", value)
 
 MOST_SECONDS = {"compiled before": 5, "compiled now": 20}  # processor time of a test that is not marked slow
-TOO_MANY = 3  # times as much fails a run: processors differ, and a busy one takes up to twice as long
 _over_time = []  # of those that took longer: name, seconds, and which of the two limits holds
 
 MOST_GROWTH = 2 * 2**30  # bytes
@@ -80,9 +79,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fails a run in which a test took more than three times its limit."""
-    failing = [name for name, seconds, limit in _over_time if seconds > TOO_MANY * MOST_SECONDS[limit]]
-    if failing and session.exitstatus == pytest.ExitCode.OK and not hasattr(session.config, "workerinput"):
+    """Fails a run in which a test took longer than its limit."""
+    if _over_time and session.exitstatus == pytest.ExitCode.OK and not hasattr(session.config, "workerinput"):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -98,10 +96,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before those marked slow are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks as slow the rows of a test that its mark `fast_rows` does not name."""
+    """Marks as slow the rows of a test that its mark `slow_rows` names, or that `fast_rows` does not name."""
     for item in items:
-        marker = item.get_closest_marker("fast_rows")
-        if marker is not None and not any(name in item.name for name in marker.args):
+        fast, slow = item.get_closest_marker("fast_rows"), item.get_closest_marker("slow_rows")
+        row = item.callspec.id if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ""
+        if (fast and not any(name in item.name for name in fast.args)) or (slow and row in slow.args):
             item.add_marker("slow")
 
 

@@ -26,9 +26,7 @@ COMMANDS = {command for text in PAGES.values() for command in commands(text) if 
 
 # Pages that train the same program run in one test, which compiles it once.
 TOGETHER = (
-    ("index.md", "tutorials/discounting.md"),
     ("how-to/compare.md", "tutorials/sweeps.md"),
-    ("how-to/films.md", "how-to/tracking.md"),
     ("how-to/results.md", "tutorials/first-run.md", "tutorials/scaling.md"),
 )
 # Experiments without results, which the index of the results names.
@@ -36,14 +34,18 @@ NOT_RUN = ("crowd-rewards", "partners", "time-limits", "value-losses")
 # Those that `make test-all` alone runs.
 SLOW = (
     "how-to/acting.md",
+    "how-to/centralised-critic.md",
+    "how-to/films.md",
+    "how-to/memory.md",
     "how-to/repeat.md",
     "how-to/search.md",
-    "how-to/centralised-critic.md",
-    "how-to/memory.md",
     "how-to/time-limits.md",
+    "how-to/tracking.md",
     "how-to/wrappers.md",
+    "tutorials/algorithm.md",
     "tutorials/continuous-control.md",
     "tutorials/crowds.md",
+    "tutorials/discounting.md",
     "tutorials/environment.md",
     "tutorials/evolution.md",
     "tutorials/partners.md",
@@ -80,24 +82,34 @@ def test_commands_parse(command: str) -> None:
     parse_command(command)
 
 
-def test_every_preset_has_a_row_with_the_steps_that_it_takes() -> None:
+def rows_of_presets() -> dict[tuple[str, str], int]:
+    """Environment steps in the rows of presets, by algorithm and environment."""
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
         for name in ("presets", "presets-algorithms", "presets-off-policy", "presets-memory", "presets-crowds")
         for line in PAGES[f"results/{name}.md"].splitlines()
         if "`jaxrl train " in line and "--env-steps" not in line  # which takes other steps than the preset
     ]
-    steps = {
-        tuple(cells[-1].strip("`").split()[2:4]): int(cells[1].replace(",", ""))
-        for cells in rows
-        if len(cells) in (6, 7)
-    }
+    parts = {}
+    for cells in rows:
+        if len(cells) in (6, 7):
+            algorithm, environment = cells[-1].strip("`").split()[2:4]
+            parts[algorithm, environment] = int(cells[1].replace(",", ""))
+    return parts
+
+
+def test_every_preset_has_a_row() -> None:
+    assert set(rows_of_presets()) == set(presets.names())
+
+
+@pytest.mark.slow  # builds the algorithm of every preset
+def test_rows_of_presets_have_the_steps_that_these_take() -> None:
     rounded = {}
     for algorithm, environment in presets.names():
         preset = presets.preset(algorithm, environment)
         iteration = preset.algo.env_steps_per_iteration
         rounded[algorithm, environment] = -(-preset.env_steps // iteration) * iteration
-    assert steps == rounded
+    assert rows_of_presets() == rounded
 
 
 def test_every_discount_of_the_table_is_the_class_beside_it() -> None:

@@ -40,6 +40,7 @@ def trained() -> jaxrl.Result:
     return result()
 
 
+@pytest.mark.slow
 def test_every_object_of_a_first_session_has_a_short_repr(trained: jaxrl.Result) -> None:
     trial = Outcome(0, "complete", {"lr": 0.1}, 12.5, [12.0, 13.0], 640)
     actual = SearchResult({"algorithm": "ppo"}, "study", [trial] * 30, 30, 0, 1.0, 1, 1, [7])
@@ -90,6 +91,7 @@ def test_sel_takes_what_policy_takes(trained: jaxrl.Result) -> None:
             trained.sel(**coords)
 
 
+@pytest.mark.slow
 def test_sel_of_a_sample_takes_all_of_its_coordinates() -> None:
     algo = wandering()
     sweep = jaxrl.sample(algo.hparams, 3, {"lr": jaxrl.Uniform(0, 1), "discount": jaxrl.Choice([0.9, 0.8])})
@@ -273,6 +275,7 @@ def test_names_that_do_not_exist_get_a_near_one() -> None:
             jaxrl.train(*names)
 
 
+@pytest.mark.slow
 def test_checks_say_how_far_they_are_and_how_many_laws_hold(capsys: pytest.CaptureFixture[str]) -> None:
     envs.check(envs.probes.ConstantReward(), num_steps=8)
     assert capsys.readouterr().err.endswith("envs.check(ConstantReward): ok: 11 laws\n")

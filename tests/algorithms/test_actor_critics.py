@@ -78,6 +78,7 @@ def test_the_laws_hold_of_discrete_actions(fields: dict[str, Any]) -> None:
     jaxrl.check(small("sac", agents.Crowd(num_agents=3, masked=True), **fields))
 
 
+@pytest.mark.slow
 def test_updates_of_the_policy_stay_a_branch_among_runs() -> None:
     def program(algo: Any) -> str:
         hparams, params = algo.prepare(algo.hparams), algo.env.default_params
@@ -140,6 +141,7 @@ def assert_close(learner: Any, reference: ActorCritic, update: int) -> None:
 FIELDS = {"num_updates": 1, "batch_size": 64, "warm_up": 128, "buffer_size": 512, "hidden": (8, 8)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [DDPG, {}], ids=["ddpg", "td3"])
 @pytest.mark.fast_rows("td3")
 def test_td3_and_ddpg_agree_with_float64_update_by_update(fields: dict[str, Any]) -> None:
@@ -184,6 +186,7 @@ def test_sac_agrees_with_float64_update_by_update(automatic: bool) -> None:
     assert np.max(np.abs(reference.policy.vector - begin)) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropped", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_truncated_quantile_critics_agree_with_float64_update_by_update(dropped: int) -> None:
     fields = {"value_loss": "quantile", "num_atoms": 5, "dropped_atoms": dropped, "automatic_temperature": False}
@@ -219,6 +222,7 @@ class Masked(LinearTask):
         return jnp.arange(3) != jnp.where(state.place > 0, 1, 3)
 
 
+@pytest.mark.slow
 def test_discrete_sac_agrees_with_float64_update_by_update() -> None:
     algo = small("sac", Masked(edge=0.7), **FIELDS)
     changes = {"discount": GAMMA, "adam_eps": 1e-2, "target_rate": 0.1, "temperature": 0.3}
@@ -238,6 +242,7 @@ def test_discrete_sac_agrees_with_float64_update_by_update() -> None:
     assert np.max(np.abs(reference.policy.vector - begin)) > 1e-3
 
 
+@pytest.mark.slow
 def test_discrete_sac_is_finite_where_probabilities_vanish() -> None:
     algo = small("sac", Masked(), **FIELDS)
     hparams, params = algo.prepare(algo.hparams), algo.env.default_params
@@ -425,6 +430,7 @@ def test_a_search_knows_what_to_try(name: str) -> None:
     assert set(default_space(small(name))) == {"lr", "policy_lr", "target_rate", "discount"}
 
 
+@pytest.mark.fast_rows("td3")
 @pytest.mark.parametrize("name", BUILDERS)
 def test_a_warm_start_takes_the_policy_and_leaves_the_critics(name: str) -> None:
     algo = small(name, normalise_observation=True)

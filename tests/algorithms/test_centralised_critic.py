@@ -88,6 +88,7 @@ def value_of(params: Any, obs: np.ndarray, global_obs: np.ndarray) -> np.ndarray
     return (features @ np.asarray(last["kernel"], np.float64) + np.asarray(last["bias"]))[..., 0]
 
 
+@pytest.mark.slow
 def test_values_and_advantages_are_those_of_the_formulas(key: jax.Array) -> None:
     algo = of_team(normalise_observation=True)
     _, policy, steps, shown = second_iteration(algo, key)
@@ -166,6 +167,7 @@ def iterations(seen: str) -> tuple[Any, Any, Any]:
 SEEN = ("rows", pytest.param("vector", marks=pytest.mark.slow), pytest.param("crowd", marks=pytest.mark.slow))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seen", SEEN)
 def test_permuting_the_agents_permutes_the_advantages(seen: str) -> None:
     order, *both = iterations(seen)
@@ -208,6 +210,7 @@ def test_the_actor_depends_on_the_own_observation_alone(key: jax.Array, seen: An
             assert all(np.any(leaf != 0) == (name in own) for leaf in jax.tree.leaves(part)), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sees", "learned"), [pytest.param("own", False, marks=pytest.mark.slow), ("global", True)])
 def test_the_critic_learns_what_only_the_global_observation_shows(key: jax.Array, sees: Any, learned: bool) -> None:
     config = dataclasses.replace(TINY, num_epochs=4, critic_sees=sees, hidden=(16,), num_envs=16)

@@ -46,6 +46,7 @@ def small(env: Any = None, **fields: Any) -> Any:
     return jaxrl.dqn(envs.make("cartpole") if env is None else env, jaxrl.DQNConfig(**SMALL | fields))
 
 
+@pytest.mark.slow
 def test_the_laws_hold() -> None:
     jaxrl.check(small())
 
@@ -108,6 +109,7 @@ def vector(tree: Any) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
+@pytest.mark.slow
 def test_targets_move_after_the_stated_number_of_gradient_steps() -> None:
     states = trained(small(num_updates=1, target_interval=3), 7)
     moved = [i for i in range(1, 8) if np.any(vector(states[i].learner.target) != vector(states[i - 1].learner.target))]
@@ -119,12 +121,14 @@ def test_targets_move_after_the_stated_number_of_gradient_steps() -> None:
     assert np.any(vector(several[2].learner.target) != vector(several[2].learner.acting.params))  # a step went by
 
 
+@pytest.mark.slow
 def test_soft_targets_go_their_share_of_the_way() -> None:
     before, after = trained(small(num_updates=1, target_update="soft"), 1, target_rate=0.25)
     old, new = vector(before.learner.target), vector(after.learner.acting.params)
     np.testing.assert_allclose(vector(after.learner.target), old + 0.25 * (new - old), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_epsilon_falls_over_environment_steps() -> None:
     states = trained(small(), 5, epsilon_start=0.9, epsilon_end=0.1, epsilon_anneal_env_steps=16.0)
     # Iteration i acts after 8 i steps.
@@ -133,6 +137,7 @@ def test_epsilon_falls_over_environment_steps() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_buffer_keeps_what_followed_before_a_reset() -> None:
     env = envs.make("cartpole")
     states = trained(small(env, num_steps=8, buffer_size=256, warm_up=128), 1, epsilon_start=1.0)
@@ -155,6 +160,7 @@ class Masked(type(envs.make("cartpole"))):
         return jnp.stack([right, ~right], axis=-1)
 
 
+@pytest.mark.slow
 def test_masks_hold_in_exploration_and_greedily() -> None:
     algo = small(Masked())
     state = trained(algo, 2)[-1]
@@ -172,6 +178,7 @@ def test_masks_hold_in_exploration_and_greedily() -> None:
     np.testing.assert_array_equal(action, np.asarray(mask)[:, 1])
 
 
+@pytest.mark.slow
 def test_a_policy_without_exploration_acts_by_its_values() -> None:
     algo = small()
     policy = algo.policy(trained(algo, 1)[-1], algo.prepare(algo.hparams))

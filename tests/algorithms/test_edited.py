@@ -26,6 +26,7 @@ def contrary() -> Any:
     return algo._replace(actor=algo.actor._replace(scores=scores))
 
 
+@pytest.mark.slow
 def test_an_edited_copy_is_unknown_by_name_and_known_by_itself(tmp_path: Path) -> None:
     algo = contrary()
     result = jaxrl.train(algo, env_steps=8, evals=1, eval_episodes=1, progress=False, out=tmp_path / "run")
@@ -40,6 +41,7 @@ def test_an_edited_copy_is_not_searched_as_the_original() -> None:
         registry.rebuilt(contrary(), dataclasses.replace(SMALL, num_steps=8))
 
 
+@pytest.mark.slow
 def test_equal_algorithms_are_known_whenever_they_were_built() -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), SMALL)
     for width in range(1, 70):  # more than the builder keeps

@@ -124,6 +124,7 @@ def test_open_es_agrees_with_numpy_generation_by_generation() -> None:
         np.testing.assert_allclose(metrics["population_return"], -cost.mean(), rtol=0, atol=allowed)
 
 
+@pytest.mark.slow
 def test_episodes_of_a_population_are_those_of_a_loop_over_single_steps() -> None:
     discount = jaxrl.as_discount("hyperbolic:k=0.1")
     algo = small(normalise_observation=True)
@@ -164,6 +165,7 @@ def test_episodes_of_a_population_are_those_of_a_loop_over_single_steps() -> Non
     np.testing.assert_allclose(episodes.observations.mean, np.mean(seen, axis=0), **tolerance)
 
 
+@pytest.mark.slow_rows("True")
 @pytest.mark.parametrize("common", [True, False])
 def test_common_random_numbers_give_equal_policies_equal_returns(common: bool) -> None:
     algo = small(envs.make("pendulum"), common_random_numbers=common)
@@ -179,6 +181,7 @@ QUICK = ("open-es", "simple-ga", "snes")
 STRATEGIES = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in strategy_names()]
 
 
+@pytest.mark.slow_rows("simple-ga")
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_warm_start_moves_the_strategy_to_the_policy(name: str) -> None:
     algo = small(Aim(), strategy=name, population_size=16, hidden=())
@@ -199,6 +202,7 @@ def test_a_warm_start_moves_the_strategy_to_the_policy(name: str) -> None:
     np.testing.assert_allclose(metrics["population_return"], -1.69, rtol=1e-6)
 
 
+@pytest.mark.slow_rows("simple-ga")
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_maximises(name: str) -> None:
     size, generations = (16 if name == "lm-ma-es" else 32), 150  # at most two for each of the eight parameters

@@ -82,6 +82,7 @@ def test_an_environment_of_ones_own_keeps_the_laws(orchard: Any) -> None:
     envs.check(orchard, num_steps=16)
 
 
+@pytest.mark.slow
 def test_an_environment_of_ones_own_trains_and_its_result_loads(orchard: Any, tmp_path: Path) -> None:
     # A reward of 1 is two steps away, one of 3 eight steps: worth .8 and 3 * .8^7 = .63 under .8 to the t,
     # .8 and 3 / 2.75 = 1.09 under the hyperbola with the same first step. A random walk ends on the left with
@@ -348,6 +349,7 @@ class NoisyCrowd(agents.Crowd):
         return obs, state, reward, terminated, info
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["batch", "minibatch"])
 @pytest.mark.fast_rows("minibatch")
 def test_inactive_transitions_do_not_change_the_update(where: Any, key: jax.Array) -> None:

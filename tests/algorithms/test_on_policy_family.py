@@ -69,6 +69,7 @@ def moves(algo: jaxrl.Algorithm, **hparams: Any) -> np.ndarray:
     return np.concatenate([np.ravel(np.asarray(new, np.float64) - np.asarray(old)) for new, old in pairs])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*IN_EPOCHS[:2], *(pytest.param(n, marks=pytest.mark.slow) for n in IN_EPOCHS[2:])])
 @pytest.mark.parametrize("normalised", ["off", pytest.param("batch", marks=pytest.mark.slow)])
 @pytest.mark.fast_rows("off-ppo")
@@ -80,6 +81,7 @@ def test_one_epoch_of_one_minibatch_is_a2c(name: str, normalised: str) -> None:
     np.testing.assert_allclose(moves(built(name, **one, **ROLLOUT), **STEPS_OF), by_a2c, rtol=0, atol=ROUNDING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time_limits", ["bootstrap", pytest.param("terminal", marks=pytest.mark.slow)])
 def test_reinforce_with_a_baseline_is_a2c_at_lambda_one_over_whole_episodes(time_limits: Any) -> None:
     env = time_limit(envs.make("pendulum"), ROLLOUT["num_steps"])
@@ -94,6 +96,7 @@ def test_reinforce_with_a_baseline_is_a2c_at_lambda_one_over_whole_episodes(time
 # --- REINFORCE ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_reinforce_learns_from_whole_episodes_alone() -> None:
     """Episodes of 3 steps: of 16, the last is of one that the rollout cuts. And an episode of 20 steps."""
     env = envs.make("probe/only-truncates", steps=3)
@@ -103,6 +106,7 @@ def test_reinforce_learns_from_whole_episodes_alone() -> None:
     jax.tree.map(np.testing.assert_array_equal, (start.weights, start.optimiser), (after.weights, after.optimiser))
 
 
+@pytest.mark.slow
 def test_without_a_baseline_returns_take_the_place_of_advantages() -> None:
     """In one state, the gradient of the logits is that of log pi(a) times the return, averaged."""
     env = envs.make("probe/action-dependent")
@@ -150,6 +154,7 @@ def test_reinforce_has_no_lambda() -> None:
 # --- MDPO, and PPO with a penalty --------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_step_size_of_mirror_descent_falls_over_the_run() -> None:
     """On a constant learning rate too, and never to 0 in use: weights stay finite after the annealing."""
     algo = small("mdpo")
@@ -167,6 +172,7 @@ def test_the_step_size_of_mirror_descent_falls_over_the_run() -> None:
     assert algo.stopped(prepared, 2 * per_iteration - 1) is None
 
 
+@pytest.mark.slow
 def test_a_small_step_size_keeps_the_policy_near() -> None:
     algo = small("mdpo", num_epochs=8)
     far, near = (steps(algo, lr=3e-2, step_size=size, entropy_coef=0.0)[2][0]["kl_new_old"] for size in (100.0, 0.01))
@@ -181,6 +187,7 @@ def test_the_coefficient_of_the_penalty_follows_the_divergence() -> None:
     assert float(next_coefficient(jnp.float32(BOUNDS[0]), jnp.float32(0.0), target)) == np.float32(BOUNDS[0])
 
 
+@pytest.mark.slow
 def test_the_coefficient_is_carried_from_iteration_to_iteration() -> None:
     algo = small("ppo_kl")
     _, states, metrics = steps(algo, 3, kl_target=1e-9, kl_coef=0.5)
@@ -190,6 +197,7 @@ def test_the_coefficient_is_carried_from_iteration_to_iteration() -> None:
     assert [float(state.own) for state in states] == [0.25, 0.125]
 
 
+@pytest.mark.slow
 def test_a_large_coefficient_keeps_the_policy_near() -> None:
     algo = small("ppo_kl", num_epochs=8)
     far, near = (steps(algo, lr=3e-2, kl_coef=coef, entropy_coef=0.0)[2][0]["kl_old_new"] for coef in (0.01, 100.0))
@@ -271,6 +279,7 @@ def test_a_default_space_names_what_there_is(name: str) -> None:
             assert getattr(algo.hparams, field) is not None
 
 
+@pytest.mark.slow
 def test_the_shell_lists_the_algorithms_and_trains_one(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["algorithms"]) == 0
     assert capsys.readouterr().out.split() == list(ROWS)

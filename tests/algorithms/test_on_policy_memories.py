@@ -50,6 +50,7 @@ def test_it_is_searched(name: str, memory: str) -> None:
     assert study.incumbent is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "memory"), [pair if pair == FAST else pytest.param(*pair, marks=pytest.mark.slow) for pair in PAIRS]
 )

@@ -94,6 +94,7 @@ def learned_by_hand(name: str, params: dict[str, np.ndarray], of: Any, count: in
     return now
 
 
+@pytest.mark.slow_rows("mdpo", "ppo", "ppo, normalised", "ppo_kl", "spo")
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_learned_from_random_samples_is_that_of_the_loss(name: str) -> None:
     module, config, own = CASES[name]

@@ -45,6 +45,7 @@ def trained(algo: jaxrl.Algorithm, hparams: Any) -> jaxrl.Result:
     return jaxrl.train(algo, hparams, seeds=2, env_steps=3 * 32, evals=3, eval_episodes=2, progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "own",
     [UniformHazard(0, 0.05), *(pytest.param(own, marks=pytest.mark.slow) for own in (Sloped(0.0625), Halved()))],
@@ -70,6 +71,7 @@ def test_a_discount_of_ones_own_is_swept_by_its_parameter() -> None:
         np.testing.assert_allclose(many[1], one[0], rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_discounted_return_of_a_curve_alone_is_that_of_whole_episodes() -> None:
     """Episodes of 200 steps, rollouts of 16: 1 / (1 + t / 50) is worth the same as a family and as a belief."""
     algo = jaxrl.ppo(envs.make("pendulum"), TINY)
@@ -91,6 +93,7 @@ def test_a_curve_alone_is_refused_where_its_end_is_not_known() -> None:
         jaxrl.train(jaxrl.ppo(endless, TINY), hparams, env_steps=32)
 
 
+@pytest.mark.slow
 def test_schedules_go_on_beyond_what_a_float32_counts() -> None:
     """Counted in float32 by 32 at a time, environment steps would stop at 2^29."""
     algo = jaxrl.ppo(envs.make("cartpole"), TINY)
@@ -168,6 +171,7 @@ def test_gamma_is_answered_in_the_configuration_and_in_a_sweep() -> None:
 # --- what it does ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_step_takes_the_clip_of_its_own_hyper_parameters() -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), dataclasses.replace(TINY, normalise_observation=True))
     params, key = algo.env.default_params, jax.random.key(0)
@@ -221,6 +225,7 @@ def test_where_the_divergence_stops_learning_and_what_it_undoes() -> None:
     assert moved["epoch"] > 2 * lr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kl_stop", ["minibatch", "rewind"])
 @pytest.mark.fast_rows("rewind")
 def test_without_a_bound_on_the_divergence_it_does_not_matter_where_it_would_stop(kl_stop: Any) -> None:
@@ -341,6 +346,7 @@ class ScheduledParams(envs.EnvParams):
     max_steps_in_episode: Any = 10
 
 
+@pytest.mark.slow
 def test_a_curriculum_follows_the_steps_of_the_run() -> None:
     algo = jaxrl.ppo(Scheduled(), jaxrl.PPOConfig(num_envs=2, num_steps=8, num_minibatches=1, num_epochs=1))
     result = jaxrl.train(algo, env_steps=64, evals=4, eval_episodes=1, progress=False)
@@ -349,6 +355,7 @@ def test_a_curriculum_follows_the_steps_of_the_run() -> None:
     np.testing.assert_allclose(result.metrics["return"].values[0], length * np.array([16, 32, 48, 64]))
 
 
+@pytest.mark.slow
 def test_the_entropy_bonus_decays() -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(num_envs=2, num_steps=16, num_minibatches=1, num_epochs=1))
 

@@ -141,6 +141,7 @@ def vector(tree: Any) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
+@pytest.mark.slow
 def test_epsilon_and_step_size_fall_over_environment_steps() -> None:
     algo = small(num_epochs=1)
     changes = {"epsilon_start": 0.9, "epsilon_end": 0.1, "epsilon_anneal_env_steps": 64.0, "lr": 1e-3, "lr_end": 0.0}

@@ -156,6 +156,7 @@ class Forgetful(nn.Module):
         return self.network(obs, self.network.start())[:2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.fast_rows("lru")
 def test_where_every_step_ends_an_episode_it_is_feed_forward(key: jax.Array, kind: Any) -> None:
@@ -186,6 +187,7 @@ def test_where_every_step_ends_an_episode_it_is_feed_forward(key: jax.Array, kin
         np.testing.assert_allclose(ours[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.fast_rows("gru")
 def test_every_weight_learns(key: jax.Array, kind: Any) -> None:
@@ -263,6 +265,7 @@ def test_a_run_that_remembers_resumes_bit_for_bit(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_memories_are_recomputed_under_other_parameters_and_no_gradient_runs_through(key: jax.Array) -> None:
     """Against single steps under the same parameters."""
     config = dataclasses.replace(TINY, burn_in=3)

@@ -46,6 +46,7 @@ def test_it_acts_as_ppo_does(algo: Algorithm) -> None:
     assert algo.actor is jaxrl.ppo(algo.env, config).actor
 
 
+@pytest.mark.slow
 def test_it_learns_what_it_saw_in_its_warm_up(algo: Algorithm) -> None:
     fast = dataclasses.replace(algo.hparams, lr=0.5, late_lr=0.5)
     result = jaxrl.train(algo._replace(hparams=fast), **RUN | {"env_steps": 600 * PER_ITERATION, "evals": 2})
@@ -105,6 +106,7 @@ print(json.dumps({"algo": builder, "points": result.metrics.sizes["env_step"]}))
 """
 
 
+@pytest.mark.slow
 def test_another_process_loads_it_where_its_module_is(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     without = elsewhere(LOAD + "result.policy(seed=0, lr=0.1)", tmp_path)
@@ -129,6 +131,7 @@ def test_a_builder_of_a_notebook_is_unknown(algo: Algorithm, tmp_path: Path) -> 
     assert jaxrl.load_result(tmp_path / "run", algo=own).policy(seed=0) is not None
 
 
+@pytest.mark.slow
 def test_it_is_searched_and_exported(algo: Algorithm, run: Path, tmp_path: Path) -> None:
     space = {"lr": jaxrl.LogUniform(0.01, 1.0), "config.batch": jaxrl.Choice([2, 4])}
     result = jaxrl.search(
@@ -146,6 +149,7 @@ def test_it_is_searched_and_exported(algo: Algorithm, run: Path, tmp_path: Path)
 # --- in the shell ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_shell_trains_plans_evaluates_resumes_and_exports_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -197,6 +201,7 @@ def test_a_near_miss_gets_one_sentence(args: str, sentence: str, capsys: pytest.
     assert sentence in failed(capsys, *args.split())
 
 
+@pytest.mark.slow
 def test_an_algorithm_without_a_configuration_goes_by_its_name(tmp_path: Path) -> None:
     out = str(tmp_path / "run")
     options = ["--env-steps", "40", "--evals", "1", "--eval-episodes", "2", "--no-progress", "--out", out]

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import stats
 
 from jaxrl.bandits.beta import beta, gamma
@@ -16,6 +17,7 @@ def single(values):
     return np.asarray(values, np.float32)
 
 
+@pytest.mark.slow
 def test_beta_and_gamma_variates_have_their_distributions():
     """By Kolmogorov-Smirnov tests, where float32 has values enough, and by how often one is near 1 or 0 elsewhere."""
     pairs = [(1, 1), (1, 5), (0.5, 0.5), (3, 1e4), (1e6, 2e6), (7.5, 2), (0.7, 40), (1.5, 0.1), (0.01, 0.02)]

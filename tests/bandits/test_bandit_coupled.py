@@ -74,6 +74,7 @@ def test_what_does_not_fit_is_left_out(name: str, action: tuple[int, ...], touch
     assert tuple(SMALL[name][0].touched(jnp.asarray(action)).tolist()) == touched
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in ("budget", "channels") else name for name in SMALL]
 )
@@ -116,6 +117,7 @@ def test_the_environment_pays_what_the_exact_solution_says(name: str) -> None:
     assert abs(got.mean() - start @ values) < 4.5 * got.std() / np.sqrt(episodes) + 2 * cut
 
 
+@pytest.mark.slow
 def test_exact_values_of_a_policy_are_those_of_the_reference() -> None:
     env, _ = SMALL["matching"]
     params = instance(env)

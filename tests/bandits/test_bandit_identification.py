@@ -50,6 +50,7 @@ def test_sequential_halving_pulls_the_arms_of_the_slow_version(num_arms, steps):
     assert arm in left
 
 
+@pytest.mark.fast_rows("transportation")
 @pytest.mark.parametrize(
     ("policy", "resamples"),
     [(top_two_thompson(), 16), (top_two_transportation(), 0)],

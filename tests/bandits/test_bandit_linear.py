@@ -73,6 +73,7 @@ def test_logistic_posterior_equals_the_slow_one_and_stays_near_the_exact_mode(ri
     assert np.linalg.norm(theta - exact) < 0.15 * np.linalg.norm(exact)
 
 
+@pytest.mark.fast_rows("logistic-ts")
 @pytest.mark.parametrize(
     ("policy", "hparams", "logistic"),
     [(lin_ts(), LinTSHParams(exploration=0.5), False), (logistic_ts(), LogisticTSHParams(), True)],

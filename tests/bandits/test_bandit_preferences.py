@@ -151,6 +151,7 @@ def tally(wins: Any) -> Tally:
     return Tally.zeros(*np.shape(wins)).add(jnp.float32(wins))
 
 
+@pytest.mark.slow_rows("0.1")
 @pytest.mark.parametrize("exploration", [0.1, 0.6])
 def test_double_thompson_draws_the_pairs_of_the_slow_version(exploration: float) -> None:
     wins = np.array([[0, 9, 2, 4], [3, 0, 1, 2], [5, 8, 0, 6], [3, 6, 4, 0]], float)
@@ -188,6 +189,7 @@ def test_the_fit_is_the_most_probable(scale: float) -> None:
     np.testing.assert_allclose(actual, reference.fit(wins, scale), atol=float(bound))
 
 
+@pytest.mark.fast_rows("3.0")
 @pytest.mark.parametrize("scale", [1.0, 3.0])
 def test_one_step_after_each_answer_follows_the_fit(scale: float) -> None:
     env = DuelingBandit(num_arms=5)
@@ -265,6 +267,7 @@ def test_a_policy_that_is_nearly_certain_still_draws_pairs() -> None:
         assert np.all((drawn >= 0) & (drawn < 4) & (drawn[:, :1] != drawn[:, 1:]))
 
 
+@pytest.mark.slow
 def test_the_runner_counts_regret_of_comparisons() -> None:
     env = DuelingBandit(num_arms=4)
     sweep = jaxrl.grid(preferences.PreferencesHParams(), {"beta": [0.2, 1.0]})

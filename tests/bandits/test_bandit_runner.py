@@ -88,6 +88,7 @@ def one_by_one(seed: int) -> dict[str, list[float]]:
     return actual
 
 
+@pytest.mark.slow
 def test_metrics_are_those_of_a_loop_in_plain_python() -> None:
     metrics = run().metrics
     assert metrics["regret"].dims == ("seed", "env_step")
@@ -101,6 +102,7 @@ def test_metrics_are_those_of_a_loop_in_plain_python() -> None:
         assert recorded["pulls"][-1].values.tolist() == expected["pulls"]
 
 
+@pytest.mark.fast_rows("10-3000-1008")
 @pytest.mark.parametrize(("num_arms", "runs", "block"), [(10, 3000, 1008), (100, 489, 128), (2000, 40, 14)])
 def test_a_block_holds_whole_vectors_and_no_more_arms_than_a_cache(num_arms: int, runs: int, block: int) -> None:
     devices = jax.local_devices(backend="cpu")[:1]
@@ -119,6 +121,7 @@ def test_runs_are_the_same_bit_for_bit_whatever_their_neighbours() -> None:
         assert np.array_equal(together[name], one_thread[name])
 
 
+@pytest.mark.slow
 def test_a_block_that_shares_its_hyper_parameters_does_as_each_run_alone() -> None:
     policy, params = jaxrl.bandits.ucb1(), ENV.default_params
     loop, keys = make_bandit_loop(policy, ENV, STEPS), jax.random.split(jax.random.key(3), 4)
@@ -139,6 +142,7 @@ def test_a_checkpoint_does_not_change_what_comes_after_it() -> None:
         assert np.array_equal(few[name].isel(env_step=-1), many[name].isel(env_step=-1))
 
 
+@pytest.mark.slow
 def test_equal_seeds_meet_the_same_instance_and_the_same_chances_in_every_setting() -> None:
     policy = jaxrl.bandits.ucb1()
     sweep = jaxrl.grid(policy.hparams, {"exploration": [0.0, 2.0], "env.alpha": [1.0, 20.0]})
@@ -163,6 +167,7 @@ def test_where_values_change_regret_is_dynamic_and_another_is_against_the_best_a
     assert float(last["fixed_regret"]) == pytest.approx(15 * 1.25 - pulled, abs=1e-4)
 
 
+@pytest.mark.slow_rows("True")
 @pytest.mark.parametrize("redraw", [True, False])
 def test_no_arm_is_recommended_for_features_that_are_gone(redraw: bool) -> None:
     env = envs.make("bandit/linear", num_arms=3, redraw=redraw)
@@ -234,6 +239,7 @@ def test_what_is_no_bandit_and_no_policy_is_refused() -> None:
         jaxrl.bandits.policy(["ucb1"])  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_ppo_learns_a_bandit_as_it_does_any_environment() -> None:
     """Three arms that pay 0.1, 0.9 and 0.1: pulled at random they regret 0.53 a pull."""
     env = envs.make("bandit/bernoulli", means=(0.1, 0.9, 0.1))

@@ -11,6 +11,7 @@ from jaxrl.experiments import EXPERIMENTS, run_experiment
 from jaxrl.experiments.bandit_slopes import Settings, means_of, slopes
 
 
+@pytest.mark.slow
 def test_a_small_study_writes_a_row_for_each_instance(tmp_path: Path) -> None:
     settings = Settings(policies=("thompson",), instances=("0.9,0.3", "0.6,0.4,0.4"), steps=200, runs=20)
     run_experiment(EXPERIMENTS["bandit-slopes"], settings, tmp_path, progress=False)

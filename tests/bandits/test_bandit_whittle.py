@@ -54,6 +54,7 @@ def arms_of_both_kinds(num_states: int) -> tuple[np.ndarray, np.ndarray]:
     return transitions, rewards
 
 
+@pytest.mark.fast_rows("3")
 @pytest.mark.parametrize("num_states", [3, 6])
 def test_indices_are_those_of_policy_iteration_and_other_arms_have_none(num_states: int) -> None:
     transitions, rewards = arms_of_both_kinds(num_states)
@@ -82,6 +83,7 @@ def test_without_a_future_the_index_is_the_gain_of_a_pull() -> None:
     np.testing.assert_allclose(index, rewards[:, 1] - rewards[:, 0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_channels_have_the_beliefs_of_a_hidden_chain_and_the_indices_of_the_closed_form() -> None:
     bad, good, memory = np.asarray([0.2, 0.4]), np.asarray([0.7, 0.9]), 5
     env = GilbertElliott(good_after_bad=tuple(bad), good_after_good=tuple(good), memory=memory)
@@ -153,6 +155,7 @@ def test_whittle_is_close_to_exact_planning_and_above_the_myopic_policy() -> Non
         np.testing.assert_allclose(worth["whittle"][i], required, rtol=0, atol=promised)
 
 
+@pytest.mark.slow
 def test_runs_report_rewards_pulls_and_whether_arms_are_indexable() -> None:
     transitions, rewards = arms_of_both_kinds(3)
     chosen = [0, 1, 2, 99]

@@ -396,6 +396,7 @@ def test_launches_of_a_compiled_loop_are_its_turns_times_its_operations(turns: i
     assert loop(7) - loop(3) == turns * 4 * one
 
 
+@pytest.mark.slow
 def test_ceilings_are_numbers():
     actual = ceilings.measure_ceilings(rounds=2, share=1 / 64)
     assert all(value > 0 for value in actual._replace(launch=1.0))

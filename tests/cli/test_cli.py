@@ -573,6 +573,7 @@ def test_what_is_no_flag_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     )
 
 
+@pytest.mark.slow
 def test_a_pipe_that_is_closed_ends_a_command_quietly(tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-m", "jaxrl.cli.main", "envs"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)

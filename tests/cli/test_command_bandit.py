@@ -23,6 +23,7 @@ def failed(capsys: pytest.CaptureFixture[str], args: str) -> str:
     return message
 
 
+@pytest.mark.slow
 def test_a_comparison_is_printed_drawn_and_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "b"
     options = f"--env bernoulli --arms 3 --policies ucb1,exp3 --steps 50 --runs 6 --points 4 --out {out} --no-progress"
@@ -52,6 +53,7 @@ def test_a_comparison_is_printed_drawn_and_saved(tmp_path: Path, capsys: pytest.
     assert f"{out / 'ucb1'} holds a result already" in failed(capsys, options)
 
 
+@pytest.mark.slow
 def test_a_comparison_that_was_stopped_goes_on_where_it_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
@@ -81,6 +83,7 @@ def test_a_comparison_that_was_stopped_goes_on_where_it_was(
     assert "--resume takes --out as well" in failed(capsys, "--arms 3 --resume")
 
 
+@pytest.mark.slow
 def test_a_bandit_without_regret_is_drawn_by_its_reward(tmp_path: Path):
     options = f"--env restless --policies myopic --steps 20 --runs 3 --points 2 --no-progress --out {tmp_path}"
     assert cli.main(["bandit", *options.split()]) == 0

@@ -36,6 +36,7 @@ def test_gaussian_means_follow_the_prior() -> None:
 # --- contextual --------------------------------------------------------------------------
 
 
+@pytest.mark.fast_rows("logistic")
 @pytest.mark.parametrize("name", ["linear", "logistic"])
 def test_contextual_values_follow_from_features(name: str) -> None:
     theta = (1.0, -2.0, 0.5)
@@ -122,6 +123,7 @@ def test_tails_are_drawn_finely() -> None:
     assert len(small) > 3 and np.all(small != np.floor(small))
 
 
+@pytest.mark.slow_rows("poisson-change0-2.0")
 @pytest.mark.parametrize(
     ("name", "change", "mean"),
     [("poisson", {"shape": 3.0, "rate": 1.5}, 2.0), ("pareto", {"low": 1.0, "high": 4.0}, 2.5)],
@@ -175,6 +177,7 @@ def test_late_rewards_arrive_once_each_when_they_are_due() -> None:
     np.testing.assert_array_equal(states.values, states.inner.values)
 
 
+@pytest.mark.slow
 def test_bandits_around_bandits_change_as_those_inside() -> None:
     inner = envs.make("bandit/sinusoidal", phases=(0.0, 0.5))
     env: Any = envs.make("bandit/delayed", inner=envs.make("bandit/sleeping", inner=inner))

@@ -72,6 +72,7 @@ def test_rules_are_those_of_plain_python() -> None:
                 history.append((int(reply), lever))
 
 
+@pytest.mark.slow
 def test_a_rate_is_the_frequency_of_random_levers() -> None:
     env = LeverGame(num_levers=NUM_LEVERS)
     count = 4000
@@ -172,6 +173,7 @@ class Stubborn(Partner):
         return (member,)
 
 
+@pytest.mark.slow
 def test_a_partner_of_ones_own_is_a_small_class() -> None:
     env = LeverGame(num_levers=3, partner=Stubborn())
     envs.check(env, progress=False)
@@ -214,6 +216,7 @@ def test_partners_that_do_not_exist_are_refused() -> None:
         env.check_params(dataclasses.replace(env.default_params, weights=np.ones(2)))
 
 
+@pytest.mark.slow
 def test_foraging_and_its_rules_are_those_of_plain_python() -> None:
     """The agent pursues a random kind, and stays by a fruit for a while; both of them are followed step by step."""
     env, length, patience = Foraging(size=5, num_kinds=3), 120, 3

@@ -52,6 +52,7 @@ def _check_door(seen: jams.Substeps) -> None:
     assert np.linalg.norm(np.diff(seen.position, axis=0), axis=-1).max() < 0.1
 
 
+@pytest.mark.fast_rows("polar-velocity-2023")
 @pytest.mark.parametrize(
     ("kind", "preset"), [("cartesian-velocity", "2022"), ("polar-acceleration", "2023"), ("polar-velocity", "2023")]
 )
@@ -83,6 +84,7 @@ def _check_car(seen: jams.Substeps, mass: float) -> None:
     assert np.linalg.norm(np.diff(seen.position, axis=0), axis=-1).max() < 0.1
 
 
+@pytest.mark.slow
 def test_a_car_presses_people_against_a_wall_and_crushes_nobody():
     seen = jams.press("polar-acceleration", "2022", jams.car(np.inf), jams.in_front_of_the_car, decisions=200)
     _check_car(seen, np.inf)

@@ -59,6 +59,7 @@ def test_cartesian_velocity_is_the_control_times_the_limit():
     np.testing.assert_allclose(result.travelled, 1 / 12, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_cartesian_acceleration_ends_at_the_speed_limit():
     speed = 0.0
     for _ in range(10):
@@ -192,6 +193,7 @@ class TestLawsOfOneDecision:
         then = one.walkers
         _same(other, one, then.position[order], then.velocity[order], then.heading[order])
 
+    @pytest.mark.fast_rows("polar-acceleration-2023")
     def test_a_translated_world_moves_alike(self, kind, preset):
         now, control = _crowd()
         by = jnp.array([3.3, -4.7])
@@ -203,6 +205,7 @@ class TestLawsOfOneDecision:
         then = one.walkers
         _same(other, one, then.position + by, then.velocity, then.heading)
 
+    @pytest.mark.fast_rows("polar-acceleration-2023")
     def test_a_rotated_world_moves_alike(self, kind, preset):
         """By any angle where boxes, which lie along the axes, are far off."""
         now, control = _crowd()
@@ -236,6 +239,7 @@ class TestLawsOfOneDecision:
         _same(other, one, then.position * flip, then.velocity * flip, -then.heading)
 
 
+@pytest.mark.slow_rows("polar-acceleration", "polar-velocity")
 @pytest.mark.parametrize("kind", dynamics.DYNAMICS)
 def test_everything_stays_finite_under_extreme_actions(kind):
     now, _ = _crowd()

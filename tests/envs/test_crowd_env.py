@@ -45,6 +45,7 @@ def _random(key, obs, state):
 # --- laws --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_global_observation_has_a_row_for_everyone_present_and_the_boxes() -> None:
     """Entry by entry, whatever the agents observe themselves."""
     env = envs.make("crowd/car", num_agents=3, frame="egocentric", remove_globals=True)
@@ -125,6 +126,7 @@ def test_observations_have_the_shapes_of_their_space(fields, shapes) -> None:
     assert {name: space.shape for name, space in env.observation_space(params).spaces.items()} == shapes
 
 
+@pytest.mark.slow
 def test_frames_are_stacked_oldest_first() -> None:
     env = Crowd(num_agents=3, perception="rays", num_rays=4, stack=3)
     params = env.default_params
@@ -158,6 +160,7 @@ def _steps(env: Crowd, params: CrowdParams, act: Any, num_steps: int) -> Any:
     return jax.tree.map(np.asarray, run(jax.tree.map(jnp.asarray, params)))
 
 
+@pytest.mark.slow
 def test_who_arrives_was_active_and_is_not_any_more() -> None:
     env = Crowd(num_agents=6, dynamics="cartesian-velocity")
     params = dataclasses.replace(env.default_params, num_present=4)
@@ -250,6 +253,7 @@ def _first_step(share: float) -> float:
     return (speed * speed / interval - 1.26 * speed * speed) * interval
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["2022", pytest.param("2023", marks=pytest.mark.slow)])
 def test_energy_and_matching_rewards_are_one_in_the_environment_too(preset: str) -> None:
     """r_bmr + r_drag + r_diff_potential = r_v_matching, with random walkers that collide."""
@@ -264,6 +268,7 @@ def test_energy_and_matching_rewards_are_one_in_the_environment_too(preset: str)
     assert float(np.min(info["metrics"]["reward_bmr"])) < 0
 
 
+@pytest.mark.slow
 def test_potentials_telescope_over_an_episode() -> None:
     env = Crowd(num_agents=5)
     params = dataclasses.replace(env.default_params, weights=Weights(progress=1.0))
@@ -273,6 +278,7 @@ def test_potentials_telescope_over_an_episode() -> None:
     np.testing.assert_allclose(np.asarray(reward, np.float64).sum(0), start - end, atol=100 * EPS * 13)
 
 
+@pytest.mark.slow
 def test_pure_energy_pays_for_walking_up_to_the_threshold_and_for_standing_beyond() -> None:
     threshold = 200 / 12 * 1.33035 / 2
     env = Crowd(Recorded([[0, 0, 1, 0]]), num_agents=1, dynamics="cartesian-velocity")
@@ -301,6 +307,7 @@ def test_pure_energy_pays_for_walking_up_to_the_threshold_and_for_standing_beyon
         assert best == 0 if share > 1 else abs(best - 1.3304) <= 0.05, share
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", [pytest.param("2022", marks=pytest.mark.slow), "2023"])
 def test_metrics_agree_with_slow_ones(preset: str) -> None:
     env = Crowd(num_agents=7, preset=preset, dynamics="cartesian-velocity", obstacles=False)
@@ -401,6 +408,7 @@ def test_actions_may_be_anything() -> None:
         assert np.isfinite(leaf).all()
 
 
+@pytest.mark.slow
 def test_random_people_are_drawn_within_their_ranges() -> None:
     env = Crowd(num_agents=40, preset="2023")
     traits = jax.jit(env.reset_env)(jax.random.key(3), env.default_params)[1].traits

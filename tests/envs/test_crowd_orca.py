@@ -214,6 +214,7 @@ def test_two_who_meet_head_on_pass_without_contact():
     assert seen[-1, 0, 0] > 1.5 and seen[-1, 1, 0] < -1.5
 
 
+@pytest.mark.slow_rows("wall")
 @pytest.mark.parametrize("velocity", [(0.0, 0.0), (-0.8, 0.3)], ids=["wall", "car"])
 def test_a_box_is_not_entered(velocity):
     start = jnp.stack([jnp.full(5, -3.0), jnp.linspace(-2.5, 2.5, 5)], axis=-1)
@@ -230,6 +231,7 @@ def test_a_pillar_is_walked_around():
     assert seen[-1, 0, 0] > 1
 
 
+@pytest.mark.slow
 def test_worlds_together_are_as_each_alone():
     rng = np.random.default_rng(5)
     position = jnp.asarray(rng.uniform(-2, 2, (3, 12, 2)), jnp.float32)

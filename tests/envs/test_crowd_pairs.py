@@ -84,6 +84,7 @@ def _crowd(number: int, seed: int = 0):
     return jams.walkers(position, heading, velocity), jnp.asarray(control, jnp.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pytest.param("cartesian-velocity", marks=pytest.mark.slow), "polar-acceleration"])
 def test_a_decision_with_lists_is_one_with_all_pairs(kind):
     number = 48
@@ -112,6 +113,7 @@ def test_a_decision_with_lists_is_one_with_all_pairs(kind):
     np.testing.assert_allclose(with_lists.walkers.velocity, without.walkers.velocity, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_who_is_pushed_out_of_the_lists_is_counted():
     """With lists for one neighbour, a dense crowd reports missed neighbours."""
     now, control = _crowd(30)

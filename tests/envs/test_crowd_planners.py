@@ -34,6 +34,7 @@ def test_every_scenario_has_settings_to_learn_with():
         assert env.num_agents == place.num_agents
 
 
+@pytest.mark.slow
 def test_planners_are_played_and_tabled_once(tmp_path, capsys):
     settings = Settings(("circle2",), ("straight",), ("cartesian-velocity",), seeds=0, episodes=2)
     for _ in range(2):

@@ -37,6 +37,7 @@ def _step(env, state, action):
     return env.step_env(jax.random.key(0), state, action, env.default_params)[1]
 
 
+@pytest.mark.slow_rows("cartesian-velocity")
 @pytest.mark.parametrize("dynamics", DYNAMICS)
 def test_a_velocity_within_reach_is_there_after_one_decision(dynamics):
     heading, speed, turn = 0.4, 1.0, 0.12
@@ -67,6 +68,7 @@ def test_who_wants_to_stand_comes_to_stand(dynamics):
     assert np.linalg.norm(after.walkers.velocity) < 1e-3
 
 
+@pytest.mark.slow
 def test_straight_walkers_take_the_least_energy_when_alone():
     env = Crowd(Recorded([(0.0, 0.0, 8.0, 0.0)]), num_agents=1, dynamics="cartesian-velocity")
     metrics = roll(env, Straight(env), jax.random.key(0)).metrics
@@ -138,6 +140,7 @@ def test_who_comes_head_on_slows_down_and_neither_force_is_nan():
     assert np.all(np.isfinite(same_place))
 
 
+@pytest.mark.slow
 def test_obstacles_push_outwards_by_their_gap():
     obstacles = jams.obstacles([(0, 0, 1, 1)], [(5, 0, 0.5)])
     forces = Forces(wall_strength=2.0, wall_range=0.1)
@@ -168,6 +171,7 @@ def test_social_forces_bring_people_to_their_goals(scenario, num_agents):
     assert float(metrics["overflow"].sum()) == 0
 
 
+@pytest.mark.slow
 def test_wanted_velocities_are_at_the_preferred_speed():
     env = Crowd("circle", num_agents=12)
     _, state = jax.jit(env.reset_env)(jax.random.key(0), env.default_params)

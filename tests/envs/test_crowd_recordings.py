@@ -72,6 +72,7 @@ def test_an_invalid_file_is_refused_in_one_sentence(text: str, sentence: str, tm
         Recording.read(written(tmp_path, text))
 
 
+@pytest.mark.slow
 def test_other_invalid_arguments(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"none\.csv cannot be read: No such file or directory"):
         Recording.read(tmp_path / "none.csv")
@@ -159,6 +160,7 @@ def test_times_count_from_the_entry(queue) -> None:
     assert 1 - 1e-3 < ratio < 1 + 0.02
 
 
+@pytest.mark.slow
 def test_those_who_have_not_entered_count_as_on_the_way() -> None:
     env = Crowd(Recorded([[0, 0, 4, 0], [0, 2, 4, 2]], entries=[0, 9.0]), num_agents=2, end_when_all_arrived=True)
     assert env.default_params.max_steps_in_episode == 200 + 108  # 9 s of 12 decisions

@@ -353,6 +353,7 @@ def test_flow_counts_who_crosses_the_line_and_which_way() -> None:
     np.testing.assert_allclose(measures.flow(jnp.asarray(path), walking, (5, 0), (0, 0), 0.5).sum(), -2.0)
 
 
+@pytest.mark.slow
 def test_density_speed_and_flow_of_a_steady_stream() -> None:
     # People 0.8 m apart at 1.2 m/s through a rectangle of 4 x 2 m, endlessly.
     moments = np.arange(40) * 0.1
@@ -370,6 +371,7 @@ def test_density_speed_and_flow_of_a_steady_stream() -> None:
     assert np.all(np.isnan(np.asarray(diagram.speed)[count == 0]))
 
 
+@pytest.mark.slow
 def test_local_density_and_the_nearest_two() -> None:
     generator = np.random.default_rng(0)
     position = generator.uniform(-4, 4, (40, 2)).astype(np.float32)
@@ -386,6 +388,7 @@ def test_local_density_and_the_nearest_two() -> None:
         assert float(measures.nearest(jnp.asarray(position), alone, search)) == measures.APART
 
 
+@pytest.mark.slow_rows("1.0")
 @pytest.mark.parametrize("scale", [1.0, 80.0, 2000.0])
 def test_empty_places_bring_nobody_nearer(scale: float) -> None:
     """From 200 places on lists are looked at, in which people are as far apart as they are."""

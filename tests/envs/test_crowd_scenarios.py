@@ -20,6 +20,7 @@ def place(scenario: scenarios.Scenario, num_agents: int, count: int, seed: int =
     return draw(jax.random.key(seed), scenario.default_params)
 
 
+@pytest.mark.slow_rows("False-circle", "True-circle-block", "True-crossway")
 @pytest.mark.parametrize("name", scenarios.SCENARIOS)
 @pytest.mark.parametrize("obstacles", [False, True])
 def test_nobody_starts_inside_anything(name: str, obstacles: bool) -> None:
@@ -72,6 +73,7 @@ def test_goals_of_ones_own_lie_15_m_ahead() -> None:
     np.testing.assert_allclose(scene.goals.centre - scene.position, 15 * ahead, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_door_is_1_m_wide_the_corridor_4_and_the_car_drives() -> None:
     door = place(scenarios.Choke(), 4, 4).obstacles
     np.testing.assert_allclose([door.box_centre[-2, 1] - door.box_half[-2, 1]], [0.5])
@@ -105,6 +107,7 @@ def test_the_arena_ends_at_9_75_m_all_around(name: str) -> None:
     assert float(walls.box_half[2, 0]) >= 9.75 and float(walls.box_half[0, 1]) >= 9.75
 
 
+@pytest.mark.slow
 def test_random_places_keep_their_distance() -> None:
     scene = place(scenarios.RandomPlaces(), 20, 20)
     for places in (scene.position, scene.goals.centre):

@@ -62,6 +62,7 @@ def test_the_nearest_are_those_of_a_sort(search: str, sight_radius: float, sight
         assert np.asarray(actual.valid[i]).tolist() == [True] * len(expected) + [False] * (7 - len(expected))
 
 
+@pytest.mark.slow
 def test_cells_fall_back_where_someone_stands_apart() -> None:
     walkers, walking = crowd(1, 40, half=1.0)
     position = walkers.position.at[0].set(jnp.array([7.0, 7.0]))

@@ -247,6 +247,7 @@ def test_dilemmas_pay_what_they_are_worth() -> None:
             np.testing.assert_allclose(after[2:], [max(delay - 10, 0) / 400] * 2, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_dilemmas_cover_their_ranges() -> None:
     env: Any = RandomDilemmas()
     count = 20_000

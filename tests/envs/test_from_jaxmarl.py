@@ -38,6 +38,7 @@ def test_names_are_those_of_environments_whose_agents_are_alike() -> None:
     assert set(envs.names("jaxmarl")) == {f"jaxmarl/{name}" for name in NAMES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in NAMES]
 )
@@ -45,6 +46,7 @@ def test_they_keep_the_laws(name: str) -> None:
     envs.check(made(name), num_steps=16)
 
 
+@pytest.mark.slow_rows("MPE_simple_spread_v3-26")
 @pytest.mark.parametrize(
     ("name", "length"),
     [
@@ -111,6 +113,7 @@ def test_the_global_observation_of_a_battle_is_its_world_state() -> None:
     np.testing.assert_array_equal(battle.global_observation(state, battle.default_params), expected)
 
 
+@pytest.mark.slow
 def test_fields_are_jaxmarls_and_results_know_them() -> None:
     env = envs.make("jaxmarl/MPE_simple_spread_v3", num_agents=2, max_steps=10)
     assert check_abstractly(env) == (2,) and env.default_params.max_steps_in_episode == 11

@@ -51,11 +51,13 @@ class Walk(FuncEnv):
     stride = 1.0
 
 
+@pytest.mark.fast_rows("functional/tabular/CliffWalking-v0")
 @pytest.mark.parametrize("name", LATEST)
 def test_gymnasiums_own_keep_the_laws(name: str):
     envs.check(envs.make(name), num_steps=32)
 
 
+@pytest.mark.slow_rows("functional/tabular/Blackjack-v0")
 @pytest.mark.parametrize("name", LATEST)
 def test_a_random_rollout_equals_the_native_one(name: str, key: jax.Array):
     env = envs.make(name)

@@ -67,6 +67,7 @@ def close(a: Any, b: Any) -> bool:
     return bool(np.allclose(a, b, rtol=0, atol=TOLERANCE * max(1.0, np.abs(b).max(initial=0.0))))
 
 
+@pytest.mark.fast_rows("CartPole", "Pendulum", "DelayedChoice", "DuelingBandit", "OnlyTerminates")
 @pytest.mark.parametrize("env_id", SINGLE)
 def test_gymnasiums_checker_passes_and_rollouts_are_the_native_ones(env_id: str) -> None:
     adapted = made(env_id)
@@ -250,6 +251,7 @@ def test_made_with_another_limit_it_ends_sooner_and_many_at_their_limit() -> Non
         gymnasium.make_vec("jaxrl/Pendulum-v1", num_envs=2, max_episode_steps=0)
 
 
+@pytest.mark.slow
 def test_what_is_shown_is_in_its_space_in_64_bits_too() -> None:
     code = """
 import numpy as np, jax, envs

@@ -57,6 +57,7 @@ QUICK = {
 }
 
 
+@pytest.mark.fast_rows("random-dilemmas-Disabled")
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
@@ -100,6 +101,7 @@ def test_it_is_gymnasiums_own_vector_of_single_ones(name: str, mode: str) -> Non
         same(part, expected_part)
 
 
+@pytest.mark.fast_rows("SameStep")
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", pytest.param("Disabled", marks=pytest.mark.slow)])
 def test_device_arrays_are_the_same_numbers(mode: str) -> None:
     env, params = short("random-dilemmas")
@@ -188,6 +190,7 @@ def native_targets(num_envs: int, num_steps: int) -> list[list[float]]:
     return collected
 
 
+@pytest.mark.slow
 def test_a_trainer_bootstraps_from_the_final_observation_in_every_mode() -> None:
     num_envs, num_steps = 4, 40
     expected = native_targets(num_envs, num_steps)
@@ -261,6 +264,7 @@ def test_bad_input_gets_one_sentence() -> None:
         many.step(np.zeros(2, int))
 
 
+@pytest.mark.slow
 def test_infos_are_listed_by_environment() -> None:
     many = gymnasium.wrappers.vector.DictInfoToList(as_gymnasium_vector(envs.make("bandit/delayed"), 2))
     many.reset(seed=0)
@@ -316,6 +320,7 @@ def test_packing_keeps_every_bit() -> None:
         assert viewed.tobytes() == bits(leaf), path
 
 
+@pytest.mark.slow
 def test_spaces_with_parts_are_batched_part_by_part() -> None:
     many = as_gymnasium_vector(envs.wrappers.time_feature(envs.make("gymnax/Catch-bsuite")), 2)
     obs, _ = many.reset(seed=0)

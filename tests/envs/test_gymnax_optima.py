@@ -50,6 +50,7 @@ POLICIES: dict[str, tuple[Callable[..., jax.Array], int, float]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name != "Catch-bsuite" else []) for name in POLICIES]
 )

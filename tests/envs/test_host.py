@@ -127,6 +127,7 @@ def _registered():
         del gymnasium.registry[f"tests/{name}"]
 
 
+@pytest.mark.fast_rows("gymnasium/CartPole-v1")
 @pytest.mark.parametrize(
     "name", ["gymnasium/CartPole-v1", "gymnasium/Pendulum-v1", "gymnasium/tests/Odd-v0", "gymnasium/tests/Pushed-v0"]
 )
@@ -210,6 +211,7 @@ def test_a_state_outlives_the_process(key: jax.Array):
     np.testing.assert_array_equal(jax.jit(env.step_env)(key, state, jnp.int32(1), params)[0], expected[0])
 
 
+@pytest.mark.slow
 def test_rollouts_with_resets_repeat_nothing_and_keep_few_simulators(key: jax.Array):
     """Fresh states that no environment takes, blocks of runs, and episodes that end: none costs a repetition."""
     env = envs.make("gymnasium/CartPole-v1", time_limit=25)
@@ -233,6 +235,7 @@ def test_rollouts_with_resets_repeat_nothing_and_keep_few_simulators(key: jax.Ar
     assert kept.made <= 2 * 3 + 1  # an episode each, and the one that fresh states share
 
 
+@pytest.mark.slow_rows("200")
 @pytest.mark.parametrize("limit", [200, 30])
 def test_blocks_of_runs_leave_each_other_their_simulators(limit: int, key: jax.Array):
     """Each block's fresh states, 40 a rollout, come while the episodes of the others wait for their next rollout."""
@@ -286,6 +289,7 @@ class Counted(Odd):
         Counted.closed += 1
 
 
+@pytest.mark.slow
 def test_simulators_are_few_and_closed(key: jax.Array):
     env = envs.make("gymnasium/tests/Counted-v0")
     params, step, action = env.default_params, jax.jit(env.step_env), (jnp.int32(1), jnp.int32(2))
@@ -303,6 +307,7 @@ def test_simulators_are_few_and_closed(key: jax.Array):
     assert Counted.closed == 3
 
 
+@pytest.mark.slow
 def test_simulators_are_closed_at_the_end():
     code = """
 import gymnasium

@@ -25,6 +25,7 @@ def small(name: str) -> Any:
     return envs.make(name, num_agents=3, num_neighbours=1, substeps=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in SCENARIOS])
 @pytest.mark.fast_rows("random")
 def test_pettingzoos_own_tests_pass(name: str):
@@ -48,6 +49,7 @@ def native_rollout(env: Any, params: Any, seed: int, actions: np.ndarray) -> lis
     return seen
 
 
+@pytest.mark.slow
 def test_a_random_rollout_equals_the_native_one():
     env = small("crowd/random")
     params = env.default_params.replace(max_steps_in_episode=12)
@@ -71,6 +73,7 @@ def test_a_random_rollout_equals_the_native_one():
     assert parallel.agents == []
 
 
+@pytest.mark.slow
 def test_agents_leave_when_they_finish():
     """Two walk to goals at different distances: the near one arrives, is terminated and leaves, then the other."""
     scene = Areas(spawns=[((0, 0), (0.1, 0.1)), ((0, 5), (0.1, 5.1))], goals=[((1, -1), (2, 1)), ((3, 4), (4, 6))])
@@ -96,6 +99,7 @@ def test_agents_leave_when_they_finish():
     assert parallel.agents == list(obs) == ["agent_0", "agent_1"]
 
 
+@pytest.mark.slow
 def test_only_those_who_take_part_are_there():
     env = small("crowd/circle")
     parallel = as_pettingzoo(env, env.default_params.replace(num_present=2))

@@ -71,6 +71,7 @@ def test_a_random_rollout_equals_the_native_one(pendulum: Any, key: jax.Array):
     assert_equal_rollouts(pendulum, brax_envs.get_environment("inverted_pendulum", backend="spring"), key, 1e-4)
 
 
+@pytest.mark.slow
 def test_the_pole_that_falls_terminates_and_the_limit_truncates(pendulum: Any, key: jax.Array):
     params = pendulum.default_params
     assert params.max_steps_in_episode == 1000
@@ -104,6 +105,7 @@ BACKENDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_scales_are_traced_and_scale(backend: str, key: jax.Array):
     """Without gravity the pole falls slower, and a gear that is twice as strong pushes twice as hard."""

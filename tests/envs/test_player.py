@@ -90,6 +90,7 @@ def test_the_page_holds_the_episode_of_those_who_are_present(tmp_path):
     assert data["interval"] == pytest.approx(0.1)
 
 
+@pytest.mark.slow
 def test_walls_that_stand_are_told_once(tmp_path):
     episode = some_episode()
     still = replace(episode, box_centre=jnp.tile(episode.box_centre[:1], (NUM_FRAMES, 1, 1)))

@@ -37,6 +37,7 @@ def test_threefry_gives_the_published_words():
         assert tuple(int(x) for x in threefry(words, words)) == answer
 
 
+@pytest.mark.slow
 def test_unrolled_keys_draw_what_their_keys_do_bit_for_bit():
     keys = jax.random.split(jax.random.key(7), 50)
 
@@ -49,6 +50,7 @@ def test_unrolled_keys_draw_what_their_keys_do_bit_for_bit():
         np.testing.assert_array_equal(actual[name], expected[name], name)
 
 
+@pytest.mark.slow
 def test_keys_alone_and_traced_are_the_same():
     key = jax.random.key(11)
     for name, draw in DRAWS.items():

@@ -65,6 +65,7 @@ KINDS = {
 }
 
 
+@pytest.mark.fast_rows("tuple")
 @pytest.mark.parametrize("env", KINDS.values(), ids=KINDS)
 def test_the_laws_hold(env: base.Environment) -> None:
     envs.check(time_feature(env), num_steps=16)
@@ -181,6 +182,7 @@ def test_it_trains_evaluates_and_saves(tmp_path: Any) -> None:
     np.testing.assert_array_equal(again.metrics["return"], result.metrics["return"])
 
 
+@pytest.mark.slow
 def test_a_result_on_it_loads_without_the_algorithm(tmp_path: Any) -> None:
     env = envs.wrappers.time_feature(envs.make("cartpole"))
     algo = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,)))

@@ -125,6 +125,7 @@ def test_hidden_components_are_left_out_and_nothing_else_changes() -> None:
     assert set(obs) == set(names.observation_space(names.default_params).spaces) == {"remaining_time"}
 
 
+@pytest.mark.slow
 def test_noise_is_independent_normal_and_of_the_scale_that_is_traced() -> None:
     count = 4096
     env = wrappers.observation_noise(Echo((count,)), 1.0)

@@ -249,6 +249,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch, result_of: Any) -> list[tuple[s
     return parts
 
 
+@pytest.mark.slow
 def test_the_claims_are_judged_by_matching_combinations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Neighbours are worth 1, an egocentric frame 10, and polar dynamics nothing."""
     monkeypatch.setattr(Preset, "algo", property(lambda preset: preset))
@@ -322,6 +323,7 @@ def test_the_librarys_settings_build_for_rays():
     assert algo.env.reward == "straight"  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@pytest.mark.slow
 def test_rewards_are_compared_with_their_curricula(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     parts = no_training(monkeypatch, lambda part, sweep: made(2.0 if "base" in part else 1.0, sweep))
     settings = crowd_rewards.Settings(

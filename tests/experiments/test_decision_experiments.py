@@ -136,6 +136,7 @@ def values() -> xarray.Dataset:
     return pathworld.path_values(pathworld.Settings(num_paths=5, episodes=500, gammas=(0.95,)))
 
 
+@pytest.mark.slow
 def test_the_published_errors() -> None:
     """To three digits; the simulation plays no part in them."""
     actual: Any = (
@@ -154,6 +155,7 @@ def test_the_published_errors() -> None:
     assert actual["Beta, fitted"] < 0.1 * actual["Beta, heuristic"]
 
 
+@pytest.mark.slow
 def test_fitted_weights_are_the_best(values: xarray.Dataset) -> None:
     """Zero error where the hazard is exponential (hyperbolic) or constant (exponential), nowhere worse than others."""
     errors: Any = pathworld.errors(values).set_index("hazard")
@@ -195,6 +197,7 @@ def test_settings_of_pathworld_are_checked(settings: dict[str, Any], sentence: s
         pathworld.Settings(**settings)
 
 
+@pytest.mark.slow
 def test_a_small_run_of_pathworld(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = pathworld.Settings(num_paths=4, episodes=50)
     run_experiment(EXPERIMENTS["pathworld"], settings, tmp_path / "run", progress=False)

@@ -59,6 +59,7 @@ def test_the_mixture_removes_the_bias_that_one_critic_has(dataset: Any) -> None:
         assert bias("exp:gamma=0.9", critic) < 64 * 5 * 2.0**-24
 
 
+@pytest.mark.slow
 def test_walks_have_the_bias_that_linearity_says(dataset: Any) -> None:
     # 48 means of 400 walks each: five standard errors.
     difference = np.abs(dataset["bias_sampled"] - dataset["bias"]).values
@@ -73,6 +74,7 @@ def test_approximate_values_leave_a_bias_to_both(dataset: Any) -> None:
         assert root_mean_square(chosen.values) > 0.01
 
 
+@pytest.mark.slow
 def test_it_writes_tables_and_a_figure(tmp_path: Path) -> None:
     from jaxrl.experiments import run_experiment
 

@@ -85,6 +85,7 @@ def toy(work: Work, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     return experiment
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_loaded_with_equal_numbers(
     toy: Experiment, work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

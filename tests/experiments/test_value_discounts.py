@@ -67,6 +67,7 @@ def test_exponential_choosers_agree_and_hyperbolic_ones_are_worth_less_than_the_
     assert differing > 5
 
 
+@pytest.mark.slow
 def test_choosers_know_the_values_of_the_environments(small: dict[str, Task]) -> None:
     task = small["preference-reversal"]
     values = PreferenceReversal().values(HYPERBOLIC, task.params)

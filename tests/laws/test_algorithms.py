@@ -100,6 +100,7 @@ def _broken(change: str) -> Any:
     return algo._replace(step=step, actor=algo.actor._replace(choose=choose))
 
 
+@pytest.mark.slow_rows("ignores lam-every hyper-parameter must change the result.*\\\\.lam did not")
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -135,6 +136,7 @@ DISCOUNTS = ["exp:gamma=0.9", "hyperbolic:k=0.1"]
 LAM = 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("continuous", [False, True], ids=["discrete", "continuous"])
 @pytest.mark.parametrize(("name", "static"), PROBES, ids=lambda value: str(value))
 @pytest.mark.fast_rows(
@@ -174,6 +176,7 @@ def test_ppo_reaches_the_value_of_each_probe(name: str, static: dict[str, int], 
             np.testing.assert_allclose(values[i * num_seeds + seed], expected, rtol=0.01)
 
 
+@pytest.mark.slow
 def test_a_sweep_over_every_leaf_and_all_families_compiles_once() -> None:
     algo = ALGORITHMS["ppo, continuous, everything normalised"]()
     changes = {

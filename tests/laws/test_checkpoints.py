@@ -77,6 +77,7 @@ def is_quick(algorithm: str, name: str) -> bool:
     return name == ("pendulum" if algorithm == "td3" else "cartpole") or (algorithm == "ppo" and name not in SLOW)
 
 
+@pytest.mark.slow_rows("ppo-crowd/circle")
 @pytest.mark.parametrize(
     ("algorithm", "name"),
     [pytest.param(*pair, marks=[] if is_quick(*pair) else [pytest.mark.slow]) for pair in PAIRS],

@@ -59,8 +59,27 @@ BANDITS_SLOW = [
 ]
 
 
+# The others are quick to compile: a bandit, a memory task, a game, a decision task, control tasks and probes.
+OTHERS_SLOW = [
+    "acrobot",
+    "bandit/dueling",
+    "bandit/linear",
+    "cooperation/foraging",
+    "cooperation/levers",
+    "crowd/circle",
+    "memory/cartpole",
+    "memory/delayed-match",
+    "memory/pendulum",
+    "memory/repeat-first",
+    "memory/t-maze",
+    "mountain-car",
+    "mountain-car-continuous",
+    "pathworld",
+    "preference-reversal",
+    "random-dilemmas",
+]
 SELF_PLAY_SLOW = [name for name in OURS if name.endswith("-self-play")]
-SLOW = {*CROWDS_SLOW, *BANDITS_SLOW, *SELF_PLAY_SLOW, "bandit/restless"}
+SLOW = {*CROWDS_SLOW, *BANDITS_SLOW, *SELF_PLAY_SLOW, *OTHERS_SLOW, "bandit/restless"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in OURS])
@@ -68,6 +87,7 @@ def test_ours_keep_the_laws(name: str) -> None:
     envs.check(envs.make(name))
 
 
+@pytest.mark.fast_rows("CartPole-v1")
 @pytest.mark.parametrize("name", GYMNAX_QUICK)
 def test_gymnax_keeps_the_laws(name: str) -> None:
     envs.check(envs.make(f"gymnax/{name}"))
@@ -321,6 +341,7 @@ def test_a_sound_environment_passes() -> None:
     envs.check(Walk())
 
 
+@pytest.mark.slow_rows("LimitTerminates-")
 @pytest.mark.parametrize(
     ("env", "law"),
     [
@@ -355,6 +376,7 @@ def test_each_broken_law_is_named(env: base.Environment, law: str) -> None:
         envs.check(env)
 
 
+@pytest.mark.fast_rows("TimeLimit")
 @pytest.mark.parametrize(
     "env",
     [

@@ -306,6 +306,7 @@ def test_other_spaces_are_refused(space: spaces.Space) -> None:
         action_head(space)
 
 
+@pytest.mark.slow_rows("categorical", "several")
 @pytest.mark.parametrize("head", [categorical(), several(), normal()], ids=["categorical", "several", "normal"])
 def test_axes_in_front_are_free(key: jax.Array, head: ActionHead) -> None:
     outputs = jax.random.normal(key, (5, 2, head.num_outputs))

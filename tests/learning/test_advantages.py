@@ -131,6 +131,7 @@ def test_ugae_is_the_double_loop_at_any_length(name, parameters, family, length)
         assert_close(jitted(given_as, 1.0, *data)[0], exact)
 
 
+@pytest.mark.slow_rows("0.0-128", "0.0-32", "0.0-512")
 @pytest.mark.parametrize("length", [32, 128, 512])
 @pytest.mark.parametrize("lam", LAMS)
 def test_mixture_scan_and_lag_form_agree(length, lam):
@@ -182,6 +183,7 @@ def agreement(length, mu, eta, lam, seed):
 ANY_LENGTH = {"length": st.sampled_from([32, 128, 512, 2048]), "lam": st.floats(0, 1), "seed": st.integers(0, 99)}
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(mu=st.floats(0.5, 0.99), eta=st.floats(0, 2), **ANY_LENGTH)
 def test_mixture_scan_and_lag_form_agree_within_their_roundings(length, mu, eta, lam, seed):
@@ -199,6 +201,7 @@ def test_mixture_scan_and_lag_form_agree_within_their_roundings_everywhere(lengt
     assert np.all(np.abs(scan - lags) <= scan_bound + lag_bound)
 
 
+@pytest.mark.slow_rows("512")
 @pytest.mark.parametrize("length", [32, 128, 512, pytest.param(2048, marks=pytest.mark.slow)])
 def test_the_number_of_nodes_limits_nothing(length):
     """In float64 the nodes are within one float32 rounding of the curve, lag by lag, and so of any target."""
@@ -340,6 +343,7 @@ FAMILIES = ["0.98", "beta:0.98,0.5", "hyperbolic:0.02", "quasi:0.9,0.99", "fixed
 FAMILIES = [*FAMILIES, "truncated:(quasi:0.9,0.95),10", "0", "1"]
 
 
+@pytest.mark.slow
 def test_mixed_stack_is_bit_for_bit_a_stack_of_copies():
     data = rollout(10, (64, 2))
     mixed = stack(FAMILIES)
@@ -363,6 +367,7 @@ def test_the_part_that_does_not_apply_changes_no_bit(one, other):
         np.testing.assert_array_equal(whole, alone, err_msg=text)
 
 
+@pytest.mark.slow
 def test_parameters_and_lam_map_under_vmap():
     data = rollout(12, (32, 2))
     mus, lams = np.asarray([0.9, 0.98, 1.0], np.float32), np.asarray([0.0, 0.95, 1.0], np.float32)
@@ -393,6 +398,7 @@ reverse_slopes = jax.jit(jax.grad(total, argnums=(0, 1)))
 forward_slopes = jax.jit(jax.jacfwd(total, argnums=(0, 1)))
 
 
+@pytest.mark.slow_rows("0.95-0.0")
 @pytest.mark.parametrize("eta", [0.0, 1e-4, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("lam", [0.95, 1.0])
 def test_gradients_through_beta_weights(eta, lam):
@@ -450,6 +456,7 @@ def test_slopes_are_differences_at_every_length(length, mu, eta, lam, seed):
     assert_slopes_are_differences(length, mu, eta, lam, seed)
 
 
+@pytest.mark.slow_rows("0.0-0.0")
 @pytest.mark.parametrize("mu", [0.0, 1e-6, 0.5, 0.9999, 1.0])
 @pytest.mark.parametrize("eta", [0.0, 1e-12, 1e-6, 1.0, 10.0])
 def test_slopes_are_finite_at_the_edges(mu, eta):
@@ -518,6 +525,7 @@ def memory(discount, length, derivative):
     return analysis.temp_size_in_bytes
 
 
+@pytest.mark.slow_rows("gradient")
 @pytest.mark.parametrize("derivative", [False, True], ids=["value", "gradient"])
 def test_lag_form_takes_memory_linear_in_time(derivative):
     discounts = {length: Tabulated(Hyperbolic(0.02).curve(length)) for length in (256, 1024)}

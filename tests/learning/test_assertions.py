@@ -368,6 +368,7 @@ EXEMPT = {
 }
 
 
+@pytest.mark.slow_rows("q_networks.QNetwork.__call__-features")
 @pytest.mark.parametrize(
     ("argument", "call"), [row[1:] for row in CALLS], ids=[f"{name}-{argument}" for name, argument, _ in CALLS]
 )

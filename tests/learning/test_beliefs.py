@@ -79,6 +79,7 @@ def gradients(config: Any, belief_coef: float) -> tuple[Any, ...]:
     return *run(jax.random.key(0)), algo
 
 
+@pytest.mark.slow
 def test_supervision_alone_changes_the_belief() -> None:
     """Without a weight the layer of the belief stays as it was, although the policy sees it; with one it moves."""
     config = dataclasses.replace(TINY, belief="conditioned")

@@ -191,6 +191,7 @@ def test_the_mixture_critic_sums_to_infinity_across_time_limits() -> None:
     np.testing.assert_allclose(mixture, np.full((1, 3), 1 + 0.5 * 0.9 / 0.1), rtol=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time_limits", ["bootstrap", "terminal"])
 def test_time_limits_bootstrap_or_are_ends(time_limits: Any) -> None:
     env: Any = envs.make("probe/only-truncates", steps=3)
@@ -243,6 +244,7 @@ def test_families_sweep_in_one_program_with_a_mixture_critic() -> None:
             np.testing.assert_allclose(many[row], one[0], rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_make_train_takes_prepared_settings_and_refuses_a_traced_curve() -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), MIXTURE)
     program = jax.jit(jaxrl.make_train(algo, env_steps=32, evals=1, eval_episodes=2))
@@ -293,6 +295,7 @@ class Own(nn.Module):
         return nn.Dense(2)(obs), values if self.num_values else values[0]
 
 
+@pytest.mark.slow
 def test_a_network_of_ones_own_gives_a_value_for_each_head() -> None:
     env = envs.make("cartpole")
     algo = jaxrl.ppo(env, MIXTURE, Own(4))

@@ -95,6 +95,7 @@ def apply(network: CNNActorCritic, params: Any, obs: jax.Array) -> Any:
     return network.apply(params, obs)
 
 
+@pytest.mark.slow
 def test_the_convolutional_network_is_what_its_weights_say(key: jax.Array) -> None:
     network = CNNActorCritic(2, channels=(3, 4), strides=(2, 1), hidden=(5,), num_values=2)
     image = np.random.default_rng(0).normal(size=(6, 7, 2)).astype(np.float32)
@@ -115,6 +116,7 @@ def test_the_convolutional_network_is_what_its_weights_say(key: jax.Array) -> No
     np.testing.assert_allclose(values, head("critic"), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_pixels_of_eight_bits_are_scaled(key: jax.Array) -> None:
     network = CNNActorCritic(2, channels=(3,), strides=(1,), hidden=(5,))
     pixels = jnp.arange(48, dtype=jnp.uint8).reshape(4, 4, 3)

@@ -82,6 +82,7 @@ def normalised(features: np.ndarray, layer: Any) -> np.ndarray:
     return centred / np.sqrt(centred.var() + 1e-6) * np.float64(layer["scale"]) + np.float64(layer["bias"])
 
 
+@pytest.mark.slow
 def test_hidden_layers_are_normalised_before_the_activation(key: jax.Array) -> None:
     network = MLPActorCritic(None, (6, 5), "relu", layer_norm=True)
     obs = np.array([0.5, -1.0, 2.0])
@@ -119,6 +120,7 @@ def test_residual_blocks_agree_with_float64(key: jax.Array) -> None:
     np.testing.assert_allclose(apply(params, jnp.asarray(obs)), exact, rtol=0, atol=2 * 24 * 4 * largest * EPS)
 
 
+@pytest.mark.slow
 def test_convolutions_are_normalised_over_the_whole_layer(key: jax.Array) -> None:
     network = CNNActorCritic(None, (3,), (1,), (), "relu", layer_norm=True)
     image = jax.random.normal(key, (4, 4, 2))
@@ -143,6 +145,7 @@ def test_initial_weights_are_orthogonal_with_the_usual_gains(key: jax.Array) -> 
         assert not np.any(np.asarray(params[name]["bias"]))
 
 
+@pytest.mark.slow_rows("shape3")
 @pytest.mark.parametrize("shape", [(4, 64), (64, 64), (64, 2), (256, 256), (1, 1)])
 def test_orthogonal_matrices_are_those_of_a_qr_decomposition(key: jax.Array, shape: tuple[int, int]) -> None:
     got = np.asarray(orthogonal(key, *shape))
@@ -229,6 +232,7 @@ def neighbourhood(num_present: int = 3) -> dict[str, jax.Array]:
     }
 
 
+@pytest.mark.slow_rows("attention", "mean")
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_the_relation_network_is_what_its_weights_say(key: jax.Array, pooling: str) -> None:
     network = RelationActorCritic(3, (6,), (4, 5), (7,), pooling, own_scale=2.0, neighbour_scale=0.5)
@@ -266,6 +270,7 @@ def compare_by_hand(params: Any, obs: Any, got: Any, pooling: str, num_present: 
         np.testing.assert_allclose(got, np.reshape(exact, np.shape(got)), rtol=0, atol=6 * 11 * 4 * EPS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.fast_rows("attention")
 def test_the_order_of_neighbours_says_nothing(key: jax.Array, pooling: str) -> None:

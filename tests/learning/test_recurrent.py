@@ -77,6 +77,7 @@ def some_memory(cell: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(0.5 * draws.normal(size=leaf.shape), jnp.float32), cell.start())
 
 
+@pytest.mark.fast_rows("lru")
 @pytest.mark.parametrize("name", CELLS)
 def test_a_step_is_what_the_weights_say(key: jax.Array, name: str) -> None:
     cell = CELLS[name](SIZE)
@@ -112,6 +113,7 @@ def summed(unroll: Any, params: Any, inputs: Any, memory: Any, reset: Any) -> ja
 ROUNDING = STEPS * 4 * 8 * 4 * float(np.finfo(np.float64).eps)
 
 
+@pytest.mark.slow_rows("lru")
 @pytest.mark.parametrize("name", CELLS)
 def test_gradients_of_a_sequence_are_those_of_its_steps(key: jax.Array, name: str) -> None:
     cell = CELLS[name](SIZE)
@@ -135,6 +137,7 @@ def test_gradients_of_a_sequence_are_those_of_its_steps(key: jax.Array, name: st
         np.testing.assert_allclose(one, other, rtol=0, atol=ROUNDING)
 
 
+@pytest.mark.fast_rows("lstm")
 @pytest.mark.parametrize("name", CELLS)
 def test_gradients_of_runs_in_a_batch_are_those_of_each_alone(key: jax.Array, name: str) -> None:
     """Each run with its own weights, and each of its two sequences with its own inputs, memory and resets."""
@@ -182,6 +185,7 @@ def test_the_recurrence_is_a_loop(num_steps: int) -> None:
     np.testing.assert_allclose(np.asarray(got[0]) + 1j * np.asarray(got[1]), expected, rtol=0, atol=64 * 4 * 6 * EPS)
 
 
+@pytest.mark.slow
 def test_initial_weights_are_orthogonal_gate_by_gate(key: jax.Array) -> None:
     for name, count in {"gru": 3, "lstm": 4}.items():
         weights = jax.jit(CELLS[name](SIZE).init)(key, jnp.zeros(SIZE), CELLS[name](SIZE).start())["params"]
@@ -239,6 +243,7 @@ class Summing(nn.Module):
         return jnp.tanh(features + memory), features + memory
 
 
+@pytest.mark.fast_rows("own")
 @pytest.mark.parametrize("name", [*CELLS, "own", "own cell", "flax"])
 def test_agents_are_unrolled_apart_as_they_are_stepped(key: jax.Array, name: str) -> None:
     with jax.enable_x64(True):
@@ -355,6 +360,7 @@ class Biased(GRU):
         return {"hidden": jnp.full(self.size, 0.5)}
 
 
+@pytest.mark.slow
 def test_a_reset_leads_to_the_cells_own_start(key: jax.Array) -> None:
     cell, features = Biased(SIZE), jax.random.normal(key, (STEPS, WIDTH))
     params = cell.init(key, features[0], cell.start())

@@ -123,6 +123,7 @@ def test_uniform_draws_are_uniform_over_what_is_filled() -> None:
     np.testing.assert_array_equal(rows.weight, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("updates", [32_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_priorities_are_exact_after_many_updates(updates: int) -> None:
     """Sums and draws, as if nothing had been updated before; the float64 sums of NumPy are the reference."""

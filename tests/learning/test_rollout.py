@@ -166,6 +166,7 @@ def test_types_stay_what_the_environment_gives(rolled: Any) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_second_rollout_goes_on_where_the_first_ended(start: Carry) -> None:
     carry, first, _ = roll(jax.random.key(2), start, wishes()[: NUM_STEPS // 2], Params(), NUM_STEPS)
     _, second, _ = roll(jax.random.key(3), carry, wishes()[NUM_STEPS // 2 :], Params(), NUM_STEPS)
@@ -183,6 +184,7 @@ def born(steps: Transition, n: int) -> list[float]:
     return steps.obs["numbers"][1:, n, 0][done[:-1]].tolist()
 
 
+@pytest.mark.slow_rows("3")
 @pytest.mark.parametrize("pool", [1, 3, NUM_STEPS])
 def test_fresh_states_are_given_out_once_and_in_order(start: Carry, rolled: Any, pool: int) -> None:
     _, steps, reused = jax.tree.map(np.asarray, roll(jax.random.key(2), start, wishes(), Params(), pool))

@@ -149,6 +149,7 @@ def elsewhere(cartpole: Result, pendulum: TrainedPolicy, tmp_path_factory: pytes
         return {"folder": folder, "answers": dict(archive), "obs": obs, "policies": policies}
 
 
+@pytest.mark.slow_rows("cartpole-logits-stablehlo")
 @pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize(("name", "numbers"), [("cartpole", "logits"), ("pendulum", "mean")])
 def test_a_process_without_jaxrl_gets_the_policys_answers(

@@ -57,6 +57,7 @@ def result(task: Any, tmp_path_factory: pytest.TempPathFactory) -> Result:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("chain")
 def test_rollouts_and_evaluations_reach_the_optimum(task: Any, result: Result) -> None:
     _, optimum, length = task
@@ -70,6 +71,7 @@ def test_rollouts_and_evaluations_reach_the_optimum(task: Any, result: Result) -
     np.testing.assert_array_equal(result.values("right")[0, 0], NUM_ENVS * np.asarray(paid))
 
 
+@pytest.mark.slow
 def test_the_task_takes_a_memory() -> None:
     algo = forgetful(Repeat())
     result = jaxrl.train(algo, seeds=1, env_steps=200, evals=1, eval_episodes=EPISODES, progress=False)
@@ -77,6 +79,7 @@ def test_the_task_takes_a_memory() -> None:
     assert result.values("wrong").min() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("chain")
 def test_results_load_and_are_evaluated_again(
     task: Any, result: Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -93,6 +96,7 @@ def test_results_load_and_are_evaluated_again(
     assert loaded.policy(seed=1, strength=1e5).remembers
 
 
+@pytest.mark.slow_rows("terminated-greedy")
 @pytest.mark.parametrize("greedy", [True, False], ids=["greedy", "sampled"])
 def test_the_users_loop_reaches_the_optimum(task: Any, result: Result, greedy: bool) -> None:
     algo, optimum, length = task
@@ -115,6 +119,7 @@ def test_the_users_loop_reaches_the_optimum(task: Any, result: Result, greedy: b
     assert total == 3 * optimum
 
 
+@pytest.mark.slow_rows("chain")
 def test_a_batch_keeps_memories_apart(task: Any, result: Result) -> None:
     algo, optimum, length = task
     env, params, policy = algo.env, algo.env.default_params, result.policy(seed=0, strength=1e4)
@@ -175,6 +180,7 @@ def test_films_play_with_the_memory(task: Any, tmp_path: Path, monkeypatch: pyte
         assert picture.size == (16, 16)
 
 
+@pytest.mark.slow_rows("chain", "terminated")
 def test_gymnasium_single_and_many(task: Any) -> None:
     from envs.adapters.gymnasium import as_gymnasium, as_gymnasium_vector
 
@@ -200,6 +206,7 @@ def test_gymnasium_single_and_many(task: Any) -> None:
     np.testing.assert_array_equal(total, 3 * optimum)
 
 
+@pytest.mark.slow
 def test_a_next_step_autoreset_forgets_with_the_first_observation() -> None:
     from envs.adapters.gymnasium import as_gymnasium_vector
 
@@ -215,6 +222,7 @@ def test_a_next_step_autoreset_forgets_with_the_first_observation() -> None:
     np.testing.assert_array_equal(total, 15)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("chain")
 def test_the_laws_hold(task: Any) -> None:
     jaxrl.check(task[0])

@@ -44,12 +44,14 @@ def check_velocities(velocity: np.ndarray, count: int) -> None:
     assert len(np.unique(np.sign(walked[0]), axis=0)) > 1  # not all in the same direction
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [4, 3, 9])
 @pytest.mark.fast_rows("4")
 def test_it_walks_among_any_number(policy: TrainedPolicy, count: int) -> None:
     check_walk(walk(policy, num_agents=count), count)
 
 
+@pytest.mark.slow
 def test_memories_of_any_number_are_each_ones_own(policy: TrainedPolicy) -> None:
     walkers = for_any_number(policy)
     count = 6
@@ -68,6 +70,7 @@ def test_memories_of_any_number_are_each_ones_own(policy: TrainedPolicy) -> None
     np.testing.assert_array_equal(memory.decisions, np.where(ended, 1, 2))
 
 
+@pytest.mark.fast_rows(".png")
 @pytest.mark.parametrize("suffix", [".html", ".png"])
 def test_pages_and_pictures_show_what_it_remembers(
     policy: TrainedPolicy, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -88,6 +91,7 @@ def test_pages_and_pictures_show_what_it_remembers(
         check_walk(episode, count)
 
 
+@pytest.mark.slow
 def test_a_film_shows_what_it_remembers(policy: TrainedPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from envs.rendering import Scene
 
@@ -119,6 +123,7 @@ def test_evaluation_rests_when_it_has_walked_enough(policy: TrainedPolicy) -> No
     assert speeds[0] == pytest.approx(speeds[1] * DECISIONS / STEPS, rel=1e-3)
 
 
+@pytest.mark.slow_rows("stablehlo")
 @pytest.mark.parametrize("name", ["stablehlo", "onnx"])
 def test_a_file_remembers_for_a_crowd_of_any_size(policy: TrainedPolicy, name: str, tmp_path: Path) -> None:
     exported = jaxrl.load_exported(jaxrl.export_policy(policy, tmp_path / f"crowd.{name}"))

@@ -35,6 +35,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return algo, optimum, length, export_policy(policy_of(algo), path)
 
 
+@pytest.mark.slow_rows("chain-onnx", "chain-stablehlo", "repeat-stablehlo")
 def test_a_file_solves_the_task_one_by_one_and_many_at_a_time(exported: Any) -> None:
     algo, optimum, length, path = exported
     env, params, policy = algo.env, algo.env.default_params, load_exported(path, allow="remembering")
@@ -93,6 +94,7 @@ def test_without_its_memory_a_file_is_refused(exported: Any) -> None:
         policy(obs, memory={"memory.seen": np.int32(0)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "names", "file_format"),
     [
@@ -190,6 +192,7 @@ def test_a_memory_may_stay_as_it_is_or_be_a_score(name: str, tmp_path: Path) -> 
     np.testing.assert_array_equal(memory["memory.first"], [0, 0, 1e4, 0])
 
 
+@pytest.mark.slow
 def test_the_command_line_exports_a_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     algo = echo(Repeat())
     result = jaxrl.train(algo, env_steps=1, evals=1, eval_episodes=1, progress=False, out=tmp_path / "run")

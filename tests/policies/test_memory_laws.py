@@ -46,6 +46,7 @@ def idle(env: envs.Environment, actor: Actor) -> Algorithm:
     )
 
 
+@pytest.mark.slow_rows("terminated")
 @pytest.mark.parametrize("ends", ["terminated", "truncated"])
 def test_replaying_a_trajectory_gives_the_memory_that_was_stepped(ends: Any, key: jax.Array) -> None:
     env, steps, num_envs = Repeat(ends), 13, 4
@@ -110,6 +111,7 @@ def test_the_end_of_one_agent_does_not_touch_the_memory_of_another_elsewhere(key
     np.testing.assert_array_equal(policy.remembered(jnp.array([2, 2, 2]), jnp.array(True)), 0)
 
 
+@pytest.mark.slow
 def test_noise_goes_on_in_the_memory_until_the_episode_ends(key: jax.Array) -> None:
     env, num_envs, steps = Repeat(), 3, 13
     actor, params = correlated(env), env.default_params
@@ -166,6 +168,7 @@ def broken(change: str) -> Algorithm:
     return with_actor(algo, scores=scores, choose=choose, noise=noise)
 
 
+@pytest.mark.fast_rows("other", "forget")
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

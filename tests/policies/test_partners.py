@@ -77,6 +77,7 @@ def levers(partners: jaxrl.Partners, steps: int = 3) -> np.ndarray:
     return np.asarray(jax.jit(jax.vmap(play))(jnp.arange(len(partners.names))))
 
 
+@pytest.mark.slow
 def test_partners_act_as_in_self_play(runs: tuple[Path, Path]) -> None:
     partners = jaxrl.load_partners(runs, greedy=True, algo=ALGO)
     results = [jaxrl.load_result(run, ALGO) for run in runs]

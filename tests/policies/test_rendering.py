@@ -97,6 +97,7 @@ def test_mountain_car_is_low_in_the_valley(kind):
 DRAWN = [name for name in ROWS if not name.startswith(("crowd/", "bandit/")) or name in ("crowd/car", "bandit/dueling")]
 
 
+@pytest.mark.slow_rows("crowd/car")
 @pytest.mark.parametrize("name", DRAWN)
 def test_every_environment_of_ours_can_be_drawn_and_a_step_shows(name):
     env = make(name)
@@ -115,6 +116,7 @@ def test_every_environment_of_ours_can_be_drawn_and_a_step_shows(name):
     np.testing.assert_array_equal(scene.frame(state), first)
 
 
+@pytest.mark.slow
 def test_bars_are_as_high_as_the_values_and_sleeping_arms_are_grey():
     env = make("bandit/sleeping", num_arms=4)
     _, state = env.reset_env(jax.random.key(0), env.default_params)
@@ -250,6 +252,7 @@ def test_what_cannot_play_is_refused(tmp_path):
         render(CartPole(), None, tmp_path / "x.gif", env_params={"gravity": 1.0})
 
 
+@pytest.mark.slow
 def test_a_crowd_is_drawn_where_it_walks(tmp_path):
     env = Crowd("choke", num_agents=4)
     scene, state = Scene(env, env.default_params), start(env)
@@ -266,6 +269,7 @@ def test_a_crowd_is_drawn_where_it_walks(tmp_path):
     np.testing.assert_array_equal(scene.frame(state), first)  # a new episode leaves nothing of the one before
 
 
+@pytest.mark.slow
 def test_the_paths_of_a_crowd_are_a_picture(tmp_path):
     env = Crowd("circle", num_agents=3, obstacles=True)
     figure = paths(roll(env, walk_ahead, jax.random.key(0), num_steps=5), path=tmp_path / "paths.png", title="three")

@@ -38,6 +38,7 @@ def policy():
     return TrainedPolicy(algo, weights, env_params=params)
 
 
+@pytest.mark.fast_rows("7")
 @pytest.mark.parametrize("count", [1, 7])
 def test_everybody_acts_alone_however_many_there_are(policy, count):
     keys = jax.random.split(jax.random.key(1), 3)
@@ -55,6 +56,7 @@ def test_everybody_acts_alone_however_many_there_are(policy, count):
     np.testing.assert_allclose(action, jnp.stack(alone), rtol=0, atol=4 * 68 * 2.0**-23)
 
 
+@pytest.mark.slow
 def test_a_learned_crowd_walks_elsewhere(policy):
     elsewhere = Areas(spawns=[((-4, -1), (-2, 1))], goals=[((3, -1), (4, 1))], walls=[((-0.1, 2), (0.1, 4))])
     episode = walk(policy, scenario=elsewhere, num_agents=5, seed=1)

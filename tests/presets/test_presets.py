@@ -63,6 +63,7 @@ def plain(value: Any) -> Any:
     return float(value.gamma) if isinstance(value, jaxrl.Exponential) else value
 
 
+@pytest.mark.slow_rows("ppo-brax/ant")
 @pytest.mark.parametrize(("algorithm", "environment"), NAMES)
 def test_a_preset_builds_what_it_says(algorithm: str, environment: str):
     preset = jaxrl.preset(algorithm, environment)

@@ -158,6 +158,7 @@ def test_parity_with_gymnasium(case: Case) -> None:
     assert_parity(case, played, None)
 
 
+@pytest.mark.slow_rows("acrobot", "pendulum")
 @BY_NAME
 def test_parity_with_gymnasium_under_a_short_limit(case: Case) -> None:
     """5,000 random actions with a limit that CartPole's random episodes reach too."""

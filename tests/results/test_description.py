@@ -43,6 +43,7 @@ def config_in(directory):
     return {name: value for name, value in config.items() if name not in ("checksum", "files")}
 
 
+@pytest.mark.slow_rows("exp:gamma=0.97")
 @pytest.mark.parametrize("discount", ["exp:gamma=0.97", "beta:mu=0.98,eta=0.3", "table:1,0.9,0.5"])
 def test_load_gives_back_the_hyper_parameters(tmp_path, discount):
     ran = PPO.hparams.replace(lr=1e-3, discount=jaxrl.as_discount(discount), clip_eps=0.3)

@@ -76,6 +76,7 @@ NAMING = {
 }
 
 
+@pytest.mark.slow_rows("algorithm")
 @pytest.mark.parametrize("naming", NAMING)
 def test_opening_imports_nothing_that_the_result_names(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], naming: str
@@ -99,6 +100,7 @@ def test_opening_imports_nothing_that_the_result_names(
     assert not (run / "sprung").exists() and "evil" not in sys.modules
 
 
+@pytest.mark.slow
 def test_what_the_user_names_is_imported(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -149,6 +149,7 @@ def test_a_forced_run_leaves_nothing_of_the_one_before(algo: Algorithm, tmp_path
     assert has_checkpoint(out) == (minutes is not None) and jaxrl.load_result(out, algo).seeds == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_shards_without_checkpoints_are_merged(tmp_path: Path) -> None:
     call: Any = {"steps": 32, "runs": 5, "points": 3, "block": 2, "progress": False}
     ucb, bandit = jaxrl.bandits.ucb1(), BernoulliBandit(num_arms=3)
@@ -160,6 +161,7 @@ def test_shards_without_checkpoints_are_merged(tmp_path: Path) -> None:
     np.testing.assert_array_equal(merged.values("pulls"), jaxrl.run_bandit(ucb, bandit, **call).values("pulls"))
 
 
+@pytest.mark.slow
 def test_another_kind_of_run_is_refused(algo: Algorithm, tmp_path: Path) -> None:
     bandit = BernoulliBandit(num_arms=3)
     jaxrl.run_bandit(jaxrl.bandits.ucb1(), bandit, steps=8, runs=2, progress=False, out=tmp_path / "b")
@@ -203,6 +205,7 @@ def killed_in_the_first_part(out: Path, there: Path) -> Callable[..., None]:
     return snapshot
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("limits")
 def test_a_kill_in_the_first_part_of_a_call_that_would_have_gone_on(
     algo: Algorithm, whole: Result, tmp_path: Path
@@ -242,6 +245,7 @@ def test_a_kill_in_the_first_part_of_a_run_made_longer(
     assert_same_bits(jaxrl.resume(there, algo=algo, progress=False), longer)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("limits")
 def test_a_signal_between_two_parts_begins_no_other(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -263,6 +267,7 @@ def test_a_signal_between_two_parts_begins_no_other(
 # --- memory and blocks --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_as_it_was_begun_though_less_is_free(
     algo: Algorithm, whole: Result, tmp_path: Path, limits: dict[Any, int | None]
 ) -> None:
@@ -330,6 +335,7 @@ def test_parts_that_were_begun_go_on_though_blocks_of_another_became_narrower(
 # --- shards -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_rows("base0")
 @pytest.mark.parametrize("base", [Exponential(0.9), jaxrl.BetaWeighted(0.9, 0.5)])
 def test_a_shard_of_settings_goes_on_in_the_program_of_the_whole(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: Any

@@ -100,6 +100,7 @@ def test_a_shard_that_ended_early_is_said(algo: Algorithm, sweep: Any, shards: l
     assert_same(jaxrl.merge([shards[0], tmp_path / "x-1"]), jaxrl.train(algo, sweep, **RUN))
 
 
+@pytest.mark.slow
 def test_a_shard_that_stopped_between_evaluations_has_no_numbers_where_it_was_not_evaluated(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +204,7 @@ def test_seeds_in_a_row_are_told_by_the_first_and_the_last() -> None:
     assert _spans(list(range(0, 60, 2))) == "0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, ... (30 in all, up to 58)"
 
 
+@pytest.mark.slow
 def test_bandits_are_sharded_too(tmp_path: Path) -> None:
     settings: Any = {"steps": 32, "runs": 5, "points": 3, "block": 2, "progress": False}
     bandit = envs.make("bandit/bernoulli", num_arms=3)

@@ -112,6 +112,7 @@ def test_the_way_from_train_to_a_program_is_short(algo: Algorithm, stacks: Any, 
     assert_short(stacks, "train")
 
 
+@pytest.mark.slow
 def test_so_is_that_of_a_call_in_parts(algo: Algorithm, stacks: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     runs_of_part = Plan.fits.fget
 
@@ -174,6 +175,7 @@ def test_another_number_of_threads_compiles_nothing(algo: Algorithm):
     assert compilations() == before
 
 
+@pytest.mark.slow
 def test_sharded_runs_are_in_the_same_cache(monkeypatch: pytest.MonkeyPatch):
     config = jaxrl.PPOConfig(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(3,))
     cartpole: Any = jaxrl.ppo(jaxrl.preset("ppo", "cartpole").algo.env, config)

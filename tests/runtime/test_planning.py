@@ -206,6 +206,7 @@ def test_what_took_more_than_was_foreseen_becomes_smaller_all_the_same(algo: Alg
 # --- what is compiled --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_plan_compiles_what_training_then_finds(algo: Algorithm, capsys: pytest.CaptureFixture[str]) -> None:
     options: dict[str, Any] = {"env_steps": 4 * PER_ITERATION, "evals": 2, "eval_episodes": 2, "block": 2}
     options |= {"seeds": 5, "devices": ["cpu:0", "cpu:0"]}
@@ -246,6 +247,7 @@ def assert_no_collectives(algo: Algorithm) -> None:
             assert COLLECTIVE.search(text) is None
 
 
+@pytest.mark.slow
 def test_programs_of_runs_on_two_devices_hold_no_collectives(algo: Algorithm) -> None:
     assert_no_collectives(algo)
 
@@ -332,6 +334,7 @@ def test_parts_change_no_bit(algo: Algorithm, tmp_path: Path) -> None:
         np.testing.assert_array_equal(returns[0, there], whole.values("return")[0, there, point])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("three_parts")
 def test_parts_go_on_where_a_signal_stopped_them(algo: Algorithm, tmp_path: Path) -> None:
     whole, calls = run(algo, seeds=6), []
@@ -362,6 +365,7 @@ def test_parts_go_on_where_a_signal_stopped_them(algo: Algorithm, tmp_path: Path
         run(algo, **(options | {"seeds": [0, 1, 2, 3, 4, 9]}), resume=True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("three_parts")
 def test_a_single_part_takes_away_the_parts_of_before(algo: Algorithm, tmp_path: Path) -> None:
     run(algo, seeds=6, memory="1GiB", out=tmp_path / "x")
@@ -419,6 +423,7 @@ def test_where_no_block_is_narrower_one_sentence_tells(algo: Algorithm, monkeypa
 # --- bad input and the command -----------------------------------------------------------
 
 
+@pytest.mark.slow_rows("changes1-memory must be at least \\\\d+MiB for this call, got 1 MiB: ")
 @pytest.mark.parametrize(
     "changes, sentence",
     [
@@ -448,6 +453,7 @@ def test_a_device_by_name_is_that_device(algo: Algorithm) -> None:
     assert plan_layout(4, 2, ["cpu:1"]).devices == (jax.devices()[1],)
 
 
+@pytest.mark.slow
 def test_a_plan_of_a_shard_is_that_of_its_runs_in_the_blocks_of_the_whole(algo: Algorithm) -> None:
     options: dict[str, Any] = {"env_steps": 64, "eval_episodes": 2, "measure": False, "devices": jax.devices()[:1]}
     sweep = jaxrl.grid(algo.hparams, {"lr": [0.1, 0.2]})

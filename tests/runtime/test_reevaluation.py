@@ -54,6 +54,7 @@ def by_hand() -> np.ndarray:
     return np.asarray(PAYS)[:, None] * ACTIONS * (2 * 1 + 3 * 2) / 2
 
 
+@pytest.mark.slow
 def test_every_policy_meets_its_own_environment() -> None:
     evaluated = evaluate_result(finished(ACTIONS), 4)
     # Small whole numbers, exact in float32.
@@ -83,6 +84,7 @@ def test_a_run_that_failed_stays_one_although_its_policy_acts() -> None:
     assert evaluated.table().to_pandas()["failed"].tolist() == [1, 1]
 
 
+@pytest.mark.slow
 def test_many_episodes_of_few_policies_at_once_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = evaluate_result(finished(ACTIONS), 3)
     monkeypatch.setattr("jaxrl.runtime.reevaluation.EPISODES_AT_ONCE", 1)

@@ -137,6 +137,7 @@ def test_a_schedule_over_the_whole_run_stays_at_its_end(algo: Algorithm, tmp_pat
     assert rates[-1] == pytest.approx(0.5 * float(algo.hparams.lr), rel=1e-6) and rates[0] > rates[3]
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_with_its_names_and_on_another_number_of_devices(algo: Algorithm, tmp_path: Path) -> None:
     sweep = jaxrl.grid(algo.hparams, {"discount": [0.9, "beta:mu=0.98,eta=0.5"], "env.gravity": [9.8, 12.0]})
     changes = {"hparams": sweep, "seeds": [5, 7]}

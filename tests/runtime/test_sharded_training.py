@@ -121,6 +121,7 @@ def as_drawn_by_shards(num_envs: int, num_minibatches: int) -> Callable[[jax.Arr
     return order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalise_advantage", ["minibatch", pytest.param("batch", marks=pytest.mark.slow)])
 def test_two_shards_do_the_iteration_that_one_device_does(
     normalise_advantage: Any, monkeypatch: pytest.MonkeyPatch
@@ -189,6 +190,7 @@ def stop_at(evaluation: int) -> Callable[[int, Any], None]:
     return on_chunk
 
 
+@pytest.mark.slow
 def test_a_shared_run_is_stopped_and_goes_on_bit_for_bit(algo: Algorithm, tmp_path: Path) -> None:
     whole = jaxrl.train(algo, **RUN, shard_environments=True)
     assert whole.metrics.attrs["num_devices"] == 2 and whole.seeds == [3]

@@ -43,6 +43,7 @@ def test_it_is_a_point_more_and_changes_no_other(result: jaxrl.Result) -> None:
     assert np.isnan(result.values("norm")[:, :, 0]).all() and not result.failed
 
 
+@pytest.mark.slow
 def test_make_train_has_it_too(result: jaxrl.Result) -> None:
     algo = wandering()
     shared: dict[str, Any] = {"env_steps": STEPS[-1], "evals": 2, "eval_episodes": 2}
@@ -76,6 +77,7 @@ def test_a_report_counts_no_failure(result: jaxrl.Result) -> None:
     assert Run("run", None, result, {}).finite.all()
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_a_checkpoint(result: jaxrl.Result, tmp_path: Path) -> None:
     short = train(out=tmp_path / "run", env_steps=STEPS[1], evals=1)
     assert short.metrics["env_step"].values.tolist() == STEPS[:2]

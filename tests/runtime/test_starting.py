@@ -69,6 +69,7 @@ OTHERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow_rows("ppo")
 @pytest.mark.parametrize("of", ["wandering", "ppo", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 def test_to_start_where_a_run_starts_changes_no_bit(algo: Algorithm, of: str) -> None:
     if of == "ppo":
@@ -162,6 +163,7 @@ def test_a_run_without_a_checkpoint_asks_for_its_start(algo: Algorithm, source: 
     assert_same_bits(again, jaxrl.train(algo, start=policy, **RUN))
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_named(algo: Algorithm, source: Result, tmp_path: Path) -> None:
     ppo = jaxrl.ppo(envs.make("cartpole"), SMALL)
     with pytest.raises(ValueError, match=r"start does not fit ppo on cartpole: a result of wander lacks \.params"):
@@ -185,6 +187,7 @@ def test_what_does_not_fit_is_named(algo: Algorithm, source: Result, tmp_path: P
         jaxrl.train(algo, jaxrl.grid(algo.hparams, SWEEP), start=broken, **RUN)
 
 
+@pytest.mark.slow
 def test_the_shell_starts_from_a_directory_of_another_environment(tmp_path: Path, capsys: Any) -> None:
     """Nothing of the directory is imported, and the environments need only have the same spaces."""
     small = ["--env-steps", "32", "--evals", "1", "--eval-episodes", "1", "--no-progress", "--no-preset"]

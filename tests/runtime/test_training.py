@@ -94,6 +94,7 @@ def test_widths_agree_over_one_iteration(algo: Algorithm) -> None:
         np.testing.assert_allclose(x, y, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_make_train_takes_the_same_keys_as_train(algo: Algorithm) -> None:
     driven = run(algo, seeds=[3], env_steps=PER_ITERATION, block=1)
     output = jax.jit(jaxrl.make_train(algo, env_steps=PER_ITERATION, evals=1, eval_episodes=3))(jax.random.key(3))
@@ -104,6 +105,7 @@ def test_make_train_takes_the_same_keys_as_train(algo: Algorithm) -> None:
     np.testing.assert_allclose(output.metrics["return"], driven.values("return")[0, 0])
 
 
+@pytest.mark.slow
 def test_make_train_vmaps_over_keys_and_traced_hyper_parameters(algo: Algorithm) -> None:
     program = jaxrl.make_train(algo, env_steps=3 * PER_ITERATION, evals=2, eval_episodes=2)
 
@@ -116,6 +118,7 @@ def test_make_train_vmaps_over_keys_and_traced_hyper_parameters(algo: Algorithm)
     assert output.metrics["discounted_return"][0, 0] < output.metrics["discounted_return"][1, 0]
 
 
+@pytest.mark.slow
 def test_a_nan_is_named_and_leaves_every_other_run_alone(algo: Algorithm) -> None:
     healthy = run(algo, jaxrl.grid(algo.hparams, {"lr": [1e-3, 2e-3]}), seeds=4)
     with pytest.warns(
@@ -346,6 +349,7 @@ def test_a_number_of_numpy_is_a_number_of_seeds(algo: Algorithm) -> None:
     assert run(algo, seeds=np.int64(2)).seeds == [0, 1]
 
 
+@pytest.mark.slow
 def test_precision_in_force_is_kept_and_recorded(algo: Algorithm) -> None:
     with jax.default_matmul_precision("highest"):
         assert run(algo).metrics.attrs["precision"] == "highest"

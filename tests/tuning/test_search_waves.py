@@ -99,6 +99,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return actual
 
 
+@pytest.mark.slow
 def test_trials_that_do_not_fit_at_the_same_time_train_one_after_another_to_the_same_bits(
     algo: Algorithm, sizes: list[int]
 ):
