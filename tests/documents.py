@@ -45,13 +45,16 @@ def shortened(block: str) -> str:
     return re.sub(r"\benv_steps=[\d_]+", "env_steps=1_024", block)
 
 
-def run_blocks(text: str, name: str, alone: bool = False) -> None:
-    """Run its Python blocks in order in the current directory: as one script, or each `alone`, with its own imports."""
+def run_blocks(text: str, name: str) -> None:
+    """Run its Python blocks in order in the current directory, as one script."""
     namespace: dict[str, object] = {"__name__": "__main__"}
     for number, block in enumerate(blocks(text, "python"), start=1):
-        if alone:
-            namespace = {"__name__": "__main__"}
-        exec(compile(shortened(block), f"{name}, Python block {number}", "exec"), namespace)
+        run_block(block, f"{name}, Python block {number}", namespace)
+
+
+def run_block(block: str, name: str, namespace: dict[str, object] | None = None) -> None:
+    """Run a Python block in the current directory: alone, with its own imports, or in a namespace."""
+    exec(compile(shortened(block), name, "exec"), {"__name__": "__main__"} if namespace is None else namespace)
 
 
 def parse_command(command: str) -> None:

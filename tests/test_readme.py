@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from documents import ROOT, blocks, commands, parse_command, run_blocks
+from documents import ROOT, blocks, commands, parse_command, run_block
 
 import jaxrl
 
@@ -13,11 +13,15 @@ BLOCKS = blocks(README, "python")
 COMMANDS = commands(README)
 
 
-def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+FILES = {0: ("runs/cartpole/metrics.nc", "cartpole.mp4"), len(BLOCKS) - 1: ("runs/own/metrics.nc",)}
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_a_python_block_runs_alone(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # as in a script or a notebook, where one's own modules are found
-    run_blocks(README, "README.md", alone=True)
-    for file in ("runs/cartpole/metrics.nc", "cartpole.mp4", "runs/own/metrics.nc"):
+    run_block(BLOCKS[number], f"README.md, Python block {number + 1}")
+    for file in FILES.get(number, ()):
         assert (tmp_path / file).is_file()
 
 
