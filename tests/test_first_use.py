@@ -199,13 +199,13 @@ def old_step(key: Any, state: Any, hparams: Any, env_params: Any) -> Any:
         ),
         ({"policy": None}, r"^policy of wander must be a function of \(state, hparams\), got None"),
         ({"actor": old_step}, r"^actor of wander must be a jaxrl\.learning\.actor\.Actor, got function"),
-        ({"hparams": {"lr": 1}}, r"^hparams of wander must be a flax\.struct dataclass, made, got dict"),
+        ({"hparams": {"lr": 1}}, r"^hparams of wander must be a flax\.struct dataclass instance, got dict"),
         ({"env": "cartpole"}, r"^env of wander must be an environment, got str"),
         ({"env_steps_per_iteration": 0}, r"^env_steps_per_iteration must be a whole number of at least 1, got 0"),
         ({"step": lambda *_: 1.0}, r"^step must return a pair, the state and the metrics, got (1\.0|float32)"),
         (
             {"step": lambda key, iteration, state, hparams, env_params: (state[0], {})},
-            r"^step must return a state like the one it got:  was float32\[8, 8\] and became float32\[8\]",
+            r"^step must return a state like its argument:  was float32\[8, 8\] and became float32\[8\]",
         ),
     ],
 )

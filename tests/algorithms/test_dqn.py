@@ -270,8 +270,8 @@ def test_continuous_actions_are_refused() -> None:
     ("heads", "discount", "sentence"),
     [
         ("single", "hyperbolic:0.1", "heads='single' takes an exponential discount, which hyperbolic:k=0.1 is not"),
-        ("joint", "fixed:10", "discount takes a mixture of exponentials.* which fixed:horizon=10 is not"),
-        ("single", "table:1,0.5", "discount takes a mixture of exponentials.* which table:1,0.5 is not"),
+        ("joint", "fixed:10", "discount must be a mixture of exponentials.* and fixed:horizon=10 is not"),
+        ("single", "table:1,0.5", "discount must be a mixture of exponentials.* and table:1,0.5 is not"),
     ],
 )
 def test_a_discount_without_a_mixture_is_refused(heads: str, discount: str, sentence: str) -> None:
@@ -292,7 +292,7 @@ def test_a_curve_that_the_heads_miss_is_reported(
     algo.prepare(prepared)  # is not reported again
     sentence = (
         f"the 3 exponentials of the heads differ from hyperbolic:k=0.1 by up to {error}, at a delay of 10 of the 500 "
-        "steps of an episode; more num_heads come closer"
+        "steps of an episode; more num_heads reduce the difference"
     )
     assert [str(warning.message) for warning in recwarn] == ([] if error is None else [sentence])
 

@@ -89,7 +89,7 @@ def test_a_curve_alone_is_refused_where_its_end_is_not_known() -> None:
         longer = envs.make("pendulum").default_params.replace(max_steps_in_episode=300)
         jaxrl.train(jaxrl.ppo(envs.make("pendulum"), TINY), hparams, env_steps=32, env_params=longer)
     endless = envs.wrappers.time_limit(envs.make("pendulum"), 10**9)
-    with pytest.raises(ValueError, match=r"^Halved has a curve alone.*max_steps_in_episode must be at most 131072"):
+    with pytest.raises(ValueError, match=r"^Halved only has a curve.*max_steps_in_episode must be at most 131072"):
         jaxrl.train(jaxrl.ppo(endless, TINY), hparams, env_steps=32)
 
 

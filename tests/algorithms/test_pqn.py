@@ -233,7 +233,7 @@ def test_an_environment_that_does_not_fit_is_refused() -> None:
     ("heads", "discount", "sentence"),
     [
         ("single", "hyperbolic:0.1", "heads='single' takes an exponential discount, which hyperbolic:k=0.1 is not"),
-        ("joint", "fixed:10", "discount takes a mixture of exponentials.* which fixed:horizon=10 is not"),
+        ("joint", "fixed:10", "discount must be a mixture of exponentials.* and fixed:horizon=10 is not"),
     ],
 )
 def test_a_discount_without_a_mixture_is_refused(heads: str, discount: str, sentence: str) -> None:

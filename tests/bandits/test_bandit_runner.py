@@ -235,7 +235,7 @@ def test_what_is_no_bandit_and_no_policy_is_refused() -> None:
         jaxrl.run_bandit("ucb1", ENV, steps=1)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"There is no bandit policy 'ucb'; did you mean"):
         jaxrl.bandits.policy("ucb")
-    with pytest.raises(TypeError, match=r"^name must be that of one policy, such as 'ucb1', got \['ucb1'\]$"):
+    with pytest.raises(TypeError, match=r"^name must be the name of one policy, such as 'ucb1', got \['ucb1'\]$"):
         jaxrl.bandits.policy(["ucb1"])  # type: ignore[arg-type]
 
 

@@ -143,9 +143,9 @@ def test_a_report_keeps_every_number_and_fails_with_what_was_missed(
     ("words", "sentence"),
     [
         (["walking"], "NAME must be among train, "),
-        (["envs", "--smallest"], "--smallest needs --out"),
+        (["envs", "--smallest"], "--smallest requires --out"),
         (["envs", "--smallest", "--out"], "expected one argument"),
-        (["envs", "--smallest", "--out", str(suite.RESULTS / ".." / "results")], "--smallest needs --out"),
+        (["envs", "--smallest", "--out", str(suite.RESULTS / ".." / "results")], "--smallest requires --out"),
         (["--table", "envs"], "--table runs nothing"),
         (["--table", "--out", "elsewhere"], "--table runs nothing"),
         (["envs", "train", "--rejax", "/no/such/python"], "--rejax: there is no /no/such/python"),
@@ -343,7 +343,7 @@ def test_launches_of_a_program_by_hand():
     assert launches(PROGRAM) == 5 * 2 + 1 + beside
     assert launches(PROGRAM, unknown_trips=(100,)) == 5 * 2 + 100 + beside
     assert launches(PROGRAM, unknown_trips=(0,)) == 5 * 2 + beside
-    with pytest.raises(ValueError, match="text must be that of a compiled program"):
+    with pytest.raises(ValueError, match="text must be the text of a compiled program"):
         launches("HloModule jit_f")
 
 

@@ -60,7 +60,7 @@ def sequence_with(table: Any, own: Any = ((0, 1), (1, 0))) -> None:
             lambda: envs.make("bandit/piecewise", rewards="beta"),
             "rewards must be one of bernoulli, gaussian, got",
         ),
-        (lambda: envs.make("bandit/piecewise", means=((0, 1),)), "means and starts are given together"),
+        (lambda: envs.make("bandit/piecewise", means=((0, 1),)), "means and starts must be given together"),
         (lambda: envs.make("bandit/piecewise", means=((0, 1),), starts=(1,)), "starts must be whole numbers that incr"),
         (lambda: envs.make("bandit/piecewise", means=((0, 1),), starts=(0, 1)), "starts must have one number for each"),
         (lambda: envs.make("bandit/piecewise", means=((0, 1), (1,)), starts=(0, 1)), "means must have a number for ea"),

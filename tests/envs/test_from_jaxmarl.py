@@ -141,7 +141,7 @@ def test_fields_are_jaxmarls_and_results_know_them() -> None:
         (
             "overcooked",
             {},
-            r"There is no environment 'jaxmarl/overcooked'; `envs\.names\('jaxmarl'\)` lists what there is",
+            r"There is no environment 'jaxmarl/overcooked'; `envs\.names\('jaxmarl'\)` lists its environments",
         ),
         ("switch_riddle", {"num_agents": 2}, "cannot be made with {'num_agents': 2}: The minimum number of agents"),
         ("MPE_simple_spread_v3", {"num_agent": 2}, "has no static field 'num_agent'; did you mean 'num_agents'"),

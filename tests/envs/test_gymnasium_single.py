@@ -146,7 +146,7 @@ def test_bad_input_gets_one_sentence() -> None:
     cases: list[tuple[Any, type, str]] = [
         (lambda: as_gymnasium("cartpole"), TypeError, r"as_gymnasium takes an environment, such as envs\.make"),
         (lambda: as_gymnasium(envs.make("crowd/circle")), ValueError, "crowd/circle has 12 agents.* as_pettingzoo"),
-        (lambda: as_func_env(envs.make("crowd/circle")), ValueError, "as_func_env takes a single-agent one"),
+        (lambda: as_func_env(envs.make("crowd/circle")), ValueError, "as_func_env takes a single-agent environment"),
         (
             lambda: as_gymnasium(Other()),
             TypeError,

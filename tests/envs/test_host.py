@@ -476,7 +476,7 @@ def bounded(low: Any, high: Any, dtype: str = "int64", acts: bool = False) -> An
             ValueError,
             "no environment 'gymnasium/CartPol-v1'; did you mean",
         ),
-        (lambda: envs.make("gymnasium/zzz"), ValueError, r"`envs.names\('gymnasium'\)` lists what"),
+        (lambda: envs.make("gymnasium/zzz"), ValueError, r"`envs.names\('gymnasium'\)` lists its"),
         (lambda: envs.make("gymnasium/CartPole-v1", gravity=9.0), ValueError, "no static field 'gravity'; its static"),
         (lambda: envs.make("gymnasium/Pendulum-v1", h=[1]), ValueError, "no static field 'h'"),
         (lambda: envs.make("gymnasium/Pendulum-v1", g=[1]), TypeError, "the static field 'g' is .1., which cannot"),

@@ -390,7 +390,7 @@ def test_a_limit_of_one_step_may_be_given_and_a_wrapper_may_give_one(env: base.E
     envs.check(env)
 
 
-TAKES = r"it takes a space of envs\.spaces \(Discrete, Box, Tuple, Dict\)"
+TAKES = r"it must be a space of envs\.spaces \(Discrete, Box, Tuple, Dict\)"
 
 
 @pytest.mark.parametrize(

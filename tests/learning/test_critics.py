@@ -252,7 +252,7 @@ def test_make_train_takes_prepared_settings_and_refuses_a_traced_curve() -> None
     returned = program(jax.random.key(0), algo.prepare(hparams)).metrics["return"]
     assert np.isfinite(returned).all()
     with pytest.raises(
-        ValueError, match=r"prepare it before tracing, by algo\.prepare\(hparams\), or take more critic_heads"
+        ValueError, match=r"prepare it before tracing, by algo\.prepare\(hparams\), or use more critic_heads"
     ):
         program(jax.random.key(0), hparams)
 

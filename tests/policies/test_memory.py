@@ -158,7 +158,7 @@ def test_a_policy_without_its_memory_is_refused(task: Any, result: Result) -> No
     with pytest.raises(ValueError, match=r"^memory has the shapes .* as policy\.start\(2\) returns it\.$"):
         policy(jnp.stack([obs, obs]), memory=policy.start())
     memoryless = TrainedPolicy(jaxrl.ppo(envs.make("cartpole")), None)
-    with pytest.raises(ValueError, match="memory has no effect on a policy that remembers nothing"):
+    with pytest.raises(ValueError, match="memory has no effect on a policy without a memory"):
         memoryless(jnp.zeros(4), memory={"first": jnp.zeros(4)})
 
 

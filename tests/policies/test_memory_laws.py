@@ -176,7 +176,7 @@ def broken(change: str) -> Algorithm:
             "mixes memories",
             r"actor must act for each agent by its own .* but the (action|memory)",
         ),
-        ("reads others", r"actor must act for each agent by its own .* but the action of a rollout is another one"),
+        ("reads others", r"actor must act for each agent by its own .* but the action of a rollout differs"),
         ("other dtype", r"memory like its start: memory\['seen'\] was int32\[3?\] and became float32\[3?\]"),
         (
             "other shape",

@@ -270,7 +270,7 @@ def test_a_missing_or_wrong_memory_gets_one_sentence():
     with pytest.raises(ValueError, match=r"^memory has the shapes \[\(2,\)\]; .* it takes \[\(4, 2\)\], as policy"):
         policy(obs, memory=policy.start())
     without = small_result().policy(lr=1e-3, discount=0.98, seed=12)
-    with pytest.raises(ValueError, match=r"^memory has no effect on a policy that remembers nothing; leave it out\.$"):
+    with pytest.raises(ValueError, match=r"^memory has no effect on a policy without a memory; leave it out\.$"):
         without(np.zeros(3, np.float32), memory={"steps": 0})
 
 

@@ -21,7 +21,7 @@ from jaxrl.runtime.training import points_of, training_call
 
 PER_ITERATION = 8
 BYTES = 4 * (4 + 4 + 1 + 1) + 4  # of a transition of CartPole: observations, action and reward, and four flags
-SENTENCE = r"^buffer_size must be at most ([\d,]+) here, for one run .* does not fit into .* GiB of memory, got [\d,]+$"
+SENTENCE = r"^buffer_size must be at most ([\d,]+) here, because one run .* does not fit .* GiB of memory, got [\d,]+$"
 
 
 def dqn(buffer_size: int, **fields: Any) -> Any:

@@ -232,7 +232,7 @@ def test_a_full_disk_costs_the_checkpoint_that_is_written(
             write(self, checkpoint)
 
     monkeypatch.setattr(Checkpoints, "write", written_in_room)
-    with pytest.warns(RuntimeWarning, match=r"No checkpoint could be written .*; the one before is intact\."):
+    with pytest.warns(RuntimeWarning, match=r"No checkpoint could be written .*; the previous one is intact\."):
         result = run(algo, out=tmp_path / "x", checkpoint_minutes=1e-9, evals=1, env_steps=PER_ITERATION)
     captured = capfd.readouterr()
     assert "Traceback" not in captured.err + captured.out and not result.unsaved and not room
@@ -322,7 +322,7 @@ def test_a_longer_run_that_would_learn_nothing_is_refused_or_stretched() -> None
     assert stretched.prepared.anneal_env_steps == 640 and stretched.attrs["run_length"] == 640
     with pytest.raises(ValueError, match="within 200 env steps"):
         call("stretch", lr_end=0.0, anneal_env_steps=200.0)
-    with pytest.warns(RuntimeWarning, match="stay where that ended"):
+    with pytest.warns(RuntimeWarning, match="keep their final values"):
         assert call("keep", lr_end=0.5).attrs["run_length"] == 320
     assert call("keep").attrs["run_length"] == 320
 

@@ -181,7 +181,7 @@ def test_a_call_that_differs_between_processes_is_refused(tmp_path: Path) -> Non
     finally:
         end(processes)
     assert said(tmp_path, 1) == [
-        "jaxrl: process 1 was started with another call than process 0: hparams.lr is 0.001 there and 0.002 here"
+        "jaxrl: process 1 runs a different call than process 0: hparams.lr is 0.001 there and 0.002 here"
     ]
     assert len(said(tmp_path, 0)) == 1 and "process 1 of the run is gone" in said(tmp_path, 0)[0]
 
@@ -210,7 +210,7 @@ def test_processes_that_do_not_come_are_not_waited_for(tmp_path: Path) -> None:
         end([process])
     assert time.monotonic() - began < 40
     [line] = said(tmp_path, 0)
-    assert re.match(r"jaxrl: the 2 processes of the run did not all meet at localhost:\d+ within 6 s: ", line)
+    assert re.match(r"jaxrl: the 2 processes of the run did not all connect at localhost:\d+ within 6 s: ", line)
 
 
 # --- bad input -----------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_processes_that_do_not_come_are_not_waited_for(tmp_path: Path) -> None:
         (("host:1234", 2, 2), r"process_id must be a whole number from 0 to 1, one less than num_processes, got 2"),
         (("host:1234", 2, -1), r"process_id must be a whole number from 0 to 1, one less than num_processes, got -1"),
         (("host:1234", 0, 0), r"num_processes must be a whole number of at least 1, got 0"),
-        (("host:1234", None, 0), r"coordinator, num_processes and process_id are given together, .* is missing"),
+        (("host:1234", None, 0), r"coordinator, num_processes and process_id must be given together, .* is missing"),
     ],
 )
 def test_processes_that_make_no_sense_are_refused(arguments: Any, sentence: str) -> None:

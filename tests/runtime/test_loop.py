@@ -127,7 +127,7 @@ def test_a_failed_run_has_no_episode_metrics_although_it_acts(weight: float, los
     "extra", ["return", "discounted_return", "length", "return_sampled", "length_sampled", "share_sampled"]
 )
 def test_a_metric_named_like_an_evaluations_own_is_refused(extra: str) -> None:
-    with pytest.raises(ValueError, match=f"metric_rules of NamedCrowd has {extra}, which evaluation itself names so"):
+    with pytest.raises(ValueError, match=f"metric_rules of NamedCrowd has {extra}, which are metrics of the eval"):
         evaluated(algorithm(env=NamedCrowd(extra=extra)))
 
 
