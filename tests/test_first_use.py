@@ -1,4 +1,4 @@
-"""First use: short reprs, and error messages that suggest what was meant."""
+"""First use: short reprs, and error messages with suggestions."""
 
 import os
 import subprocess
@@ -23,13 +23,13 @@ from jaxrl.tuning.population import PopulationResult
 from jaxrl.tuning.result import SearchResult
 from jaxrl.tuning.study import Outcome
 
-# What a newcomer types, which a type checker would refuse.
+# A newcomer's input, which a type checker would reject.
 PPOConfig: Any = jaxrl.PPOConfig
 PPOHParams: Any = jaxrl.PPOHParams
 
 
 def result() -> jaxrl.Result:
-    """Two learning rates and two discounts with seeds 3 and 4, of the algorithm that compiles in no time."""
+    """Two learning rates and two discounts with seeds 3 and 4, of an algorithm that compiles quickly."""
     algo = wandering()
     sweep = jaxrl.grid(algo.hparams, {"lr": [0.1, 0.2], "discount": [0.9, "beta:0.98,0.5"]})
     return jaxrl.train(algo, sweep, seeds=[3, 4], env_steps=64, evals=2, eval_episodes=2, block=4, progress=False)

@@ -1,4 +1,4 @@
-"""An algorithm whose functions were replaced is not treated as the one that its builder makes."""
+"""An algorithm whose functions were replaced is not treated like the one from its builder."""
 
 import dataclasses
 from pathlib import Path
@@ -16,7 +16,7 @@ SMALL = jaxrl.PPOConfig(num_envs=2, num_steps=4, num_epochs=1, num_minibatches=1
 
 
 def contrary() -> Any:
-    """PPO whose policy chooses what it scores least."""
+    """PPO whose policy chooses the action with the lowest score."""
     algo = jaxrl.ppo(envs.make("cartpole"), SMALL)
 
     def scores(policy: Any, memory: Any, obs: Any, mask: Any) -> Any:

@@ -75,7 +75,7 @@ def assert_same_bits(one: Result, other: Result) -> None:
 
 @contextmanager
 def small_disk(num_bytes: int) -> Iterator[None]:
-    """Lets no file become larger, as on a disk that is full."""
+    """Prevents files from growing, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
     try:
@@ -152,7 +152,7 @@ def test_every_byte_of_a_result_is_guarded(algo: Algorithm, whole: Path, tmp_pat
         except ResultError as error:
             assert "\n" not in str(error) and name in str(error)
             refused += 1
-    assert refused >= (20 if name == "policies.npz" else 40)  # an archive has bytes that nobody reads
+    assert refused >= (20 if name == "policies.npz" else 40)  # an archive has bytes that are never read
 
 
 def test_files_of_two_results_are_told_apart_and_trusted_ones_are_read(
@@ -165,7 +165,7 @@ def test_files_of_two_results_are_told_apart_and_trusted_ones_are_read(
         jaxrl.load_result(tmp_path / "x", algo)
     assert jaxrl.load_result(tmp_path / "x", algo, trust=True).seeds == [0, 1]
     write_json(tmp_path / "x" / "config.json", json.loads((tmp_path / "x" / "config.json").read_text()))
-    assert jaxrl.load_result(tmp_path / "x", algo).seeds == [0, 1]  # as results of the version before are
+    assert jaxrl.load_result(tmp_path / "x", algo).seeds == [0, 1]  # like results of the previous version
 
 
 def test_a_checksum_stands_in_one_place() -> None:

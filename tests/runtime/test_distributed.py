@@ -1,4 +1,4 @@
-"""Several processes as one: they meet, train one run together, and none outlives another for long."""
+"""Several processes as one: they connect, train one run together, and end soon after one of them is lost."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from jaxrl.runtime.hosts.processes import broadcast, broadcast_array, exchange, 
 CONFIG = "--config.num-envs 4 --config.num-steps 32 --config.num-epochs 2 --config.num-minibatches 1 --config.hidden 8"
 TRAIN = f"train ppo cartpole --no-preset {CONFIG} --eval-episodes 4 --no-progress --checkpoint-minutes 0.02".split()
 PER_ITERATION = 128
-PATIENCE = 240  # seconds for what a loaded machine compiles
+PATIENCE = 240  # seconds for compiling on a loaded machine
 
 
 def free_port() -> int:
@@ -95,11 +95,11 @@ def test_two_processes_train_the_run_that_two_devices_of_one_do(tmp_path: Path) 
     one = launch([*args, "--shard-environments", "--out", f"{out}-1"], tmp_path / "log-2", JAX_NUM_CPU_DEVICES="2")
     assert one.wait(PATIENCE) == 0, said(tmp_path, 2)
     forced = jaxrl.load_result(f"{out}-1")
-    # Two summands have one sum, in whichever order. What is left is how each process compiles its program.
+    # Two summands have one sum in any order. Only the compilation in each process may differ.
     for x, y in zip(jax.tree.leaves(together.policies), jax.tree.leaves(forced.policies), strict=True):
         np.testing.assert_allclose(x, y, atol=2e-6)
     np.testing.assert_allclose(together.values("grad_norm"), forced.values("grad_norm"), rtol=1e-5)
-    # And with one minibatch they learn what the trainer of many runs learns from the same keys.
+    # With one minibatch they learn the same as the trainer of many runs from the same keys.
     plain = launch([*args, "--block", "1", "--seeds", "1", "--out", f"{out}-2"], tmp_path / "log-3")
     assert plain.wait(PATIENCE) == 0, said(tmp_path, 3)
     for x, y in zip(

@@ -1,4 +1,4 @@
-"""Checkpoints: a run that was killed, stopped, moved or made longer ends where an undisturbed one does."""
+"""Checkpoints: a run that was killed, stopped, moved or extended ends like an undisturbed one."""
 
 import itertools
 import json
@@ -291,7 +291,7 @@ def started(out: Path, **settings: float) -> subprocess.Popen[str]:
 def ended_at_random(
     algo: Algorithm, out: Path, numbers: Sequence[int], within: float, iterations: int, evals: int, **settings: float
 ) -> None:
-    """A run that each of the signals ends at a random moment, and that then is as an undisturbed one."""
+    """A run that each of the signals ends at a random moment, after which it equals an undisturbed run."""
     long = {"env_steps": iterations * PER_ITERATION, "evals": evals}
     expected = jaxrl.train(algo, **RUN | long)
     generator, left, done = np.random.default_rng(0), list(numbers), False
@@ -327,7 +327,7 @@ def test_signals_at_random_moments_change_no_bit(algo: Algorithm, tmp_path: Path
 
 @pytest.mark.slow
 def test_a_full_disk_ends_no_run_and_leaves_the_last_checkpoint(algo: Algorithm, begun: Path, tmp_path: Path) -> None:
-    """Where no file may grow beyond 1,000 bytes, as on a full disk: a sentence, and the checkpoint as it was."""
+    """No file may grow beyond 1,000 bytes, as on a full disk: there is a sentence, and the checkpoint is unchanged."""
     shutil.copytree(begun, tmp_path / "x")
     before = sorted(os.listdir(tmp_path / "x" / CHECKPOINTS))
     code = (
