@@ -135,7 +135,7 @@ def _require_own_names(env: Environment, rules: Mapping[str, str]) -> None:
     if clashes:
         raise UserValueError(
             f"metric_rules of {type(env).__name__} has {', '.join(clashes)}, which are metrics of the evaluation; "
-            f"names must differ from {', '.join(EPISODE_METRICS)} and from names followed by {SAMPLED}."
+            f"names must differ from {', '.join(EPISODE_METRICS)}, and from any metric name followed by {SAMPLED}."
         )
 
 
