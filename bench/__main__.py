@@ -6,11 +6,11 @@
     python -m bench --table                          only prints and writes the table of docs/results/benchmarks.md
 
 Each benchmark runs in a separate process and writes NAME.json, with every number, and NAME.md to bench/results; the
-name ends in -gpu or -tpu if it ran on such a device. A benchmark that fails leaves its rows so far in the folder
-`unfinished` next to them. Then the table of docs/results/benchmarks.md is written from all files in the folder, and
-the missed targets are listed; the exit status is 1 if there are any or if a benchmark failed, and 130 after Ctrl-C. A
-benchmark that compares runs with the peers that are installed and lists the missing ones; `make bench` installs all of
-them.
+name ends in -gpu or -tpu if it ran on such a device. If a benchmark fails, the rows that it has measured so far are
+kept in the folder `unfinished` next to the results. Then the table of docs/results/benchmarks.md is written from all
+files in the folder, and the missed targets are listed; the exit status is 1 if there are any or if a benchmark failed,
+and 130 after Ctrl-C. A comparison uses the peer libraries that are installed and lists the missing ones; `make bench`
+installs all of them.
 """
 
 import argparse
@@ -32,7 +32,7 @@ BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 
 
 class Benchmark(NamedTuple):
-    """A script.
+    """A benchmark script and the options for its runs.
 
     Attributes:
       smallest: Options of the smallest run, which only shows that the script works.
@@ -169,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for peer, (_, has) in PEERS.items():
         parser.add_argument(f"--{peer}", metavar="PYTHON", help=f"interpreter that has {has}")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="output folder (default: bench/results)")
-    parser.add_argument("--smallest", action="store_true", help="smallest sizes, to check that they work; needs --out")
+    parser.add_argument("--smallest", action="store_true", help="smallest sizes, only a check of the code; needs --out")
     parser.epilog = f"{parser.epilog} Arguments after -- are passed to every named script."
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--") if "--" in words else len(words)
@@ -179,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"NAME must be among {', '.join(BENCHMARKS)}, got {unknown[0]!r}")
     out = RESULTS if arguments.out is None else arguments.out.resolve()
     if arguments.smallest and out == RESULTS:
-        parser.error("--smallest needs --out: its figures are not a measurement to keep")
+        parser.error("--smallest requires --out, because its figures are not measurements")
     if arguments.table:
         if arguments.names or arguments.out is not None or extra:
             parser.error("--table runs nothing and takes neither NAME nor --out")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where it hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import gymnasium
@@ -106,8 +106,8 @@ def main() -> None:
         times, least = (float(np.median(ratios(theirs, timings[name][0]))) for name in ("ours", "an empty program"))
         factors.append(f"{times:.2f} (an empty program {least:.2f})")
     report.note(
-        "An empty program is the cost of a compiled call and its transfer to NumPy without any computation: where it "
-        "is not 3 times as fast as Gymnasium's whole step, no adapter of this kind can be."
+        "The empty program shows the cost of a compiled call and its transfer to NumPy without computation: where it "
+        "is less than 3 times as fast as Gymnasium's whole step, no adapter of this kind can be 3 times as fast."
     )
     report.finish(f"{' / '.join(factors)} times as fast")
 

@@ -2,12 +2,13 @@
 
     python bench/advantages.py [--rounds 15] [--seeds 1 16] [--iterations 40] [--json FILE]
 
-At 128 steps of 64 environments: GAE, Beta weights by the mixture scan, and Beta weights by the dense form that masks
-`[T, T]` weights by episode, each a compiled loop of calls, run alternately; ratios are of neighbouring timings. The
-values of the two Beta-weighted forms are compared before anything is timed. At 1,024 steps of 1,024 environments: the
-compiler's figure for scratch memory, and the highest resident size minus the size before the call. Last, iterations of
-PPO on CartPole, exponential, Beta-weighted, and with observations and rewards normalised as well, run alternately. The
-exit status is 1 if the values disagree, if scratch memory is not bounded, or if a median misses its target.
+At 128 steps of 64 environments, three estimators run alternately, each in a compiled loop of calls: GAE, Beta weights
+by the mixture scan, and Beta weights by the dense form, which masks `[T, T]` weights by episode. Ratios are of
+neighbouring timings. The values of the two Beta-weighted forms are compared before anything is timed. At 1,024 steps of
+1,024 environments, two figures of memory are reported: the compiler's figure for scratch memory, and the highest
+resident size minus the size before the call. Last, iterations of PPO on CartPole run alternately with an exponential
+discount, with Beta weights, and with Beta weights and normalised observations and rewards. The exit status is 1 if the
+values disagree, if scratch memory is not bounded, or if a median misses its target.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import jax
@@ -63,7 +64,7 @@ def dense(curve: jax.Array, lam: Any, *data: jax.Array) -> tuple[jax.Array, jax.
 
 
 def compiled_loop(estimate: Callable[..., Any], data: Sequence[jax.Array], calls: int) -> Callable[[], float]:
-    """A function that returns the seconds of one call, within a compiled loop of `calls` dependent calls."""
+    """Return a function that measures the seconds per call in a compiled loop of `calls` dependent calls."""
 
     def body(_: Any, previous: jax.Array) -> jax.Array:
         advantage, target = estimate(LAM + 1e-9 * previous, *data)
@@ -162,7 +163,7 @@ def large(report: Report) -> None:
 
 
 def training(report: Report, all_seeds: Sequence[int], iterations: int, rounds: int) -> str:
-    """Add the table of PPO on CartPole: exponential, Beta-weighted, and normalised as well; returns a summary."""
+    """Add the table of PPO on CartPole: exponential, Beta-weighted, and with normalisation too; returns a summary."""
     plain = jaxrl.preset("ppo", "cartpole").algo
     config = dataclasses.replace(plain.config, normalise_observation=True, normalise_reward=True)
     normalised = jaxrl.ppo(plain.env, config)

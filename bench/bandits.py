@@ -6,15 +6,16 @@
     python bench/bandits.py --regret [--peer-runs 200]
 
 Speed: UCB1 and Thompson sampling on Bernoulli arms, LinUCB on linear arms with 5 features resampled for every pull,
-each in 10^2 to 10^5 runs. Ours is a whole call of `run_bandit`, already compiled, on all cores available to this
-process; the NumPy loop processes all runs at a time, on one core; SMPyBandits (UCB1, Thompson) and MABWiser (LinUCB,
-with coefficients for each arm) process one run in one process; the last column assumes for them one process per core
-with perfect scaling. The sides run alternately; figures are medians of `--rounds`, with minimum and maximum.
+each in 10^2 to 10^5 runs. jaxrl is timed over a whole call of `run_bandit`, already compiled, on all cores available to
+this process; the NumPy loop processes all runs at once, on one core; SMPyBandits (UCB1, Thompson) and MABWiser (LinUCB,
+with coefficients for each arm) process one run in one process, for which the last column assumes one process per core
+and perfect scaling. The sides run alternately; figures are medians of `--rounds`, with minimum and maximum.
 
-Memory: the highest resident size of a process that only runs 10^5 runs of UCB1 of 10^4 steps on 10 arms. The exit
-status is 1 above 4 GB. Beta: the cost of a variate by `jax.random.beta`, jaxrl and NumPy. Regret: mean regrets on
-three instances, compared with the same policies of SMPyBandits; the exit status is 1 if one differs by more than 95 %
-of such tables would show by chance. `make bench` creates the environment of the peers, .venv-peers.
+Memory: the highest resident size of a process whose only work is 10^5 runs of UCB1 with 10^4 steps each on 10 arms. The
+exit status is 1 if it exceeds 4 GB. Beta: the cost of a variate by `jax.random.beta`, jaxrl and NumPy. Regret: mean
+regrets on three instances, compared with the same policies of SMPyBandits; the exit status is 1 if the largest
+difference exceeds the largest that 95 % of such tables show by chance. `make bench` creates the environment of the
+peers, .venv-peers.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import jax
@@ -78,7 +79,7 @@ Ask = Callable[..., dict[str, Any]]
 
 @contextlib.contextmanager
 def peers(python: str) -> Iterator[Ask]:
-    """A function that sends requests to a process in the environment of the peers."""
+    """Return a function that sends requests to a process in the environment of the peers."""
     command = [python, str(ROOT / "bench/peers/bandits.py")]
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
@@ -269,7 +270,7 @@ def main() -> None:
     parser.add_argument("--beta", action="store_true", help="only the cost of Beta variates")
     parser.add_argument("--regret", action="store_true", help="only the regrets, compared with SMPyBandits")
     parser.add_argument("--runs", type=int, help="number of runs (default: --memory 100,000, ours in --regret 10,000)")
-    parser.add_argument("--steps", type=int, help="of --memory (10,000) and --regret (1,000)")
+    parser.add_argument("--steps", type=int, help="number of steps (default: --memory 10,000, --regret 1,000)")
     parser.add_argument("--peer-runs", type=int, default=200, help="number of runs of SMPyBandits in --regret")
     options = parser.parse_args()
     if options.worker:

@@ -13,7 +13,7 @@ from jaxrl.runtime.layout import default_devices, run_on_devices
 
 
 class Ceilings(NamedTuple):
-    """The best of several measurements each, on JAX's first device; a CPU uses a thread for every core.
+    """Peak rates on JAX's first device, each the best of several measurements; a CPU uses one thread per core.
 
     Attributes:
       large_product: Operations per second of a float32 product of 2,048^3, at JAX's default precision.
@@ -21,9 +21,9 @@ class Ceilings(NamedTuple):
       bandwidth: Bytes per second that a x + b reads and writes, into a donated buffer of 128 MiB.
       cached: Bytes per second of the same operation repeated on 1 or 16 MiB per thread, which stay in caches, or
         `bandwidth` if that is higher.
-      words: Random words of 32 bits per second by threefry, the higher rate of many at a time and of few that stay in
-        a cache.
-      tanh: Evaluations of tanh per second, the higher rate of few that stay in a cache and of many.
+      words: Random words of 32 bits per second by threefry, the higher of two rates: for many words at a time, and for
+        few that stay in a cache.
+      tanh: Evaluations of tanh per second, the higher of two rates: for few numbers that stay in a cache, and for many.
       launch: Seconds of one operation on two numbers inside a compiled loop.
       dispatch: Seconds of one call of a small program.
     """
@@ -39,7 +39,7 @@ class Ceilings(NamedTuple):
 
 
 def one_device() -> tuple[Any, ...]:
-    """JAX's first device; a CPU is repeated for every core, for a thread each, as in `train`."""
+    """JAX's first device; a CPU is repeated once per core, one thread each, as in `train`."""
     first = jax.devices()[0]
     return tuple(device for device in default_devices() if device == first)
 
@@ -127,7 +127,7 @@ def _looped(turns: int, function: Callable[[jax.Array], jax.Array], x: jax.Array
 
 
 def _launch_seconds(best: Callable[[Callable[[], Any]], float]) -> float:
-    """Seconds of a launch, from a loop of many small operations per turn, of the kinds that no fusion joined."""
+    """Seconds of a launch, from loops of many small operations, of those kinds that the compiler did not fuse."""
     turns, length, times = 1000, 100, []
     for small in SMALL:
         start = jnp.ones((1, 2)), jnp.ones((64, 64))
@@ -150,13 +150,13 @@ def _product(numbers: jax.Array, others: jax.Array) -> jax.Array:
     return numbers @ others[:2, :2]
 
 
-SMALL = (_barrier, _product)  # jax 0.10 joins the former
+SMALL = (_barrier, _product)  # jax 0.10 fuses successive calls of the first
 
 
 def small_operations(
     small: Callable[..., jax.Array], turns: int, length: int, numbers: jax.Array, others: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """A loop of `length` small operations on `[1, 2]` and one larger one, which no compiler fuses into one function."""
+    """A loop of `length` small operations on `[1, 2]` and a larger one, which the compiler cannot fuse into one."""
 
     def turn(_: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         numbers, others = carry

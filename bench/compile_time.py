@@ -2,12 +2,13 @@
 
     python bench/compile_time.py [--seeds 1 8 64] [--repeats 3] [--rejax PYTHON | --no-peers] [--json FILE]
 
-The settings are those of bench/train.py, without a persistent cache. jaxrl's is the time of a first call of `train`
-except for the run itself: the programs that start, advance and evaluate the runs. rejax's is the time to trace, lower
-and compile its one program, which trains and evaluates. On CPUs jaxrl sets LLVM's optimisation level to 2; rejax
-compiles at JAX's default level of 3. "Quick" is jaxrl with XLA_FLAGS, optional for users, that select XLA's older and
-faster kernel emitters. A ratio is of medians, with the minimum and maximum of the ratios within a turn. The exit status
-is 1 if jaxrl, without the flags, takes longer. There is no floor to compare with.
+The settings are those of bench/train.py, without a persistent cache. For jaxrl the compile time is the time of a first
+call of `train` without the run itself, in which the programs that start, advance and evaluate the runs are compiled.
+For rejax it is the time to trace, lower and compile its one program, which trains and evaluates. On CPUs jaxrl sets
+LLVM's optimisation level to 2; rejax compiles at JAX's default level of 3. "Quick" is jaxrl with XLA_FLAGS, optional
+for users, that select XLA's older and faster kernel emitters. Each ratio is a ratio of medians, shown with the minimum
+and maximum of the ratios within a turn. The exit status is 1 if jaxrl, without the flags, takes longer. There is no
+floor to compare with.
 """
 
 import os
@@ -15,7 +16,7 @@ import statistics
 import sys
 from pathlib import Path
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.report import Report, benchmark_parser, ratios, spread

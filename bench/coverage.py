@@ -7,7 +7,7 @@ exponential and a lognormal distribution, and one with two modes, like runs of w
 contain the true value in 95 % of samples. The kinds of interval are the percentiles of the bootstrap, those corrected
 for bias and acceleration (BCa), the bootstrap of Student's statistic (with the standard error of the mean, or of the
 trimmed mean), and percentiles stretched to Student's quantile, which `jaxrl.statistics` uses. The time of a table's
-intervals is measured last. The exit status is 1 if another kind than the default is nearer to 95 %, by the mean
+intervals is measured last. The exit status is 1 if a kind other than the default is nearer to 95 %, by the mean
 distance over all rows.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import numpy as np
@@ -29,7 +29,7 @@ from bench.report import Report, benchmark_parser
 from jaxrl.results import statistics
 
 COUNTS = (4, 8, 16, 64)
-FAILED, WIDTH = 0.3, 0.1  # of the distribution with two modes: share of runs at 0 instead of 1, and width of each mode
+FAILED, WIDTH = 0.3, 0.1  # The distribution with two modes: share of runs at 0 instead of 1, and width of each mode.
 CONFIDENCE = 0.95
 Sampler = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
@@ -153,7 +153,7 @@ def main() -> None:
     report.note(f"A table of {options.settings:,} settings of 16 seeds takes {seconds:.1f} s for its intervals.")
     report.require(
         mean_missed["student"] == min(mean_missed.values()),
-        f"Another kind than the default is nearer to 95 %: {mean_missed}.",
+        f"A kind other than the default is nearer to 95 %: {mean_missed}.",
     )
     report.finish(
         f"{mean_missed['student']:.1f} points from 95 % on average, {mean_missed['percentile']:.1f} by percentiles"

@@ -7,7 +7,7 @@ every second one heading right and the others left. All sides run on the same co
 `--rounds`, after compilation, with minimum and maximum, and a ratio is of medians. `make bench` creates the environment
 of the peers, .venv-peers.
 
-Ours is measured in three ways: "forces", social forces evaluated and integrated every substep of 0.01 s with bodies
+jaxrl is measured in three ways: "forces", social forces evaluated and integrated every substep of 0.01 s with bodies
 that pass through each other, as in the peers (neighbour lists are rebuilt every ten substeps); "env", the environment's
 step with hard contacts, ten substeps of 1/120 s per decision, steered by social forces evaluated once per decision;
 "env, every substep", the same with forces evaluated every substep. Metrics are computed; observations are not, because
@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import jax
@@ -55,7 +55,7 @@ SIZES = (
     (16, 1_000),
     (1, 10_000),
 )
-SKIN = 0.35  # m by which neighbour lists reach farther than the forces: two people, ten substeps
+SKIN = 0.35  # range of the neighbour lists beyond that of the forces, in m: two people in ten substeps
 CAPACITY = 32
 
 
@@ -125,7 +125,7 @@ WAYS: dict[str, Callable[..., tuple[Callable[..., Any], Any]]] = {
 
 
 def ready(way: str, num_worlds: int, num_agents: int, spacing: float, steps: int) -> tuple[Callable[[], float], Any]:
-    """A function for the agent-steps per second of a call; seconds of the first call, and the overflow of the lists."""
+    """Return a function that measures agent-steps per second, the first call's seconds, and the lists' overflow."""
     run, arguments = WAYS[way](num_worlds, num_agents, spacing, steps)
 
     def rate() -> float:

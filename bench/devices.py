@@ -3,9 +3,9 @@
     python bench/devices.py [--seeds 64] [--env-steps 100000] [--repeats 5] [--json FILE]
 
 One device runs in a thread for each core, which is the best layout of a single device, and in one thread;
-two devices, forced by XLA's flag, run in a thread each. Each way compiles once in a separate process, then
-they run alternately. A ratio is of env steps per second, with the minimum and maximum of the ratios within
-the turns. The exit status is 1 if results differ in a bit.
+two devices, forced by XLA's flag, run in one thread each. Each variant compiles once in a separate process; then they
+run alternately. Each ratio is a ratio of env steps per second, shown with the minimum and maximum of the ratios within
+a turn. The exit status is 1 if the results differ in any bit.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from argparse import SUPPRESS
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX starts: only the CPU can have forced devices
@@ -40,7 +40,7 @@ def worker(way: str, num_seeds: int, env_steps: int) -> None:
     devices = jax.devices()[:1] if way == ALONE else None
 
     def run(env_steps: int) -> Any:
-        # The same block for all: results are equal bit for bit at one width only.
+        # the same block size for all, because results are equal bit for bit only at the same width
         options: Any = {"evals": 1, "eval_episodes": 8, "block": 8, "devices": devices, "progress": False}
         return whole(jaxrl.train(algo, seeds=num_seeds, env_steps=env_steps, **options))
 
@@ -96,7 +96,7 @@ def main() -> None:
         rates = [arguments.seeds * arguments.env_steps / one / 1e6 for one in seconds]
         cells = (last["num_devices"], last["num_threads"], seconds, rates, faster[-1])
         table.add(way, *cells, last["return"], str(last["sha256"])[:8])
-    report.require(len(digests) == 1, "The results of the ways differ.")
+    report.require(len(digests) == 1, "The results are not equal.")
     same = "equal bit for bit" if len(digests) == 1 else "not equal"
     one_thread = statistics.median(faster[1])
     report.finish(f"{same}, {spread(faster[0], '.3f')} times as fast; one thread takes {one_thread:.1f} times as long")

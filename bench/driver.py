@@ -3,20 +3,20 @@
     python bench/driver.py [--seeds 64] [--env-steps 200000] [--repeats 5]
         [--only chunks checkpoints cache] [--json FILE]
 
-Chunks: `jaxrl.train` is compared with one compiled call, which is `make_train` from the first key to the
-last evaluation in one program for each thread, in the same blocks on the same threads; and with the
-driver's programs without the driver, from one evaluation to the next in one chunk, and in chunks of one
-iteration. All are compiled first and run alternately. A ratio is of medians, with the minimum and maximum
-of the ratios within the turns. On a shared machine, rely on the processor time and on the cost of the end
-of a chunk, which is computed from the two ways without the driver: the driver sizes a chunk by time
-(`SECONDS_PER_CHUNK`), so that it has fewer iterations on a busy machine.
+Chunks: `jaxrl.train` is compared with one compiled call, `make_train` from the first key to the last evaluation as one
+program per thread, with the same blocks on the same threads. It is also compared with the driver's programs without the
+driver, both with one chunk from each evaluation to the next and with chunks of one iteration. All are compiled first
+and run alternately. Each ratio is a ratio of medians, shown with the minimum and maximum of the ratios within a turn.
+On a shared machine, rely on the processor time and on the cost of the end of a chunk, which is computed from the two
+variants without the driver. The driver sizes a chunk by time (`SECONDS_PER_CHUNK`), so that a chunk has fewer
+iterations on a busy machine.
 
 Checkpoints: the work of `train` at each checkpoint, after ten evaluations, as a share of the minute
 between two. The first checkpoint also loads the library that writes them and has a separate column.
 
-Cache: a fresh process from its start to the end of the first iteration of 64 runs, without a persistent
-cache, with an empty one, and with the cache filled by the latter; run alternately, with a digest of the
-results to show whether they are equal bit for bit.
+Cache: fresh processes are timed from their start to the end of the first iteration of 64 runs, alternately without a
+persistent cache, with an empty one, and with the cache that the previous process filled. A digest shows whether the
+results are equal bit for bit.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.report import Report, benchmark_parser
@@ -119,7 +119,7 @@ def call_of(num_seeds: int, env_steps: int) -> Any:
 
 
 def in_chunks(num_seeds: int, env_steps: int, iterations: int | None) -> Callable[[], float]:
-    """The driver's programs without the driver, in chunks of `iterations`; None for all up to an evaluation."""
+    """The driver's programs without the driver, in chunks of `iterations`; None for one chunk per evaluation."""
     from jaxrl.runtime.layout import plan_layout
     from jaxrl.runtime.runs import Runs
 

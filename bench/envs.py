@@ -3,13 +3,14 @@
     python bench/envs.py [--num-envs 1 64 1024 8192] [--steps 250000] [--rounds 15] [--json FILE]
 
 The JAX sides run scans of 128 steps and store every reward, observation and flag of a scan, as a trainer would. One
-compiled program runs four scans or more, as in a training loop, so that all but the first reuse the memory of the one
-before. (A call of a single scan of many environments may or may not touch fresh memory, which changes its time.)
-Ours steps by `jaxrl.learning.rollout`, with random words for the actions drawn in bulk, by keys of `envs.unrolled` as
-in `train`, and with a fresh state for every reset: the number of reused states is printed, and is 0. gymnax steps by
-its own `step`, once as in its README, with an action sampled from the action space at every step, and once with our
-words, which its users do not have. Gymnasium's CartPole steps all environments in NumPy, without JAX and on one core,
-with actions drawn in bulk, and stores nothing. Figures are medians of alternating runs, with minimum and maximum.
+compiled program runs four scans or more, as in a training loop, so that all scans but the first reuse the memory of the
+previous one. (A call of a single scan of many environments may or may not touch fresh memory, which changes its time.)
+jaxrl steps by `jaxrl.learning.rollout`, with random words for the actions drawn in bulk by keys of `envs.unrolled`, as
+in `train`, and with a fresh state for every reset; the number of reused states is printed, and is 0. gymnax steps by
+its own `step`: once as in its README, with an action sampled from the action space at every step, and once with jaxrl's
+random words, which gymnax does not provide. Gymnasium's CartPole steps all environments in NumPy, without JAX and on
+one core, with actions drawn in bulk, and stores nothing. Figures are medians of alternating runs, with minimum and
+maximum.
 
 The exit status is 1 if, at 64 environments or more, CartPole is less than 5 times as fast as gymnax stepped as in its
 README, another task less than 3 times, or CartPole less than 3 times as fast as Gymnasium's.
@@ -23,7 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where it hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import gymnasium
@@ -167,7 +168,7 @@ def compare_with_gymnasium(num_envs: int, steps: int, rounds: int) -> tuple[list
     run, theirs = in_one_program(once), gymnasium_numpy(num_envs)
     carry = measure(run, carry, 1)[1]  # compiles
     theirs(1)
-    their_calls = max(1, calls // 8)  # the slower side, whose time per step does not depend on their number
+    their_calls = max(1, calls // 8)  # fewer: this side is slower, at a constant time per step
     rates: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):
         seconds, carry, _ = measure(run, carry, calls)

@@ -1,11 +1,11 @@
-"""Environment steps per second of evolution, compared with those of the same policies without evolution, alternately.
+"""Environment steps per second of evolution and of the same policies without evolution, measured alternately.
 
     python bench/evolution.py [--populations 256 2048] [--hidden 32 32] [--rounds 20] [--json FILE]
 
 The task is Pendulum, whose episodes all have 200 steps. A generation samples a population, plays an episode of each
 policy and updates the strategy. The other side plays an episode of each of as many policies, the same in every round,
-in one loop over steps that adds rewards: no returns under a discount, no ends of episodes, no strategy. Processor time
-depends less on other load. The exit status is 1 if evolution takes less than half as many steps per second.
+in one loop over steps that only adds rewards, without discounted returns, ends of episodes or a strategy. Processor
+time depends less on other load. The exit status is 1 if evolution takes less than half as many steps per second.
 """
 
 import statistics
@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import envs

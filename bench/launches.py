@@ -41,7 +41,7 @@ def launches(text: str | None, unknown_trips: Sequence[int] = ()) -> int:
         elif inside is not None and (match := INSTRUCTION.match(line)):
             inside.append((match[2], line))
     if entry is None:
-        raise ValueError("text must be that of a compiled program, which has a line that begins with ENTRY")
+        raise ValueError("text must be the text of a compiled program, with a line that begins with ENTRY")
 
     @functools.cache
     def of(name: str, depth: int = 0) -> int:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import jax

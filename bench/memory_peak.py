@@ -3,9 +3,9 @@
     python bench/memory_peak.py [--only 1 4] [--repeats 1] [--json FILE]
 
 Both commands get the same arguments, and nothing is kept from one to the other: programs are compiled in both. The
-highest resident size is that of the whole life of the process which trains: imports, compilation, training,
-evaluations, checkpoints and the result. The exit status is 1 where it is above what was planned, where over a
-quarter more is planned, or where it is above the `--memory` that was given.
+highest resident size is measured over the whole life of the process that trains: imports, compilation, training,
+evaluations, checkpoints and the result. The exit status is 1 if it exceeds the plan, if the plan exceeds it by over a
+quarter, or if it exceeds `--memory`.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.report import Report, benchmark_parser
@@ -28,7 +28,7 @@ from bench.sides import ROOT
 from jaxrl.runtime.memory import MIB, highest_ever, parse_size
 
 MOST_ABOVE = 0.25
-OUT = "OUT"  # in arguments stands for a directory that is deleted afterwards
+OUT = "OUT"  # placeholder in arguments for a directory that is deleted afterwards
 CONFIGURATIONS = (
     "ppo cartpole --env-steps 5120 --evals 2",
     "ppo cartpole --seeds 64 --env-steps 2048 --evals 2 --out OUT",
@@ -42,7 +42,7 @@ NO_CACHE = {"JAXRL_COMPILATION_CACHE": "", "JAX_COMPILATION_CACHE_DIR": "", "JAX
 
 
 def worker(command: str, args: Sequence[str]) -> None:
-    """Does the same as the command line, and prints a JSON line."""
+    """Do the same as the command line, and print a JSON line."""
     from jaxrl.cli import plan as plan_command
     from jaxrl.cli.main import main as jaxrl_main
 
@@ -61,7 +61,7 @@ def worker(command: str, args: Sequence[str]) -> None:
 
 
 def measured(command: str, args: Sequence[str]) -> dict[str, Any]:
-    """The figures of one fresh process, without programs that others compiled; the refusal where there is one."""
+    """The figures of one fresh process without a compilation cache, or the error message of a refused call."""
     with tempfile.TemporaryDirectory() as folder:
         placed = [str(Path(folder, "run")) if arg == OUT else arg for arg in args]
         done = subprocess.run(
@@ -80,7 +80,7 @@ def main() -> None:
     """Print the table."""
     parser = benchmark_parser(__doc__)
     every = list(range(1, len(CONFIGURATIONS) + 1))
-    parser.add_argument("--only", type=int, nargs="+", default=every, choices=every, help="configurations, from 1")
+    parser.add_argument("--only", type=int, nargs="+", default=every, choices=every, help="numbers of configurations")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -109,12 +109,12 @@ def main() -> None:
         within = sorted([min(planned) / max(highest), max(planned) / min(highest)])
         table.add(text, planned, running, highest, within if len(plans) > 1 else within[:1], str(plans[0]["parts"]))
         worst += within
-        report.require(within[0] >= 1, f"{text}: the highest is above the plan.")
-        report.require(within[1] <= 1 + MOST_ABOVE, f"{text}: over {MOST_ABOVE:.0%} more is planned than the highest.")
+        report.require(within[0] >= 1, f"{text}: the highest resident size exceeds the plan.")
+        report.require(within[1] <= 1 + MOST_ABOVE, f"{text}: the plan is over {MOST_ABOVE:.0%} above the highest.")
         if "--memory" in args:
             limit = parse_size(args[args.index("--memory") + 1]) / MIB
-            report.require(max(highest) <= limit, f"{text}: the highest lies above the memory that was given.")
-    report.finish(f"planned is {min(worst):.2f} to {max(worst):.2f} times the highest" if worst else "all were refused")
+            report.require(max(highest) <= limit, f"{text}: the highest resident size exceeds --memory.")
+    report.finish(f"planned: {min(worst):.2f} to {max(worst):.2f} times the highest" if worst else "all were refused")
 
 
 if __name__ == "__main__":

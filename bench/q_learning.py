@@ -5,15 +5,16 @@
 
 rejax 0.1.2 has the faster DQN: 0.1.3 sorts its buffer at every gradient step. DQN takes 100,000 steps, of which 5,000
 fill the buffer with random actions, and 5 gradient steps on 100 transitions after every 10 steps; PQN takes 524,288.
-Neither duels, because the duelling networks of the two libraries differ. The libraries clip gradients differently:
-jaxrl their norm, rejax each number.
+Both run without duelling, because the duelling networks of the two libraries differ. The libraries clip gradients
+differently: jaxrl clips their norm, rejax each component.
 
-Each side compiles once in its own process; then they run alternately. Run time is that of a whole call of jaxrl and of
-rejax's compiled function; both evaluate 128 whole episodes per seed at the end, within the run time: rejax with 0.5 %
-of random actions, jaxrl 64 greedily and 64 with those of training. Returns are those of the former and the greedy ones.
-A ratio is of medians, with the minimum and maximum of the ratios within a turn. The exit status is 1 if jaxrl's DQN is
-less than 1.5 times as fast as that of rejax 0.1.2, if its PQN is less than 1.2 times as fast as rejax's, or if, with
-more than one seed, its return is below theirs by over three standard errors of the difference over seeds.
+Each side compiles once in its own process; then they run alternately. Run time is measured over a whole call of jaxrl
+and of rejax's compiled function. It includes an evaluation of 128 whole episodes per seed at the end: rejax takes 0.5 %
+of its actions at random; jaxrl acts greedily in 64 episodes and as in training in the other 64. The compared returns
+are rejax's and jaxrl's greedy ones. Each ratio is a ratio of medians, shown with the minimum and maximum of the ratios
+within a turn. The exit status is 1 if jaxrl's DQN is less than 1.5 times as fast as rejax 0.1.2's, if its PQN is less
+than 1.2 times as fast as rejax's, or if, with more than one seed, its return is below theirs by over three standard
+errors of the difference over seeds.
 """
 
 import argparse
@@ -25,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.report import Report, benchmark_parser, ratios, spread

@@ -33,7 +33,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import jax
@@ -246,7 +246,7 @@ def bandits(policy: str, num_runs: int, num_arms: int, steps: int, rounds: int) 
 
 def ceilings_table(report: Report, ceilings: Ceilings) -> None:
     """Add the table of the machine's ceilings."""
-    table = report.table("Ceilings, the best of some measurements", {"limit": "", "at most": ".4g", "unit": ""})
+    table = report.table("Ceilings, each the best of several measurements", {"limit": "", "at most": ".4g", "unit": ""})
     for limit, value, unit in (
         ("float32 product of 2,048^3", ceilings.large_product / 1e9, "G operations/s"),
         ("(128, 64) by (64, 64)", ceilings.small_product / 1e9, "G operations/s"),

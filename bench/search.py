@@ -10,7 +10,7 @@ retrained on test seeds; returns are interquartile means with 95 % bootstrap int
 import sys
 from pathlib import Path
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.report import Report, benchmark_parser

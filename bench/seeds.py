@@ -3,12 +3,12 @@
     python bench/seeds.py [--seeds 64 256 1024 4096] [--work 24576] [--repeats 5] [--json FILE]
 
 PPO on CartPole with PureJaxRL's settings. Each number of seeds compiles once in a separate process; then
-they run alternately, the same number of iterations times seeds each, in chunks as long as those of `train`. A
-ratio is to the fewest seeds, of medians, with the minimum and maximum of the ratios within the turns. Memory is
-the highest resident size during training minus the size before the runs exist. Its limit is 1.5 times the bytes of
-the runs' states, plus the figure of `jaxrl plan` for a block in every thread: its temporaries, by the compiler's
-figure, and the memory that its steps hold until a chunk ends. The exit status is 1 if a seed costs over 10 % more
-than with the fewest seeds, or if memory exceeds the limit.
+they run alternately, the same number of iterations times seeds each, in chunks as long as those of `train`. Each ratio
+is a ratio of medians to the fewest seeds, shown with the minimum and maximum of the ratios within a turn. Memory is the
+highest resident size during training minus the size before the runs exist. Its limit is 1.5 times the bytes of the
+runs' states, plus the figure of `jaxrl plan` for a block in every thread: its temporaries, by the compiler's figure,
+and the memory that its steps hold until a chunk ends. The exit status is 1 if a seed costs over 10 % more than with the
+fewest seeds, or if memory exceeds the limit.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.report import Report, benchmark_parser, ratios, spread

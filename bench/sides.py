@@ -41,7 +41,7 @@ def find_peer(parser: argparse.ArgumentParser, name: str, interpreter: str) -> s
 
 
 def whole(result: Any) -> Any:
-    """The result itself, if it is complete; the time of one that a signal ended early is not a measurement.
+    """Return the result unless a signal ended the call early, because its time is then not a measurement.
 
     Raises:
       KeyboardInterrupt: A signal ended the call early.
@@ -113,5 +113,5 @@ class Side:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self._process.args} ended before its time: see its error above.")
+            raise SystemExit(f"{self._process.args} ended early: see its error above.")
         return json.loads(line)

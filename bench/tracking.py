@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.report import Report, benchmark_parser
@@ -24,7 +24,7 @@ from bench.sides import whole
 
 
 class Timed:
-    """A tracker with clocks.
+    """A tracker whose calls are timed.
 
     Attributes:
       seconds: Wall time of its calls so far, in seconds.

@@ -5,16 +5,16 @@
 
 rejax 0.1.3 needs gymnax 0.0.9 and therefore a separate environment, and Stable-Baselines3 needs torch; `make bench`
 creates .venv-rejax and .venv-sb3. Each side compiles once in its own process; then they run alternately. Run time is
-that of a whole call of jaxrl and of rejax's compiled function. Compile time is a separate column: for jaxrl the time of
-the first call except for the run, for rejax that of tracing, lowering and compiling. Both evaluate 128 whole episodes
-per seed at the end, within the run time: rejax samples all actions, jaxrl runs 64 episodes greedily and 64 with
-sampled actions. jaxrl runs in the layout that `train` and the command line choose: a thread for every core. A ratio is
-of medians, with the minimum and maximum of the ratios within a turn.
+measured over a whole call of jaxrl and of rejax's compiled function. Compile time is a separate column: for jaxrl the
+time of the first call without the run, for rejax the time of tracing, lowering and compiling. Both evaluate 128 whole
+episodes per seed at the end, within the run time: rejax samples all actions, jaxrl runs 64 episodes greedily and 64
+with sampled actions. jaxrl runs in the layout that `train` and the command line choose: a thread for every core. Each
+ratio is a ratio of medians, shown with the minimum and maximum of the ratios within a turn.
 
 Stable-Baselines3 trains one seed at a time, on a CPU, with torch's threads, for fewer env steps; its time for all env
-steps is extrapolated from these, without evaluation, and the return is that of the shorter run. The exit status is 1 if
-jaxrl is less than 1.3 times as fast as rejax, or if, with more than one seed, its sampled return is below rejax's by
-over three standard errors of the difference over seeds. On a GPU: `--seeds 1024 4096 16384 --repeats 3`.
+steps is extrapolated from these, without evaluation, and its return is measured after the shorter run. The exit status
+is 1 if jaxrl is less than 1.3 times as fast as rejax, or if, with more than one seed, its sampled return is below
+rejax's by over three standard errors of the difference over seeds. On a GPU: `--seeds 1024 4096 16384 --repeats 3`.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # as a script this file lies first on the path, where envs.py hides the package `envs`
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.report import Report, benchmark_parser, ratios, spread

@@ -1,8 +1,8 @@
 """Environments as pure JAX functions, behind one contract.
 
 `make(name)` builds an environment, `names()` lists them, `check(env)` tests any environment. A custom environment is
-built from `Environment`, `EnvParams`, `EnvState` and `spaces`. `wrappers` makes environments from environments,
-`probes` has tiny ones with closed-form values. Keys of `unrolled` speed up random draws on CPUs.
+built from `Environment`, `EnvParams`, `EnvState` and `spaces`. `wrappers` modify environments, and `probes` are tiny
+environments with closed-form values. Keys of `unrolled` speed up random draws on CPUs.
 """
 
 import importlib
@@ -46,7 +46,7 @@ _MODULES = ("probes", "wrappers")
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a name on first use: `import envs` alone loads neither JAX nor gymnax."""
+    """Import a name on first use: `import envs` alone loads neither JAX nor gymnax."""
     if name in _MODULES:
         return importlib.import_module(f"envs.{name}")
     if name not in _HOME:

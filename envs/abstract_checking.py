@@ -1,4 +1,4 @@
-"""The laws of the environment contract that types and shapes show, tested without taking a step."""
+"""The laws of the environment contract that can be tested by types and shapes alone, without taking a step."""
 
 import copy
 import dataclasses
@@ -18,7 +18,7 @@ __all__ = ["ContractError", "agent_axes", "check_abstractly", "fail", "sample"]
 
 
 class ContractError(UserValueError):
-    """An environment breaks a law of the contract; the message names the law and the cause."""
+    """Error for an environment that violates the contract; the message names the law and the cause."""
 
 
 def check_abstractly(env: base.Environment, params: Any = None) -> tuple[int, ...]:
@@ -29,7 +29,7 @@ def check_abstractly(env: base.Environment, params: Any = None) -> tuple[int, ..
       params: Parameters of the environment; None for its defaults.
 
     Returns:
-      The agents' axes, `()` for one agent: the reward's shape, with which observations and actions begin.
+      The agents' axes: the reward's shape, and the leading axes of observations and actions; `()` for one agent.
 
     Raises:
       ContractError: A law does not hold. The message is one sentence that names it.
@@ -67,7 +67,7 @@ def _check_hash(env: base.Environment) -> None:
 
 
 def _check_limit_is_given(params: Any) -> None:
-    """Refuse gymnax's limit of one step unless a class of the user's own declares the field."""
+    """Reject gymnax's default limit of one step, unless a class defined by the user declares the field."""
     while hasattr(params, "inner"):
         params = params.inner
     own = [kind for kind in type(params).__mro__ if kind not in (base.EnvParams, object)]
@@ -75,7 +75,7 @@ def _check_limit_is_given(params: Any) -> None:
     if not defined and np.all(np.asarray(params.max_steps_in_episode) == 1):
         fail(
             "time law: max_steps_in_episode is 1, so every episode ends after its first step; give default_params a "
-            "limit, such as a field `max_steps_in_episode: int = 100` of their class."
+            "limit, such as the field `max_steps_in_episode: int = 100` in the parameters' class."
         )
 
 
@@ -89,7 +89,7 @@ def _check_space(what: str, space: Any) -> None:
     elif not isinstance(space, spaces.Discrete | spaces.Box):
         library = type(space).__module__.partition(".")[0]
         got = repr(space) if library == "builtins" else f"{space!r} of {library}"
-        fail(f"space law: {what} is {got}; it takes a space of envs.spaces (Discrete, Box, Tuple, Dict).")
+        fail(f"space law: {what} is {got}; it must be a space of envs.spaces (Discrete, Box, Tuple, Dict).")
 
 
 def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
@@ -127,7 +127,7 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
         mask = jax.eval_shape(env.action_mask, reset[1], params)
     except jax.errors.JAXTypeError as error:
         reason = str(error).partition("\n")[0]
-        raise ContractError(f"tracing law: a number that is traced is used as a Python value: {reason}") from error
+        raise ContractError(f"tracing law: a traced number is used as a Python value: {reason}") from error
     except dataclasses.FrozenInstanceError as error:
         raise ContractError(
             f"frozen law: {error}, as states, parameters and environments are frozen; make a changed copy, such as "
@@ -163,7 +163,7 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
             fail(f"metric law: {name!r} has shape {metrics[name].shape}; it must be a number.")
     if agents != batch:
         fail(
-            f"batch law: an observation has {agents} in front of its space's shape, and the reward {batch}; "
+            f"batch law: an observation has the axes {agents} before its space's shape, the reward has {batch}; "
             "they must be equal."
         )
     return agents
@@ -182,7 +182,7 @@ def agent_axes(space: spaces.Space, obs: Any) -> tuple[int, ...]:
 
 
 def _require_like_space(what: str, space: spaces.Space, obs: Any, agents: tuple[int, ...]) -> None:
-    """Refuse an observation whose shape or type is not that of its space, with the agents' leading axes."""
+    """Reject an observation whose shape or type is not that of its space, with the agents' leading axes."""
     if isinstance(space, spaces.Dict):
         if not isinstance(obs, dict) or set(obs) != set(space.spaces):
             fail(f"observation law: {what} is not a dictionary with the keys {sorted(space.spaces)} of its space.")
@@ -227,7 +227,7 @@ def _check_behaviour(space: Any, behaviour: Any) -> None:
         return
     for index, part in enumerate(space.spaces):
         if not (isinstance(part, spaces.Discrete) or (isinstance(part, spaces.Box) and len(part.shape) == 1)):
-            fail(f"behaviour law: behaviour_space has {part!r} at {index}; it takes Discrete or one-dimensional Box.")
+            fail(f"behaviour law: behaviour_space has {part!r} at {index}; it must be Discrete or a 1-dimensional Box.")
     shapes = [(tuple(part.shape), jnp.dtype(part.dtype)) for part in space.spaces]
     parts = behaviour if isinstance(behaviour, tuple) else ()
     if [(leaf.shape, leaf.dtype) for leaf in parts] != shapes:
@@ -235,7 +235,7 @@ def _check_behaviour(space: Any, behaviour: Any) -> None:
 
 
 def _require_array(what: str, value: Any) -> None:
-    """Refuse a Python number, which has no shape for rollouts to read."""
+    """Reject a Python number, which has no shape for rollouts to read."""
     if not isinstance(value, jax.Array | np.ndarray | np.generic):
         fail(f"type law: {what} is the Python value {value!r}; it must be an array, such as jnp.float32(x).")
 

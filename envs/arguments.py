@@ -40,7 +40,7 @@ def described(tree: Any) -> str:
 
 
 def check_count(name: str, value: Any, least: int = 1, most: float = math.inf, why: str = "") -> None:
-    """Refuses values that are not whole numbers in a range.
+    """Raise an error unless a value is a whole number in a range.
 
     Args:
       name: Name of the argument.
@@ -54,7 +54,7 @@ def check_count(name: str, value: Any, least: int = 1, most: float = math.inf, w
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
-    """Refuses values that are not among the choices, and suggests a close one."""
+    """Raise an error unless a value is one of the choices; the message suggests a close one."""
     choices = tuple(choices)
     if value not in choices:
         hint = near(value, map(str, choices)) if isinstance(value, str) else ""
@@ -62,7 +62,7 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
 
 
 def check_positive(params: Any, *names: str) -> None:
-    """Refuses parameters of an environment that are not above 0 and finite; each may have an axis of settings."""
+    """Raise an error unless an environment's parameters are finite and above 0; each may have an axis of settings."""
     for name in names:
         values = np.atleast_1d(np.asarray(getattr(params, name)))
         for wrong in values[~((values > 0) & (values < math.inf))][:1]:
@@ -70,7 +70,7 @@ def check_positive(params: Any, *names: str) -> None:
 
 
 def check_at_least(params: Any, **least: float) -> None:
-    """Refuses parameters of an environment below a bound, each by its name; each may have an axis of settings."""
+    """Raise an error unless each parameter is at least its bound, given by name; each may have an axis of settings."""
     for name, bound in least.items():
         values = np.atleast_1d(np.asarray(getattr(params, name)))
         for wrong in values[~((values >= bound) & (values < math.inf))][:1]:
@@ -78,7 +78,7 @@ def check_at_least(params: Any, **least: float) -> None:
 
 
 def check_limit(params: Any, name: str, steps: Any) -> None:
-    """Refuses a time limit within which an environment cannot be solved.
+    """Raise an error if an environment cannot be solved within its time limit.
 
     Args:
       params: Parameters of the environment; each may have an axis of settings.
@@ -104,7 +104,7 @@ def in_interval(values: np.ndarray, low: float, high: float, closed: str) -> np.
 
 
 def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, closed: str = "()") -> None:
-    """Refuses a number, or an element of an array, outside a range; None, tracers and placeholders pass.
+    """Raise an error if a number, or an element of an array, is out of range; None, tracers and placeholders pass.
 
     Args:
       name: Name of the argument.

@@ -21,7 +21,7 @@ __all__ = ["EnvParams", "EnvState", "Environment", "MetricRule", "spaces"]
 
 
 def check_action(space: spaces.Space, action: Any, name: str = "action") -> None:
-    """Refuse an action outside its space; agents may add leading axes."""
+    """Reject an action outside its space; agents may add leading axes."""
     if isinstance(space, spaces.Tuple | spaces.Dict):
         pairs = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         for index, part in pairs:
@@ -42,10 +42,9 @@ class Environment(gymnax_environment.Environment):
     """An environment as pure functions; subclass it with a frozen dataclass.
 
     A subclass defines `default_params`, `reset_env`, `step_env`, `action_space` and
-    `observation_space`; `reset` and `step`, which adds the time limit and the automatic
-    reset, come with it. Fields of the dataclass are static: two equal environments share
-    one compilation. Numbers to tune belong in an `EnvParams`, which is traced,
-    and changing values in an `EnvState`, whose `time` counts the steps of the episode.
+    `observation_space`; `reset` and `step`, which adds the time limit and the automatic reset, are inherited. Fields of
+    the dataclass are static: two equal environments share one compilation. Numbers to tune belong in an `EnvParams`,
+    which is traced, and changing values in an `EnvState`, whose `time` counts the steps of the episode.
 
     `step_env(key, state, action, params) -> (obs, state, reward, terminated, info)`:
     `terminated` never includes the time limit, which is `is_truncated(state, params)`.
@@ -55,14 +54,14 @@ class Environment(gymnax_environment.Environment):
 
       * `"active"`: bool `[*A]`, whether the agent took part in this transition (weights the losses);
       * `"agent_terminated"`: bool `[*A]`, replaces `terminated` when bootstrapping;
-      * `"behaviour"`: what a learner may infer but does not observe, such as the behaviour of a partner, in the
-        environment's `behaviour_space`;
+      * `"behaviour"`: quantities that a learner may infer but does not observe, such as the behaviour of a partner, in
+        the environment's `behaviour_space`;
       * `"metrics"`: a flat dictionary of numbers, reduced over an episode by `metric_rules`.
     """
 
     @property
     def default_params(self) -> Any:
-        """The parameters at their usual values, of a subclass of `EnvParams` that sets `max_steps_in_episode`."""
+        """The default parameters, of a subclass of `EnvParams` that sets `max_steps_in_episode`."""
         return EnvParams()
 
     @property
@@ -71,7 +70,7 @@ class Environment(gymnax_environment.Environment):
         return {}
 
     def action_mask(self, state: Any, params: Any) -> Any:
-        """The allowed discrete actions, or None where all are.
+        """The allowed discrete actions, or None if all are allowed.
 
         Args:
           state, params: State and parameters of the current step, traced.
@@ -114,13 +113,13 @@ class Environment(gymnax_environment.Environment):
             discount of `jaxrl`; None for the undiscounted sum of the rewards.
 
         Returns:
-          The mean return of an episode, that of one agent where there are several; by default None, not known.
+          The mean return of an episode, per agent if there are several; None (the default) if it is not known.
         """
         del params, discount
         return None
 
     def memoryless(self, params: Any = None, discount: Any = None) -> float | None:
-        """The best expected return of a policy without memory, where it is known exactly; by default None, not known.
+        """The best expected return of a policy without memory; None (the default) if it is not known exactly.
 
         Args:
           params, discount: See `optimum`.
@@ -142,9 +141,9 @@ class Environment(gymnax_environment.Environment):
         return params
 
     def pays_beyond_limit(self, params: Any) -> bool:
-        """Whether the reward at the time limit already pays for what would follow; by default it does not.
+        """Whether the reward at the time limit already includes the value of the rest; by default False.
 
-        An algorithm that bootstraps from the value of the last observation would then count the rest twice.
+        If True, an algorithm that bootstraps from the value of the last observation would count the rest twice.
 
         Args:
           params: Parameters, concrete; every leaf may have a leading axis of settings.
@@ -153,7 +152,7 @@ class Environment(gymnax_environment.Environment):
         return False
 
     def check_params(self, params: Any) -> None:
-        """Refuse parameters that this environment cannot have, before compilation; by default none.
+        """Reject invalid parameters before compilation; by default all are accepted.
 
         Args:
           params: Parameters, concrete; every leaf may have a leading axis of settings.

@@ -1,4 +1,4 @@
-"""The laws of the environment contract, tested on any environment by playing in it."""
+"""The laws of the environment contract, tested on any environment by rollouts."""
 
 import functools
 from typing import Any, NamedTuple
@@ -14,8 +14,8 @@ from envs.laws import Laws
 
 __all__ = ["ContractError", "check", "check_abstractly"]
 
-# Largest difference of the same transition between two compilations: room for a thousand roundings of
-# a float32 of the leaf's size, more than a step of a few hundred operations needs.
+# Largest difference of the same transition between two compilations: a thousand float32 roundings of the leaf's size,
+# more than a step of a few hundred operations needs.
 TOLERANCE = 1000 * float(np.finfo(np.float32).eps)
 
 # Magnitude at which unbounded actions are tested.
@@ -56,7 +56,7 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64, pro
       env: Environment.
       params: Parameters of the environment; None for its defaults.
       num_steps: Length of the rollouts.
-      progress: Flag to show on standard error the law being tested, and at the end the number of laws that hold.
+      progress: Whether to show on standard error the law being tested and, at the end, the number of laws that hold.
 
     Raises:
       ContractError: A law does not hold. The message is one sentence that names it.
@@ -250,7 +250,7 @@ def _check_finite(run: Transitions, kind: str) -> None:
 def _check_time_limit(
     env: base.Environment, params: Any, key: jax.Array, actions: Any, run: Transitions, agents: tuple[int, ...]
 ) -> None:
-    """A short limit must show in `truncated` at once, and never in `terminated`."""
+    """Check that a short limit sets `truncated` at once, and never `terminated`."""
     limit = jnp.asarray(_SHORT_LIMIT, jnp.asarray(params.max_steps_in_episode).dtype)
     short = _roll(env, key, actions, params.replace(max_steps_in_episode=limit))[1]
     time, cut = np.asarray(short.stepped[1].time), np.asarray(short.truncated)

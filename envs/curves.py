@@ -26,7 +26,7 @@ def at(curve: npt.ArrayLike, delays: Any) -> np.ndarray:
     table, where = np.asarray(curve, np.float64), np.asarray(delays)
     if table.ndim != 1 or len(table) <= where.max():
         raise UserValueError(
-            f"curve has the shape {table.shape}; it takes at least {int(where.max()) + 1} entries, in a row."
+            f"curve has the shape {table.shape}; it takes at least {int(where.max()) + 1} entries along one axis."
         )
     return table[where]
 

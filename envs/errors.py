@@ -4,20 +4,20 @@ __all__ = ["ExistsError", "MissingPackageError", "UserError", "UserTypeError", "
 
 
 class UserError(Exception):
-    """The base of the classes below, by which the command line distinguishes messages for the user from bugs."""
+    """Base class of the errors below, by which the command line distinguishes messages for the user from bugs."""
 
 
 class UserValueError(UserError, ValueError):
-    """An argument of a valid type with an invalid value."""
+    """Error for an argument of a valid type with an invalid value."""
 
 
 class UserTypeError(UserError, TypeError):
-    """An argument of an invalid type."""
+    """Error for an argument of an invalid type."""
 
 
 class MissingPackageError(UserError, ImportError):
-    """A package or an extra that is not installed, or another package of the same name."""
+    """Error for a package or an extra that is not installed, or for another package of the same name."""
 
 
 class ExistsError(UserError, FileExistsError):
-    """A file or directory that exists already and must not be replaced."""
+    """Error for a file or directory that exists already and must not be replaced."""

@@ -13,7 +13,7 @@ __all__ = ["replacing", "unfinished"]
 
 @contextlib.contextmanager
 def replacing(file: Path, error: Callable[[str], Exception] | None = UserValueError) -> Iterator[Path]:
-    """Another file to write next to this one, which replaces this one if the block ends without an error.
+    """Yield a temporary path next to `file`, which replaces `file` if the block ends without an error.
 
     Args:
       file: File to write; missing directories are created.

@@ -15,7 +15,7 @@ class Laws:
     Args:
       of: Name of the tested object, for the line at the end.
       count: Number of laws.
-      progress: Flag to show a bar and the line, on standard error.
+      progress: Whether to show a bar and the line, on standard error.
     """
 
     def __init__(self, of: str, count: int, progress: bool):

@@ -73,8 +73,8 @@ class _Probe(base.Environment):
     """The base of the probes.
 
     Attributes:
-      continuous: Whether actions are `[1]` in [-1, 1] instead of 0 and 1; from 0.5 upwards they act
-        like 1, down to -0.5 like 0, and mix in between.
+      continuous: Whether actions are `[1]` in [-1, 1] instead of 0 and 1; from 0.5 upwards they act like 1, from -0.5
+        downwards like 0, and in between they mix both.
     """
 
     continuous: bool = False

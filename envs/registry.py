@@ -158,7 +158,7 @@ def make(name: str, **static: object) -> base.Environment:
         module = importlib.import_module(LIBRARIES[library])
         known = module.environment_ids()
         if env_id not in known and env_id not in vars(module).get("REFUSED", ()):  # `make` reports the reason
-            hint = near(env_id, known, f"{library}/") or f"; `envs.names({library!r})` lists what there is."
+            hint = near(env_id, known, f"{library}/") or f"; `envs.names({library!r})` lists its environments."
             raise UserValueError(f"There is no environment {name!r}{hint}")
         return module.make(env_id, **static)
     if ":" in name:

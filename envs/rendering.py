@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Update = Callable[[Any], None]
 
 DPI = 80
-SIZE = (320, 480)  # of the frames of an environment that draws itself
+SIZE = (320, 480)  # size of the frames of an environment that draws itself
 INK, LIGHT, BODY, ROD, MARK = "#222222", "#bdbdbd", "#0072B2", "#D55E00", "#009E73"
 
 __all__ = ["Scene", "drawable", "frame"]
@@ -65,7 +65,7 @@ class Scene:
             self._wrappers.append(env)
             env, params = env.inner, env.inner_params(params)
         known = [kind for kind in type(env).__mro__ if kind in _SCENES]
-        draws = hasattr(env, "draw") and not isinstance(env, Bandit)  # `draw` of a bandit is that of a reward
+        draws = hasattr(env, "draw") and not isinstance(env, Bandit)  # a bandit's `draw` draws a reward
         if not known and not draws:
             raise UserValueError(
                 f"{type(env).__name__} cannot be drawn; supported environments are {', '.join(drawable())}, and "
@@ -95,7 +95,7 @@ class Scene:
 
 
 def _own(ax: Axes, env: Any, params: Any) -> Update:
-    """The drawing of an environment of the user's own, made anew for each frame."""
+    """The drawing of a user-defined environment, recreated for each frame."""
     kept = list(ax.texts)
 
     def update(state: Any) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of the tasks that take a memory, and of the climbing game."""
+"""Pictures of the tasks that require memory, and of the climbing game."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Reinforcement learning in JAX under any discount: thousands of seeds and settings in one call.
 
-Names are imported when they are first used, so that `import jaxrl` alone starts neither JAX
-nor anything else that is slow.
+Names are imported when they are first used, so that `import jaxrl` alone loads neither JAX nor other slow modules.
 """
 
 from typing import TYPE_CHECKING
@@ -204,7 +203,7 @@ _NAMES_OF_MODULE = {
     "tuning.result": ("SearchResult",),
     "tuning.search": ("search",),
 }
-# Modules that are public by a name of their own.
+# Modules that are public under their own names.
 _MODULES = {
     "bandits": "bandits",
     "discount_properties": "discounts.properties",

@@ -33,7 +33,7 @@ def is_concrete(tree: Any) -> bool:
 
 
 def check_counts(settings: Any, **least: int) -> None:
-    """Refuses fields of settings that are not whole numbers or below a bound, such as `seeds=2`."""
+    """Rejects fields of settings that are not whole numbers or below a bound, such as `seeds=2`."""
     for name, bound in least.items():
         check_count(name, getattr(settings, name), bound)
 
@@ -73,7 +73,7 @@ class Range(NamedTuple):
 
 
 def check_range(name: str, value: Any, allowed: Range) -> None:
-    """Refuses values that are not numbers, or outside a range in float32; arrays of a sweep and tracers pass.
+    """Rejects values that are not numbers, or outside a range in float32; arrays of a sweep and tracers pass.
 
     Raises:
       TypeError: The value is a list, a tuple, a string or a bool.
@@ -94,7 +94,7 @@ def check_range(name: str, value: Any, allowed: Range) -> None:
 class Settings:
     """Base of configurations and hyper-parameters, which are dataclasses.
 
-    It refuses unknown fields with one sentence, and its repr shows the fields that differ from their defaults.
+    Unknown fields raise an error of one sentence, and the repr shows the fields that differ from their defaults.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -21,7 +21,7 @@ def attach(
       package: Name of the package.
       namespace: Its `globals()`; `__all__` is among them.
       names: `{module: names}`, public names by the module that defines them, relative to the package.
-      modules: `{name: module}`, modules that are public by a name of their own, relative to the package.
+      modules: `{name: module}`, modules that are public under their own names, relative to the package.
       before: Function that is called before a module is imported.
     """
     module_of = {name: module for module, defined in names.items() for name in defined}
@@ -30,7 +30,8 @@ def attach(
         if name in modules:
             return importlib.import_module(f"{package}.{modules[name]}")
         if name not in module_of:
-            # Not by `envs.spelling`: the `envs` that is found may be another one, which `before` refuses.
+            # `envs.spelling` is not used here, because the installed `envs` may be another package, which `before`
+            # rejects.
             near = difflib.get_close_matches(name, namespace["__all__"], n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}", name=name)

@@ -41,12 +41,12 @@ class CrowdState(EnvState):
 
 @dataclass(frozen=True)
 class Crowd(Environment):
-    """Agent i acts for i + 2 steps, then stands still; the episode ends with the last agent.
+    """A crowd in which agent i acts for i + 2 steps and then stands still; the episode ends with the last agent.
 
     An active agent i earns `pay * (i + 1) * action`, others 0. Observations `[N, 2]`: the share
     of the agent's steps that are left, and its actions' sum as a share of the largest possible.
-    Metrics: `acting` (agents that act, summed), `share` (the same as a share of N, its mean) and
-    `total` (an agent's sum of actions on average, its last value).
+    Metrics: `acting` (number of agents that act, summed), `share` (the same as a share of N, averaged) and `total`
+      (mean over agents of the sum of their actions, last value).
 
     Attributes:
       num_agents: Number of agents, N.

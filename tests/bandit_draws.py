@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 DRAWS = 20_000
-# A mean of n draws misses by this many standard errors with probability 6e-7: never, in a fixed suite.
+# A mean of n draws is off by this many standard errors with probability 6e-7: never, in a fixed suite.
 STANDARD_ERRORS = 5.0
 LEVEL = 1e-6  # of chi-square and Kolmogorov-Smirnov tests
 
@@ -25,7 +25,7 @@ def draw_rewards(env: Any, state: Any, params: Any, action: int, draws: int = DR
 
 
 def assert_mean(draws: np.ndarray, mean: float, sigma: float | None = None) -> None:
-    """The mean of draws is as expected, within the error of so many draws of their standard deviation."""
+    """Check that the mean of draws is as expected, within the error for their number and standard deviation."""
     sigma = float(draws.std()) if sigma is None else sigma
     assert abs(draws.mean() - mean) < STANDARD_ERRORS * sigma / np.sqrt(len(draws)) + 1e-6
 

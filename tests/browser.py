@@ -10,7 +10,7 @@ import pytest
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless",
-    "--no-sandbox",  # which nobody may use as root, as in many containers
+    "--no-sandbox",  # Chromium's sandbox is not available to root, as in many containers
     "--disable-gpu",
     "--disable-quic",
     "--disable-dev-shm-usage",

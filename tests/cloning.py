@@ -1,4 +1,4 @@
-"""A second algorithm: it collects once, before learning, has no discount, and acts as PPO does."""
+"""A second algorithm, which collects once, before learning, has no discount, and acts like PPO."""
 
 import dataclasses
 from typing import Any, NamedTuple

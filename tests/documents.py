@@ -1,7 +1,7 @@
 """Python blocks, commands and files that the documents mention.
 
-Of Python blocks only the numbers that make them long are replaced: `seeds` by 4 and `env_steps` by 1,024. Everything
-else, the files they write included, is what a reader would get.
+In Python blocks only the numbers that make them long are replaced: `seeds` by 4 and `env_steps` by 1,024. Everything
+else, including the files that they write, is as for a reader.
 """
 
 import re

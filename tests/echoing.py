@@ -96,7 +96,7 @@ def keys(count: int, seed: int = 0) -> jax.Array:
 
 
 def equal(one: Any, other: Any) -> None:
-    """Two trees, bit for bit, which have the same leaves."""
+    """Whether two trees are equal bit for bit, with the same leaves."""
     assert len(jax.tree.leaves(one)) == len(jax.tree.leaves(other)) > 0
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_array_equal(a, b)

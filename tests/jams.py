@@ -100,7 +100,7 @@ def steer(kind, now: Walkers, target, turn_rate: float, substeps: int = 10) -> j
 
 
 def through_the_door(position: jax.Array) -> jax.Array:
-    """Where to go next to get through the door, `[N, 2]`."""
+    """The next targets on the way through the door, `[N, 2]`."""
     x = position[:, :1]
     inside = jnp.concatenate([x + 5, jnp.zeros_like(x)], axis=-1)
     target = jnp.where(x < -1.2, jnp.array([-0.9, 0.0]), jnp.array([12.0, 0.0]))
@@ -108,7 +108,7 @@ def through_the_door(position: jax.Array) -> jax.Array:
 
 
 def in_front_of_the_car(position: jax.Array) -> jax.Array:
-    """Where the car will press people against the wall."""
+    """Places at which the car will press people against the wall."""
     return jnp.broadcast_to(jnp.array([0.0, 8.0]), position.shape)
 
 
@@ -178,7 +178,7 @@ def press(kind, preset: str, solids: Obstacles, target, decisions: int, num_agen
 
 
 def overlaps(position: np.ndarray, radius: float, solids: Obstacles, box_centre: np.ndarray) -> float:
-    """The deepest overlap in m of discs of one radius, in float64, written apart from the library."""
+    """The deepest overlap in m of discs of one radius, in float64, written independently of the library."""
     position = np.asarray(position, np.float64)
     distance = np.linalg.norm(position[:, None] - position[None], axis=-1) + 1e9 * np.eye(len(position))
     deepest = 2 * radius - distance.min()

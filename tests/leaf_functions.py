@@ -21,12 +21,12 @@ WITHOUT_ARRAYS = {
     "spaces.Space",
     "ActionHead",
 }
-# Conversions, and refusals of a user's arguments.
+# Conversions, and checks of a user's arguments.
 BEFORE = (ast.Assign, ast.AnnAssign, ast.Delete, ast.If, ast.Import, ast.ImportFrom)
 
 
 def array_functions(package: str) -> dict[str, ast.FunctionDef]:
-    """By "module.function" or "module.Class.method", the public ones of a package that take an array or a tree."""
+    """The public functions of a package that take an array or a tree, by "module.function" or "module.Class.method"."""
     functions = {}
     for file in sorted((ROOT / "jaxrl" / package).glob("*.py")):
         for node in ast.parse(file.read_text()).body:
@@ -46,7 +46,7 @@ def _takes_arrays(function: ast.FunctionDef) -> bool:
 
 
 def opens_with_assertions(function: ast.FunctionDef, asserting: frozenset[str] = frozenset()) -> bool:
-    """Whether nothing but conversions and refusals come before the first call of chex, or of a helper that asserts."""
+    """Whether only conversions and checks precede the first call of chex, or of a helper with assertions."""
     for statement in function.body[ast.get_docstring(function) is not None :]:
         if isinstance(statement, ast.FunctionDef):
             return False
@@ -67,7 +67,7 @@ def _calls(statement: ast.stmt) -> set[str]:
 def assert_complete(
     package: str, exempt: dict[str, str], tested: set[str], asserting: frozenset[str] = frozenset()
 ) -> None:
-    """Every function of a package that takes arrays opens with assertions, which a call violates, or is exempt.
+    """Check that every function of a package that takes arrays opens with tested assertions, or is exempt.
 
     Args:
       package: Name of the package.
@@ -82,7 +82,7 @@ def assert_complete(
 
 
 def assert_refused(call: Callable[[], Any], argument: str) -> None:
-    """The call fails in an assertion of chex which names its arguments, `argument` among them."""
+    """Check that the call fails in an assertion of chex whose message names `argument`."""
     named = rf"(?s)^\[Chex\] .*\[([^\[\]]*, )?{argument}(, [^\[\]]*)?\](\n|$)"
     with pytest.raises((AssertionError, ValueError), match=named):
         call()

@@ -32,12 +32,12 @@ class LinearState(EnvState):
 class LinearTask(Environment):
     """The reward is the place x, which becomes 0.8 x + 0.2 u; u is the mean of two actions from -1 to 3, less 1, by 2.
 
-    The observation is the place and the share of the time limit that is left, which is 1 again where it ends, so that
-    nothing follows a limit that does not follow a reset, too. The best u is always 1.
+    The observation is the place and the remaining share of the time limit, which is 1 again at the limit, so that the
+    observation after a limit is one that can also follow a reset. The best u is always 1.
 
     Attributes:
-      discrete: whether there are two actions, u = -1 and u = 1, in the place of a Box.
-      edge: places beyond which the episode terminates.
+      discrete: Whether there are two actions, u = -1 and u = 1, in place of a Box.
+      edge: Places beyond which the episode terminates.
     """
 
     discrete: bool = False

@@ -1,4 +1,4 @@
-"""Files of results in the format of the previous version, without checksums, for the checks other than those."""
+"""Files of results in the format of the previous version, without checksums, for tests of the other checks."""
 
 import json
 from collections.abc import Mapping

@@ -51,7 +51,7 @@ class RepeatState(EnvState):
 
 @dataclass(frozen=True)
 class Repeat(Environment):
-    """Each observation shows a symbol at random; 1 for an answer that is the first symbol of the episode, else -1.
+    """Each observation shows a random symbol; an answer pays 1 if it is the episode's first symbol, otherwise -1.
 
     Attributes:
       ends: Whether an episode of 5 steps is "terminated", or "truncated" by the time limit.
@@ -100,7 +100,7 @@ class HParams:
 
 
 class Policy(NamedTuple):
-    """Policies: nothing is learned.
+    """Parameters of a policy that does not learn.
 
     Attributes:
       strength: As in the hyper-parameters, float32 `[]`.
@@ -116,7 +116,7 @@ class State(NamedTuple):
 
 
 def first_seen(env: Environment, logits: Callable[[jax.Array, jax.Array], jax.Array], reads: bool = True) -> Actor:
-    """The actor whose memory is the first observation of the episode, and how many there have been.
+    """The actor whose memory is the first observation of the episode and the number of observations so far.
 
     Args:
       env: Environment with discrete actions and one array to observe.
@@ -189,12 +189,12 @@ def played(
 
 
 def echo(env: Repeat) -> Algorithm:
-    """The policy that repeats the first symbol that it saw."""
+    """The policy that repeats the first symbol of the episode."""
     return by_hand(env, first_seen(env, lambda first, obs: first), "remembering:echo")
 
 
 def forgetful(env: Repeat) -> Algorithm:
-    """The same policy without use of its memory."""
+    """The same policy, which does not use its memory."""
     return by_hand(env, first_seen(env, lambda first, obs: first, reads=False), "remembering:forgetful")
 
 

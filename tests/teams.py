@@ -1,4 +1,4 @@
-"""A team whose members know only themselves, while rewards depend on all of them."""
+"""A team whose members observe only themselves, while rewards depend on all of them."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -40,7 +40,7 @@ class TeamState(EnvState):
 class Team(Environment):
     """Levels are drawn at a reset, halve with each step, and are raised a little by actions; all are paid their mean.
 
-    An agent's episode ends where its level exceeds 1, and that of all at the time limit.
+    An agent's episode ends if its level exceeds 1, and all episodes end at the time limit.
 
     Attributes:
       seen: Global observation: "rows", one for each agent; "vector", the mean and the share of time; or "nothing".
@@ -77,7 +77,7 @@ class Team(Environment):
         return self._observe(state), state, reward, jnp.zeros((), bool), {"agent_terminated": level > 1}
 
     def global_observation(self, state: TeamState, params: Any) -> Any:
-        """What `seen` says."""
+        """The global observation that `seen` selects."""
         if self.seen == "nothing":
             return None
         if self.seen == "rows":

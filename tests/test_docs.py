@@ -61,7 +61,7 @@ def test_python_blocks_run(names: tuple[str, ...], tmp_path: Path, monkeypatch: 
         directory = tmp_path / Path(name).stem
         directory.mkdir()
         monkeypatch.chdir(directory)
-        monkeypatch.syspath_prepend(directory)  # as in a script or a notebook, where one's own modules are found
+        monkeypatch.syspath_prepend(directory)  # as in a script or a notebook, which finds modules in its directory
         run_blocks(PAGES[name], name)
 
 
@@ -235,7 +235,7 @@ def test_every_public_name_is_once_in_the_reference(package: Any) -> None:
         assert shown[id(getattr(package, name))] + rows.count(f"{package.__name__}.{name}") == 1, name
 
 
-# Modules of `envs.adapters` that no user calls, and whose objects no user is handed.
+# Modules of `envs.adapters` that users neither call nor get objects from.
 INSIDE_ADAPTERS = {
     "agents",
     "casting",

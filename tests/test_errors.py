@@ -9,7 +9,7 @@ from envs import errors
 
 ROOT = Path(__file__).parents[1]
 PLAIN = {"ValueError", "TypeError", "ImportError", "FileExistsError"}
-# Says that another package hides `envs`, before which nothing may be imported of it.
+# This module reports that another package hides `envs`, and may import nothing from `envs` before that.
 BEFORE_ENVS = "jaxrl/__init__.py"
 FILES = [file for package in ("envs", "jaxrl") for file in (ROOT / package).rglob("*.py")]
 

@@ -1,4 +1,4 @@
-"""First use: short reprs, and error messages that suggest what was meant."""
+"""First use: short reprs, and error messages with suggestions."""
 
 import os
 import subprocess
@@ -23,13 +23,13 @@ from jaxrl.tuning.population import PopulationResult
 from jaxrl.tuning.result import SearchResult
 from jaxrl.tuning.study import Outcome
 
-# What a newcomer types, which a type checker would refuse.
+# A newcomer's input, which a type checker would reject.
 PPOConfig: Any = jaxrl.PPOConfig
 PPOHParams: Any = jaxrl.PPOHParams
 
 
 def result() -> jaxrl.Result:
-    """Two learning rates and two discounts with seeds 3 and 4, of the algorithm that compiles in no time."""
+    """Two learning rates and two discounts with seeds 3 and 4, of an algorithm that compiles quickly."""
     algo = wandering()
     sweep = jaxrl.grid(algo.hparams, {"lr": [0.1, 0.2], "discount": [0.9, "beta:0.98,0.5"]})
     return jaxrl.train(algo, sweep, seeds=[3, 4], env_steps=64, evals=2, eval_episodes=2, block=4, progress=False)
@@ -199,13 +199,13 @@ def old_step(key: Any, state: Any, hparams: Any, env_params: Any) -> Any:
         ),
         ({"policy": None}, r"^policy of wander must be a function of \(state, hparams\), got None"),
         ({"actor": old_step}, r"^actor of wander must be a jaxrl\.learning\.actor\.Actor, got function"),
-        ({"hparams": {"lr": 1}}, r"^hparams of wander must be a flax\.struct dataclass, made, got dict"),
+        ({"hparams": {"lr": 1}}, r"^hparams of wander must be a flax\.struct dataclass instance, got dict"),
         ({"env": "cartpole"}, r"^env of wander must be an environment, got str"),
         ({"env_steps_per_iteration": 0}, r"^env_steps_per_iteration must be a whole number of at least 1, got 0"),
         ({"step": lambda *_: 1.0}, r"^step must return a pair, the state and the metrics, got (1\.0|float32)"),
         (
             {"step": lambda key, iteration, state, hparams, env_params: (state[0], {})},
-            r"^step must return a state like the one it got:  was float32\[8, 8\] and became float32\[8\]",
+            r"^step must return a state like its argument:  was float32\[8, 8\] and became float32\[8\]",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Imports point one way between packages, and in no circle between modules."""
+"""Imports point one way between packages, without circles between modules."""
 
 import ast
 import graphlib
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# A package imports those of earlier rows alone; packages of one row import nothing of each other.
+# A package imports only packages of earlier rows; packages of one row do not import each other.
 ROWS = """version lazy | checks | discounts | learning | sweeps | algorithms | presets | results | tracking | runtime
 | policies tuning bandits | report | experiments | cli"""
 ORDER = {package: row for row, packages in enumerate(ROWS.split("|")) for package in packages.split()}
 
 
 def modules() -> dict[str, set[str]]:
-    """The modules of jaxrl and envs, each with what it imports of them, wherever in its text."""
+    """The modules of jaxrl and envs, each with its imports from them, at any place in its text."""
     files = [file for package in ("jaxrl", "envs") for file in (ROOT / package).rglob("*.py")]
     names = {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
     imports = {}
@@ -46,7 +46,7 @@ def test_imports_point_to_earlier_packages(module: str):
 
 
 def test_there_is_no_circle():
-    # A package's `__init__` offers what its modules define, so that a module which imports it is not behind it.
+    # A package's `__init__` exports definitions of its modules, so that a module may import it without a circle.
     packages = {name for name in MODULES if any(other.startswith(f"{name}.") for other in MODULES)}
     list(graphlib.TopologicalSorter({name: MODULES[name] - packages for name in MODULES}).static_order())
 

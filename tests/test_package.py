@@ -1,4 +1,4 @@
-"""The package as a whole: its public names, what importing costs, and its one address."""
+"""The package as a whole: its public names, the cost of importing it, and its single address."""
 
 import ast
 import importlib
@@ -88,7 +88,7 @@ print(sorted({name.split(".")[0] for name in set(sys.modules) - before}))
 
 
 def import_seconds(code: str) -> float:
-    """The least of three times, each in a fresh interpreter: the others met a busy machine or a cold disk."""
+    """The least of three times, each in a fresh interpreter, because a busy machine or a cold disk adds time."""
     timed = f"import time; start = time.perf_counter()\n{code}\nprint(time.perf_counter() - start)"
     return min(float(run_python(timed)) for _ in range(3))
 

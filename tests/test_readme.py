@@ -19,7 +19,7 @@ FILES = {0: ("runs/cartpole/metrics.nc", "cartpole.mp4"), len(BLOCKS) - 1: ("run
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_a_python_block_runs_alone(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)  # as in a script or a notebook, where one's own modules are found
+    monkeypatch.syspath_prepend(tmp_path)  # as in a script or a notebook, which finds modules in its directory
     run_block(BLOCKS[number], f"README.md, Python block {number + 1}")
     for file in FILES.get(number, ()):
         assert (tmp_path / file).is_file()

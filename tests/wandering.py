@@ -23,7 +23,7 @@ class HParams:
 
 
 def wandering() -> Algorithm:
-    """Weights that wander chaotically, so that a difference in one bit would be seen, and act by their sum."""
+    """An algorithm whose weights wander chaotically, which shows a difference in one bit, and act by their sum."""
 
     def step(
         key: jax.Array, iteration: jax.Array, state: jax.Array, hparams: Any, env_params: Any

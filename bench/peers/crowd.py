@@ -1,4 +1,4 @@
-"""Social forces of other libraries, for bench/crowd.py: a JSON line when ready, and one for each line it reads.
+"""Social forces of other libraries, for bench/crowd.py; prints a JSON line when ready and one for each line read.
 
     python bench/peers/crowd.py pysocialforce|jupedsim --num-agents 1000 --spacing 1.5 --steps 100
 

@@ -23,7 +23,7 @@ def crowd(env: base.Environment, params: Any, what: str) -> tuple[Any, int]:
       what: Name of the calling function, for the error message.
 
     Raises:
-      TypeError: `env` is not an environment, or `params` are another environment's.
+      TypeError: `env` is not an environment, or `params` belong to another environment.
       ContractError: `env` breaks the contract.
       ValueError: `env` does not have agents along a single axis, or parameters are out of range.
     """
@@ -36,14 +36,14 @@ def crowd(env: base.Environment, params: Any, what: str) -> tuple[Any, int]:
 
 
 def known_params(env: base.Environment, params: Any, what: str) -> Any:
-    """The parameters of an environment, after checks that they are its own and, where concrete, in range.
+    """Check that parameters belong to an environment and, where concrete, are in range, and return them.
 
     Args:
       env: Environment of one or several agents.
       params, what: See `crowd`.
 
     Raises:
-      TypeError: `params` are another environment's.
+      TypeError: `params` belong to another environment.
       ValueError: `params` are out of range.
     """
     usual = env.default_params
@@ -72,7 +72,7 @@ def broken_up(tree: Any, names: list[str]) -> dict[str, Any]:
 def present(env: base.Environment, state: Any, params: Any, count: int) -> jax.Array:
     """The agents that take part in the next transition, for any actions, bool `[count]`.
 
-    It is read from a step, of which a compiled program keeps nothing else.
+    It is taken from a step, whose other results a compiled program omits.
     """
     key = jax.random.key(0)
     action = sample(env.action_space(params), key, (count,))

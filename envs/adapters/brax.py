@@ -43,8 +43,8 @@ class BraxEnvironment(PhysicsEnvironment):
         system = task.sys
         task.sys = system.tree_replace(
             {
-                "gravity": system.gravity * params.gravity_scale,  # of Brax's own backends
-                "opt.gravity": system.opt.gravity * params.gravity_scale,  # of MJX
+                "gravity": system.gravity * params.gravity_scale,  # in Brax's own backends
+                "opt.gravity": system.opt.gravity * params.gravity_scale,  # in MJX
                 "geom_friction": system.geom_friction * params.friction_scale,
                 "actuator.gear": system.actuator.gear * params.gear_scale,
                 "actuator_gear": system.actuator_gear * params.gear_scale,
@@ -54,7 +54,7 @@ class BraxEnvironment(PhysicsEnvironment):
 
 
 def environment_ids() -> tuple[str, ...]:
-    """Brax's names, without "fast", its test double, which has no physics.
+    """The names of Brax's environments, except "fast", a test double without physics.
 
     Raises:
       ImportError: Brax is not installed.
@@ -67,7 +67,7 @@ def make(env_id: str, **fields: object) -> BraxEnvironment:
 
     Raises:
       ImportError: Brax is not installed.
-      ValueError: Brax's constructor does not take such a field, or not this value.
+      ValueError: Brax's constructor does not accept a field or its value.
       TypeError: A field's value cannot be hashed.
     """
     parameters = inspect.signature(_brax()._envs[env_id].__init__).parameters

@@ -14,7 +14,7 @@ def strong(leaf: Any) -> jax.ShapeDtypeStruct:
 
 
 def held_types(first: Any, step: Callable[[Any], Any]) -> Any:
-    """The types that hold a first value and every value that `step` returns for values of these types.
+    """The types of a loop's carry, wide enough for a first value and for every value that `step` returns.
 
     Args:
       first: Pytree of arrays or of their types.
@@ -32,7 +32,7 @@ def held_types(first: Any, step: Callable[[Any], Any]) -> Any:
 
 
 def cast(tree: Any, types: Any) -> Any:
-    """The leaves cast to these types, `jax.ShapeDtypeStruct` each: strong dtypes, broadcast where they are wider."""
+    """Cast leaves to the strong dtypes of `types`, `jax.ShapeDtypeStruct` each, and broadcast them to wider shapes."""
     return jax.tree.map(_cast, tree, types)
 
 

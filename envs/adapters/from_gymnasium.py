@@ -1,10 +1,11 @@
 """Conversion of Gymnasium's spaces and values to those of `envs`, for adapted environments.
 
-A `MultiDiscrete` or `MultiBinary` is a box of whole numbers as an observation, and a tuple of choices as an action; an
-integer box of one number is a choice as an action.
+In observations, `MultiDiscrete` and `MultiBinary` become boxes of whole numbers. In actions, they become tuples of
+choices, and an integer box of one number becomes one choice.
 
-Numbers of 64 bits become numbers of 32. Integer bounds that need more are refused, except those at the very ends of
-their type, which mean that there is no bound; an observation on the host beyond them is an error when it occurs.
+Numbers of 64 bits become numbers of 32 bits. Integer bounds that need more than 32 bits are rejected, except for the
+smallest and the largest number of their type, which mean that there is no bound; an observation on the host that needs
+more than 32 bits raises an error when it occurs.
 """
 
 import math
@@ -48,7 +49,7 @@ def observation_space(space: Any, name: str) -> spaces.Space:
 
 
 def observation_value(space: Any, value: Any, module: Any = np) -> Any:
-    """One observation as an element of our space.
+    """An observation as an element of the space of `envs`.
 
     Args:
       space: Gymnasium's space.
@@ -99,11 +100,11 @@ def action_space(space: Any, name: str) -> spaces.Space:
 
 
 def action_value(space: Any, action: Any, module: Any = np) -> Any:
-    """One of our actions in the form that the environment takes.
+    """An action of `envs` in the form that the Gymnasium environment takes.
 
     Args:
       space: Gymnasium's space.
-      action: Action in our space.
+      action: Action in the space of `envs`.
       module: Array module: `numpy`, or `jax.numpy` inside a program.
     """
     if isinstance(space, theirs.Discrete):

@@ -1,4 +1,4 @@
-"""JaxMARL's environments whose agents are alike, as crowds: `envs.make("jaxmarl/MPE_simple_spread_v3")`."""
+"""JaxMARL's environments of identical agents, as crowds: `envs.make("jaxmarl/MPE_simple_spread_v3")`."""
 
 import functools
 import importlib
@@ -18,7 +18,7 @@ from envs.base import spaces
 from envs.errors import MissingPackageError, UserTypeError, UserValueError
 from envs.spelling import near
 
-# Environments that end at a time limit, an argument `max_steps`: their own counters reach it one step late.
+# Environments with a time limit, the argument `max_steps`, which their own counters reach one step late.
 _LIMITED = ("jaxmarl.environments.mpe", "jaxmarl.environments.smax")
 _ENEMIES = "jaxmarl.environments.smax.heuristic_enemy_smax_env"
 _NO_LIMIT = np.iinfo(np.int32).max
@@ -31,7 +31,7 @@ _ALIKE = (
     "SMAX",
     "HeuristicEnemySMAX",
 )
-# Environments that are refused with a reason instead of being unknown.
+# Environments that are rejected with a reason instead of being reported as unknown.
 REFUSED = (
     "MPE_simple_tag_v3",
     "MPE_simple_world_comm_v3",
@@ -75,7 +75,7 @@ class JaxMARLEnvironment(base.Environment):
     SwitchRiddle the number of days is a rule of the game, and its end terminates.
 
     `global_observation` is JaxMARL's `get_world_state` where there is one, otherwise the concatenated observations of
-    all agents. `action_mask` is `get_avail_actions`. Observed real numbers have no bounds.
+    all agents. `action_mask` is `get_avail_actions`. Real numbers in observations have no bounds.
 
     Attributes:
       env_id: Name in JaxMARL, for instance `MPE_simple_spread_v3`.
@@ -121,7 +121,7 @@ class JaxMARLEnvironment(base.Environment):
         return obs, state, jnp.stack([jnp.float32(reward[agent]) for agent in agents]), terminated, info
 
     def action_mask(self, state: JaxMARLState, params: JaxMARLParams) -> jax.Array | None:
-        """The available actions in JaxMARL, bool `[N, num_actions]`; None where it does not define them."""
+        """JaxMARL's available actions, bool `[N, num_actions]`; None if the environment does not define them."""
         del params
         if not _types(self)[2]:
             return None
@@ -172,7 +172,7 @@ def make(env_id: str, **fields: object) -> JaxMARLEnvironment:
 
     Raises:
       ImportError: JaxMARL is not installed.
-      ValueError: Its agents are not alike, or JaxMARL's constructor does not take such a field, or not this value.
+      ValueError: Its agents are not identical, or JaxMARL's constructor does not accept a field or its value.
       TypeError: A field's value cannot be hashed.
     """
     for name, value in fields.items():
@@ -184,7 +184,7 @@ def make(env_id: str, **fields: object) -> JaxMARLEnvironment:
 
 
 def _check_alike(env: JaxMARLEnvironment) -> None:
-    """Refuse agents whose spaces differ."""
+    """Reject agents whose spaces differ."""
     for kind, does in (("observation_space", "observes"), ("action_space", "acts in")):
         described = {agent: _described(getattr(env.inner, kind)(agent)) for agent in env.inner.agents}
         first, one = next(iter(described.items()))

@@ -1,4 +1,4 @@
-"""Gymnasium's functional environments: `envs.make("functional/phys2d/CartPole-v1")`, or `from_func_env` for any."""
+"""Gymnasium's functional environments: `envs.make("functional/phys2d/CartPole-v1")`, or `from_func_env` for others."""
 
 import dataclasses
 import functools
@@ -129,11 +129,11 @@ class FunctionalEnvironment(base.Environment):
 
 
 def from_func_env(func_env: Any, time_limit: int = _TIME_LIMIT) -> FunctionalEnvironment:
-    """Adapt any functional environment of Gymnasium's kind to our contract.
+    """Adapt any functional environment of Gymnasium's kind to the contract of `envs`.
 
     Args:
       func_env: `gymnasium.experimental.functional.FuncEnv` in JAX, not transformed by `jax.vmap`.
-      time_limit: Number of steps of an episode, the default of the parameter `max_steps_in_episode`.
+      time_limit: Largest number of steps of an episode, the default of the parameter `max_steps_in_episode`.
 
     Raises:
       TypeError: `func_env` is not a `FuncEnv`, or holds a value that cannot be hashed.
@@ -192,7 +192,7 @@ def _with_fields(own: Any, fields: Any) -> Any:
 
 
 def _traced(own: Any) -> list[str]:
-    """The names of the traced parameters: floats, and a time limit under our name."""
+    """The names of the traced parameters: floats, and a time limit if it is called `max_steps_in_episode`."""
     if not dataclasses.is_dataclass(own):
         return []
     names = [each.name for each in dataclasses.fields(own)]

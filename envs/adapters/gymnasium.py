@@ -1,4 +1,4 @@
-"""Our environments in Gymnasium: single, many at once, as pure functions, and by name.
+"""Environments of `envs` in Gymnasium: single, vectorised, as pure functions, and by name.
 
     import gymnasium
     from envs.adapters.gymnasium import as_gymnasium, as_gymnasium_vector, register
@@ -12,8 +12,8 @@
 **Seeds.** `reset(seed=s)` creates the two keys `jax.random.split(jax.random.key(s))`. Reset number j since the seed,
 from 0, is `env.reset_env(jax.random.fold_in(keys[0], j), params)`, and step number t is `env.step_env` with
 `jax.random.fold_in(keys[1], t)`, in every mode. Environment i of many has the seed s + i and behaves like a single
-environment with that seed; a rollout through an adapter is that of the environment itself. Seeds from 2**32 on are
-hashed.
+environment with that seed; a rollout through an adapter equals a rollout of the environment itself. Seeds from 2**32 on
+are hashed.
 
 **Ends.** `truncated` is the environment's own time limit, `params.max_steps_in_episode`. The `max_episode_steps` of
 `gymnasium.make` is a Gymnasium wrapper around it, which can only end episodes sooner; that of `make_vec` replaces
@@ -52,7 +52,7 @@ def as_gymnasium(env: Any, params: Any = None, render_mode: str | None = None) -
       The environment, unwrapped. A step before a reset, or after the end of an episode, is an error.
 
     Raises:
-      TypeError: `env` is not an environment, `params` are of another environment, or Gymnasium has no such space.
+      TypeError: `env` is not an environment, `params` belong to another one, or Gymnasium has no such space.
       ValueError: `env` has several agents, parameters are out of range, or the render mode is unknown.
       ImportError: Gymnasium is older than 1.1.
     """
@@ -79,7 +79,7 @@ def as_gymnasium_vector(
       params: Parameters of all of them; None for the defaults. They are constants of the compiled programs.
       autoreset_mode: Treatment of episodes that end, as in Gymnasium. "NextStep": the next step resets,
         for any action, and has the reward 0. "SameStep": the step itself resets, and `info["final_obs"]` and
-        `info["final_info"]` are those of the end. "Disabled": the caller resets, by
+        `info["final_info"]` are those from the end of the episode. "Disabled": the caller resets, by
         `reset(options={"reset_mask": terminated | truncated})`.
       device_arrays: Whether to return JAX arrays without waiting for them. Actions are then not checked: an action out
         of range, and with "Disabled" a step past the end, raise no error, and `info["final_obs"]` is an array of all
@@ -135,7 +135,7 @@ def ids() -> dict[str, str]:
 
 
 def register() -> tuple[str, ...]:
-    """Register our environments in Gymnasium under the ids in `ids()`; ids that exist already are left unchanged.
+    """Register the environments of `envs` in Gymnasium under the ids in `ids()`; existing ids are left unchanged.
 
     `gymnasium.make` and `make_vec` then take the arguments of `as_gymnasium` and `as_gymnasium_vector`, and the
     static fields of the environment. Gymnasium 1 does not look for plugins, so call this once in every process.

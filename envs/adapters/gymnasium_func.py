@@ -47,7 +47,7 @@ class FunctionalEnv(FuncEnv):
         super().__init__()
 
     def get_default_params(self, **kwargs: Any) -> Any:
-        """The parameters that the environment was adapted with, some of them replaced by these."""
+        """The parameters with which the environment was adapted, after replacing those in `kwargs`."""
         return self._params.replace(**kwargs) if kwargs else self._params
 
     def initial(self, rng: Any, params: Any = None) -> FuncState:
@@ -107,5 +107,5 @@ class FunctionalEnv(FuncEnv):
         return render_state, render_state.frame(jax.device_get(state.state))
 
     def render_close(self, render_state: Any, params: Any = None) -> None:
-        """Does nothing: no window is open."""
+        """Do nothing, because no window is open."""
         del render_state, params

@@ -40,7 +40,7 @@ class SingleEnv(gymnasium.Env):
         self._window: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """A new episode; `options` are not used."""
+        """Start a new episode; `options` are not used."""
         del options
         seed = None if seed is None else check_seed(seed)
         super().reset(seed=seed)

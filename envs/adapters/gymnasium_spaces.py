@@ -61,11 +61,11 @@ def shown(space: Any, value: Any) -> Any:
         return tuple(shown(part, leaf) for part, leaf in zip(space.spaces, value, strict=True))
     if isinstance(space, spaces.Dict):
         return {name: shown(part, value[name]) for name, part in space.spaces.items()}
-    return jnp.asarray(value, space.dtype)  # in JAX's 64-bit mode an environment may compute more bits than it has
+    return jnp.asarray(value, space.dtype)  # in JAX's 64-bit mode values may have more bits than their space
 
 
 def native_action(space: Any, action: Any) -> Any:
-    """An action of Gymnasium's in the form that the environment takes, traced; leaves may have any leading axes."""
+    """A Gymnasium action in the form that the environment takes, traced; leaves may have any leading axes."""
     if _multi_discrete(space):
         return tuple(action[..., i].astype(part.dtype) for i, part in enumerate(space.spaces))
     if isinstance(space, spaces.Tuple):
@@ -120,7 +120,7 @@ def settled(env: Any, params: Any, name: str) -> Any:
       name: Name of the calling function, for the error messages.
 
     Raises:
-      TypeError: `env` is not an environment, or `params` are another environment's.
+      TypeError: `env` is not an environment, or `params` belong to another environment.
       ValueError: Parameters are out of range, or `env` has several agents.
     """
     if not isinstance(env, base.Environment):
@@ -130,8 +130,8 @@ def settled(env: Any, params: Any, name: str) -> Any:
     several = agent_axes(env.observation_space(params), obs)
     if several:
         raise UserValueError(
-            f"{env.name} has {several[0]} agents, and an environment of Gymnasium's has one; {name} takes a "
-            "single-agent one, and crowds are adapted by as_pettingzoo."
+            f"{env.name} has {several[0]} agents, but Gymnasium's environments have one; {name} takes a "
+            "single-agent environment, and as_pettingzoo adapts crowds."
         )
     return jax.tree.map(lambda leaf: np.asarray(jnp.asarray(leaf)), params)
 

@@ -35,11 +35,11 @@ class Carry(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """The next start of each environment, computed for all at once when one is needed.
+    """The next initial state of each environment, computed for all environments at once when one is needed.
 
     Attributes:
       reset_key, step_key: Keys of the seeds, `[N]`.
-      resets: Number, since the seed, of the reset that is held, int32 `[N]`.
+      resets: Index of the stored reset, counted from the seed, int32 `[N]`.
       obs, state: First observations and states, leaves `[N, ...]`.
     """
 
@@ -118,7 +118,8 @@ def programs(env: Any, values: Known, num_envs: int, mode: str, packed: bool) ->
 
     Args:
       env: Environment.
-      values: Parameters, which are constants of the programs; reading them at every call would cost half as much again.
+      values: Parameters, which are constants of the programs; reading them at every call would increase its cost by
+        half.
       num_envs: Number of environments, N.
       mode: Reset mode: "NextStep", "SameStep" or "Disabled".
       packed: Whether results are one buffer, for the host, rather than arrays.
@@ -198,7 +199,7 @@ def programs(env: Any, values: Known, num_envs: int, mode: str, packed: bool) ->
         return pack(new[0]), pack(new[1]), as_output(new[2])
 
     def step_packed(carry: jax.Array, pool: jax.Array, action: Any) -> Any:
-        # Without the barrier the environment's step is computed again for every number that is packed.
+        # Without the barrier the environment's step would be computed again for every packed number.
         new = step(jax.lax.optimization_barrier(layouts["carry"].unpack(carry)), pool, action)
         new_carry, new_shown = jax.lax.optimization_barrier((new[0], new[2]))
         return pack(new_carry), new[1], as_output(new_shown)

@@ -64,7 +64,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but compiled programs and drawings, which another process creates again."""
+        """The attributes without compiled programs and drawings, which another process creates again."""
         return {**self.__dict__, "_programs": None, "_scene": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -133,7 +133,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return tuple(frames)
 
     def _infos(self, shown: Any, began: Any) -> dict[str, Any]:
-        """Infos as Gymnasium gathers them: each entry, and under its name with a leading _ the rows that have it."""
+        """Infos as Gymnasium gathers them: each entry, and a mask of the rows that have it, under `_` + its name."""
         if not (shown.info or shown.mask or self.autoreset_mode is AutoresetMode.SAME_STEP):
             return {}
         ended, everybody = self._done, np.ones(self.num_envs, bool)
@@ -167,12 +167,12 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         chosen = np.array(mask)
         if chosen.shape != (self.num_envs,) or chosen.dtype != bool or not chosen.any():
             raise UserValueError(
-                f"options['reset_mask'] is {mask!r}; it takes bool [{self.num_envs}], with one environment at least."
+                f"options['reset_mask'] is {mask!r}; it takes bool [{self.num_envs}], with at least one environment."
             )
         return chosen
 
     def _given(self, seed: Any) -> np.ndarray | None:
-        """A seed for every environment: for a single number, that and the following ones."""
+        """A seed for every environment; a single number gives itself and the following numbers."""
         if seed is None:
             return None
         if isinstance(seed, Sequence | np.ndarray):
@@ -184,7 +184,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
 
 def _with_rows(info: Any, rows: Any) -> dict[str, Any]:
-    """Arrays `[N, ...]`, each with bool `[N]` for the rows that have it; nothing where none is known to have it.
+    """Arrays `[N, ...]`, each with a mask `[N]` of the rows that have it; empty if it is known that no row has any.
 
     Tuples, on the host, become an array `[N]` of each environment's tuple, as Gymnasium gathers them.
     """
@@ -201,7 +201,7 @@ def _with_rows(info: Any, rows: Any) -> dict[str, Any]:
 
 
 def _rows_alone(tree: Any, rows: np.ndarray) -> np.ndarray:
-    """The trees of some rows of leaves `[N, ...]`, in an object array `[N]` that is None elsewhere."""
+    """An object array `[N]` of the trees of some rows of leaves `[N, ...]`; None in all other rows."""
     leaves, structure = jax.tree.flatten(tree)
     alone, chosen = np.full(rows.shape[0], None, object), np.flatnonzero(rows)
     for i, *parts in zip(chosen.tolist(), *(leaf[chosen] for leaf in leaves), strict=True):

@@ -67,11 +67,11 @@ class GymnaxEnvironment(base.Environment):
 
     @property
     def num_actions(self) -> int:
-        """The number that gymnax states."""
+        """The number of actions according to gymnax."""
         return self.inner.num_actions
 
     def optimum(self, params: Any = None, discount: Any = None) -> float | None:
-        """The best return where the definition shows it: undiscounted and under the defaults; otherwise None."""
+        """The best return where it follows from the definition, undiscounted and under the defaults; otherwise None."""
         if self.fields or discount is not None:
             return None
         if params is not None:
@@ -118,7 +118,7 @@ class GymnaxEnvironment(base.Environment):
         return self.inner.action_space(self.default_params if params is None else params)
 
     def observation_space(self, params: Any) -> spaces.Space:
-        """gymnax's observation space, without bounds where its observations leave them."""
+        """gymnax's observation space, without bounds that its observations exceed."""
         space = self.inner.observation_space(params)
         return spaces.Box(-jnp.inf, jnp.inf, space.shape, space.dtype) if self.env_id in _WRONG_BOUNDS else space
 
@@ -127,7 +127,7 @@ class GymnaxEnvironment(base.Environment):
         return self.inner.state_space(params)
 
     def _outward(self, obs: Any, state: Any) -> tuple[Any, Any]:
-        """Observation and state in gymnax's types: some of its environments count time in floats, and need that."""
+        """Observation and state in gymnax's types, because some of its environments count time in floats."""
         obs_type, state_types = _types(self)
         return cast(obs, obs_type), cast(state, state_types.replace(time=jax.ShapeDtypeStruct((), jnp.int32)))
 
@@ -141,7 +141,7 @@ def make(env_id: str, **fields: object) -> GymnaxEnvironment:
     """The adapter of one environment; see `envs.make`.
 
     Raises:
-      ValueError: The constructor in gymnax does not take such a field.
+      ValueError: gymnax's constructor does not accept such a field.
       TypeError: A field's value cannot be hashed.
     """
     for name, value in fields.items():

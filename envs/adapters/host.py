@@ -1,19 +1,19 @@
-"""Any environment of Gymnasium's, simulated in Python on the host: `envs.make("gymnasium/CartPole-v1")`. It is slow.
+"""Any Gymnasium environment, simulated in Python on the host (slow): `envs.make("gymnasium/CartPole-v1")`.
 
 A program that calls back to Python at every step is tens to hundreds of times slower than one that does not, and blocks
 the host while it runs. This adapter is for evaluating a policy in its original environment and for small training
-runs; for anything more, writing the environment in JAX is worth the effort.
+runs; for larger runs, it is worth writing the environment in JAX.
 
-**How it remains a pure function.** A JAX state cannot hold a simulator, because states are copied, discarded and
-selected from. Instead, the state holds the seed of the episode and all of its actions so far, and a step is a function
-of these: seed a simulator, repeat the actions, and take the next one. `envs.check` tests this; therefore `jax.vmap`,
-resets that are never used, two continuations of one state, and runs resumed in another process all work. Repeating
-would be slow, so simulators are stored by their history: a step takes the simulator with exactly the state's history,
-and repeats actions only if there is none. One simulator is stored for each unfinished episode of every run: up to
-1,024, or twice as many as are stepped at a time if that is more; beyond that, the oldest episodes are repeated at every
-step. Fresh states have no simulator, and their first step costs a second reset. Simulators are reused, not closed, when
-their episodes end: all simulators of an environment are closed together, once no program uses it and 32 other
-environments have been used since, or when Python exits.
+**Purity.** A JAX state cannot hold a simulator, because states are copied, discarded and selected. Instead, the state
+holds the seed of the episode and all of its actions so far, and a step is a function of these: seed a simulator, repeat
+the actions, and take the next one. `envs.check` tests this; therefore `jax.vmap`, resets that are never used, two
+continuations of one state, and runs resumed in another process all work. Repeating actions would be slow, so simulators
+are stored by their history: a step takes the simulator with exactly the state's history, and repeats actions only if
+there is no such simulator. One simulator is stored for each unfinished episode of every run: up to 1,024, or twice as
+many as are stepped at a time if that is more; beyond that, the oldest episodes are repeated at every step. Fresh states
+have no simulator, and their first step costs a second reset. Simulators are reused, not closed, when their episodes
+end: all simulators of an environment are closed together, once no program uses it and 32 other environments have been
+used since, or when Python exits.
 
 **Requirements and costs.** The environment must be a function of its seed and its actions, which is tested once when
 it is made. A state grows with the time limit, by one action per step. Programs with callbacks cannot be exported, and
@@ -101,7 +101,7 @@ class HostEnvironment(base.Environment):
         return base.EnvParams(max_steps_in_episode=self.time_limit)
 
     def check_params(self, params: Any) -> None:
-        """Refuse a time limit for which a state has no room."""
+        """Reject a time limit for which a state has no room."""
         longest = int(np.max(params.max_steps_in_episode))
         if longest > self.time_limit:
             raise UserValueError(

@@ -1,4 +1,4 @@
-"""Crowds for trainers of JaxMARL: `as_jaxmarl(env)`, pure and compiled, and without JaxMARL itself.
+"""Crowds for JaxMARL's trainers: `as_jaxmarl(env)`, pure and compiled, without a dependency on JaxMARL.
 
 env = as_jaxmarl(envs.make("crowd/circle", num_agents=8))
 obs, state = env.reset(key)                                   # {"agent_0": ..., ...}
@@ -40,12 +40,12 @@ class State:
 
 
 class JaxMARLEnv:
-    """The class returned by `as_jaxmarl`: the methods and attributes of JaxMARL's `MultiAgentEnv`, of its version 0.2.
+    """The class returned by `as_jaxmarl`: the methods and attributes of `MultiAgentEnv` in JaxMARL 0.2.
 
     `reset`, `step`, `step_env` and `get_avail_actions` are compiled at their first call, with `params` traced: equal
     environments share the programs, for any parameters.
 
-    `step` resets where an episode has ended, at its end for all agents by termination or the time limit. An agent
+    `step` resets once an episode has ended for all agents, by termination or by the time limit. An agent
     that has finished before remains in place, with `done` true and rewards of 0, and the last one to finish ends the
     episode. Entries of `info` have the shape `[N]`: "active" (took part in this step, having not finished before),
     "terminated" (in this step or before), "truncated" (by the time limit, in this step), and the environment's metrics,
@@ -165,7 +165,7 @@ def _step_env(env: base.Environment, key: jax.Array, state: State, actions: dict
     obs, env_state, reward, ended, info = env.step_env(key, state.env_state, action, params)
     cut = env.is_truncated(env_state, params) & ~ended
     left = ~state.done
-    finished = info.get("agent_terminated", False) | ended | state.done  # a termination is reported in its step alone
+    finished = info.get("agent_terminated", False) | ended | state.done  # a termination is only reported in its step
     state = State(env_state, obs, finished | cut, state.step + 1)
     done = broken_up(state.done, names) | {"__all__": ended | cut | jnp.all(finished)}
     infos = {"active": info.get("active", True) & left, "terminated": finished, "truncated": cut & ~finished}
@@ -194,7 +194,7 @@ def as_jaxmarl(env: base.Environment, params: Any = None) -> JaxMARLEnv:
       An object with JaxMARL's methods, all of them compiled, and pure functions for `jax.jit` and `jax.vmap`.
 
     Raises:
-      TypeError: `env` is not an environment, or `params` are of another environment.
+      TypeError: `env` is not an environment, or `params` belong to another environment.
       ValueError: `env` has a single agent or breaks the contract, or parameters are out of range.
     """
     return JaxMARLEnv(env, params)

@@ -53,7 +53,7 @@ class Layout(NamedTuple):
         return jax.tree.unflatten(self.structure, [_leaf(buffer[p.begin : p.end], p) for p in self.parts])
 
     def view(self, buffer: np.ndarray) -> Any:
-        """The tree of a buffer on the host, without copies; keys are their numbers."""
+        """The tree of a buffer on the host, without copies; random keys become their raw words."""
         leaves = [np.ndarray(p.shape, p.dtype, buffer, 4 * p.begin) for p in self.parts]
         return jax.tree.unflatten(self.structure, leaves)
 

@@ -37,7 +37,7 @@ def as_pettingzoo(env: base.Environment, params: Any = None, render_mode: str | 
 
     Raises:
       ImportError: PettingZoo is not installed.
-      TypeError: `env` is not an environment, `params` are of another environment, or Gymnasium has no such space.
+      TypeError: `env` is not an environment, `params` belong to another one, or Gymnasium has no such space.
       ValueError: `env` has a single agent or breaks the contract, parameters are out of range, or `render_mode` is
         unknown.
     """

@@ -29,7 +29,7 @@ class PhysicsParams(base.EnvParams):
       gravity_scale: Factor of the gravity.
       friction_scale: Factor of the friction of every body's surface; pairs of bodies with their own friction keep it.
       gear_scale: Factor of the gear of every actuator's transmission. A motor is that much stronger; a position servo
-        turns to 1 / gear_scale of the position, with gear_scale squared of the stiffness.
+        turns to 1 / gear_scale of the position, and has gear_scale squared times the stiffness.
       max_steps_in_episode: Time limit.
     """
 
@@ -123,7 +123,7 @@ class PhysicsEnvironment(base.Environment):
         return spaces.Box(-1.0, 1.0, (self.inner.action_size,), jnp.float32)
 
     def observation_space(self, params: PhysicsParams) -> spaces.Space:
-        """All numbers, without bounds."""
+        """Real numbers without bounds."""
         return _space(_types(self)[0].obs)
 
 
@@ -133,7 +133,7 @@ def make(
     fields: Mapping[str, object],
     known: tuple[str, ...],
 ) -> Kind:
-    """A task of an engine, after a check that it takes these fields.
+    """Create a task of an engine after checking that it accepts these fields.
 
     Args:
       kind: Subclass for the engine.
@@ -142,7 +142,7 @@ def make(
       known: Names of the fields that the task takes.
 
     Raises:
-      ValueError: The task does not take such a field.
+      ValueError: The task does not accept such a field.
       TypeError: A field's value cannot be hashed.
     """
     env = kind(env_id, tuple(sorted((name, _hashable(value)) for name, value in fields.items())))
@@ -162,7 +162,7 @@ def _hashable(value: Any) -> Any:
 
 @functools.cache
 def _types(env: PhysicsEnvironment) -> tuple[Any]:
-    """The types of the task's state; in a tuple, because nothing else of it can be compared."""
+    """The types of the task's state, in a tuple of one entry."""
     with jax.ensure_compile_time_eval():
         key = jax.eval_shape(lambda: jax.random.key(0))
         action = jax.ShapeDtypeStruct((env.inner.action_size,), jnp.float32)

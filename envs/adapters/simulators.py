@@ -30,8 +30,8 @@ class Simulators:
 
     One is stored for each episode that has begun and not ended. A fresh state has none: the first step seeds one again,
     which costs a reset and no actions. Beyond 1,024 episodes, or twice as many as are stepped at a time if that
-    is more, the newest episode takes over the simulator that was stepped longest ago. All are closed when nothing
-    refers to this object any more, and when Python exits.
+    is more, the newest episode takes over the simulator that was stepped longest ago. All are closed when this object
+    is garbage-collected, and when Python exits.
 
     Args:
       spec: Specification registered in Gymnasium.
@@ -40,7 +40,7 @@ class Simulators:
 
     Attributes:
       observation_space, action_space: Gymnasium's spaces.
-      obs_types: Types of an observation in our form.
+      obs_types: Types of an observation in the form of `envs`.
       repeated: Number of actions that were repeated because no simulator was stored.
     """
 
@@ -48,11 +48,11 @@ class Simulators:
         """Create one simulator and test that it is a function of its seed and actions.
 
         Raises:
-          ValueError: It is not, or its spaces cannot be adapted.
+          ValueError: The simulator is not such a function, or its spaces cannot be adapted.
         """
         self._spec, self._arguments, self._name = spec, dict(arguments), name
         self._lock = threading.Lock()
-        self._kept: dict[bytes, list[Any]] = {}  # the simulators with each history, by age
+        self._kept: dict[bytes, list[Any]] = {}  # the simulators of each history, sorted by age
         self._free: list[Any] = []
         self._most = _MOST_KEPT
         self.repeated = 0

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 IN_TURN = ((0.0, 1.0), (1.0, 0.0))  # two arms that pay 1 alternately
-LONGEST_PHASE = 1e9  # pulls; int32 holds the end of the phase after it
+LONGEST_PHASE = 1e9  # longest phase in pulls, such that int32 can hold the end of the following phase
 
 
 class Adversary(Bandit):
@@ -106,7 +106,7 @@ class SequenceBandit(Adversary):
         return min(0.0, *map(min, self.table)), max(1.0, *map(max, self.table))
 
     def check_params(self, params: SequenceParams) -> None:
-        """Refuse rewards outside the range, because policies rely on it."""
+        """Reject rewards outside the range, because policies rely on it."""
         (low, high), table = self.reward_range, np.asarray(params.table)
         wrong = table[(table < np.float32(low)) | (table > np.float32(high))]
         if wrong.size:
@@ -141,7 +141,7 @@ class ConstrainedParams(BanditParams):
 
     Attributes:
       gap: Difference between the best arm and the others, in (0, 1].
-      growth: Ratio of the length of a phase to that of the one before, at least 1.
+      growth: Ratio of the length of a phase to the length of the previous one, at least 1.
       first: Number of pulls of the first phase, at least 1.
     """
 
@@ -162,7 +162,7 @@ class ConstrainedState(BanditState):
     Attributes:
       best: Index of the best arm, int32 `[]`.
       length: Number of pulls of this phase, float32 `[]`.
-      until: Pull with which the next phase starts, int32 `[]`.
+      until: Index of the pull with which the next phase starts, int32 `[]`.
       high: Whether rewards are high in this phase, bool `[]`.
     """
 
@@ -218,7 +218,7 @@ class ConstrainedAdversary(Adversary):
     def drift(
         self, key: jax.Array, state: ConstrainedState, action: jax.Array, params: ConstrainedParams
     ) -> ConstrainedState:
-        """The next phase, once this one is over."""
+        """Start the next phase once this one is over."""
         del key, action
         over = state.time >= state.until
         length = jnp.where(over, jnp.minimum(state.length * params.growth, LONGEST_PHASE), state.length)

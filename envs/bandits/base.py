@@ -26,8 +26,7 @@ class BanditState(base.EnvState):
 
     Attributes:
       time: Number of pulls so far, int32 `[]`.
-      values: Expected reward of each arm at the next pull, float32 `[K]`: the truth, which
-        policies do not see.
+      values: Expected reward of each arm at the next pull, float32 `[K]`; policies do not see it.
       last_action: Last action, int32; -1 before the first pull.
       last_reward: Last reward, float32 `[]`; 0 before the first pull.
     """
@@ -40,7 +39,7 @@ class BanditState(base.EnvState):
 
 @struct.dataclass
 class BanditParams(base.EnvParams):
-    """An episode, for algorithms that learn over many instances; `run_bandit` has its own length."""
+    """The length of an episode, for algorithms that learn over many instances; `run_bandit` sets its own."""
 
     max_steps_in_episode: int = 100
 
@@ -90,7 +89,7 @@ class Bandit(base.Environment):
         return True
 
     def known(self, state: Any, params: Any) -> Any:
-        """The parameters that a policy may plan with: `params`, with the instance unless it is hidden."""
+        """The parameters that a policy may use for planning: `params`, and the instance unless it is hidden."""
         del state
         return params
 
@@ -204,5 +203,5 @@ def best(values: jax.Array, mask: jax.Array | None) -> jax.Array:
 
 
 def check_num_arms(num_arms: int) -> None:
-    """Refuse a number of arms below two."""
+    """Reject a number of arms below two."""
     check_count("num_arms", num_arms, 2)

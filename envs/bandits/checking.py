@@ -1,4 +1,4 @@
-"""Checks of the numbers of a bandit: one sentence for each that is refused."""
+"""Checks of a bandit's numbers; the message of each error is one sentence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Unasked(int):
 
 
 def check_probabilities(name: str, value: Any) -> None:
-    """Refuse values that are not a distribution along the last axis: negative, or with a sum that is not 1.
+    """Reject values that are not a distribution along the last axis: negative, or with a sum that is not 1.
 
     A sum of float32 may deviate from 1 by one rounding error per term.
     """
@@ -53,16 +53,16 @@ def numbers(name: str, values: Any) -> tuple[float, ...]:
 
 
 def agreed(name: str, asked: int, count: int, by: str) -> int:
-    """The number that an instance determines, unless another was asked for.
+    """Return the number that an instance determines, after a check that no other number was requested.
 
     Args:
       name: Name of the number, such as `num_arms`.
-      asked: Number asked for, `Unasked` for the default.
+      asked: Requested number; `Unasked` for the default.
       count: Number that the instance determines.
       by: Name of the argument with the instance.
 
     Raises:
-      ValueError: Another number was asked for.
+      ValueError: Another number was requested.
     """
     if isinstance(asked, Unasked):
         return Unasked(count)

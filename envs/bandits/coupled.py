@@ -21,7 +21,7 @@ __all__ = ["CapacityBandit", "CoupledBandit", "InterventionBandit", "MatchingBan
 
 @dataclasses.dataclass(frozen=True)
 class CoupledBandit(MarkovBandit):
-    """The base of the four families: the prior, and five arms unless another number is given.
+    """The base class of the four families: the prior, and a default of five arms.
 
     The families are those of the source: arms are finite Markov chains with one law for each action on
     them. The prior (`DecliningParams`), the default constraints and the order in which actions are read are this
@@ -87,7 +87,7 @@ class InterventionBandit(CoupledBandit):
 
     @property
     def branches(self) -> tuple[int, ...]:
-        """Chosen or not, for every intervention."""
+        """Two choices for every intervention: chosen or not."""
         return (2,) * len(self.reach or ())
 
     @property
@@ -107,7 +107,7 @@ class InterventionBandit(CoupledBandit):
 
 @dataclasses.dataclass(frozen=True)
 class WorkerBandit(CoupledBandit):
-    """The base of matching and capacities: workers sent to arms, each with a law of its own on each arm.
+    """The base class of matching and capacities: workers sent to arms, each with a separate law on each arm.
 
     An action is a worker 1, ..., W for every arm, or 0 for none.
     """
@@ -120,12 +120,12 @@ class WorkerBandit(CoupledBandit):
 
     @property
     def branches(self) -> tuple[int, ...]:
-        """No worker or one of them, for every arm."""
+        """W + 1 choices for every arm: no worker, or one of the workers."""
         return (self.num_arm_actions,) * self.num_arms
 
     @property
     def num_arm_actions(self) -> int:
-        """No worker, or one of them."""
+        """W + 1 actions on an arm: no worker, or one of the workers."""
         return self.num_workers + 1
 
     def _named(self, action: jax.Array) -> jax.Array:
@@ -139,10 +139,10 @@ class WorkerBandit(CoupledBandit):
 
 @dataclasses.dataclass(frozen=True)
 class MatchingBandit(WorkerBandit):
-    """Bipartite matching: workers to arms, at most one arm per worker and worker per arm, along a graph's edges.
+    """Bipartite matching of workers to arms along a graph's edges, at most one arm per worker and one worker per arm.
 
-    An action is a worker 1, ..., W for every arm, or 0 for none. Where several arms name the same
-    worker, the first of them that has an edge to it gets it. Each worker has a law of its own on each arm.
+    An action is a worker 1, ..., W for every arm, or 0 for none. If several arms name the same worker, the first of
+    them with an edge to that worker gets it. Each worker has a separate law on each arm.
 
     Args:
       num_arms, num_workers: Numbers of arms and of workers; omitted where `edges` are given.
@@ -179,11 +179,11 @@ class MatchingBandit(WorkerBandit):
 
 @dataclasses.dataclass(frozen=True)
 class CapacityBandit(WorkerBandit):
-    """Capacities: every arm costs a worker a number of hours, out of those that the worker has in a step.
+    """Capacities: every arm costs a worker a number of hours, of which each worker has a limited number per step.
 
     An action is a worker 1, ..., W for every arm, or 0 for none; a worker may have many arms. Each
     worker takes the arms that name it in order, until one does not fit: that arm and those after it
-    are left alone. Each worker has a law of its own on each arm.
+    are left alone. Each worker has a separate law on each arm.
 
     Args:
       num_arms: Number of arms; omitted where `costs` are given.
@@ -266,7 +266,7 @@ class PathBandit(CoupledBandit):
 
     @property
     def branches(self) -> tuple[int, ...]:
-        """A vertex for every step of the path."""
+        """One choice of a vertex for every step of the path."""
         return (self.num_arms,) * self.length
 
     def touched(self, action: jax.Array) -> jax.Array:

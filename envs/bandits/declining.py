@@ -47,7 +47,7 @@ def declining_arms(key: jax.Array, params: DecliningParams, shape: tuple[int, in
       key: Random key of the instance.
       params: Parameters, traced.
       shape: Numbers of arms, actions and states: N, A and S.
-      ranked: Whether the actions 1, 2, ... lift an arm the more the higher their number.
+      ranked: Whether actions with higher numbers lift an arm more.
     """
     num_arms, num_actions, num_states = shape
     noise_key, weight_key, lift_key = jax.random.split(key, 3)
@@ -63,7 +63,7 @@ def declining_arms(key: jax.Array, params: DecliningParams, shape: tuple[int, in
 
 
 def _check_finite(name: str, value: Any, low: float) -> None:
-    """Refuse a concrete number that is not finite, or below `low`."""
+    """Reject a concrete number that is not finite, or below `low`."""
     if isinstance(value, int | float | np.ndarray | np.number):
         numbers = np.asarray(value)
         if not np.all(np.isfinite(numbers) & (numbers >= low)):

@@ -23,7 +23,7 @@ class DelayedParams(WrappedParams):
 
     Attributes:
       inner: Parameters of the inner bandit.
-      delays: Probabilities that a reward arrives 0, 1, ... D - 1 pulls after its own, float32 `[D]`.
+      delays: Probabilities that a reward arrives 0, 1, ..., D - 1 pulls after its own pull, float32 `[D]`.
     """
 
     delays: Any = dataclasses.field(default_factory=lambda: np.ones(1, np.float32))

@@ -44,9 +44,9 @@ class DuelingBandit(Bandit):
     answer, 1 for the first arm and 0 for the second, is the feedback of policies,
     `info["arrivals"]`, and is stored as `last_reward` and in the observation.
 
-    The reward is a different quantity, which regret is computed from and policies of `run_bandit` do not see: the mean
-    over both arms of the probability of being preferred to the best arm. It is at most 1/2, attained by naming the
-    best arm twice. A trainer that maximises it learns from answers to find the best arm.
+    The reward is a different quantity. Regret is computed from it, and policies of `run_bandit` do not see it: it is
+    the mean over both arms of the probability of being preferred to the best arm. It is at most 1/2, attained by naming
+    the best arm twice. A trainer that maximises it learns from answers to find the best arm.
 
     Actions are int32 `[2]`, or tuples of two; observations `[2 K + 2]` are those of a bandit,
     with a one-hot vector for each arm.
@@ -80,7 +80,7 @@ class DuelingBandit(Bandit):
 
     @property
     def reward_range(self) -> tuple[float, float]:
-        """From two arms that are never preferred to the best arm, to the best arm named twice."""
+        """0 for two arms that are never preferred to the best arm, and 1/2 for the best arm named twice."""
         return 0.0, 0.5
 
     def instance(self, key: jax.Array, params: DuelingParams) -> BanditState:
@@ -92,7 +92,7 @@ class DuelingBandit(Bandit):
         return BanditState(**fresh(rewards) | {"last_action": jnp.full(2, -1, jnp.int32)})
 
     def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: DuelingParams) -> jax.Array:
-        """The reward that regret counts, without randomness."""
+        """The reward from which regret is computed; it is not random."""
         del key
         return self.action_value(state, action, params)
 
@@ -109,7 +109,7 @@ class DuelingBandit(Bandit):
         return (chances[first] + chances[second]) / 2
 
     def optimum(self, state: BanditState, params: DuelingParams) -> jax.Array:
-        """1/2: the best arm named twice."""
+        """1/2, the reward of naming the best arm twice."""
         del state, params
         return jnp.float32(0.5)
 

@@ -1,8 +1,8 @@
 """Functions of one run that under `vmap` have the runs along the last axis of every array, for speed.
 
 Wherever arrays of different ranks meet, `vmap` puts the batch along the first axis, with the arms and features behind
-it. These are few, which leaves little work for a processor's vector instructions. With the runs last, each instruction
-works on the same arm of many runs.
+it. Arms and features are few, which leaves little work for a processor's vector instructions. With the runs last, each
+instruction works on the same arm of many runs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def runs_last(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def added(terms: Iterable[jax.Array]) -> jax.Array:
-    """A sum that is written out: for few terms it costs less than a reduction, and it is never a matrix product.
+    """A sum as explicit additions: for few terms it costs less than a reduction, and it is never a matrix product.
 
     The precision of a matrix product would depend on the device.
     """
@@ -68,7 +68,7 @@ def first_highest(values: jax.Array) -> jax.Array:
 def _fold(function: Callable[..., jax.Array], values: jax.Array) -> jax.Array:
     """A maximum or minimum along the first axis by halves, where an element may count twice.
 
-    Without the barrier it is computed again for every arm that is compared with it.
+    Without the barrier the result would be computed again for every arm that is compared with it.
     """
     while (size := values.shape[0]) > 1:
         half = (size + 1) // 2

@@ -156,7 +156,7 @@ class MarkovBandit(Bandit):
 
     @property
     def metric_rules(self) -> Mapping[str, MetricRule]:
-        """None: the rewards suffice."""
+        """No metrics, because the rewards suffice."""
         return {}
 
     @property
@@ -166,7 +166,7 @@ class MarkovBandit(Bandit):
 
     @property
     def has_regret(self) -> bool:
-        """No: a pull has to be judged by everything that follows."""
+        """False, because a pull has to be judged by all later rewards."""
         return False
 
     def known(self, state: MarkovState, params: Any) -> Any:
@@ -218,7 +218,7 @@ class MarkovBandit(Bandit):
         return jnp.sum(_of_arms(_of_arms(state.arms.expected, doing), state.states))
 
     def optimum(self, state: MarkovState, params: Any) -> jax.Array:
-        """There is none: see the class."""
+        """Not defined; see the class."""
         raise NotImplementedError(f"{self.name} has no best action of a single step; plan with jaxrl.bandits.plan")
 
     def context(self, state: MarkovState, params: Any) -> jax.Array:

@@ -55,9 +55,9 @@ class RandomWalkParams(ChangingParams):
     """The speed of the random walk.
 
     Attributes:
-      step: Standard deviation of a value's change between two pulls, at least 0; `low` and
-        `high` reflect.
-      means: Initial values, float32 `[K]`; None draws them between `low` and `high`.
+      step: Standard deviation of a value's change between two pulls, at least 0; `low` and `high` are reflecting
+        bounds.
+      means: Initial values, float32 `[K]`; None to draw them between `low` and `high`.
     """
 
     step: float = 0.01
@@ -100,7 +100,7 @@ class SinusoidalState(BanditState):
 
 @dataclasses.dataclass(frozen=True)
 class Changing(Bandit):
-    """The base of these bandits: their rewards.
+    """The base class of bandits with changing values, which defines their rewards.
 
     Args:
       num_arms: Number of arms, K.
@@ -189,7 +189,7 @@ class RandomWalkBandit(Changing):
         values = state.values + params.step * jax.random.normal(key, (self.num_arms,))
         values = jnp.where(values > high, 2 * high - values, values)
         values = jnp.where(values < low, 2 * low - values, values)
-        # Only a step longer than the range is still outside.
+        # A value is still outside only if its step is longer than the range.
         return dataclasses.replace(state, values=self.true_values(jnp.clip(values, low, high)))
 
 
@@ -242,7 +242,7 @@ class SinusoidalBandit(Changing):
         return dataclasses.replace(state, values=self._wave(state.time, state.phases, params))
 
     def _wave(self, time: jax.Array, phases: jax.Array, params: SinusoidalParams) -> jax.Array:
-        # The remainder first: a sine of many turns would lose its digits.
+        # Take the remainder first, because the sine of many turns would lose precision.
         turns = jnp.mod(time.astype(jnp.float32), params.period) / params.period + phases
         middle, amplitude = (params.low + params.high) / 2, (params.high - params.low) / 2
         return self.true_values(middle + amplitude * jnp.sin(2 * math.pi * turns))

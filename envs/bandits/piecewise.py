@@ -26,7 +26,7 @@ class PiecewiseParams(ChangingParams):
     Attributes:
       change: Probability of a change between two pulls, in [0, 1].
       means: Values of each piece, float32 `[P, K]`; None draws them.
-      starts: Pull with which each piece starts, int32 `[P]`, the first 0; given together with `means`.
+      starts: Index of the pull with which each piece starts, int32 `[P]`, the first 0; required with `means`.
     """
 
     change: float = 0.001
@@ -38,7 +38,7 @@ class PiecewiseParams(ChangingParams):
         check_number("change", self.change, 0.0, 1.0, "[]")
         check_number("means", self.means)
         if (self.means is None) != (self.starts is None):
-            raise UserValueError("means and starts are given together, got one of them")
+            raise UserValueError("means and starts must be given together, got only one of them")
         starts = self.starts
         if isinstance(starts, np.ndarray) and starts.dtype.kind in "fiu":
             rising = np.all(starts[..., :1] == 0) and np.all(np.diff(starts, axis=-1) > 0)
@@ -56,7 +56,7 @@ class PiecewiseBandit(Changing):
       num_arms: Number of arms, K.
       rewards: Kind of rewards: "bernoulli" for 0 and 1, or "gaussian" for normal noise.
       means: Values of the pieces `[P, K]`, in place of draws; num_arms is then omitted.
-      starts: Pull with which each piece starts, `[P]`, the first 0.
+      starts: Index of the pull with which each piece starts, `[P]`, the first 0.
 
     Raises:
       ValueError: There are fewer than two arms, `rewards` has another value, or the pieces are not as above.

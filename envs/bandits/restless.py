@@ -47,7 +47,7 @@ class BudgetBandit(MarkovBandit):
 
     @property
     def branches(self) -> tuple[int, ...]:
-        """Pulled or not, for every arm."""
+        """Two choices for every arm: pulled or not."""
         return (2,) * self.num_arms
 
     def touched(self, action: jax.Array) -> jax.Array:
@@ -137,14 +137,14 @@ class GilbertElliottParams(MarkovParams):
 
 @dataclasses.dataclass(frozen=True)
 class GilbertElliott(BudgetBandit):
-    """Channels that switch between good and bad; at most `budget` are used at a step, and only those are seen.
+    """Channels that switch between good and bad; at most `budget` are used at a step, and only those are observed.
 
     A channel that is used pays 1 if it is good, and reveals its state. For the others only the
     probability of being good is known, the belief, which follows from the last observation and its age. The
-    arm's state consists of these two, `seen * memory + age - 1` with ages 1, ..., memory; a channel
-    that was not used for `memory` steps counts as one never seen, with the stationary belief, as
-    all are at the start. Channels are drawn when they are used, from the belief, which has the same
-    distribution as hidden channels that move at every step.
+    arm's state consists of these two, `seen * memory + age - 1` with ages 1, ..., memory; a channel that was not used
+    for `memory` steps counts as never observed and has the stationary belief, like all channels at the start. Channels
+    are drawn when they are used, from the belief, which has the same distribution as hidden channels that move at every
+    step.
 
     Args:
       num_arms: Number of channels drawn from the prior; omitted where they are given.
@@ -220,7 +220,7 @@ def beliefs(good_after_bad: jax.Array, good_after_good: jax.Array, memory: int) 
 
 
 def channel_arms(good_after_bad: jax.Array, good_after_good: jax.Array, memory: int) -> Arms:
-    """Gilbert-Elliott channels as arms whose states are the knowledge of them; see `GilbertElliott`.
+    """Gilbert-Elliott channels as arms, whose states are the beliefs about the channels; see `GilbertElliott`.
 
     Args:
       good_after_bad, good_after_good: Probabilities of being good next, `[N]` in (0, 1), traced.

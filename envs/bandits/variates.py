@@ -119,7 +119,7 @@ def _log_shrink(seed: Seed, shape: jax.Array) -> jax.Array:
 
 
 def _attempt(seed: Seed, attempt: jax.Array, lane: jax.Array, third: jax.Array) -> jax.Array:
-    """A variate of the shape `third` + 1/3, at least 1, or -1 if it is rejected; NaN is not.
+    """A variate of the shape `third` + 1/3, at least 1, or -1 if it is rejected; NaN is never rejected.
 
     The logarithm of the density's ratio to the normal one is d (log v + 1 - v) + x^2 / 2, which
     is computed without the difference 1 - v, because that loses digits where d is large. The
@@ -139,6 +139,7 @@ def _uniforms(seed: Seed, attempt: jax.Array, lane: jax.Array) -> tuple[jax.Arra
     """Two uniform variates in (0, 1) for every lane, odd multiples of 2^-24: never 0, never 1."""
     words = threefry(seed, (lane, jnp.broadcast_to(attempt, lane.shape)))
     first, second = (((word >> 9).astype(jnp.int32).astype(jnp.float32) + 0.5) * 2.0**-23 for word in words)
-    # A pass has one result on CPUs: two results would each take the twenty rounds; a complex number holds both.
+    # A pass has one result on CPUs, since two results would compute the twenty rounds twice; a complex number holds
+    # both.
     pair = jax.lax.optimization_barrier(jax.lax.complex(first, second))
     return jnp.real(pair), jnp.imag(pair)

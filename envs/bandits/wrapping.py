@@ -1,4 +1,4 @@
-"""The base of bandits that wrap another one: everything but the addition."""
+"""The base class of bandits that wrap another bandit."""
 
 from __future__ import annotations
 
@@ -70,21 +70,21 @@ class Wrapped(Bandit):
 
     @property
     def stationary(self) -> bool:
-        """The same as that of the inner bandit."""
+        """Whether the inner bandit is stationary."""
         return self.bandit.stationary
 
     @property
     def reward_range(self) -> tuple[float, float] | None:
-        """The same as that of the inner bandit."""
+        """The reward range of the inner bandit."""
         return self.bandit.reward_range
 
     def check_params(self, params: Any) -> None:
-        """The same as that of the inner bandit."""
+        """Reject parameters that the inner bandit rejects."""
         self.bandit.check_params(params.inner)
 
     @property
     def metric_rules(self) -> Mapping[str, MetricRule]:
-        """The same as that of the inner bandit."""
+        """The metric rules of the inner bandit."""
         return self.bandit.metric_rules
 
     def within(self, key: jax.Array, params: WrappedParams) -> dict[str, Any]:

@@ -21,7 +21,7 @@ _Joints = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 class AcrobotState(base.EnvState):
     """Joint angles in radians, in [-pi, pi], and their rates per second.
 
-    Angle 1 is that of the upper rod (0 hangs down), angle 2 that of the lower rod relative to the upper one.
+    Angle 1 is the angle of the upper rod (0 hangs down), angle 2 the angle of the lower rod relative to the upper one.
     """
 
     time: jax.Array
@@ -83,7 +83,7 @@ class Acrobot(base.Environment):
         return AcrobotParams()
 
     def check_params(self, params: AcrobotParams) -> None:
-        """Refuse masses, lengths, times and limits that are not above 0."""
+        """Reject masses, lengths, times and limits that are not above 0."""
         check_positive(
             params, "link_length_1", "link_mass_1", "link_mass_2", "link_moi", "max_velocity_1", "max_velocity_2", "dt"
         )
@@ -101,7 +101,7 @@ class Acrobot(base.Environment):
         """One Runge-Kutta step under torque -max, 0 or max (actions 0, 1, 2)."""
         del key
         torque = (action - 1) * jnp.float32(1) * params.max_torque
-        # Without the barrier a CPU compiles the integration again into each output that reads it.
+        # Without the barrier XLA on CPUs would repeat the integration for each output that reads it.
         angle_1, angle_2, velocity_1, velocity_2 = jax.lax.optimization_barrier(_runge_kutta(state, torque, params))
         state = AcrobotState(
             time=state.time + 1,

@@ -72,7 +72,7 @@ class CartPole(base.Environment):
         return CartPoleParams()
 
     def check_params(self, params: CartPoleParams) -> None:
-        """Refuse masses, lengths, times and limits that are not above 0."""
+        """Reject masses, lengths, times and limits that are not above 0."""
         check_positive(params, "masscart", "masspole", "length", "tau", "theta_threshold_radians", "x_threshold")
 
     def reset_env(self, key: jax.Array, params: CartPoleParams) -> tuple[jax.Array, CartPoleState]:

@@ -66,7 +66,7 @@ class MountainCar(base.Environment):
         return MountainCarParams()
 
     def check_params(self, params: MountainCarParams) -> None:
-        """Refuse a speed limit that is not above 0."""
+        """Reject a speed limit that is not above 0."""
         check_positive(params, "max_speed")
 
     def reset_env(self, key: jax.Array, params: MountainCarParams) -> tuple[jax.Array, MountainCarState]:

@@ -70,7 +70,7 @@ class MountainCarContinuous(base.Environment):
         return MountainCarContinuousParams()
 
     def check_params(self, params: MountainCarContinuousParams) -> None:
-        """Refuse a speed limit that is not above 0."""
+        """Reject a speed limit that is not above 0."""
         check_positive(params, "max_speed")
 
     def reset_env(

@@ -65,7 +65,7 @@ class Pendulum(base.Environment):
         return PendulumParams()
 
     def check_params(self, params: PendulumParams) -> None:
-        """Refuse masses, lengths, times and limits that are not above 0."""
+        """Reject masses, lengths, times and limits that are not above 0."""
         check_positive(params, "mass", "length", "dt", "max_speed", "max_torque")
 
     def reset_env(self, key: jax.Array, params: PendulumParams) -> tuple[jax.Array, PendulumState]:
@@ -79,7 +79,7 @@ class Pendulum(base.Environment):
     def step_env(
         self, key: jax.Array, state: PendulumState, action: jax.Array, params: PendulumParams
     ) -> tuple[jax.Array, PendulumState, jax.Array, jax.Array, dict[Any, Any]]:
-        """One step under the torque `action[0]`, clipped to the motor's; the reward is that of the state before it."""
+        """One step under the torque `action[0]`, clipped to its limit; the reward is that of the state before it."""
         del key
         torque = jnp.clip(action[0], -params.max_torque, params.max_torque)
         angle = state.theta - 2 * math.pi * jnp.round(state.theta / (2 * math.pi))

@@ -1,1 +1,1 @@
-"""Cooperation of two agents: with copies of themselves, or beside a partner whose behaviour is not observed."""
+"""Cooperation of two agents: in self-play, or with a partner whose behaviour is not observed."""

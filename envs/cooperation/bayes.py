@@ -23,8 +23,9 @@ def action_chances(members: Behaviour, payoffs: np.ndarray) -> np.ndarray:
       payoffs: Payoff of each lever `[n]`.
 
     Returns:
-      float64 `[P, n + 2, n + 2, n + 2, n + 1]`: over members, the partner's own last lever, the other's last one and
-      the one before, each -1 (none yet) to n (pulled none) shifted by 1, and the action.
+      float64 `[P, n + 2, n + 2, n + 2, n + 1]`, with the axes: member, the partner's own last lever, the other agent's
+      last lever, the other agent's lever before that, and action. Levers are shifted by 1, from -1 (none yet) to n
+      (pulled none).
     """
     num_levers = len(payoffs)
     pulled = jnp.arange(-1, num_levers + 1)
@@ -52,7 +53,7 @@ def best_return(members: Behaviour, weights: np.ndarray, payoffs: np.ndarray, cu
 def best_rewards(members: Behaviour, weights: np.ndarray, payoffs: np.ndarray, curve: np.ndarray) -> np.ndarray:
     """The expected reward of each step under a policy that remembers everything and has the largest expected return.
 
-    Beliefs over members that can be reached are enumerated forward, equal ones of equal situations merged, and valued
+    Reachable beliefs over members are enumerated forward, merged where both belief and situation are equal, and valued
     backward, in float64. Of several best levers the first is pulled.
 
     Args:
@@ -130,7 +131,7 @@ def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _merged(chances: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Members that act alike everywhere as one, with the sum of their weights."""
+    """Merge members that act alike in every situation into one, with the sum of their weights."""
     flat = chances.reshape(len(chances), -1)
     _, first, index = np.unique(flat, axis=0, return_index=True, return_inverse=True)
     return chances[first], np.bincount(index.ravel(), weights)

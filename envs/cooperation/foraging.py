@@ -1,4 +1,4 @@
-"""Foraging: two agents on a small grid, and fruit that takes both of them."""
+"""Foraging: two agents on a small grid, and fruit that only both together can eat."""
 
 from dataclasses import dataclass
 
@@ -61,17 +61,18 @@ class Foraging(Pair):
     """Two agents move on a grid, and eat a fruit where both are on its cell at the end of a step.
 
     There is one fruit of each kind; an eaten one grows again on a random free cell. Agents may share a cell. A round of
-    a scripted partner ends with a fruit, or when it has been alone at one for `patience` steps; which kind it chooses
-    next is its rule's. To eat, an agent has to know to which kind its partner will go, in which order it takes them,
-    and for how long it will wait. An agent observes its own cell, the other's and the fruits relative to it, and both
-    last moves. Episodes end by the time limit alone. The best return is not known.
+    a scripted partner ends with a fruit, or when it has been alone at one for `patience` steps; its rule chooses the
+    next kind. To eat, an agent has to know to which kind its partner will go, in which order it takes them, and for how
+    long it will wait. An agent observes its own cell, the other's and the fruits relative to it, and both last moves.
+    Episodes end by the time limit alone. The best return is not known.
 
     Attributes:
       size: Number of rows and of columns, at least 2.
       num_kinds: Number of kinds of fruit, K, fewer than cells.
       partner: Population of partners, see `Pair`; None for self-play.
 
-    Source: after level-based foraging, Albrecht and Ramamoorthy (2013), with fruit that always takes two; own rules.
+    Source: after level-based foraging, Albrecht and Ramamoorthy (2013), with fruit that always takes two agents; the
+      rules are this project's own.
     """
 
     size: int = 7
@@ -98,7 +99,7 @@ class Foraging(Pair):
         return ForagingParams(**self.drawn_from())
 
     def check_params(self, params: ForagingParams) -> None:
-        """Refuse a patience that is not above 0, and a population that does not fit."""
+        """Reject a patience that is not above 0, and a population that does not fit."""
         super().check_params(params)
         check_positive(params, "patience")
 
@@ -131,7 +132,7 @@ class Foraging(Pair):
         return after, payoff, jnp.zeros((), bool), {"together": any_eaten}
 
     def observe(self, game: ForagingState, params: ForagingParams) -> jax.Array:
-        """For each agent: its cell, the other and the fruits relative to it, in grid sizes, and both moves, one-hot."""
+        """Observations: own cell, the other agent and fruits relative to it, in grid sizes, and both moves, one-hot."""
         del params
         scale = self.size - 1
         things = jnp.concatenate([game.place[::-1][:, None], jnp.broadcast_to(game.fruit, (2, *game.fruit.shape))], 1)
@@ -140,14 +141,14 @@ class Foraging(Pair):
         return jnp.concatenate([game.place / scale, relative, moves, moves[::-1]], axis=-1).astype(jnp.float32)
 
     def view(self, game: ForagingState, agent: int, params: ForagingParams) -> View:
-        """Options are kinds of fruit; the value of one is its closeness, and the other's is where it is."""
+        """Options are kinds of fruit, valued by closeness; the other agent's option is the kind that it is at."""
         distance = jnp.sum(jnp.abs(game.fruit - game.place[agent]), axis=-1)
         over = game.eaten | (game.waited[agent].astype(jnp.float32) >= params.patience)
         other = jnp.stack([game.at[1 - agent], game.before[1 - agent]])
         return View(-distance.astype(jnp.float32), other, over, game.eaten)
 
     def to_action(self, game: ForagingState, agent: int, option: jax.Array, params: ForagingParams) -> jax.Array:
-        """A step towards the fruit, along the longer side first; staying where it is, or for none."""
+        """A step towards the fruit, along the longer axis first; 0, staying, at the fruit or for no option."""
         del params
         exists = option < self.num_kinds
         row, column = game.fruit[jnp.minimum(option, self.num_kinds - 1)] - game.place[agent]
@@ -161,7 +162,7 @@ class Foraging(Pair):
         return spaces.Discrete(len(MOVES))
 
     def game_space(self) -> spaces.Box:
-        """For one agent: see `observe`."""
+        """The space of one agent's observation; see `observe`."""
         return spaces.Box(-1.0, 1.0, (2 + 2 * (1 + self.num_kinds) + 2 * len(MOVES),), jnp.float32)
 
     def _free_cell(self, key: jax.Array, place: jax.Array, fruit: jax.Array) -> jax.Array:

@@ -16,7 +16,7 @@ __all__ = ["Learned", "learned"]
 
 @dataclass(frozen=True)
 class Learned(Partner):
-    """Partners of one static function, whose parameters are drawn from the population; made by `learned`.
+    """Partners that share one static function, with parameters drawn from the population; created by `learned`.
 
     The behaviour vector is the index of the member. Parameters of other partners with the same shapes take the place of
     `env.population` without a further compilation.
@@ -37,7 +37,7 @@ class Learned(Partner):
     num_members: int
 
     def population(self, task: Task) -> dict[str, Any]:
-        """Indices `[P]`, and parameters of 0, which training refuses."""
+        """Indices `[P]`, and parameters of 0, which training rejects."""
         del task
         leaves = [np.zeros((self.num_members, *shape), dtype) for shape, dtype in self.shapes]
         return _members(jax.tree.unflatten(self.structure, leaves), self.num_members)
@@ -64,7 +64,7 @@ class Learned(Partner):
         return (member["index"],)
 
     def check(self, task: Task, population: dict[str, Any]) -> None:
-        """Refuse parameters that are all 0, as those of a task whose population has not been set."""
+        """Reject parameters that are all 0, as in a task whose population has not been set."""
         if not any(np.any(leaf) for leaf in jax.tree.leaves(population["params"])):
             raise UserValueError(
                 "env.population must have the parameters of trained partners, got parameters of 0; set population "
@@ -77,14 +77,14 @@ def learned(
     choose: Callable[[jax.Array, Any, Any, jax.Array], tuple[jax.Array, Any]],
     params: Any,
 ) -> tuple[Learned, dict[str, Any]]:
-    """Partners by a function and their parameters.
+    """Create partners from a function and their parameters.
 
     Args:
       begin, choose: Functions, see `Learned`.
       params: Parameters of all partners, a pytree of concrete arrays `[P, ...]`.
 
     Returns:
-      The partner, static, for a task, and the population, traced, for its parameters.
+      The partner, a static field of a task, and the population, a traced parameter of that task.
 
     Raises:
       ValueError: There are no partners, or the arrays have different numbers of them.

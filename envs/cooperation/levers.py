@@ -50,10 +50,10 @@ class LeverParams(PairParams):
 class LeverGame(Pair):
     """Both agents pull a lever, or none, at once, and are paid if it is the same.
 
-    The game is repeated `num_steps` times. An agent observes its own last lever, that of the other, and the share of
-    remaining steps. With a partner inside, what to pull depends on a behaviour that only the partner's past actions
-    reveal, and some partners can be led: one that copies, one that stays where it was paid. The best expected return
-    against any population of scripted partners is known exactly (`optimum`).
+    The game is repeated `num_steps` times. An agent observes its own last lever, the other agent's last lever, and the
+    share of remaining steps. With a partner inside, the best lever depends on a behaviour that only the partner's past
+    actions reveal, and some partners can be led, such as one that copies and one that repeats a lever that paid. The
+    best expected return against any population of scripted partners is known exactly (`optimum`).
 
     Attributes:
       num_levers: Number of levers, at least 2; the action `num_levers` pulls none.
@@ -86,12 +86,12 @@ class LeverGame(Pair):
         return LeverParams(**self.drawn_from())
 
     def check_params(self, params: LeverParams) -> None:
-        """Refuse a game that is never played, and a population that does not fit."""
+        """Reject a game that is never played, and a population that does not fit."""
         super().check_params(params)
         check_at_least(params, num_steps=1)
 
     def begin(self, key: jax.Array, params: LeverParams) -> LeverState:
-        """No lever has been pulled."""
+        """The first state, before any lever has been pulled."""
         del key, params
         none = jnp.full(2, -1, jnp.int32)
         return LeverState(jnp.zeros((), jnp.int32), none, none)
@@ -107,7 +107,7 @@ class LeverGame(Pair):
         return game, payoff.astype(jnp.float32), game.time >= params.num_steps, {"together": paid}
 
     def observe(self, game: LeverState, params: LeverParams) -> jax.Array:
-        """For each agent: its own last lever and the other's, one-hot, and the share of remaining steps."""
+        """Observations: an agent's own and the other's last lever, one-hot, and the share of remaining steps."""
         pulled = game.last[:, None] == jnp.arange(self.num_levers + 1)
         left = jnp.maximum(1 - game.time / params.num_steps, 0)
         return jnp.concatenate([pulled, pulled[::-1], jnp.full((2, 1), left)], axis=-1).astype(jnp.float32)
@@ -128,11 +128,12 @@ class LeverGame(Pair):
         return spaces.Discrete(self.num_levers + 1)
 
     def game_space(self) -> spaces.Box:
-        """For one agent: two levers, one-hot, all 0 before the first step; and the share of remaining steps."""
+        """One agent's space: two levers, one-hot, all 0 before the first step, and the share of remaining steps."""
         return spaces.Box(0.0, 1.0, (2 * self.num_levers + 3,), jnp.float32)
 
     def optimum(self, params: LeverParams | None = None, discount: Any = None) -> float | None:
-        """The best return: Bayes-optimal against the population, by `bayes.best_return`, or that of the best lever.
+        """The best return: Bayes-optimal against the population, by `bayes.best_return`, or by the best lever in
+        self-play.
 
         None for partners that are not scripted. See `envs.Environment.optimum`.
 

@@ -1,4 +1,4 @@
-"""The common part of cooperative tasks of two agents: self-play, or one agent beside a partner of a population."""
+"""The base class of cooperative tasks of two agents: self-play, or one agent with a partner from a population."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class Pair(base.Environment):
 
     In self-play (`partner=None`) both agents learn: rewards are `[2]`. Otherwise agent 1 is a partner inside the
     environment, drawn from the population at every reset, and agent 0 is the only one to learn: its reward is `[]`, it
-    does not observe who the partner is, and `info["behaviour"]` is the partner's behaviour vector, for learners
+    does not observe the partner's identity, and `info["behaviour"]` is the partner's behaviour vector, for learners
     that infer it.
 
     A game defines `begin`, `play`, `observe`, `game_space`, `view`, `to_action` and `num_options`; its state has the
@@ -64,7 +64,7 @@ class Pair(base.Environment):
     Attributes:
       partner: Population of partners: "scripted", by the rules of `partners.Scripted`; a `partners.Partner`; or None
         for self-play.
-      reveals: Whether the agent beside a partner observes its behaviour vector too, with discrete parts one-hot: an
+      reveals: Whether the agent also observes its partner's behaviour vector, with discrete parts one-hot, as an
         oracle.
     """
 
@@ -113,7 +113,7 @@ class Pair(base.Environment):
         raise NotImplementedError
 
     def view(self, game: Any, agent: int, params: Any) -> View:
-        """What the rules of an agent see."""
+        """The view of the game that the rules of an agent use."""
         raise NotImplementedError
 
     def to_action(self, game: Any, agent: int, option: jax.Array, params: Any) -> jax.Array:
@@ -124,7 +124,7 @@ class Pair(base.Environment):
 
     @property
     def metric_rules(self) -> Mapping[str, base.MetricRule]:
-        """`together`: the share of steps with a payoff."""
+        """The rule of `together`, the share of steps with a payoff."""
         return {"together": "mean"}
 
     def drawn_from(self) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class Pair(base.Environment):
         return {"population": population, "weights": np.ones(_size(population), np.float32)}
 
     def check_params(self, params: PairParams) -> None:
-        """Refuse an empty population, one that does not fit the task, and weights by which no partner is drawn."""
+        """Reject an empty population, one that does not fit the task, and weights by which no partner is drawn."""
         if self.inside is None:
             if jax.tree.leaves((params.population, params.weights)):
                 raise UserValueError(
@@ -179,7 +179,7 @@ class Pair(base.Environment):
     def step_env(
         self, key: jax.Array, state: Any, action: jax.Array, params: Any
     ) -> tuple[jax.Array, Any, jax.Array, jax.Array, dict[Any, Any]]:
-        """Both actions at once, the partner's chosen before it sees the other."""
+        """One step with both actions; the partner acts before it sees the agent's action."""
         if self.inside is None:
             game, payoff, terminated, metrics = self.play(key, state, jnp.asarray(action, jnp.int32), params)
             return self.observe(game, params), game, jnp.broadcast_to(payoff, (2,)), terminated, {"metrics": metrics}

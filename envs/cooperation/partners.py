@@ -1,4 +1,4 @@
-"""Partners of a cooperative task: what they see, what they do, and rules of behaviour by name."""
+"""Partners of a cooperative task: their views, their actions, and named rules of behaviour."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 @struct.dataclass
 class View:
-    """What a rule sees: options of the task, numbered from 0 to n - 1; n stands for none of them.
+    """The input of a rule: options of the task, numbered from 0 to n - 1; n stands for no option.
 
     Attributes:
       value: Attraction of each option, such as its payoff or its closeness, float32 `[n]`.
@@ -48,7 +48,7 @@ class View:
 
 
 class Task(Protocol):
-    """What partners take of a task, see `pairs.Pair`."""
+    """The methods of a task that partners use; see `pairs.Pair`."""
 
     @property
     def num_options(self) -> int: ...
@@ -127,7 +127,7 @@ class Partner:
         raise NotImplementedError
 
     def check(self, task: Task, population: Any) -> None:
-        """Refuse a population that does not fit the task; by default none.
+        """Reject a population that does not fit the task; by default all are accepted.
 
         Args:
           task: Task.
@@ -151,7 +151,7 @@ class Scripted(Partner):
     | win-stay | the preferred one, then its last one if that paid, otherwise the one after it |
     | wait | none, until the other agent has chosen one twice in a row; that one |
     | greedy | the one with the highest value |
-    | random | any, all as likely |
+    | random | any option, with equal probability |
 
     Attributes:
       rules: Rules of the default population, which has every rule with every preference, at a rate of 0.
@@ -194,7 +194,7 @@ class Scripted(Partner):
         return member.rule, member.preference, member.rate[..., None]
 
     def check(self, task: Task, population: Behaviour) -> None:
-        """Refuse an unknown rule, a preference that is not an option, and a rate outside [0, 1]."""
+        """Reject an unknown rule, a preference that is not an option, and a rate outside [0, 1]."""
         most = {"rule": len(RULES) - 1, "preference": task.num_options - 1, "rate": 1}
         for name, high in most.items():
             values = np.ravel(np.asarray(getattr(population, name)))
@@ -231,7 +231,7 @@ def option_of_rule(member: Behaviour, own: jax.Array, view: View) -> jax.Array:
     Args:
       member: Behaviour.
       own: Last option of the member, int32 `[]`; -1 before the first.
-      view: What the rule sees.
+      view: Input of the rule.
     """
     num_options = view.value.shape[0]
     first, begins, following = member.preference, own < 0, (own + 1) % num_options

@@ -3,7 +3,7 @@
 `envs.make("crowd/circle")` builds one. Its components are here, too: mechanics (`dynamics`, `contacts`,
 `simulation`), scenes (`scenarios`), senses (`neighbours`, `rays`, `observations`), `rewards`, `energy`, `measures`,
 `displacements` from recorded paths, and `pedestrians`, measures of real people.
-`Orca`, `SocialForce` and `Straight` are policies that read the state; `roll` plays them like learned ones.
+`Orca`, `SocialForce` and `Straight` are policies that read the state; `roll` runs them like learned policies.
 """
 
 from envs.crowd.crowd import Crowd

@@ -48,13 +48,13 @@ _GOLDEN_ANGLE = 2.3999632
 # From this overlap on, in m, a contact counts in full.
 _SOFT = 2e-3
 
-# A moving box yields where it would press deeper than this, in m, into an agent that cannot move away.
+# A moving box stops where it would press deeper than this, in m, into an agent that cannot move away.
 _CRUSH = 1e-3
 
 # Two solids face each other, and pin an agent between them, where their normals have at most minus this product.
 _FACING = 0.99
 
-# No agent is faster than this many times its own speed limit, however squeezed.
+# Largest speed of an agent as a multiple of its own speed limit, even if it is squeezed.
 _FASTEST = 2.0
 
 # Iterations without acceleration: the first two solve single contacts without adding momentum, the last one settles.

@@ -38,7 +38,7 @@ class Unbounded(spaces.Box):
 
 @dataclasses.dataclass(frozen=True)
 class Crowd(Environment):
-    """Pedestrians who walk to their goals among each other; each of them is an agent.
+    """Pedestrians who walk to their goals in a shared space; each pedestrian is an agent.
 
     An episode has a fixed length. An agent that touches its own goal stands still from then on, does not block the
     others, is no longer active, and receives no more reward; the same holds before its entry, where a scenario has
@@ -221,7 +221,7 @@ class Crowd(Environment):
         return any(np.any(np.asarray(each) != 0) for stage in stages for each in (stage.final, stage.avg_final))
 
     def check_params(self, params: CrowdParams) -> None:
-        """Refuse more participants than agents, or than fit into the starting places."""
+        """Reject more participants than agents, or than fit into the starting places."""
         present = np.atleast_1d(params.num_present)
         wrong = present[(present < 1) | (present > self.num_agents)]
         if len(wrong):

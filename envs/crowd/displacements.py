@@ -1,7 +1,7 @@
 """Simulated paths compared with recorded ones: joint displacement errors and the collision rate.
 
-Joint errors choose one sample for everyone, rather than the best one for each person, so they are small only where
-people walk together as recorded.
+Joint errors choose one sample for all people, rather than the best sample for each person, so they are small only if
+people interact as in the recording.
 
 Source: Weng et al. (2023), "Joint metrics matter: a better standard for trajectory forecasting".
 """
@@ -14,7 +14,7 @@ __all__ = ["collision_rate", "jade", "jfde"]
 
 
 def jade(samples: jax.Array, recorded: jax.Array, present: jax.Array) -> jax.Array:
-    """The joint average displacement error, of the best of K samples.
+    """The joint average displacement error of the best of K samples.
 
     Args:
       samples: Simulated positions, `[K, T, N, 2]` m.
@@ -22,8 +22,8 @@ def jade(samples: jax.Array, recorded: jax.Array, present: jax.Array) -> jax.Arr
       present: Times at which each person was recorded, bool `[T, N]`; others do not count.
 
     Returns:
-      `[]` m: the distance from the recording, its mean over each person's times, then over people, least over samples;
-      nan if nobody is present.
+      `[]` m: the distance from the recording, averaged over each person's times and then over people, of the sample
+      with the least; nan if nobody is present.
     """
     apart = _apart(samples, recorded, present)
     times = jnp.sum(present, axis=0)
@@ -32,7 +32,7 @@ def jade(samples: jax.Array, recorded: jax.Array, present: jax.Array) -> jax.Arr
 
 
 def jfde(samples: jax.Array, recorded: jax.Array, present: jax.Array) -> jax.Array:
-    """The joint final displacement error, of the best of K samples.
+    """The joint final displacement error of the best of K samples.
 
     Args:
       samples: Simulated positions, `[K, T, N, 2]` m.
@@ -40,8 +40,8 @@ def jfde(samples: jax.Array, recorded: jax.Array, present: jax.Array) -> jax.Arr
       present: Times at which each person was recorded, bool `[T, N]`.
 
     Returns:
-      `[]` m: the distance from the recording at each person's last time, its mean over people, least over samples; nan
-      if nobody is present.
+      `[]` m: the distance from the recording at each person's last time, averaged over people, of the sample with the
+      least; nan if nobody is present.
     """
     apart = _apart(samples, recorded, present)
     last = present.shape[0] - 1 - jnp.argmax(present[::-1], axis=0)
@@ -50,15 +50,15 @@ def jfde(samples: jax.Array, recorded: jax.Array, present: jax.Array) -> jax.Arr
 
 
 def collision_rate(position: jax.Array, present: jax.Array, distance: jax.Array | float) -> jax.Array:
-    """The share of people who at some moment are nearer to another one than a distance.
+    """The share of people who at some time are closer to another person than a distance.
 
     Args:
       position: Positions, `[*B, T, N, 2]` m.
-      present: Times at which each person is there, bool `[*B, T, N]`; a collision takes two who are.
+      present: Times at which each person is present, bool `[*B, T, N]`; only present people collide.
       distance: Distance of centres in m, such as 0.4, two radii.
 
     Returns:
-      `[*B]`, the share of those who are there at any time; nan if nobody is.
+      `[*B]`, the share of the people who are present at any time; nan if nobody is.
     """
     chex.assert_axis_dimension(position, -1, 2, custom_message="position")
     chex.assert_shape(present, position.shape[:-1], custom_message="present")

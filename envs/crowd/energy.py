@@ -1,4 +1,4 @@
-"""The energy of walking: two models of the energy per kilogram, the cheapest speed, and the optimum of a way."""
+"""The energy of walking: two models of the energy per kilogram, the cheapest speed, and the least energy of a walk."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ __all__ = [
 RESTING = 2.23
 WALKING = 1.26
 
-# Slowest speed, in m/s, assumed for the rest of a way when its energy is estimated.
+# Slowest speed, in m/s, that estimates of the energy for the remaining distance assume.
 _SLOWEST = 0.1
 
 
@@ -60,7 +60,7 @@ def dynamic_power(velocity: jax.Array, previous: jax.Array, traits: Traits, inte
     A force F = a + e_w v drives the body against its drag; slowing down no faster than drag does costs nothing.
 
     Args:
-      velocity, previous: Velocity in this decision and in the one before, `[N, 2]` m/s.
+      velocity, previous: Velocities in this decision and in the previous one, `[N, 2]` m/s.
       traits: Traits with e_s and e_w.
       interval: Length of one decision in s.
 
@@ -101,7 +101,7 @@ def optimum(distance: jax.Array, traits: Traits) -> jax.Array:
 
 
 def average_remaining(distance: jax.Array, start_distance: jax.Array, elapsed: jax.Array, traits: Traits) -> jax.Array:
-    """The energy of the rest of a way at the average speed towards the goal so far.
+    """The energy for the remaining distance at the average speed towards the goal so far.
 
     Args:
       distance: Remaining distance, `[N]` m.

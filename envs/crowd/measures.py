@@ -22,11 +22,11 @@ __all__ = [
     "update_totals",
 ]
 
-# Value of `minimum_distance` where no two agents ever came nearer, in m.
+# Largest value of `minimum_distance`, in m, which it has if no two agents came closer.
 APART = 100.0
-LEAST_WALKED = 0.1  # m, by which `path_efficiency` divides at the least
-# Lists of near agents look this far, in m, and twice as far as long as they are empty. Where no two agents are within
-# half of a reach, a row of three cells has at most 27 of them, for which these lists have room.
+LEAST_WALKED = 0.1  # smallest divisor of `path_efficiency`, in m
+# Reach of the lists of near agents, in m, which is doubled as long as the lists are empty. Where no two agents are
+# within half of a reach, a row of three cells has at most 27 of them, for which these lists have room.
 _FIRST_REACH = 0.5
 _SLOTS = 28
 
@@ -89,8 +89,8 @@ def start_totals(state: CrowdState, search: pairs.Search = "auto") -> dict[str, 
       search: Search method, static, see `nearest`.
 
     Returns:
-      `[N]`: `energy`, `energy_dynamics` (J/kg), `travelled` (m), `walked` (s), `way` (m to the touch at the start);
-      `[]`: `minimum_distance`, `deepest_overlap` (m).
+      `[N]`: `energy`, `energy_dynamics` (J/kg), `travelled` (m), `walked` (s), `way` (m from the start to touching the
+      goal); `[]`: `minimum_distance`, `deepest_overlap` (m).
     """
     zero = jnp.zeros_like(state.start_distance)
     return {
@@ -142,10 +142,10 @@ def episode_metrics(state: CrowdState, elapsed: jax.Array) -> dict[str, jax.Arra
 
     Returns:
       `success`: share of agents that arrived. `energy`, `energy_dynamics`: J/kg, by the two models. `energy_plus`,
-      `energy_plus_average`: `energy` plus, for agents on the way, the estimate for the rest, at the preferred and at
-      the average speed. `optimum`: the least energy to the touch of the goals. `time_to_goal`: s, agents on the way
-      counting with the time so far. `path_efficiency`: metres by which the distance to the goal decreased per metre
-      walked, at least 0.1 m. `mean_speed`: m/s. `minimum_distance`: m, see `nearest`. `deepest_overlap`: m.
+      `energy_plus_average`: `energy` plus, for agents on the way, the estimate for the remaining distance at the
+      preferred and at the average speed. `optimum`: the least energy for reaching the goals. `time_to_goal`: s, with
+      the time so far for agents on the way. `path_efficiency`: metres by which the distance to the goal decreased per
+      metre walked, at least 0.1 m. `mean_speed`: m/s. `minimum_distance`: m, see `nearest`. `deepest_overlap`: m.
     """
     totals, traits, on_the_way = state.totals, state.traits, state.on_the_way
     count = jnp.maximum(jnp.sum(state.present), 1)

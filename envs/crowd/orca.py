@@ -25,10 +25,10 @@ from envs.errors import UserValueError
 
 __all__ = ["NEIGHBOURS", "HalfPlanes", "Orca", "avoid", "box_planes", "closest_velocity", "disc_planes"]
 
-# Largest number of agents that one avoids, the nearest ones.
+# Largest number of agents, the nearest ones, that an agent avoids.
 NEIGHBOURS = 10
 
-# Speed in m/s by which a velocity may miss a half-plane, and the sine below which two of them count as parallel.
+# Speed in m/s by which a velocity may violate a half-plane, and the sine below which two half-planes count as parallel.
 _TOLERANCE = 1e-5
 
 
@@ -49,8 +49,8 @@ class HalfPlanes:
 class Orca:
     """A policy `(key, observations, state) -> actions` that avoids collisions reciprocally.
 
-    It prefers to go at the preferred speed towards its goal, relies on each neighbour for half of the avoidance, and
-    keeps off solids by itself. It does not plan ways around walls.
+    Each agent prefers to walk towards its goal at the preferred speed, relies on each neighbour for half of the
+    avoidance, and keeps clear of solids alone. It does not plan paths around walls.
 
     Attributes:
       env: Crowd whose agents it steers.
@@ -131,8 +131,9 @@ def avoid(
 ) -> jax.Array:
     """The velocity closest to the preferred one that avoids collisions if all agents do the same.
 
-    Where no velocity keeps clear of all others, solids are still avoided and the largest speed by which a half-plane
-    of another agent is missed is minimised. Where even the solids leave no velocity, they are treated like agents.
+    If no velocity is within all half-planes, solids are still avoided, and the largest violation of another agent's
+    half-plane, in m/s, is minimised. If not even the half-planes of solids leave a velocity, solids are treated like
+    agents.
 
     Args:
       position, velocity: Positions and velocities, `[N, 2]` m and m/s.
@@ -141,7 +142,7 @@ def avoid(
       max_speed: Largest speeds, `[N]` m/s.
       walking: Agents that walk, bool `[N]`; the others are not avoided.
       obstacles: Boxes and pillars.
-      candidates: Agents that may be avoided; the nearest `NEIGHBOURS` of them are.
+      candidates: Agents that may be avoided; the nearest `NEIGHBOURS` of them are avoided.
       horizon: Time for which agents keep apart, `[]` s, traced.
       obstacle_horizon: Time for which agents keep off solids, `[]` s, traced.
       interval: Time in which overlapping agents separate, `[]` s, traced.
@@ -198,7 +199,7 @@ def disc_planes(
     known = length > 1e-6
     end_normal = jnp.where(known[..., None], from_end / jnp.where(known, length, 1.0)[..., None], straight)
     end_depth = reach * rate - length
-    # ... and its legs, which touch all discs: that on the left is the axis, turned by asin(reach / distance).
+    # ... and its legs, which touch all discs: the left leg is the axis, turned by asin(reach / distance).
     side = jnp.where(away[..., 0] * from_end[..., 1] - away[..., 1] * from_end[..., 0] > 0, 1.0, -1.0)
     leg = jnp.sqrt(jnp.maximum(square - reach * reach, 0.0))
     across = jnp.stack([-away[..., 1], away[..., 0]], axis=-1) * side[..., None]
@@ -306,8 +307,8 @@ def closest_velocity(planes: HalfPlanes, max_speed: jax.Array, preferred: jax.Ar
       planes: Half-planes `[K]`.
       max_speed: Largest speed, `[]` m/s, never exceeded.
       preferred: Preferred velocity, `[2]` m/s.
-      num_hard: Number of hard half-planes, the first ones, static. If no velocity is within all half-planes, these
-        are kept where possible, and the largest speed by which any other one is missed is minimised.
+      num_hard: Number of hard half-planes, the first ones, static. If no velocity is within all half-planes, these are
+        satisfied where possible, and the largest violation of any other half-plane is minimised.
 
     Returns:
       The velocity, `[2]` m/s.
@@ -317,8 +318,8 @@ def closest_velocity(planes: HalfPlanes, max_speed: jax.Array, preferred: jax.Ar
     place = jnp.arange(number)
     hard = (place < num_hard) & (failed >= num_hard)
 
-    # A third dimension, s >= 0, is the speed by which soft half-planes are missed: minimise s, adding them one by one.
-    # Where the s so far does not suffice, the new one is missed by exactly s: again a programme, within its plane.
+    # A third dimension, s >= 0, is the violation of the soft half-planes: minimise s, adding them one by one. If the
+    # current s does not suffice, the new half-plane is violated by exactly s, which gives a programme within its plane.
     def unfinished(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         return jnp.any(_missed(planes, hard, *carry))
 
@@ -329,7 +330,8 @@ def closest_velocity(planes: HalfPlanes, max_speed: jax.Array, preferred: jax.Ar
         between = jnp.where(hard[:, None], planes.normal, planes.normal - normal)
         bound = jnp.where(hard, planes.offset, planes.offset - offset)
         length = jnp.sqrt(jnp.sum(between * between, axis=-1))
-        # Of two half-planes with the same normal the earlier one is missed by less, or the new one were not missed.
+        # Of two half-planes with the same normal the earlier one is violated less, or else the new one would not be
+        # violated.
         counts = (hard | (place < new)) & (length > _TOLERANCE)
         length = jnp.where(counts, length, 1.0)
         inner = HalfPlanes(between / length[:, None], jnp.where(counts, bound / length, -jnp.inf))
@@ -342,7 +344,7 @@ def closest_velocity(planes: HalfPlanes, max_speed: jax.Array, preferred: jax.Ar
 
 
 def _missed(planes: HalfPlanes, hard: jax.Array, velocity: jax.Array, by: jax.Array, done: jax.Array) -> jax.Array:
-    """Soft half-planes from `done` on that a velocity misses by more than allowed."""
+    """Soft half-planes from `done` on that a velocity violates by more than allowed."""
     late = jnp.arange(hard.shape[0]) >= done
     return late & ~hard & (planes.offset - planes.normal @ velocity > by + _TOLERANCE)
 
@@ -359,7 +361,8 @@ def _nearest_allowed(
       towards: Whether to find the velocity farthest in the direction, not the one closest to the velocity; static.
 
     Returns:
-      The velocity, `[2]` m/s, and the index of the first half-plane that leaves none, int32 `[]`; K if there is none.
+      The velocity, `[2]` m/s, and the index of the first half-plane that leaves no velocity, int32 `[]`; K if a
+      velocity remains.
     """
     number = planes.offset.shape[0]
     place = jnp.arange(number)

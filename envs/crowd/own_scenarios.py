@@ -75,15 +75,15 @@ class Areas(Scenario):
 class Recorded(Scenario):
     """Starts, goals and times of entry from a table; `Recording.scenario` makes one from recorded paths.
 
-    An agent enters, standing, at the first decision at or after its time of entry, to the nearest decision, at which
-    its place is free. Before that it takes no part in anything, and is not `active`.
+    An agent enters, standing still, at the first decision at which its place is free, and not before its time of entry,
+    rounded to the nearest decision. Before that it takes no part in anything, and is not `active`.
 
     Attributes:
       table: Rows `(start x, start z, goal x, goal z)` in m, one per agent; any array-like of NumPy.
       goal_half: Half the side of each goal in m.
       walls: Solid areas `((low x, low z), (high x, high z))` in m.
       pillars: Solid discs `(x, z, radius)` in m.
-      entries: Times in s at which agents enter, one for each row; none where all are there from the start.
+      entries: Times in s at which agents enter, one for each row; none if all are present from the start.
     """
 
     table: Any = ()
@@ -171,7 +171,7 @@ def _rows(field: str, rows: Any, columns: tuple[str, ...]) -> tuple[tuple[float,
 
 
 def _numbers(values: Any) -> np.ndarray:
-    """The values as a NumPy array; a single nan where they do not form one, whose shape no caller accepts."""
+    """The values as a NumPy array, or, if they do not form one, a single nan, whose shape no caller accepts."""
     try:
         return np.asarray(values, np.float64)
     except (ValueError, TypeError):

@@ -41,7 +41,7 @@ class Candidates:
 
 
 def resolve(search: Search, num_agents: int) -> Literal["all-pairs", "cells"]:
-    """The search for a crowd of this size: the one asked for, or the cheaper one for "auto"."""
+    """The search for a crowd of this size: the requested one, or the cheaper one for "auto"."""
     check_choice("search", search, SEARCHES)
     if search == "auto":
         return "cells" if num_agents >= CELLS_FROM else "all-pairs"
@@ -55,14 +55,14 @@ def candidates(
 
     Args:
       position: Positions, `[N, 2]` m.
-      walking: Agents that walk, bool `[N]`; the others are nobody's candidates.
+      walking: Agents that walk, bool `[N]`; the others are not candidates.
       reach: Largest distance between centres, `[]` m, traced.
       search: Search method, static; "auto" is all pairs for a small crowd and cells from `CELLS_FROM` agents on.
       capacity: Number of candidates in the cell list, C, static; agents beyond it are counted in `overflow`. All pairs
         have C = N and never overflow.
 
     Returns:
-      The candidates. Both searches hold the same ones where nothing overflows.
+      The candidates, which are the same for both searches if nothing overflows.
     """
     num_agents = position.shape[0]
     if resolve(search, num_agents) == "all-pairs":
@@ -91,7 +91,7 @@ def closest(position: jax.Array, walking: jax.Array, reach: jax.Array, slots: in
 
     Args:
       position, walking, reach: As in `candidates`.
-      slots: Number of agents, static, that are looked at in each row of three cells as wide as the reach.
+      slots: Number of agents considered in each row of three cells as wide as the reach, static.
     """
     _, square, _ = _around(position, walking, reach, slots)
     return jnp.min(jnp.where(square < reach * reach, square, jnp.inf))

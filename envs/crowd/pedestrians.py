@@ -1,4 +1,4 @@
-"""Measures by which simulated people are compared with real ones: speed by density, flows, lanes and free speeds.
+"""Measures for comparing simulated with real people: speed by density, flows, lanes and free speeds.
 
 `measures.fundamental_diagram` has the speeds by density of a simulation.
 """
@@ -43,8 +43,8 @@ def door_flow(
       interval: Time between two positions in s.
 
     Returns:
-      `[]` 1/s: the number of people after the first, divided by the time since the first; nan if no time passes
-      between the first and the last, as with fewer than two people. Who goes back does not count.
+      `[]` 1/s: the number of people after the first, divided by the time between the first and the last; nan if that
+      time is 0, as with fewer than two people. People who go back do not count.
     """
     chex.assert_rank(position, 3, custom_message="position")
     chex.assert_axis_dimension(position, -1, 2, custom_message="position")
@@ -58,17 +58,17 @@ def door_flow(
 
 
 def lane_order(position: jax.Array, walking: jax.Array, forwards: jax.Array, width: jax.Array | float) -> jax.Array:
-    """The order parameter of lanes in a counterflow along the x axis: 1 where nobody shares a lane with both groups.
+    """The order parameter of lanes in a counterflow along the x axis: 1 if no lane contains people of both groups.
 
-    For each person, ((s - o) / (s + o))^2, s and o the numbers of people of the own and of the other group in the own
-    lane, the person included; and its mean over people. It is above 0 for disordered people, too, the more the fewer
-    there are.
+    It is the mean over people of ((s - o) / (s + o))^2, where s and o are the numbers of people of the same group (the
+    person included) and of the other group in the person's lane. It is also above 0 for disordered people, and larger
+    for fewer people.
 
     Args:
       position: Positions, `[*B, N, 2]` m.
       walking: Agents that walk, bool `[*B, N]`.
       forwards: Group of each agent, bool `[N]`.
-      width: Width of a lane in m: people are in it whose z differs by at most half of it.
+      width: Width of a person's lane in m: it contains the people whose z differs by at most half the width.
 
     Returns:
       `[*B]`; nan where nobody walks.
@@ -88,7 +88,7 @@ def lane_order(position: jax.Array, walking: jax.Array, forwards: jax.Array, wid
 
 
 def free_speed(position: jax.Array, walking: jax.Array, distance: jax.Array | float, interval: float) -> jax.Array:
-    """Each person's mean speed while nobody else who walks is near.
+    """The mean speed of each person while no other walking person is near.
 
     Args:
       position: Positions, `[T + 1, N, 2]` m.
@@ -97,7 +97,7 @@ def free_speed(position: jax.Array, walking: jax.Array, distance: jax.Array | fl
       interval: Time between two positions in s.
 
     Returns:
-      `[N]` m/s, the mean over the steps at both ends of which a person walks and nobody is near; nan without such
+      `[N]` m/s, the mean over the steps at whose start and end the person walks and nobody is near; nan without such
       steps.
     """
     chex.assert_rank(position, 3, custom_message="position")

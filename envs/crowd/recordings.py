@@ -1,4 +1,4 @@
-"""Recorded paths of people: CSV files of (time, person, x, y), the scene that they make, and paths at even times."""
+"""Recorded paths of people: CSV files of (time, person, x, y), conversion to a scenario, and paths at even times."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ class Recording:
           num_steps: Number of intervals, T.
 
         Returns:
-          Positions `[T + 1, N, 2]` m, before the first and after the last recorded time those of that time; and
-          whether each person was there at that time, rounded to whole intervals, bool `[T + 1, N]`.
+          Positions `[T + 1, N, 2]` m, constant before a person's first and after the last recorded time; and whether
+          each person was present, bool `[T + 1, N]`, with recorded times rounded to whole intervals.
         """
         interval = float(interval)
         check_number("interval", interval, low=0.0)

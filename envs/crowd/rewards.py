@@ -78,7 +78,7 @@ class Outcome:
       duration: Time that each agent walked, `[N]` s.
       velocity: Mean velocity over that time, `[N, 2]` m/s.
       mean_square: Mean of the squared speed, `[N]` m^2/s^2.
-      previous_velocity: `velocity` of the decision before, `[N, 2]` m/s.
+      previous_velocity: `velocity` of the previous decision, `[N, 2]` m/s.
       towards: Unit vector to the goal's centre at the beginning, `[N, 2]`.
       before, after: Distance to the goal's centre at the beginning and at the end, `[N]` m.
       start_distance: The same distance at the start of the episode, `[N]` m.

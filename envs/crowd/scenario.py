@@ -1,4 +1,4 @@
-"""What scenarios have in common: the base class, and scenes of starts, goals and obstacles.
+"""The common parts of scenarios: the base class, and scenes of starts, goals and obstacles.
 
 A scenario is a frozen dataclass of static settings, with `default_params` for the traced ones, and places
 agents by `place`.
@@ -51,7 +51,7 @@ class Scenario:
 
     @property
     def default_params(self) -> Any:
-        """The traced numbers at their usual values."""
+        """The default values of the traced numbers."""
         return NoParams()
 
     @property
@@ -78,7 +78,7 @@ class Scenario:
         raise NotImplementedError
 
     def check(self, num_agents: int, radius: float) -> None:
-        """Refuse more agents than there is room for.
+        """Raise an error if there is not enough room for the agents.
 
         Args:
           num_agents: Static maximum.
@@ -123,7 +123,7 @@ def separated_scene(
 ) -> Scene:
     """The scene after overlapping agents are separated; without a heading they face their goals.
 
-    With entries, only the agents of the first moment are separated from each other; all are from obstacles.
+    With entries, only the agents present at the start are separated from each other; all are separated from obstacles.
     """
     if entry is None:
         position = spawning.push_apart(position, traits.radius, present, obstacles)

@@ -1,4 +1,4 @@
-"""The scenarios that have names: starts, goals and obstacles in an arena.
+"""The named scenarios: starts, goals and obstacles in an arena.
 
 The arena is 20 x 20 m, enclosed by walls whose inner faces are at 9.75 m; user-defined scenes (`Areas`, `Recorded`)
 have no arena.
@@ -46,14 +46,14 @@ __all__ = [
 
 SHARED_GOAL_HALF = 2.0
 SHARED_GOAL_DISTANCE = 10.0
-SQUARE_HALF = 1.5  # the square on whose grid people start
-SQUARE_DISTANCE = 7.5  # of its centre from the middle
+SQUARE_HALF = 1.5  # half the side of the square in which people start on a grid
+SQUARE_DISTANCE = 7.5  # distance of the square's centre from the middle
 CIRCLE_PILLARS = ((-1.487, 0.0), (2.93, 0.0), (1.29, -3.48), (-3.66, 2.45), (-3.66, -2.52), (0.6, 1.2))
 
 
 @struct.dataclass
 class CircleParams:
-    """Numbers of a circle.
+    """Parameters of a circle.
 
     Attributes:
       radius: Radius in m.
@@ -66,7 +66,7 @@ class CircleParams:
 
 @struct.dataclass
 class RandomParams:
-    """Numbers of random places.
+    """Parameters of random places.
 
     Attributes:
       half: Half the side, in m, of the square of starts and goals.

@@ -92,7 +92,8 @@ def simulate(
 ) -> Simulated:
     """Hold a control for the substeps of one decision.
 
-    An agent that touches its own goal stands still from then on and no longer has a body that others could run into.
+    An agent that touches its own goal stands still from then on and no longer has a body with which others could
+    collide.
 
     Args:
       physics: Mechanics, static.

@@ -25,7 +25,7 @@ class Forces:
     Attributes:
       relaxation: Time in s in which a walker approaches the preferred velocity.
       strength: Acceleration in m/s^2 due to another person at distance 0.
-      foresight: Weight of the relative velocity against the direction to the other.
+      foresight: Weight of the relative velocity against the direction to the other person.
       reach: Range in m per m/s of the interaction vector.
       slowing, sidestep: Angular narrowness of braking and of stepping aside.
       wall_strength: Acceleration in m/s^2 due to an obstacle at the body's surface.
@@ -103,7 +103,7 @@ def obstacle_forces(position: jax.Array, radius: jax.Array, obstacles: Obstacles
 
 @dataclasses.dataclass(frozen=True)
 class SocialForce:
-    """Walks by social forces, updated once per decision.
+    """A policy that walks by social forces, updated once per decision.
 
     Attributes:
       env: Crowd that it steers.

@@ -61,7 +61,7 @@ def grid(rank: jax.Array, count: jax.Array, centre: jax.Array, half: jax.Array) 
 def spaced(
     key: jax.Array, num_agents: int, half: jax.Array, spacing: jax.Array, tries: int, obstacles: Obstacles
 ) -> jax.Array:
-    """Uniform places in a square, each the first of several draws that keeps its distance from all before it.
+    """Uniform places in a square, each the first of several draws that keeps its distance from all earlier places.
 
     Args:
       key: Random key.
@@ -91,7 +91,7 @@ def spaced(
 def push_apart(
     position: jax.Array, radius: jax.Array, present: jax.Array, obstacles: Obstacles, iterations: int = 30
 ) -> jax.Array:
-    """Take overlapping discs apart before an episode starts.
+    """Separate overlapping discs before an episode starts.
 
     Random starts may overlap; a simulation would throw such bodies apart.
 
@@ -106,7 +106,7 @@ def push_apart(
       Positions, `[N, 2]` m.
     """
     widest = 2 * jnp.max(jnp.where(present, radius, 0.0)) + _ROOM
-    # Two agents in the very same place are separated along a direction of their own.
+    # Two agents in exactly the same place are separated in a direction that depends on their indices.
     angle = 2.4 * jnp.arange(position.shape[0])
     aside = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
 

@@ -107,7 +107,7 @@ class Scene:
       heading: Headings, `[N]` rad.
       goals: Goals of the agents.
       obstacles: Boxes and pillars.
-      entry: Times at which agents enter, `[N]` s; None where all are there from the start.
+      entry: Times at which agents enter, `[N]` s; None if all are present from the start.
     """
 
     position: jax.Array
@@ -130,7 +130,7 @@ class CrowdState(EnvState):
       previous_velocity: Velocities one decision ago, `[N, 2]` m/s.
       frames: Stacked rays of the last decisions, or None where nothing is stacked.
       totals: Running totals for the metrics.
-      entry: Times at which agents enter, `[N]` s; None where all are there from the start.
+      entry: Times at which agents enter, `[N]` s; None if all are present from the start.
       waiting: Agents that take part and have not entered, bool `[N]`; None where `entry` is None.
     """
 

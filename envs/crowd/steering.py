@@ -1,4 +1,4 @@
-"""From a target velocity to an action: steering for policies that plan velocities, under any of the dynamics."""
+"""Steering: actions for target velocities under any of the dynamics, for policies that plan velocities."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from envs.crowd.state import CrowdState
 
 __all__ = ["Straight", "preferred", "steer"]
 
-# The squashing reaches 1 only at infinity; target controls end here.
+# Largest target control, because the squashing reaches 1 only at infinity.
 _FULL = 1 - 1e-4
 
 # Speed in m/s; an agent whose target speed is lower keeps its heading.
@@ -67,7 +67,7 @@ def steer(env: Crowd, params: CrowdParams, state: CrowdState, velocity: jax.Arra
 
 @dataclasses.dataclass(frozen=True)
 class Straight:
-    """Walks straight to the goal at the preferred speed, regardless of other agents: the simplest baseline.
+    """A policy that walks straight to the goal at the preferred speed, regardless of others: the simplest baseline.
 
     Attributes:
       env: Crowd that it steers.

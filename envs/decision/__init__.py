@@ -1,1 +1,1 @@
-"""Tasks of one or two choices with exactly known values, one per file: they show what a discount prefers."""
+"""Tasks of one or two choices with exactly known values, one per file: they show the preferences of a discount."""

@@ -40,7 +40,7 @@ class DelayedChoiceParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class DelayedChoice(base.Environment):
-    """The first action decides, the last of 100 steps pays: a test of credit assignment over a long delay.
+    """A choice in the first step that is rewarded in the last of 100: a test of credit assignment over a long delay.
 
     The better action is the same under every discount; the difficulty is to learn it. Between the choice and its reward
     there are no decisions: `action_mask` allows only the chosen action.
@@ -56,7 +56,7 @@ class DelayedChoice(base.Environment):
 
     @property
     def default_params(self) -> DelayedChoiceParams:
-        """1.75 or 1, after 100 steps."""
+        """Rewards of 1.75 and 1, paid after 100 steps."""
         return DelayedChoiceParams()
 
     @property
@@ -86,7 +86,7 @@ class DelayedChoice(base.Environment):
         return _observe(state, params), state, reward, paid, info
 
     def action_mask(self, state: DelayedChoiceState, params: DelayedChoiceParams) -> jax.Array:
-        """Both at the start, then the chosen one."""
+        """Both actions at the start, then only the chosen one."""
         del params
         return (state.time == 0) | (jnp.arange(2) == state.choice)
 

@@ -98,7 +98,7 @@ class Pathworld(base.Environment):
         return self._observe(state), state, reward, arrives | dies, {}
 
     def action_mask(self, state: PathworldState, params: PathworldParams) -> jax.Array:
-        """Every path at the start, then the chosen one."""
+        """Every path at the start, then only the chosen one."""
         del params
         return (state.time == 0) | (jnp.arange(self.num_paths) == state.path)
 

@@ -54,7 +54,7 @@ class PlanValues(NamedTuple):
 
 @struct.dataclass
 class PreferenceReversalState(base.EnvState):
-    """The reward committed to, or taken: 0 the sooner one (also before the choice), 1 the later one."""
+    """The reward committed to, or taken: 0 for the sooner one (also before the choice), 1 for the later one."""
 
     time: jax.Array
     commitment: jax.Array
@@ -106,7 +106,7 @@ class PreferenceReversal(base.Environment):
 
     @property
     def default_params(self) -> PreferenceReversalParams:
-        """1 at step 99, less 0.01 after a switch, or 1.75 at step 199."""
+        """A reward of 1 at step 99, less 0.01 after a switch, or of 1.75 at step 199."""
         return PreferenceReversalParams()
 
     @property
@@ -139,7 +139,7 @@ class PreferenceReversal(base.Environment):
         return _observe(state, params), state, reward.astype(jnp.float32), time >= params.later_step, info
 
     def action_mask(self, state: PreferenceReversalState, params: PreferenceReversalParams) -> jax.Array:
-        """Both at the two choices, elsewhere the action committed to."""
+        """Both actions at the two choices; elsewhere the action committed to."""
         first, second = _choices(state, params)
         return first | second | (jnp.arange(2) == state.commitment)
 

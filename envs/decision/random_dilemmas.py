@@ -88,12 +88,12 @@ class RandomDilemmas(base.Environment):
         return _observe(state, params), state, reward, paid, info
 
     def action_mask(self, state: RandomDilemmasState, params: RandomDilemmasParams) -> jax.Array:
-        """Both at the start, then the chosen one."""
+        """Both actions at the start, then only the chosen one."""
         del params
         return (state.time == 0) | (jnp.arange(2) == state.choice)
 
     def action_space(self, params: RandomDilemmasParams | None = None) -> spaces.Discrete:
-        """The index of one of the two."""
+        """The index of one of the two rewards."""
         del params
         return spaces.Discrete(2)
 
@@ -103,7 +103,7 @@ class RandomDilemmas(base.Environment):
         return spaces.Box(jnp.zeros(4, jnp.float32), high, (4,), jnp.float32)
 
     def optimum(self, params: RandomDilemmasParams | None = None, discount: Any = None) -> float:
-        """The best return, that of choosing the higher value of each dilemma; see `envs.Environment.optimum`.
+        """The best return, by choosing the higher value in each dilemma; see `envs.Environment.optimum`.
 
         For two rewards uniform in [0, m) with weights a >= b the mean of the higher value is m (a / 2 + b^2 / (6 a)).
         """

@@ -89,7 +89,7 @@ class ClimbingGame(base.Environment):
         return {"coordinated": "mean"}
 
     def check_params(self, params: ClimbingParams) -> None:
-        """Refuse a game that is never played."""
+        """Reject a game that is never played."""
         check_at_least(params, num_steps=1)
 
     def reset_env(self, key: jax.Array, params: ClimbingParams) -> tuple[jax.Array, ClimbingState]:

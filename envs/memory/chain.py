@@ -1,4 +1,4 @@
-"""Memory chain: bits are shown at the start, and one of them is queried much later; gymnax's task with a length."""
+"""Memory chain: bits are shown at the start, and one is queried much later; gymnax's task with a variable length."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,8 @@ from envs.base import spaces
 
 @dataclass(frozen=True)
 class MemoryChain(base.Environment):
-    """bsuite's memory chain as gymnax has it, `gymnax/MemoryChain-bsuite`, with its length and bits as static fields.
+    """bsuite's memory chain as implemented in gymnax, `gymnax/MemoryChain-bsuite`, with its length and bits as static
+    fields.
 
     The first two observations show the bits, `length` - 2 observations show nothing, and the last one shows the number
     of the queried bit; the next action is rewarded with 1 if it equals that bit and with -1 otherwise. An episode has
@@ -54,7 +55,7 @@ class MemoryChain(base.Environment):
         return params.replace(memory_length=self.length, max_steps_in_episode=limit)
 
     def check_params(self, params: Any) -> None:
-        """Refuse a length below 1, and a time limit before the rewarded step."""
+        """Reject a length below 1, and a time limit before the rewarded step."""
         check_at_least(params, memory_length=1)
         check_limit(params, "memory_length", np.asarray(params.memory_length) + 1)
 

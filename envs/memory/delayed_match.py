@@ -86,7 +86,7 @@ class DelayedMatch(base.Environment):
         return DelayedMatchParams(delay=self.delay, num_trials=self.num_trials, max_steps_in_episode=limit)
 
     def check_params(self, params: DelayedMatchParams) -> None:
-        """Refuse a negative delay, a number of trials below 1, and a time limit before the first test."""
+        """Reject a negative delay, a number of trials below 1, and a time limit before the first test."""
         check_at_least(params, delay=0, num_trials=1)
         check_limit(params, "delay", np.asarray(params.delay) + 2)
 

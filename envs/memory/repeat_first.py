@@ -108,7 +108,7 @@ class RepeatFirst(base.Environment):
         return float(np.sum(self._weights(params, discount)))
 
     def memoryless(self, params: RepeatFirstParams | None = None, discount: Any = None) -> float:
-        """The best return of a policy without memory: right in the first step, then in 13 d of n - 1 cases, d decks.
+        """The best return of a policy without memory: right in the first step, then in 13 d of n - 1 cases (d decks).
 
         Args:
           params, discount: See `optimum`.

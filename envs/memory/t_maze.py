@@ -83,7 +83,7 @@ class TMaze(base.Environment):
         return {"success": "sum"}
 
     def check_params(self, params: TMazeParams) -> None:
-        """Refuse a corridor without a cell, a negative cost, and a time limit before the end of the corridor."""
+        """Reject a corridor without a cell, a negative cost, and a time limit before the end of the corridor."""
         check_at_least(params, length=1, idle_cost=0)
         check_limit(params, "length", np.asarray(params.length) + 1)
 
@@ -109,7 +109,7 @@ class TMaze(base.Environment):
         return _observe(state, params), state, reward.astype(jnp.float32), turns, {"metrics": {"success": success}}
 
     def action_space(self, params: TMazeParams | None = None) -> spaces.Discrete:
-        """0 forward, 1 back, 2 up, 3 down."""
+        """Four actions: 0 forward, 1 back, 2 up, 3 down."""
         del params
         return spaces.Discrete(4)
 

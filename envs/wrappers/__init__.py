@@ -1,4 +1,4 @@
-"""Environments made from other environments: plain functions on the contract.
+"""Environments made from other environments, by plain functions.
 
 `frame_stack(env, 4)`, `sticky_actions(env, 0.25)` and others take an environment and return one,
 which is hashable by value: equal ones share a compilation. They nest in any order.

@@ -107,14 +107,14 @@ class StickyActions(ParamsWrapper):
 
     @property
     def default_params(self) -> StickyActionsParams:
-        """The inner environment's, with the probability."""
+        """The inner environment's parameters, with the probability."""
         inner = self.inner.default_params
         return StickyActionsParams(
             inner=inner, probability=self.probability, max_steps_in_episode=inner.max_steps_in_episode
         )
 
     def check_params(self, params: StickyActionsParams) -> None:
-        """Refuse an invalid probability, and whatever the inner environment refuses."""
+        """Reject an invalid probability, and parameters that the inner environment rejects."""
         super().check_params(params)
         _require_probability(params.probability)
 

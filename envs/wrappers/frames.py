@@ -118,7 +118,7 @@ class FrameStack(_Remembering):
         whole_number(self.made_by, "num_frames", self.num_frames)
 
     def observation_space(self, params: Any) -> spaces.Space:
-        """The inner environment's, repeated `num_frames` times."""
+        """The inner environment's space, repeated `num_frames` times."""
         return map_space(self._stacked, self.inner.observation_space(params))
 
     def _stacked(self, space: Any) -> spaces.Space:

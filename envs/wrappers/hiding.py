@@ -78,7 +78,7 @@ class Hide(Wrapper):
         return next((name for name in rows if registry.make(name) == self), super().name)
 
     def observation_space(self, params: Any) -> spaces.Space:
-        """The inner environment's, without the hidden components."""
+        """The inner environment's space, without the hidden components."""
         space: Any = super().observation_space(params)
         if isinstance(space, spaces.Dict):
             return spaces.Dict({name: part for name, part in space.spaces.items() if name not in self.components})

@@ -236,17 +236,17 @@ class ObservationNoise(ParamsWrapper):
 
     @property
     def default_params(self) -> ObservationNoiseParams:
-        """The inner environment's, with the scale."""
+        """The inner environment's parameters, with the scale."""
         inner = self.inner.default_params
         return ObservationNoiseParams(inner=inner, scale=self.scale, max_steps_in_episode=inner.max_steps_in_episode)
 
     def check_params(self, params: ObservationNoiseParams) -> None:
-        """Refuse a negative scale, and whatever the inner environment refuses."""
+        """Reject a negative scale, and parameters that the inner environment rejects."""
         super().check_params(params)
         _require_scale(params.scale)
 
     def observation_space(self, params: ObservationNoiseParams) -> spaces.Space:
-        """The inner environment's, without the bounds of real numbers."""
+        """The inner environment's space, without the bounds of real numbers."""
 
         def unbounded(space: Any) -> spaces.Space:
             real = isinstance(space, spaces.Box) and jnp.issubdtype(space.dtype, jnp.floating)

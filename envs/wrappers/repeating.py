@@ -72,7 +72,7 @@ class ActionRepeat(Wrapper):
 
     @property
     def default_params(self) -> ActionRepeatParams:
-        """The inner environment's, and as many decisions as fit into its time limit."""
+        """The inner environment's parameters, and as many decisions as fit into its time limit."""
         inner = self.inner.default_params
         decisions = -(-int(inner.max_steps_in_episode) // self.times)
         return ActionRepeatParams(inner=inner, max_steps_in_episode=decisions)
@@ -131,7 +131,7 @@ class ActionRepeat(Wrapper):
         return obs, state, gain, jnp.any(taken & terminated), self._summary(taken, info)
 
     def _counted(self, taken: jax.Array, reward: jax.Array, info: dict[Any, Any]) -> jax.Array:
-        """The rewards `[times, *A]` that are added up, as a mask."""
+        """A mask `[times, *A]` of the rewards that are added up."""
         counted = _along(taken, reward)
         if "active" in info:
             counted &= info["active"]

@@ -54,7 +54,7 @@ class TimeLimit(Wrapper):
 
     @property
     def default_params(self) -> Any:
-        """The inner environment's, with this limit."""
+        """The inner environment's parameters, with this limit."""
         return self.inner.default_params.replace(max_steps_in_episode=self.max_steps)
 
 
@@ -116,7 +116,7 @@ class TimeFeature(Wrapper):
         return self._with_time(obs, state, params), state, reward, terminated, info
 
     def observation_space(self, params: Any) -> spaces.Space:
-        """The inner environment's, with the remaining time, in [0, 1]."""
+        """The inner environment's space, with the remaining time in [0, 1]."""
         space = self.inner.observation_space(params)
         remaining = spaces.Box(0.0, 1.0, (1,), jnp.float32)
         if isinstance(space, spaces.Dict):

@@ -57,7 +57,7 @@ class WrapperState(base.EnvState):
 
 @dataclass(frozen=True)
 class Wrapper(base.Environment):
-    """An environment around another one, unchanged by default; a subclass overrides what it changes.
+    """An environment around another one, which it leaves unchanged by default; a subclass overrides some methods.
 
     A subclass whose parameters or states contain more than those of the inner environment defines
     `inner_params` and `inner_state`, which return the latter.
@@ -86,50 +86,50 @@ class Wrapper(base.Environment):
 
     @property
     def name(self) -> str:
-        """The inner environment's name, with the wrapper's around it."""
+        """The inner environment's name inside the wrapper's."""
         return f"{self.made_by}({self.inner.name})"
 
     @property
     def default_params(self) -> Any:
-        """The inner environment's."""
+        """The inner environment's default parameters."""
         return self.inner.default_params
 
     @property
     def metric_rules(self) -> Mapping[str, base.MetricRule]:
-        """The inner environment's."""
+        """The inner environment's metric rules."""
         return self.inner.metric_rules
 
     @property
     def num_actions(self) -> int:
-        """The inner environment's."""
+        """The inner environment's number of actions."""
         return self.inner.num_actions
 
     def params_at(self, params: Any, env_steps: Any) -> Any:
-        """The inner environment's."""
+        """The inner environment's parameters after this many environment steps."""
         return self.inner.params_at(params, env_steps)
 
     def check_params(self, params: Any) -> None:
-        """The inner environment's."""
+        """Reject parameters that the inner environment rejects."""
         self.inner.check_params(self.inner_params(params))
 
     def pays_beyond_limit(self, params: Any) -> bool:
-        """The inner environment's."""
+        """Whether the inner environment's reward at the time limit includes the value of the rest."""
         return self.inner.pays_beyond_limit(self.inner_params(params))
 
     def action_mask(self, state: Any, params: Any) -> Any:
-        """The inner environment's."""
+        """The inner environment's action mask."""
         return self.inner.action_mask(self.inner_state(state), self.inner_params(params))
 
     def behaviour_space(self, params: Any = None) -> spaces.Tuple | None:
-        """The inner environment's."""
+        """The inner environment's behaviour space."""
         return self.inner.behaviour_space(self.inner_params(self.default_params if params is None else params))
 
     def global_observation(self, state: Any, params: Any) -> Any:
-        """The inner environment's."""
+        """The inner environment's global observation."""
         return self.inner.global_observation(self.inner_state(state), self.inner_params(params))
 
     def is_truncated(self, state: Any, params: Any) -> jax.Array:
-        """The inner environment's."""
+        """Whether the inner environment has reached its time limit."""
         return self.inner.is_truncated(self.inner_state(state), self.inner_params(params))
 
     def limit(self, params: Any) -> Any:
@@ -137,11 +137,11 @@ class Wrapper(base.Environment):
         return limit(self.inner, self.inner_params(params))
 
     def action_space(self, params: Any = None) -> spaces.Space:
-        """The inner environment's."""
+        """The inner environment's action space."""
         return self.inner.action_space(self.inner_params(self.default_params if params is None else params))
 
     def observation_space(self, params: Any) -> spaces.Space:
-        """The inner environment's."""
+        """The inner environment's observation space."""
         return self.inner.observation_space(self.inner_params(params))
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
@@ -168,7 +168,7 @@ class ParamsWrapper(Wrapper):
         return params.replace(inner=self.inner.params_at(params.inner, env_steps))
 
     def check_params(self, params: Any) -> None:
-        """Refuse whatever the inner environment refuses, and a time limit where none applies."""
+        """Reject parameters that the inner environment rejects, and an inner time limit, which would not apply."""
         super().check_params(params)
         usual = self.default_params.inner.max_steps_in_episode
         values = np.asarray(params.inner.max_steps_in_episode)
@@ -185,7 +185,7 @@ def limit(env: base.Environment, params: Any) -> Any:
 
 
 def agents_of(env: base.Environment) -> tuple[int, ...]:
-    """The axes `*A` of an environment's agents, `()` for one."""
+    """The axes `*A` of an environment's agents; `()` for one agent."""
     return _first(env).agents
 
 
@@ -202,7 +202,7 @@ def has_masks(env: base.Environment) -> bool:
 
 
 class _First(NamedTuple):
-    """Facts about an environment that the shapes of a reset show."""
+    """Properties of an environment that follow from the shapes of a reset."""
 
     agents: tuple[int, ...]
     obs: Any
@@ -227,14 +227,14 @@ def map_space(change: Callable[[Any], spaces.Space], space: Any) -> spaces.Space
 
 
 def whole_number(made_by: str, name: str, value: Any, least: int = 1) -> int:
-    """Return a whole number of at least `least`, or refuse any other value in one sentence."""
+    """Return `value` if it is a whole number of at least `least`; otherwise raise an error."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise UserValueError(f"{name} of {made_by} is {value!r}; it takes a whole number of at least {least}.")
     return int(value)
 
 
 def number(made_by: str, name: str, value: Any) -> float:
-    """Return a number as a Python float, which can be hashed, or refuse any other value in one sentence."""
+    """Return a number as a Python float, which can be hashed; raise an error for any other value."""
     values = np.asarray(value)
     if values.ndim or values.dtype.kind not in "iuf" or np.isnan(values):
         raise UserValueError(f"{name} of {made_by} is {value!r}; it takes a number.")

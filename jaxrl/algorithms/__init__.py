@@ -1,1 +1,1 @@
-"""The algorithm contract, the registry, the parts that algorithms share, and one algorithm a file."""
+"""The algorithm contract, the registry, the parts that algorithms share, and one file per algorithm."""

@@ -114,7 +114,7 @@ def parts_of(
 
     Args:
       name: Name of the algorithm, for error messages.
-      env: Environment, one agent's or a crowd's.
+      env: Environment of one agent or a crowd.
       config: Configuration.
       agents: Agents' axes.
       outputs_per_component: Number of outputs of the policy for each component of an action.
@@ -174,14 +174,14 @@ def algorithm(
 
     Args:
       name: Name of the algorithm, and of its module and builder.
-      env: Environment, one agent's or a crowd's.
+      env: Environment of one agent or a crowd.
       config: Configuration.
       agents: Agents' axes.
       actor: Actor of the policy.
       warming: Actor of the random actions of the warm-up.
       hparams: Class of the hyper-parameters.
-      effects: Whether a hyper-parameter has an effect, by name, for those of this algorithm that have none in some
-        configurations.
+      effects: Mapping from the names of this algorithm's hyper-parameters that have no effect in some configurations to
+        whether they have one.
       init_learner: Function `(key, hparams) -> learner`, a named tuple with the field `policy`, its parameters, and
         perhaps `target_policy`.
       learn: Function of one gradient step, `Method.learn`.

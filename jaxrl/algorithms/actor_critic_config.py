@@ -23,9 +23,9 @@ class ActorCriticConfig(OffPolicyConfig):
       value_loss: Representation of values and their loss: "squared" or "huber" for a number; "quantile" for the
         distribution of returns.
       num_atoms: Number of quantiles.
-      dropped_atoms: Number of quantiles for each critic that targets drop, the highest of those of all critics together
-        (truncated quantile critics, TQC); the policy then maximises the mean of the critics. None for targets from the
-        critic of the lowest value.
+      dropped_atoms: Number of quantiles per critic that targets drop: the highest among the pooled quantiles of all
+        critics (truncated quantile critics, TQC); the policy then maximises the mean of the critics. None for targets
+        from the critic with the lowest value.
       heads: Heads of a critic: "single", one for an exponential discount; or "joint", one for each exponential of a
         mixture, all of which evaluate the policy.
       num_heads: Number of exponentials of the mixture.

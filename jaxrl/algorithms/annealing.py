@@ -1,4 +1,4 @@
-"""Ends of annealing: the length of a run, and the point from which nothing more is learned."""
+"""Ends of annealing: the length of a run, and the point after which nothing more is learned."""
 
 import functools
 import operator

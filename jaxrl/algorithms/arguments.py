@@ -18,7 +18,7 @@ __all__ = ["check_hparams", "check_num_rows", "checked_config", "with_hints"]
 
 
 def with_hints(build: Build) -> Build:
-    """Decorates a builder `(env, config, network)`: errors for unknown arguments name the right place for them."""
+    """Decorates a builder `(env, config, network)`, so that errors for unknown arguments state where these belong."""
     takes = inspect.signature(build).parameters
 
     @functools.wraps(build)
@@ -56,7 +56,7 @@ def checked_config(config: C | None, kind: type[C]) -> C:
 
 
 def check_hparams(hparams: Any, gamma: Any) -> None:
-    """Resolves the discount of new hyper-parameters, and refuses values outside their ranges.
+    """Resolves the discount of new hyper-parameters, and rejects values outside their ranges.
 
     Args:
       hparams: Hyper-parameters with the field `discount`, where a number or a string becomes a discount; its class has
@@ -80,7 +80,7 @@ def check_hparams(hparams: Any, gamma: Any) -> None:
 
 
 def check_num_rows(num_rows: int) -> None:
-    """Refuses more samples of an iteration than int32 counts.
+    """Rejects more samples in an iteration than int32 can count.
 
     Raises:
       ValueError: `num_rows` is above `MOST_ROWS`.

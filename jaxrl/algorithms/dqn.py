@@ -29,7 +29,7 @@ from jaxrl.learning.q_targets import bootstrap_actions, soft_values
 from jaxrl.learning.replay import Window
 from jaxrl.sweeps.distributions import LogUniform
 
-_MUNCHAUSEN_LOWEST = -1.0  # lower bound of the added log-probability times the temperature
+_MUNCHAUSEN_LOWEST = -1.0  # lower bound of the added term, the log-probability times the temperature
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ __all__ = ["check_members", "check_stepped"]
 
 
 def check_members(algo: Any) -> None:
-    """Refuses an algorithm with a member of the wrong type, or a function with wrong arguments; nothing is traced.
+    """Rejects an algorithm with a member of the wrong type, or a function with wrong arguments; nothing is traced.
 
     Raises:
       TypeError: `algo` is not an `Algorithm`.
@@ -50,7 +50,7 @@ def check_members(algo: Any) -> None:
             raise ContractError(f"{name} of {algo.name} must be {text}, got {type(getattr(algo, name)).__name__}")
     if not dataclasses.is_dataclass(algo.hparams) or isinstance(algo.hparams, type):
         got = algo.hparams if isinstance(algo.hparams, type) else type(algo.hparams)
-        raise ContractError(f"hparams of {algo.name} must be a flax.struct dataclass, made, got {got.__name__}")
+        raise ContractError(f"hparams of {algo.name} must be a flax.struct dataclass instance, got {got.__name__}")
     if not isinstance(algo.metric_rules, Mapping):
         raise ContractError(f"metric_rules of {algo.name} must be a dictionary, got {type(algo.metric_rules).__name__}")
     check_count("env_steps_per_iteration", algo.env_steps_per_iteration)
@@ -62,7 +62,7 @@ def check_members(algo: Any) -> None:
 
 
 def check_stepped(state: Any, stepped: Any) -> None:
-    """Refuses a step that does not return a state of the same structure and types, and metrics.
+    """Rejects a step that does not return a state of the same structure and types, and metrics.
 
     Args:
       state: Arrays of the state, or their shapes.
@@ -76,13 +76,13 @@ def check_stepped(state: Any, stepped: Any) -> None:
     after, metrics = stepped
     if jax.tree.structure(state) != jax.tree.structure(after):
         raise ContractError(
-            f"step must return a state with the structure that it got: {described(state)} became {described(after)}"
+            f"step must return a state with the structure of its argument: {described(state)} became {described(after)}"
         )
     pairs = zip(jax.tree.leaves_with_path(state), jax.tree.leaves(after), strict=True)
     for (path, old), new in pairs:
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             raise ContractError(
-                f"step must return a state like the one it got: {jax.tree_util.keystr(path)} was "
+                f"step must return a state like its argument: {jax.tree_util.keystr(path)} was "
                 f"{described(old)} and became {described(new)}"
             )
     if not isinstance(metrics, dict):

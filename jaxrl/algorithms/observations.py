@@ -44,7 +44,7 @@ def leading_axes(obs: Any, shapes: Any) -> int:
 
 
 def check_normalised(normalised: bool, shapes: Any) -> None:
-    """Refuses `normalise_observation` for observations with neighbours, whose slots have no statistics of their own.
+    """Rejects `normalise_observation` for observations with neighbours, whose slots have no separate statistics.
 
     Args:
       normalised: Whether observations are normalised.

@@ -69,7 +69,7 @@ class Method(NamedTuple):
     """Functions in which off-policy algorithms differ.
 
     Attributes:
-      actor: Functions of acting, on policies of type `OffPolicyPolicy`.
+      actor: Actor for policies of type `OffPolicyPolicy`.
       init: Function `(key, hparams) -> learner`.
       scheduled: Function `(learner, hparams, env_steps) -> learner`, called once at the beginning of each iteration.
       acting: Function `(learner, hparams) -> acting`, the value of `OffPolicyPolicy.acting`.

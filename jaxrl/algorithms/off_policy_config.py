@@ -52,7 +52,7 @@ class OffPolicyConfig(TransitionsConfig):
 
     @property
     def _needed(self) -> dict[str, int]:
-        """Numbers of transitions that a buffer holds at least, by the fields that require them."""
+        """Smallest numbers of transitions that a buffer must hold, by the fields that require them."""
         return {
             "batch_size": self.batch_size,
             "warm_up": self.warm_up,

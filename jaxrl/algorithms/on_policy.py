@@ -108,7 +108,7 @@ def on_policy(
 
     Args:
       name: Name of the algorithm.
-      env: Environment, one agent's or a crowd's.
+      env: Environment of one agent or a crowd.
       config: Configuration, an `OnPolicyConfig`.
       hparams: Class of the hyper-parameters, a subclass of `OnPolicyHParams`.
       make_learn: Function `(parts) -> learn`, where `learn(key, learner, samples, hparams, lr)` returns the updated
@@ -119,9 +119,9 @@ def on_policy(
       init_own: Module-level function `(hparams) -> Learner.own` of the initial state; None for an algorithm without it.
       whole_episodes: Whether samples whose episode does not end within the rollout get a weight of 0.
       without: Names of hyper-parameters that have no effect on this algorithm; lambda is then 1.
-      keeps_scores: Whether samples have the scores of the policy that acted.
+      keeps_scores: Whether samples contain the scores of the policy that acted.
       believes: Whether the network has a belief about the environment's behaviour, see `learning.beliefs`; samples then
-        have the behaviour.
+        contain the behaviour.
 
     Raises:
       ContractError: The environment breaks a law.
@@ -131,7 +131,7 @@ def on_policy(
     try:
         hash(network)
     except TypeError:
-        raise UserTypeError("network must be hashable, which takes tuples in place of lists as its fields") from None
+        raise UserTypeError("network must be hashable; use tuples instead of lists in its fields") from None
     differences = (init_own, whole_episodes, without, keeps_scores, believes)
     return _build(name, env, config, hparams, make_learn, network, builder, *differences, agents)
 

@@ -89,7 +89,7 @@ class OnPolicyConfig(NetworkConfig):
         check_choice("time_limits", self.time_limits, ("bootstrap", "terminal"))
 
     def check_own_network(self) -> None:
-        """Refuses `memory` and a centralised critic with a custom network.
+        """Rejects `memory` and a centralised critic with a custom network.
 
         Raises:
           ValueError: `memory` is set, or `critic_sees` is "global".
@@ -101,7 +101,7 @@ class OnPolicyConfig(NetworkConfig):
             )
 
     def _check_centralised(self) -> None:
-        """Refuses networks that a centralised critic cannot have."""
+        """Rejects networks that a centralised critic cannot have."""
         if self.memory != "none":
             raise UserValueError(
                 f"critic_sees='global' takes memory='none', got {self.memory!r}: a centralised critic has no memory, "

@@ -77,7 +77,7 @@ def choose_network(
 
 
 def _refuse_scaled_slots(config: Any, actor: Module, critic: Module | None = None) -> None:
-    """Refuses to normalise observations whose rows a network treats alike."""
+    """Rejects normalisation of observations whose rows a network treats alike."""
     if not config.normalise_observation:
         return
     if isinstance(actor, RelationActorCritic):

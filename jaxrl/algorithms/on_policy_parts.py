@@ -1,4 +1,4 @@
-"""Parts that an on-policy algorithm learns with: samples, minibatches, the network on them, and gradient steps."""
+"""Parts of learning in on-policy algorithms: samples, minibatches, the network on them, and gradient steps."""
 
 import math
 from collections.abc import Callable
@@ -60,8 +60,8 @@ class Samples(NamedTuple):
     acted, None unless the algorithm keeps them. For a recurrent network minibatches are sequences, `[T, envs, *A,
     ...]`; `reset` is True where an episode began with the step, and `start` has leaves `[num_envs, ...]`. Without
     memory they are None and (). For a centralised critic `global_obs` has leaves `[T, num_envs, ...]`, and minibatches
-    are steps with all agents, `[steps, *A, ...]`; otherwise it is None. `behaviour` is what a belief is about,
-    None without one.
+    are steps with all agents, `[steps, *A, ...]`; otherwise it is None. `behaviour` is the subject of a belief, None
+    without one.
     """
 
     obs: Any
@@ -136,7 +136,7 @@ class Parts(NamedTuple):
         return jax.lax.stop_gradient(jax.tree.map(lambda leaf: leaf[-1], after))
 
     def check_minibatches(self, num_minibatches: int) -> None:
-        """Refuses minibatches that do not divide the samples of an iteration, or its sequences."""
+        """Rejects minibatches that do not divide the samples of an iteration, or its sequences."""
         if self.remembers and self.num_envs % num_minibatches:
             raise UserValueError(
                 f"num_minibatches must divide the {self.num_envs} environments (num_envs"

@@ -7,7 +7,7 @@ from envs import registry as environments
 from envs.errors import UserTypeError, UserValueError
 
 OURS = ("envs", "jaxrl")
-# Environments of Gymnasium that make one of another library, named by their field env_id.
+# Environments of Gymnasium that create an environment of another library, which their field env_id names.
 _OF_ANY_NAME = {"gymnasium/GymV21Environment-v0": "gym", "gymnasium/GymV26Environment-v0": "gym"}
 
 __all__ = ["Allow", "NotAllowedError", "check_allowed", "modules_of"]
@@ -16,7 +16,7 @@ Allow = str | Collection[str]
 
 
 class NotAllowedError(UserValueError):
-    """A description names a module that the user has not allowed."""
+    """Error for a description that names a module that the user has not allowed."""
 
 
 def modules_of(allow: Allow) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ def modules_of(allow: Allow) -> tuple[str, ...]:
 
 
 def check_allowed(spec: Mapping[str, Any], own: Collection[str], allow: Allow = ()) -> None:
-    """Refuses a description that names a custom module, before anything is imported.
+    """Rejects a description that names a custom module, before anything is imported.
 
     Args:
       spec: Description by `registry.describe`.
@@ -61,7 +61,7 @@ def check_allowed(spec: Mapping[str, Any], own: Collection[str], allow: Allow = 
 
 
 def _environments(spec: Any) -> Iterator[str]:
-    """Names of an environment and of all that it wraps."""
+    """Names of an environment and of all environments that it wraps."""
     if isinstance(spec, Mapping) and "name" in spec:
         yield spec["name"]
         for value in dict(spec.get("static") or {}).values():

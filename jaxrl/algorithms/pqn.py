@@ -104,7 +104,7 @@ class PQNState(NamedTuple):
     """State of one run between iterations.
 
     Attributes:
-      acting: Parameters that the policy acts with.
+      acting: Parameters with which the policy acts.
       optimiser: State of Adam.
       observations: Running statistics of observations, None without normalisation.
       carry: States and observations of the environments.

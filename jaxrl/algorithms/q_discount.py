@@ -13,7 +13,7 @@ from jaxrl.discounts.parsing import LONGEST_EPISODE, Prepared, prepare
 from jaxrl.learning.critics import discount_name
 
 LONGEST = 2048  # largest number of steps over which the exponentials are fitted to the discount
-SHORTFALL = 1e-3  # least difference between their curve and that of the discount that is reported
+SHORTFALL = 1e-3  # least reported difference between their curve and the curve of the discount
 
 __all__ = ["prepare_discount"]
 
@@ -47,7 +47,7 @@ def prepare_discount(
     rates, lags = prepared.rates, prepared.lags
     if rates is None or (lags is not None and (not is_concrete(lags) or np.any(lags))):
         raise UserValueError(
-            "discount takes a mixture of exponentials, as values that bootstrap need, which "
+            "discount must be a mixture of exponentials, because values bootstrap, and "
             f"{name} is not; use the exponential, quasi-hyperbolic, hyperbolic or Beta-weighted family"
         )
     if heads == "single" and np.shape(rates)[-1] != 1:
@@ -55,7 +55,7 @@ def prepare_discount(
     if not is_concrete(prepared) and np.shape(rates)[-1] > num_heads:
         raise UserValueError(
             f"num_heads={num_heads} takes a traced discount of at most {num_heads} exponentials, got one of "
-            f"{np.shape(rates)[-1]}; prepare it before tracing, by algo.prepare(hparams), or take more num_heads"
+            f"{np.shape(rates)[-1]}; prepare it before tracing, by algo.prepare(hparams), or use more num_heads"
         )
     mixture = with_nodes(prepared, num_heads, horizon, name)
     if not isinstance(discount, Prepared) and is_concrete(mixture):
@@ -80,7 +80,7 @@ def _warn_of_a_shortfall(mixture: Prepared, num_heads: int, episode_length: int,
         warnings.warn(
             f"the {num_heads} exponentials of the heads differ from {which} by up to {np.max(errors[worst]):.2g}, at a "
             f"delay of {delays[np.argmax(errors[worst])]:,} of the {longest:,} steps of an episode; more num_heads "
-            f"come closer",
+            f"reduce the difference",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -68,7 +68,7 @@ class ActionValues(NamedTuple):
     episode_length: int
 
     def prepare(self, hparams: Any, num_settings: int | None = None) -> Any:
-        """Hyper-parameters with a resolved discount and without those that have no effect, as `Algorithm.prepare`."""
+        """Hyper-parameters with a resolved discount and without ineffective ones, for `Algorithm.prepare`."""
         defaults = type(hparams).__dataclass_fields__
         changes = {
             name: effective(name, getattr(hparams, name), defaults[name].default, on)

@@ -147,7 +147,7 @@ def make(name: str, env: Environment, config: Any = None) -> Algorithm:
 
 
 def row_of(algo: Algorithm) -> Row | None:
-    """Row of an algorithm that a builder of jaxrl made, None for any other."""
+    """Row of an algorithm that was built by jaxrl, None for any other."""
     row = ROWS.get(algo.name)
     return row if row is not None and row.builder == algo.builder else None
 
@@ -222,7 +222,7 @@ def describe(algo: Algorithm) -> dict[str, Any]:
 
 
 def _refuse_edited(algo: Algorithm) -> None:
-    """Refuses an algorithm with functions that differ from those of its builder, such as a copy with another actor.
+    """Rejects an algorithm with functions that differ from those of its builder, such as a copy with another actor.
 
     Raises:
       ValueError: The functions differ.
@@ -230,7 +230,7 @@ def _refuse_edited(algo: Algorithm) -> None:
     assert algo.builder is not None
     arguments = [part for part in (algo.config, algo.network) if part is not None]
     if _codes(_imported(algo.builder)(algo.env, *arguments).functions) != _codes(algo.functions):
-        raise UserValueError(f"the algorithm {algo.name!r} is an edited copy of what {algo.builder} builds")
+        raise UserValueError(f"the algorithm {algo.name!r} is an edited copy of the result of {algo.builder}")
 
 
 def _codes(functions: Any) -> Any:

@@ -143,7 +143,7 @@ def discrete_policy(env: Environment, config: SACConfig, agents: tuple[int, ...]
     ) -> Target:
         del key
         share, log_prob = probabilities(policy, batch.next_obs, batch.next_mask)
-        log_prob = jnp.where(share > 0, log_prob, 0.0)  # of no weight
+        log_prob = jnp.where(share > 0, log_prob, 0.0)  # these actions have the weight 0
         lowest = critics.lowest(critics.outputs(targets, batch.next_obs, axes), nodes, scale)
         atoms, of_atoms = with_entropy(lowest, log_prob, temperature, nodes)
         weights = share[..., None, None] * of_atoms

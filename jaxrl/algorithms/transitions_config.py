@@ -55,7 +55,7 @@ class TransitionsConfig(NetworkConfig):
             raise UserValueError(f"memory takes 'none' where transitions are drawn one by one, got {self.memory!r}")
 
     def _refuse_without_effect(self, name: str, where: str, effect: bool) -> None:
-        """Refuses a changed field that has no effect with the value of another, `where`."""
+        """Rejects a changed field that has no effect with the value of another, `where`."""
         if not effect and getattr(self, name) != type(self).__dataclass_fields__[name].default:
             raise UserValueError(f"{name} has no effect with {where}, got {getattr(self, name)}; leave it out")
 

@@ -22,7 +22,7 @@ class Nodes(NamedTuple):
 
     Attributes:
       rates: Rates of the exponentials.
-      sizes: Scales of the values under each rate, by which outputs of a network are smaller.
+      sizes: Scales of the values under each rate; a network's outputs are values divided by these.
       shares: Weights of the outputs in a value, which sum to 1.
     """
 

@@ -33,10 +33,10 @@ __all__ = [
 
 
 class Tally(NamedTuple):
-    """A float32 sum of terms of about 1 that remains exact beyond 2^24, where a float32 is too coarse for one more.
+    """A float32 sum of terms of about 1 that remains exact beyond 2^24, where one float32 cannot take another term.
 
     Attributes:
-      low: Sum since it was last moved to `high`, which happens from a size of `MOVED_FROM` on.
+      low: Sum of the terms since the last move to `high`, which happens once this sum reaches `MOVED_FROM`.
       high: Sum of the terms moved so far.
     """
 
@@ -50,7 +50,7 @@ class Tally(NamedTuple):
 
     @property
     def value(self) -> jax.Array:
-        """The sum: bit for bit that of one float32, as long as nothing was moved."""
+        """The sum, equal bit for bit to that of a single float32 until the first move."""
         return self.low + self.high
 
     def add(self, term: jax.Array) -> Tally:
@@ -61,7 +61,7 @@ class Tally(NamedTuple):
 
 
 class ArmWeights(NamedTuple):
-    """Pulls and rewards of each arm, where old rewards are forgotten.
+    """Pulls and rewards of each arm with decreasing weights of old rewards.
 
     Attributes:
       pulls: Weights of pulls, float32 `[K]`.

@@ -36,8 +36,8 @@ class View(NamedTuple):
       time: Number of pulls so far, int32 `[]`; 0 before the first.
       horizon: Number of pulls of the whole run, int32 `[]`.
       mask: Arms that may be pulled, bool `[K]`; None for all.
-      context: Context shown by the bandit: None, or features float32 `[K, d]`; for a restless bandit
-        the knowledge of the arms' states.
+      context: Context shown by the bandit: None, or features float32 `[K, d]`; for a restless bandit the known states
+        of the arms.
       params: Parameters of the bandit.
     """
 
@@ -55,10 +55,10 @@ class BanditAlgorithm(NamedTuple):
       name: Name on the command line, in lower case.
       hparams: Default hyper-parameters, a `flax.struct` dataclass of scalars, traced.
       init: Function `(key, task, params, hparams) -> State`, called before the first pull; `task` is static,
-        `params` are the bandit's, for a restless bandit with the instance in them.
+        `params` are the bandit's parameters, for a restless bandit including the instance.
       choose: Function `(key, State, View, hparams) -> action`, int32 `[]`, or in the form that the bandit takes.
-      update: Function `(State, View, action, reward, hparams) -> State`, called for each reward that arrives; the
-        view is the one before the pull, with a delay a later one.
+      update: Function `(State, View, action, reward, hparams) -> State`, called for each reward that arrives; the view
+        is the one before the pull, or a later one for a delayed reward.
       recommend: Function `(State, hparams) -> arm`, int32 `[]`, the arm that the policy considers the best.
       check: Function `(task) -> None` that raises ValueError with one sentence for an unsuitable bandit.
       measure: Function `(State) -> {name: []}` that returns metrics of the policy itself at each checkpoint.

@@ -1,4 +1,4 @@
-"""Beta and gamma variates, from which bandits draw their instances too, and computations done only if needed."""
+"""Beta and gamma variates, with which bandits also draw their instances, and conditional computation."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["beta", "gamma", "once_if"]
 
 
 def once_if(needed: jax.Array, body: Callable[[jax.Array, jax.Array], jax.Array], value: jax.Array) -> jax.Array:
-    """The value of `body` if needed, else the value unchanged.
+    """The result of `body` if needed, otherwise the value unchanged.
 
-    A loop of one iteration or none. Under `vmap` it takes none if no lane needs one, where a
-    condition would always compute both branches. The body receives the index of the iteration, uint32 0, and its
-    results must depend on that, or they would be computed ahead of the loop.
+    It is a loop of at most one iteration. Under `vmap` it has no iteration if no lane needs one, whereas a condition
+    would always compute both branches. The body receives the index of the iteration, uint32 0, and its results must
+    depend on that, because they would otherwise be computed before the loop.
     """
     carry = (jnp.zeros((), jnp.uint32), value)
     return jax.lax.while_loop(

@@ -1,4 +1,4 @@
-"""Requirements of policies on bandits: one sentence where one is not met."""
+"""Checks of the requirements of policies on bandits; the message of each error is one sentence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["check_arms", "check_features", "check_unit_rewards"]
 
 
 def check_arms(name: str, task: Task) -> None:
-    """Refuse bandits whose actions are not one arm per pull.
+    """Reject bandits whose actions are not one arm per pull.
 
     Args:
       name: Name of the policy.
@@ -26,7 +26,7 @@ def check_arms(name: str, task: Task) -> None:
 
 
 def check_unit_rewards(name: str, task: Task) -> None:
-    """Refuse actions that are not one arm, and rewards that are known to leave [0, 1]."""
+    """Reject actions that are not one arm, and rewards that are known to leave [0, 1]."""
     check_arms(name, task)
     limits = task.env.reward_range
     if limits is not None and not (limits[0] >= 0 and limits[1] <= 1):
@@ -36,7 +36,7 @@ def check_unit_rewards(name: str, task: Task) -> None:
 
 
 def check_features(name: str, task: Task) -> None:
-    """Refuse actions that are not one arm, and arms without features."""
+    """Reject actions that are not one arm, and arms without features."""
     check_arms(name, task)
     if task.num_features < 1:
         raise UserValueError(

@@ -71,9 +71,9 @@ def bounds_of(env: Bandit, env_params: Any = None) -> dict[str, Callable[[np.nda
       env_params: One setting of its parameters; its defaults if None.
 
     Returns:
-      `{label: function of the numbers of pulls}`: the line below which the regret on a given instance of known rewards
-      cannot remain (Lai and Robbins), or, for Bernoulli arms, the line for its mean over the prior (Lai); and the
-      regret that every policy has on some instance (minimax). Empty if no bound is known, or none is above 0.
+      `{label: function of the numbers of pulls}`: the asymptotic lower bound on a given instance with known rewards
+      (Lai and Robbins) or, for Bernoulli arms, on the mean over the prior (Lai); and the lower bound on the worst
+      instance (minimax). Empty if no bound is known, or none is above 0.
     """
     family = FAMILIES.get(env.name)
     if family is None:

@@ -1,4 +1,4 @@
-"""Exact plans for small bandits of Markov chains, and exact values, by all joint actions in all joint states."""
+"""Exact plans and values for small bandits of Markov chains, by enumeration of joint states and joint actions."""
 
 from __future__ import annotations
 
@@ -30,17 +30,19 @@ __all__ = [
     "start_value",
 ]
 
-JOINT_ACTIONS = 4096  # largest number that is enumerated
+JOINT_ACTIONS = 4096  # largest number of enumerated joint actions
 JOINT_PAIRS = 2**22  # largest number of pairs of joint states and joint actions
-JOINT_STATES = 4096  # largest number for evaluating a policy, which takes a matrix of them
-PRECISION = 1e-6  # relative to the greatest value, at which iteration ends
+JOINT_STATES = 4096  # largest number of joint states for evaluating a policy, which takes a square matrix of that size
+PRECISION = 1e-6  # error, relative to the greatest value, at which iteration ends
 ITERATIONS = 100_000
 
 
 class Plan(NamedTuple):
-    """Attributes:
-    values: Discounted sum of rewards from each joint state, float32 `[X]`.
-    actions: Best action in each joint state, int32 `[X, M]`.
+    """The best policy of a small bandit; see `plan`.
+
+    Attributes:
+      values: Discounted sum of rewards from each joint state, float32 `[X]`.
+      actions: Best action in each joint state, int32 `[X, M]`.
     """
 
     values: jax.Array
@@ -177,7 +179,7 @@ def _arms(env: MarkovBandit, params: Any) -> Arms:
 
 @functools.cache
 def joint_choices(env: MarkovBandit) -> Choices:
-    """Every distinct effect on the arms, and the first action that has it."""
+    """Every distinct effect on the arms, with the first action that has this effect."""
     count = math.prod(env.branches)
     if count > JOINT_ACTIONS:
         raise UserValueError(f"{env.name} has {count:,} joint actions; at most {JOINT_ACTIONS:,} are enumerated")

@@ -54,7 +54,7 @@ def policy(name: str) -> BanditAlgorithm:
       TypeError: `name` is not a string.
     """
     if not isinstance(name, str):
-        raise UserTypeError(f"name must be that of one policy, such as 'ucb1', got {name!r}")
+        raise UserTypeError(f"name must be the name of one policy, such as 'ucb1', got {name!r}")
     if name not in POLICIES:
         raise UserValueError(
             f"There is no bandit policy {name!r}{near(name, POLICIES) or '; known are ' + ', '.join(POLICIES) + '.'}"

@@ -92,8 +92,8 @@ def run_bandit(
       hparams: One setting of the policy, or a `Sweep` from `grid` or `sample`, which may contain
         parameters of the bandit as `env.alpha`; `policy.hparams` if None.
       steps: Number of pulls of each run.
-      runs: Number of runs (0, 1, ...), or a list of them: a run's number is its seed. Equal ones draw the same
-        instance and the same random numbers for every policy and setting.
+      runs: Number of runs (0, 1, ...), or a list of their numbers; a run's number is its seed. Runs with equal numbers
+        draw the same instance and the same random numbers for every policy and setting.
       points: Number of checkpoints, spaced evenly in the logarithm, the last at the end; or a list of
         numbers of pulls. Memory grows with runs and checkpoints, not with steps.
       env_params: Parameters of the bandit; its defaults if None.
@@ -107,9 +107,9 @@ def run_bandit(
       `realised_regret`, with the received reward instead of the latter; `simple_regret` of the
       arm recommended at that point, unless features are drawn again for each pull; `optimal`,
       the fraction of pulls of a best arm; `reward`,
-      the mean of a pull; `pulls` of each arm, with "arm" as the last dim; and, where values change, `fixed_regret`,
-      compared in expected rewards with the arm that was best in hindsight. A restless bandit has no regret and no best
-      arm, so it reports only `reward`, `pulls`, and the metrics that the policy measures.
+      the mean reward of a pull; `pulls` of each arm, with "arm" as the last dim; and, where values change,
+      `fixed_regret`, compared in expected rewards with the arm that was best in hindsight. A restless bandit has no
+      regret and no best arm, so it reports only `reward`, `pulls`, and the metrics that the policy measures.
 
     Raises:
       ValueError, TypeError: Arguments are invalid, or the policy cannot be used on the bandit; raised before
@@ -130,7 +130,7 @@ def bandit_call(
     points: int | Sequence[int],
     env_params: Any = None,
 ) -> Call:
-    """The call of `run_bandit` after checks of its arguments, which are the same."""
+    """The call of `run_bandit`, with the same arguments, which are checked."""
     if not isinstance(policy, BanditAlgorithm):
         raise UserTypeError(f"policy must be a BanditAlgorithm, such as jaxrl.bandits.ucb1(), got {policy!r}")
     if not isinstance(env, Bandit):

@@ -253,7 +253,7 @@ FAMILIES = (Exponential, QuasiHyperbolic, Hyperbolic, BetaWeighted, FixedHorizon
 
 
 def check_curve(values: np.ndarray, name: str = "curve") -> None:
-    """Refuse curves, `[*S, n]`, that do not start at 1, grow, or leave [0, 1]; errors call them `name`."""
+    """Reject curves, `[*S, n]`, that do not start at 1, grow, or leave [0, 1]; `name` is their name in errors."""
     chex.assert_shape(values, (..., None), custom_message="values")
     if values.shape[-1] == 0:
         raise UserValueError(f"{name} must start at 1, got no values.")

@@ -62,7 +62,7 @@ def with_nodes(discount: Prepared, count: int, horizon: int, name: str = "the di
 
     Args:
       discount: Prepared discount, or a stack of them with leaves `[S, ...]`. With concrete leaves it gets `few_nodes`.
-        With traced ones it is padded, and refused where it has more nodes; one with `count` nodes is unchanged.
+        With traced leaves it is padded, and rejected if it has more nodes; one with `count` nodes is unchanged.
       count: Number of nodes, static.
       horizon: Number of steps over which few nodes represent the curve, static.
       name: Name of the discount in error messages.
@@ -89,7 +89,7 @@ def with_nodes(discount: Prepared, count: int, horizon: int, name: str = "the di
     else:
         raise UserValueError(
             f"a mixture critic of {count} heads takes a traced discount of at most {count} exponentials, got one of "
-            f"{num_nodes}; prepare it before tracing, by algo.prepare(hparams), or take more critic_heads"
+            f"{num_nodes}; prepare it before tracing, by algo.prepare(hparams), or use more critic_heads"
         )
     return discount.replace(  # pyright: ignore[reportAttributeAccessIssue]
         rates=rates, weights=weights, mixture_curve=None, lags=None

@@ -173,9 +173,9 @@ def _reach(discount: Discount, horizon: int, episode_length: int | None) -> int:
         return horizon
     if episode_length > LONGEST_EPISODE:
         raise UserValueError(
-            f"{type(discount).__name__} has a curve alone, which evaluation takes up to the time limit of episodes: "
+            f"{type(discount).__name__} only has a curve, which evaluation needs up to the time limit of episodes: "
             f"max_steps_in_episode must be at most {LONGEST_EPISODE}, got {episode_length}; set a limit with "
-            f"envs.wrappers.time_limit, or use the family nearest to the curve, as jaxrl.fit gives it."
+            f"envs.wrappers.time_limit, or use the family nearest to the curve, from jaxrl.fit."
         )
     return max(horizon, episode_length)
 

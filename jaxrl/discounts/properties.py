@@ -292,7 +292,7 @@ def _geometric_total(form: Form) -> Any:
 
 
 def _geometric_horizon(form: Form) -> Any:
-    """The effective horizon of these: (1 - rate^T) / step is the uncut weight of the first T steps."""
+    """The effective horizon of exponentials: (1 - rate^T) / step is the uncut weight of the first T steps."""
     xp = np if is_concrete(form) else jnp
     step, log_rate, _ = _geometric(form)
     needed = _WITHIN * _geometric_total(form)

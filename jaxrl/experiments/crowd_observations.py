@@ -41,7 +41,7 @@ class Settings:
     scenarios: tuple[str, ...] = ("circle12", "circle30", "crossway50", "corridor50", "random20")
     """Scenarios, each with its number of agents, such as circle12."""
     reward: str = OF_PAPER
-    """Name of the reward: 2022 for that of the paper, or another one, such as straight."""
+    """Name of the reward: 2022 for the reward of the paper, or another one, such as straight."""
     tuned: bool = False
     """Settings tuned for each frame and dynamics in place of the library's settings for crowds."""
     seeds: int = 8

@@ -40,7 +40,7 @@ class Settings:
     scenarios: tuple[str, ...] = ("circle40",)
     """Scenarios, each with its number of agents, such as circle12; the paper also has car20."""
     discounts: tuple[str, ...] = (OWN_DISCOUNT,)
-    """Discounts: own for that of the learning settings, or others such as exp:gamma=1 and beta:mu=0.99,eta=1."""
+    """Discounts: own for the one of the learning settings, or others such as exp:gamma=1 and beta:mu=0.99,eta=1."""
     collision: float | None = None
     """Weight of a contact, in place of the weight of each reward."""
     tuned: bool = False
@@ -140,7 +140,7 @@ def learning(settings: Settings, place: Place, reward: str) -> Preset:
     """The preset with which a reward is trained: polar acceleration, egocentric, two worlds for fewer than 50 agents.
 
     Agents perceive neighbours, and in the scenario with a car also rays that detect walls. The time is observed, and
-    a time limit counts as termination, because the terms paid then represent all that would follow.
+    a time limit counts as termination, because the terms paid then represent the rest of the way.
     """
     perception = "both" if place.scenario == "car" else "neighbours"
     preset = settings_of_2023(*place, perception)

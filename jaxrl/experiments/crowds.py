@@ -99,8 +99,8 @@ def as_place(name: str, **static: Any) -> Place:
 def library_settings(place: Place, num_envs: int, static: dict[str, Any]) -> Preset:
     """The learning settings of the library's preset of `crowd/circle`, for another scenario.
 
-    Minibatches are about as large. Observations of rays alone, to which the pooling and the scales of that preset do
-    not apply, are normalised by their running mean and variance.
+    Minibatches are about as large as in that preset. Observations of rays alone, to which its pooling and scales do not
+    apply, are normalised by their running mean and variance.
 
     Args:
       place: Scenario and number of agents.

@@ -1,4 +1,4 @@
-"""Play of trained policies beside every member of a population of partners, step by step, and its figures."""
+"""Episodes of trained policies with every member of a population of partners, step by step, and figures of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Played", "cross_play_figure", "curves_figure", "play", "reliability"
 
 
 class Played(NamedTuple):
-    """Episodes of every policy beside every partner.
+    """Episodes of every policy with every partner.
 
     Attributes:
       reward: Rewards, mean over episodes, float `[S, P, T]`: policies, partners, steps.
@@ -82,7 +82,7 @@ def _judged(belief: Belief, outputs: jax.Array, behaviour: Any) -> tuple[jax.Arr
 def play(
     task: Pair, actor: Actor, policies: Any, params: Any, episodes: int, steps: int, belief: Belief | None = None
 ) -> Played:
-    """Episodes of greedy policies beside every member of the population.
+    """Episodes of greedy policies with every member of the population.
 
     Args:
       task: Task with a partner inside.
@@ -150,7 +150,7 @@ def curves_figure(
 
 
 def cross_play_figure(returns: np.ndarray, best: float) -> matplotlib.figure.Figure:
-    """The return of every agent trained in self-play beside every other, as a matrix.
+    """The return of every agent trained in self-play with every other, as a matrix.
 
     Args:
       returns: Returns `[S, S]`, agents by partners.

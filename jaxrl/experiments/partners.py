@@ -1,4 +1,4 @@
-"""Agents beside partners they have never met: does a belief about the partner help?"""
+"""Agents with partners held out of training: the effect of a belief about the partner."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Settings:
     """Settings of the study: methods, held-out partners and lengths of training."""
 
     methods: tuple[str, ...] = tuple(METHODS)
-    """Methods: what the agent observes, remembers and believes."""
+    """Methods, which differ in the observations, the memory and the belief of the agent."""
     held_out_rule: str = "win-stay"
-    """Rule of partners that are never met in training."""
+    """Rule of partners that are held out of training."""
     held_out_preference: int = 3
-    """Preference with which partners that alternate or copy are never met in training."""
+    """Preference of alternating and copying partners that are held out of training."""
     rate: float = 0.0
-    """Probability of a random lever of every partner; above 0 exact values take fewer steps than the default."""
+    """Probability of a random lever of every partner; above 0, exact values require fewer steps than the default."""
     num_steps: int = 8
     """Number of steps of an episode."""
     seeds: int = 16
@@ -59,7 +59,7 @@ class Settings:
     env_steps: int = 400_000
     """Number of environment steps of a run."""
     episodes: int = 16
-    """Number of episodes of every seed beside every partner, played greedily."""
+    """Number of episodes of every seed with every partner, played greedily."""
 
     def __post_init__(self):
         check_choices("methods", self.methods, tuple(METHODS))
@@ -181,7 +181,7 @@ def _played(result: Result, method: str, params: LeverParams, settings: Settings
 
 
 def _self_play(settings: Settings, study: Study) -> Result:
-    """Training of agents with copies of themselves."""
+    """Training of agents in self-play."""
     task, base = LeverGame(partner=None), _algorithm("GRU", settings)
     return study.train(
         "self_play",
@@ -195,7 +195,7 @@ def _self_play(settings: Settings, study: Study) -> Result:
 
 
 def _cross_play(result: Result, settings: Settings) -> xarray.Dataset:
-    """Returns of agents that were trained in self-play beside each other."""
+    """Returns of agents trained in self-play, each paired with every other."""
     import xarray
 
     algo: Any = result.algo
@@ -207,7 +207,7 @@ def _cross_play(result: Result, settings: Settings) -> xarray.Dataset:
 
 
 def _table(played: dict[str, Any], members: dict[str, np.ndarray], bayes: float) -> pandas.DataFrame:
-    """A row per method: returns beside each group of partners, and the share of the Bayes-optimal return."""
+    """A row per method: returns with each group of partners, and the share of the Bayes-optimal return."""
     import pandas
 
     rows = []

@@ -44,7 +44,7 @@ TO_TOUCH = GOAL_HALF + 0.2  # m from a goal's centre at which a body touches it
 TOLERANCE = 0.03  # relative to the optimum and to the preferred speed
 LONGEST_SHARE = 1.5  # longest distance in the arena, as a share of the threshold
 
-# Our settings: networks wide enough for one walker without neighbours.
+# Settings of this project: networks wide enough for one walker without neighbours.
 CONFIG = PPOConfig(
     num_envs=8,
     num_steps=DECISIONS,

@@ -32,7 +32,7 @@ __all__ = ["Experiment", "Study", "StudyError", "default_directory", "run_experi
 
 
 class StudyError(UserValueError):
-    """A directory does not hold the experiment that is to be resumed in it."""
+    """Error for a directory that does not hold the experiment to be resumed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Study:
       directory: Directory, created if it is missing.
       name: Name of the experiment.
       settings: Dataclass instance with the settings, which are recorded in the directory.
-      force: Whether to compute every part again, whatever the directory holds.
+      force: Whether to compute every part again, regardless of the directory's contents.
       progress: Whether to show progress.
 
     Raises:
@@ -132,7 +132,7 @@ class Study:
 
         Args:
           name: Name of the files.
-          frame: Frame, of which the columns are printed and the index is not.
+          frame: Frame, printed without its index.
           caption: Sentences above the table.
         """
         print(f"\n{caption}\n\n{plain(frame)}\n", flush=True)

@@ -1,7 +1,7 @@
-"""What the treatment of time limits changes: DQN on Pendulum with discretised actions, whose episodes never terminate.
+"""Effect of the treatment of time limits: DQN on Pendulum with discretised actions, whose episodes never terminate.
 
-The limit is not part of the task, and the observation does not have the time. Policies trained under any limit are
-evaluated under the same one, the longest.
+The limit is not part of the task, and the observation does not have the time. All policies are evaluated under the same
+limit, the longest one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Choices of value-based agents and of PPO under a hyperbolic discount, compared with those of exact choosers.
 
 The tasks are those of `envs.decision`, by default a tenth as long and under a discount that falls ten times as fast: a
-hyperbolic curve depends on k t alone. Pathworld is without its hazard, which the discount stands for.
+hyperbolic curve depends on k t alone. Pathworld has no hazard; the discount represents it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Settings:
     k: float = 0.1
     """Rate of the hyperbolic discount 1 / (1 + k t)."""
     num_heads: int = 10
-    """Number of exponentials that stand for the discount."""
+    """Number of exponentials that represent the discount."""
     num_paths: int = 5
     """Number of paths of pathworld; path i pays i after i^2 steps."""
     steps: int = 20
@@ -202,7 +202,7 @@ def curves(settings: Settings) -> pandas.DataFrame:
 
 
 def exact_choices(task: Task, settings: Settings) -> dict[str, list[Chosen]]:
-    """What each exact chooser does in each of the first decisions of a task."""
+    """The choices of each exact chooser from each of the first decisions of a task."""
     gamma = curve(settings)
     choices = {
         name: [chooser(first, gamma) for first in task.first]

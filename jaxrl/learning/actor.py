@@ -40,7 +40,7 @@ class Actor(NamedTuple):
     Attributes:
       start: Function `(policy) -> memory` of one agent at the start of an episode, a pytree of arrays; `()` for a
         policy without memory. Only `learning.rollout` resets a memory to it, where that agent's episode ended.
-      scores: Function `(policy, memory, obs, mask) -> (scores, memory)`, the numbers that actions are chosen by,
+      scores: Function `(policy, memory, obs, mask) -> (scores, memory)`, the numbers by which actions are chosen,
         `{name: [*B, ...]}`: logits, mean and standard deviation, or action values.
       noise: Function `(key, shape) -> noise`, leaves `[*shape, ...]`, the random input of `choose`; drawn in bulk.
       choose: Function `(noise, scores, memory, greedy, mask) -> (action, raw, memory)`. `greedy` is a bool, or a traced
@@ -128,7 +128,7 @@ def scored(actor: Actor, policy: Policy, memory: Memory, obs: Any, mask: Any) ->
     """Result of `actor.scores`.
 
     Raises:
-      ContractError: It is not a pair.
+      ContractError: The result is not a pair.
     """
     result = actor.scores(policy, memory, obs, mask)
     if not isinstance(result, tuple) or len(result) != 2:
@@ -137,13 +137,13 @@ def scored(actor: Actor, policy: Policy, memory: Memory, obs: Any, mask: Any) ->
 
 
 def check_memory(before: Memory, after: Memory) -> None:
-    """Refuses an actor that forgets: the memory after a step must be like that before it.
+    """Rejects an actor whose memory after a step differs in structure, shapes or types from the memory before it.
 
     Args:
       before, after: Memories, leaves `[*B, ...]`.
 
     Raises:
-      ContractError: They differ in structure, shapes or types.
+      ContractError: The memories differ in structure, shapes or types.
     """
     if jax.tree.structure(before) != jax.tree.structure(after):
         raise ContractError(

@@ -103,8 +103,8 @@ class BelievingHeads(nn.Module):
     Attributes:
       heads: Module `(features) -> (outputs, value)`.
       belief: Belief about the behaviour.
-      conditioned: Whether actor and critic take mean and uncertainty of the belief beside the features; without
-        a gradient, so that supervision alone changes the belief.
+      conditioned: Whether actor and critic take mean and uncertainty of the belief in addition to the features, without
+        a gradient, so that only supervision changes the belief.
     """
 
     heads: nn.Module

@@ -15,7 +15,7 @@ __all__ = ["CentralisedActorCritic", "apply_centralised", "critic_observation", 
 
 
 class CentralisedActorCritic(nn.Module):
-    """Two networks: an actor of an agent's own observation, and a critic of that and of the global observation.
+    """Two networks: an actor of an agent's own observation, and a critic of both the own and the global observation.
 
     Attributes:
       actor: Encoder of the actor, `(obs) -> features`.
@@ -110,7 +110,7 @@ def global_observation_shapes(env: Environment, state: Any, agents: tuple[int, .
       agents: Axes of its agents.
 
     Raises:
-      ValueError: There is one agent, or no global observation, or it is not what a critic takes.
+      ValueError: There is one agent, or no global observation, or critics do not support its form.
     """
     if not agents:
         raise UserValueError(f"critic_sees='global' takes an environment of several agents, got {env.name} with one")

@@ -24,7 +24,7 @@ class Episodes(NamedTuple):
     Attributes:
       returns: Discounted returns, means over the episodes of a policy and over the agents that take part, `[P]`.
       length: Mean length of an episode, `[]`.
-      observations: Statistics of observations with those of these episodes, None without them.
+      observations: Statistics of observations, updated with those of these episodes; None if none are kept.
     """
 
     returns: jax.Array
@@ -48,7 +48,7 @@ def population_episodes(
       params: Parameters of the environment, traced.
       actor: Actor of the policies.
       policies: Policies, leaves `[P, ...]`.
-      keys: Random keys of the episodes, `[P, K]`; equal keys give equal first states and equal chance.
+      keys: Random keys of the episodes, `[P, K]`; equal keys give equal first states and equal random numbers.
       next_weight: Function `(t, Gamma(t)) -> Gamma(t + 1)`, the discount step by step.
       observations: Statistics of observations so far, None to keep none.
 

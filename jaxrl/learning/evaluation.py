@@ -134,8 +134,8 @@ def _require_own_names(env: Environment, rules: Mapping[str, str]) -> None:
     clashes = sorted(taken & set(rules))
     if clashes:
         raise UserValueError(
-            f"metric_rules of {type(env).__name__} has {', '.join(clashes)}, which evaluation itself names so; "
-            f"it takes names other than {', '.join(EPISODE_METRICS)} and those with {SAMPLED} behind."
+            f"metric_rules of {type(env).__name__} has {', '.join(clashes)}, which are metrics of the evaluation; "
+            f"names must differ from {', '.join(EPISODE_METRICS)}, and from any metric name followed by {SAMPLED}."
         )
 
 

@@ -93,7 +93,7 @@ def uniform_actor(actor: Actor, head: ActionHead) -> Actor:
     """Actor of actions distributed uniformly between the bounds, with the memory of another actor left unchanged.
 
     Args:
-      actor: Actor that the memory belongs to.
+      actor: Actor to which the memory belongs.
       head: Action head of the environment's action space.
     """
 

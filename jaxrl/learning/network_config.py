@@ -140,7 +140,7 @@ class NetworkConfig(Settings):
           num_values: Number of values of the critic; None for one, without an axis.
 
         Raises:
-          ValueError: A field has no effect on these observations, or they are not what the network takes.
+          ValueError: A field has no effect on these observations, or the network does not support them.
         """
         kind, relational = self._kind(obs)
         if self.memory == "none":
@@ -172,7 +172,7 @@ class NetworkConfig(Settings):
         return CentralisedActorCritic(actor, critic, num_outputs, num_values, self.own_scale, self.neighbour_scale)
 
     def check_own_network(self) -> None:
-        """Refuses the field `memory` with a custom network, which defines its own memory or none.
+        """Rejects the field `memory` with a custom network, which defines its own memory or none.
 
         Raises:
           ValueError: `memory` is set.
@@ -184,7 +184,7 @@ class NetworkConfig(Settings):
             )
 
     def _kind(self, obs: Any, critic: str | None = None) -> tuple[str, bool]:
-        """The kind of network, and whether observations have neighbours; refuses fields that have no effect.
+        """The kind of network, and whether observations have neighbours; rejects fields that have no effect.
 
         Args:
           obs: Shapes of one observation.
@@ -236,7 +236,7 @@ class NetworkConfig(Settings):
         )
 
     def _refuse_others(self, kind: str, critic: str) -> None:
-        """Refuses changed fields of other networks."""
+        """Rejects changed fields of other networks."""
         defaults = {field.name: field.default for field in fields(NetworkConfig)}
         for name in {name: None for names in _OWN.values() for name in names}:
             if name in _OWN[kind] + _OWN[critic] or getattr(self, name) == defaults[name]:

@@ -311,7 +311,7 @@ def apply_over(network: nn.Module, params: Any, obs: Any, num_axes: int) -> Any:
 
 
 def check_network(network: nn.Module, obs: Any, num_outputs: int, num_values: int | None = None) -> None:
-    """Refuses a network whose outputs the algorithm cannot use, before anything is compiled.
+    """Rejects a network whose outputs the algorithm cannot use, before anything is compiled.
 
     Args:
       network: Flax module, called as `network.apply(params, obs)` on one observation.

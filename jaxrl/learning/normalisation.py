@@ -129,7 +129,7 @@ FORMULA = "clip((x - mean) / sqrt(variance + 1e-8), -observation_clip, observati
 def normalise(statistics: RunningStatistics | None, sample: Any, clip: jax.Array | float | None) -> Any:
     """(sample - mean) / standard deviation, clipped to [-clip, clip]; with any leading axes.
 
-    Without statistics or without a bound, None, the sample itself.
+    If the statistics or the bound are None, the sample is returned unchanged.
     """
     if statistics is None or clip is None:
         return sample

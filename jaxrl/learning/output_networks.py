@@ -15,7 +15,7 @@ __all__ = ["OutputNetwork", "PolicyHead", "with_action"]
 class PolicyHead(nn.Module):
     """A perceptron from features to the outputs of an actor, with a constant value of 0.
 
-    It is the head of a policy without a critic where others are actor-critics.
+    It takes the place of an actor-critic head in a policy without a critic.
 
     Attributes:
       num_outputs: Number of outputs that the action head takes (`ActionHead.num_outputs`).
@@ -63,7 +63,7 @@ class OutputNetwork(nn.Module):
 
 
 def with_action(obs: Any, action: Any) -> Any:
-    """One observation with an action, as an encoder for the kind of the observation takes it.
+    """One observation joined with an action, in the form that an encoder of such observations takes.
 
     Args:
       obs: Observation, or its shapes; with "neighbours", these stay apart from the rest.

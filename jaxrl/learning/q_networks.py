@@ -13,7 +13,7 @@ __all__ = ["QNetwork"]
 
 
 class QNetwork(nn.Module):
-    """Network with outputs for each action, which represent action values as a value loss defines it.
+    """Network with outputs for each action, which represent action values in the form that a value loss defines.
 
     Attributes:
       encoder: Network that returns features, `[width]`.

@@ -154,7 +154,7 @@ def unroll_by_steps(module: Any, params: Any, inputs: Any, memory: Memory, reset
 
 
 def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | None = None) -> None:
-    """Refuses a recurrent network that the algorithm cannot use, before anything is compiled.
+    """Rejects a recurrent network that the algorithm cannot use, before anything is compiled.
 
     Args:
       network: Flax module with a method `start`.

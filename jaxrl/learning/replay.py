@@ -1,7 +1,7 @@
 """Ring buffer of one run's transitions: writing, uniform and prioritised sampling, and windows of several steps.
 
-The end and the fill of the buffer are functions of the iteration, shared by the runs of a block and never batched: all
-runs write to the same slots, by one slice.
+The end and the fill level of the buffer are functions of the iteration, shared by the runs of a block and never
+batched: all runs write to the same slots, by one slice.
 """
 
 from typing import Any, NamedTuple

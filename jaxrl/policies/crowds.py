@@ -36,7 +36,7 @@ def walk(
     Args:
       policy: Policy of a crowd, such as `result.policy(seed=3)`.
       scenario: Name in `envs.crowd.SCENARIOS`, or a custom scene such as `envs.crowd.Areas`;
-        None for that of the policy.
+        None for the scenario of the policy.
       num_agents: Number of people; None for the number in training.
       seed: Random seed of the episode.
       num_steps: Number of decisions; None for all up to the time limit.
@@ -65,7 +65,7 @@ def crowd_like(
 
     Args:
       policy: Policy of a crowd.
-      scenario: Name in `envs.crowd.SCENARIOS`, or a custom scene; None for that of the policy.
+      scenario: Name in `envs.crowd.SCENARIOS`, or a custom scene; None for the scenario of the policy.
       num_agents: Number of people; None for the number in training. If they are fewer than the neighbours
         that the policy observes, the crowd has additional agents that are not present.
 

@@ -130,7 +130,7 @@ class ExportedPolicy:
             if not fits or any(free.setdefault(size, at) != at for size, at in zip(takes, shape, strict=True)):
                 whole = f"[{', '.join(map(str, takes))}]"
                 raise UserValueError(
-                    f"{name} has the shape {array.shape}; it takes {whole}, or that behind further axes."
+                    f"{name} has the shape {array.shape}; it takes {whole}, with any further leading axes."
                 )
             leaves.append(array.astype(port["dtype"]).reshape(math.prod(front), *shape))
         outputs = [np.asarray(leaf) for leaf in self._run(leaves)]
@@ -219,7 +219,7 @@ def _read_spec(file: Path, file_format: str, trust: bool) -> dict[str, Any]:
         spec_path = spec_file(file)
         if not spec_path.is_file():
             raise ResultError(
-                f"{spec_path} is missing, which describes {file.name}; jax.export.deserialize can read it without."
+                f"{spec_path} is missing, which describes {file.name}; jax.export.deserialize reads files without it."
             )
         spec = read_sealed(spec_path, trust=trust)
         if not trust and PROGRAM in spec and spec[PROGRAM] != checksum_of_file(file):
@@ -240,7 +240,7 @@ def _read_spec(file: Path, file_format: str, trust: bool) -> dict[str, Any]:
 
 
 def _check_ports(file: Path, spec: Mapping[str, Any]) -> None:
-    """Refuses files whose inputs and outputs are not described as jaxrl writes them.
+    """Rejects files whose inputs and outputs are not described in jaxrl's format.
 
     Raises:
       ResultError: The description differs.

@@ -12,7 +12,7 @@ __all__ = ["Player", "player_of"]
 
 
 class Player(NamedTuple):
-    """The functions by which a policy plays.
+    """The functions for playing a policy step by step.
 
     Attributes:
       start: Function `() -> memory` for the start of an episode.

@@ -167,7 +167,7 @@ def find(algorithm: str, environment: str) -> Preset | None:
 
 
 def named(algorithm: str, environment: str) -> tuple[Algorithm, Preset | None]:
-    """The algorithm on the environment with its preset, and the preset; without one, with its defaults, and None."""
+    """The algorithm on the environment with its preset, and the preset; or with its defaults, and None."""
     known = find(algorithm, environment)
     return (algorithms.make(algorithm, envs.make(environment)) if known is None else known.algo), known
 

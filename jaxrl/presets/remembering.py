@@ -14,7 +14,7 @@ REMEMBERING = (
     Preset("ppo", "memory/chain", PPOConfig(memory="lru", **_SHORT), {"lr": 1e-3}, 200_000),
     Preset("ppo", "memory/t-maze", PPOConfig(memory="lru", **_SHORT), {"lr": 1e-3}, 200_000),
     Preset("ppo", "memory/repeat-first", PPOConfig(memory="gru", **_SHORT), {"lr": 1e-3}, 200_000),
-    # Without normalisation the small changes of an angle, which determine the velocity, are not learned from.
+    # Without normalisation, nothing is learned from the small changes of an angle, which determine the velocity.
     Preset(
         "ppo",
         "memory/cartpole",

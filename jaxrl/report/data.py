@@ -1,4 +1,4 @@
-"""Data of a report's page: estimates, computed once here; of single runs only the failures."""
+"""Data of a report's page: estimates, which are computed here, and single runs only if they failed."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def estimates(
       lines: Lines of the report.
       metric: Name of the metric.
       direction: Direction of the metric, as in `directions`.
-      baseline: Position of the line that others are compared with if there are more than `PAIRED_LINES` lines.
+      baseline: Position of the line with which others are compared if there are more than `PAIRED_LINES` lines.
       confidence: Confidence level of every interval, in (0, 1).
 
     Returns:

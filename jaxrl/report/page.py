@@ -66,10 +66,10 @@ def write_report(
       out: File to write, `.html`; an existing file is replaced.
       metric: Metric shown first; None for `return`, `regret` or `reward`. Every metric that all runs have can be
         selected on the page.
-      baseline: Setting that others are compared with initially, by its label on the page or by the name of its run;
+      baseline: Setting with which others are compared initially, by its label on the page or by the name of its run;
         None for the first one.
-      higher: Further metrics of which higher values are better; returns, rewards and optimal pulls are known.
-      lower: Further metrics of which lower values are better; regrets are known. Metrics without a direction get no
+      higher: Further metrics for which higher values are better; returns, rewards and optimal pulls are known.
+      lower: Further metrics for which lower values are better; regrets are known. Metrics without a direction get no
         probability of improvement.
       confidence: Confidence level of every interval, in (0, 1).
       title: Title of the page.

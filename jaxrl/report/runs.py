@@ -46,7 +46,7 @@ class Run:
       path: Directory as named by the user; None for a result in memory.
       result: Result with the metrics.
       config: Contents of `config.json`, also for a result that was not saved.
-      search: Search whose incumbent or trials it is; None for any other run.
+      search: Search of which this is the incumbent or the trials; None for any other run.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Run:
 
     @property
     def search_name(self) -> str:
-        """Name of its search."""
+        """Name of the run's search."""
         return self.name.removesuffix("/incumbent")
 
     @property
@@ -146,7 +146,7 @@ def _run(name: str, path: str | Path | None, result: Result, search: Search | No
 
 
 def _of_search(name: str, path: Path, search: Search) -> list[Run]:
-    """The default setting and the incumbent on the test seeds, or the complete trials; the last has the search."""
+    """The default setting and the incumbent on the test seeds, or the complete trials; the last has `search` set."""
     if not search.tests:
         return [_run(name, path, search.trials, search)]
     return [

@@ -24,11 +24,11 @@ UNKNOWN = "algorithm_unknown"  # attribute with the reason why a loaded result h
 
 
 class ResultError(UserValueError):
-    """A result is missing or damaged, or lacks the requested item."""
+    """Error for a result that is missing or damaged, or that lacks the requested item."""
 
 
 def unmeasured(metrics: xarray.Dataset) -> xarray.Dataset:
-    """Where metrics have no value yet: before training those of an algorithm, which no run has; bool, of its dims."""
+    """Mask of metrics that no run has before training, such as those of the algorithm: bool, with the metrics' dims."""
     missing = {}
     for name, array in metrics.data_vars.items():
         of_runs = [dim for dim in array.dims if dim != "env_step"]

@@ -119,7 +119,7 @@ def config_of(described: Description) -> dict[str, Any]:
 
 
 def _spec(described: Description, algo: Algorithm) -> dict[str, Any]:
-    """The algorithm and the environment's parameters; an algorithm of None and the reason if not recordable."""
+    """The algorithm and the environment's parameters as plain values; None and the reason if they have no such form."""
     spec: dict[str, Any] = {"env_params": None}
     if described.env_params is not None and not _alike(described.env_params, algo.env.default_params):
         spec["env_params"] = OTHER_PARAMS

@@ -1,4 +1,4 @@
-"""A trained policy as a callable: its parameters together with the algorithm's way to act."""
+"""A trained policy as a callable: its parameters together with the algorithm's actor."""
 
 from functools import partial
 from typing import Any
@@ -48,11 +48,11 @@ class TrainedPolicy:
         memory = policy.remembered(memory, done)    # reset where an episode has ended
 
     Attributes:
-      algo: Algorithm that it was trained by.
+      algo: Algorithm with which the policy was trained.
       params: Pytree of arrays that `algo.actor` takes: network parameters and normalisation statistics.
       setting: Coordinates of the run within the sweep, `{path: value}`.
       seed: Seed of the run, or None where the policy does not come from a result.
-      env_params: Parameters of the environment that it was trained in; None for the defaults.
+      env_params: Parameters of the environment in training; None for the defaults.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class TrainedPolicy:
             these axes.
 
         Raises:
-          ValueError: The memory is not of this policy, or `ended` is not of its axes.
+          ValueError: The memory is not of this policy, or the axes of `ended` do not match it.
         """
         if not self.remembers:
             self._checked_memory(memory, ())
@@ -169,7 +169,7 @@ class TrainedPolicy:
         """The memory, `()` for a policy without one; raises an error if its shapes do not match."""
         if not self.remembers:
             if jax.tree.leaves(memory):
-                raise UserValueError("memory has no effect on a policy that remembers nothing; leave it out.")
+                raise UserValueError("memory has no effect on a policy without a memory; leave it out.")
             return self.start(*batch)
         got, takes = jax.tree.structure(memory), jax.tree.structure(self._memory_shape)
         shapes = [(*batch, *self._agents, *leaf.shape) for leaf in jax.tree.leaves(self._memory_shape)]
@@ -193,6 +193,6 @@ class TrainedPolicy:
         for shape, leaf in zip(shapes, expected, strict=True):
             if shape != (*batch, *leaf.shape):
                 raise UserValueError(
-                    f"obs has the shape {shape}; the environment's is {leaf.shape}, or that behind further axes."
+                    f"obs has the shape {shape}; the environment's is {leaf.shape}, with any further leading axes."
                 )
         return tuple(batch)

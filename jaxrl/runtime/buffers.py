@@ -1,4 +1,4 @@
-"""Refusing a replay buffer that memory cannot hold, before anything is compiled."""
+"""Check that memory can hold the replay buffer, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from jaxrl.algorithms.off_policy_config import OffPolicyConfig
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.memory import size
 
-# Share of the largest buffer that is suggested, for a process varies by a few MiB from one call to the next.
+# Suggested share of the largest buffer, because the size of a process varies by a few MiB between calls.
 SUGGESTED = 0.98
 
 __all__ = ["check_buffer"]
 
 
 def check_buffer(call: Call, limit: int | None, holds: Callable[[int], bool]) -> None:
-    """Refuses a call whose replay buffer memory cannot hold even for a single run.
+    """Rejects a call whose replay buffer memory cannot hold even for a single run.
 
     Args:
       call: Call, of any algorithm.
@@ -50,9 +50,9 @@ def check_buffer(call: Call, limit: int | None, holds: Callable[[int], bool]) ->
             too_many = middle
     fitting = int(SUGGESTED * fitting)
     if fitting * step < config.least_buffer:
-        return  # too little memory for any buffer, which is refused where programs are compiled
+        return  # too little memory for any buffer; this raises an error where programs are compiled
     raise UserValueError(
-        f"buffer_size must be at most {fitting * step:,} here, for one run with more transitions does not fit into "
+        f"buffer_size must be at most {fitting * step:,} here, because one run with more transitions does not fit into "
         f"{size(limit)} of memory, got {config.buffer_size:,}"
     )
 

@@ -1,4 +1,4 @@
-"""Calls, and their division into parts: each part is a call over some settings and seeds; their results merge."""
+"""Calls, their division into parts, each a call over some settings and seeds, and the merging of the results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """Description of a call: what every run does, the settings and seeds to run, and how a result names them.
+    """Description of a call: the loop of every run, the settings and seeds to run, and their names in a result.
 
     Attributes:
       loop: Loop of one run.
@@ -160,7 +160,7 @@ class Call:
 
 
 def seeds_that_fit(seeds: int | Sequence[int], hparams: Any = None, name: str = "seeds") -> list[int]:
-    """List of seeds (0, 1, ... for a number), refused before it is built if the memory cannot hold the results.
+    """List of seeds (0, 1, ... for a number), rejected before it is built if the memory cannot hold the results.
 
     Args:
       seeds: Number of seeds, or the seeds.
@@ -176,8 +176,8 @@ def seeds_that_fit(seeds: int | Sequence[int], hparams: Any = None, name: str = 
         most = free // (BYTES_PER_RUN * num_settings)
         if seeds > most:
             raise UserValueError(
-                f"{name} must be at most {most:,} here, for results of more do not fit into the {size(free)} of memory "
-                f"that are free, got {seeds:,}"
+                f"{name} must be at most {most:,} here, because results of more do not fit into the {size(free)} of "
+                f"free memory, got {seeds:,}"
             )
     return seed_list(seeds, name)
 

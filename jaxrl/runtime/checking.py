@@ -55,7 +55,7 @@ def check(
     if num_steps is None:
         num_steps = EFFECTIVE_STEPS if row is None else row.effective_steps
     with Laws(f"jaxrl.check({algo.name})", NUM_LAWS, progress) as law:
-        law("members are of their kinds")
+        law("members have the required types")
         law("a step keeps the state's types")
         _check_types(algo, key, env_params)
         state = _check_running(algo, key, env_params, law)

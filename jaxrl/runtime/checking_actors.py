@@ -47,7 +47,7 @@ def check_actor(algo: Algorithm, key: jax.Array, policy: Any, law: Laws) -> None
 
     law("a memory keeps its types")
     check_memory(start, jax.eval_shape(one, key, False)[1])
-    law("a batch acts as each of it")
+    law("a batch acts as its elements do")
     act = jax.jit(jax.vmap(lambda key, greedy: one(key, greedy)[0], in_axes=(0, None)))
     keys = jax.random.split(key, 16)
     greedy = jax.tree.map(np.asarray, act(keys, True))
@@ -99,7 +99,7 @@ def _check_replay(algo: Algorithm, key: jax.Array, policy: Any, agents: tuple[in
             if x.shape != y.shape or not np.allclose(x, y, ALONE_TOLERANCE, ALONE_TOLERANCE, equal_nan=True):
                 raise ContractError(
                     f"actor must act for each agent by its own observations, noise and memory alone, but the "
-                    f"{name}{jax.tree_util.keystr(path)} of a rollout is another one when each agent acts again alone"
+                    f"{name}{jax.tree_util.keystr(path)} of a rollout differs when each agent is replayed alone"
                 )
 
 
@@ -116,10 +116,10 @@ def _check_batch(algo: Algorithm, policy: Any, obs: Any, mask: Any, start: Any, 
         actions, _, after = actor.choose(None, scores, memory, True, mask)
     except Exception as error:
         raise ContractError(
-            f"actor must take any axes in front, greedily without noise: with [1, 3] there is a "
+            f"actor must accept any leading axes, and no noise if greedy: with [1, 3] there is a "
             f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         ) from error
     check_memory(before, after)
     for leaf, one in zip(jax.tree.leaves(actions), jax.tree.leaves(alone), strict=True):
         if leaf.shape != (1, 3, *one.shape) or not np.allclose(leaf, one, atol=ALONE_TOLERANCE, rtol=ALONE_TOLERANCE):
-            raise ContractError(f"actor must choose for each of a batch as for it alone, got {leaf} for {one}")
+            raise ContractError(f"actor must choose the same in a batch as for one observation, got {leaf} for {one}")

@@ -66,7 +66,7 @@ def room_side_by_side(largest: jax.stages.Lowered) -> bool:
 
 
 def check_room(program: jax.stages.Lowered) -> None:
-    """Refuses to compile a program that would exceed a requested memory limit.
+    """Rejects to compile a program that would exceed a requested memory limit.
 
     Programs in JAX's compilation cache on disk take little memory; with such a cache a program is refused only if the
     process has reached the limit already.
@@ -87,7 +87,7 @@ def check_room(program: jax.stages.Lowered) -> None:
 
 
 def check_loops(program: jax.stages.Lowered, block: int) -> None:
-    """Refuses to compile a program whose loops exceed the memory limit even for a single run.
+    """Rejects to compile a program whose loops exceed the memory limit even for a single run.
 
     The carry of a loop, such as the samples of a rollout, is in memory as a whole, however it is compiled.
 

@@ -53,8 +53,8 @@ def carry_out(
       call: Call to run.
       options: Options of the execution.
       begun: Contents of `run.json` in `options.out` of the call to resume; None starts from scratch.
-      layout: Layout of the runs with enough memory; chosen from the options if None. It is that of the whole call,
-        also for a shard, so that shards compute what one process would compute.
+      layout: Layout of the runs with enough memory; chosen from the options if None. Even for a shard it is the layout
+        of the whole call, so that shards compute the same numbers as one process.
       stop: Stop request whose signal handlers are installed already; None installs them.
 
     Raises:
@@ -142,7 +142,8 @@ def _fitted(planner: Planner, options: Options, resumed: Path | None, strict: bo
 
 
 class _Parts:
-    """Parts of a call, executed one after another: a context that keeps finished parts when another one is ended.
+    """Parts of a call, executed one after another: a context that keeps finished parts when another part is
+    interrupted.
 
     Args:
       planner: Planner of the call.

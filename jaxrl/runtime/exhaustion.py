@@ -13,7 +13,7 @@ __all__ = ["Exhaustion"]
 
 
 class Exhaustion:
-    """Context that suppresses the error of a device without memory, and records it in `reason`.
+    """Context that suppresses the error of a device that is out of memory, and records it in `reason`.
 
     Arrays that the error referred to are freed after the context:
 

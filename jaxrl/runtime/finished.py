@@ -68,7 +68,7 @@ def save_result(result: Result, directory: Path | None) -> None:
     except ResultError as error:
         result.unsaved = True
         warnings.warn(
-            f"the result is not saved: {error} Where there is a checkpoint, jaxrl resume saves the result of it.",
+            f"the result is not saved: {error} If there is a checkpoint, jaxrl resume saves its result.",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -126,7 +126,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
 
 
 def _reduced(rule: str, total: jax.Array, since: jax.Array) -> jax.Array:
-    """A metric over the iterations since the last evaluation, NaN where it takes one and there is none."""
+    """A metric over the iterations since the last evaluation, NaN if its rule requires one and there is none."""
     if rule == "sum":
         return total
     return total / since.astype(jnp.float32) if rule == "mean" else jnp.where(since > 0, total, jnp.nan)

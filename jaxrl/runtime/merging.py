@@ -190,8 +190,8 @@ def _check_same_call(one: _Shard, other: _Shard) -> None:
     for name in ROUNDING:
         if (differing := difference(identities[0].get(name), identities[1].get(name), name)) is not None:
             warnings.warn(
-                f"the shards are not equal bit for bit to one run of all: {differing}, {one.directory} being there and "
-                f"{other.directory} here",
+                f"the shards are not equal bit for bit to one run of all: {differing} (there: {one.directory}, "
+                f"here: {other.directory})",
                 RuntimeWarning,
                 stacklevel=3,
             )

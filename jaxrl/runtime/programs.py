@@ -62,7 +62,7 @@ def compilations() -> int:
 
 @contextlib.contextmanager
 def room_for(count: int) -> Iterator[None]:
-    """Keeps at least `count` programs, for a call that alternates between that many."""
+    """Keeps at least `count` programs, for a call that alternates between as many."""
     before = _CACHE.most
     _CACHE.most = max(before, count)
     try:
@@ -144,7 +144,7 @@ def forget(but: Any = None) -> bool:
 
 
 def refuse_clashes(metric_names: Collection[str], reserved: Collection[str]) -> None:
-    """Refuses metrics with a name that a result uses otherwise."""
+    """Rejects metrics whose names have another use in a result."""
     clashes = sorted(set(metric_names) & set(reserved))
     if clashes:
         raise UserValueError(f"metrics and swept paths must differ in name, got {', '.join(clashes)} for both")

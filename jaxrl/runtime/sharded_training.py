@@ -70,7 +70,7 @@ def run_sharded(call: Call, options: Options, begun: Mapping[str, Any] | None, s
     """
     devices = options.devices
     if devices is not None and jax.process_count() > 1:
-        raise UserValueError("devices are all of every process where several share the environments; leave it out")
+        raise UserValueError("devices cannot be chosen where several processes share the environments; leave it out")
     devices = tuple(jax.devices() if devices is None else map(local_device, devices))
     if call.num_runs > 1:
         raise UserValueError(f"shard_environments takes one setting and one seed at a time, got {call.num_runs} runs")
@@ -206,4 +206,4 @@ def _check_alike(first: Any, local: Any) -> None:
     # Hosts of one call may differ in processors, and flags contain local paths.
     differing = difference(first, local | {name: first[name] for name in ("processor", "xla_flags")})
     if differing is not None:
-        raise UserValueError(f"process {jax.process_index()} was started with another call than process 0: {differing}")
+        raise UserValueError(f"process {jax.process_index()} runs a different call than process 0: {differing}")

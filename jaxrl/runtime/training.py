@@ -39,7 +39,7 @@ class TrainOutput(NamedTuple):
 
     Attributes:
       state: Final state of the algorithm.
-      policy: Policy that `algo.actor` acts with.
+      policy: Policy with which `algo.actor` acts.
       metrics: Metrics `{name: [points]}`: `return`, `discounted_return` and `length` of whole greedy
         episodes, the same with the suffix `_sampled`, and those of the algorithm, reduced by its rules since
         the previous point.
@@ -271,7 +271,7 @@ def _warn_of_a_rest_counted_twice(algo: Algorithm, env_params: Any) -> None:
     """Warns if the reward already includes the time after the limit and the algorithm bootstraps there as well."""
     if getattr(algo.config, "time_limits", None) == "bootstrap" and algo.env.pays_beyond_limit(env_params):
         warnings.warn(
-            f"time_limits is 'bootstrap', and {algo.env.name} already pays at the time limit for what would follow, "
+            f"time_limits is 'bootstrap', and {algo.env.name} already pays for the rest of an episode at the limit, "
             f"which is then counted twice; {type(algo.config).__name__}(time_limits='terminal') counts it once",
             RuntimeWarning,
             stacklevel=4,
@@ -279,7 +279,7 @@ def _warn_of_a_rest_counted_twice(algo: Algorithm, env_params: Any) -> None:
 
 
 def _check_discount_is_known(algo: Algorithm, prepared: Any, env_params: Any) -> None:
-    """Refuses episodes that are longer than the curve of a discount without a closed form."""
+    """Rejects episodes that are longer than the curve of a discount without a closed form."""
     discount = None if algo.discount is None else algo.discount(prepared)
     if not isinstance(discount, Prepared) or discount.form is not None:
         return
@@ -293,7 +293,7 @@ def _check_discount_is_known(algo: Algorithm, prepared: Any, env_params: Any) ->
 
 
 def _refuse_to_learn_nothing(algo: Algorithm, prepared: Any, env_steps: int) -> None:
-    """Refuses to extend a run that has stopped learning, such as by a step size of 0.
+    """Rejects to extend a run that has stopped learning, such as by a step size of 0.
 
     Args:
       algo: Algorithm.
@@ -317,8 +317,8 @@ def _warn_of_schedules(run_length: int, prepared: Any, longer: Any) -> None:
     changed = [path for (path, one), (_, other) in pairs if np.any(one != other)]
     if changed:
         warnings.warn(
-            f"schedules of {', '.join(changed)} were annealed over the first {run_length:,} env steps and stay where "
-            f"that ended",
+            f"schedules of {', '.join(changed)} were annealed over the first {run_length:,} env steps and keep "
+            f"their final values",
             RuntimeWarning,
             stacklevel=4,
         )

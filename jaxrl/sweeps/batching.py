@@ -90,7 +90,7 @@ def _with_env_values(params: Any, path: str, values: np.ndarray, env: Environmen
     default = at.value
     if dataclasses.is_dataclass(default):
         parts = " or ".join(f"env.{each}" for each in at.known)
-        raise UserValueError(f"env.{path} has parts of its own; sweep {parts or 'something else, it has none'}.")
+        raise UserValueError(f"env.{path} has parts of its own; sweep {parts or 'another one, as it has no leaves'}.")
     if values.shape != default.shape:
         raise UserValueError(f"env.{path} takes values of shape {default.shape[1:]}, got {values.shape[1:]}")
     cast = values.astype(default.dtype)
@@ -111,7 +111,7 @@ def _hint(env: Environment, path: str, known: Sequence[str]) -> str:
 
 
 def _check_action_space(env: Environment, batched: Any, num_settings: int) -> None:
-    """Refuse parameters that change the action space for which a policy has been built."""
+    """Reject parameters that change the action space for which a policy has been built."""
 
     def bounds(params: Any) -> list[np.ndarray]:
         space = env.action_space(params)

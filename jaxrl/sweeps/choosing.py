@@ -56,9 +56,9 @@ def listed(values: Sequence[Any], most: int = 12) -> str:
 
 
 def labels_meant(labels: Sequence[Any], requested: Any) -> list[Any]:
-    """The labels of a coordinate that a typed value means: equal numbers, strings or discounts.
+    """The labels of a coordinate that match a typed value: equal numbers, strings or discounts.
 
-    Numbers that are equal, or else those that float32, which they are used in, makes equal.
+    If no number is equal, the numbers match that are equal in float32, the precision in which they are used.
     """
     if not isinstance(labels[0], str):
         try:

@@ -217,7 +217,7 @@ def _batched(members: list[Any]) -> Any:
 
 
 def _check_path(base: Any, path: str) -> None:
-    """Refuse a path that leads neither to a number nor to a discount of the base."""
+    """Reject a path that leads neither to a number nor to a discount of the base."""
     at = place(base, path)
     if at.there:
         if at.known and path.rpartition(".")[2] != "discount":

@@ -44,8 +44,8 @@ class PopulationResult:
         the single seed of the population.
       settings: Hyper-parameters of each member in each round, `[num_rounds][num_members]`.
       returns: Greedy return at the end of each round, `[num_rounds, num_members]`; nan for a failed member.
-      parents: Member whose weights each member began the round with, int `[num_rounds, num_members]`: a position
-        in the round before, its own if it continued.
+      parents: Member with whose weights each member began the round, int `[num_rounds, num_members]`: a position in the
+        previous round, its own if it continued.
       env_steps: Environment steps of each member at the end of each round, `[num_rounds]`.
       seeds: Seeds of the members, `[num_members]`; a seed stays with its position.
     """
@@ -77,7 +77,7 @@ class PopulationResult:
         return places[::-1]
 
     def schedule(self, member: int) -> list[Setting]:
-        """The hyper-parameters that a member's weights were trained with in each round."""
+        """The hyper-parameters with which a member's weights were trained in each round."""
         return [of_round[place] for of_round, place in zip(self.settings, self.ancestry(member), strict=True)]
 
 

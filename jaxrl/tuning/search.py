@@ -264,7 +264,7 @@ def _train_on_test_seeds(result: SearchResult, tuning: Tuning, directory: Path |
     algo = space.groups[group]
     values = {path: [space.value(path, best.setting[path])] for path in space.traced}
     hparams = grid(algo.hparams, values) if values else None
-    # The programs of the search serve here, too.
+    # The programs of the search are reused here.
     settings = ((space.algo, None, tuning.layout), (algo, hparams, tuning.layout_of(group)))
     results = {}
     for name, (each, hparams, wave) in reversed([*zip(TESTED, settings, strict=True)]):

@@ -1,4 +1,4 @@
-"""A critic that sees the global observation: its values, what it learns from, and that the actor never sees it."""
+"""A critic that sees the global observation: its values and its samples; the actor never sees that observation."""
 
 import dataclasses
 import functools
@@ -30,7 +30,7 @@ LAM, GAMMA = 0.9, 0.95
 
 
 def watched(parts: Parts) -> Any:
-    """Learning that learns nothing and shows what it would learn from."""
+    """Learning that changes nothing and returns the samples from which it would learn."""
 
     def learn(key: jax.Array, learner: Any, samples: Samples, hparams: Any, lr: jax.Array) -> Any:
         del hparams, lr
@@ -40,7 +40,7 @@ def watched(parts: Parts) -> Any:
 
 
 def second_iteration(algo: Any, key: jax.Array, change: Any = lambda carry: carry) -> tuple[Any, Any, Any, Any]:
-    """The state before the second iteration, the policy, the steps, and what `watched` shows of them.
+    """The state before the second iteration, the policy, the steps, and the samples that `watched` returns.
 
     Args:
       algo: Algorithm that learns by `watched`.
@@ -60,7 +60,7 @@ def second_iteration(algo: Any, key: jax.Array, change: Any = lambda carry: carr
         second = jax.random.fold_in(key, 1)
         metrics = algo.step(second, jnp.int32(1), state, hparams, params)[1]
         policy = algo.policy(state, hparams)
-        noise_key, env_key = jax.random.split(jax.random.split(second)[0])  # what the iteration plays, again
+        noise_key, env_key = jax.random.split(jax.random.split(second)[0])  # the steps of the iteration, computed again
         agents = metrics["samples"].weight.shape[2:]
         noise = algo.actor.noise(noise_key, (config.num_steps, config.num_envs, *agents))
         _, steps, _ = rollout(
@@ -81,7 +81,7 @@ def normalised(statistics: Any, obs: Any, clip: float) -> np.ndarray:
 
 
 def value_of(params: Any, obs: np.ndarray, global_obs: np.ndarray) -> np.ndarray:
-    """The critic's value in float64: one hidden layer, of the global observation and then the own one."""
+    """The critic's value in float64: one hidden layer on the global observation followed by the own one."""
     hidden, last = params["critic"]["trunk_0"], params["critic_out"]
     seen = np.concatenate([global_obs, obs], axis=-1)
     features = np.tanh(seen @ np.asarray(hidden["kernel"], np.float64) + np.asarray(hidden["bias"]))
@@ -154,7 +154,7 @@ def reordered(order: Any) -> Any:
 
 @functools.cache
 def iterations(seen: str) -> tuple[Any, Any, Any]:
-    """Two steps, in which no episode ends, with the agents in their order and in another one."""
+    """Two steps without an end of an episode, with the agents in their order and in another one."""
     env: Any = envs.make("crowd/circle", num_agents=5) if seen == "crowd" else Team(seen)  # pyright: ignore
     algo = on_policy("ppo", env, dataclasses.replace(TINY, num_steps=2), jaxrl.PPOHParams, watched)
     order = np.roll(np.arange(env.num_agents), 1)
@@ -189,7 +189,7 @@ def test_a_minibatch_has_all_agents_of_a_step() -> None:
 @pytest.mark.parametrize("seen", ["rows", pytest.param("vector", marks=pytest.mark.slow)])
 @pytest.mark.slow
 def test_the_actor_depends_on_the_own_observation_alone(key: jax.Array, seen: Any) -> None:
-    """Gradients of actions reach all weights of the actor, those of values all of the critic, and no others."""
+    """Gradients of actions reach all weights of the actor, gradients of values all of the critic, and no others."""
     config = dataclasses.replace(TINY, own_hidden=(4,), neighbour_hidden=(4,)) if seen == "rows" else TINY
     env = Team(seen)
     obs, state = env.reset_env(key, env.default_params)
@@ -227,7 +227,7 @@ def test_the_critic_learns_what_only_the_global_observation_shows(key: jax.Array
         return jax.lax.scan(step, start, (jax.random.split(key, 40), jnp.arange(40)))[1]
 
     last = float(jnp.mean(run(key)[-5:]))
-    # What is left is which of the agents ends its episode, which the mean of all does not show.
+    # The remaining part depends on which agent ends its episode, which the mean over all agents does not show.
     assert last > 0.7 if learned else last < 0.1, last
 
 

@@ -1,4 +1,4 @@
-"""DQN: its laws, what vmap makes of it, its schedules, and where it refuses."""
+"""DQN: its laws, its program under vmap, its schedules, and the errors that it raises."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def test_the_laws_hold_of_a_crowd_that_shares_its_network(heads: str) -> None:
 
 
 def equations(jaxpr: Any) -> Iterator[Any]:
-    """All equations of a program, those inside others too."""
+    """All equations of a program, including nested ones."""
     for equation in jaxpr.eqns:
         yield equation
         for value in equation.params.values():
@@ -153,7 +153,7 @@ def test_the_buffer_keeps_what_followed_before_a_reset() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Masked(type(envs.make("cartpole"))):
-    """A pole whose cart may not be pushed further to the side where it is."""
+    """A cart-pole whose cart may not be pushed further to the side on which it is."""
 
     def action_mask(self, state: Any, params: Any) -> Any:
         right = state.x > 0
@@ -270,8 +270,8 @@ def test_continuous_actions_are_refused() -> None:
     ("heads", "discount", "sentence"),
     [
         ("single", "hyperbolic:0.1", "heads='single' takes an exponential discount, which hyperbolic:k=0.1 is not"),
-        ("joint", "fixed:10", "discount takes a mixture of exponentials.* which fixed:horizon=10 is not"),
-        ("single", "table:1,0.5", "discount takes a mixture of exponentials.* which table:1,0.5 is not"),
+        ("joint", "fixed:10", "discount must be a mixture of exponentials.* and fixed:horizon=10 is not"),
+        ("single", "table:1,0.5", "discount must be a mixture of exponentials.* and table:1,0.5 is not"),
     ],
 )
 def test_a_discount_without_a_mixture_is_refused(heads: str, discount: str, sentence: str) -> None:
@@ -292,7 +292,7 @@ def test_a_curve_that_the_heads_miss_is_reported(
     algo.prepare(prepared)  # is not reported again
     sentence = (
         f"the 3 exponentials of the heads differ from hyperbolic:k=0.1 by up to {error}, at a delay of 10 of the 500 "
-        "steps of an episode; more num_heads come closer"
+        "steps of an episode; more num_heads reduce the difference"
     )
     assert [str(warning.message) for warning in recwarn] == ([] if error is None else [sentence])
 
@@ -324,7 +324,8 @@ def test_it_resumes_bit_for_bit_and_exports_its_values(tmp_path: Path) -> None:
     often = jaxrl.train(algo, sweep, env_steps=160, out=tmp_path / "often", checkpoint_minutes=1e-9, **run)
     for name in map(str, whole.metrics.data_vars):
         np.testing.assert_array_equal(often.values(name), whole.values(name), err_msg=name)
-    # Resumed from a checkpoint after the buffer has gone round: the rest needs its transitions and their priorities.
+    # Resumed from a checkpoint after the buffer has wrapped around: the rest needs its transitions and their
+    # priorities.
     shorter: dict[str, Any] = run | {"evals": 1}
     jaxrl.train(algo, sweep, env_steps=80, out=tmp_path / "half", **shorter)
     rest = jaxrl.train(algo, sweep, env_steps=160, out=tmp_path / "half", resume=True, **run)

@@ -1,4 +1,4 @@
-"""An algorithm whose functions were replaced is not treated as the one that its builder makes."""
+"""An algorithm whose functions were replaced is not treated like the one from its builder."""
 
 import dataclasses
 from pathlib import Path
@@ -16,7 +16,7 @@ SMALL = jaxrl.PPOConfig(num_envs=2, num_steps=4, num_epochs=1, num_minibatches=1
 
 
 def contrary() -> Any:
-    """PPO whose policy chooses what it scores least."""
+    """PPO whose policy chooses the action with the lowest score."""
     algo = jaxrl.ppo(envs.make("cartpole"), SMALL)
 
     def scores(policy: Any, memory: Any, obs: Any, mask: Any) -> Any:
@@ -31,7 +31,7 @@ def test_an_edited_copy_is_unknown_by_name_and_known_by_itself(tmp_path: Path) -
     algo = contrary()
     result = jaxrl.train(algo, env_steps=8, evals=1, eval_episodes=1, progress=False, out=tmp_path / "run")
     obs = jnp.asarray([0.01, 0.0, 0.02, 0.0])
-    with pytest.raises(ResultError, match=r"'ppo' is an edited copy of what jaxrl\.algorithms\.ppo:ppo builds"):
+    with pytest.raises(ResultError, match=r"'ppo' is an edited copy of the result of jaxrl\.algorithms\.ppo:ppo"):
         jaxrl.load_result(tmp_path / "run").policy()
     assert jaxrl.load_result(tmp_path / "run", algo=algo).policy()(obs) == result.policy()(obs)
 

@@ -1,4 +1,4 @@
-"""A user's own environment, loss and network, and every kind of action and observation, through the public API."""
+"""A user-defined environment, loss and network, and every kind of action and observation, through the public API."""
 
 import dataclasses
 import importlib.util
@@ -43,7 +43,7 @@ def last(result: jaxrl.Result, metric: str = "return") -> np.ndarray:
     return result.values(metric)[:, :, -1]
 
 
-# --- an environment of one's own ---------------------------------------------------------
+# --- a user-defined environment ----------------------------------------------------------
 
 
 def cell_of_the_notebook(tag: str) -> str:
@@ -54,7 +54,7 @@ def cell_of_the_notebook(tag: str) -> str:
 
 
 def without_imports(source: str) -> list[str]:
-    """The lines of a definition, the imports before it left out."""
+    """The lines of a definition, without the imports before it."""
     lines = source.strip().splitlines()
     first = next(i for i, line in enumerate(lines) if line and not re.match(r"(from|import) ", line))
     return lines[first:]
@@ -101,7 +101,7 @@ def test_an_environment_of_ones_own_trains_and_its_result_loads(orchard: Any, tm
     assert loaded.policy(discount=0.8, seed=seed)(jnp.zeros(1)) == 0  # to the left
 
 
-# --- a loss of one's own -----------------------------------------------------------------
+# --- a user-defined loss -----------------------------------------------------------------
 
 ORIGINAL_LOSS = "policy_loss = clipped_surrogate(log_ratio, advantage, rows.weight, hparams.clip_eps)"
 EDITED_LOSS = """step = hparams.clip_eps * jnp.tanh(jnp.expm1(log_ratio) / hparams.clip_eps)
@@ -134,7 +134,7 @@ def imported(path: Path) -> ModuleType:
 def test_a_copy_of_ppo_with_an_edited_loss_trains(own_ppo: Any, orchard: Any) -> None:
     algo = tuned(own_ppo.ppo(orchard, own_ppo.PPOConfig(num_envs=8, num_steps=64, hidden=(16,))))
     result = jaxrl.train(algo, seeds=4, env_steps=20_000, evals=1, eval_episodes=8, progress=False)
-    assert np.median(last(result)) == 3.0  # the most that there is, under an exponential .9
+    assert np.median(last(result)) == 3.0  # the optimum under an exponential .9
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def test_a_copy_of_ppo_with_an_edited_loss_keeps_the_laws(own_ppo: Any) -> None:
     jaxrl.check(own_ppo.ppo(envs.make("cartpole"), config))
 
 
-# --- a network of one's own --------------------------------------------------------------
+# --- a user-defined network --------------------------------------------------------------
 
 
 class Convolutional(nn.Module):
@@ -210,7 +210,7 @@ class LockState(EnvState):
 
 @dataclass(frozen=True)
 class Lock(envs.Environment):
-    """Two digits are shown at every step, one of 3 and one of 2; a reward of 1 for naming both, each a branch."""
+    """Two digits are shown at every step, one of 3 and one of 2; naming both, one per branch, pays 1."""
 
     @property
     def default_params(self) -> LockParams:
@@ -264,7 +264,7 @@ class MaskedLock(Lock):
 
 @dataclass(frozen=True)
 class MaskedTupleLock(Lock):
-    """Of the first branch, the digit itself and the one before it are allowed; the other would pay 100."""
+    """In the first branch, the digit itself and the previous one are allowed; the other one would pay 100."""
 
     def action_mask(self, state: LockState, params: LockParams) -> tuple[jax.Array, jax.Array]:
         del params
@@ -290,7 +290,7 @@ class DictionaryLock(Lock):
 
 @dataclass(frozen=True)
 class MaskedDictionaryLock(MaskedTupleLock, DictionaryLock):
-    """Masks on both branches, and a dictionary to see."""
+    """Masks on both branches, and observations in a dictionary."""
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,8 @@ def test_every_kind_of_action_and_observation_is_learned(kind: type[Lock]) -> No
     algo = tuned(jaxrl.ppo(kind(), dataclasses.replace(SMALL, normalise_observation=kind is DictionaryLock)))
     result = jaxrl.train(algo, seeds=2, env_steps=8_000, evals=1, eval_episodes=16, progress=False)
     assert not result.failed
-    # Guessing opens a lock of 6 every sixth time; a forbidden choice, once, would pay more than the most there is.
+    # Guessing opens a lock of 6 every sixth time; a single forbidden choice would pay more than the largest possible
+    # return.
     assert last(result).min() > 0.9 * STEPS and last(result).max() <= STEPS
     assert last(result, "return_sampled").max() <= STEPS
 

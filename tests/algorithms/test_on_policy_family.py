@@ -1,4 +1,4 @@
-"""REINFORCE, A2C, SPO, MDPO and PPO with a penalty: where theory makes two equal, and what each does by itself."""
+"""REINFORCE, A2C, SPO, MDPO and PPO with a penalty: cases in which two are equal by theory, and properties of each."""
 
 import dataclasses
 from typing import Any
@@ -41,7 +41,7 @@ def small(name: str, env: Any = "cartpole", **fields: Any) -> jaxrl.Algorithm:
 
 
 def steps(algo: jaxrl.Algorithm, count: int = 1, **hparams: Any) -> tuple[Any, list[Any], list[Any]]:
-    """The state at the start, and states and metrics after each of so many iterations."""
+    """The state at the start, and states and metrics after each of `count` iterations."""
     hp = algo.prepare(algo.hparams.replace(**hparams))
     params, key = algo.env.default_params, jax.random.key(0)
     start = state = algo.init(key, hp, params)
@@ -53,17 +53,17 @@ def steps(algo: jaxrl.Algorithm, count: int = 1, **hparams: Any) -> tuple[Any, l
     return start, states, metrics
 
 
-# --- where theory makes two equal --------------------------------------------------------
+# --- cases in which two are equal by theory ----------------------------------------------
 
 ROLLOUT = {"num_envs": 4, "num_steps": 16, "hidden": (8,)}
-# With a stabiliser of 1 a first step of Adam is lr g / (|g| + 1), so that what roundings do to a gradient g they do to
-# the step, times lr. Gradients are means of 64 terms, here at most 16 in size, in any order.
+# With a stabiliser of 1 a first step of Adam is lr g / (|g| + 1), so that roundings of a gradient g change the step by
+# lr times as much. Gradients are means of 64 terms, here at most 16 in size, in any order.
 STEPS_OF = {"lr": LR, "adam_eps": 1.0, "max_grad_norm": np.inf, "lam": 0.9}
 ROUNDING = LR * 64 * 16 * EPS
 
 
 def moves(algo: jaxrl.Algorithm, **hparams: Any) -> np.ndarray:
-    """How far each weight goes in one iteration."""
+    """The change of each weight in one iteration."""
     start, (after,), _ = steps(algo, **hparams)
     pairs = zip(jax.tree.leaves(after.weights), jax.tree.leaves(start.weights), strict=True)
     return np.concatenate([np.ravel(np.asarray(new, np.float64) - np.asarray(old)) for new, old in pairs])
@@ -74,7 +74,7 @@ def moves(algo: jaxrl.Algorithm, **hparams: Any) -> np.ndarray:
 @pytest.mark.parametrize("normalised", ["off", pytest.param("batch", marks=pytest.mark.slow)])
 @pytest.mark.fast_rows("off-ppo")
 def test_one_epoch_of_one_minibatch_is_a2c(name: str, normalised: str) -> None:
-    """Where the ratio is 1, nothing is clipped, no penalty has a slope, and all have the policy gradient."""
+    """At a ratio of 1 nothing is clipped, no penalty has a slope, and all losses have the policy gradient."""
     one = {"num_epochs": 1, "num_minibatches": 1, "normalise_advantage": normalised}
     by_a2c = moves(built("a2c", normalise_advantage=normalised, **ROLLOUT), **STEPS_OF)
     assert np.abs(by_a2c).max() > 100 * ROUNDING
@@ -98,7 +98,7 @@ def test_reinforce_with_a_baseline_is_a2c_at_lambda_one_over_whole_episodes(time
 
 @pytest.mark.slow
 def test_reinforce_learns_from_whole_episodes_alone() -> None:
-    """Episodes of 3 steps: of 16, the last is of one that the rollout cuts. And an episode of 20 steps."""
+    """16 steps of episodes of 3 steps, the last of which the rollout cuts; and 16 steps of an episode of 20."""
     env = envs.make("probe/only-truncates", steps=3)
     assert steps(built("reinforce", env, **ROLLOUT))[2][0]["complete_share"] == 15 / 16
     start, (after,), (metrics,) = steps(built("reinforce", time_limit(envs.make("pendulum"), 20), **ROLLOUT))
@@ -145,7 +145,7 @@ def test_reinforce_has_no_lambda() -> None:
     algo = small("reinforce")
     with pytest.raises(ValueError, match=r"^lam has no effect on this environment and .* got \[0\.9\]; leave it out$"):
         jaxrl.train(algo, algo.hparams.replace(lam=0.9), env_steps=64, progress=False)
-    # make_train prepares the hyper-parameters as they are: an array of JAX is refused, and one like the default passes.
+    # make_train prepares the hyper-parameters unchanged: a JAX array raises an error, and one like the default passes.
     with pytest.raises(ValueError, match=r"^lam has no effect .* got 0\.9; leave it out$"):
         algo.prepare(algo.hparams.replace(lam=jnp.float32(0.9)))
     assert algo.prepare(algo.hparams.replace(lam=jnp.float32(1.0))).lam is None
@@ -156,7 +156,7 @@ def test_reinforce_has_no_lambda() -> None:
 
 @pytest.mark.slow
 def test_the_step_size_of_mirror_descent_falls_over_the_run() -> None:
-    """On a constant learning rate too, and never to 0 in use: weights stay finite after the annealing."""
+    """It also falls under a constant learning rate, and never to 0: weights stay finite after the annealing."""
     algo = small("mdpo")
     per_iteration = algo.env_steps_per_iteration
     prepared = algo.prepare(algo.hparams.replace(step_size=2.0), run_length=2 * per_iteration)

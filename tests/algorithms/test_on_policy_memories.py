@@ -17,11 +17,11 @@ from jaxrl.runtime.checking import check
 
 ON_POLICY = ("ppo", "reinforce", "a2c", "spo", "mdpo", "ppo_kl")
 PAIRS = [(name, memory) for name in ON_POLICY for memory in CELLS]
-FAST = ("a2c", "lru")  # of which the laws are in tests/laws, for PPO
+FAST = ("a2c", "lru")  # its laws are tested in tests/laws, for PPO
 
 
 def remembering(name: str, memory: str) -> jaxrl.Algorithm:
-    """A small one, on a task whose episodes of 5 steps continue from one rollout to the next."""
+    """A small algorithm on a task whose episodes of 5 steps continue from one rollout to the next."""
     kind = type(builder_of(name)(Repeat()).config)
     return builder_of(name)(Repeat(), kind(**{**ROWS[name].small, "memory": memory, "memory_size": 4}))
 
@@ -56,7 +56,7 @@ def test_it_is_searched(name: str, memory: str) -> None:
 )
 def test_it_resumes_bit_for_bit_and_acts_from_a_file(name: str, memory: str, tmp_path: Path) -> None:
     algo = remembering(name, memory)
-    if name == "mdpo":  # whose step size falls over the length of the run otherwise
+    if name == "mdpo":  # otherwise its step size falls over the length of the run
         algo = algo._replace(hparams=algo.hparams.replace(step_size_end=1.0))
     length, options = 2 * algo.env_steps_per_iteration, {"seeds": 2, "eval_episodes": 1, "progress": False}
     whole = jaxrl.train(algo, env_steps=2 * length, evals=2, **options)
@@ -75,6 +75,6 @@ def test_it_resumes_bit_for_bit_and_acts_from_a_file(name: str, memory: str, tmp
             each.remembered(kept, np.array([False, True, False])) for each, kept in ((policy, own), (exported, copied))
         )
         for kept, written in zip(jax.tree.leaves(own), copied.values(), strict=True):
-            # As the file may differ in each of three steps.
+            # three times the tolerance of the file, which may differ in each of three steps
             np.testing.assert_allclose(written, kept, rtol=0, atol=3 * TOLERANCES["safetensors"])
             assert np.any(written[0] != 0) and not np.any(written[1])

@@ -42,7 +42,7 @@ def tables(rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def drawn(rng: np.random.Generator, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Samples `[T, num_envs]` whose old log-probabilities are those of the tables, give or take a tenth."""
+    """Samples `[T, num_envs]` whose old log-probabilities differ from those of the tables by about a tenth."""
     state, action = rng.integers(STATES, size=(STEPS, ENVS)), rng.integers(ACTIONS, size=(STEPS, ENVS))
     log_prob = special.log_softmax(params["logits"], axis=-1)[state, action] + rng.normal(0, 0.1, state.shape)
     numbers = {name: rng.normal(0, 1, state.shape) for name in ("advantage", "target", "value")}
@@ -50,7 +50,7 @@ def drawn(rng: np.random.Generator, params: dict[str, np.ndarray]) -> dict[str, 
 
 
 def loss(name: str, logits: np.ndarray, values: np.ndarray, old_logits: np.ndarray, of: Any) -> float:
-    """The loss of an algorithm, one sample after the other."""
+    """The loss of an algorithm, sample by sample."""
     advantages, total, share = of["advantage"].copy(), 0.0, of["weight"].sum()
     if name in ("ppo, normalised", "spo"):
         kept = advantages[of["weight"]]
@@ -78,7 +78,7 @@ def loss(name: str, logits: np.ndarray, values: np.ndarray, old_logits: np.ndarr
 
 
 def learned_by_hand(name: str, params: dict[str, np.ndarray], of: Any, count: int) -> dict[str, np.ndarray]:
-    """After so many steps of Adam without memory and with a stabiliser of 1: lr g / (|g| + 1)."""
+    """The weights after steps of Adam without memory and with a stabiliser of 1: lr g / (|g| + 1)."""
     now = {key: table.copy() for key, table in params.items()}
     for _ in range(count):
         gradient = {key: np.zeros_like(table) for key, table in now.items()}

@@ -1,4 +1,4 @@
-"""PPO's own: its arguments, its hyper-parameters, and what it does with them."""
+"""Properties of PPO alone: its arguments, its hyper-parameters, and their effects."""
 
 import dataclasses
 from typing import Any
@@ -20,12 +20,12 @@ from jaxrl.learning.losses import kept_means
 TINY = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
 
 
-# --- a discount of one's own -------------------------------------------------------------
+# --- a user-defined discount -------------------------------------------------------------
 
 
 @struct.dataclass
 class Sloped:
-    """Falls linearly to 0."""
+    """A discount that falls linearly to 0."""
 
     slope: Any
 
@@ -35,7 +35,7 @@ class Sloped:
 
 @struct.dataclass
 class Halved:
-    """1, then a half for good: no parameters."""
+    """A discount of 1 and then 1/2 forever, without parameters."""
 
     def curve(self, horizon: int) -> Any:
         return np.where(np.arange(horizon + 1) == 0, 1.0, 0.5)
@@ -55,8 +55,8 @@ def test_a_discount_of_ones_own_trains_as_its_table_does(own: Any) -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), TINY)
     table = jaxrl.Tabulated(np.asarray(own.curve(TINY.num_steps)))
     by_family, by_table = (trained(algo, algo.hparams.replace(discount=discount)) for discount in (own, table))
-    # The same curve, float32 to the bit, in the same lag form of two programs: equal but for the rounding of three
-    # iterations of 4 minibatches, in which each weight moves by lr = 2.5e-4 a minibatch.
+    # The same float32 curve, in the same lag form in two programs: equal up to the rounding of three iterations of 4
+    # minibatches, in each of which a weight moves by lr = 2.5e-4.
     for one, other in zip(jax.tree.leaves(by_family.policies), jax.tree.leaves(by_table.policies), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
@@ -89,7 +89,7 @@ def test_a_curve_alone_is_refused_where_its_end_is_not_known() -> None:
         longer = envs.make("pendulum").default_params.replace(max_steps_in_episode=300)
         jaxrl.train(jaxrl.ppo(envs.make("pendulum"), TINY), hparams, env_steps=32, env_params=longer)
     endless = envs.wrappers.time_limit(envs.make("pendulum"), 10**9)
-    with pytest.raises(ValueError, match=r"^Halved has a curve alone.*max_steps_in_episode must be at most 131072"):
+    with pytest.raises(ValueError, match=r"^Halved only has a curve.*max_steps_in_episode must be at most 131072"):
         jaxrl.train(jaxrl.ppo(endless, TINY), hparams, env_steps=32)
 
 
@@ -108,7 +108,7 @@ def test_schedules_go_on_beyond_what_a_float32_counts() -> None:
     np.testing.assert_allclose(rates, [0.5, 0.0], atol=1e-6)
 
 
-# --- what it is built from ---------------------------------------------------------------
+# --- construction ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_gamma_is_answered_in_the_configuration_and_in_a_sweep() -> None:
         jaxrl.grid(jaxrl.PPOHParams(), {"gamma": [0.9, 0.99]})
 
 
-# --- what it does ------------------------------------------------------------------------
+# --- behaviour ---------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -238,7 +238,7 @@ def test_without_a_bound_on_the_divergence_it_does_not_matter_where_it_would_sto
     for leaf, other_leaf in zip(
         jax.tree.leaves((one.weights, single)), jax.tree.leaves((other.weights, guarded)), strict=True
     ):
-        np.testing.assert_allclose(leaf, other_leaf, rtol=1e-4, atol=1e-6)  # programs that round otherwise
+        np.testing.assert_allclose(leaf, other_leaf, rtol=1e-4, atol=1e-6)  # programs that round differently
 
 
 def test_means_over_kept_epochs_ignore_what_the_others_hold() -> None:
@@ -272,7 +272,7 @@ def test_a_config_that_is_none_of_ppo_is_refused() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Neighbourly(probes.ConstantReward):
-    """Constant reward, with observations that have neighbours in them."""
+    """Constant reward, with observations that contain neighbours."""
 
     def reset_env(self, key: jax.Array, params: Any) -> Any:
         obs, state = super().reset_env(key, params)
@@ -350,7 +350,7 @@ class ScheduledParams(envs.EnvParams):
 def test_a_curriculum_follows_the_steps_of_the_run() -> None:
     algo = jaxrl.ppo(Scheduled(), jaxrl.PPOConfig(num_envs=2, num_steps=8, num_minibatches=1, num_epochs=1))
     result = jaxrl.train(algo, env_steps=64, evals=4, eval_episodes=1, progress=False)
-    # One step an episode: the return is the pay after 16, 32, 48 and 64 steps.
+    # One step per episode: the return is the pay after 16, 32, 48 and 64 steps.
     length = result.metrics["length"].values[0]
     np.testing.assert_allclose(result.metrics["return"].values[0], length * np.array([16, 32, 48, 64]))
 
@@ -367,7 +367,8 @@ def test_the_entropy_bonus_decays() -> None:
         return np.asarray(state.weights[0]["params"]["actor_out"]["kernel"])
 
     step = jax.jit(algo.step)
-    # After the first 32 steps the bonus is a tenth of what it was: as if it had been that from the second step on.
+    # After the first 32 steps the bonus is a tenth of its first value, as in a run with that value from the second step
+    # on.
     decayed, kept = second_step(entropy_coef=1.0, entropy_decay_env_steps=32.0), second_step(entropy_coef=1.0)
     assert np.abs(decayed - kept).max() > 1e-4
     np.testing.assert_array_equal(second_step(entropy_coef=1.0, entropy_decay_env_steps=np.inf), kept)

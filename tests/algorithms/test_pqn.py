@@ -1,4 +1,4 @@
-"""PQN: its laws, its targets on rollouts against loops in float64, its schedules, and its refusals."""
+"""PQN: its laws, its targets on rollouts against loops in float64, its schedules, and its errors."""
 
 import dataclasses
 import itertools
@@ -80,7 +80,7 @@ def one_iteration(algo: Any, hparams: Any) -> tuple[Any, Any, Any, Any]:
 def exact_targets(policy: Any, steps: Any, hparams: Any, values: Any, heads: str, terminal: bool) -> np.ndarray:
     """Targets `[T, N, K]` of a rollout by loops over steps and n-step returns, from values `[T, N, A, K]` after steps.
 
-    Values at rate k are `sizes[k]` times what the network learns.
+    Values at rate k are `sizes[k]` times the network's outputs.
     """
     rates, weights = np.asarray(hparams.discount.rates, np.float64), np.asarray(hparams.discount.weights, np.float64)
     sizes, shares = np.asarray(head_sizes(hparams.discount), np.float64), np.asarray(policy.acting.shares, np.float64)
@@ -131,7 +131,7 @@ def test_an_iteration_obeys_masks_and_learns_the_targets_of_a_loop(fields: dict[
 
 
 def heads_of(algo: Any, policy: Any, obs: Any) -> np.ndarray:
-    """Values of every head `[T, N, A, K]`: those of a policy that looks at one head only."""
+    """Values of every head `[T, N, A, K]`, by policies that each use a single head."""
     count = policy.acting.shares.shape[0]
     alone = [policy._replace(acting=policy.acting._replace(shares=row)) for row in jnp.eye(count)]
     return np.stack([algo.actor.scores(one, (), obs, None)[0]["q"] for one in alone], axis=-1).astype(np.float64)
@@ -233,7 +233,7 @@ def test_an_environment_that_does_not_fit_is_refused() -> None:
     ("heads", "discount", "sentence"),
     [
         ("single", "hyperbolic:0.1", "heads='single' takes an exponential discount, which hyperbolic:k=0.1 is not"),
-        ("joint", "fixed:10", "discount takes a mixture of exponentials.* which fixed:horizon=10 is not"),
+        ("joint", "fixed:10", "discount must be a mixture of exponentials.* and fixed:horizon=10 is not"),
     ],
 )
 def test_a_discount_without_a_mixture_is_refused(heads: str, discount: str, sentence: str) -> None:
@@ -247,7 +247,7 @@ def test_a_search_has_a_default_space() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:the 3 exponentials")  # enough of them for a test of bits
+@pytest.mark.filterwarnings("ignore:the 3 exponentials")  # enough of them for a comparison bit for bit
 def test_it_resumes_bit_for_bit_and_exports_its_values(tmp_path: Path) -> None:
     algo = small(heads="joint", num_heads=3, normalise_observation=True)
     sweep = jaxrl.grid(algo.hparams, {"discount": ["0.9", "hyperbolic:0.1"]})

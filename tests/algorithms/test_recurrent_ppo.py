@@ -1,4 +1,4 @@
-"""PPO with a memory: what is learned from is what acted, across the ends of episodes too."""
+"""PPO with a memory: samples for learning equal those of acting, also across the ends of episodes."""
 
 import dataclasses
 from pathlib import Path
@@ -26,7 +26,7 @@ TINY = jaxrl.PPOConfig(
     num_envs=4, num_steps=12, num_epochs=1, num_minibatches=2, hidden=(6,), memory_size=5, memory="gru", reset_pool=4
 )
 EPS = float(np.finfo(np.float32).eps)
-# Of what a step of these networks gives: sums of 4, 6 and 5 products of about 1, and a function. A memory keeps the
+# Tolerance for a step of these networks: sums of 4, 6 and 5 products of about 1, and a function. A memory keeps the
 # errors of the up to 5 steps of its episode.
 STEP_ROUNDING = 16 * EPS
 ROUNDING = 5 * STEP_ROUNDING
@@ -34,7 +34,7 @@ LAM = 0.0  # so that a target is r + Gamma(1) V(next)
 
 
 def watched(parts: Parts) -> Any:
-    """Learning that learns nothing and shows what it would learn from."""
+    """Learning that changes nothing and returns the samples from which it would learn."""
 
     def learn(key: jax.Array, learner: Any, samples: Samples, hparams: Any, lr: jax.Array) -> Any:
         del lr
@@ -49,7 +49,7 @@ def watched(parts: Parts) -> Any:
 
 
 def shaken(state: Any, key: jax.Array) -> Any:
-    """The state with weights so large that a memory matters to actions and values."""
+    """The state with weights so large that the memory affects actions and values."""
     leaves, structure = jax.tree.flatten(state.weights[0])
     keys = jax.random.split(key, len(leaves))
     moved = [leaf + 0.4 * jax.random.normal(k, leaf.shape) for leaf, k in zip(leaves, keys, strict=True)]
@@ -57,7 +57,7 @@ def shaken(state: Any, key: jax.Array) -> Any:
 
 
 def second_iteration(env: Any, config: Any, key: jax.Array, network: Any = None) -> tuple[Any, ...]:
-    """An algorithm, its state before its second iteration, the steps of that and what is learned from them."""
+    """An algorithm, its state before its second iteration, the steps of that iteration, and the samples from them."""
     algo = on_policy("ppo", env, config, jaxrl.PPOHParams, watched, network=network)
     hparams = algo.prepare(algo.hparams.replace(lam=LAM, discount=0.9))
     params = env.default_params
@@ -69,7 +69,7 @@ def second_iteration(env: Any, config: Any, key: jax.Array, network: Any = None)
         second = jax.random.fold_in(key, 1)
         metrics = algo.step(second, jnp.int32(1), state, hparams, params)[1]
         policy = algo.policy(state, hparams)
-        # What the iteration plays, again.
+        # The steps of the iteration, computed again.
         noise_key, env_key = jax.random.split(jax.random.split(second)[0])
         samples: Any = metrics["samples"]
         agents = samples.weight.shape[2:]
@@ -118,7 +118,7 @@ def test_what_is_learned_from_is_what_acted_and_a_limit_bootstraps_from_the_memo
     # The target of every step, at a limit too, is r + 0.9 V(next observation, memory that has seen the episode).
     np.testing.assert_allclose(samples.target, np.asarray(steps.reward) + 0.9 * next_value, rtol=0, atol=ROUNDING)
     at_limits = np.abs(next_value - forgotten)[np.asarray(steps.truncated)]
-    assert at_limits.min() > 100 * ROUNDING  # with the memory after the reset it would be another one
+    assert at_limits.min() > 100 * ROUNDING  # with the memory after the reset it would differ
     # The ratio of the first minibatch, whole sequences of half of the environments, is 1.
     assert metrics["ratio"].shape == (12, 2)
     np.testing.assert_allclose(metrics["ratio"], 1.0, rtol=0, atol=ROUNDING)
@@ -130,7 +130,7 @@ def test_what_is_learned_from_is_what_acted_and_a_limit_bootstraps_from_the_memo
 
 @pytest.mark.slow
 def test_memories_are_recomputed_from_the_steps_before(key: jax.Array) -> None:
-    """With the same parameters the memories of the rollout before are the same, however many steps are replayed."""
+    """With the same parameters, memories equal those of the previous rollout for any number of replayed steps."""
     results = []
     for burn_in in (0, 3, 12):
         config = dataclasses.replace(TINY, burn_in=burn_in)
@@ -147,7 +147,7 @@ def test_memories_are_recomputed_from_the_steps_before(key: jax.Array) -> None:
 
 
 class Forgetful(nn.Module):
-    """A network that remembers, at the start of an episode: one that does not."""
+    """A network whose memory has no effect except at the start of an episode."""
 
     network: Any
 

@@ -1,4 +1,4 @@
-"""An algorithm of the user's own goes everywhere that PPO goes: by its name in the shell too, `module:function`."""
+"""A user-defined algorithm works wherever PPO does, also in the shell by its name `module:function`."""
 
 import dataclasses
 import json

@@ -76,7 +76,7 @@ def test_policies_draw_the_actions_of_slow_versions(case):
     standing = np.exp(states.log, dtype=np.float64) if case == "exp3-s" else exact(states.total)
     passed = np.array([np.cumsum(chances_of(state, time)) for time, state in enumerate(standing[:-1])])
     before = np.take_along_axis(np.pad(passed, ((0, 0), (1, 0))), actions[:, None], axis=1)[:, 0]
-    # The logarithm of a weight is at most 20, right to a few eps: a probability is to 1e-5 of itself.
+    # The logarithm of a weight is at most 20, with an error of a few eps; the relative error of a probability is 1e-5.
     assert np.all(before < numbers + 1e-5)
     assert np.all(passed[np.arange(STEPS), actions] > numbers - 1e-5)
     pulls = zip(standing[:-1], range(STEPS), actions, rewards[np.arange(STEPS), actions], strict=True)
@@ -117,7 +117,7 @@ def test_newtons_method_finds_the_probabilities_of_tsallis(num_arms):
     distances = (scales - scales.min(axis=1, keepdims=True)).astype(np.float32)
     got = jax.jit(jax.vmap(tsallis_probabilities))(distances)
     expected = np.array([reference.tsallis_probabilities(row) for row in distances.astype(np.float64)])
-    # A sum of K terms in float32 is right to a few eps, and its root to half of that: twenty eps.
+    # A sum of K terms in float32 has an error of a few eps, and its root half of that: twenty eps.
     np.testing.assert_allclose(got, expected / expected.sum(axis=1, keepdims=True), rtol=20 * 2.0**-23)
 
 
@@ -141,7 +141,7 @@ def regrets(env, policies, steps, runs):
 
 @pytest.mark.slow
 def test_regret_stays_under_bounds_where_an_adversary_sets_rewards_and_ucb1_fails():
-    # The arm that is ahead is so at every pull, so that the best of each pull is the best fixed arm.
+    # One arm is the best at every pull, so that the best arm of each pull is the best fixed arm.
     env, steps = ConstrainedAdversary(num_arms=8), 30_000
     regret = regrets(env, (exp3(), exp3_ix(), tsallis_inf(), ucb1()), steps, 64)
     most = {
@@ -152,7 +152,7 @@ def test_regret_stays_under_bounds_where_an_adversary_sets_rewards_and_ucb1_fail
     for name, bound in most.items():
         assert regret[name].mean() + 5 * stats.sem(regret[name]) < bound
     assert regret["ucb1"].mean() - 3 * stats.sem(regret["ucb1"]) > 2 * regret["exp3"].mean()
-    # That of UCB1 grows like pulls, that of EXP3 like their square root.
+    # The regret of UCB1 grows with the number of pulls, the regret of EXP3 with its square root.
     early = regrets(env, (exp3(), ucb1()), steps // 10, 64)
     growth = {name: np.log10(regret[name].mean() / early[name].mean()) for name in early}
     assert growth["ucb1"] > 0.8 and growth["exp3"] < 0.6

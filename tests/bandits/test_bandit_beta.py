@@ -13,13 +13,13 @@ LEVEL = 1e-4
 
 
 def single(values):
-    """float32 of anything."""
+    """An array-like value as float32."""
     return np.asarray(values, np.float32)
 
 
 @pytest.mark.slow
 def test_beta_and_gamma_variates_have_their_distributions():
-    """By Kolmogorov-Smirnov tests, where float32 has values enough, and by how often one is near 1 or 0 elsewhere."""
+    """By Kolmogorov-Smirnov tests where float32 has enough values, elsewhere by the frequency of values near 1 or 0."""
     pairs = [(1, 1), (1, 5), (0.5, 0.5), (3, 1e4), (1e6, 2e6), (7.5, 2), (0.7, 40), (1.5, 0.1), (0.01, 0.02)]
     alpha, other = jnp.asarray(pairs, jnp.float32).T
     keys = jax.random.split(jax.random.key(3), 20000)
@@ -40,7 +40,7 @@ def test_beta_and_gamma_variates_have_their_distributions():
 
 
 def test_variates_do_not_follow_from_their_neighbours():
-    """The same bits come out whether or not other lanes of a batch have more rejections or shapes below 1."""
+    """Bits are the same whether or not other lanes of a batch have more rejections or shapes below 1."""
     shapes = single(np.r_[np.full(60, 1.0), np.linspace(1, 40, 140)]).reshape(2, 100)
     keys = jax.random.split(jax.random.key(0), 3)
     scale = single([1, 1, 100])[:, None, None]
@@ -50,7 +50,7 @@ def test_variates_do_not_follow_from_their_neighbours():
 
 
 def test_beta_variates_of_odd_shapes():
-    """A shape of 0 gives the limit, NaN comes to an end, and any implementation of keys will do."""
+    """A shape of 0 gives the limit, NaN ends the loop, and keys may have any implementation."""
     a, b = (single(x) for x in ([0, 2, np.nan, 1e-30], [2, 0, 1, 1e-30]))
     draws = np.asarray(jax.jit(beta)(jax.random.key(0, impl="rbg"), a, b))
     np.testing.assert_array_equal(draws[:3], [0, 1, np.nan])

@@ -1,4 +1,4 @@
-"""Lower and upper bounds of regret: closed forms by hand, shapes, and what is refused."""
+"""Lower and upper bounds of regret: closed forms by hand, shapes, and errors."""
 
 import math
 

@@ -17,11 +17,11 @@ from jaxrl.bandits.planning import joint_states, plan, policy_table, policy_valu
 from jaxrl.bandits.policies.planners import exact_planning
 
 GAMMA = float(np.float32(0.8))
-PROMISED = 1e-6 / (1 - GAMMA)  # of the greatest value, by which the library's may be off
+PROMISED = 1e-6 / (1 - GAMMA)  # relative error of the library's values, as a share of the greatest value
 REACH = ((1, 1, 0), (0, 1, 1), (1, 1, 1), (0, 0, 1))
 EDGES = ((1, 0, 1), (0, 1, 1))
 STAR = ((0, 1, 1, 1), (1, 0, 0, 0), (1, 0, 0, 0), (1, 0, 0, 0))
-# The family, its small instance, and what may be done to its arms, enumerated from the definition.
+# The family, its small instance, and the allowed effects on its arms, enumerated from the definition.
 SMALL: dict[str, tuple[MarkovBandit, set[tuple[int, ...]]]] = {
     "interventions": (InterventionBandit(budget=2, reach=REACH), reference.interventions(REACH, 2, 2)),
     "matching": (MatchingBandit(edges=EDGES), reference.matchings(EDGES)),
@@ -62,10 +62,10 @@ def test_actions_do_to_arms_what_the_constraint_allows_and_nothing_else(name: st
     [
         ("interventions", (1, 0, 1, 1), (2, 2, 1)),  # the fourth is one too many
         ("interventions", (1, 1, 0, 0), (1, 2, 1)),
-        ("matching", (1, 1, 1), (1, 0, 0)),  # an arm gets a worker, the others go without
+        ("matching", (1, 1, 1), (1, 0, 0)),  # one arm gets a worker, the others do not
         ("matching", (2, 2, 1), (0, 2, 1)),  # no edge from worker 2 to arm 0
         ("capacity", (1, 1, 2), (1, 0, 2)),  # worker 1 is full
-        ("capacity", (2, 2, 1), (0, 0, 1)),  # arm 0 takes longer than worker 2 has
+        ("capacity", (2, 2, 1), (0, 0, 1)),  # arm 0 takes more hours than worker 2 has
         ("path", (1, 0, 2), (1, 1, 1, 0)),
         ("path", (1, 2, 0), (1, 1, 0, 0)),  # no edge from 1 to 2: the path waits
     ],
@@ -90,7 +90,7 @@ def test_the_environment_pays_what_the_exact_solution_says(name: str) -> None:
     values, touched = reference.solve(law, expected, GAMMA, allowed)
     best = jax.jit(lambda params: plan(env, params, GAMMA))(params)
     np.testing.assert_allclose(best.values, values, rtol=0, atol=PROMISED * np.abs(values).max())
-    # Where joint actions tie either may be taken: what the plan does is worth as much.
+    # If joint actions tie, either may be taken: the plan's action has the same value.
     done = np.asarray(jax.vmap(env.touched)(best.actions))
     np.testing.assert_allclose(reference.value_of(law, expected, GAMMA, done), values, rtol=1e-6, atol=1e-6)
     # Episodes in the environment itself, under the reference's actions.
@@ -140,7 +140,7 @@ def test_runs_of_the_planning_policy_do_as_the_plan_says() -> None:
     assert set(result.metrics.data_vars) == {"reward", "pulls"}
     pulls = result.metrics["pulls"].values
     assert pulls.sum() <= 3 * 100 * 20
-    # On a star, a path over two leaves goes by the centre.
+    # On a star, a path over two leaves goes through the centre.
     assert np.all(pulls[..., 0] >= pulls[..., 1:].sum(-1) - 100)
 
 

@@ -1,4 +1,4 @@
-"""Normal variates and functions with the runs last: the same as without."""
+"""Normal variates and functions with the runs last equal those with the runs first."""
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ def test_keys_of_every_implementation_draw_normal_variates(implementation):
 
 
 def test_normal_variates_are_those_of_jax_random():
-    """Bit for bit but for what the compiler makes of products and sums: a rounding or two of float32."""
+    """Bit for bit, except for one or two roundings of float32 from the compilation of products and sums."""
     keys = jax.random.split(jax.random.key(1), 400)
     actual = jax.jit(jax.vmap(lambda key: normal(key, (10, 5))))(keys)
     expected = jax.jit(jax.vmap(lambda key: jax.random.normal(key, (10, 5))))(keys)

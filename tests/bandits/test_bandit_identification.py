@@ -1,4 +1,4 @@
-"""Finding the best arm: against slow float64 versions, in distribution, and as often right as is proven."""
+"""Policies that find the best arm: against slow float64 versions, in distribution, and against proven error rates."""
 
 import jax
 import jax.numpy as jnp
@@ -74,7 +74,7 @@ def test_top_two_policies_pull_arms_as_often_as_the_slow_version(policy, resampl
 
 
 def some_asleep(num_arms):
-    """Which arms may be pulled, `[300, K]`, sometimes a single one."""
+    """Arms that may be pulled, bool `[300, K]`, sometimes a single one."""
     masks = np.random.default_rng(3).uniform(size=(300, num_arms)) < 0.5
     masks[:, 2] |= ~masks.any(axis=1)
     return masks
@@ -102,7 +102,7 @@ def test_the_best_arm_is_found_as_often_as_is_proven():
     means, steps, runs = (0.8, 0.4, 0.4, 0.4), 1500, 500
     env = BernoulliBandit(means=means)
     policies = (successive_elimination(), sequential_halving(), top_two_transportation())
-    # Of 500 runs with a wrong arm in a share of them, more than this has a probability below 1e-3.
+    # If a share of 500 runs ends with a wrong arm, more such runs than this have a probability below 1e-3.
     most = {"successive-elimination": 0.05, "sequential-halving": float(sequential_halving_bound(means, steps))}
     for policy in policies:
         metrics = jaxrl.run_bandit(policy, env, steps=steps, runs=runs, points=1, progress=False).metrics

@@ -39,11 +39,11 @@ def test_lin_ucb_pulls_the_arms_of_least_squares_solved_anew_over_ten_thousand_p
     pulled = features[np.arange(steps), actions].astype(np.float64)
     received = rewards[np.arange(steps), actions].astype(np.float64)
     expected, leads, theta, inverse = reference.lin_ucb(features.astype(np.float64), rewards, 0.7, 2.0)
-    # Where two versions part, two arms were as good as equal: until then every action is the same.
+    # Where the two versions differ, two arms were nearly equal; until then every action is the same.
     parted = np.flatnonzero(actions != expected)
     assert len(parted) == 0 or (parted[0] > 1000 and leads[parted[0]] < 1e-4)
-    # Each pull rounds the root and the estimate by a few eps of themselves: at worst 4 eps T of them, as if
-    # all roundings had one sign.
+    # Each pull rounds the root and the estimate by a few eps, relative to them: at worst by 4 eps T, if all roundings
+    # have one sign.
     theta, inverse = reference.least_squares(pulled, received, 2.0)
     root = states.root[-1].astype(np.float64)
     assert np.abs(root @ root.T - inverse).max() < 4 * EPS * steps * np.abs(inverse).max()
@@ -68,7 +68,7 @@ def test_logistic_posterior_equals_the_slow_one_and_stays_near_the_exact_mode(ri
     root = states.root[-1].astype(np.float64)
     assert np.abs(root @ root.T - covariance).max() < 4 * EPS * steps * np.abs(covariance).max()
     assert np.abs(states.theta[-1] - theta).max() < 4 * EPS * steps * np.abs(theta).max()
-    # Curvature is taken where the mode was when a reward came, nearer to the prior: that shrinks by a tenth.
+    # Curvature is computed at the mode at the time of a reward, nearer to the prior, which shrinks it by a tenth.
     exact = reference.mode(pulled, received, ridge)
     assert np.linalg.norm(theta - exact) < 0.15 * np.linalg.norm(exact)
 
@@ -96,7 +96,7 @@ def test_thompson_sampling_draws_arms_as_often_as_the_slow_posterior_does(policy
     likely = chances * draws > 5
     assert counts[~likely].sum() <= 5 * np.sum(~likely) + 5
     expected = chances[likely] / chances[likely].sum() * counts[likely].sum()
-    # The slow chances are of 50 times as many draws, which adds 2 % to the statistic.
+    # The slow probabilities are from 50 times as many draws, which adds 2 % to the statistic.
     assert likely.sum() >= 3
     assert stats.chisquare(counts[likely], expected).statistic / 1.02 < stats.chi2.ppf(0.999, likely.sum() - 1)
 
@@ -122,7 +122,7 @@ def test_sleeping_arms_are_left_alone():
 def test_regret_flattens_where_features_tell_of_rewards(policy, env):
     metrics = jaxrl.run_bandit(policy, env, steps=2000, runs=50, points=[1000, 2000], progress=False).metrics
     first, both = metrics["regret"].values.astype(np.float64).T
-    # A guess regrets as much in the second thousand pulls as in the first; these, less than half.
+    # Random pulls have as much regret in the second thousand as in the first; these policies have less than half.
     assert np.mean(0.5 * first - (both - first)) > 3 * stats.sem(0.5 * first - (both - first))
 
 

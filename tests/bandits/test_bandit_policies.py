@@ -41,12 +41,12 @@ STEPS = 1000
 
 
 def single(values):
-    """float32 of anything."""
+    """An array-like value as float32."""
     return np.asarray(values, np.float32)
 
 
 def tables(steps=STEPS):
-    """Rewards of 0 and 1, and of anything between: float32 `[2, T, K]`, of five arms.
+    """Rewards of 0 and 1, and rewards in between, of five arms: float32 `[2, T, K]`.
 
     Tables of a seed for which no two indices are closer than float32 resolves, unless they are equal.
     """
@@ -112,7 +112,7 @@ def test_pulls_the_same_arms_as_a_slow_version(name):
 
 
 def test_kl_upper_is_the_root():
-    """Within 3e-7: two roundings of a number near 1 and what the logarithms lose."""
+    """Within 3e-7: two roundings of a number near 1, and the errors of the logarithms."""
     means = [0, 1e-6, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999, 1 - 2**-20, 1]
     levels = [0, 1e-8, 1e-6, 1e-4, 1e-3, 0.01, 0.1, 0.3, 0.5, 1, 2, 5, 10, 20]
     mean, level = (single(x).ravel() for x in np.meshgrid(means, levels))
@@ -140,7 +140,7 @@ def test_beta_upper_quantile_is_the_quantile():
 
 
 def test_log_odds_mode_is_the_root():
-    """Where x moves by 1e-5 of itself the sum of up to 1e4 terms moves by some of its roundings."""
+    """If x changes by a relative 1e-5, the sum of up to 1e4 terms changes by a few of its roundings."""
     cases = [
         (0, 0, 0.7, 1.5),
         (1, 1, 5, 10),
@@ -156,7 +156,7 @@ def test_log_odds_mode_is_the_root():
 
 @pytest.mark.parametrize("name", ["window", "discount"])
 def test_forgetting_follows_a_best_arm_that_changes(name):
-    """The arms swap their rewards half way: what forgets pulls the new best arm at the end."""
+    """The arms swap their rewards half way; policies that forget pull the new best arm at the end."""
     table = np.zeros((1, 2000, 2), np.float32)
     table[:, :1000, 0] = table[:, 1000:, 1] = 1
     policy, hparams = {

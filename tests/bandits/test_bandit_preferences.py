@@ -22,7 +22,7 @@ from jaxrl.bandits.runner import task_of
 
 REWARDS = (0.3, -1.0, 1.2, 0.9)
 DRAWS = 10_000
-LEVEL = 1e-3  # of each test of a distribution; its keys are fixed, so that it passes always or never
+LEVEL = 1e-3  # p-value of each test of a distribution; its keys are fixed, so that it passes always or never
 VIEW = View(jnp.int32(60), jnp.int32(100), None, None, None)
 SAMPLERS = [preferences.pilaf, preferences.pilaf_weighted, preferences.policy_pairs, preferences.uniform_pairs]
 
@@ -42,7 +42,7 @@ def draws(policy: BanditAlgorithm, state: Any, hparams: Any, seed: int) -> np.nd
 
 
 def counts(drawn: np.ndarray, num_arms: int) -> np.ndarray:
-    """How often each pair was drawn, `[K, K]`."""
+    """Number of times that each pair was drawn, `[K, K]`."""
     return np.bincount(drawn[:, 0] * num_arms + drawn[:, 1], minlength=num_arms**2).reshape(num_arms, num_arms)
 
 
@@ -70,7 +70,7 @@ def test_the_judge_prefers_as_bradley_and_terry_say_and_regret_counts_both_arms(
         assert abs(share - chance) < 4 * np.sqrt(chance * (1 - chance) / DRAWS)
         value = float(np.mean(reference.sigmoid(np.array([a, b]) - max(REWARDS))))
         assert reward == pytest.approx(value, abs=1e-6)
-        assert regret == pytest.approx(0.5 - value + 10, abs=1e-5)  # 10: every answer arrived as it was given
+        assert regret == pytest.approx(0.5 - value + 10, abs=1e-5)  # 10: every answer arrived unchanged
 
 
 def test_an_observation_shows_the_pair_and_the_answer() -> None:
@@ -212,7 +212,7 @@ def test_one_step_after_each_answer_follows_the_fit(scale: float) -> None:
     for wins, rewards in zip(np.asarray(state.wins.value, float), np.asarray(state.rewards), strict=True):
         assert wins.sum() == 200
         best = reference.fit(wins, scale)
-        # Within a hundredth of what the answers leave open.
+        # Within a hundredth of the uncertainty that the answers leave.
         assert np.all(np.abs(rewards - best) < 0.01 * reference.uncertainty(wins, best, scale))
 
 
@@ -245,7 +245,7 @@ def test_samplers_draw_the_pairs_of_the_definitions(sampler) -> None:
     hparams = preferences.PreferencesHParams(beta=beta)
     drawn = counts(draws(sampler(), state_with(REWARDS), hparams, 9), 4)
     assert np.all(np.diag(drawn) == 0)
-    if sampler().name == "pilaf-weighted":  # which of the two comes first is the interpolated part's own
+    if sampler().name == "pilaf-weighted":  # the interpolated part determines the order of the two arms
         drawn, expected = (np.triu(each + each.T) for each in (drawn, expected))
     possible = expected > 0
     assert stats.chisquare(drawn[possible], DRAWS * expected[possible]).pvalue > LEVEL
@@ -277,9 +277,9 @@ def test_the_runner_counts_regret_of_comparisons() -> None:
     values = np.asarray(result.policies["values"])[:, :, None]
     chances = reference.sigmoid(values - values.max(axis=-1, keepdims=True))
     regret = np.sum(pulls * (0.5 - chances), axis=-1) / 2
-    # A pull's regret is rounded to float32, its sum is not.
+    # The regret of a pull is rounded to float32, its sum is not.
     np.testing.assert_allclose(result.values("regret"), regret, atol=float(400 * np.finfo(np.float32).eps))
-    # A policy that is colder names better arms, and the arm that is recommended gets better.
+    # A policy with a lower temperature names better arms, and the recommended arm becomes better.
     assert result.values("regret")[0, :, 1].mean() < result.values("regret")[1, :, 1].mean()
     simple = result.values("simple_regret").mean(axis=1)
     assert np.all(simple[:, 1] < simple[:, 0])
@@ -293,5 +293,5 @@ def test_double_thompson_finds_the_best_arm() -> None:
     )
     regret = result.values("regret")[0].mean(axis=0)
     late = (regret[2] - regret[1]) / 2000
-    assert late < 0.3 * regret[0] / 1000  # logarithmic: of equal pulls the first cost most
+    assert late < 0.3 * regret[0] / 1000  # logarithmic: earlier pulls cost more
     assert result.values("simple_regret")[0, :, -1].mean() < 0.05

@@ -1,4 +1,4 @@
-"""The runner of bandit policies: what it counts, how it is labelled, and that runs leave each other alone."""
+"""The runner of bandit policies: its counts, its labels, and the independence of runs."""
 
 import dataclasses
 from pathlib import Path
@@ -162,7 +162,7 @@ def test_equal_seeds_meet_the_same_instance_and_the_same_chances_in_every_settin
 def test_where_values_change_regret_is_dynamic_and_another_is_against_the_best_arm_in_hindsight() -> None:
     result = jaxrl.run_bandit(jaxrl.bandits.ucb1(), Swinging(), steps=30, runs=1, points=[30], progress=False)
     last = result.metrics.isel(seed=0, env_step=-1)
-    pulled = float(last["reward"]) * 30  # the values of the arms pulled: rewards are without noise
+    pulled = float(last["reward"]) * 30  # the values of the pulled arms, because rewards have no noise
     assert float(last["regret"]) == pytest.approx(30 * 1.0 - pulled, abs=1e-4)
     assert float(last["fixed_regret"]) == pytest.approx(15 * 1.25 - pulled, abs=1e-4)
 
@@ -183,7 +183,7 @@ def test_sums_of_a_million_terms_keep_their_digits() -> None:
     )
     last = result.metrics.isel(seed=0, env_step=-1)
     gap = float(np.float32(1) - np.float32(0.9))
-    assert float(last["pulls"][1]) > 40_000  # so large a bonus pulls both alike
+    assert float(last["pulls"][1]) > 40_000  # with so large a bonus both are pulled alike
     assert float(last["regret"]) == pytest.approx(gap * float(last["pulls"][1]), rel=1e-6)
 
 
@@ -235,13 +235,13 @@ def test_what_is_no_bandit_and_no_policy_is_refused() -> None:
         jaxrl.run_bandit("ucb1", ENV, steps=1)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"There is no bandit policy 'ucb'; did you mean"):
         jaxrl.bandits.policy("ucb")
-    with pytest.raises(TypeError, match=r"^name must be that of one policy, such as 'ucb1', got \['ucb1'\]$"):
+    with pytest.raises(TypeError, match=r"^name must be the name of one policy, such as 'ucb1', got \['ucb1'\]$"):
         jaxrl.bandits.policy(["ucb1"])  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
 def test_ppo_learns_a_bandit_as_it_does_any_environment() -> None:
-    """Three arms that pay 0.1, 0.9 and 0.1: pulled at random they regret 0.53 a pull."""
+    """Three arms that pay 0.1, 0.9 and 0.1; random pulls have a regret of 0.53 each."""
     env = envs.make("bandit/bernoulli", means=(0.1, 0.9, 0.1))
     algo = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=8, num_steps=50, hidden=(16,)))
     result = jaxrl.train(

@@ -20,7 +20,7 @@ LEVEL = 1e-4
 
 
 def chosen(policy, hparams, state, mask=(True,) * 4):
-    """How often each arm is chosen in a state, of 20,000 times."""
+    """Number of times that each arm is chosen in a state, out of 20,000."""
     return np.bincount(np.asarray(many(policy.choose, state, np.array(mask), hparams)), minlength=len(PULLS))
 
 
@@ -31,7 +31,7 @@ def many(choose, state, mask, hparams):
 
 
 def after(policy, hparams, pulls, sums):
-    """A policy's state after so many pulls of each arm, in turn, that paid so much together."""
+    """A policy's state after given numbers of pulls of each arm, in turn, with given sums of rewards."""
     rewards = [
         (arm, total / count) for arm, (count, total) in enumerate(zip(pulls, sums, strict=True)) for _ in range(count)
     ]
@@ -99,7 +99,7 @@ def test_discounted_thompson_pulls_arms_as_often_as_they_seem_best():
 
 
 def test_sliding_window_thompson_keeps_the_window():
-    """Of the last 5 rewards four are of the third arm and one is of the fourth; the rest is left to the prior."""
+    """Of the last 5 rewards four are of the third arm and one is of the fourth; the other arms follow the prior."""
     numbers = np.random.default_rng(10)
     policy = sliding_window_thompson(5)
     state = after(policy, policy.hparams, PULLS, [3, 6, 12, 0])
@@ -109,7 +109,7 @@ def test_sliding_window_thompson_keeps_the_window():
 
 
 def expected(counts, chances):
-    """A chi-square test of how often arms are chosen."""
+    """A chi-square test of the frequencies of the chosen arms."""
     return float(stats.chisquare(counts, np.array(chances) * counts.sum()).pvalue)
 
 

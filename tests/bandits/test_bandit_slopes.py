@@ -1,4 +1,4 @@
-"""The study of late regret, and that KL-UCB and Thompson sampling come near the slope of Lai and Robbins."""
+"""The study of late regret; KL-UCB and Thompson sampling come near the slope of Lai and Robbins."""
 
 from pathlib import Path
 

@@ -28,7 +28,7 @@ from jaxrl.bandits.policies.planners import exact_planning, myopic
 from jaxrl.bandits.policies.ucb import ucb1
 from jaxrl.bandits.policies.whittle_index import WhittleHParams, highest, require_indexable, whittle, whittle_indices
 
-GAMMA = float(np.float32(0.95))  # of the very problem that is solved in float32
+GAMMA = float(np.float32(0.95))  # of the same problem that is solved in float32
 
 
 def random_arms(num_arms: int, num_states: int, spread: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -110,7 +110,7 @@ def test_the_highest_indices_are_pulled_within_the_budget_and_none_below_zero() 
 
 
 def exact_worth(env: Any, key: jax.Array) -> dict[str, jax.Array]:
-    """Of an instance from the prior: the exact discounted values of the policies, `[X]`, and the arms."""
+    """The exact discounted values of the policies `[X]` on an instance from the prior, and its arms."""
     params = env.default_params
     params = env.known(env.instance(key, params), params)
 
@@ -132,7 +132,7 @@ def exact_worth(env: Any, key: jax.Array) -> dict[str, jax.Array]:
 
 @pytest.mark.slow
 def test_whittle_is_close_to_exact_planning_and_above_the_myopic_policy() -> None:
-    """Discounted by 0.95, from uniform first states, exactly: no simulation. 100 problems of the prior."""
+    """Exact values discounted by 0.95, from uniform first states, without simulation, on 100 problems of the prior."""
     env = RestlessBandit(num_arms=4, num_states=3, budget=1)
     worth = jax.jit(jax.vmap(lambda key: exact_worth(env, key)))(jax.random.split(jax.random.key(0), 100))
     worth = jax.tree.map(np.asarray, worth)
@@ -143,7 +143,7 @@ def test_whittle_is_close_to_exact_planning_and_above_the_myopic_policy() -> Non
     assert np.all(whittle_worth >= 0.95 * best)
     gain = (whittle_worth - myopic_worth) / best
     assert gain.mean() > 4 * gain.std(ddof=1) / np.sqrt(len(gain))
-    # The library's values are those of the reference, of a few of these.
+    # The library's values equal those of the reference on a few of these.
     for i in range(3):
         arms = jax.tree.map(lambda leaf, i=i: leaf[i].astype(np.float64), worth["arms"])
         law, expected = in_float64(arms.transitions), np.asarray(arms.expected)

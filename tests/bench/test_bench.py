@@ -1,4 +1,4 @@
-"""The benchmarks run and keep what they measure, the page of results has it, and what the roofline counts is right."""
+"""The benchmarks run and store their measurements, the page of results shows them, and roofline counts are correct."""
 
 import argparse
 import json
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def smallest(name: str, out: Path) -> dict[str, Any]:
-    """Runs a benchmark at its smallest size, as `python -m bench` does, and gives what it stored."""
+    """Runs a benchmark at its smallest size, as `python -m bench` does, and returns the stored report."""
     command = [sys.executable, "-m", "bench", name, "--smallest", "--out", str(out)]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
     file = out / f"{name}.json"
@@ -39,7 +39,7 @@ def smallest(name: str, out: Path) -> dict[str, Any]:
 
 
 def check(name: str, document: dict[str, Any], out: Path) -> None:
-    """A stored report is whole, and its page is its own."""
+    """Check that a stored report is complete, and that its page belongs to it."""
     assert document["command"].startswith(f"python bench/{name}.py")
     assert document["result"] and document["what"]
     assert document["header"]["jax"] == jax.__version__
@@ -143,9 +143,9 @@ def test_a_report_keeps_every_number_and_fails_with_what_was_missed(
     ("words", "sentence"),
     [
         (["walking"], "NAME must be among train, "),
-        (["envs", "--smallest"], "--smallest needs --out"),
+        (["envs", "--smallest"], "--smallest requires --out"),
         (["envs", "--smallest", "--out"], "expected one argument"),
-        (["envs", "--smallest", "--out", str(suite.RESULTS / ".." / "results")], "--smallest needs --out"),
+        (["envs", "--smallest", "--out", str(suite.RESULTS / ".." / "results")], "--smallest requires --out"),
         (["--table", "envs"], "--table runs nothing"),
         (["--table", "--out", "elsewhere"], "--table runs nothing"),
         (["envs", "train", "--rejax", "/no/such/python"], "--rejax: there is no /no/such/python"),
@@ -158,7 +158,7 @@ def test_what_the_suite_cannot_do_gets_a_sentence(words: list[str], sentence: st
 
 
 def fake_runs(monkeypatch: pytest.MonkeyPatch, *outcomes: tuple[dict[str, Any] | None, int | None]) -> list[list[str]]:
-    """Benchmarks write these documents and end with these statuses, None for Ctrl-C; the options they were given."""
+    """Makes benchmarks write these documents and end with these statuses, None for Ctrl-C; returns their options."""
     asked, left = [], iter(outcomes)
 
     def run(command: list[str], **_: Any) -> argparse.Namespace:
@@ -301,7 +301,7 @@ def test_a_call_that_a_signal_ended_early_is_not_a_measurement():
         sides.whole(cut)
 
 
-# What a compiler writes, in short: a loop of 5 turns of two operations, one of unknown length of one, a condition of
+# Shortened text of a compiler: a loop of 5 turns of two operations, one of unknown length of one, a condition of
 # two branches, a call that is only a name for what it contains, and one that is compiled into a single function.
 PROGRAM = """HloModule jit_f
 
@@ -343,7 +343,7 @@ def test_launches_of_a_program_by_hand():
     assert launches(PROGRAM) == 5 * 2 + 1 + beside
     assert launches(PROGRAM, unknown_trips=(100,)) == 5 * 2 + 100 + beside
     assert launches(PROGRAM, unknown_trips=(0,)) == 5 * 2 + beside
-    with pytest.raises(ValueError, match="text must be that of a compiled program"):
+    with pytest.raises(ValueError, match="text must be the text of a compiled program"):
         launches("HloModule jit_f")
 
 
@@ -392,7 +392,7 @@ def test_launches_of_a_compiled_loop_are_its_turns_times_its_operations(turns: i
         return launches(lowered.compile().as_text())
 
     one = (loop(4) - loop(3)) / turns
-    assert one in (1, 2)  # a product, and perhaps what it multiplies by
+    assert one in (1, 2)  # a product, and perhaps its factors
     assert loop(7) - loop(3) == turns * 4 * one
 
 
@@ -403,7 +403,7 @@ def test_ceilings_are_numbers():
 
 
 def cost(function: Any, *arguments: Any) -> tuple[float, float]:
-    """Operations and transcendentals as XLA counts them in what was traced; no loops, of which it counts one turn."""
+    """Operations and transcendentals that XLA counts in a traced program without loops, of which it counts one turn."""
     analysis: Any = jax.jit(function).lower(*arguments).cost_analysis()
     return analysis["flops"], analysis.get("transcendentals", 0.0)
 
@@ -472,7 +472,7 @@ PIECES = {
 
 @pytest.mark.parametrize("name", PIECES)
 def test_operations_are_a_lower_bound_that_is_near_the_compilers_count(name: str):
-    """XLA counts index arithmetic, flags and reductions of small things too, where the formulas leave them out."""
+    """XLA also counts index arithmetic, flags and small reductions, which the formulas leave out."""
     piece, least = PIECES[name]
     (operations, transcendentals), formula = piece()
     assert least * operations < formula.operations <= operations

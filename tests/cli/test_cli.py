@@ -1,4 +1,4 @@
-"""The command line: one sentence for bad input, helps that name every option, and the whole way once."""
+"""The command line: one sentence for bad input, help texts that name every option, and one complete workflow."""
 
 import json
 import operator
@@ -188,7 +188,7 @@ def test_an_error_in_an_environment_says_how_to_see_where(
 
 
 def command(monkeypatch: pytest.MonkeyPatch, run: Callable[[], object]) -> None:
-    """Puts `run` in the place of `jaxrl version`."""
+    """Replaces `jaxrl version` by `run`."""
     monkeypatch.setitem(cli._COMMANDS, "version", lambda args: run() and 0)
 
 
@@ -231,7 +231,7 @@ def test_another_envs_package_gets_one_sentence(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_mistake_of_jaxrl_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """A slip in jaxrl's own code, such as a number where a text belongs, is not a `raise` statement."""
+    """A bug in jaxrl's own code, such as a number in place of a text, is not an error by a `raise` statement."""
     from jaxrl.cli.parsing import _sentence
 
     command(monkeypatch, lambda: _sentence(3))  # pyright: ignore[reportArgumentType]
@@ -481,7 +481,7 @@ def test_another_envs_is_told_in_one_sentence(tmp_path: Path):
 
 @pytest.mark.slow
 def test_the_whole_way(tmp_path: Path):
-    """Train a sweep in an environment of one's own, then plot, evaluate, and refuse to overwrite."""
+    """Train a sweep in a user-defined environment, then plot and evaluate, without overwriting."""
     (tmp_path / "walks.py").write_text(MY_ENVIRONMENT)
     train = "train ppo walks:Walk --seeds 5 7 --env-steps 1024 --evals 2 --eval-episodes 4 --out runs/walk"
     sweep = "--hparams.discount 0.9 beta:0.98,0.5 --hparams.lr 1e-3 --env.max-steps-in-episode 6"
@@ -500,7 +500,7 @@ def test_the_whole_way(tmp_path: Path):
 
     evaluate = ["evaluate", "runs/walk", "--episodes", "3"]
     done = jaxrl_command(*evaluate, cwd=tmp_path)
-    assert done.returncode == 2 and "--allow walks" in done.stderr  # a result imports no module of its own accord
+    assert done.returncode == 2 and "--allow walks" in done.stderr  # no module is imported without permission
     done = jaxrl_command(*evaluate, "--allow", "walks", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     # The swept episode length holds in the evaluation too.
@@ -537,7 +537,7 @@ def test_static_fields_and_parts_of_parameters_are_options(tmp_path: Path, capsy
     ],
 )
 def test_flags_of_xla_are_set_before_the_backend_starts(tmp_path: Path, args: list[str]) -> None:
-    """XLA would end the process where it reads a flag that it does not know: so the flag was in force."""
+    """XLA ends a process with an unknown flag, which shows that the flag was in force."""
     begun = {"run_length": 1, "algorithm": "ppo", "config": {}, "environment": {"name": "cartpole", "static": {}}}
     begun |= {
         "block": 1,

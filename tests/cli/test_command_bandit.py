@@ -1,4 +1,4 @@
-"""`jaxrl bandit`: what it writes and prints, the sweeps that its options make, and one sentence for bad input."""
+"""`jaxrl bandit`: its files and output, sweeps by options, and one sentence for bad input."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Discounts refuse arrays of wrong shapes, and name the argument."""
+"""Discounts reject arrays of wrong shapes and name the argument."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ PREPARED = parsing.prepare(0.9, 4)
 
 
 class Short:
-    """A discount of the user's own with a curve that ends too early."""
+    """A user-defined discount with a curve that ends too early."""
 
     def curve(self, horizon: int) -> np.ndarray:
         return np.ones(horizon)
@@ -25,7 +25,7 @@ class Short:
 
 @struct.dataclass
 class Own:
-    """A discount of the user's own, with a parameter to stack."""
+    """A user-defined discount, with a parameter to stack."""
 
     rate: Any
 
@@ -68,7 +68,7 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("properties._late_steps", "missing", lambda: properties._late_steps(TWO, TWO, THREE, np)),
 ]
 
-# Helpers that assert for the functions which call them first.
+# Helpers with the assertions of the functions that call them first.
 ASSERTING = frozenset({"_common_shape", "broadcast", "_form", "_curve", "future_weights"})
 ANY_SHAPE = "works element by element, on any shape"
 EXEMPT = {

@@ -1,4 +1,4 @@
-"""Fits that are exact, fits that are nearest, and what is refused."""
+"""Exact fits, nearest fits, and errors."""
 
 import math
 
@@ -75,7 +75,7 @@ def test_no_other_beta_weights_come_nearer(target):
 def test_samples_of_a_rate_give_nearly_what_their_distribution_gives():
     rates = np.random.default_rng(0).exponential(0.05, 20_000)
     discount = fit(SampledHazard(rates), 200)
-    # The curve is a mean of 20,000 numbers in [0, 1], so off by 0.0035 at one deviation and most.
+    # The curve is a mean of 20,000 numbers in [0, 1], so its standard deviation is at most 0.0035.
     assert np.abs(np.asarray(discount.curve(200)) - Hyperbolic(0.05).curve(200)).max() < 4 * 0.0035
     assert discount.eta == pytest.approx(1, abs=0.1)
 

@@ -61,7 +61,7 @@ def test_total_and_horizon_are_those_of_the_whole_curve(mu, eta, traced):
         return
     spread = eta * (1 - mu)
     assert sum_ == pytest.approx((1 - spread) / ((1 - mu) * (1 - eta)), rel=8 * ULP / (1 - eta))
-    if n > 200_000:  # too far to add up
+    if n > 200_000:  # too many steps for a plain sum
         alpha, beta = mu / spread, 1 / eta
         ends = gammaln(alpha + n) - gammaln(alpha), gammaln(alpha + beta - 1 + n) - gammaln(alpha + beta - 1)
         assert ends[0] - ends[1] == pytest.approx(-1, abs=1e-4)
@@ -79,7 +79,7 @@ def test_the_total_diverges_from_eta_one_on(eta):
     assert properties.total_sum(BetaWeighted(0.9, eta)) == math.inf
     assert properties.effective_horizon(BetaWeighted(0.9, eta)) == math.inf
     assert properties.total_sum(BetaWeighted(0.0, eta)) == 1
-    # And is approached: eta just below 1.
+    # The limit is also approached for eta just below 1.
     assert properties.total_sum(BetaWeighted(0.9, 0.9999)) > 9000
 
 

@@ -1,4 +1,4 @@
-"""Discount families: curves, mixtures, strings, stacks, and what prepare makes of them."""
+"""Discount families: curves, mixtures, strings, stacks, and the results of `prepare`."""
 
 import math
 
@@ -318,7 +318,7 @@ MIXED = [as_discount(text) for text in [*TEXTS, "truncated:(quasi:0.9,0.95),10",
 
 @pytest.mark.parametrize("discount", MIXED, ids=str)
 def test_next_weight_steps_along_the_curve(discount):
-    prepared = prepare(discount, 8)  # steps on beyond what was prepared
+    prepared = prepare(discount, 8)  # steps beyond the prepared horizon
 
     def step(weight, t):
         return (prepared.next_weight(t, weight),) * 2
@@ -354,7 +354,7 @@ def test_prepare_on_the_host_and_traced_agree():
     host, traced = prepare(batch, 64), jax.jit(lambda batch: jax.vmap(lambda d: prepare(d, 64))(batch))(batch)
     assert jax.tree.structure(host) == jax.tree.structure(traced)
     assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves((host, traced)))
-    # Where nodes all but coincide or weigh nothing, single nodes may differ; what they sum to may not.
+    # Where nodes nearly coincide or have no weight, single nodes may differ, but their sums may not.
     t = np.arange(65)
     sums = [np.einsum("sq,sqt->st", p.weights, np.asarray(p.rates)[..., None] ** t) for p in (host, traced)]
     np.testing.assert_allclose(*sums, atol=3e-6)
@@ -363,7 +363,7 @@ def test_prepare_on_the_host_and_traced_agree():
 
 @jax.tree_util.register_pytree_node_class
 class Linear:
-    """A user's own family: Gamma falls linearly to 0."""
+    """A user-defined family: Gamma falls linearly to 0."""
 
     def __init__(self, slope):
         self.slope = slope

@@ -1,4 +1,4 @@
-"""Mixtures of few exponentials: how close they are to the curve, and what they refuse."""
+"""Mixtures of few exponentials: their distance from the curve, and their errors."""
 
 import itertools
 from typing import Any
@@ -42,13 +42,13 @@ def test_eight_exponentials_stand_for_a_curve(mu: float, eta: float, horizon: in
     error = curve_of(rates, weights, horizon) - exact_curve("beta", horizon, **rounded(mu=mu, eta=eta))
     assert np.abs(error).max() <= BOUNDS[0.98 if mu >= 0.98 else 0.5, horizon]
     assert np.all(weights >= 0) and np.all(rates >= 0) and np.all(rates <= 1)
-    np.testing.assert_allclose(weights.sum(), 1.0, atol=1e-12)  # what the curve is at 0
+    np.testing.assert_allclose(weights.sum(), 1.0, atol=1e-12)  # the value of the curve at 0
 
 
 def test_more_exponentials_come_closer() -> None:
     exact = exact_curve("hyperbolic", HORIZON, **rounded(k=0.02))
     errors = [np.abs(curve_of(*few("hyperbolic:k=0.02", count), HORIZON) - exact).max() for count in (1, 2, 4, 8)]
-    # The error falls geometrically with the number: every doubling gains more than the one before it.
+    # The error falls geometrically with the number: every doubling gains more than the previous one.
     gains = [before / after for before, after in itertools.pairwise(errors)]
     assert 1 < gains[0] < gains[1] < gains[2], errors
 

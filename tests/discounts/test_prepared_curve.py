@@ -29,14 +29,14 @@ FAMILIES = [
 
 @flax.struct.dataclass
 class HParams:
-    """A discount alone."""
+    """Hyper-parameters with only a discount."""
 
     discount: Any
 
 
 @dataclasses.dataclass(frozen=True)
 class Halves(Discount):
-    """A family of the user's own, which has a curve and nothing else."""
+    """A user-defined family that only has a curve."""
 
     def curve(self, horizon: int) -> Any:
         return 0.5 ** np.arange(horizon + 1)

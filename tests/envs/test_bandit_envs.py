@@ -87,7 +87,7 @@ def test_poisson_counts_are_poisson() -> None:
 
 
 def assert_poisson(rewards: np.ndarray, mean: float) -> None:
-    """Chi-square of draws of a Poisson number."""
+    """Chi-square test of draws of a Poisson variate."""
     counts = rewards.astype(int)
     assert np.all(counts == rewards)
     # Chi-square over bins that expect at least ten draws, all beyond them in the last.
@@ -133,7 +133,7 @@ def test_means_follow_the_prior(name: str, change: dict[str, float], mean: float
     assert_mean(np.asarray(start(env, env.default_params.replace(**change)).values, np.float64), mean)
 
 
-# --- bandits around bandits --------------------------------------------------------------
+# --- bandits that wrap bandits -----------------------------------------------------------
 
 
 def test_sleeping_arms_are_masked_and_regret_is_against_those_awake() -> None:
@@ -147,7 +147,7 @@ def test_sleeping_arms_are_masked_and_regret_is_against_those_awake() -> None:
     best = np.where(awake, values, -np.inf).max(axis=1)
     np.testing.assert_array_equal(info["metrics"]["regret"], best - values[actions])
     assert_mean(rewards - values[actions], 0.0, 1.0)
-    # All three sleep with probability 0.1 * 0.7 * 0.8; then one is woken, which is never counted twice.
+    # All three sleep with probability 0.1 * 0.7 * 0.8; then one of them is woken, and no case is counted twice.
     alone = awake.sum(axis=1) == 1
     two_or_more = 1 - 0.056 - (0.9 * 0.7 * 0.8 + 0.1 * 0.3 * 0.8 + 0.1 * 0.7 * 0.2)
     assert_mean(1.0 - alone, two_or_more)
@@ -170,7 +170,7 @@ def test_late_rewards_arrive_once_each_when_they_are_due() -> None:
     assert np.all(delays[:1997] >= 0)
     share = np.bincount(delays[:1997], minlength=4)
     assert share[1] == 0 and scipy.stats.chisquare(share[[0, 2, 3]], [499.25, 998.5, 499.25]).pvalue > LEVEL
-    # What is observed is what arrived, by arm.
+    # The observation contains the rewards that arrived, by arm.
     of_arm = (late_actions[:, :, None] == np.arange(10)) & valid[:, :, None]
     np.testing.assert_array_equal(obs[:, :10], of_arm.sum(axis=1))
     np.testing.assert_allclose(obs[:, 10:20], (of_arm * late_rewards[:, :, None]).sum(axis=1), atol=1e-5)

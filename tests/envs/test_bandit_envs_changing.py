@@ -61,7 +61,7 @@ def test_waves_are_waves() -> None:
     np.testing.assert_allclose(states.values, expected, atol=5e-6)  # an angle up to 8 rounds by 5e-7, times 1.5
     np.testing.assert_array_equal(rewards, states.values[np.arange(120), actions])
     late = jax.jit(env.drift)(jax.random.key(0), start(env, params).replace(time=jnp.int32(10_000_012)), 0, params)
-    np.testing.assert_allclose(late.values, expected[12], atol=5e-6)  # after ten million pulls as at first
+    np.testing.assert_allclose(late.values, expected[12], atol=5e-6)  # after ten million pulls the same as at the start
 
 
 # --- adversaries -------------------------------------------------------------------------

@@ -28,7 +28,7 @@ RING = ((0, 1, 1), (1, 0, 1), (1, 1, 0))
 
 
 def sequence_with(table: Any, own: Any = ((0, 1), (1, 0))) -> None:
-    """Checks of `run_bandit` on a sequence inside of another bandit whose table is replaced."""
+    """`run_bandit` on a sequence inside another bandit, with a replaced table."""
     env: Any = envs.make("bandit/delayed", inner=envs.make("bandit/sequence", table=own))
     inner = env.inner.default_params.replace(table=np.asarray(table, np.float32))
     env.check_params(dataclasses.replace(env.default_params, inner=inner))
@@ -60,7 +60,7 @@ def sequence_with(table: Any, own: Any = ((0, 1), (1, 0))) -> None:
             lambda: envs.make("bandit/piecewise", rewards="beta"),
             "rewards must be one of bernoulli, gaussian, got",
         ),
-        (lambda: envs.make("bandit/piecewise", means=((0, 1),)), "means and starts are given together"),
+        (lambda: envs.make("bandit/piecewise", means=((0, 1),)), "means and starts must be given together"),
         (lambda: envs.make("bandit/piecewise", means=((0, 1),), starts=(1,)), "starts must be whole numbers that incr"),
         (lambda: envs.make("bandit/piecewise", means=((0, 1),), starts=(0, 1)), "starts must have one number for each"),
         (lambda: envs.make("bandit/piecewise", means=((0, 1), (1,)), starts=(0, 1)), "means must have a number for ea"),
@@ -129,7 +129,7 @@ def test_a_number_that_an_instance_contradicts_is_refused(
     default: Any = envs.make(f"bandit/{name}")
     same: Any = envs.make(f"bandit/{name}", **{field: getattr(env, field)}, **instance)
     assert same == env and hash(same) == hash(env)
-    # What nobody asked for may still become another.
+    # A number that was not requested may still change.
     assert dataclasses.replace(default, **instance) == env
 
 

@@ -60,7 +60,7 @@ def test_rules_are_those_of_plain_python() -> None:
     payoffs = [0.9, 1.0, 1.0]
     for seed in range(4):
         replies = np.random.default_rng(seed).integers(0, NUM_LEVERS + 1, 12)
-        replies[4:7] = replies[4]  # a partner that waits joins here
+        replies[4:7] = replies[4]  # a waiting partner joins here
         levers, rewards = play(env, params, replies)
         for row, (rule, preference) in enumerate(itertools.product(rules, range(NUM_LEVERS))):
             history: list[tuple[int, int]] = []
@@ -115,7 +115,7 @@ def test_optima_of_known_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     assert env.optimum(either) == pytest.approx(4.5)  # the first pull is a guess
     rewards = bayes.best_rewards(either.population, np.ones(2), np.array([0.9, 1, 1, 1]), np.ones(5))
     np.testing.assert_allclose(rewards, [0.5, 1, 1, 1, 1])
-    # A partner of no weight has no effect, and alike partners count once.
+    # A partner of weight 0 has no effect, and equal partners are merged.
     assert env.optimum(params_of(env, population(("prefer", 2, 0.0), ("copy", 1, 0.0)), (1, 0))) == pytest.approx(8)
     assert envs.make("cooperation/levers-self-play").optimum() == pytest.approx(8)
     many = params_of(env, behaviours(RULES, 4, 0.25))
@@ -158,7 +158,7 @@ def test_forms_and_names() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Stubborn(Partner):
-    """A user's own partner, which pulls one lever for ever."""
+    """A user-defined partner, which always pulls one lever."""
 
     def population(self, task: Any) -> Any:
         return np.arange(task.num_options, dtype=np.int32)
@@ -218,7 +218,7 @@ def test_partners_that_do_not_exist_are_refused() -> None:
 
 @pytest.mark.slow
 def test_foraging_and_its_rules_are_those_of_plain_python() -> None:
-    """The agent pursues a random kind, and stays by a fruit for a while; both of them are followed step by step."""
+    """The agent pursues a random kind, and stays at a fruit for a while; both agents are compared step by step."""
     env, length, patience = Foraging(size=5, num_kinds=3), 120, 3
     rules = RULES[:-1]
     members = behaviours(rules, 3)

@@ -19,7 +19,7 @@ _move = jax.jit(contacts.move, static_argnames=("kind", "solver"))
 
 
 def _one_substep(position, velocity, obstacles=None, mass=None, kind: Dynamics = "cartesian-acceleration"):
-    """Contacts alone: walkers that have these velocities and nothing that drives them."""
+    """Contacts alone: walkers with these velocities and without a control."""
     now = jams.walkers(position, velocity=velocity)
     number = now.position.shape[0]
     who = jams.traits(number)
@@ -40,12 +40,12 @@ def _check_jam(seen: jams.Substeps, solids: Obstacles) -> None:
     assert max(seen.speed.max(), seen.way.max()) <= 2 * (1 + 1e-4)
     for step in range(0, len(seen.overlap), 7):
         measured = jams.overlaps(seen.position[step], 0.2, solids, seen.box_centre[step])
-        # What the solver reports is what is there, up to the rounding of a position ten metres out.
+        # The solver reports the actual contacts, up to the rounding of a position at ten metres.
         assert max(measured, 0) == pytest.approx(seen.overlap[step], abs=5e-6)
 
 
 def _check_door(seen: jams.Substeps) -> None:
-    """Nobody gets to the other side but through the door, nor out of the arena."""
+    """Check that people reach the other side only through the door, and never leave the arena."""
     assert np.abs(seen.position).max() <= 9.75 - 0.2 + 0.01
     x, z = seen.position[..., 0], seen.position[..., 1]
     assert (np.abs(z[np.abs(x) < 1.0]) <= 0.5 - 0.2 + 0.01).all()
@@ -60,7 +60,7 @@ def test_a_jam_at_the_door_keeps_bodies_hard(kind, preset):
     seen = jams.press(kind, preset, jams.door(), jams.through_the_door, decisions=60)
     _check_jam(seen, jams.door())
     _check_door(seen)
-    # The test is worth something only where people press.
+    # The test is meaningful only if people press.
     assert (seen.overlap > 1e-4).any()
 
 
@@ -76,7 +76,7 @@ def test_two_hundred_decisions_of_a_jam_at_the_door(kind, preset):
 
 def _check_car(seen: jams.Substeps, mass: float) -> None:
     solids = jams.car(mass)
-    if np.isinf(mass):  # It does work on whom it pushes.
+    if np.isinf(mass):  # The car does work on the people that it pushes.
         seen = seen._replace(energy_gain=np.zeros(1))
     _check_jam(seen, solids)
     assert np.abs(seen.position).max() <= 9.75 - 0.2 + 0.01
@@ -193,7 +193,7 @@ def test_who_stands_in_the_very_centre_of_a_pillar_gets_out():
         Obstacles.none(), pillar_centre=jnp.float32([[2.0, 1.0]]), pillar_radius=jnp.float32([0.5])
     )
     after = _one_substep([[2.0, 1.0]], [[0.0, 0.0]], pillar)[0]
-    # As far as a substep takes anybody, twice the limit of 2 m/s at most.
+    # The largest distance in a substep, at twice the limit of 2 m/s.
     assert float(jnp.linalg.norm(after.position[0] - pillar.pillar_centre[0])) > 0.03
 
 

@@ -45,7 +45,7 @@ def test_headings_stay_between_minus_pi_and_pi():
     angle = jnp.array([np.pi, -np.pi, 3.5 * np.pi, -7.25 * np.pi, 0.5, np.nextafter(np.float32(np.pi), 0)])
     wrapped = np.asarray(dynamics.wrap(angle))
     assert (wrapped >= -np.float32(np.pi)).all() and (wrapped < np.float32(np.pi)).all()
-    # Ten turns away, the rounding of the angle itself.
+    # After ten turns, the rounding of the angle itself.
     np.testing.assert_allclose(np.exp(1j * wrapped), np.exp(1j * np.asarray(angle)), atol=5e-6)
 
 
@@ -207,7 +207,7 @@ class TestLawsOfOneDecision:
 
     @pytest.mark.fast_rows("polar-acceleration-2023")
     def test_a_rotated_world_moves_alike(self, kind, preset):
-        """By any angle where boxes, which lie along the axes, are far off."""
+        """By any angle, with boxes, which are aligned with the axes, far away."""
         now, control = _crowd()
         solids = jams.obstacles([(90, 0, 1, 1), (0, 90, 1, 1)], [(0.9, 0.9, 0.1)])
         angle = 0.7

@@ -170,7 +170,7 @@ def test_who_arrives_was_active_and_is_not_any_more() -> None:
     np.testing.assert_array_equal(active, before.present & ~before.arrived)
     np.testing.assert_array_equal(finished, after.arrived)
     assert finished[-1, :4].all() and not finished[:, 4:].any() and not active[:, 4:].any()
-    # In the decision that reaches the goal an agent is active and terminated, and is paid for the goal once.
+    # In the decision in which it reaches the goal, an agent is active and terminated, and is paid for the goal once.
     arrives = active & finished
     np.testing.assert_array_equal(arrives.sum(0), present)
     assert np.all(reward[arrives] > 9) and np.all(reward[~arrives] < 1)
@@ -224,7 +224,7 @@ def test_those_who_are_absent_change_nothing() -> None:
         np.testing.assert_allclose(values, other[4]["metrics"][name], rtol=1e-3, atol=1e-3, err_msg=name)
 
 
-# --- what is measured --------------------------------------------------------------------
+# --- measures ----------------------------------------------------------------------------
 
 
 def test_one_who_walks_straight_on_spends_the_optimum() -> None:
@@ -235,7 +235,7 @@ def test_one_who_walks_straight_on_spends_the_optimum() -> None:
     distance = 6 - 0.375 - 0.2
     assert metrics["success"] == 1
     assert abs(metrics["optimum"] - 3.3525 * distance) < 1e-3
-    # A substep is 1.3304 / 120 m long: so much farther it may go than to the touch.
+    # A substep is 1.3304 / 120 m long: the agent may go farther than the touch by that much.
     longer = 1.3304 / 120
     assert 3.3525 * distance - 1e-3 <= metrics["energy"] <= 3.3526 * (distance + longer) + 1e-3
     assert abs(metrics["energy_dynamics"] - metrics["energy"] - _first_step(share)) < 2e-2
@@ -327,7 +327,7 @@ def test_metrics_agree_with_slow_ones(preset: str) -> None:
     assert slow["success"][0] > 0.5
     energy = -(info["metrics"]["reward_bmr"] + info["metrics"]["reward_drag"]).astype(np.float64).sum()
     np.testing.assert_allclose(info["metrics"]["energy"][-1], energy, rtol=1e-5)
-    if preset == "2023":  # from places alone: a decision's mean velocity costs less than its parts
+    if preset == "2023":  # from positions alone: a decision's mean velocity costs less energy than its parts
         shortest = _slow_energy(before, after, interval)
         assert 0.97 * energy <= shortest <= energy * (1 + 1e-4)
     terms = [name for name in env.metric_rules if name.startswith("reward_")]
@@ -376,7 +376,7 @@ def _slow_metrics(before, after, interval) -> dict[str, tuple[float, float]]:
                 if i < j:
                     gap = np.linalg.norm(state.walkers.position[at, i] - state.walkers.position[at, j])
                     closest = min(closest, float(gap))
-    # A body that bumps bends its way within a decision: the straight line between its ends is a little shorter.
+    # A collision bends the path within a decision, so that the straight line between its ends is slightly shorter.
     tolerance = {"mean_speed": 2e-2, "path_efficiency": 2e-2}
     means = {name: (float(np.mean([row[name] for row in rows])), tolerance.get(name, 1e-4)) for name in rows[0]}
     return means | {"minimum_distance": (closest, 1e-5)}

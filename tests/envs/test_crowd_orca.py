@@ -1,4 +1,4 @@
-"""Reciprocal avoidance: half-planes against samples, programmes against enumeration, and walks without contact."""
+"""Reciprocal avoidance: half-planes against samples, linear programmes against enumeration, walks without contact."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from envs.crowd.state import Obstacles
 
 INTERVAL = 1 / 12
 
-# A velocity may miss a half-plane by 1e-5 m/s; corners of half-planes at an angle of 1/10 amplify that, and the
+# A velocity may violate a half-plane by 1e-5 m/s; corners of half-planes at an angle of 1/10 amplify that, and the
 # roundings of float32 of velocities of some m/s, tenfold.
 CLOSE = 1e-4
 
@@ -107,7 +107,7 @@ def test_half_planes_ask_for_the_smallest_change():
     angle = rng.uniform(-np.pi, np.pi, (500,))
     circle = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
     for i in range(len(away)):
-        # Nothing nearer than the rim is on its other side, and a little beyond the rim, along the normal, is.
+        # Nothing nearer than the rim is on its other side; points slightly beyond the rim, along the normal, are.
         around = _closest_approach(away[i], relative[i] + 0.99 * abs(depth[i]) * circle, 4.0) < reach[i]
         assert (around == colliding[i]).all()
         beyond = relative[i] + depth[i] * normal[i] + np.sign(depth[i]) * 1e-3 * normal[i]
@@ -209,7 +209,7 @@ def test_two_who_meet_head_on_pass_without_contact():
     position = jnp.array([[-3.0, 0.0], [3.0, 0.0]])
     required = jnp.array([[1.3, 0.03], [-1.3, 0.0]])
     seen, _ = _walk(position, required, Obstacles.none(), 96)
-    # They keep the distance of their half-planes, up to the tolerance of a programme over the horizon of 3 s.
+    # Their distances follow from the half-planes, up to the tolerance of a programme over the horizon of 3 s.
     assert np.linalg.norm(seen[:, 0] - seen[:, 1], axis=-1).min() >= 0.4 - 1e-4
     assert seen[-1, 0, 0] > 1.5 and seen[-1, 1, 0] < -1.5
 
@@ -220,7 +220,7 @@ def test_a_box_is_not_entered(velocity):
     start = jnp.stack([jnp.full(5, -3.0), jnp.linspace(-2.5, 2.5, 5)], axis=-1)
     seen, centre = _walk(start, jnp.tile(jnp.array([1.3, 0.0]), (5, 1)), _solid(velocity=velocity), 60)
     beyond = np.maximum(np.abs(seen - centre) - 1.0, 0)
-    # The tolerance of a programme over the horizon of 1 s, and for a car that turns a corner nothing more.
+    # The tolerance of a programme over the horizon of 1 s, also for a car that turns a corner.
     assert np.linalg.norm(beyond, axis=-1).min() >= 0.2 - 1e-4
     assert seen[-1, 0, 0] > 1 and seen[-1, 4, 0] > 1  # past it
 
@@ -239,7 +239,7 @@ def test_worlds_together_are_as_each_alone():
     solids = _solid((0.0, 3.0))
     together, _ = jax.vmap(lambda p, v: _walk(p, v, solids, 5))(position, required)
     alone = jnp.stack([_walk(p, v, solids, 5)[0] for p, v in zip(position, required, strict=True)])
-    # Crowded programmes amplify the roundings that a batch may make otherwise.
+    # Programmes with many half-planes amplify roundings, which may differ in a batch.
     np.testing.assert_allclose(together, alone, atol=1e-4)
 
 

@@ -54,7 +54,7 @@ def test_cells_work_from_below_zero_and_on_their_borders():
 
 
 def test_an_overflow_is_counted():
-    """Ten at one place have nine others each: with room for six, three of each are missing at least."""
+    """Ten agents at one place have nine neighbours each: with room for six, at least three of each are missing."""
     position = jnp.concatenate([jnp.zeros((10, 2)), jnp.full((10, 2), 7.0)])
     enough = _candidates(position, jnp.ones(20, bool), jnp.float32(0.5), "cells", 12)
     assert int(enough.overflow) == 0
@@ -107,7 +107,7 @@ def test_a_decision_with_lists_is_one_with_all_pairs(kind):
 
     with_lists, without = decide("cells"), decide("all-pairs")
     assert int(with_lists.overflow) == 0
-    assert float(without.touches.sum()) > 20  # there is something to solve
+    assert float(without.touches.sum()) > 20  # there are contacts to solve
     # Only the order of sums differs; in dense contact a difference of 1e-6 m grows at most a hundredfold.
     np.testing.assert_allclose(with_lists.walkers.position, without.walkers.position, atol=1e-4)
     np.testing.assert_allclose(with_lists.walkers.velocity, without.walkers.velocity, atol=1e-2)

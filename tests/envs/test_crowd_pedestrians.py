@@ -1,4 +1,4 @@
-"""Measures of real people: each compared with a slow one in float64, and in cases that are known."""
+"""Measures of real people: each compared with a slow version in float64, and in known cases."""
 
 import math
 
@@ -21,7 +21,7 @@ def test_weidmanns_curve() -> None:
 
 
 def walks(seed: int, num_steps: int = 12, num_agents: int = 9) -> tuple[np.ndarray, np.ndarray]:
-    """Random walks in float32, and who walks."""
+    """Random walks in float32, and a mask of the people who walk."""
     rng = np.random.default_rng(seed)
     steps = rng.normal(0, 0.7, (num_steps, num_agents, 2))
     position = (rng.uniform(-2, 2, (1, num_agents, 2)) + np.cumsum(steps, axis=0)).astype(np.float32)
@@ -29,7 +29,7 @@ def walks(seed: int, num_steps: int = 12, num_agents: int = 9) -> tuple[np.ndarr
 
 
 def slow_door_flow(position: np.ndarray, walking: np.ndarray, low: float, high: float, interval: float) -> float:
-    """Of a door on the z axis, through which people pass in the direction of x."""
+    """The flow through a door on the z axis, through which people pass in the direction of x."""
     moments = []
     for t in range(len(position) - 1):
         for i in range(position.shape[1]):

@@ -1,4 +1,4 @@
-"""The study that compares learned crowds with planned ones: refusals, the table of episodes, resuming."""
+"""The study that compares learned crowds with planned ones: errors, the table of episodes, resuming."""
 
 import pandas
 import pytest

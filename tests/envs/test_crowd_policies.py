@@ -1,4 +1,4 @@
-"""Policies that read the state: what they want, and how it becomes an action."""
+"""Policies that read the state: their target velocities, and the conversion to actions."""
 
 import dataclasses
 import functools
@@ -73,7 +73,7 @@ def test_straight_walkers_take_the_least_energy_when_alone():
     env = Crowd(Recorded([(0.0, 0.0, 8.0, 0.0)]), num_agents=1, dynamics="cartesian-velocity")
     metrics = roll(env, Straight(env), jax.random.key(0)).metrics
     assert float(metrics["success"]) == 1.0
-    # It moves on for the rest of the substep in which it arrives: 0.1 % of the way.
+    # It continues for the rest of the substep in which it arrives: 0.1 % of the distance.
     assert float(metrics["energy_plus"] / metrics["optimum"]) == pytest.approx(1.0, abs=2e-3)
 
 
@@ -81,7 +81,7 @@ def test_straight_walkers_take_the_least_energy_when_alone():
 
 
 def _slow_social_forces(position, velocity, forces, cut_off):
-    """Pair by pair, in complex numbers and double precision."""
+    """Social forces pair by pair, in complex numbers and double precision."""
     p, v = (np.asarray(a, np.float64) @ [1, 1j] for a in (position, velocity))
     total = np.zeros(len(p), complex)
     for i in range(len(p)):
@@ -145,7 +145,7 @@ def test_obstacles_push_outwards_by_their_gap():
     obstacles = jams.obstacles([(0, 0, 1, 1)], [(5, 0, 0.5)])
     forces = Forces(wall_strength=2.0, wall_range=0.1)
     force = obstacle_forces(jnp.array([[1.5, 0.0], [5.0, 1.0]]), jnp.array([0.2, 0.2]), obstacles, forces)
-    # Behind the other obstacle, 2.8 m and more away, exp(-28) is nothing.
+    # Behind the other obstacle, at least 2.8 m away, exp(-28) is negligible.
     np.testing.assert_allclose(force, [[2 * np.exp(-3), 0.0], [0.0, 2 * np.exp(-3)]], atol=50 * EPS)
     assert np.all(obstacle_forces(jnp.zeros((2, 2)), jnp.ones(2), Obstacles.none(), forces) == 0)
 

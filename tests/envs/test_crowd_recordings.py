@@ -1,4 +1,4 @@
-"""Recordings: CSV files, the scenes they make, staggered entries, and joint metrics compared with slow ones."""
+"""Recordings: CSV files, their scenes, staggered entries, and joint metrics compared with slow ones."""
 
 import dataclasses
 from pathlib import Path
@@ -175,7 +175,7 @@ def test_those_who_have_not_entered_count_as_on_the_way() -> None:
     assert not bool(terminated) and not np.any(info["active"]) and list(state.waiting) == [False, True]
     metrics = info["metrics"]
     assert float(metrics["success"]) == 0.5
-    # All of the second one's way is still to come.
+    # The second agent has its whole distance ahead.
     np.testing.assert_allclose(metrics["energy_plus"], metrics["optimum"] / 2, rtol=1e-6)
 
 
@@ -270,7 +270,7 @@ def test_joint_errors_equal_slow_ones() -> None:
 
 
 def test_the_best_sample_is_best_for_all_together() -> None:
-    """Each of two samples is exact for one of two people: a joint error is not 0."""
+    """Each of two samples is exact for one of two people, so that a joint error is not 0."""
     recorded = jnp.zeros((3, 2, 2))
     samples = jnp.stack([recorded.at[:, 0, 0].set(1.0), recorded.at[:, 1, 0].set(4.0)])
     assert float(jade(samples, recorded, jnp.ones((3, 2), bool))) == 0.5

@@ -224,7 +224,7 @@ def test_both_models_agree_at_a_constant_velocity_and_slowing_down_to_the_drag_i
     velocity = jnp.asarray(np.random.default_rng(0).uniform(-2, 2, (AGENTS, 2)), jnp.float32)
     steady = energy.dynamic_power(velocity, velocity, traits, jnp.float32(0.1))
     np.testing.assert_allclose(steady, energy.power(jnp.sum(velocity**2, -1), traits), rtol=4 * EPS)
-    # Drag alone slows a body by a = -e_w v_prev: what is left is resting, up to the rounding of two powers of up to 70.
+    # Drag alone slows a body by a = -e_w v_prev: only resting remains, up to the rounding of two powers of up to 70.
     previous = velocity / (1 - traits.walking[:, None] * 0.1)
     free = energy.dynamic_power(velocity, previous, traits, jnp.float32(0.1))
     np.testing.assert_allclose(free, traits.resting, rtol=0, atol=4 * 70 * EPS)
@@ -299,7 +299,7 @@ def test_the_two_presets_are_the_papers() -> None:
 
 
 def test_the_rewards_of_2023_are_the_papers() -> None:
-    """Numbers 0 to 9: a first stage that teaches to walk, or none; then what is not 0."""
+    """Rewards 0 to 9: with or without a first stage that teaches to walk; then the weights that are not 0."""
     first = {"potential": 1, "speeding": 10, "goal": 10, "collision": -0.05}
     energy = {"potential": 1, "goal": 10, "bmr": 1, "dynamics": 1, "collision": -0.05}
     drag = {"potential": 1, "goal": 10, "bmr": 1, "drag": 1, "collision": -0.05}
@@ -391,7 +391,7 @@ def test_local_density_and_the_nearest_two() -> None:
 @pytest.mark.slow_rows("1.0")
 @pytest.mark.parametrize("scale", [1.0, 80.0, 2000.0])
 def test_empty_places_bring_nobody_nearer(scale: float) -> None:
-    """From 200 places on lists are looked at, in which people are as far apart as they are."""
+    """From 200 places on, lists are used; empty places have no effect on the distances in them."""
     position = jnp.asarray(np.random.default_rng(0).uniform(-scale, scale, (40, 2)), jnp.float32)
     places = jnp.concatenate([position, jnp.zeros((260, 2))])
     exact = measures.nearest(position, jnp.ones(40, bool))

@@ -1,4 +1,4 @@
-"""Scenes: constants of the papers, room for everybody, sentences for what cannot be."""
+"""Scenes: constants of the papers, room for all agents, and errors of one sentence."""
 
 from itertools import product
 

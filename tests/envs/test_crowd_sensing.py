@@ -13,7 +13,7 @@ from envs.crowd.state import Goals, Obstacles, Traits, Walkers
 
 FRAMES = observations.FRAMES
 
-# Compiled: op by op each of them takes seconds.
+# Compiled, because each of them takes seconds op by op.
 nearest = jax.jit(neighbours.nearest, static_argnums=(5, 6))
 cast = jax.jit(rays.cast, static_argnums=7, static_argnames=("see_agents", "tags"))
 own_vector = jax.jit(observations.own_vector, static_argnums=(0, 6, 7))
@@ -21,7 +21,7 @@ rows = jax.jit(observations.rows, static_argnums=(0, 4))
 
 
 def crowd(seed: int, num_agents: int, half: float = 5.0) -> tuple[Walkers, jax.Array]:
-    """Walkers at random places, of whom some do not walk."""
+    """Walkers at random places, some of whom do not walk."""
     keys = jax.random.split(jax.random.key(seed), 4)
     walkers = Walkers(
         position=jax.random.uniform(keys[0], (num_agents, 2), minval=-half, maxval=half),
@@ -73,7 +73,7 @@ def test_cells_fall_back_where_someone_stands_apart() -> None:
 
 
 def distance_by_steps(origin, angle, discs, boxes, reach, step=1e-3):
-    """How far a ray goes before it is inside something, by walking along it."""
+    """The distance along a ray to the first body, by small steps."""
     way = np.arange(0, reach + step, step)
     point = origin + way[:, None] * np.array([np.cos(angle), np.sin(angle)])
     inside = np.zeros(len(way), bool)
@@ -173,7 +173,7 @@ def test_rows_entry_by_entry(frame: observations.Frame) -> None:
 
 
 def turned(walkers: Walkers, angle: float, shift: np.ndarray) -> Walkers:
-    """The walkers of a world that is turned and moved."""
+    """The walkers of a rotated and translated world."""
     turn = jnp.asarray([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]], jnp.float32)
     return dataclasses.replace(
         walkers,

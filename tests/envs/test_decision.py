@@ -21,7 +21,7 @@ def curve_of(discount: Any, horizon: int = 400) -> np.ndarray:
 
 
 def play(env: Any, actions: Any, params: Any = None, key: int = 0) -> tuple[np.ndarray, Any]:
-    """Rewards of one episode `[T]`, 0 after its end, and what else is known of each step."""
+    """Rewards of one episode `[T]`, 0 after its end, and other values of each step."""
     params = env.default_params if params is None else params
     rewards, record = jax.tree.map(np.asarray, _play(env, jax.random.key(key), jnp.asarray(actions), params))
     return rewards, {**record, "length": int(record["alive"].sum())}
@@ -141,7 +141,7 @@ def test_a_delayed_choice_pays_with_its_last_step() -> None:
     env: Any = DelayedChoice()
     curve = curve_of("hyperbolic:k=0.01")
     for action, reward in enumerate((1.75, 1.0)):
-        # What is chosen later has no effect.
+        # Later choices have no effect.
         rewards, record = play(env, [action] + [1 - action] * 109)
         assert record["length"] == 100 and rewards[99] == reward == rewards.sum()
         np.testing.assert_allclose(curve[:110] @ rewards, env.values(curve)[action], rtol=1e-6)
@@ -183,7 +183,7 @@ def test_only_the_later_reward_can_be_left() -> None:
     np.testing.assert_array_equal(record["masks"][1:100], [[True, False]] * 99)
     early, _ = play(env, [LATER] + [SOONER] * 98 + [LATER] * 106)
     assert early[199] == 1.75 == early.sum()
-    switched, record = play(env, [LATER] * 99 + [SOONER] + [LATER] * 105)  # once paid, nothing comes any more
+    switched, record = play(env, [LATER] * 99 + [SOONER] + [LATER] * 105)  # no rewards follow
     assert switched[99] == switched.sum() == np.float32(0.99)
     np.testing.assert_array_equal(record["masks"][100:200], [[True, False]] * 100)
 
@@ -204,7 +204,7 @@ def test_an_exponential_agent_is_consistent_up_to_the_tax() -> None:
     for gamma in np.linspace(0.98, 1.0, 401):
         values = env.values(gamma ** np.arange(200))
         assert not values.reverses
-        # Its first choice is the second one without the tax, seen from afar.
+        # Its first choice is the second one without the tax, at a longer delay.
         afar = gamma**99
         np.testing.assert_allclose(values.later - values.sooner, afar * (values.hold - values.switch - tax), atol=1e-12)
         if values.plans_later != (not values.would_switch):

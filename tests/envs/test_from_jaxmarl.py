@@ -1,4 +1,4 @@
-"""JaxMARL's environments as crowds: compared with JaxMARL's own steps, to the end, and refusals."""
+"""JaxMARL's environments as crowds: compared with JaxMARL's own steps up to the end, and errors."""
 
 import functools
 from typing import Any
@@ -57,7 +57,7 @@ def test_they_keep_the_laws(name: str) -> None:
     ],
 )
 def test_episodes_are_jaxmarls_own(name: str, length: int) -> None:
-    """Observations, rewards, ends and masks of an episode, with those of the environment as JaxMARL makes it."""
+    """Observations, rewards, ends and masks of an episode equal those of the environment as JaxMARL makes it."""
     env, theirs = made(name), make_theirs(name)
     params = env.default_params
     assert params.max_steps_in_episode == length
@@ -141,7 +141,7 @@ def test_fields_are_jaxmarls_and_results_know_them() -> None:
         (
             "overcooked",
             {},
-            r"There is no environment 'jaxmarl/overcooked'; `envs\.names\('jaxmarl'\)` lists what there is",
+            r"There is no environment 'jaxmarl/overcooked'; `envs\.names\('jaxmarl'\)` lists its environments",
         ),
         ("switch_riddle", {"num_agents": 2}, "cannot be made with {'num_agents': 2}: The minimum number of agents"),
         ("MPE_simple_spread_v3", {"num_agent": 2}, "has no static field 'num_agent'; did you mean 'num_agents'"),

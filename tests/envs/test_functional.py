@@ -119,7 +119,7 @@ def test_ones_own_is_adapted(key: jax.Array):
     space = env.observation_space(env.default_params)
     assert isinstance(space, spaces.Dict) and space.spaces["side"].n == 2
     _, state = env.reset_env(key, env.default_params)
-    obs, _, reward, terminated, _ = env.step_env(key, state, jnp.int32(2), env.default_params)  # is 1 in Walk
+    obs, _, reward, terminated, _ = env.step_env(key, state, jnp.int32(2), env.default_params)  # by default 1 in Walk
     assert (obs["place"].tolist(), int(obs["side"]), float(reward), bool(terminated)) == ([1.0], 1, 1.0, False)
 
 

@@ -48,7 +48,7 @@ def test_every_joint_action_pays_the_mean_of_its_pairs(num_agents: int) -> None:
 
 @pytest.mark.parametrize(("penalty", "limit"), [(-30.0, 10), (-30.0, 2), (40.0, 10)])
 def test_the_optimum_is_the_best_of_all_joint_plays(penalty: float, limit: int) -> None:
-    """A penalty above 11 is best for two of three agents at odds."""
+    """A penalty above 11 is best if two of three agents disagree."""
     for num_agents, gamma in itertools.product((2, 3), (1.0, 0.5)):
         env = ClimbingGame(num_agents)
         params = dataclasses.replace(env.default_params, penalty=penalty, num_steps=3, max_steps_in_episode=limit)

@@ -1,4 +1,4 @@
-"""Every environment as one of Gymnasium: its checker, rollouts compared with native ones, names, errors."""
+"""Every environment as a Gymnasium environment: its checker, rollouts compared with native ones, names, errors."""
 
 import builtins
 import re
@@ -39,7 +39,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(env_id: str) -> Any:
-    """By its name; the checker wants no episodes of one step."""
+    """The environment of a name, without episodes of one step, for the checker."""
     static: dict[str, Any] = {"steps": 4} if "OnlyTruncates" in env_id else {}
     return gymnasium.make(env_id, render_mode="rgb_array", **static).unwrapped
 
@@ -62,7 +62,7 @@ def native(env: Any, params: Any, seed: int, actions: list[Any]) -> list[tuple]:
 
 
 def close(a: Any, b: Any) -> bool:
-    """Within what two compilations of a step may differ by, over the steps of these rollouts."""
+    """Check equality up to the differences of two compilations of a step, over the steps of these rollouts."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     return bool(np.allclose(a, b, rtol=0, atol=TOLERANCE * max(1.0, np.abs(b).max(initial=0.0))))
 
@@ -107,7 +107,7 @@ def test_seeds_reproduce_and_differ() -> None:
     assert not np.array_equal(first, env.reset(seed=4)[0])
     unseeded = [as_gymnasium(envs.make("cartpole")).reset()[0] for _ in range(2)]
     assert not np.array_equal(*unseeded)
-    first[:] = 0  # what is returned may be written to
+    first[:] = 0  # returned arrays are writable
 
 
 def test_spaces_of_every_kind() -> None:
@@ -134,7 +134,7 @@ def test_spaces_of_every_kind() -> None:
 
 @dataclass(frozen=True)
 class Other(CartPole):
-    """With a space that Gymnasium does not have."""
+    """An environment with a space for which Gymnasium has no counterpart."""
 
     def action_space(self, params: Any = None) -> Any:
         return spaces.Box(0, 1, (), jnp.bfloat16)
@@ -146,7 +146,7 @@ def test_bad_input_gets_one_sentence() -> None:
     cases: list[tuple[Any, type, str]] = [
         (lambda: as_gymnasium("cartpole"), TypeError, r"as_gymnasium takes an environment, such as envs\.make"),
         (lambda: as_gymnasium(envs.make("crowd/circle")), ValueError, "crowd/circle has 12 agents.* as_pettingzoo"),
-        (lambda: as_func_env(envs.make("crowd/circle")), ValueError, "as_func_env takes a single-agent one"),
+        (lambda: as_func_env(envs.make("crowd/circle")), ValueError, "as_func_env takes a single-agent environment"),
         (
             lambda: as_gymnasium(Other()),
             TypeError,

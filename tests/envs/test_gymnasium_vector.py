@@ -118,7 +118,7 @@ def test_device_arrays_are_the_same_numbers(mode: str) -> None:
         for host_part, device_part in zip(a[:4], b[:4], strict=True):
             assert np.array_equal(host_part, device_part)
         info, reported = a[4], b[4]
-        if "metrics" in info:  # of nobody, where all were reset
+        if "metrics" in info:  # empty, because all were reset
             assert np.array_equal(info["metrics"]["chosen_delay"], reported["metrics"]["chosen_delay"])
         ended = a[2] | a[3]
         if mode == "SameStep":
@@ -273,7 +273,7 @@ def test_infos_are_listed_by_environment() -> None:
 
 
 def test_seeds_may_be_missing_or_large() -> None:
-    """One of None is drawn, and one of more than 32 bits is another seed."""
+    """A seed of None is drawn at random, and a seed of more than 32 bits is hashed to another one."""
     many = as_gymnasium_vector(envs.make("cartpole"), 2)
     starts = [many.reset(seed=[7, None])[0] for _ in range(2)]
     assert np.array_equal(starts[0][0], starts[1][0])

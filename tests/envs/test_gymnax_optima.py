@@ -1,4 +1,4 @@
-"""The best returns that are stated for gymnax's environments: a policy written by hand attains each."""
+"""The stated best returns of gymnax's environments: a hand-written policy attains each."""
 
 from collections.abc import Callable
 from typing import Any

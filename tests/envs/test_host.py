@@ -23,7 +23,7 @@ from jaxrl.learning.rollout import reset_all, rollout
 
 
 class Forgetful(gymnasium.Env):
-    """Draws from a generator that no seed reaches."""
+    """An environment that draws from a generator without a seed."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
     action_space = gymnasium.spaces.Discrete(2)
@@ -36,7 +36,7 @@ class Forgetful(gymnasium.Env):
 
 
 class Odd(gymnasium.Env):
-    """All kinds of spaces, and a truncation of its own after 4 steps."""
+    """An environment with all kinds of spaces, which truncates by itself after 4 steps."""
 
     observation_space = gymnasium.spaces.Dict(
         {
@@ -66,7 +66,7 @@ class Odd(gymnasium.Env):
 
 
 class Pushed(Odd):
-    """Takes a tree of actions, in its own order, and rewards the received values."""
+    """An environment that takes a tree of actions, in its own order, and rewards the received values."""
 
     action_space = gymnasium.spaces.Dict(
         OrderedDict(
@@ -82,7 +82,7 @@ class Pushed(Odd):
 
 
 class Big(Odd):
-    """A number of 64 bits without bounds, multiplied at every step."""
+    """An environment that shows a number of 64 bits without bounds, multiplied at every step."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.int64)
     action_space = gymnasium.spaces.Discrete(2, start=1)
@@ -174,13 +174,13 @@ def test_random_rollouts_equal_the_native_ones(env_id: str, key: jax.Array):
             np.testing.assert_array_equal(reward[i, t], np.float32(expected_reward))
             assert bool(terminated[i, t]) == ended
         after = len(seen) - 1
-        if terminated[i].any():  # nothing happens any more
+        if terminated[i].any():  # nothing changes after the end
             assert terminated[i, after:].all() and not reward[i, after:].any()
     assert truncated[:, -1].all() and not truncated[:, :-1].any()
 
 
 def test_states_can_be_copied_and_continued_twice(key: jax.Array):
-    """The same state steps to the same state, and two continuations of it do not disturb each other."""
+    """A state always steps to the same state, and two continuations of it are independent."""
     env = envs.make("gymnasium/CartPole-v1", time_limit=30)
     params, step = env.default_params, jax.jit(env.step_env)
     _, start = jax.jit(env.reset_env)(key, params)
@@ -213,7 +213,7 @@ def test_a_state_outlives_the_process(key: jax.Array):
 
 @pytest.mark.slow
 def test_rollouts_with_resets_repeat_nothing_and_keep_few_simulators(key: jax.Array):
-    """Fresh states that no environment takes, blocks of runs, and episodes that end: none costs a repetition."""
+    """Unused fresh states, blocks of runs and ends of episodes cause no repeated actions."""
     env = envs.make("gymnasium/CartPole-v1", time_limit=25)
     kept, params = host._simulators(env), env.default_params
 
@@ -232,13 +232,13 @@ def test_rollouts_with_resets_repeat_nothing_and_keep_few_simulators(key: jax.Ar
     assert reward.shape == (2, 3, 40, 3) and np.all(np.asarray(reward) == 1.0)
     assert int(np.sum(terminated)) > 10 and np.sum(terminated) + np.sum(truncated) < 60
     assert kept.repeated == 0
-    assert kept.made <= 2 * 3 + 1  # an episode each, and the one that fresh states share
+    assert kept.made <= 2 * 3 + 1  # one for each episode, and one that fresh states share
 
 
 @pytest.mark.slow_rows("200")
 @pytest.mark.parametrize("limit", [200, 30])
 def test_blocks_of_runs_leave_each_other_their_simulators(limit: int, key: jax.Array):
-    """Each block's fresh states, 40 a rollout, come while the episodes of the others wait for their next rollout."""
+    """Each block draws 40 fresh states per rollout while the episodes of the others wait for their next rollout."""
     env = envs.make("gymnasium/Pendulum-v1")
     kept, params = host._simulators(env), envs.EnvParams(max_steps_in_episode=limit)
     before = kept.made
@@ -255,7 +255,7 @@ def test_blocks_of_runs_leave_each_other_their_simulators(limit: int, key: jax.A
         blocks = [go_on(carry, key) for carry in blocks]
     jax.block_until_ready(blocks)
     assert kept.repeated == 0
-    assert kept.made - before <= 6 * 4  # an episode each; fresh states share the one that was there before
+    assert kept.made - before <= 6 * 4  # one for each episode; fresh states share the existing one
 
 
 @pytest.mark.slow
@@ -277,7 +277,7 @@ def test_a_run_is_the_same_whatever_runs_beside_it():
 
 
 class Counted(Odd):
-    """Knows how many there are."""
+    """An environment that counts its instances."""
 
     opened = closed = 0
 
@@ -358,7 +358,7 @@ def test_what_is_registered_anew_is_another_environment(key: jax.Array):
 
 
 def test_the_oldest_episode_lends_its_simulator(monkeypatch: pytest.MonkeyPatch, key: jax.Array):
-    """However many episodes are begun, no more simulators are made than may be, and what is shown stays right."""
+    """The number of simulators is limited for any number of episodes, and observations remain correct."""
     monkeypatch.setattr(simulators, "_MOST_KEPT", 4)
     env = envs.make("gymnasium/CartPole-v1", time_limit=31)
     params, step = env.default_params, jax.jit(env.step_env)
@@ -476,7 +476,7 @@ def bounded(low: Any, high: Any, dtype: str = "int64", acts: bool = False) -> An
             ValueError,
             "no environment 'gymnasium/CartPol-v1'; did you mean",
         ),
-        (lambda: envs.make("gymnasium/zzz"), ValueError, r"`envs.names\('gymnasium'\)` lists what"),
+        (lambda: envs.make("gymnasium/zzz"), ValueError, r"`envs.names\('gymnasium'\)` lists its"),
         (lambda: envs.make("gymnasium/CartPole-v1", gravity=9.0), ValueError, "no static field 'gravity'; its static"),
         (lambda: envs.make("gymnasium/Pendulum-v1", h=[1]), ValueError, "no static field 'h'"),
         (lambda: envs.make("gymnasium/Pendulum-v1", g=[1]), TypeError, "the static field 'g' is .1., which cannot"),

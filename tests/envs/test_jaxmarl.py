@@ -19,7 +19,7 @@ from envs.adapters.jaxmarl import JaxMARLEnv, as_jaxmarl
 from envs.base import spaces
 from envs.wrappers.wrapper import Wrapper
 
-# What agents of the tiny crowd earn: agent i acts for i + 2 steps and is paid (i + 1) * action.
+# Returns of the tiny crowd's agents: agent i acts for i + 2 steps and is paid (i + 1) * action.
 ACTIONS = {"agent_0": jnp.int32(1), "agent_1": jnp.int32(2)}
 
 
@@ -54,7 +54,7 @@ def test_it_has_what_jaxmarls_environments_have():
     ids=["tiny", "pedestrians"],
 )
 def test_a_random_rollout_equals_the_native_one(native: Any, metric: str, key: jax.Array):
-    """With a time limit, and the agents that are done before it; the tiny crowd's last one is so in 4 steps."""
+    """With a time limit, before which some agents are done; the last agent of the tiny crowd is done after 4 steps."""
     params = dataclasses.replace(native.default_params, max_steps_in_episode=6)
     env = as_jaxmarl(native, params)
     actions = sample(native.action_space(params), key, (10, 3))
@@ -149,7 +149,7 @@ class Compass(Wrapper):
 
 @pytest.mark.slow
 def test_jaxmarls_wrappers_hold_pedestrians(key: jax.Array):
-    """Its loggers, and its rollout manager for Q-learning, which takes choices and flat observations."""
+    """JaxMARL's loggers, and its rollout manager for Q-learning, which takes choices and flat observations."""
     people = envs.make("crowd/circle", num_agents=2, num_neighbours=1, substeps=2)
     native = wrappers.flatten_observation(Compass(people))
     params = native.default_params.replace(max_steps_in_episode=3)
@@ -229,7 +229,7 @@ def test_the_time_limit_truncates_those_who_have_not_finished(key: jax.Array):
 
 @dataclasses.dataclass(frozen=True)
 class Counted(agents.Crowd):
-    """Writes down every call of its functions from Python."""
+    """An environment that records every Python call of its functions."""
 
     def reset_env(self, key: jax.Array, params: Any) -> Any:
         CALLS.append("reset")
@@ -254,7 +254,7 @@ def test_equal_environments_share_what_is_compiled_at_the_first_call(key: jax.Ar
     other = as_jaxmarl(Counted(num_agents=2), dataclasses.replace(Counted().default_params, pay=2.0))
     CALLS.clear()
     assert play(env) == 1
-    assert sorted(CALLS) == ["reset", "step"]  # a program is traced once, wherever it is called from
+    assert sorted(CALLS) == ["reset", "step"]  # a program is traced once for all callers
     assert (play(env), play(other)) == (1, 2)
     assert len(CALLS) == 2
 

@@ -26,12 +26,12 @@ GAMMAS = (None, 0.9)
 
 
 class Tree:
-    """A small task whose only chance is its start, unrolled by its own `step_env`: brute force over policies.
+    """A small task that is random only at its start, unrolled by its own `step_env`: brute force over policies.
 
     Args:
       env: Task.
       params: Its parameters, with a short time limit.
-      starts: States in which an episode can begin, all as likely.
+      starts: States in which an episode can begin, all equally likely.
       observe: First observation of a state.
     """
 
@@ -53,11 +53,11 @@ class Tree:
         return self._known[where]
 
     def best(self, curve: np.ndarray) -> float:
-        """The most that a policy earns that remembers everything: over all histories."""
+        """The largest return of a policy that remembers everything, over all histories."""
         return self._best_after(self.starts, 0, curve)
 
     def _best_after(self, alike: list[Any], time: int, curve: np.ndarray) -> float:
-        """Over episodes `(probability, state, observation)` after one history but for the last observation."""
+        """The best return over episodes `(probability, state, observation)` of one history except the last one."""
         total = 0.0
         for seen in {obs for *_, obs in alike}:
             values = []
@@ -73,7 +73,7 @@ class Tree:
         return total
 
     def best_memoryless(self, curve: np.ndarray, policy: dict[bytes, int] | None = None) -> float:
-        """The most that a function from observations to actions earns; each is tried that differs where it is used."""
+        """The largest return of a function from observations to actions, over all that differ where used."""
         policy = {} if policy is None else policy
         total = 0.0
         for probability, state, obs in self.starts:
@@ -147,7 +147,7 @@ def test_repeat_first_among_all_policies_and_all_orders_of_a_small_deck(monkeypa
     for gamma, limit in itertools.product(GAMMAS, (8, 3)):
         params = dataclasses.replace(env.default_params, max_steps_in_episode=limit)
         curve = curves.of(gamma, limit)
-        # What answers[..., action] earn where the first card is seen, and elsewhere, by what is seen.
+        # Returns of answers[..., action] where the first card is seen, and elsewhere, by the observation.
         right = np.where(orders[:, :1, None] == np.arange(SUITS), 1.0, -1.0) / 7 / len(orders)
         at_first, later = np.zeros((SUITS, SUITS)), np.zeros((SUITS, SUITS))
         np.add.at(at_first, orders[:, 0], right[:, 0])

@@ -31,7 +31,7 @@ def small(name: str) -> Any:
 def test_pettingzoos_own_tests_pass(name: str):
     env = small(name)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # of which the API test makes much use
+        warnings.simplefilter("error")  # the API test uses this often
         parallel_api_test(as_pettingzoo(env), num_cycles=300)
         parallel_seed_test(lambda: as_pettingzoo(env), num_cycles=50)
 
@@ -75,7 +75,7 @@ def test_a_random_rollout_equals_the_native_one():
 
 @pytest.mark.slow
 def test_agents_leave_when_they_finish():
-    """Two walk to goals at different distances: the near one arrives, is terminated and leaves, then the other."""
+    """Two agents walk to goals at different distances: the nearer one arrives first, is terminated and leaves."""
     scene = Areas(spawns=[((0, 0), (0.1, 0.1)), ((0, 5), (0.1, 5.1))], goals=[((1, -1), (2, 1)), ((3, 4), (4, 6))])
     env = Crowd(scenario=scene, num_agents=2, substeps=2)
     params = env.default_params
@@ -160,7 +160,7 @@ def test_no_agent_writes_into_anothers_infos():
 
 
 def test_several_choices_are_a_vector():
-    """Three bins of [-1, 1] and five of [0.5, 4.5]; the crowd pays the sum of what the choices stand for."""
+    """Three bins of [-1, 1] and five of [0.5, 4.5]; the crowd pays the sum of the chosen values."""
     parallel = as_pettingzoo(wrappers.discretise_actions(Echo((2,)), (3, 5)))
     assert parallel.action_space("agent_0") == gymnasium.spaces.MultiDiscrete([3, 5])
     parallel.reset(seed=0)

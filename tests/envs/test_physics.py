@@ -108,7 +108,7 @@ BACKENDS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_scales_are_traced_and_scale(backend: str, key: jax.Array):
-    """Without gravity the pole falls slower, and a gear that is twice as strong pushes twice as hard."""
+    """Without gravity the pole falls more slowly, and a gear of twice the strength doubles the force."""
     env = envs.make("brax/inverted_pendulum", backend=backend)
     params = env.default_params
 

@@ -1,4 +1,4 @@
-"""The page that plays an episode of a crowd: what is in it, and what a browser shows of it."""
+"""The page that plays an episode of a crowd: its contents, and its appearance in a browser."""
 
 import base64
 import html
@@ -169,7 +169,7 @@ def ask(page, what):
 
 
 def within(seconds, condition):
-    """Whether something comes true in time."""
+    """Whether a condition becomes true in time."""
     end = time.monotonic() + seconds
     while not (now := condition()) and time.monotonic() < end:
         time.sleep(0.02)

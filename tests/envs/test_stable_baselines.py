@@ -1,7 +1,7 @@
-"""Stable-Baselines3 on our environments: its checker, and its PPO to the returns that it is known for.
+"""Stable-Baselines3 on the environments of `envs`: its checker, and its PPO up to its known returns.
 
-It brings PyTorch, so it is in no extra: `make test-sb3` makes an environment for it (a quarter of an hour on one core,
-for the most part PyTorch's).
+It requires PyTorch, so it is in no extra: `make test-sb3` creates an environment for it (a quarter of an hour on one
+core, mostly for PyTorch).
 """
 
 import warnings

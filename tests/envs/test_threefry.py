@@ -81,7 +81,7 @@ def test_normal_variates_of_bandits_are_those_of_jax(partitionable):
 
 
 def test_a_word_is_drawn_by_one_pass_without_a_loop():
-    """And so are all that training draws: what is left are loops over steps, minibatches, rows of matrices."""
+    """So are all words that training draws: only loops over steps, minibatches and rows of matrices remain."""
     words = jax.jit(lambda key: jax.random.bits(unrolled(key), (1000,))).lower(jax.random.key(0)).compile()
     assert "while" not in str(words.as_text())
     env = envs.make("cartpole")
@@ -106,7 +106,7 @@ def test_there_and_back():
 
 @struct.dataclass
 class Queue(EnvState):
-    """Of an environment that keeps its key."""
+    """The state of an environment that keeps its key."""
 
     key: jax.Array
     length: jax.Array
@@ -114,7 +114,7 @@ class Queue(EnvState):
 
 @dataclasses.dataclass(frozen=True)
 class Counter(Environment):
-    """People come by a Poisson process, which JAX draws of usual keys alone; the state holds one."""
+    """People arrive by a Poisson process, which JAX draws only from usual keys; the state holds one."""
 
     def observation_space(self, params):
         del params

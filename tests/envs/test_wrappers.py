@@ -78,7 +78,7 @@ def test_the_laws_hold_for_more_of_gymnax(name: str) -> None:
 
 
 def test_a_vector_has_the_time_behind() -> None:
-    """All else is the inner environment's, and the time falls from 1 to 0 by equal steps."""
+    """Everything else is as in the inner environment, and the time falls from 1 to 0 in equal steps."""
     inner, key = envs.make("pendulum"), jax.random.key(3)
     env = time_feature(inner)
     params = inner.default_params.replace(max_steps_in_episode=8)

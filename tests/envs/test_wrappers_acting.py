@@ -1,4 +1,4 @@
-"""Wrappers of actions: repeated, sticky, late, discrete."""
+"""Wrappers of actions: repeated, sticky, delayed and discrete actions."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,7 @@ def test_repeating_is_so_many_steps_of_the_environment_inside() -> None:
         obs, state, reward, _, _ = step(key, state, actions[i // 3], PENDULUM.default_params)
         rewards.append(float(reward))
         if i % 3 == 2:
-            # A few roundings of numbers up to 8: two programs may fuse the same step otherwise.
+            # A few roundings of numbers up to 8: two programs may fuse the same step differently.
             np.testing.assert_allclose(seen.obs[i // 3], obs, atol=1e-5)
             np.testing.assert_allclose(seen.reward[i // 3], sum(rewards[-3:]), rtol=1e-5)
     np.testing.assert_array_equal(seen.state.time, np.arange(1, 6))
@@ -120,7 +120,7 @@ def test_each_agent_sticks_on_its_own_with_the_probability_that_is_traced() -> N
         error = 5 * np.sqrt(0.25 / count)  # five standard deviations of a share, at most
         assert zeros[0] == 1
         assert abs(zeros[1] - probability) < error
-        assert abs(zeros[2] - probability**2) < error  # the action taken sticks, not the one given
+        assert abs(zeros[2] - probability**2) < error  # the action that was taken sticks, not the one that was passed
         assert abs(ones[2] - probability * (1 - probability)) < error
 
 
@@ -225,7 +225,7 @@ def test_the_one_time_limit_reaches_the_environment_inside() -> None:
 
 @dataclass(frozen=True)
 class Whole(Echo):
-    """Takes whole numbers, or a dictionary of a choice and numbers."""
+    """An environment that takes whole numbers, or a dictionary of a choice and numbers."""
 
     in_parts: bool = False
 
@@ -257,7 +257,7 @@ def test_actions_of_several_parts_are_late_and_stick() -> None:
 
 @pytest.mark.parametrize("limit", [1, 3, 4, 10**9])
 def test_what_is_inside_knows_when_the_decisions_are_over(limit: int) -> None:
-    """Late rewards are all paid at whichever limit comes first, and no time remains there."""
+    """All delayed rewards are paid at the earlier limit, and no time remains there."""
     actions = jnp.ones((60, 2))
     for build in (
         lambda env: wrappers.time_limit(wrappers.action_repeat(env, 2), limit),

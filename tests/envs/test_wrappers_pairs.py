@@ -1,4 +1,4 @@
-"""All wrappers together: any two of them keep the contract, and what each owes to the rest of the library."""
+"""All wrappers together: any two of them keep the contract and work with the rest of the library."""
 
 import itertools
 from collections.abc import Callable
@@ -69,7 +69,7 @@ MORE_REFUSED = {"crowd with masks": {"action_repeat", "delay_actions"}, "number"
 
 
 def wrapped(outer: str, inner: str, name: str) -> base.Environment | None:
-    """An environment in two wrappers, or None where one refuses it, in one sentence with the accepted values."""
+    """An environment in two wrappers, or None if one raises an error, of one sentence with the accepted values."""
     env = ENVIRONMENTS[name]
     for wrapper in (inner, outer):
         try:
@@ -90,12 +90,12 @@ def test_any_two_keep_the_laws_of_types_and_shapes(everywhere: bool) -> None:
     """Every pair, around one environment or around all of them."""
     agents_of = {name: check_abstractly(env) for name, env in ENVIRONMENTS.items()}
     for (i, outer), (j, inner) in itertools.product(enumerate(WRAPPERS), repeat=2):
-        turn = list(ENVIRONMENTS)[(i + j) % len(ENVIRONMENTS)]  # each wrapper meets all
+        turn = list(ENVIRONMENTS)[(i + j) % len(ENVIRONMENTS)]  # each wrapper is paired with all
         for name in ENVIRONMENTS if everywhere else [turn]:
             env = wrapped(outer, inner, name)
             if env is not None:
                 assert check_abstractly(env) == agents_of[name]
-            elif not outer == inner == "hide":  # nothing is left of two numbers
+            elif not outer == inner == "hide":  # neither of two numbers remains
                 # masks, actions that are discrete already, whole numbers, a time that is shown already
                 assert {outer, inner} & ({"time_feature"} | OF_NUMBERS | MORE_REFUSED.get(name, set()))
 
@@ -115,7 +115,7 @@ def test_any_two_keep_the_contract(pair: tuple[str, str], name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("outer", sorted(WRAPPERS))
 def test_every_pair_keeps_the_contract(outer: str) -> None:
-    """Each around the next of the environments that both take."""
+    """Each pair around the next of the environments that both accept."""
     turn = itertools.cycle(ENVIRONMENTS)
     for inner in sorted(WRAPPERS):
         taken = (wrapped(outer, inner, name) for name in itertools.islice(turn, len(ENVIRONMENTS)))

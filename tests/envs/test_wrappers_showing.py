@@ -182,7 +182,7 @@ def test_rewards_become_a_function_of_themselves_for_who_takes_part() -> None:
 
 def test_late_rewards_come_after_so_many_steps_and_none_is_lost_at_the_end() -> None:
     echo = wrappers.delay_rewards(Echo(), 2)
-    actions = jnp.arange(10.0).reshape(5, 2)  # whose sums are 1, 5, 9, 13, 17
+    actions = jnp.arange(10.0).reshape(5, 2)  # with the sums 1, 5, 9, 13, 17
     params: Any = echo.default_params.replace(max_steps_in_episode=5)
     seen = play(echo, keys(5), actions, params)
     np.testing.assert_array_equal(seen.reward, [0, 0, 1, 5, 9 + 13 + 17])  # all at the time limit

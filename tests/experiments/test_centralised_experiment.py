@@ -1,4 +1,4 @@
-"""The comparison of critics for several agents: refusals, its table, a small run."""
+"""The comparison of critics for several agents: errors, its table, a small run."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The studies of crowds and the settings that were tuned for them: numbers, tables, refusals, small runs."""
+"""The studies of crowds and the settings that were tuned for them: numbers, tables, errors, small runs."""
 
 import dataclasses
 from pathlib import Path
@@ -238,7 +238,7 @@ def test_a_failed_run_is_counted_and_left_out():
 
 
 def no_training(monkeypatch: pytest.MonkeyPatch, result_of: Any) -> list[tuple[str, dict[str, Any]]]:
-    """Replaces training by hand-made results; returns the parts that were asked for."""
+    """Replaces training by hand-made results; returns the requested parts."""
     parts = []
 
     def train(self: Study, part: str, algo: Any, hparams: Any = None, **arguments: Any) -> Result:

@@ -29,7 +29,7 @@ def test_hyperbolic_preferences_differ_and_exponential_ones_do_not() -> None:
         )
         assert (plans["exp:gamma=0.996", tax], fresh["exp:gamma=0.996", tax]) == ("later", "hold")
         assert differ["exp:gamma=0.996", tax] == "no"
-        # Between the two: it would rather have begun with the sooner reward, yet not pay for it.
+        # Between the two: it would prefer to have chosen the sooner reward, but not to pay the tax.
         assert (plans["exp:gamma=0.9944", tax], fresh["exp:gamma=0.9944", tax]) == ("sooner", "hold")
         assert differ["exp:gamma=0.9944", tax] == "by the tax"
         assert frame["foreseeing, at t=0"][HYPERBOLIC, tax] == "sooner"
@@ -38,7 +38,7 @@ def test_hyperbolic_preferences_differ_and_exponential_ones_do_not() -> None:
         1 / 1.99, 1.75 / 2.99, 0.99, 1.75 / 2
     ], rtol=1e-6)  # fmt: skip
     steep = frame.loc[("quasi:beta=0.8,gamma=0.996", 0.1)]
-    assert (steep["differ"], steep["afresh at t=99"]) == ("no", "hold")  # the larger tax holds it to its plan
+    assert (steep["differ"], steep["afresh at t=99"]) == ("no", "hold")  # the larger tax keeps it to its plan
 
 
 def test_no_exponential_is_said_to_differ() -> None:
@@ -112,7 +112,7 @@ SMALL = preference_reversal.Settings(
 
 @pytest.mark.slow
 def test_a_small_run_of_preference_reversal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Seven steps in place of 200: hyperbolic agents reverse for a while, and end where foresight leads them."""
+    """Seven steps instead of 200: hyperbolic agents reverse for a while, and end with the choices of foresight."""
     run_experiment(EXPERIMENTS["preference-reversal"], SMALL, tmp_path / "run", progress=False)
     assert {"preferences.md", "behaviour.csv", "preference_reversal.png"} <= {
         f.name for f in (tmp_path / "run").iterdir()
@@ -138,7 +138,7 @@ def values() -> xarray.Dataset:
 
 @pytest.mark.slow
 def test_the_published_errors() -> None:
-    """To three digits; the simulation plays no part in them."""
+    """To three digits; the simulation does not affect them."""
     actual: Any = (
         pathworld.errors(pathworld.path_values(pathworld.Settings(episodes=2))).set_index("hazard").loc["uniform"]
     )

@@ -1,4 +1,4 @@
-"""The experiments on the mixture critic: exact values, the bias that is left, and what they refuse."""
+"""The experiments on the mixture critic: exact values, the remaining bias, and errors."""
 
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def test_the_mixture_removes_the_bias_that_one_critic_has(dataset: Any) -> None:
     assert bias("fixed:horizon=20", "single") > 0.02
     assert np.isnan(bias("fixed:horizon=20", "mixture"))
     assert bias("fixed:horizon=20", "single", lam=1.0) < 1e-5  # Monte Carlo up to the horizon
-    # Exact values under an exponential leave rounding alone: 64 steps of sums of about 5, 2^-24 each.
+    # With exact values under an exponential only rounding remains: 64 steps of sums of about 5, 2^-24 each.
     for critic in ("single", "mixture"):
         assert bias("exp:gamma=0.9", critic) < 64 * 5 * 2.0**-24
 

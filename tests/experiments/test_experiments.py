@@ -1,4 +1,4 @@
-"""Experiments: what is finished is kept and skipped, what does not fit is refused, and each runs at a small size."""
+"""Experiments: finished parts are kept and skipped, mismatches are rejected, and each runs at a small size."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ ALGO = jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(num_envs=4, num_steps=16
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Of the toy."""
+    """Settings of the toy experiment."""
 
     seeds: int = 2
     """How many seeds."""
@@ -51,7 +51,7 @@ class Work:
 
 @pytest.fixture
 def work(result: jaxrl.Result, monkeypatch: pytest.MonkeyPatch) -> Work:
-    """Puts in the place of `jaxrl.train` one that always saves and returns the same result."""
+    """Replaces `jaxrl.train` by a function that always saves and returns the same result."""
     work = Work()
 
     def train(algo: jaxrl.Algorithm, hparams: Any, *, out: Path, force: bool, **arguments: Any) -> jaxrl.Result:
@@ -193,7 +193,7 @@ def test_an_interrupted_part_is_done_again_and_the_others_stay(
 
 
 def test_a_part_that_ended_with_the_signal_counts(toy: Experiment, work: Work, tmp_path: Path):
-    """The signal came after the last chunk had begun: nothing is missing, but nothing further is begun."""
+    """The signal arrived after the last chunk had begun: nothing is missing, but no further part begins."""
     work.attrs |= {"interrupted": 0, "stopped_by_signal": 2}
     with pytest.raises(KeyboardInterrupt):
         run_experiment(toy, out=tmp_path)
@@ -308,7 +308,7 @@ COMPARED = ugae_vs_monte_carlo.Settings(tasks=TASKS, eta=ETA, lam=LAM, seeds=16)
 
 
 def scores(key: int = 0) -> dict[str, np.ndarray]:
-    """Of CartPole all equal; of Pendulum with lambda .8 below and with .95 above those of Monte Carlo, seed by seed."""
+    """Scores that are all equal on CartPole; on Pendulum lambda .8 is below and .95 above Monte Carlo, seed by seed."""
     noise = np.random.default_rng(key).normal(size=(2, 1, 16))
     return {"cartpole": np.full((2, 3, 16), 500.0), "pendulum": 10 * noise + np.array([-1.0, 0.0, 1.0])[:, None]}
 

@@ -1,4 +1,4 @@
-"""The experiment on sampling preferences: its errors, how it counts comparisons, its tables, and what it refuses."""
+"""The experiment on sampling preferences: its errors of models, counts of comparisons, tables, and error messages."""
 
 from pathlib import Path
 
@@ -73,9 +73,9 @@ def test_the_tables_give_shares_of_what_uniform_pairs_need(tmp_path: Path, monke
         # Runs are paired, so that a multiple of the error is a multiple of the comparisons in every bootstrap.
         assert frame["pilaf / uniform"].tolist() == ["0.50 [0.50, 0.50]"] * 4
         assert frame["weighted / uniform"].tolist() == ["1.00 [1.00, 1.00]"] * 4
-        # Twice 600 comparisons were not made.
+        # Twice 600 comparisons is more than were made.
         assert frame["policy / uniform"].tolist() == ["2.00 [2.00, 2.00]", "never [never, never]"] * 2
-        # Of 1200 that were not made no more is known than that they are above 1000.
+        # Of 1200, which were not made, it is only known that they are above 1000.
         assert frame["pilaf / policy"].tolist()[::2] == ["0.25 [0.25, 0.25]"] * 2
         assert all(text.startswith("0.30 [") for text in frame["pilaf / policy"].tolist()[1::2])
         middle, low, high = (float(word.strip("[],")) for word in str(frame["uniform-pairs"][0]).split())

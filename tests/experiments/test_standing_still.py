@@ -1,4 +1,4 @@
-"""The experiment on standing still: thresholds by brute force, what walkers meet, its tables, and what it refuses."""
+"""The experiment on standing still: thresholds by brute force, episodes of walkers, its tables, and errors."""
 
 import dataclasses
 from pathlib import Path
@@ -206,6 +206,6 @@ def test_a_small_study_writes_its_tables_and_figure(tmp_path: Path, capsys: pyte
     assert "the threshold T v* / 2 is 11.086 m" in capsys.readouterr().out
     loaded = jaxrl.load_result(study.directory / "pure_energy", algo=standing_still.algorithm())
     assert loaded.metrics["success"].shape == (2, 2, 2, 2, 1)
-    # A walker that does not arrive is awake all of the time.
+    # A walker that does not arrive is active all of the time.
     awake = loaded.metrics["energy"].values >= E_S * least_effort.TIME_LIMIT * (1 - 1e-5)
     assert np.all(awake | (loaded.metrics["success"].values == 1))

@@ -1,4 +1,4 @@
-"""What the experiment `value-discounts` compares: exact choosers, trees that are the environments, rules of heads."""
+"""The parts of the experiment `value-discounts`: exact choosers, trees equal to the environments, rules of heads."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def small() -> dict[str, Task]:
 
 
 def random_tree(rng: np.random.Generator, depth: int, index: Any = None) -> Decision:
-    """Rewards that grow with their delays, so that what is best changes with the distance."""
+    """Rewards that grow with their delays, so that the best choice changes with the distance."""
     index = iter(range(100)) if index is None else index
 
     def branch(action: int) -> Branch:
@@ -88,7 +88,7 @@ def test_choosers_know_the_values_of_the_environments(small: dict[str, Task]) ->
 
 @pytest.mark.parametrize("name", ["pathworld", "delayed-choice", "preference-reversal", "random-dilemmas"])
 def test_trees_pay_what_the_environments_pay(small: dict[str, Task], name: str) -> None:
-    """Every path of a tree, played: the decisions are the observed ones, and the rewards have their delays."""
+    """Every path of a tree is played: decisions equal the observed ones, and rewards have their delays."""
     task = small[name]
     starts = jax.random.split(jax.random.key(0), len(task.first))
 

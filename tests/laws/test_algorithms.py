@@ -1,4 +1,4 @@
-"""The laws that every algorithm obeys, and the values that it must reach."""
+"""The laws that every algorithm must obey, and the values that it must reach."""
 
 import dataclasses
 from typing import Any

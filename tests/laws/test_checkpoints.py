@@ -1,4 +1,4 @@
-"""The law that a checkpoint gives back every bit, over every environment and algorithm that ships."""
+"""The law that a checkpoint restores every bit, over every environment and algorithm of the library."""
 
 import dataclasses
 from pathlib import Path
@@ -23,7 +23,7 @@ PAIRS = [(algorithm, name) for algorithm in sorted(algorithms.ROWS) for name in 
 
 
 def drawn(shape: Any, rng: np.random.Generator) -> np.ndarray:
-    """Bits of every kind in the place of an array, those of numbers that are none among them."""
+    """Random bits in place of an array, including those of NaNs."""
     if shape.dtype == np.bool_:
         return rng.integers(0, 2, shape.shape).astype(bool)
     return np.frombuffer(rng.bytes(int(np.prod(shape.shape)) * shape.dtype.itemsize), shape.dtype).reshape(shape.shape)
@@ -64,7 +64,7 @@ def learner(algorithm: str, env: Any) -> Any:
 
 
 def takes(algorithm: str, env: Any) -> bool:
-    """Whether an algorithm acts in an environment: some take only a few actions, others only numbers within bounds."""
+    """Whether an algorithm supports an environment: some take only a few actions, others only numbers within bounds."""
     space = env.action_space(env.default_params)
     if algorithm in ("dqn", "pqn"):
         return isinstance(space, spaces.Discrete)

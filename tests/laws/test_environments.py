@@ -1,4 +1,4 @@
-"""The laws of the contract over every environment that ships, and that each law can fail."""
+"""The laws of the contract over every environment of the library; each law can fail."""
 
 import dataclasses
 import subprocess
@@ -31,7 +31,7 @@ GYMNAX_SLOW = [name for name in adapter.environment_ids() if name not in (*GYMNA
 
 # One scenario stands for the crowds here; the others differ in where people start.
 CROWDS_SLOW = [name for name in OURS if name.startswith("crowd/") and name != "crowd/circle"]
-# The quick bandits differ in what they observe; the others in how their values come about.
+# The quick bandits differ in their observations, the others in the origin of their values.
 BANDITS_SLOW = [
     f"bandit/{name}"
     for name in (
@@ -301,7 +301,7 @@ class Assigns(Walk):
 
 
 class Stuck(Walk):
-    """Forbids everything after two steps of an episode."""
+    """An environment that forbids every action after two steps of an episode."""
 
     def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
         return super().step_env(key, state, jnp.zeros(1), params)
@@ -327,7 +327,7 @@ class StuckAgent(agents.Crowd):
 
 
 class PythonState(Walk):
-    """Counts its calls outside JAX, so that a compiled step and an eager one differ."""
+    """An environment that counts its calls outside JAX, so that a compiled step and an eager one differ."""
 
     calls = 0
 
@@ -390,7 +390,7 @@ def test_a_limit_of_one_step_may_be_given_and_a_wrapper_may_give_one(env: base.E
     envs.check(env)
 
 
-TAKES = r"it takes a space of envs\.spaces \(Discrete, Box, Tuple, Dict\)"
+TAKES = r"it must be a space of envs\.spaces \(Discrete, Box, Tuple, Dict\)"
 
 
 @pytest.mark.parametrize(
@@ -523,7 +523,7 @@ def test_import_is_lazy() -> None:
     code = "import sys, envs; assert 'jax' not in sys.modules and 'gymnax' not in sys.modules; print(len(dir(envs)))"
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    assert time.perf_counter() - start < 5  # an interpreter's own start, on a busy machine
+    assert time.perf_counter() - start < 5  # the start of an interpreter on a busy machine
     assert callable(envs.check) and issubclass(envs.ContractError, ValueError)
     with pytest.raises(AttributeError, match="no attribute 'cheque'"):
         envs.cheque  # type: ignore[attr-defined]  # noqa: B018
@@ -535,7 +535,7 @@ def test_import_is_lazy() -> None:
 def play(env: Any, steps: int = 200) -> dict[bytes, list[float]]:
     """Discounted returns of whole episodes, by first observation and by every later one, best actions taken.
 
-    The independent way to the values: play, then add up what came after each visit.
+    An independent computation of the values: play, then add up the rewards after each visit.
     """
     params, best = env.default_params, env.best_actions()
     listed = env.observations()
@@ -622,7 +622,7 @@ def test_fields_are_static() -> None:
         assert dataclasses.is_dataclass(env) and hash(env) == hash(envs.make(name))
 
 
-# --- at the door of an algorithm -----------------------------------------------------------
+# --- checks by algorithms ------------------------------------------------------------------
 
 
 class ExtraAxis(Walk):

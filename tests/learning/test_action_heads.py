@@ -18,7 +18,7 @@ SIZES = (4, 3)
 BRANCHES = np.array([[0.3, -1.2, 2.0, 0.0, 1.0, 0.5, -0.5], [5.0, 5.0, -5.0, 0.1, 0.0, 2.0, 1.0]], np.float32)
 NUM_SAMPLES = 20_000
 
-# Of a log-probability of float32 logits of at most 5 in size: a few roundings of numbers below 16.
+# Error of a log-probability of float32 logits of at most 5 in size: a few roundings of numbers below 16.
 LOG_TOLERANCE = 16 * 4 * EPS
 
 

@@ -30,7 +30,7 @@ jitted = jax.jit(ugae)
 
 
 def rollout(seed, shape, ends=0.05, scale=1.0):
-    """reward, value, next_value, terminated, done, with both flags true at times."""
+    """A random reward, value, next_value, terminated and done, with both flags true at times."""
     generator = np.random.default_rng(seed)
     reward, value, next_value = (scale * generator.normal(size=(3, *shape))).astype(np.float32)
     terminated = generator.random(shape) < ends
@@ -46,7 +46,7 @@ def consistent(seed, shape):
 
 
 def expected(curve, lam, reward, value, next_value, terminated, done):
-    """The double loop over every column of `[T, *B]`; the advantages."""
+    """Advantages by the double loop, over every column of `[T, *B]`."""
     columns = [np.reshape(x, (len(reward), -1)) for x in (reward, value, next_value, terminated, done)]
     lam = float(np.float32(lam))
     out = [reference.ugae(curve, lam, *[x[:, b] for x in columns])[0] for b in range(columns[0].shape[1])]
@@ -58,7 +58,7 @@ def assert_close(actual, exact, relative=1e-5):
 
 
 def up_to(high):
-    """Float32 numbers from 0 to the last one below or at `high`."""
+    """Float32 numbers from 0 to the largest one that is at most `high`."""
     return st.floats(0, float(np.float32(high)), width=32)
 
 
@@ -84,7 +84,7 @@ def families(draw):
         parameters, family = {"horizon": draw(st.integers(1, 2 * LENGTH))}, FixedHorizon
     else:
         rest = draw(st.lists(up_to(1), max_size=2 * LENGTH))
-        values = np.zeros(2 * LENGTH + 1)  # of one shape, so that one compilation serves
+        values = np.zeros(2 * LENGTH + 1)  # of one shape, so that one compilation suffices
         values[: len(rest) + 1] = [1.0, *sorted(rest, reverse=True)]
         parameters, family = {"curve": values}, Tabulated
     return family(**parameters), reference.curve(name, LENGTH, **parameters)
@@ -214,7 +214,7 @@ def test_the_number_of_nodes_limits_nothing(length):
             t = np.arange(length + 1)
             errors = [np.abs(w @ r[:, None] ** t - form.curve(length)) for r, w in ((rates, weights), doubled)]
             assert errors[0].max() < 2.0**-24
-            # Twice as many would be better still in float64, where there is something to gain.
+            # Twice as many would be better in float64, which is more accurate.
             assert errors[1].max() < 1e-12
 
 
@@ -229,7 +229,7 @@ def test_twice_the_nodes_are_no_better_in_float32():
             for column, horizon in enumerate((512, 4 * 512)):
                 target = jitted(prepare(BetaWeighted(mu, eta), horizon), 1.0, *data)[1]
                 errors[column] += np.abs(np.asarray(target, np.float64) - exact).max() / np.abs(exact).max()
-    # Of ten sums of roundings each; had the nodes set the limit, there would be a factor of thousands.
+    # Each is a sum of ten roundings; if the nodes set the limit, there would be a factor of thousands.
     assert errors[0] < 2.5 * errors[1]
 
 
@@ -418,7 +418,7 @@ def test_gradients_through_beta_weights(eta, lam):
 
 
 def assert_slopes_are_differences(length, mu, eta, lam, seed):
-    """By reverse and forward derivatives, against central differences in float64; rewards and values are positive."""
+    """Compare reverse and forward derivatives with central differences in float64; rewards and values are positive."""
     mu, eta, lam, step = *(float(np.float32(value)) for value in (mu, eta, lam)), 1e-5
     reward, value, next_value, terminated, done = (
         np.abs(x) if x.dtype != bool else x for x in rollout(seed, (length,))
@@ -436,7 +436,7 @@ def assert_slopes_are_differences(length, mu, eta, lam, seed):
     data = (reward, value, next_value, terminated, done)
     for slopes in (reverse_slopes(mu, eta, lam, *data), forward_slopes(mu, eta, lam, *data)):
         assert np.all(np.isfinite(slopes))
-        # eta has no effect at lam = 0, and next to none near it: 1 % of the larger slope's scale then.
+        # eta has no effect at lam = 0, and little effect near it: there, 1 % of the larger slope's scale.
         np.testing.assert_allclose(slopes, differences, rtol=0.01, atol=1e-6 * abs(differences[0]))
 
 
@@ -513,7 +513,7 @@ def test_gradients_through_rewards_values_and_lam(discount):
 
 
 def memory(discount, length, derivative):
-    """Bytes of scratch that the compiler asks for."""
+    """Bytes of scratch memory that the compiler requests."""
 
     def total(discount, *data):
         return (ugae(discount, 0.95, *data)[0] ** 2).sum()
@@ -542,7 +542,7 @@ def test_exponential_carries_one_return_through_one_scan():
 
 
 class Linear:
-    """A user's own family, which is not even a pytree: Gamma falls linearly to 0."""
+    """A user-defined family that is not a pytree: Gamma falls linearly to 0."""
 
     def curve(self, horizon):
         return jnp.maximum(0.0, 1.0 - jnp.arange(horizon + 1) / 10)

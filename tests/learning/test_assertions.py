@@ -1,4 +1,4 @@
-"""The parts of algorithms refuse arrays of wrong shapes, and name the argument."""
+"""The parts of algorithms reject arrays of wrong shapes and name the argument."""
 
 from collections.abc import Callable
 from typing import Any

@@ -81,7 +81,7 @@ def gradients(config: Any, belief_coef: float) -> tuple[Any, ...]:
 
 @pytest.mark.slow
 def test_supervision_alone_changes_the_belief() -> None:
-    """Without a weight the layer of the belief stays as it was, although the policy sees it; with one it moves."""
+    """Without a weight the layer of the belief does not change, although the policy sees it; with a weight it does."""
     config = dataclasses.replace(TINY, belief="conditioned")
     unsupervised, metrics, *_ = gradients(config, 0.0)
     # Initial parameters are computed twice, and differ by roundings of numbers below 1; a step of Adam has about lr.
@@ -92,7 +92,7 @@ def test_supervision_alone_changes_the_belief() -> None:
     assert np.abs(supervised["heads"]["belief_layer"]["kernel"]).max() > shortest
     # Seven rules and two levers, about as likely at first, and a rate of 0 under a standard deviation of about 1.
     assert 2.0 < metrics["belief_loss"] < math.log(7) + math.log(2) + 3.0
-    # What acts has the belief among its scores.
+    # The acting policy has the belief among its scores.
     memory = jax.tree.map(lambda leaf: leaf[None], algo.actor.start(policy))
     scores, _ = algo.actor.scores(policy, memory, jnp.zeros((1, 7)), None)
     assert scores["logits"].shape == (1, 3) and scores["belief"].shape == (1, 7 + 2 + 2)
@@ -106,11 +106,11 @@ def test_every_use_of_a_belief_keeps_the_laws(belief: Any) -> None:
 
 @pytest.mark.slow
 def test_it_learns_who_its_partner_is() -> None:
-    """Of two partners, who show themselves in their first pull."""
+    """Two partners, which differ in their first pull."""
     config = dataclasses.replace(TINY, num_envs=32, num_epochs=4, num_minibatches=4, hidden=(16,), memory_size=16)
     algo = jaxrl.ppo(LEVERS, dataclasses.replace(config, belief="conditioned"))
     rules = np.asarray(LEVERS.default_params.population.rule)
-    weights = np.float32(rules == 0)  # it prefers one lever or the other
+    weights = np.float32(rules == 0)  # the partner prefers one lever or the other
     params = dataclasses.replace(LEVERS.default_params, weights=weights)
     result = jaxrl.train(algo, algo.hparams.replace(lr=3e-3), seeds=8, env_steps=40_000, evals=1, env_params=params)
     # The preference is uncertain at the first of eight steps alone: log(2) / 8. The rate has no spread, so its part is

@@ -1,4 +1,4 @@
-"""The mixture critic and the modes of time limits: estimates, what PPO learns with them, and their errors."""
+"""The mixture critic and the modes of time limits: estimates, values that PPO learns with them, and errors."""
 
 import dataclasses
 from typing import Any
@@ -121,7 +121,7 @@ def test_the_loss_bounds_the_squared_error_of_the_whole_value() -> None:
         bound = float(critic.loss(discount, *of_row, jnp.ones(1), np.inf))
         error = float(critic.whole(discount, of_row[0])[0] - critic.whole(discount, of_row[2])[0])
         assert 0.5 * error**2 <= bound * (1 + 1e-5)
-    # With errors alike in these units the bound is met.
+    # With equal errors in these units the bound is attained.
     alike = critic.loss(discount, value + 0.5, value + 0.5, value, jnp.ones(50), np.inf)
     np.testing.assert_allclose(alike, 0.5 * 0.25, rtol=1e-5)
 
@@ -134,14 +134,14 @@ def test_values_are_clipped_head_by_head() -> None:
     inside, outside = slope(jnp.full((1, 2), 0.1)), slope(jnp.asarray([[0.1, 0.5]]))
     assert np.all(np.asarray(inside) < 0)
     np.testing.assert_array_equal(np.asarray(outside)[0, 1], 0.0)  # moved beyond its clip
-    np.testing.assert_array_equal(outside[0, 0], inside[0, 0])  # the other one did not
+    np.testing.assert_array_equal(outside[0, 0], inside[0, 0])  # the other one did not move
 
 
 # --- PPO with it -------------------------------------------------------------------------
 
 
 def values_of(env: Any, config: Any, discounts: list[str], lam: float, iterations: int = 300) -> np.ndarray:
-    """`[discounts, states]`: the values that training settles at, of the states that a probe lists."""
+    """`[discounts, states]`: the values to which training converges, of the states that a probe lists."""
     algo = jaxrl.ppo(env, config)
     base = dataclasses.replace(
         algo.hparams, lr=1e-2, lr_end=0.0, anneal_env_steps=float(iterations * 256), entropy_coef=0.0, lam=lam
@@ -252,12 +252,12 @@ def test_make_train_takes_prepared_settings_and_refuses_a_traced_curve() -> None
     returned = program(jax.random.key(0), algo.prepare(hparams)).metrics["return"]
     assert np.isfinite(returned).all()
     with pytest.raises(
-        ValueError, match=r"prepare it before tracing, by algo\.prepare\(hparams\), or take more critic_heads"
+        ValueError, match=r"prepare it before tracing, by algo\.prepare\(hparams\), or use more critic_heads"
     ):
         program(jax.random.key(0), hparams)
 
 
-# --- what is refused ---------------------------------------------------------------------
+# --- errors ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("discount", ["fixed:horizon=10", "table:1,0.5", "truncated:horizon=9,inner=(exp:gamma=0.5)"])

@@ -45,7 +45,7 @@ class State(EnvState):
 
 @dataclass(frozen=True)
 class Decaying(Environment):
-    """A reset draws a life of 1 to 6 steps; step t pays life * t + action; everything is NaN beyond the life.
+    """A reset draws a life of 1 to 6 steps; step t pays life * t + action; all values are NaN beyond the life.
 
     The metrics named after numbers are 1 in an episode of that life, so that their means are
     the shares of lives in an evaluation.
@@ -85,7 +85,7 @@ class Decaying(Environment):
 
 
 def choose(noise: jax.Array, scores: Any, greedy: jax.Array, mask: Any) -> tuple[jax.Array, None]:
-    """1 when greedy, 0 or 1 at random otherwise."""
+    """The action 1 if greedy, otherwise 0 or 1 at random."""
     return jnp.where(greedy, 1, noise), None
 
 
@@ -201,7 +201,7 @@ def crowd_metrics(actor: Actor, masked: bool, limit: int) -> dict[str, Any]:
 
 
 def test_a_policy_remembers_for_every_agent_of_every_episode() -> None:
-    """Agent i acts for i + 2 steps, by 0, 1, 2, 2, ...: what it remembers of its steps."""
+    """Agent i acts for i + 2 steps, by the number of steps that it remembers: 0, 1, 2, 2, ..."""
 
     def scores(policy: Any, memory: jax.Array, obs: Any, mask: Any) -> tuple[dict[str, jax.Array], jax.Array]:
         return {"steps": memory}, memory + 1

@@ -1,4 +1,4 @@
-"""Minibatches hold every sample once: single rows, or whole sequences of environments."""
+"""Minibatches contain every sample once: single rows, or whole sequences of environments."""
 
 import jax
 import jax.numpy as jnp

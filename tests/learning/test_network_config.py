@@ -1,4 +1,4 @@
-"""Networks by name: the fields of every configuration, and what each kind takes."""
+"""Networks by name: the fields of every configuration, and the inputs of each kind."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The default network written out in NumPy, its initial weights, and what is refused."""
+"""The default network written out in NumPy, its initial weights, and errors."""
 
 from typing import Any
 
@@ -168,11 +168,11 @@ def test_actor_and_critic_share_only_what_they_should(key: jax.Array) -> None:
         assert moved == ({"trunk_0", "critic_out"} if shared else {"critic_0", "critic_out"})
 
 
-# --- a user's own ------------------------------------------------------------------------
+# --- user-defined networks ---------------------------------------------------------------
 
 
 class Returns(nn.Module):
-    """Gives one of several outputs for an observation of 2 numbers."""
+    """A network that returns one of several outputs for an observation of 2 numbers."""
 
     what: str
 

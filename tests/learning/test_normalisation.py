@@ -1,4 +1,4 @@
-"""Running statistics against means and variances of everything put together."""
+"""Running statistics against means and variances of all samples together."""
 
 import jax
 import jax.numpy as jnp

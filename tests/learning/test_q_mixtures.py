@@ -17,14 +17,14 @@ NUM_ACTIONS, NUM_HEADS, EPISODE = 3, 8, 100
 
 
 def nodes(discount: str) -> tuple[Any, Any, Any]:
-    """Rates, weights and sizes of a discount, as an algorithm has them."""
+    """Rates, weights and sizes of a discount, as in an algorithm."""
     heads = "joint"
     prepared = jax.tree.map(jnp.asarray, prepare_discount(discount, heads, NUM_HEADS, EPISODE))
     return prepared.rates, prepared.weights, head_sizes(prepared)
 
 
 def backup(table: jax.Array, chances: Any, rewards: Any, discount: tuple[Any, ...], heads: Any) -> jax.Array:
-    """One update of all values u_k `[S, A, K]` at once: the mean over what may follow of the targets of one step."""
+    """One update of all values u_k `[S, A, K]` at once: the mean of one-step targets over possible next states."""
     rates, weights, sizes = discount
     num_states, batch = len(rewards), len(rewards) * rewards.size  # every pair with every state that may follow
     action = bootstrap_actions(table, weights * sizes, None, heads)
@@ -43,7 +43,7 @@ def backup(table: jax.Array, chances: Any, rewards: Any, discount: tuple[Any, ..
 def settled(
     chances: Any, rewards: Any, discount: tuple[Any, ...], heads: str, sweeps: int = 6_000
 ) -> tuple[np.ndarray, bool]:
-    """Values V_k `[S, A, K]` after many updates, and whether another one changes no action that they go on with."""
+    """Values V_k `[S, A, K]` after many updates, and whether another update changes none of their next actions."""
 
     @jax.jit
     def run() -> tuple[jax.Array, jax.Array]:
@@ -83,9 +83,10 @@ def test_own_heads_settle_at_the_best_values_of_each_rate(discount: str, num_sta
 @pytest.mark.parametrize("num_states", SIZES)
 @pytest.mark.parametrize("discount", DISCOUNTS)
 def test_joint_heads_settle_at_the_values_of_the_policy_that_acts(discount: str, num_states: int) -> None:
-    """Where they settle, on an equilibrium: a policy that is greedy for its own mixture, of which there may be several.
+    """If they converge, then to an equilibrium: a policy that is greedy for its own mixture; there may be several.
 
-    They need not, for the joint backup is not a contraction; on how many of six problems they do is known.
+    They may not converge, because the joint backup is not a contraction; it is known on how many of six problems they
+    do.
     """
     rates, weights, sizes = nodes(discount)
     exact, shares = np.asarray(rates, np.float64), np.asarray(weights, np.float64)

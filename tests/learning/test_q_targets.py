@@ -64,7 +64,7 @@ def test_soft_values_are_means_with_entropy() -> None:
 
 
 def lambda_return(lam: float, rate: float, reward: Any, following: Any, terminated: Any, done: Any, t: int) -> float:
-    """The mean of the n-step returns of one step, weighted by powers of lambda; the last one takes what is left."""
+    """The mean of the n-step returns of a step, weighted by powers of lambda; the last takes the remaining weight."""
     end = next((j for j in range(t, len(reward)) if done[j]), len(reward) - 1)
     total = 0.0
     for n in range(1, end - t + 2):

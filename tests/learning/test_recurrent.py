@@ -1,4 +1,4 @@
-"""Networks that remember: each cell in float64, sequences against single steps, and what is refused."""
+"""Recurrent networks: each cell in float64, sequences against single steps, and errors."""
 
 import functools
 from typing import Any
@@ -59,7 +59,7 @@ BY_HAND = {"gru": gru_by_hand, "lstm": lstm_by_hand, "lru": lru_by_hand}
 
 
 def shaken(cell: Any, key: jax.Array) -> Any:
-    """Parameters away from their first values, of which some are 0 or 1."""
+    """Parameters moved away from their initial values, some of which are 0 or 1."""
     params = jax.jit(cell.init)(key, jnp.zeros(WIDTH), cell.start())
     draws = np.random.default_rng(0)
     return jax.tree.map(lambda leaf: leaf + jnp.asarray(0.3 * draws.normal(size=leaf.shape), jnp.float32), params)
@@ -205,7 +205,7 @@ def test_initial_weights_are_orthogonal_gate_by_gate(key: jax.Array) -> None:
 
 
 class Counting(nn.Module):
-    """One's own network without `unroll`: its memory counts, in whole numbers, and the outputs see it."""
+    """A user-defined network without `unroll`, whose memory counts in whole numbers, visible to the outputs."""
 
     num_outputs: int
 
@@ -270,7 +270,7 @@ def test_agents_are_unrolled_apart_as_they_are_stepped(key: jax.Array, name: str
             ):
                 assert got.dtype in (np.float64, np.int32)
                 np.testing.assert_allclose(got, expected, rtol=0, atol=ROUNDING)
-        # The end of one agent's episode changes nothing of another's.
+        # The end of one agent's episode has no effect on another agent.
         ended = reset.copy()
         ended[6, 1, 2] = not reset[6, 1, 2]
         other, same = (unroll(network, params, obs, memory, flags)[0] for flags in (ended, reset))
@@ -279,7 +279,7 @@ def test_agents_are_unrolled_apart_as_they_are_stepped(key: jax.Array, name: str
 
 
 class Odd(Counting):
-    """Networks that cannot be used, by what is wrong."""
+    """Invalid networks, by their defect."""
 
     wrong: str = ""
 
@@ -367,7 +367,7 @@ def test_a_reset_leads_to_the_cells_own_start(key: jax.Array) -> None:
     reset = jnp.arange(STEPS) % 4 == 3
     at_once = cell.unroll(params, features, cell.start(), reset)[0]
     in_steps = unroll_by_steps(cell, params, features, cell.start(), reset)[0]
-    # Some ten roundings of numbers below 1 at each step, of which those of the last four steps are left.
+    # Some ten roundings of numbers below 1 at each step, of which those of the last four steps remain.
     np.testing.assert_allclose(at_once, in_steps, rtol=0, atol=4 * 10 * EPS)
 
 

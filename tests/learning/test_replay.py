@@ -1,4 +1,4 @@
-"""The ring buffer against lists in plain Python, and what its operations become under vmap."""
+"""The ring buffer against lists in plain Python, and its operations under vmap."""
 
 import functools
 from typing import Any
@@ -44,7 +44,7 @@ def rows_of(steps: Transition) -> list[Transition]:
 
 
 def slow_window(history: list[Transition], age: int, env: int, agent: int, n: int) -> tuple[Any, ...]:
-    """Rewards of one agent's window, what comes after it, and how it ends, from all steps since the first."""
+    """Rewards of one agent's window, the observation after it, and its end, from all steps since the first."""
     rewards, following = [], history[age : age + n]
     for step in following:
         rewards.append(step.reward[env, agent])
@@ -58,7 +58,7 @@ def slow_window(history: list[Transition], age: int, env: int, agent: int, n: in
 
 @pytest.fixture(scope="module")
 def filled() -> list[tuple[Ring, Any, list[Transition]]]:
-    """The ring, the buffer and the history after each of eleven iterations, which go round almost three times."""
+    """The ring, the buffer and the history after each of eleven iterations, which wrap around almost three times."""
     write_at = jax.jit(write)
     first = transitions(WARM_UP, 0)
     buffer, history, stages = write_at(init_buffer(first, CAPACITY), first, jnp.int32(0)), rows_of(first), []
@@ -107,7 +107,7 @@ def test_windows_end_with_episodes_and_with_the_newest_transition(filled: Any, n
                 assert counts.tolist() == [True] * len(rewards) + [False] * (n - len(rewards))
                 np.testing.assert_array_equal(got.reward[b, counts, agent], rewards)
                 assert (got.terminated[b, agent], got.truncated[b, agent]) == (ended, cut)
-                if not ended:  # otherwise nothing is read of what follows
+                if not ended:  # otherwise the following steps are not read
                     assert got.next_obs["number"][b, agent] == last.next_obs["number"][env, agent]
                     np.testing.assert_array_equal(got.next_mask[b, agent], last.next_mask[env, agent])
 

@@ -36,7 +36,7 @@ class State(EnvState):
 
 @dataclass(frozen=True)
 class Mortal(Environment):
-    """A reset draws a name and a life of 1 to 6 steps; a step adds the action to a total and draws some noise."""
+    """A reset draws a name and a life of 1 to 6 steps; a step adds the action to a total and draws noise."""
 
     @property
     def default_params(self) -> Params:
@@ -79,7 +79,7 @@ def the_time(policy: Any, obs: Any, mask: jax.Array) -> dict[str, jax.Array]:
 
 
 def choose(wish: jax.Array, scores: Any, greedy: Any, mask: jax.Array) -> tuple[jax.Array, Any]:
-    """The wish, shifted by the time that is observed; the raw action is the wish and both masks."""
+    """The desired action, shifted by the observed time; the raw action is the desired one and both masks."""
     assert greedy is False
     return (wish + scores["time"]) % 2, {"wish": wish, "mask": mask, "scored_mask": scores["mask"]}
 
@@ -300,7 +300,7 @@ def test_agents_finish_at_their_own_times(crowd: Any) -> None:
 
 
 def counting() -> Actor:
-    """Remembers the steps of an agent's episode, which are the raw action; always takes action 2."""
+    """An actor that remembers the steps of an agent's episode, which are the raw action, and always takes action 2."""
 
     def scores(policy: Any, memory: jax.Array, obs: Any, mask: Any) -> tuple[dict[str, jax.Array], jax.Array]:
         return {"steps": memory}, memory + 1

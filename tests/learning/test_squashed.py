@@ -23,15 +23,15 @@ def test_log_probabilities_are_exact_up_to_the_bounds() -> None:
     log_std = RNG.uniform(-20, 2, shape).astype(np.float32)
     noise = RNG.normal(size=shape).astype(np.float32)
     action, log_prob = sample_squashed(jnp.asarray(mean), jnp.asarray(log_std), jnp.asarray(noise))
-    wanted_action, wanted = in_double(mean, log_std, noise)
+    expected_action, expected = in_double(mean, log_std, noise)
     assert np.sum(np.abs(action) == 1) > 1_000  # saturated in float32
     # tanh has slope 1 at most, and its argument an error of two roundings.
     before = np.abs(mean) + np.exp(log_std) * np.abs(noise)
     bound = 4 * np.finfo(np.float32).eps
-    np.testing.assert_array_less(np.abs(action - wanted_action), bound * (1 + before))
+    np.testing.assert_array_less(np.abs(action - expected_action), bound * (1 + before))
     # Three components of a few terms each, of the size of the argument of tanh and of log_std.
     size = np.sum(1 + before + np.abs(log_std) + noise**2, axis=-1)
-    np.testing.assert_array_less(np.abs(log_prob - wanted), 2 * bound * size)
+    np.testing.assert_array_less(np.abs(log_prob - expected), 2 * bound * size)
 
 
 def test_the_density_integrates_to_one() -> None:

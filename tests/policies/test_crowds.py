@@ -1,4 +1,4 @@
-"""Spaces describe one agent: what the laws and PPO make of the axes in front."""
+"""Spaces describe one agent: the treatment of leading axes by the laws and by PPO."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from jaxrl.algorithms.ppo import PPOConfig, ppo
 
 @dataclass(frozen=True)
 class Unsorted(agents.Crowd):
-    """A crowd whose observation space names its parts in an order that is not the alphabet's."""
+    """A crowd whose observation space names its parts in an order that is not alphabetical."""
 
     def observation_space(self, params: Any = None) -> Any:
         return spaces.Dict({"total": spaces.Box(0.0, 1.0, ()), "both": spaces.Box(0.0, 1.0, (2,))})
@@ -27,7 +27,7 @@ class Unsorted(agents.Crowd):
 
 @dataclass(frozen=True)
 class SharedReward(agents.Crowd):
-    """A crowd that is paid as one."""
+    """A crowd with a single common reward."""
 
     def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> Any:
         obs, state, reward, terminated, info = super().step_env(key, state, action, params)

@@ -33,13 +33,13 @@ LRS, SEEDS = [1e-3, 1e-2], [3, 5]
 
 
 def filled(algo: jaxrl.Algorithm, seed: int, *axes: int) -> Any:
-    """Parameters as training could have left them, which nothing has to be compiled for."""
+    """Parameters such as training could produce, without compiling anything."""
     draws = np.random.default_rng(seed)
 
     def fill(at: Any, leaf: Any) -> np.ndarray:
         name = jax.tree_util.keystr(at, simple=True, separator=".")
         if name == "observation_clip":
-            return np.full(axes, 1.5, np.float32)  # low enough to matter
+            return np.full(axes, 1.5, np.float32)  # low enough to have an effect
         drawn = draws.normal(size=(*axes, *leaf.shape)) * 0.3
         return np.asarray(np.exp(drawn) if name.startswith("observations.variance") else drawn, np.float32)
 
@@ -47,7 +47,7 @@ def filled(algo: jaxrl.Algorithm, seed: int, *axes: int) -> Any:
 
 
 def scores_of(policy: TrainedPolicy, obs: Any) -> dict[str, Any]:
-    """The numbers that the policy itself chooses an action by."""
+    """The numbers by which the policy itself chooses an action."""
     return policy.algo.actor.scores(policy.params, (), obs, None)[0]
 
 
@@ -75,7 +75,7 @@ def run(cartpole: Result, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cartpole.save(tmp_path_factory.mktemp("exported") / "run")
 
 
-# What someone else's program does: no jaxrl, and no JAX where there is no need of it.
+# Another program's use of the files: without jaxrl, and without JAX where it is not needed.
 ELSEWHERE = """
 import json, sys
 from pathlib import Path
@@ -133,7 +133,7 @@ np.savez(folder / "answers.npz", **answers)
 
 @pytest.fixture(scope="module")
 def elsewhere(cartpole: Result, pendulum: TrainedPolicy, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Both policies in all formats, and what a fresh process made of them."""
+    """Both policies in all formats, and their outputs in a fresh process."""
     folder = tmp_path_factory.mktemp("elsewhere")
     policies = {"cartpole": cartpole.policy(lr=1e-2, seed=5), "pendulum": pendulum}
     for name, policy in policies.items():

@@ -1,4 +1,4 @@
-"""A policy with a memory solves what takes one, exactly, by training, evaluation, films, loops, results and checks."""
+"""A policy with a memory solves a memory task exactly in training, evaluation, films, loops, results and checks."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,7 @@ def result(task: Any, tmp_path_factory: pytest.TempPathFactory) -> Result:
 def test_rollouts_and_evaluations_reach_the_optimum(task: Any, result: Result) -> None:
     _, optimum, length = task
     for metric in ("return", "return_sampled"):
-        np.testing.assert_array_equal(result.values(metric), optimum)  # the mean of the most that there is
+        np.testing.assert_array_equal(result.values(metric), optimum)  # the mean of the largest possible return
     np.testing.assert_array_equal(result.values("length"), length)
     np.testing.assert_array_equal(result.values("wrong"), 0)
     steps = ITERATIONS * NUM_STEPS // 2  # of an environment between two evaluations
@@ -158,7 +158,7 @@ def test_a_policy_without_its_memory_is_refused(task: Any, result: Result) -> No
     with pytest.raises(ValueError, match=r"^memory has the shapes .* as policy\.start\(2\) returns it\.$"):
         policy(jnp.stack([obs, obs]), memory=policy.start())
     memoryless = TrainedPolicy(jaxrl.ppo(envs.make("cartpole")), None)
-    with pytest.raises(ValueError, match="memory has no effect on a policy that remembers nothing"):
+    with pytest.raises(ValueError, match="memory has no effect on a policy without a memory"):
         memoryless(jnp.zeros(4), memory={"first": jnp.zeros(4)})
 
 
@@ -167,7 +167,7 @@ def test_films_play_with_the_memory(task: Any, tmp_path: Path, monkeypatch: pyte
     policy, params = policy_of(algo), algo.env.default_params
     states = list(_play(algo.env, player_of(algo.env, policy), params, 4 * length, 5))
     assert len(states) == 4 * length + 1
-    if not isinstance(algo.env, Repeat):  # the state counts what was right
+    if not isinstance(algo.env, Repeat):  # the state counts right answers
         assert [int(state.total_perfect) for state in states[length::length]] == [1] * 4
         return
     assert [int(state.right) for state in states] == [0, *([1, 2, 3, 4, 5] * 4)]

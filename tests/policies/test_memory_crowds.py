@@ -111,7 +111,7 @@ def test_a_film_shows_what_it_remembers(policy: TrainedPolicy, tmp_path: Path, m
 
 @pytest.mark.slow
 def test_evaluation_rests_when_it_has_walked_enough(policy: TrainedPolicy) -> None:
-    # Three decisions of twelve are a quarter of the way, and the same way whether actions are drawn or not.
+    # Three decisions of twelve cover a quarter of the distance, whether actions are sampled or not.
     speeds, env = [], policy.algo.env
     assert isinstance(env, Crowd)
     for decisions in (DECISIONS, STEPS):

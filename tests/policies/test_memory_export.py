@@ -1,4 +1,4 @@
-"""A memory in a file: a named input and output, and its value at the start, for programs that know nothing of jaxrl."""
+"""A memory in a file: a named input and output, and its initial value, for programs without jaxrl."""
 
 import json
 import subprocess

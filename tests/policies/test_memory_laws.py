@@ -1,4 +1,4 @@
-"""The laws of memory: replayed, it is what was stepped; an end clears that agent's alone; a broken actor is refused."""
+"""The laws of memory: replays equal stepping, an end clears only that agent's memory, broken actors raise errors."""
 
 from typing import Any
 
@@ -87,7 +87,7 @@ def test_the_end_of_one_agent_does_not_touch_the_memory_of_another_in_a_rollout(
     after, trajectory, _ = rollout(env, params, actor, POLICY, key, first, actor.noise(key, (steps, num_envs, 3)))
     own_steps = np.array([2, 3, 4])
     at = (np.arange(steps) % 4)[:, None]  # the step within the episode
-    known = np.where(at < own_steps, at, 0)  # one that has ended is at the start of its next episode, time and again
+    known = np.where(at < own_steps, at, 0)  # an agent that has ended is at the start of its next episode at every step
     np.testing.assert_array_equal(trajectory.raw_action[:, 0], np.minimum(known, 2))
     np.testing.assert_array_equal(trajectory.raw_action[:, 1], np.minimum(known, 2))
     left = np.where(steps % 4 < own_steps, steps % 4, 0)
@@ -128,7 +128,7 @@ def test_noise_goes_on_in_the_memory_until_the_episode_ends(key: jax.Array) -> N
     np.testing.assert_allclose(after.memory, level, atol=1e-6)
     policy = TrainedPolicy(idle(env, actor), jnp.zeros(()))
     memory = policy.start(2)
-    for t in range(3):  # and in a loop of the user's, as long as actions are drawn
+    for t in range(3):  # and in a user's loop, as long as actions are sampled
         _, next_memory = policy(jnp.zeros((2, 4)), key=jax.random.key(t), greedy=False, memory=memory)
         assert len({*np.asarray(next_memory).tolist(), *np.asarray(memory).tolist()} - {0.0}) == (2 if t == 0 else 4)
         memory = next_memory
@@ -176,7 +176,7 @@ def broken(change: str) -> Algorithm:
             "mixes memories",
             r"actor must act for each agent by its own .* but the (action|memory)",
         ),
-        ("reads others", r"actor must act for each agent by its own .* but the action of a rollout is another one"),
+        ("reads others", r"actor must act for each agent by its own .* but the action of a rollout differs"),
         ("other dtype", r"memory like its start: memory\['seen'\] was int32\[3?\] and became float32\[3?\]"),
         (
             "other shape",

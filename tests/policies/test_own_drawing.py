@@ -1,4 +1,4 @@
-"""Films of environments of one's own: by a method `draw`, or as the environment that it derives from."""
+"""Films of user-defined environments: by a method `draw`, or like the environment from which they derive."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ class Drawn(ConstantReward):
 
 
 class Centred(CartPole):
-    """A pole on a cart of the user's own."""
+    """A user-defined cart-pole."""
 
 
 def test_a_film_shows_what_draw_draws(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_film_shows_what_draw_draws(tmp_path: Path) -> None:
     _, state, *_ = env.step_env(jax.random.key(0), state, np.int32(0), params)
     second = scene.frame(state)
     rows = [np.flatnonzero((frame[:, 240] < 50).all(axis=-1)).mean() for frame in (first, second)]
-    # The line of before is gone, and that of now is higher by one of the five units of the axes.
+    # The previous line is gone, and the present one is higher by one of the five units of the axes.
     assert rows[0] - rows[1] == pytest.approx(scene.size[0] / 5, abs=1.5)
 
 

@@ -1,4 +1,4 @@
-"""Trained policies as partners: they act as they were trained to, and others take their place without compiling."""
+"""Trained policies as partners: they act as in training, and can be replaced without compiling."""
 
 import dataclasses
 from pathlib import Path
@@ -26,7 +26,7 @@ class Scale:
 
 
 def pullers(env: Any) -> jaxrl.Algorithm:
-    """Policies with random logits of their first lever, who move on by one lever in every step."""
+    """Policies with random logits for their first lever, which move on by one lever in every step."""
     head = action_head(env.action_space(env.default_params))
     chosen = choose_by(head)
 

@@ -32,7 +32,7 @@ def start(env):
 
 
 def centre(picture, colour):
-    """Where the pixels of a colour are in the middle: (row, column)."""
+    """The mean position of the pixels of a colour: (row, column)."""
     rgb = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     rows, columns = np.nonzero((picture == rgb).all(axis=-1))
     assert rows.size > 50
@@ -228,7 +228,7 @@ def test_a_policy_of_another_environment_is_refused(tmp_path):
 
 @dataclass(frozen=True)
 class ThreeWays(CartPole):
-    """A cart that can also be left alone."""
+    """A cart-pole with an action that does not push."""
 
     def action_space(self, params=None):
         return spaces.Discrete(3)
@@ -242,7 +242,7 @@ def test_numbers_of_actions_are_told_apart():
 
 def test_what_cannot_play_is_refused(tmp_path):
     class Result:
-        """As little a function as a result."""
+        """An object that, like a result, is not a function."""
 
     with pytest.raises(TypeError, match=r"policy must be a function .* result\.policy\(seed=0\), or None, got Result"):
         render(CartPole(), Result(), tmp_path / "x.gif")  # pyright: ignore[reportArgumentType]
@@ -266,7 +266,7 @@ def test_a_crowd_is_drawn_where_it_walks(tmp_path):
     assert centre(later, COLOURS[0])[1] > centre(first, COLOURS[0])[1]  # the first one has gone to the right
     gone = scene.frame(replace(moved, arrived=jnp.arange(4) == 0))
     assert np.all(gone == [int(ARRIVED[i : i + 2], 16) for i in (1, 3, 5)], axis=-1).sum() > 50
-    np.testing.assert_array_equal(scene.frame(state), first)  # a new episode leaves nothing of the one before
+    np.testing.assert_array_equal(scene.frame(state), first)  # a new episode removes all parts of the previous one
 
 
 @pytest.mark.slow
@@ -277,7 +277,7 @@ def test_the_paths_of_a_crowd_are_a_picture(tmp_path):
         assert picture.size[0] > 500
     ax, bar = figure.axes
     assert (ax.get_title(), ax.get_xlabel(), bar.get_ylabel()) == ("three", "x (m)", "speed (m/s)")
-    assert len(ax.collections[-1].get_paths()) == 3 * 5  # one for every decision of everybody
+    assert len(ax.collections[-1].get_paths()) == 3 * 5  # one for every decision of every agent
 
 
 def walk_ahead(key, obs, state):

@@ -59,7 +59,7 @@ FEW = {"brax/ant": (2, 128), **{name: (2, 16) for name in BOUNDS if name.startsw
 
 
 def plain(value: Any) -> Any:
-    """A hyper-parameter as its preset writes it: a discount is one rate there."""
+    """A hyper-parameter in the form of presets, where a discount is a single rate."""
     return float(value.gamma) if isinstance(value, jaxrl.Exponential) else value
 
 
@@ -80,7 +80,7 @@ def test_a_preset_builds_what_it_says(algorithm: str, environment: str):
 
 
 def test_a_preset_differs_from_the_defaults():
-    """Otherwise the test above would hold of presets that change nothing."""
+    """Otherwise the test above would also pass for presets that change nothing."""
     for algorithm, environment in NAMES:
         algo = jaxrl.preset(algorithm, environment).algo
         untuned = builder_of(algorithm)(algo.env, algo.config)
@@ -155,7 +155,7 @@ def test_a_preset_with_a_memory_learns_its_task(environment: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", [name for name in BOUNDS_OF_MEMORIES if hasattr(envs.make(name), "memoryless")])
 def test_a_preset_without_its_memory_stays_at_the_memoryless_bound(environment: str):
-    """No higher in expectation, since the bound holds of every policy; and no lower, since PPO learns the rest."""
+    """Not higher in expectation, since the bound holds for every policy; and not lower, since PPO learns the rest."""
     preset = jaxrl.preset("ppo", environment)
     env: Any = preset.algo.env
     config = dataclasses.replace(preset.config, memory="none", memory_size=64)

@@ -17,7 +17,7 @@ class Perceptron:
 
     @staticmethod
     def of(params: Any, which: int | None = None) -> "Perceptron":
-        """From parameters of an encoder with one more layer, those of the critic `which` if they are an ensemble's."""
+        """A perceptron from the parameters of an encoder with one more layer; of the critic `which` in an ensemble."""
         tree = dict(params["params"])
         encoder = tree.pop("encoder")
         (last,) = tree.values()
@@ -162,7 +162,7 @@ class ActorCritic:
         return np.tanh(before), log_prob.sum(1), np.exp(log_std)
 
     def sac(self, batch: Batch, noise: Array, next_noise: Array, temperature: float) -> float:
-        """One update of SAC but for the temperature; returns the mean log-probability."""
+        """One update of SAC except for the temperature; returns the mean log-probability."""
         action, log_prob, _ = self.squashed(batch.next_obs, next_noise)
         self.learn_values(batch, (self.next_value(batch, action).T - temperature * log_prob).T)
         action, log_prob, std = self.squashed(batch.obs, noise)
@@ -180,7 +180,7 @@ class ActorCritic:
         return weights / weights.sum(1, keepdims=True)
 
     def sac_discrete(self, batch: Batch, mask: Array, next_mask: Array, temperature: float) -> float:
-        """One update of SAC with discrete actions, but for the temperature; returns the mean entropy."""
+        """One update of SAC with discrete actions, except for the temperature; returns the mean entropy."""
         share = self.probabilities(batch.next_obs, next_mask)
         lowest = np.min([target(batch.next_obs) for target in self.targets], axis=0)
         log_share = np.log(np.where(share > 0, share, 1.0))
@@ -194,7 +194,7 @@ class ActorCritic:
         q = np.min([critic(batch.obs) for critic in self.critics], axis=0)
         share = self.probabilities(batch.obs, mask)
         log_share = np.log(np.where(share > 0, share, 1.0))
-        # The slope of a softmax: each share times what its action costs more than the mean.
+        # The slope of a softmax: each share times the excess of its action's cost over the mean.
         cost = temperature * log_share - q
         slope = share * (cost - (share * cost).sum(1, keepdims=True)) / len(goal)
         self.of_policy.descend(self.policy, self.policy.backward(slope)[0])

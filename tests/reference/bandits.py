@@ -53,7 +53,7 @@ def kl(p, q):
 
 
 def kl_upper(mean, level):
-    """The largest q of which kl(mean, q) is at most the level."""
+    """The largest q for which kl(mean, q) is at most the level."""
     top = 1 - 1e-16
     if mean >= top or level >= kl(mean, top):
         return 1.0
@@ -61,7 +61,7 @@ def kl_upper(mean, level):
 
 
 def root(function, low, high):
-    """Where a function crosses zero."""
+    """The point at which a function crosses zero."""
     return float(np.asarray(optimize.brentq(function, low, high, xtol=1e-15)))
 
 

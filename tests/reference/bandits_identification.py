@@ -7,7 +7,7 @@ from scipy.special import rel_entr
 
 
 def successive_elimination(table, delta=0.05, sigma=0.5):
-    """Round after round, all arms that are left: actions `[T]` and the arms left."""
+    """All remaining arms in every round: actions `[T]`, and the arms that remain at the end."""
     steps, num_arms = table.shape
     left, actions, rewards = list(range(num_arms)), [], [[] for _ in range(num_arms)]
     while True:
@@ -23,7 +23,7 @@ def successive_elimination(table, delta=0.05, sigma=0.5):
 
 
 def sequential_halving(table):
-    """Actions `[T]` and the arms left."""
+    """Actions `[T]`, and the arms that remain at the end."""
     steps, num_arms = table.shape
     left, actions = list(range(num_arms)), []
     rounds = math.ceil(math.log2(num_arms))

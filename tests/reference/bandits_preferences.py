@@ -11,7 +11,7 @@ def sigmoid(x: Any) -> np.ndarray:
 
 
 def double_thompson(generator: np.random.Generator, wins: np.ndarray, time: int, alpha: float) -> tuple[int, int]:
-    """One pair, arm by arm as the paper's algorithm has it; `time` counts the comparison to come."""
+    """One pair, arm by arm as in the paper's algorithm; `time` includes the next comparison."""
     k = len(wins)
     upper, lower = np.full((k, k), 0.5), np.full((k, k), 0.5)
     for i in range(k):

@@ -17,7 +17,7 @@ def pulled(member: Member, history: Sequence[tuple[int, int]], payoffs: Sequence
     if rule == "prefer":
         return preference
     if rule == "greedy":
-        return max(range(count), key=lambda lever: payoffs[lever])  # the first of the best
+        return max(range(count), key=lambda lever: payoffs[lever])  # the first of several best options
     if rule == "copy":
         return history[-1][0] if history and history[-1][0] < count else preference
     if rule == "wait":
@@ -47,7 +47,7 @@ def best_return(
     curve: Sequence[float] | np.ndarray,
     history: tuple[tuple[int, int], ...] = (),
 ) -> float:
-    """The most that any policy earns in expectation; `weights` are joint probabilities of member and history."""
+    """The largest expected return of any policy; `weights` are joint probabilities of member and history."""
     if len(history) == len(curve):
         return 0.0
     count = len(payoffs)
@@ -96,7 +96,7 @@ class Forager:
         return (int(np.sign(row)), 0) if abs(row) >= abs(column) else (0, int(np.sign(column)))
 
     def see(self, own: int | None, other: int | None, eaten: bool) -> None:
-        """Take note of a step: the kinds that both are at, before a fruit grows again, and whether they ate."""
+        """Record a step: the kinds that both agents are at, before a fruit grows again, and whether they ate."""
         self.alone = 0 if eaten or own is None else self.alone + 1
         self.other.append(other)
         self.eaten = eaten

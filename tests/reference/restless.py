@@ -30,7 +30,7 @@ def limits(rewards: np.ndarray, gamma: float) -> tuple[float, float]:
 
 
 def is_indexable(transitions: np.ndarray, rewards: np.ndarray, gamma: float) -> bool:
-    """Whether the states that are left alone only grow in number with the subsidy.
+    """Whether the number of states that are left alone only grows with the subsidy.
 
     A policy that is best at two subsidies is best between them, the values being convex; so
     intervals are halved until the policy is the same at both ends, or they are as good as points.
@@ -67,7 +67,7 @@ def whittle_index(transitions: np.ndarray, rewards: np.ndarray, gamma: float) ->
     return np.asarray(index)
 
 
-# --- joint actions that are allowed, as what they do to each arm ----------------------------
+# --- allowed joint actions, by their effects on each arm ------------------------------------
 
 
 def within_budget(num_arms: int, budget: int) -> set[tuple[int, ...]]:

@@ -6,7 +6,7 @@ to float32 for jaxrl; then, to first order, output i may differ by
     eps / 2 * sum_j |d output_i / d state_j| |state_j|     (the rounding of the state; exact derivatives)
   + eps * ROUNDINGS * size                                 (the rounding of jaxrl's operations)
 
-with `size` a bound on what is added up inside a step and ROUNDINGS the operations on its longest path.
+with `size` a bound on the terms of sums inside a step and ROUNDINGS the operations on its longest path.
 A flag may differ only where its threshold lies within that tolerance; on these trajectories none does.
 """
 
@@ -208,7 +208,7 @@ def test_resets_are_drawn_from_gymnasium_s_distribution(case: Case) -> None:
     theirs = record(case, 5_000, 3, 5)[1]
     for index, (low, high) in enumerate(case.resets):
         for sample in (ours[:, index], theirs[:, index]):
-            # Our uniform numbers and Gymnasium's stored states may round outwards by half an ulp.
+            # Uniform numbers of jaxrl and stored states of Gymnasium may round outwards by half an ulp.
             assert sample.min() >= low - EPS * abs(low) and sample.max() <= high + EPS * abs(high)
             if high > low:  # fixed keys; a sound generator fails one of some 14 tests in 700 choices of keys
                 assert stats.kstest(sample, "uniform", (low, high - low)).pvalue > 1e-4
@@ -259,7 +259,7 @@ def test_parity_with_gymnax(case: Case) -> None:
 
     flat = [np.asarray(leaf).reshape(STEPS, -1) for leaf in (state, ours[0], theirs[0])]
     gap = difference(case, flat[1], flat[2].astype(np.float64))
-    # Both round, from the same state: twice our own term, and no other.
+    # Both round, from the same state: twice the term for jaxrl's operations, and no other.
     tolerance = np.broadcast_to(2 * EPS * case.roundings * case.size(flat[0].astype(np.float64)), gap.shape).copy()
     if case.name == "mountain-car-continuous":
         wall = flat[1][:, 0] <= params.min_position

@@ -1,4 +1,4 @@
-"""The page that compares runs: what is in it, what a browser shows of it, and what is refused."""
+"""The page that compares runs: its contents, its appearance in a browser, and errors."""
 
 import html
 import itertools
@@ -53,7 +53,7 @@ def sweep_of(**values) -> Sweep:
 def result_of(
     level: npt.ArrayLike = 100.0, seeds=12, key=0, sweep=None, attrs=None, metrics=("return", "length", "value_loss")
 ) -> Result:
-    """Metrics that rise with the steps to about a level for each setting, and scatter over the seeds."""
+    """Metrics that rise with the steps to about a level for each setting, with scatter over the seeds."""
     generator = np.random.default_rng(key)
     count = 1 if sweep is None else len(sweep)
     shape = (count, seeds, len(STEPS))
@@ -272,7 +272,7 @@ SPACE = {"lr": "log:0.0001:0.1", "lam": "0.8:1.0", "discount": "0.9,0.99", "conf
 def search_of(directory, tested=True, complete=20, test_seeds=range(1_000_000, 1_000_012)) -> Outcome:
     """The directory of a search: trials whose return falls with lr, of which some were stopped and one failed.
 
-    Its incumbent, and a trial that is none where none is complete.
+    Returns the incumbent, or another trial if none is complete.
     """
     generator = np.random.default_rng(0)
     trials = []
@@ -478,7 +478,7 @@ def test_the_command_writes_the_page_and_tells_of_mistakes(tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """The directories of two runs of 64 seeds, which differ in what they reach and in a hyper-parameter."""
+    """The directories of two runs of 64 seeds, which differ in their returns and in a hyper-parameter."""
     directory = tmp_path_factory.mktemp("runs")
     for name, level, block in (("low", 100, 8), ("high", 120, 16)):
         result = result_of(level, seeds=64, key=level, attrs={"block": block})

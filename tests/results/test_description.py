@@ -22,7 +22,7 @@ PPO = jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(num_envs=2, num_steps=8, 
 
 
 def untrained(hparams, sweep=None, env_params=None, algo=PPO, seeds=(0,)):
-    """A result of PPO as `train` makes one, without the training."""
+    """A result of PPO as returned by `train`, without the training."""
     settings = 1 if sweep is None else len(sweep)
     if sweep is None:
         hparams = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32)[None], hparams)
@@ -64,7 +64,7 @@ def test_load_gives_back_the_hyper_parameters_of_a_sweep(tmp_path):
     loaded = load_result(untrained(sweep.hparams, sweep).save(tmp_path / "run"))
     assert_same_tree(loaded.hparams, sweep.hparams)
     assert loaded.algo is not None
-    assert_same_tree(loaded.algo.hparams, PPO.hparams)  # several settings have no one value
+    assert_same_tree(loaded.algo.hparams, PPO.hparams)  # several settings have no single value
     inner = jaxrl.grid(PPO.hparams.replace(discount="beta:0.98,0.5"), {"discount.mu": [0.9, 0.99]})
     assert_same_tree(load_result(untrained(inner.hparams, inner).save(tmp_path / "mu")).hparams, inner.hparams)
 

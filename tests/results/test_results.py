@@ -42,7 +42,7 @@ class LinearPolicy(NamedTuple):
 
 
 class SmallEnv:
-    """Observations of three numbers, and nothing else."""
+    """An environment that only has observations, of three numbers."""
 
     default_params = None
 
@@ -105,7 +105,7 @@ def small_result(algo=None, values=None, sweep: Any = "full"):
 
 @pytest.fixture(autouse=True)
 def no_recipe(monkeypatch):
-    """The small algorithm is nobody's builder's, so it has no description to be built from."""
+    """The small algorithm has no builder, so it has no description from which it can be built."""
 
     def describe(algo):
         raise ValueError("the environment SmallEnv was made by hand.")
@@ -236,7 +236,7 @@ def test_policy_asks_for_the_mask_of_an_environment_that_forbids_actions():
 
 
 def counting(env: Any) -> TrainedPolicy:
-    """Acts by the number of steps that each agent remembers."""
+    """An actor that acts by the number of steps that each agent remembers."""
 
     def scores(policy: Any, memory: Any, obs: Any, mask: Any) -> Any:
         return {"steps": memory["steps"]}, {"steps": memory["steps"] + policy}
@@ -270,7 +270,7 @@ def test_a_missing_or_wrong_memory_gets_one_sentence():
     with pytest.raises(ValueError, match=r"^memory has the shapes \[\(2,\)\]; .* it takes \[\(4, 2\)\], as policy"):
         policy(obs, memory=policy.start())
     without = small_result().policy(lr=1e-3, discount=0.98, seed=12)
-    with pytest.raises(ValueError, match=r"^memory has no effect on a policy that remembers nothing; leave it out\.$"):
+    with pytest.raises(ValueError, match=r"^memory has no effect on a policy without a memory; leave it out\.$"):
         without(np.zeros(3, np.float32), memory={"steps": 0})
 
 
@@ -329,7 +329,7 @@ def test_the_table_is_there_as_parquet_too_where_pyarrow_is(tmp_path, monkeypatc
 
 @flax.struct.dataclass
 class SmallHParams:
-    """Hyper-parameters of the kinds that there are: swept, common, without end, a discount."""
+    """Hyper-parameters of all kinds: swept, common, infinite, and a discount."""
 
     lr: Any
     lam: Any

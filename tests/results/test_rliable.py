@@ -1,6 +1,7 @@
-"""Statistics against rliable, which needs pandas below 3 and is therefore in a separate virtual environment.
+"""Statistics against rliable, which requires pandas below 3 and therefore a separate virtual environment.
 
-JAXRL_RLIABLE names the Python of that environment: `make test-rliable` and `make test-all` make it and set it.
+JAXRL_RLIABLE names the Python of that environment: `make test-rliable` and `make test-all` create the environment and
+set the variable.
 """
 
 import json

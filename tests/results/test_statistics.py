@@ -86,7 +86,7 @@ def test_bootstrap_covers_what_it_says():
 @pytest.mark.parametrize("count", [4, 8, 16])
 @pytest.mark.parametrize("statistic", [statistics.mean, statistics.iqm])
 def test_few_seeds_are_covered_too(statistic, count):
-    """Percentiles of the bootstrap cover 87 to 93 % at these numbers of seeds, below what is asked for here."""
+    """Percentiles of the bootstrap cover 87 to 93 % at these numbers of seeds, below the coverage required here."""
     samples = np.random.default_rng(count).normal(1.0, 2.0, size=(2000, count))
     estimate = statistics.bootstrap_interval(statistic, samples, num_resamples=500)
     share = np.mean((estimate.low <= 1.0) & (estimate.high >= 1.0))

@@ -1,4 +1,4 @@
-"""Opening a result imports nothing that the result names, but for what is jaxrl's, or named by the user."""
+"""Opening a result imports only modules of jaxrl, and modules that the user allows, whatever the result names."""
 
 import json
 import shutil

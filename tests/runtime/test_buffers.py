@@ -1,4 +1,4 @@
-"""Replay buffers and memory: what cannot fit is refused before anything is compiled, and plans count the rest."""
+"""Replay buffers and memory: buffers that do not fit raise errors before compilation, and plans include the others."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ from jaxrl.runtime.training import points_of, training_call
 
 PER_ITERATION = 8
 BYTES = 4 * (4 + 4 + 1 + 1) + 4  # of a transition of CartPole: observations, action and reward, and four flags
-SENTENCE = r"^buffer_size must be at most ([\d,]+) here, for one run .* does not fit into .* GiB of memory, got [\d,]+$"
+SENTENCE = r"^buffer_size must be at most ([\d,]+) here, because one run .* does not fit .* GiB of memory, got [\d,]+$"
 
 
 def dqn(buffer_size: int, **fields: Any) -> Any:
@@ -36,7 +36,7 @@ def planner(algo: Any, limit: int, checkpoints: bool = False) -> Planner:
 
 
 def largest(algo: Any, memory: int, tmp_path: Path) -> int:
-    """The buffer that a refusal names, of a call that compiles and writes nothing."""
+    """The buffer size that an error message names, for a call that compiles and writes nothing."""
     before = compilations()
     with pytest.raises(ValueError, match=SENTENCE) as caught:
         jaxrl.train(algo, seeds=2, env_steps=PER_ITERATION, memory=memory, out=tmp_path / "x", progress=False)

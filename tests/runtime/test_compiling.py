@@ -1,4 +1,4 @@
-"""Memory of compiling: watched, counted in plans, and refused before it is taken."""
+"""Memory of compiling: it is measured, included in plans, and limited before compilation."""
 
 import time
 from collections.abc import Iterator
@@ -85,7 +85,7 @@ def test_compiling_over_the_memory_asked_for_is_refused_with_the_least() -> None
         ValueError, match=r"^memory must be at least 2090MiB for this call, got 1.0 GiB: it takes 2.0 GiB"
     ):
         planner(1 * GIB).fitted(SIZES, 300 * MIB, compiled)
-    # Nobody asked: what compiling took is over.
+    # Without a requested limit, the memory of finished compilations does not count.
     assert planner(1 * GIB, asked=False).at(SIZES, 8, 1, 300 * MIB, 2 * GIB).fits
 
 

@@ -75,7 +75,7 @@ def assert_same_bits(one: Result, other: Result) -> None:
 
 @contextmanager
 def small_disk(num_bytes: int) -> Iterator[None]:
-    """Lets no file become larger, as on a disk that is full."""
+    """Prevents files from growing, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
     try:
@@ -152,7 +152,7 @@ def test_every_byte_of_a_result_is_guarded(algo: Algorithm, whole: Path, tmp_pat
         except ResultError as error:
             assert "\n" not in str(error) and name in str(error)
             refused += 1
-    assert refused >= (20 if name == "policies.npz" else 40)  # an archive has bytes that nobody reads
+    assert refused >= (20 if name == "policies.npz" else 40)  # an archive has bytes that are never read
 
 
 def test_files_of_two_results_are_told_apart_and_trusted_ones_are_read(
@@ -165,7 +165,7 @@ def test_files_of_two_results_are_told_apart_and_trusted_ones_are_read(
         jaxrl.load_result(tmp_path / "x", algo)
     assert jaxrl.load_result(tmp_path / "x", algo, trust=True).seeds == [0, 1]
     write_json(tmp_path / "x" / "config.json", json.loads((tmp_path / "x" / "config.json").read_text()))
-    assert jaxrl.load_result(tmp_path / "x", algo).seeds == [0, 1]  # as results of the version before are
+    assert jaxrl.load_result(tmp_path / "x", algo).seeds == [0, 1]  # like results of the previous version
 
 
 def test_a_checksum_stands_in_one_place() -> None:
@@ -232,7 +232,7 @@ def test_a_full_disk_costs_the_checkpoint_that_is_written(
             write(self, checkpoint)
 
     monkeypatch.setattr(Checkpoints, "write", written_in_room)
-    with pytest.warns(RuntimeWarning, match=r"No checkpoint could be written .*; the one before is intact\."):
+    with pytest.warns(RuntimeWarning, match=r"No checkpoint could be written .*; the previous one is intact\."):
         result = run(algo, out=tmp_path / "x", checkpoint_minutes=1e-9, evals=1, env_steps=PER_ITERATION)
     captured = capfd.readouterr()
     assert "Traceback" not in captured.err + captured.out and not result.unsaved and not room
@@ -322,7 +322,7 @@ def test_a_longer_run_that_would_learn_nothing_is_refused_or_stretched() -> None
     assert stretched.prepared.anneal_env_steps == 640 and stretched.attrs["run_length"] == 640
     with pytest.raises(ValueError, match="within 200 env steps"):
         call("stretch", lr_end=0.0, anneal_env_steps=200.0)
-    with pytest.warns(RuntimeWarning, match="stay where that ended"):
+    with pytest.warns(RuntimeWarning, match="keep their final values"):
         assert call("keep", lr_end=0.5).attrs["run_length"] == 320
     assert call("keep").attrs["run_length"] == 320
 

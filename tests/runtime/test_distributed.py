@@ -1,4 +1,4 @@
-"""Several processes as one: they meet, train one run together, and none outlives another for long."""
+"""Several processes as one: they connect, train one run together, and end soon after one of them is lost."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from jaxrl.runtime.hosts.processes import broadcast, broadcast_array, exchange, 
 CONFIG = "--config.num-envs 4 --config.num-steps 32 --config.num-epochs 2 --config.num-minibatches 1 --config.hidden 8"
 TRAIN = f"train ppo cartpole --no-preset {CONFIG} --eval-episodes 4 --no-progress --checkpoint-minutes 0.02".split()
 PER_ITERATION = 128
-PATIENCE = 240  # seconds for what a loaded machine compiles
+PATIENCE = 240  # seconds for compiling on a loaded machine
 
 
 def free_port() -> int:
@@ -95,11 +95,11 @@ def test_two_processes_train_the_run_that_two_devices_of_one_do(tmp_path: Path) 
     one = launch([*args, "--shard-environments", "--out", f"{out}-1"], tmp_path / "log-2", JAX_NUM_CPU_DEVICES="2")
     assert one.wait(PATIENCE) == 0, said(tmp_path, 2)
     forced = jaxrl.load_result(f"{out}-1")
-    # Two summands have one sum, in whichever order. What is left is how each process compiles its program.
+    # Two summands have one sum in any order. Only the compilation in each process may differ.
     for x, y in zip(jax.tree.leaves(together.policies), jax.tree.leaves(forced.policies), strict=True):
         np.testing.assert_allclose(x, y, atol=2e-6)
     np.testing.assert_allclose(together.values("grad_norm"), forced.values("grad_norm"), rtol=1e-5)
-    # And with one minibatch they learn what the trainer of many runs learns from the same keys.
+    # With one minibatch they learn the same as the trainer of many runs from the same keys.
     plain = launch([*args, "--block", "1", "--seeds", "1", "--out", f"{out}-2"], tmp_path / "log-3")
     assert plain.wait(PATIENCE) == 0, said(tmp_path, 3)
     for x, y in zip(
@@ -181,7 +181,7 @@ def test_a_call_that_differs_between_processes_is_refused(tmp_path: Path) -> Non
     finally:
         end(processes)
     assert said(tmp_path, 1) == [
-        "jaxrl: process 1 was started with another call than process 0: hparams.lr is 0.001 there and 0.002 here"
+        "jaxrl: process 1 runs a different call than process 0: hparams.lr is 0.001 there and 0.002 here"
     ]
     assert len(said(tmp_path, 0)) == 1 and "process 1 of the run is gone" in said(tmp_path, 0)[0]
 
@@ -210,7 +210,7 @@ def test_processes_that_do_not_come_are_not_waited_for(tmp_path: Path) -> None:
         end([process])
     assert time.monotonic() - began < 40
     [line] = said(tmp_path, 0)
-    assert re.match(r"jaxrl: the 2 processes of the run did not all meet at localhost:\d+ within 6 s: ", line)
+    assert re.match(r"jaxrl: the 2 processes of the run did not all connect at localhost:\d+ within 6 s: ", line)
 
 
 # --- bad input -----------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_processes_that_do_not_come_are_not_waited_for(tmp_path: Path) -> None:
         (("host:1234", 2, 2), r"process_id must be a whole number from 0 to 1, one less than num_processes, got 2"),
         (("host:1234", 2, -1), r"process_id must be a whole number from 0 to 1, one less than num_processes, got -1"),
         (("host:1234", 0, 0), r"num_processes must be a whole number of at least 1, got 0"),
-        (("host:1234", None, 0), r"coordinator, num_processes and process_id are given together, .* is missing"),
+        (("host:1234", None, 0), r"coordinator, num_processes and process_id must be given together, .* is missing"),
     ],
 )
 def test_processes_that_make_no_sense_are_refused(arguments: Any, sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""Interrupts: one that the collection of garbage or a library swallows ends the command all the same."""
+"""Interrupts: one that is lost in garbage collection or a library still ends the command."""
 
 import contextlib
 import importlib.abc

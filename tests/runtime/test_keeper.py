@@ -145,7 +145,7 @@ def test_a_forced_run_leaves_nothing_of_the_one_before(algo: Algorithm, tmp_path
 
     run(algo, out=out)
     run(algo, out=out, force=True, seeds=4, checkpoint_minutes=minutes, on_chunk=look)
-    assert actual == [["[0, 1, 2, 3]"]] * 2  # what a kill would leave
+    assert actual == [["[0, 1, 2, 3]"]] * 2  # the files that a kill would leave
     assert has_checkpoint(out) == (minutes is not None) and jaxrl.load_result(out, algo).seeds == [0, 1, 2, 3]
 
 
@@ -196,7 +196,7 @@ def limits(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> dict[Any, int | 
 
 
 def killed_in_the_first_part(out: Path, there: Path) -> Callable[..., None]:
-    """Keeps what a kill at the first evaluation would have left."""
+    """Keeps the files that a kill at the first evaluation would have left."""
 
     def snapshot(env_step: int, metrics: Any) -> None:
         if not there.exists():
@@ -278,7 +278,7 @@ def test_a_run_goes_on_as_it_was_begun_though_less_is_free(
     shutil.copytree(out, tmp_path / "y")
     with pytest.raises(ValueError, match=r"x keeps its layout, which takes .* resume with more --memory"):
         jaxrl.resume(out, algo=algo, memory="1MiB", progress=False)
-    limits["1GiB"] = 1  # what else the process and the machine do
+    limits["1GiB"] = 1  # a margin for other activity of the process and the machine
     for where, memory in ((out, None), (tmp_path / "y", "1GiB")):
         with pytest.warns(RuntimeWarning, match=r"keeps its layout, although memory may be short: 6 runs in 3"):
             on = run(algo, memory=memory, out=where, resume=True)
@@ -369,7 +369,7 @@ def test_a_shard_of_settings_goes_on_in_the_program_of_the_whole(
 
 @pytest.mark.slow
 def test_a_shard_of_settings_of_ppo_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    """Alone, its only discount would be an exponential; the program is that of a mixture."""
+    """Alone, its only discount would be an exponential; its program is the one for a mixture."""
     config = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_minibatches=2, num_epochs=1, hidden=(8,))
     ppo = jaxrl.ppo(envs.make("cartpole"), config)
     sweep = jaxrl.grid(ppo.hparams, {"discount": [0.9, "beta:mu=0.9,eta=0.5"]})
@@ -380,7 +380,7 @@ def test_a_shard_of_settings_of_ppo_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert_same_bits(jaxrl.merge(sorted(tmp_path.glob("x-*"))), jaxrl.train(ppo, sweep, **call))
 
 
-# --- where it rounds otherwise ------------------------------------------------------------
+# --- different rounding -------------------------------------------------------------------
 
 
 def test_another_processor_is_told_of(algo: Algorithm, whole: Result, tmp_path: Path) -> None:
@@ -412,7 +412,7 @@ def test_a_deterministic_run_goes_on_so(
     changed(out, deterministic=True, algorithm=None)
     for flags, args in (("", [str(out)]), ("--x=1", ["--memory", "8GiB", str(out)])):
         monkeypatch.setenv("XLA_FLAGS", flags)
-        assert cli.main(["resume", *args]) == 2  # an algorithm of one's own
+        assert cli.main(["resume", *args]) == 2  # a user-defined algorithm
         assert os.environ["XLA_FLAGS"] == f"{flags} --xla_gpu_deterministic_ops=true".strip()
     changed(out, deterministic=False)
     monkeypatch.setenv("XLA_FLAGS", "")
@@ -476,7 +476,7 @@ def test_states_that_cannot_be_deleted_keep_their_name(
     monkeypatch.setattr("jaxrl.runtime.checkpoints.store.shutil.rmtree", refuse)
     with pytest.raises(ResultError, match=r"x holds an earlier run that cannot be deleted: .*checkpoints: Permission"):
         run(algo, out=tmp_path / "x", force=True, seeds=2)
-    assert not (tmp_path / "x" / IDENTITY).exists()  # they are nobody's now
+    assert not (tmp_path / "x" / IDENTITY).exists()  # they belong to no run
 
 
 def test_a_directory_is_locked_by_a_file_that_goes_away(tmp_path: Path) -> None:

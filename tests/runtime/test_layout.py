@@ -1,4 +1,4 @@
-"""Blocks over devices: what is planned, where runs go, and that it changes no bit."""
+"""Blocks over devices: their plan, the placement of runs, and results equal bit for bit."""
 
 import os
 from typing import Any
@@ -127,7 +127,7 @@ NUM_RUNS = 10
 
 
 def one_run(x: jax.Array, weights: Any, num_steps: jax.Array, bias: jax.Array) -> dict[str, Any]:
-    """Chaotic enough that a difference in one bit would be seen at the end."""
+    """A run so chaotic that a difference in one bit would be visible at the end."""
 
     def body(_: Any, x: jax.Array) -> jax.Array:
         return jnp.tanh(weights["w"] @ x + jnp.sin(3 * x) + bias)

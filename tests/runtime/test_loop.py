@@ -1,4 +1,4 @@
-"""The loop of one run: what an evaluation reports of a run that has failed, and whose names it refuses."""
+"""The loop of one run: evaluations of failed runs, and errors for clashing names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from jaxrl.runtime.loop import Run, make_loop
 
 @flax.struct.dataclass
 class HParams:
-    """Nothing to learn by, but a discount."""
+    """Hyper-parameters with only a discount."""
 
     discount: Any = Exponential(0.9)
 
@@ -49,7 +49,7 @@ class NamedCrowd(agents.Crowd):
 
 
 def algorithm(weight: float = 1.0, loss: float = 0.0, env: Any = None, metric: str = "loss") -> Algorithm:
-    """Always the first action, as an argmax over NaNs would have it."""
+    """An algorithm that always takes the first action, like an argmax over NaNs."""
 
     def init(key: jax.Array, hparams: Any, env_params: Any) -> jax.Array:
         return jnp.full(3, weight)
@@ -127,7 +127,7 @@ def test_a_failed_run_has_no_episode_metrics_although_it_acts(weight: float, los
     "extra", ["return", "discounted_return", "length", "return_sampled", "length_sampled", "share_sampled"]
 )
 def test_a_metric_named_like_an_evaluations_own_is_refused(extra: str) -> None:
-    with pytest.raises(ValueError, match=f"metric_rules of NamedCrowd has {extra}, which evaluation itself names so"):
+    with pytest.raises(ValueError, match=f"metric_rules of NamedCrowd has {extra}, which are metrics of the eval"):
         evaluated(algorithm(env=NamedCrowd(extra=extra)))
 
 

@@ -1,4 +1,4 @@
-"""Shards of one call, and what they make together."""
+"""Shards of one call, and their merged result."""
 
 import itertools
 import json
@@ -162,7 +162,7 @@ def test_a_shard_that_was_killed_while_it_was_made_longer_ends_early(
         shutil.copytree(shards[i], tmp_path / f"x-{i}")
     longer = jaxrl.resume(tmp_path / "x-0", env_steps=128, algo=algo, progress=False)
     assert longer.metrics["env_step"].values.tolist() == [32, 64, 96, 128]
-    told_to(tmp_path / "x-1", points=[1, 2, 3, 4], env_steps=128)  # all that one does before its first evaluation
+    told_to(tmp_path / "x-1", points=[1, 2, 3, 4], env_steps=128)  # the work of a shard before its first evaluation
     with pytest.warns(RuntimeWarning, match=r"x-1 ended early \(.*\); the result ends at 64 of 128 env steps$"):
         merged = jaxrl.merge([tmp_path / "x-0", tmp_path / "x-1"])
     assert merged.metrics["env_step"].values.tolist() == [32, 64] and merged.metrics.attrs["interrupted"] == 1

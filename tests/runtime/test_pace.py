@@ -17,7 +17,7 @@ def chunks(
     evaluated_every: int | None = None,
     stalls: dict[int, float] | None = None,
 ) -> list[tuple[int, float]]:
-    """Iterations and seconds of every chunk of a program whose times are these; stalls are seconds by chunk."""
+    """Iterations and seconds of every chunk of a program with these times; stalls are seconds by chunk."""
     pace, done = Pace(expected, num_calls), []
     left = total
     while left:
@@ -54,9 +54,9 @@ def test_ends_that_cost_much_make_chunks_longer(first: float, evaluated_every: i
 
 
 def test_ends_longer_than_a_chunk_are_found():
-    """As of bandits with many arms, whose layout changes at both ends."""
+    """As in bandits with many arms, whose layout changes at both ends."""
     done = chunks(ends=0.6, each=0.003, total=40_000, expected=0.25)
-    assert times_useful(done, 0.003) < 1.25  # 1.09 once found, a tenth for finding it
+    assert times_useful(done, 0.003) < 1.25  # 1.09 after the search, and a tenth for the search
     assert longest(done) < MOST_SECONDS
 
 

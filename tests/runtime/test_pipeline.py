@@ -1,4 +1,4 @@
-"""The way from a call to the programs on the devices, and the options that every call shares."""
+"""The path from a call to the programs on the devices, and the options that every call shares."""
 
 import inspect
 import re
@@ -130,7 +130,7 @@ def test_and_that_of_bandits(stacks: Any):
     assert_short(stacks, "run_bandit")
 
 
-# --- what a call does once ----------------------------------------------------------------
+# --- work that a call does once -----------------------------------------------------------
 
 
 def test_run_json_is_read_once(algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

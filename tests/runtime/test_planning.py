@@ -1,4 +1,4 @@
-"""Plans: what fits into memory, in how many parts, and that parts change no bit."""
+"""Plans: fitting into memory, division into parts, and results of parts equal bit for bit."""
 
 import contextlib
 import dataclasses
@@ -72,7 +72,7 @@ def assert_same_runs(one: jaxrl.Result, other: jaxrl.Result) -> None:
         np.testing.assert_array_equal(x, y)
 
 
-# --- sizes and what is free --------------------------------------------------------------
+# --- sizes and free memory ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_the_resident_size_grows_with_what_is_held() -> None:
     assert resident() < before + 32 * MIB
 
 
-# --- what fits ---------------------------------------------------------------------------
+# --- fitting into memory -----------------------------------------------------------------
 
 
 def planner(algo: Algorithm, seeds: int, limit: int | None, threads: int = 2, settings: int = 1) -> Planner:
@@ -203,7 +203,7 @@ def test_what_took_more_than_was_foreseen_becomes_smaller_all_the_same(algo: Alg
         refused = smaller
 
 
-# --- what is compiled --------------------------------------------------------------------
+# --- compilation -------------------------------------------------------------------------
 
 
 @pytest.mark.slow

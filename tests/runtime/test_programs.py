@@ -1,4 +1,4 @@
-"""The programs of a call: how they are made, and what that leaves behind."""
+"""The programs of a call: their creation and its side effects."""
 
 import gc
 from typing import Any

@@ -15,7 +15,7 @@ from jaxrl.runtime.progress import Progress, stop_on_signals
 
 
 class Clock:
-    """A clock that a test turns."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""Evaluation of finished policies: each in its own environment, on every device, and none that has failed."""
+"""Evaluation of finished policies: each in its own environment, on every device, without failed ones."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Checkpoints: a run that was killed, stopped, moved or made longer ends where an undisturbed one does."""
+"""Checkpoints: a run that was killed, stopped, moved or extended ends like an undisturbed one."""
 
 import itertools
 import json
@@ -131,7 +131,7 @@ def test_a_finished_run_becomes_what_a_longer_one_would_have_been(algo: Algorith
 def test_a_schedule_over_the_whole_run_stays_at_its_end(algo: Algorithm, tmp_path: Path) -> None:
     annealed = algo._replace(hparams=algo.hparams.replace(lr_end=0.5))
     jaxrl.train(annealed, **RUN, out=tmp_path / "x")
-    with pytest.warns(RuntimeWarning, match=r"annealed over the first 384 env steps .* stay where that ended"):
+    with pytest.warns(RuntimeWarning, match=r"annealed over the first 384 env steps .* keep their final values"):
         longer = jaxrl.resume(tmp_path / "x", env_steps=18 * PER_ITERATION, progress=False)
     rates = longer.values("learning_rate")[0, 0]
     assert rates[-1] == pytest.approx(0.5 * float(algo.hparams.lr), rel=1e-6) and rates[0] > rates[3]
@@ -291,7 +291,7 @@ def started(out: Path, **settings: float) -> subprocess.Popen[str]:
 def ended_at_random(
     algo: Algorithm, out: Path, numbers: Sequence[int], within: float, iterations: int, evals: int, **settings: float
 ) -> None:
-    """A run that each of the signals ends at a random moment, and that then is as an undisturbed one."""
+    """A run that each of the signals ends at a random moment, after which it equals an undisturbed run."""
     long = {"env_steps": iterations * PER_ITERATION, "evals": evals}
     expected = jaxrl.train(algo, **RUN | long)
     generator, left, done = np.random.default_rng(0), list(numbers), False
@@ -327,7 +327,7 @@ def test_signals_at_random_moments_change_no_bit(algo: Algorithm, tmp_path: Path
 
 @pytest.mark.slow
 def test_a_full_disk_ends_no_run_and_leaves_the_last_checkpoint(algo: Algorithm, begun: Path, tmp_path: Path) -> None:
-    """Where no file may grow beyond 1,000 bytes, as on a full disk: a sentence, and the checkpoint as it was."""
+    """No file may grow beyond 1,000 bytes, as on a full disk: there is a sentence, and the checkpoint is unchanged."""
     shutil.copytree(begun, tmp_path / "x")
     before = sorted(os.listdir(tmp_path / "x" / CHECKPOINTS))
     code = (
@@ -347,8 +347,8 @@ def test_a_checkpoint_that_cannot_be_written_is_told_and_the_run_goes_on(
     algo: Algorithm, whole: Result, tmp_path: Path, monkeypatch: Any
 ) -> None:
     def full(self: Any, checkpoint: Any) -> None:
-        raise ResultError("No checkpoint could be written to x: no space left on device; the one before is intact.")
+        raise ResultError("No checkpoint could be written to x: no space left on device; the previous one is intact.")
 
     monkeypatch.setattr(Checkpoints, "write", full)
-    with pytest.warns(RuntimeWarning, match="no space left on device; the one before is intact"):
+    with pytest.warns(RuntimeWarning, match="no space left on device; the previous one is intact"):
         assert_same_bits(jaxrl.train(algo, **RUN, out=tmp_path / "x"), whole)

@@ -160,7 +160,7 @@ def test_two_shards_do_the_iteration_that_one_device_does(
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
     moved = jax.tree.map(lambda before, after: np.max(np.abs(before - after)), start.weights[0], whole.weights[0])
     assert max(jax.tree.leaves(moved)) > 100 * tolerance
-    # The environments have gone the same way, and so have the statistics of what they paid.
+    # The environments have taken the same steps, and the statistics of their rewards are the same.
     for one, other in zip(
         jax.tree.leaves((parts.carry, parts.rewards)), jax.tree.leaves((whole.carry, whole.rewards)), strict=True
     ):
@@ -232,7 +232,7 @@ def test_shared_runs_learn_as_well_as_others() -> None:
         jaxrl.train(algo, hparams, seeds=[seed], shard_environments=True, **options).values("return_sampled")[0, 0, -1]
         for seed in range(100, 124)
     ]
-    # Of equal means one difference in a hundred lies further from 0 than this interval; a random policy gets 22.
+    # For equal means one difference in a hundred lies outside this interval; a random policy has a return of 22.
     low, high = scipy.stats.ttest_ind(shared, alone, equal_var=False).confidence_interval(0.99)
     print(f"shared {np.mean(shared):.1f}, alone {np.mean(alone):.1f}, difference in [{low:.1f}, {high:.1f}]")
     assert low <= 0 <= high

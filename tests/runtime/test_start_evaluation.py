@@ -1,4 +1,4 @@
-"""An evaluation before training: a point more, at step 0, and no bit of the others changes."""
+"""An evaluation before training: one more point, at step 0, and no bit of the other points changes."""
 
 import csv
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Warm starts: runs that begin with policies from elsewhere, bit for bit, and what is refused."""
+"""Warm starts: runs that begin with other policies, bit for bit, and errors."""
 
 import dataclasses
 import json
@@ -51,7 +51,7 @@ def assert_same_bits(one: Result, other: Result) -> None:
 
 
 def beginnings(algo: Algorithm, result: Result, **run: Any) -> Result:
-    """The result as it was before the first iteration."""
+    """The result before the first iteration."""
     points = points_of(algo, run["env_steps"], run["evals"], run["eval_episodes"])
     call = training_call(algo, None, seeds=run["seeds"], points=points, eval_episodes=run["eval_episodes"])
     runs = Runs(call, call.arguments(), plan_layout(call.num_runs, run["block"], None))

@@ -1,4 +1,4 @@
-"""Training: the same bits however runs are laid out, and nothing lost."""
+"""Training: the same bits for any layout of runs, and no lost results."""
 
 import dataclasses
 import os
@@ -177,8 +177,8 @@ def test_an_error_in_on_chunk_loses_nothing(algo: Algorithm, tmp_path: Any) -> N
 
 
 def test_any_number_of_blocks_is_the_same_program() -> None:
-    """At the edges of a program random states of PPO and its environments are made and shown, which round otherwise
-    where the compiler joins them with what comes before and after."""
+    """At its start and end a program creates and returns random states of PPO and its environments, which round
+    differently if the compiler fuses them with the preceding or following operations."""
     config = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=1, num_minibatches=2, hidden=(8,))
     algo = jaxrl.ppo(envs.make("cartpole"), config)
     options: dict[str, Any] = {"env_steps": 64, "evals": 2, "eval_episodes": 2, "block": 4, "progress": False}

@@ -1,4 +1,4 @@
-"""Flags of XLA that a command asks for."""
+"""Flags of XLA that a command requests."""
 
 import os
 

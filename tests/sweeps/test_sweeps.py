@@ -1,4 +1,4 @@
-"""Sweeps: the batched pytree, its coordinates, and what is refused."""
+"""Sweeps: the batched pytree, its coordinates, and errors."""
 
 from typing import Any
 

@@ -34,7 +34,7 @@ WORDS = (
     "--help", "--nonsense", "x\n y", "x;y", "'", "os:system", "ucb1,thompson", "ucb1,ucb1", "bernoulli", "dueling",
     "restless", "random", "grid", "tpe", "keep", "stretch", "safetensors", "pickle", "corridor",
 )  # fmt: skip
-# What would connect, wait, or start other programs.
+# Options that would connect, wait, or start other programs.
 LEFT_OUT = (
     "--coordinator",
     "--num-processes",
@@ -58,7 +58,7 @@ SMALL = "--no-preset --env-steps 64 --evals 1 --eval-episodes 2 --seeds 2 --bloc
 
 
 class TooLongError(Exception):
-    """A command line that does not end."""
+    """Error for a command line that does not end."""
 
 
 @contextlib.contextmanager
@@ -116,7 +116,7 @@ def ended(argv: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, str,
 
 
 def options_of(command: list[str], capfd: pytest.CaptureFixture[str]) -> list[str]:
-    """The options that the help of a command names; one where the environment is not for the algorithm."""
+    """The options in the help of a command; a single one if the algorithm does not support the environment."""
     status, text, _ = ended([*command, "--help"], capfd)
     if status:
         return ["--seeds"]
@@ -146,7 +146,7 @@ def carried_out(*_: Any, **__: Any) -> Any:
 
 @pytest.mark.parametrize("command", ["train", "plan", "sweep"])
 def test_lines_about_training(command: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """As far as the compiler."""
+    """Commands about training, up to compilation."""
     for place in ("runtime.training.carry_out", "cli.plan.plan", "tuning.search.opened"):
         monkeypatch.setattr(f"jaxrl.{place}", carried_out)
     generator, reported = drawn("lines", command), []
@@ -189,7 +189,7 @@ def test_lines_of_any_words(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", list(LEARNERS))
 def test_short_runs(name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Those that make sense, in numbers that a run can have, to their end."""
+    """Valid command lines with values of a short run, up to their end."""
     algorithm, fields = LEARNERS[name]
     taken = type(learner(name).env)
     env = next(name for name, _ in FAMILIES["control"] if type(envs.make(name)) is taken)

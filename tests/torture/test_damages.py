@@ -1,4 +1,4 @@
-"""Hundreds of damages to what a directory holds: each load gives what it gave before, or one sentence; nothing else."""
+"""Hundreds of damages to directories: each load gives its previous result or an error of one sentence."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ WRONG = (None, True, -1, 0, 1.5, 10**30, "x", "", [], {}, [[]], [1, "x"], {"x": 
 
 
 POLICIES = ("policy.onnx", "policy.stablehlo", "policy.safetensors")
-ALONE = (".onnx", ".safetensors")  # that of another call is as good as this one
+ALONE = (".onnx", ".safetensors")  # a file of another call is also valid here
 
 
 class Subject(NamedTuple):
@@ -33,8 +33,8 @@ class Subject(NamedTuple):
     Attributes:
       learner: Name of the learner.
       directory: Directory as it was written.
-      other: Directory of the same kind of another call, whose files are mistaken for these.
-      load: Function that gives, of such a directory, all that is read from it.
+      other: Directory of the same kind from another call, whose files replace these.
+      load: Function that returns everything that is read from such a directory.
       files: Patterns of the files that are read, which are damaged.
     """
 
@@ -137,7 +137,7 @@ def files_of(directory: Path, subject: Subject) -> list[Path]:
 
 
 def damage(generator: np.random.Generator, directory: Path, subject: Subject) -> str:
-    """Damages one file at random; what was done, for the message of a failure."""
+    """Damages one file at random; returns a description of the damage, for the message of a failure."""
     files = files_of(directory, subject)
     file = files[generator.integers(len(files))]
     before, name = file.read_bytes(), file.relative_to(directory)
@@ -237,7 +237,7 @@ def test_damage_is_found_or_changes_nothing(
 
 @pytest.mark.parametrize("kind", EDITS)
 def test_an_edited_field_gets_one_sentence_or_is_taken(kind: str, made: dict[str, Subject], tmp_path: Path) -> None:
-    """With its checksum taken out, a file counts as one of a version without, and what may be so is believed."""
+    """Without its checksum, a file counts as one of an older version, and valid values are accepted."""
     subject = made[kind]
     generator, at = drawn("edits", subject.learner, kind), tmp_path / "x"
     for _ in range(share(EDITS[kind])):

@@ -19,7 +19,7 @@ DISKS = 25
 
 @contextmanager
 def small_disk(num_bytes: int) -> Iterator[None]:
-    """Lets no file become larger, as on a disk that is full."""
+    """Prevents files from growing, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
     try:
@@ -36,7 +36,7 @@ def whole(request: pytest.FixtureRequest) -> tuple[str, Result]:
 def test_a_disk_that_is_full_from_some_moment_on(
     whole: tuple[str, Result], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """From a random evaluation to another no file may be larger than a random size: a byte, or almost what it takes."""
+    """Between two random evaluations no file may exceed a random size, from one byte to almost the required size."""
     name, expected = whole
     generator = drawn("disks", name)
     ended = set()

@@ -1,4 +1,4 @@
-"""Processes that are killed at random moments lose nothing: a resumed run ends as one that was not interrupted."""
+"""Processes that are killed at random moments lose nothing: a resumed run ends like an uninterrupted one."""
 
 import signal
 import time
@@ -45,7 +45,7 @@ class Resumed:
 
 
 def kill(name: str, family: str, out: Path, evaluations: int, seconds: float) -> None:
-    """Resumes a run in a process of its own, and kills it.
+    """Resumes a run in a separate process, and kills it.
 
     Args:
       name: Name of the learner.
@@ -83,7 +83,7 @@ def test_a_run_that_is_killed_is_resumed_bit_for_bit(name: str, family: str, tmp
 
 
 def test_a_run_that_is_killed_again_and_again_is_resumed_bit_for_bit(tmp_path: Path) -> None:
-    """Before training begins and after, so that a process finds what a killed one left of a killed one's files."""
+    """Kills before and after training begins, so that a process finds files that several killed processes left."""
     generator = drawn("kills")
     for i in range(KILLS):
         evaluations, seconds = (2, WITHIN) if i % 2 else (0, START)

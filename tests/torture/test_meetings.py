@@ -1,4 +1,4 @@
-"""Processes that meet in one directory: one of them works, the other gets one sentence, and neither harms the other."""
+"""Several processes in one directory: one of them works, the other gets one sentence, without harm to either."""
 
 import signal
 import sys

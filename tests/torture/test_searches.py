@@ -1,4 +1,4 @@
-"""Killed searches, especially between asking for a trial and signing it, run each trial once when resumed."""
+"""Killed searches, especially between requesting a trial and signing it, run each trial once when resumed."""
 
 import signal
 from pathlib import Path

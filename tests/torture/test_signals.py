@@ -20,7 +20,7 @@ EVENTS = 10  # of each kind, at random among those before training begins
 KINDS = ("gc", "import", "compile")
 PATIENCE = 300.0  # seconds that a process may take
 
-# Long enough to end by nothing but a signal.
+# So long that only a signal ends it.
 LONG = (
     "train ppo cartpole --no-preset --no-progress --env-steps 1000000000 --evals 100 --eval-episodes 2 --seeds 2 "
     "--block 2 --config.num-envs 2 --config.num-steps 16 --config.num-minibatches 2 --config.num-epochs 1 "
@@ -88,7 +88,7 @@ def assert_goes_on(out: Path) -> None:
 
 
 def assert_ended(status: int, number: int, error: str) -> None:
-    """Fails where a signal was not answered as it should be."""
+    """Fails if a signal did not have the required effect."""
     assert status in (128 + number, -number), error
     assert "Traceback" not in error and "Exception ignored" not in error, error
     lines = error.strip().splitlines()
@@ -136,7 +136,7 @@ def test_a_signal_at_any_moment_is_heard(number: int, part: int, seconds_to_begi
 def test_an_interrupt_during_whatever_is_never_swallowed(kind: str, tmp_path: Path) -> None:
     short = [*LONG.split(), "--env-steps", "64", "--evals", "1"]
     counts = []
-    for _ in range(2):  # what the first compiles, the second may read
+    for _ in range(2):  # the second may read the programs that the first compiles
         counted, error = begun(EVENTFUL, kind, 0, 0, *short).communicate(timeout=PATIENCE)
         assert counted.startswith("events "), error
         counts.append(int(counted.split()[1]))

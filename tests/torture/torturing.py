@@ -22,7 +22,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.results.result import Result
 
 ROOT = Path(__file__).parents[2]
-SEED = 21  # of everything that is drawn here
+SEED = 21  # seed of all random choices
 
 # Configurations that are tortured, `{name: (registered algorithm, fields)}`: every algorithm, and one with a memory.
 LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -61,7 +61,7 @@ def drawn(*names: Any) -> np.random.Generator:
 
 
 def share(count: int) -> int:
-    """Share of one learner in what is done `count` times in all, so that more learners take little longer."""
+    """Share of one learner in a total count, so that more learners take little longer."""
     return -(-count // len(LEARNERS))
 
 
@@ -69,7 +69,7 @@ def learner(name: str, family: str = "control") -> Algorithm:
     """Small learner on the first environment of a family that it takes.
 
     Raises:
-      UserError: It takes none of them.
+      UserError: The learner supports none of them.
     """
     algorithm, fields = LEARNERS[name]
     refused: Exception | None = None
@@ -102,7 +102,7 @@ def begun(script: str, *args: Any, **options: Any) -> subprocess.Popen[str]:
 
 
 def process(command: Sequence[str], cwd: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
-    """A process that sees this folder, this checkout and the compiled programs of the suite."""
+    """A process that can import from this folder and this checkout, and uses the suite's compiled programs."""
     path = os.pathsep.join(map(str, (Path(__file__).parent, ROOT, *filter(None, [os.environ.get("PYTHONPATH")]))))
     return subprocess.Popen(
         command,

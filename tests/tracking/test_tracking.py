@@ -1,4 +1,4 @@
-"""Trackers: what each writes, its own library reads back; no point twice, and none lost to an error."""
+"""Trackers: each library reads back its tracker's files; no point is written twice or lost by an error."""
 
 import csv
 import json
@@ -36,7 +36,7 @@ MLFLOW_WARNINGS = (
 
 
 def a_call(**changes: Any) -> Call:
-    """Two settings with three seeds, of which nothing is computed."""
+    """Two settings with three seeds, for which nothing is computed."""
     algo = jaxrl.ppo(envs.make("cartpole"), CONFIG)
     sweep = jaxrl.grid(algo.hparams, {"discount": [0.98, "beta:mu=0.98,eta=0.5"]})
     arguments = {"seeds": [3, 4, 5], "points": np.array([2, 4, 6]), "eval_episodes": 3}
@@ -44,7 +44,7 @@ def a_call(**changes: Any) -> Call:
 
 
 def numbers(env_step: int) -> dict[str, np.ndarray]:
-    """An evaluation: every number another one; the loss of the second setting's last seed is none from step 128 on."""
+    """An evaluation with different numbers; the loss of the second setting's last seed is nan from step 128 on."""
     returns = env_step + np.arange(6, dtype=np.float32).reshape(2, 3)
     loss = returns / 7
     if env_step > 64:
@@ -219,7 +219,7 @@ def test_runs_that_had_not_come_to_their_end_are_marked_as_stopped(end: str) -> 
     assert sink.ends == ["stopped"] * 6
     follow(RunTracker(sink, Grouping()), a_call(), end=end)
     assert sink.ends == ["finished"] * 5 + ["failed"]
-    RunTracker(Kept(), Grouping()).finish(None)  # one that never began, as another could not
+    RunTracker(Kept(), Grouping()).finish(None)  # a run that never began, because another one failed to
 
 
 # TensorBoard

@@ -1,4 +1,4 @@
-"""Search from end to end: one program a group, the same bits as training, nothing lost, honest numbers."""
+"""Search from end to end: one program per group, the same bits as training, no losses, unbiased numbers."""
 
 import dataclasses
 import json
@@ -58,7 +58,7 @@ def search(algo: Algorithm, **changes: Any) -> SearchResult:
 
 @pytest.fixture(scope="module")
 def first(algo: Algorithm, tmp_path_factory: pytest.TempPathFactory) -> tuple[SearchResult, Path]:
-    """A whole search, while nothing had been compiled."""
+    """A whole search, before anything else was compiled."""
     programs.forget()
     out = tmp_path_factory.mktemp("search") / "out"
     return search(algo, out=out, test_seeds=4), out

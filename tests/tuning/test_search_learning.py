@@ -22,7 +22,7 @@ def algo() -> Algorithm:
 
 
 class Training:
-    """Stands for the training of populations: a trial's score is how near its lam is to 0.9, or how far.
+    """A stand-in for the training of populations: a trial's score is the distance of its lam from 0.9, with a sign.
 
     Attributes:
       sign: Sign of the score, -1.0 if a small distance is good, 1.0 if a large one is.
@@ -65,7 +65,7 @@ def test_later_trials_depend_on_what_the_first_ones_did(algo: Algorithm, trainin
     assert training.populations == [8] * 16
     assert near[:16] == far[:16]  # tpe's first 10, cmaes's first population and its first generation
     assert all(one != other for one, other in zip(near[16:], far[16:], strict=True))
-    # Towards 0.9 where that is the best, away from it where that is the worst; a uniform draw is 0.05 away.
+    # Towards 0.9 if that is the best, away from it if that is the worst; a uniform draw is 0.05 away.
     distances = [sum(abs(setting["lam"] - 0.9) for setting in actual[-16:]) / 16 for actual in (near, far)]
     assert distances[0] < 0.04 and distances[1] > 0.06
 

@@ -1,4 +1,4 @@
-"""Search spaces: typed, refused in one sentence, and halving's arithmetic."""
+"""Search spaces: parsing, errors of one sentence, and the arithmetic of halving."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Studies that several processes share: nothing is lost or done twice, whichever process dies."""
+"""Studies that several processes share: nothing is lost or done twice if any process dies."""
 
 import collections
 import os
@@ -60,7 +60,7 @@ def worker(url: str, search: str, num_trials: int, seconds: float) -> subprocess
 
 
 def begin(*processes: subprocess.Popen[str]) -> None:
-    """All at the same moment, once each has imported what it needs."""
+    """Starts all processes at the same moment, once each has finished its imports."""
     for process in processes:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
     for process in processes:
@@ -143,7 +143,7 @@ def test_what_is_given_back_is_asked_again_with_the_same_values(space: Space, st
             "failed": 1,
         }
         states = collections.Counter(trial.state.name for trial in study.trials)
-        assert states == {"COMPLETE": 4, "PRUNED": 1, "FAIL": 2}  # the one that was given back among the failures
+        assert states == {"COMPLETE": 4, "PRUNED": 1, "FAIL": 2}  # the released trial is among the failures
         assert trial_study.outcomes()[2].score == 0.5
         # A longer study continues with new places.
         longer = shared(study, space, 8)

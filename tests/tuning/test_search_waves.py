@@ -1,4 +1,4 @@
-"""Searches and populations within their memory, and what is left of them when they end before their time."""
+"""Searches and populations within their memory, and their files when they end early."""
 
 import contextlib
 import csv
@@ -218,7 +218,7 @@ def test_one_of_a_few_members_is_replaced(algo: Algorithm):
 
 @pytest.fixture
 def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials that are as good as their number is high, so that more of them have another incumbent."""
+    """Trials whose score grows with their number, so that more of them change the incumbent."""
 
     def do_trials(tuning: Tuning, asked: Sequence[Asked], tell: Callable[[Outcome], None], *_: Any) -> Done:
         for number, setting in asked:
@@ -244,7 +244,7 @@ def test_the_incumbents_runs_go_on_or_begin_anew_and_nothing_damaged_is_overwrit
         advance(self, count)
 
     monkeypatch.setattr(Runs, "advance", seen)
-    for block in (2, 1):  # the width of then is kept
+    for block in (2, 1):  # the earlier width is kept
         again = search(algo, **options, block=block)
         assert again.test is not None and again.test.metrics.attrs["block"] == 2 and not lrs
         np.testing.assert_array_equal(again.test.policies, first.test.policies)

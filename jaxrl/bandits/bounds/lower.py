@@ -38,7 +38,7 @@ _DIVERGENCES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def lai_robbins(means: Array, rewards: str = "bernoulli", sigma: float = 1.0) -> np.ndarray:
-    """The slope of regret in ln T, for large T, below which no policy that learns every instance can remain.
+    """Lower bound of the slope of regret in ln T, for large T, of any policy that learns every instance.
 
     Args:
       means: Means of instances, `[*B, K]`.
@@ -67,7 +67,7 @@ def lai_robbins(means: Array, rewards: str = "bernoulli", sigma: float = 1.0) ->
 
 
 def minimax(num_arms: int, steps: Array, constant: float = 1 / 20) -> np.ndarray:
-    """The regret, `constant min(sqrt(K T), T)`, that every policy has on some instance with rewards in [0, 1].
+    """Lower bound of the regret of any policy on its worst instance: `constant min(sqrt(K T), T)`, rewards in [0, 1].
 
     Args:
       num_arms: Number of arms, K.

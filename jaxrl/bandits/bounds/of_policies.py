@@ -95,7 +95,7 @@ def explore_then_commit_bound(means: Array, steps: Array, pulls: Array) -> np.nd
 
 
 def thompson_bound(num_arms: int, steps: Array) -> np.ndarray:
-    """Upper bound of the regret of Thompson sampling, in the mean over the prior that it assumes.
+    """Upper bound of the regret of Thompson sampling, averaged over the prior that it assumes.
 
     Args:
       num_arms: Number of arms, K.

@@ -14,7 +14,7 @@ __all__ = ["lai"]
 
 
 def lai(num_arms: int, alpha: float = 1.0, beta: float = 1.0) -> float:
-    """The slope in (ln T)^2, for large T, below which no mean regret over a prior of Bernoulli arms can remain.
+    """Lower bound of the slope in (ln T)^2, for large T, of any mean regret over a prior of Bernoulli arms.
 
     The slope of Lai and Robbins on given instances has no mean over a prior, because arms come
     arbitrarily close to each other; such arms cost little within T pulls, which leaves this

@@ -34,9 +34,11 @@ class Preferences(NamedTuple):
 
 @struct.dataclass
 class SoftmaxHParams(Settings):
-    """Attributes:
-    temperature: Temperature tau of exp(mean / tau) at the first pull, above 0.
-    decay: Exponent of the decay to tau / t^decay at the pull number t; at least 0, which keeps it constant.
+    """Hyper-parameters of `softmax`.
+
+    Attributes:
+      temperature: Temperature tau of exp(mean / tau) at the first pull, above 0.
+      decay: Exponent of the decay to tau / t^decay at the pull number t; at least 0, which keeps it constant.
     """
 
     temperature: float = 0.1
@@ -49,9 +51,11 @@ class SoftmaxHParams(Settings):
 
 @struct.dataclass
 class GradientHParams(Settings):
-    """Attributes:
-    step: Step size alpha of the preferences; above 0.
-    baseline: Weight of the mean of all earlier rewards, which is subtracted from a reward; 0 for no baseline.
+    """Hyper-parameters of `gradient`.
+
+    Attributes:
+      step: Step size alpha of the preferences; above 0.
+      baseline: Weight of the mean of all earlier rewards, which is subtracted from a reward; 0 for no baseline.
     """
 
     step: float = 0.1

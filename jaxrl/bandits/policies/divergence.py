@@ -21,8 +21,10 @@ __all__ = ["KLUCBHParams", "kl_ucb", "kl_upper"]
 
 @struct.dataclass
 class KLUCBHParams(Settings):
-    """Attributes:
-    log_log: Factor c in the level ln t + c ln ln t, 3 in the analysis and 0 in the experiments; at least 0.
+    """Hyper-parameters of `kl_ucb`.
+
+    Attributes:
+      log_log: Factor c in the level ln t + c ln ln t, 3 in the analysis and 0 in the experiments; at least 0.
     """
 
     log_log: float = 0.0

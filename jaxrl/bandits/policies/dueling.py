@@ -1,4 +1,4 @@
-"""Policies that learn which arm is best from comparisons."""
+"""Policies that learn the best arm from comparisons."""
 
 from __future__ import annotations
 
@@ -24,22 +24,24 @@ class Comparisons(NamedTuple):
     """Counts of comparisons.
 
     Attributes:
-      tally: Number of times that the arm of the row was preferred to that of the column, `[K, K]`.
+      tally: Number of times that the row's arm was preferred to the column's arm, `[K, K]`.
     """
 
     tally: Tally
 
     @property
     def wins(self) -> jax.Array:
-        """The number of wins of the arm of the row, float32 `[K, K]`."""
+        """The number of wins of the row's arm, float32 `[K, K]`."""
         return self.tally.value
 
 
 @struct.dataclass
 class DoubleThompsonHParams(Settings):
-    """Attributes:
-    exploration: Factor alpha of the confidence intervals, win share +- sqrt(alpha ln t / comparisons),
-      at least 0; above 1/2 in the paper's bounds.
+    """Hyper-parameters of `double_thompson`.
+
+    Attributes:
+      exploration: Factor alpha of the confidence intervals, win share +- sqrt(alpha ln t / comparisons),
+        at least 0; above 1/2 in the paper's bounds.
     """
 
     exploration: float = 0.6
@@ -141,7 +143,7 @@ def record(wins: jax.Array, action: jax.Array, answer: jax.Array) -> jax.Array:
 
 
 def check_pairs(name: str, task: Task) -> None:
-    """Refuse a bandit whose actions are not pairs of arms, for the policy of this name."""
+    """Reject a bandit whose actions are not pairs of arms, for the policy of this name."""
     space = task.env.action_space(task.env.default_params)
     if not (isinstance(space, spaces.Tuple) and len(space.spaces) == 2):
         raise UserValueError(

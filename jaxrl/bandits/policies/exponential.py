@@ -42,8 +42,10 @@ class Losses(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Attributes:
-    log: Logarithms of weights whose sum is 1, float32 `[K]`.
+    """The state of EXP3.S.
+
+    Attributes:
+      log: Logarithms of weights whose sum is 1, float32 `[K]`.
     """
 
     log: jax.Array
@@ -51,9 +53,11 @@ class Weights(NamedTuple):
 
 @struct.dataclass
 class Exp3HParams(Settings):
-    """Attributes:
-    rate: Factor c of the learning rate c sqrt(ln K / (K t)) of the pull number t; 1 in the analysis.
-    exploration: Share of pulls of a random arm, in [0, 1].
+    """Hyper-parameters of `exp3`.
+
+    Attributes:
+      rate: Factor c of the learning rate c sqrt(ln K / (K t)) of the pull number t; 1 in the analysis.
+      exploration: Share of pulls of a random arm, in [0, 1].
     """
 
     rate: float = 1.0
@@ -66,9 +70,11 @@ class Exp3HParams(Settings):
 
 @struct.dataclass
 class Exp3IXHParams(Settings):
-    """Attributes:
-    rate: Factor c of the learning rate c sqrt(ln K / (K t)) of the pull number t; 1 in the analysis.
-    bias: Share of the learning rate added to the probability by which a loss is divided; 0.5 in the analysis.
+    """Hyper-parameters of `exp3_ix`.
+
+    Attributes:
+      rate: Factor c of the learning rate c sqrt(ln K / (K t)) of the pull number t; 1 in the analysis.
+      bias: Share of the learning rate added to the probability by which a loss is divided; 0.5 in the analysis.
     """
 
     rate: float = 1.0
@@ -81,9 +87,11 @@ class Exp3IXHParams(Settings):
 
 @struct.dataclass
 class Exp3SHParams(Settings):
-    """Attributes:
-    stretches: Number of periods, each of which may have a different best arm, at least 1.
-    rate: Factor of the exploration; 1 in the analysis.
+    """Hyper-parameters of `exp3_s`.
+
+    Attributes:
+      stretches: Number of periods, each of which may have a different best arm, at least 1.
+      rate: Factor of the exploration; 1 in the analysis.
     """
 
     stretches: float = 1.0
@@ -177,7 +185,7 @@ def exp3_s() -> BanditAlgorithm:
 
 
 def draw(key: jax.Array, probabilities: jax.Array) -> jax.Array:
-    """An arm, int32 `[]`, drawn with its probability `[K]`; one of probability 0 never is."""
+    """An arm, int32 `[]`, drawn with the probabilities `[K]`; arms of probability 0 are never drawn."""
     cumulative = jnp.cumsum(probabilities)
     return jnp.argmax(cumulative > jax.random.uniform(key) * cumulative[-1]).astype(jnp.int32)
 

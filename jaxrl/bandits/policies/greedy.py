@@ -1,4 +1,4 @@
-"""The arm with the highest mean, except for a share of pulls or a phase that explores."""
+"""Policies that pull the arm with the highest mean, except in a share of pulls or in a first phase of exploration."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ __all__ = ["EpsilonGreedyHParams", "ExploreThenCommitHParams", "decayed", "epsil
 
 @struct.dataclass
 class EpsilonGreedyHParams(Settings):
-    """Attributes:
-    epsilon: Share of pulls of a random arm, at least 0; where it decays, the numerator over t^decay,
-      c K / d^2 in the paper.
-    decay: Exponent of the share min(1, epsilon / t^decay) at the pull number t; at least 0, 0 keeps it constant.
+    """Hyper-parameters of `epsilon_greedy`.
+
+    Attributes:
+      epsilon: Share of pulls of a random arm, at least 0; where it decays, the numerator over t^decay,
+        c K / d^2 in the paper.
+      decay: Exponent of the share min(1, epsilon / t^decay) at the pull number t; at least 0, 0 keeps it constant.
     """
 
     epsilon: float = 0.1
@@ -34,8 +36,10 @@ class EpsilonGreedyHParams(Settings):
 
 @struct.dataclass
 class ExploreThenCommitHParams(Settings):
-    """Attributes:
-    pulls_per_arm: Number m of pulls of each arm before committing; at least 1, a fraction counts as one more pull.
+    """Hyper-parameters of `explore_then_commit`.
+
+    Attributes:
+      pulls_per_arm: Number m of pulls of each arm before committing; at least 1, with fractions rounded up.
     """
 
     pulls_per_arm: float = 50.0

@@ -71,9 +71,11 @@ class Posterior(NamedTuple):
 
 @struct.dataclass
 class SuccessiveEliminationHParams(Settings):
-    """Attributes:
-    delta: Probability with which the best arm may be lost, in (0, 1).
-    sigma: Scale of sub-Gaussian rewards; 0.5 holds for all in [0, 1].
+    """Hyper-parameters of `successive_elimination`.
+
+    Attributes:
+      delta: Probability with which the best arm may be lost, in (0, 1).
+      sigma: Scale of sub-Gaussian rewards; 0.5 holds for all in [0, 1].
     """
 
     delta: float = 0.05
@@ -91,8 +93,10 @@ class NoHParams(Settings):
 
 @struct.dataclass
 class TopTwoHParams(Settings):
-    """Attributes:
-    leader: Probability of pulling the leading arm rather than its challenger, in [0, 1].
+    """Hyper-parameters of the top-two policies.
+
+    Attributes:
+      leader: Probability of pulling the leading arm rather than its challenger, in [0, 1].
     """
 
     leader: float = 0.5

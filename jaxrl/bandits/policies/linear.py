@@ -40,9 +40,11 @@ class Coefficients(NamedTuple):
 
 @struct.dataclass
 class LinUCBHParams(Settings):
-    """Attributes:
-    exploration: Number of standard deviations added to an arm's estimate; the bound is proven for `lin_ucb_radius`.
-    ridge: Ridge of the least squares, above 0.
+    """Hyper-parameters of `lin_ucb`.
+
+    Attributes:
+      exploration: Number of standard deviations added to an arm's estimate; the bound is proven for `lin_ucb_radius`.
+      ridge: Ridge of the least squares, above 0.
     """
 
     exploration: float = 1.0
@@ -55,9 +57,11 @@ class LinUCBHParams(Settings):
 
 @struct.dataclass
 class LinTSHParams(Settings):
-    """Attributes:
-    exploration: Standard deviation of a reward, by which that of the coefficients is scaled.
-    ridge: Ridge of the least squares, above 0: the variance of a reward over that of the prior.
+    """Hyper-parameters of `lin_ts`.
+
+    Attributes:
+      exploration: Standard deviation of a reward, which scales the standard deviation of the coefficients.
+      ridge: Ridge of the least squares, above 0: the ratio of the variance of a reward to that of the prior.
     """
 
     exploration: float = 1.0
@@ -70,9 +74,11 @@ class LinTSHParams(Settings):
 
 @struct.dataclass
 class LogisticTSHParams(Settings):
-    """Attributes:
-    exploration: Factor of the coefficients' standard deviation, 1 for that of the posterior.
-    ridge: Inverse variance of the prior, above 0.
+    """Hyper-parameters of `logistic_ts`.
+
+    Attributes:
+      exploration: Factor of the coefficients' standard deviation; 1 gives that of the posterior.
+      ridge: Inverse variance of the prior, above 0.
     """
 
     exploration: float = 1.0

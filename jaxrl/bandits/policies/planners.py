@@ -23,8 +23,10 @@ __all__ = ["MyopicHParams", "PlanningHParams", "exact_planning", "myopic"]
 
 @struct.dataclass
 class PlanningHParams(Settings):
-    """Attributes:
-    gamma: Discount factor of the sum of rewards that is planned for, in [0, 1).
+    """Hyper-parameters of `exact_planning`.
+
+    Attributes:
+      gamma: Discount factor of the sum of rewards that the plan maximises, in [0, 1).
     """
 
     gamma: float = 0.95
@@ -42,7 +44,7 @@ class MyopicHParams(Settings):
 def exact_planning() -> BanditAlgorithm:
     """The optimal policy for small bandits of Markov chains with a known instance.
 
-    Plans before the first step, see `plan`, and then looks actions up.
+    It plans before the first step, see `plan`, and then looks actions up.
     """
 
     def init(key: jax.Array, task: Task, params: Any, hparams: PlanningHParams) -> tuple[jax.Array, jax.Array]:

@@ -32,7 +32,7 @@ class Preferences(NamedTuple):
     """Counts of comparisons, and the reward model.
 
     Attributes:
-      wins: Number of times that the arm of the row was preferred to that of the column, `[K, K]`.
+      wins: Number of times that the row's arm was preferred to the column's arm, `[K, K]`.
       rewards: Most probable rewards given the wins, up to the last rounding, float32 `[K]`.
     """
 
@@ -42,10 +42,12 @@ class Preferences(NamedTuple):
 
 @struct.dataclass
 class PreferencesHParams(Settings):
-    """Attributes:
-    beta: Temperature of the policy pi, proportional to exp(reward / beta), above 0: the optimum
-      of E[reward] - beta KL(pi | uniform).
-    scale: Standard deviation of the normal prior of every reward in the fit, above 0.
+    """Hyper-parameters of the policies that learn a reward model.
+
+    Attributes:
+      beta: Temperature of the policy pi, proportional to exp(reward / beta), above 0: the optimum
+        of E[reward] - beta KL(pi | uniform).
+      scale: Standard deviation of the normal prior of every reward in the fit, above 0.
     """
 
     beta: float = 0.5
@@ -58,7 +60,7 @@ class PreferencesHParams(Settings):
 
 @functools.cache
 def uniform_pairs() -> BanditAlgorithm:
-    """Compares two random different arms, all pairs equally often on average, and fits a reward model."""
+    """Compares two different random arms, all pairs equally often on average, and fits a reward model."""
 
     def draw(key: jax.Array, rewards: jax.Array, beta: jax.Array) -> jax.Array:
         del beta
@@ -110,10 +112,11 @@ def fit_rewards(wins: jax.Array, scale: Any, start: jax.Array, num_steps: int) -
     """The most probable rewards of a Bradley-Terry model, by damped steps of Newton's, which cannot diverge.
 
     Args:
-      wins: Number of times that the arm of the row was preferred to that of the column, float32 `[K, K]`.
+      wins: Number of times that the row's arm was preferred to the column's arm, float32 `[K, K]`.
       scale: Standard deviation of the independent normal priors around 0, traced.
       start: Start of the search, float32 `[K]`.
-      num_steps: Number of Newton steps, static; one suffices from the fit to one comparison less.
+      num_steps: Number of Newton steps, static; one suffices if the search starts from the fit without the last
+        comparison.
 
     Returns:
       float32 `[K]`; their sum is 0, which the prior implies because only differences matter.

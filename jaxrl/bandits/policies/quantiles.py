@@ -26,9 +26,11 @@ __all__ = ["BayesUCBHParams", "bayes_ucb", "beta_upper_quantile"]
 
 @struct.dataclass
 class BayesUCBHParams(Settings):
-    """Attributes:
-    log_power: Exponent c of the level 1 / (t (ln T)^c), 5 in the analysis and 0 in the experiments; at least 0.
-    alpha, beta: Parameters of the Beta prior of every mean, each above 0; 1 and 1 is uniform.
+    """Hyper-parameters of `bayes_ucb`.
+
+    Attributes:
+      log_power: Exponent c of the level 1 / (t (ln T)^c), 5 in the analysis and 0 in the experiments; at least 0.
+      alpha, beta: Parameters of the Beta prior of every mean, each above 0; 1 and 1 is uniform.
     """
 
     log_power: float = 0.0

@@ -44,8 +44,10 @@ class Modes(NamedTuple):
 
 @struct.dataclass
 class ThompsonHParams(Settings):
-    """Attributes:
-    alpha, beta: Parameters of the Beta prior of every mean, each above 0; 1 and 1 is uniform.
+    """Hyper-parameters of `thompson`.
+
+    Attributes:
+      alpha, beta: Parameters of the Beta prior of every mean, each above 0; 1 and 1 is uniform.
     """
 
     alpha: float = 1.0
@@ -58,9 +60,11 @@ class ThompsonHParams(Settings):
 
 @struct.dataclass
 class GaussianThompsonHParams(Settings):
-    """Attributes:
-    mean, scale: Mean and standard deviation of the normal prior of every mean, the latter above 0.
-    sigma: Standard deviation of a reward, assumed to be known; above 0.
+    """Hyper-parameters of `thompson_gaussian`.
+
+    Attributes:
+      mean, scale: Mean and standard deviation of the normal prior of every mean, the latter above 0.
+      sigma: Standard deviation of a reward, assumed to be known; above 0.
     """
 
     mean: float = 0.0
@@ -75,8 +79,10 @@ class GaussianThompsonHParams(Settings):
 
 @struct.dataclass
 class LaplaceThompsonHParams(Settings):
-    """Attributes:
-    mean, scale: Mean and standard deviation of the normal prior of every arm's log-odds, the latter above 0.
+    """Hyper-parameters of `thompson_laplace`.
+
+    Attributes:
+      mean, scale: Mean and standard deviation of the normal prior of every arm's log-odds, the latter above 0.
     """
 
     mean: float = 0.0

@@ -23,11 +23,13 @@ __all__ = ["TsallisINFHParams", "tsallis_inf", "tsallis_probabilities"]
 
 @struct.dataclass
 class TsallisINFHParams(Settings):
-    """Attributes:
-    rate: Factor c of the learning rate c / sqrt(t) of the pull number t; 2 in the analysis without a
-      baseline, 4 with one.
-    baseline: Number subtracted from a loss before it is divided by its arm's probability and added again
-      afterwards, for likely arms; 0.5 lowers the variance, in [0, 1].
+    """Hyper-parameters of `tsallis_inf`.
+
+    Attributes:
+      rate: Factor c of the learning rate c / sqrt(t) of the pull number t; 2 in the analysis without a
+        baseline, 4 with one.
+      baseline: Number subtracted from a loss before it is divided by its arm's probability and added again
+        afterwards, for likely arms; 0.5 lowers the variance, in [0, 1].
     """
 
     rate: float = 2.0

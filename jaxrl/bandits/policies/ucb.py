@@ -44,8 +44,10 @@ class ArmSquares(NamedTuple):
 
 @struct.dataclass
 class UCB1HParams(Settings):
-    """Attributes:
-    exploration: Factor c in mean + sqrt(c ln t / pulls), 2 in the paper; at least 0.
+    """Hyper-parameters of `ucb1`.
+
+    Attributes:
+      exploration: Factor c in mean + sqrt(c ln t / pulls), 2 in the paper; at least 0.
     """
 
     exploration: float = 2.0
@@ -56,10 +58,12 @@ class UCB1HParams(Settings):
 
 @struct.dataclass
 class UCBVHParams(Settings):
-    """Attributes:
-    exploration: Factor zeta in the bound, above 1 in the analysis; at least 0.
-    correction: Factor c of the term for few pulls, 1 in the analysis; at least 0.
-    range: Largest reward b of a pull, where rewards are at least 0; above 0.
+    """Hyper-parameters of `ucb_v`.
+
+    Attributes:
+      exploration: Factor zeta in the bound, above 1 in the analysis; at least 0.
+      correction: Factor c of the term for few pulls, 1 in the analysis; at least 0.
+      range: Largest reward b of a pull, where rewards are at least 0; above 0.
     """
 
     exploration: float = 1.2
@@ -74,8 +78,10 @@ class UCBVHParams(Settings):
 
 @struct.dataclass
 class MOSSHParams(Settings):
-    """Attributes:
-    exploration: Factor of the bonus, 1 in the paper; at least 0.
+    """Hyper-parameters of `moss`.
+
+    Attributes:
+      exploration: Factor of the bonus, 1 in the paper; at least 0.
     """
 
     exploration: float = 1.0

@@ -24,9 +24,11 @@ NEVER = 1e30
 
 
 class WhittleIndices(NamedTuple):
-    """Attributes:
-    index: Indices, float32 `[..., S]`; nan throughout for an arm that has none.
-    indexable: Whether the arm has an index, bool `[...]`.
+    """The Whittle indices of arms.
+
+    Attributes:
+      index: Indices, float32 `[..., S]`; nan throughout for an arm that has none.
+      indexable: Whether the arm has an index, bool `[...]`.
     """
 
     index: jax.Array
@@ -35,8 +37,10 @@ class WhittleIndices(NamedTuple):
 
 @struct.dataclass
 class WhittleHParams(Settings):
-    """Attributes:
-    gamma: Discount factor of the sum of rewards that defines the index, in [0, 1).
+    """Hyper-parameters of `whittle`.
+
+    Attributes:
+      gamma: Discount factor of the sum of rewards that defines the index, in [0, 1).
     """
 
     gamma: float = 0.95
@@ -46,10 +50,12 @@ class WhittleHParams(Settings):
 
 
 class WhittleState(NamedTuple):
-    """Attributes:
-    subsidy: Subsidy of each arm in each state, float32 `[N, S]`.
-    indexable: Whether each arm has an index, bool `[N]`.
-    budget: Number of pulls in a step, int32 `[]`.
+    """The state of Whittle's policy.
+
+    Attributes:
+      subsidy: Subsidy of each arm in each state, float32 `[N, S]`.
+      indexable: Whether each arm has an index, bool `[N]`.
+      budget: Number of pulls in a step, int32 `[]`.
     """
 
     subsidy: jax.Array
@@ -60,12 +66,11 @@ class WhittleState(NamedTuple):
 def whittle_indices(transitions: ArrayLike, rewards: ArrayLike, gamma: ArrayLike) -> WhittleIndices:
     """The Whittle index of every state of arms with two actions, under discounted rewards.
 
-    The index of a state is the subsidy for leaving the arm alone at which that is as good as pulling
-    it. An arm is indexable if the set of states in which it is best left alone only grows with the
-    subsidy; any other arm has no index. The best policy is followed from a subsidy
-    where all states are pulled to one where none is: between two switches each state's advantage
-    is affine in the subsidy, so the next switch, and a state that would switch back, are
-    found exactly, by S linear systems.
+    The index of a state is the subsidy for leaving the arm alone at which leaving it alone is as good as pulling it. An
+    arm is indexable if the set of states in which it is best left alone only grows with the subsidy; otherwise it has
+    no index. The best policy is followed from a subsidy where all states are pulled to one where none is: between two
+    switches each state's advantage is affine in the subsidy, so the next switch, and a state that would switch back,
+    are found exactly, by S linear systems.
 
     Args:
       transitions: Probabilities `[..., 2, S, S]`, first for being left alone, then for being pulled.
@@ -99,7 +104,7 @@ def whittle_indices(transitions: ArrayLike, rewards: ArrayLike, gamma: ArrayLike
 
 
 def require_indexable(arms: Arms, gamma: float) -> None:
-    """Refuse instances in which an arm is not indexable.
+    """Reject instances in which an arm is not indexable.
 
     Args:
       arms: Instance with two actions, not traced.

@@ -55,8 +55,10 @@ class Window(NamedTuple):
 
 @struct.dataclass
 class SlidingWindowUCBHParams(Settings):
-    """Attributes:
-    exploration: Factor c in mean + sqrt(c ln min(t, window) / pulls), 0.6 in the paper's experiments; at least 0.
+    """Hyper-parameters of `sliding_window_ucb`.
+
+    Attributes:
+      exploration: Factor c in mean + sqrt(c ln min(t, window) / pulls), 0.6 in the paper's experiments; at least 0.
     """
 
     exploration: float = 0.6
@@ -67,9 +69,11 @@ class SlidingWindowUCBHParams(Settings):
 
 @struct.dataclass
 class DiscountedUCBHParams(Settings):
-    """Attributes:
-    discount: Factor gamma of a reward's weight per later pull; above 0 and below 1.
-    exploration: Factor c in mean + sqrt(c ln n / pulls), 2.4 in the paper's experiments; at least 0.
+    """Hyper-parameters of `discounted_ucb`.
+
+    Attributes:
+      discount: Factor gamma of a reward's weight per later pull; above 0 and below 1.
+      exploration: Factor c in mean + sqrt(c ln n / pulls), 2.4 in the paper's experiments; at least 0.
     """
 
     discount: float = 0.999
@@ -82,16 +86,20 @@ class DiscountedUCBHParams(Settings):
 
 @struct.dataclass
 class SlidingWindowThompsonHParams(ThompsonHParams):
-    """Attributes:
-    alpha, beta: Parameters of the Beta prior of every mean, each above 0.
+    """Hyper-parameters of `sliding_window_thompson`.
+
+    Attributes:
+      alpha, beta: Parameters of the Beta prior of every mean, each above 0.
     """
 
 
 @struct.dataclass
 class DiscountedThompsonHParams(Settings):
-    """Attributes:
-    discount: Factor gamma of a reward's weight per later pull; above 0 and below 1.
-    alpha, beta: Parameters of the Beta prior of every mean, each above 0.
+    """Hyper-parameters of `discounted_thompson`.
+
+    Attributes:
+      discount: Factor gamma of a reward's weight per later pull; above 0 and below 1.
+      alpha, beta: Parameters of the Beta prior of every mean, each above 0.
     """
 
     discount: float = 0.999

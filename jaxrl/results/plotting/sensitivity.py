@@ -36,7 +36,7 @@ def draw_sensitivity(
     Args:
       array: Metric with the dims `(..., "seed", "env_step")`, nan where a run has failed.
       x: Coordinate of numbers along the axis; labels, such as discounts, are spread evenly.
-      hue: Coordinate that the lines differ in; runs that differ in others are pooled. None draws one line.
+      hue: Coordinate in which the lines differ; runs that differ in others are pooled. None draws one line.
       ax, path, confidence: As for `learning_curves`.
       label: Text of the vertical axis.
 

@@ -45,7 +45,7 @@ class Checkpoint(NamedTuple):
 
 
 class _DamageError(Exception):
-    """Damage of a checkpoint; `surely` where `trust` does not help."""
+    """Error for a damaged checkpoint; `surely` is True if `trust` cannot ignore the damage."""
 
     def __init__(self, reason: str, *, surely: bool = False):
         super().__init__(reason)
@@ -109,7 +109,7 @@ class CheckpointFiles:
                 )
         except Exception as error:  # of any library underneath: errors of the file system come wrapped in several types
             raise ResultError(
-                f"No checkpoint could be written to {self._at}: {_reason(error)}; the one before is intact."
+                f"No checkpoint could be written to {self._at}: {_reason(error)}; the previous one is intact."
             ) from error
 
     def load(self, structure: Any, generation: Any, points: Sequence[int], *, trust: bool) -> Checkpoint | None:
@@ -199,7 +199,7 @@ def _manager(folder: Path) -> Any:
 
 
 def _verify(done: Mapping[str, Any], leaves: Mapping[str, Any], metrics: Mapping[str, Any], generation: Any) -> None:
-    """Refuses contents that do not match their checksums; checkpoints of the previous version have none.
+    """Rejects contents that do not match their checksums; checkpoints of the previous version have none.
 
     Raises:
       _DamageError: The message names what is damaged.
@@ -224,7 +224,7 @@ def _check_ranges(
     structure: Any,
     points: Sequence[int],
 ) -> None:
-    """Refuses contents that no call can resume from, trusted or not.
+    """Rejects contents from which no call can resume, whether trusted or not.
 
     Raises:
       _DamageError: The message names what is out of range.

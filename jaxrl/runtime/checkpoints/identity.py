@@ -33,7 +33,7 @@ __all__ = [
 
 
 def identity_of(call: Call, layout: Layout, precision: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Identity that a checkpoint must agree with to be resumed, as read back from JSON.
+    """Identity of a call, which a checkpoint must have for the call to resume from it, as read back from JSON.
 
     Args:
       call: Call.
@@ -60,7 +60,7 @@ def identity_of(call: Call, layout: Layout, precision: str, asked: Mapping[str, 
 
 
 def precision_in_force(precision: str) -> str:
-    """Name of the precision of matrix products; for "default" that of JAX's configuration."""
+    """Name of the precision of matrix products; for "default", the precision in JAX's configuration."""
     return jax.config.values["jax_default_matmul_precision"] or "default" if precision == "default" else precision
 
 
@@ -72,7 +72,7 @@ def _deterministic() -> bool:
 
 
 def compare(directory: Path, saved: Mapping[str, Any], identity: Mapping[str, Any], free: Collection[str]) -> None:
-    """Refuses to resume a different call; a run may become longer, and a warning names what may change rounding.
+    """Rejects to resume a different call; a run may become longer, and a warning names what may change rounding.
 
     Args:
       directory: Directory of the call.
@@ -101,7 +101,7 @@ def compare(directory: Path, saved: Mapping[str, Any], identity: Mapping[str, An
     for name in (name for name in SOFT if name in saved):
         if (differing := difference(saved[name], identity[name], name)) is not None:
             warnings.warn(
-                f"{directory} resumes on another system than before, and may round differently: {differing}",
+                f"{directory} resumes on a different system, and may round differently: {differing}",
                 RuntimeWarning,
                 stacklevel=7,
             )

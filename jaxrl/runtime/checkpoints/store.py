@@ -150,7 +150,7 @@ class Checkpoints:
         self._last = time.perf_counter()
 
     def discard_if_empty(self) -> None:
-        """Deletes what `begin` wrote if nothing was written since."""
+        """Deletes the files that `begin` wrote if nothing else has been written since."""
         if self.directory is None or not self._began or num_parts_begun(self.directory):
             return
         shutil.rmtree(self.directory / CHECKPOINTS, ignore_errors=True)

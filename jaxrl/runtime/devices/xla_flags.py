@@ -62,7 +62,7 @@ def add_flags(flags: Sequence[str]) -> None:
 
 
 def refuse_unknown_flags() -> None:
-    """Refuses flags that XLA does not know, which would end this process, by trying them in another process.
+    """Raises an error for flags that XLA does not know, which would end this process; another process tries them first.
 
     Raises:
       ValueError: XLA does not know a flag in the environment.

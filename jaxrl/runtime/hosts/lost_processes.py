@@ -1,13 +1,14 @@
-"""Ending a process when another one of the run is lost: with a message, instead of an abort of the library underneath.
+"""Ends a process with a message, instead of an abort by the underlying library, if another process of the run is lost.
 
 JAX's client of the coordination service aborts its process, from its own thread and with pages of text, when another
 process is gone; a collective in the main thread may or may not fail first. This module turns the signal of the abort
 into one sentence and exit status 1, and suppresses that text.
 
-The client has a hook for the loss, `missed_heartbeat_callback`, which `jax.distributed.initialize` does not offer; and
-given to the client directly, a Python function is never reached: the status that it should get cannot be converted,
-and the process aborts with `std::bad_cast` (jaxlib 0.10.2). A handler of Python's `signal` does not serve either: it
-only notes the signal for the main thread, and the abort ends the process before that sees it.
+The client has a hook for this case, `missed_heartbeat_callback`, but `jax.distributed.initialize` does not offer it,
+and a Python function that is passed to the client directly is never called: its argument, a status, cannot be
+converted, and the process aborts with `std::bad_cast` (jaxlib 0.10.2). A handler of Python's `signal` does not work
+either: it only records the signal for the main thread, and the abort ends the process before the main thread sees the
+signal.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ _KEPT: list[Any] = []  # the handler, which must outlive the function that made 
 
 
 class LostProcessError(UserError, ConnectionError):
-    """Another process of the run is gone, and with it this run."""
+    """Error raised when another process of the run is lost, which ends the run."""
 
 
 class _Watch:
-    """State of this process about the others."""
+    """State with which this process detects the loss of others."""
 
     def __init__(self) -> None:
         self.waiting_for = ""  # message while the start is waiting

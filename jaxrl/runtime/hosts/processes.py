@@ -1,4 +1,4 @@
-"""Several processes, on one machine or many, as one: how they connect, and the values they exchange."""
+"""Several processes, on one machine or many, that compute together: connecting them, and exchanging values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def start(
     missing = [name for name, value in arguments.items() if value is None]
     if 0 < len(missing) < len(arguments):
         raise UserValueError(
-            f"coordinator, num_processes and process_id are given together, but {missing[0]} is missing"
+            f"coordinator, num_processes and process_id must be given together, but {missing[0]} is missing"
         )
     started = time.monotonic()
     if coordinator is not None and num_processes is not None and process_id is not None:
@@ -67,10 +67,10 @@ def start(
         _check_address(coordinator, process_id, timeout)
     where = f" at {coordinator}" if coordinator else ""
     watch(
-        f"the {num_processes or 'processes'} processes of the run did not all meet{where} within {timeout:g} s: each "
-        f"must be started, with the same coordinator and number, and a process_id of its own"
+        f"the {num_processes or 'processes'} processes of the run did not all connect{where} within {timeout:g} s: "
+        f"start each with the same coordinator and number, and a different process_id"
         if num_processes
-        else f"the processes of the run did not all meet within {timeout:g} s"
+        else f"the processes of the run did not all connect within {timeout:g} s"
     )
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM, which ends a run after its chunk
@@ -89,7 +89,7 @@ def start(
         if "must be called before" not in str(error):
             raise
         raise RuntimeError(
-            "start must come before an environment is made and before anything computes with JAX, but came after"
+            "start must be called before an environment is made and before anything computes with JAX"
         ) from None
     except ValueError as error:
         raise UserValueError(
