@@ -25,19 +25,18 @@ WITH_PYTHON = [name for name, text in PAGES.items() if blocks(text, "python")]
 COMMANDS = {command for text in PAGES.values() for command in commands(text) if command.startswith("jaxrl ")}
 
 # Pages that train the same program run in one test, which compiles it once.
-TOGETHER = (
-    ("how-to/compare.md", "tutorials/sweeps.md"),
-    ("how-to/results.md", "tutorials/first-run.md", "tutorials/scaling.md"),
-)
+TOGETHER = (("index.md", "tutorials/first-run.md"),)
 # Experiments without results, which the index of the results names.
 NOT_RUN = ("crowd-rewards", "partners", "time-limits", "value-losses")
 # Those that `make test-all` alone runs.
 SLOW = (
     "how-to/acting.md",
     "how-to/centralised-critic.md",
+    "how-to/compare.md",
     "how-to/films.md",
     "how-to/memory.md",
     "how-to/repeat.md",
+    "how-to/results.md",
     "how-to/search.md",
     "how-to/time-limits.md",
     "how-to/tracking.md",
@@ -50,6 +49,8 @@ SLOW = (
     "tutorials/evolution.md",
     "tutorials/partners.md",
     "tutorials/q-learning.md",
+    "tutorials/scaling.md",
+    "tutorials/sweeps.md",
 )  # `make test-all` runs them
 ALONE = [(name,) for name in WITH_PYTHON if name not in {*SLOW, *(name for group in TOGETHER for name in group)}]
 GROUPS = [*TOGETHER, *ALONE, *(pytest.param((name,), marks=pytest.mark.slow) for name in SLOW)]

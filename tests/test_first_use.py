@@ -77,6 +77,7 @@ def test_every_object_of_a_first_session_has_a_short_repr(trained: jaxrl.Result)
     assert repr(trained.table()) == str(trained.table())
 
 
+@pytest.mark.slow
 def test_sel_takes_what_policy_takes(trained: jaxrl.Result) -> None:
     chosen = trained.sel(discount=0.9, lr=0.2, seed=4)["return"]
     assert chosen.dims == ("env_step",)
@@ -147,6 +148,7 @@ def test_devices_are_a_list() -> None:
         plan_layout(4, None, "cpu")
 
 
+@pytest.mark.slow
 def test_trackers_may_be_named(tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "seeds": 2,

@@ -51,6 +51,7 @@ def test_there_is_no_circle():
     list(graphlib.TopologicalSorter({name: MODULES[name] - packages for name in MODULES}).static_order())
 
 
+@pytest.mark.slow_rows("jaxrl.bandits.bounds")
 @pytest.mark.parametrize(
     "leaf", ["jaxrl.discounts", "jaxrl.learning.advantages", "jaxrl.results.plotting", "jaxrl.bandits.bounds"]
 )

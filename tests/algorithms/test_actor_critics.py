@@ -430,6 +430,7 @@ def test_a_search_knows_what_to_try(name: str) -> None:
     assert set(default_space(small(name))) == {"lr", "policy_lr", "target_rate", "discount"}
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("td3")
 @pytest.mark.parametrize("name", BUILDERS)
 def test_a_warm_start_takes_the_policy_and_leaves_the_critics(name: str) -> None:

@@ -177,6 +177,7 @@ def test_permuting_the_agents_permutes_the_advantages(seen: str) -> None:
     np.testing.assert_allclose(advantage, as_it_was[:, :, order], rtol=0, atol=1e-4 if seen == "crowd" else 1e-5)
 
 
+@pytest.mark.slow
 def test_a_minibatch_has_all_agents_of_a_step() -> None:
     _, shown, _ = iterations("rows")
     samples, minibatches = shown["samples"], shown["minibatches"]

@@ -78,6 +78,7 @@ def test_the_docs_show_the_notebooks_environment() -> None:
     assert cell_of_the_notebook("environment").strip() in (ROOT / "docs/tutorials/discounting.md").read_text()
 
 
+@pytest.mark.slow
 def test_an_environment_of_ones_own_keeps_the_laws(orchard: Any) -> None:
     envs.check(orchard, num_steps=16)
 

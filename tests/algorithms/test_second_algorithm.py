@@ -83,6 +83,7 @@ def test_a_hyper_parameter_may_matter_late(algo: Algorithm) -> None:
         jaxrl.check(algo)
 
 
+@pytest.mark.slow
 def test_a_result_says_how_it_is_built(run: Path, algo: Algorithm) -> None:
     config = json.loads((run / "config.json").read_text())
     assert config["algorithm"] == NAME
@@ -118,6 +119,7 @@ def test_another_process_loads_it_where_its_module_is(run: Path, tmp_path: Path)
     assert json.loads(done.stdout.splitlines()[0]) == {"algo": NAME, "points": 4}
 
 
+@pytest.mark.slow
 def test_a_builder_of_a_notebook_is_unknown(algo: Algorithm, tmp_path: Path) -> None:
     own = algo._replace(builder="__main__:cloning")
     with pytest.raises(ValueError, match="the algorithm 'cloning' cannot be imported by name"):

@@ -39,6 +39,7 @@ def test_beta_and_gamma_variates_have_their_distributions():
     assert np.max(np.abs(correlation)) < 5 / np.sqrt(len(keys))  # 36 pairs, each of deviation 1 / sqrt(n)
 
 
+@pytest.mark.slow
 def test_variates_do_not_follow_from_their_neighbours():
     """Bits are the same whether or not other lanes of a batch have more rejections or shapes below 1."""
     shapes = single(np.r_[np.full(60, 1.0), np.linspace(1, 40, 140)]).reshape(2, 100)

@@ -14,6 +14,7 @@ def test_keys_of_every_implementation_draw_normal_variates(implementation):
     assert np.isfinite(normal(unrolled(jax.random.key(0, impl=implementation)), (3,))).all()
 
 
+@pytest.mark.slow
 def test_normal_variates_are_those_of_jax_random():
     """Bit for bit, except for one or two roundings of float32 from the compilation of products and sums."""
     keys = jax.random.split(jax.random.key(1), 400)

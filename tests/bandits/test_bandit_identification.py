@@ -50,6 +50,7 @@ def test_sequential_halving_pulls_the_arms_of_the_slow_version(num_arms, steps):
     assert arm in left
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("transportation")
 @pytest.mark.parametrize(
     ("policy", "resamples"),
@@ -80,6 +81,7 @@ def some_asleep(num_arms):
     return masks
 
 
+@pytest.mark.slow
 def test_the_posterior_counts_ones_and_zeros_of_arms_that_are_awake():
     rewards, masks = table(300, [0.3, 0.6, 0.5]), some_asleep(3)
     actions, states, arm = replay(top_two_transportation(), rewards, masks=jnp.asarray(masks))

@@ -102,6 +102,7 @@ DETERMINISTIC = {
 }
 
 
+@pytest.mark.slow_rows("bayes-ucb")
 @pytest.mark.parametrize("name", DETERMINISTIC)
 def test_pulls_the_same_arms_as_a_slow_version(name):
     policy, hparams, slow = DETERMINISTIC[name]

@@ -151,6 +151,7 @@ def tally(wins: Any) -> Tally:
     return Tally.zeros(*np.shape(wins)).add(jnp.float32(wins))
 
 
+@pytest.mark.slow
 @pytest.mark.slow_rows("0.1")
 @pytest.mark.parametrize("exploration", [0.1, 0.6])
 def test_double_thompson_draws_the_pairs_of_the_slow_version(exploration: float) -> None:
@@ -165,6 +166,7 @@ def test_double_thompson_draws_the_pairs_of_the_slow_version(exploration: float)
     assert test.pvalue > LEVEL
 
 
+@pytest.mark.slow
 def test_what_was_compared_is_recorded_for_the_arm_that_won() -> None:
     wins = jnp.zeros((3, 3))
     for pair, answer in (([0, 2], 1.0), ([0, 2], 0.0), ([1, 2], 0.0), ([2, 1], 1.0), ([0, 2], 1.0)):
@@ -189,6 +191,7 @@ def test_the_fit_is_the_most_probable(scale: float) -> None:
     np.testing.assert_allclose(actual, reference.fit(wins, scale), atol=float(bound))
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("3.0")
 @pytest.mark.parametrize("scale", [1.0, 3.0])
 def test_one_step_after_each_answer_follows_the_fit(scale: float) -> None:
@@ -231,6 +234,7 @@ def test_interpolated_policies_are_those_of_the_definition() -> None:
         np.testing.assert_allclose(jax.nn.softmax(each), expected / expected.sum(), rtol=1e-5)
 
 
+@pytest.mark.slow_rows("pilaf")
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_samplers_draw_the_pairs_of_the_definitions(sampler) -> None:
     beta = 0.6

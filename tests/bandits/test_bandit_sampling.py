@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from reference import bandits as reference
 from scipy import special, stats
 
@@ -56,6 +57,7 @@ def same_choices(counts, draws):
 PULLS, SUMS = [4, 9, 12, 1], [3.0, 6.0, 5.0, 0.0]
 
 
+@pytest.mark.slow
 def test_thompson_pulls_arms_as_often_as_they_seem_best():
     numbers = np.random.default_rng(5)
     pulls, sums = np.array(PULLS), np.array(SUMS)
@@ -87,6 +89,7 @@ def test_thompson_by_laplace_pulls_arms_as_often_as_its_approximation_has_them_b
     assert same_choices(counts, numbers.normal(modes, deviation, (200000, 4))) > LEVEL
 
 
+@pytest.mark.slow
 def test_discounted_thompson_pulls_arms_as_often_as_they_seem_best():
     numbers = np.random.default_rng(9)
     policy, hparams = discounted_thompson(), DiscountedThompsonHParams(0.9, 1.0, 1.5)

@@ -470,6 +470,7 @@ PIECES = {
 }
 
 
+@pytest.mark.slow_rows("gradient")
 @pytest.mark.parametrize("name", PIECES)
 def test_operations_are_a_lower_bound_that_is_near_the_compilers_count(name: str):
     """XLA also counts index arithmetic, flags and small reductions, which the formulas leave out."""

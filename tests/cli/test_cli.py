@@ -384,6 +384,7 @@ def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[st
     assert f"usage: jaxrl {command}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_envs_lists_names_that_make_takes(capsys: pytest.CaptureFixture[str]):
     assert cli.main(["envs"]) == 0
     table, note = capsys.readouterr().out.strip().split("\n\n")

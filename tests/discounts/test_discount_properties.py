@@ -192,6 +192,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.slow_rows("far")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_derivatives_are_finite_and_those_of_differences(name):
     function = FUNCTIONS[name]
@@ -214,6 +215,7 @@ def test_derivatives_are_finite_and_those_of_differences(name):
             assert float(actual[position]) == pytest.approx(difference, rel=0.02), (eta, position)
 
 
+@pytest.mark.slow
 def test_derivatives_through_stacks_with_cuts_are_finite():
     batch = stack(["0.98", "fixed:30", "quasi:0.5,0.9", "truncated:(0.9),10", "1", "0"])
     for function in (properties.total_sum, lambda d: properties.partial_sum(d, 20)):

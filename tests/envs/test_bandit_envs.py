@@ -36,6 +36,7 @@ def test_gaussian_means_follow_the_prior() -> None:
 # --- contextual --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("logistic")
 @pytest.mark.parametrize("name", ["linear", "logistic"])
 def test_contextual_values_follow_from_features(name: str) -> None:
@@ -60,6 +61,7 @@ def test_contextual_values_follow_from_features(name: str) -> None:
         assert_mean(flat[:, i] ** 2, 1 / 3)
 
 
+@pytest.mark.slow
 def test_contexts_are_what_a_policy_sees_and_may_stay() -> None:
     env: Any = envs.make("bandit/linear", num_arms=3, num_features=2, redraw=False)
     changing: Any = envs.make("bandit/linear")
@@ -154,6 +156,7 @@ def test_sleeping_arms_are_masked_and_regret_is_against_those_awake() -> None:
     assert_mean((awake[:, 1] & awake[:, 2]).astype(float), 0.06)
 
 
+@pytest.mark.slow
 def test_late_rewards_arrive_once_each_when_they_are_due() -> None:
     env: Any = envs.make("bandit/delayed", delays=(0.25, 0.0, 0.5, 0.25), inner=envs.make("bandit/gaussian"))
     states, actions, rewards, info, obs = walk(env, env.default_params, 2000)

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from bandit_draws import DRAWS, STANDARD_ERRORS, assert_mean, draw_rewards, f32, start, walk
 
 import envs
@@ -23,6 +24,7 @@ def test_pieces_that_are_given_start_when_they_say() -> None:
     assert set(rewards) <= {0.0, 1.0}
 
 
+@pytest.mark.slow
 def test_pieces_that_are_drawn_last_as_long_as_they_should() -> None:
     env: Any = envs.make("bandit/piecewise", num_arms=3, rewards="gaussian")
     params = env.default_params.replace(change=0.25, low=-1.0, high=3.0, sigma=0.1)

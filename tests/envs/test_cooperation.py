@@ -266,6 +266,7 @@ def test_foraging_and_its_rules_are_those_of_plain_python() -> None:
     assert eats[[names.index(("copy", 0, 0.0)), names.index(("wait", 0, 0.0))]].all()
 
 
+@pytest.mark.slow
 def test_foraging_stays_on_its_grid() -> None:
     env = envs.make("cooperation/foraging-self-play", size=3, num_kinds=1)
     obs, state = env.reset(jax.random.key(0))

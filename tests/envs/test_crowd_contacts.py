@@ -52,6 +52,7 @@ def _check_door(seen: jams.Substeps) -> None:
     assert np.linalg.norm(np.diff(seen.position, axis=0), axis=-1).max() < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("polar-velocity-2023")
 @pytest.mark.parametrize(
     ("kind", "preset"), [("cartesian-velocity", "2022"), ("polar-acceleration", "2023"), ("polar-velocity", "2023")]
@@ -101,6 +102,7 @@ def test_two_hundred_decisions_in_front_of_a_car(kind, preset, mass):
     _check_car(seen, mass)
 
 
+@pytest.mark.slow
 def test_two_that_meet_head_on_stop():
     after, _, touched = _one_substep([(-0.2, 0), (0.2, 0)], [(1.5, 0), (-1.5, 0)])
     # Slack of the solver, 1e-5 m, over dt.
@@ -116,6 +118,7 @@ def test_who_runs_into_someone_standing_shares_the_momentum_by_mass():
     np.testing.assert_allclose(momentum, [1.5, 0], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_contact_takes_nothing_from_sliding():
     wall = jams.obstacles([(0, -1, 5, 0.8)])
     after, _, touched = _one_substep([(0, 0)], [(1.0, -1.0)], wall)
@@ -129,6 +132,7 @@ def test_a_walker_alone_goes_where_the_velocity_leads_exactly():
     assert float(touched.count[0]) == 0
 
 
+@pytest.mark.slow
 def test_a_pillar_and_a_corner_stop_walkers():
     solids = jams.obstacles([(2, 2, 1, 1)], [(-2, 0, 0.3)])
     start = np.array([[-1.5, 0], [1 - 0.2 * np.sqrt(0.5), 1 - 0.2 * np.sqrt(0.5)]])
@@ -174,6 +178,7 @@ def test_nobody_meets_who_does_not_walk():
     np.testing.assert_array_equal(result.duration[1], 0)
 
 
+@pytest.mark.slow_rows("5")
 @pytest.mark.parametrize("number", [2, 5])
 def test_bodies_in_exactly_one_place_part(number):
     now = jams.walkers(np.full((number, 2), 3.0), velocity=np.zeros((number, 2)))
@@ -188,6 +193,7 @@ def test_bodies_in_exactly_one_place_part(number):
     np.testing.assert_allclose(np.mean(now.position, axis=0), 3.0, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_who_stands_in_the_very_centre_of_a_pillar_gets_out():
     pillar = dataclasses.replace(
         Obstacles.none(), pillar_centre=jnp.float32([[2.0, 1.0]]), pillar_radius=jnp.float32([0.5])

@@ -193,6 +193,7 @@ class TestLawsOfOneDecision:
         then = one.walkers
         _same(other, one, then.position[order], then.velocity[order], then.heading[order])
 
+    @pytest.mark.slow
     @pytest.mark.fast_rows("polar-acceleration-2023")
     def test_a_translated_world_moves_alike(self, kind, preset):
         now, control = _crowd()
@@ -205,6 +206,7 @@ class TestLawsOfOneDecision:
         then = one.walkers
         _same(other, one, then.position + by, then.velocity, then.heading)
 
+    @pytest.mark.slow
     @pytest.mark.fast_rows("polar-acceleration-2023")
     def test_a_rotated_world_moves_alike(self, kind, preset):
         """By any angle, with boxes, which are aligned with the axes, far away."""
@@ -221,6 +223,7 @@ class TestLawsOfOneDecision:
         then = one.walkers
         _same(other, one, turn(then.position), turn(then.velocity), then.heading + angle)
 
+    @pytest.mark.slow_rows("polar-acceleration-2022", "polar-velocity-2022")
     def test_a_mirrored_world_moves_mirrored(self, kind, preset):
         now, control = _crowd()
         flip = jnp.array([1.0, -1.0])
@@ -239,7 +242,7 @@ class TestLawsOfOneDecision:
         _same(other, one, then.position * flip, then.velocity * flip, -then.heading)
 
 
-@pytest.mark.slow_rows("polar-acceleration", "polar-velocity")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", dynamics.DYNAMICS)
 def test_everything_stays_finite_under_extreme_actions(kind):
     now, _ = _crowd()

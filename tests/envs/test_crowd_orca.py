@@ -205,6 +205,7 @@ def test_solids_that_leave_nothing_are_missed_by_as_little_as_possible():
 # --- walks -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_who_meet_head_on_pass_without_contact():
     position = jnp.array([[-3.0, 0.0], [3.0, 0.0]])
     required = jnp.array([[1.3, 0.03], [-1.3, 0.0]])
@@ -214,6 +215,7 @@ def test_two_who_meet_head_on_pass_without_contact():
     assert seen[-1, 0, 0] > 1.5 and seen[-1, 1, 0] < -1.5
 
 
+@pytest.mark.slow
 @pytest.mark.slow_rows("wall")
 @pytest.mark.parametrize("velocity", [(0.0, 0.0), (-0.8, 0.3)], ids=["wall", "car"])
 def test_a_box_is_not_entered(velocity):

@@ -53,6 +53,7 @@ def test_cells_work_from_below_zero_and_on_their_borders():
     assert _sets(actual) == _brute(position, np.ones(49, bool), 0.75)
 
 
+@pytest.mark.slow
 def test_an_overflow_is_counted():
     """Ten agents at one place have nine neighbours each: with room for six, at least three of each are missing."""
     position = jnp.concatenate([jnp.zeros((10, 2)), jnp.full((10, 2), 7.0)])

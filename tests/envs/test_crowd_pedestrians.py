@@ -42,6 +42,7 @@ def slow_door_flow(position: np.ndarray, walking: np.ndarray, low: float, high: 
     return after / ((moments[-1] - moments[0]) * interval)
 
 
+@pytest.mark.slow_rows("0")
 @pytest.mark.parametrize("seed", range(4))
 def test_the_flow_through_a_door_equals_a_slow_one(seed: int) -> None:
     position, walking = walks(seed, num_agents=25)
@@ -51,6 +52,7 @@ def test_the_flow_through_a_door_equals_a_slow_one(seed: int) -> None:
     np.testing.assert_allclose(actual, expected, rtol=4 * EPS)
 
 
+@pytest.mark.slow
 def test_without_two_who_pass_one_after_another_there_is_no_flow() -> None:
     position = jnp.asarray([[[-1.0, 0.0], [-1.0, 0.5]], [[1.0, 0.0], [1.0, 0.5]], [[2.0, 0.0], [2.0, 0.5]]])
     assert np.isnan(door_flow(position, jnp.ones((3, 2), bool), (0.0, 1.0), (0.0, -1.0), 0.5))
@@ -82,6 +84,7 @@ def test_lanes_are_ordered_and_mixed_rows_are_not() -> None:
     assert float(lane_order(position, here, position[:, 0] % 2 > 0, 0.5)) == 0.0
 
 
+@pytest.mark.slow
 def test_free_speeds_equal_slow_ones() -> None:
     position, walking = walks(7, num_steps=30, num_agents=6)
     actual = free_speed(jnp.asarray(position), jnp.asarray(walking), 1.0, 0.5)
@@ -100,6 +103,7 @@ def test_free_speeds_equal_slow_ones() -> None:
     assert np.all(np.isnan(free_speed(together, jnp.ones((3, 2), bool), 1.0, 0.5)))
 
 
+@pytest.mark.slow
 def test_the_fundamental_diagram_equals_a_slow_one() -> None:
     position, walking = walks(9, num_steps=40, num_agents=12)
     velocity = np.random.default_rng(10).normal(0, 1, position.shape).astype(np.float32)

@@ -26,6 +26,7 @@ def test_settings_are_checked(wrong, message):
         Settings(**wrong)
 
 
+@pytest.mark.slow
 def test_every_scenario_has_settings_to_learn_with():
     for name in Settings().scenarios:
         place = crowd_planners.crowds.as_place(name)

@@ -37,7 +37,7 @@ def _step(env, state, action):
     return env.step_env(jax.random.key(0), state, action, env.default_params)[1]
 
 
-@pytest.mark.slow_rows("cartesian-velocity")
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamics", DYNAMICS)
 def test_a_velocity_within_reach_is_there_after_one_decision(dynamics):
     heading, speed, turn = 0.4, 1.0, 0.12
@@ -105,6 +105,7 @@ def _crowd(num_agents, size, seed=0):
     return rng.uniform(0, size, (num_agents, 2)).astype(np.float32), rng.normal(size=(num_agents, 2)).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_social_forces_are_those_of_a_slow_reference():
     position, velocity = _crowd(40, 8.0)
     forces = Forces()

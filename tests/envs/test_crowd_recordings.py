@@ -134,6 +134,7 @@ def queue():
     return env, roll(env, Straight(env), jax.random.key(0), num_steps=80)
 
 
+@pytest.mark.slow
 def test_nobody_is_there_before_the_entry(queue) -> None:
     _, episode = queue
     walking, interval = np.asarray(episode.walking), float(episode.interval)
@@ -185,6 +186,7 @@ def test_a_policy_walks_until_the_last_has_entered() -> None:
     assert params_in(Crowd("corridor", num_agents=2), policy).max_steps_in_episode == 200
 
 
+@pytest.mark.slow
 def test_only_the_first_are_pushed_apart_at_the_start() -> None:
     rows = [[0, 0, 4, 0], [0.1, 0, 4, 0], [0, 0, 4, 1], [0, 1.9, 4, 1]]
     scene = Recorded(rows, walls=[((-1, 2), (1, 3))], pillars=[(3, -2, 0.3)], entries=[0, 0, 1, 2])
@@ -277,6 +279,7 @@ def test_the_best_sample_is_best_for_all_together() -> None:
     assert float(jfde(samples, recorded, jnp.ones((3, 2), bool))) == 0.5
 
 
+@pytest.mark.slow
 def test_the_collision_rate_equals_a_slow_one() -> None:
     rng = np.random.default_rng(2)
     position = rng.uniform(0, 4, (3, 5, 9, 2)).astype(np.float32)

@@ -101,6 +101,7 @@ def _slow(step: Outcome, weights: Weights) -> dict[str, np.ndarray]:
     return {name: np.asarray(values) for name, values in rows.items()}
 
 
+@pytest.mark.slow_rows("False")
 @pytest.mark.parametrize("at_limit", [False, True])
 def test_every_term_is_the_papers(at_limit: bool) -> None:
     step = _outcome(at_limit=jnp.asarray(at_limit))
@@ -337,6 +338,7 @@ def test_unknown_presets_and_rewards_are_told_with_near_matches() -> None:
 # --- flows and densities -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_flow_counts_who_crosses_the_line_and_which_way() -> None:
     # One crosses upwards, one downwards, one next to the line, one is not walking, one stops on it.
     path = np.array(
@@ -388,7 +390,7 @@ def test_local_density_and_the_nearest_two() -> None:
         assert float(measures.nearest(jnp.asarray(position), alone, search)) == measures.APART
 
 
-@pytest.mark.slow_rows("1.0")
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 80.0, 2000.0])
 def test_empty_places_bring_nobody_nearer(scale: float) -> None:
     """From 200 places on, lists are used; empty places have no effect on the distances in them."""

@@ -20,7 +20,7 @@ def place(scenario: scenarios.Scenario, num_agents: int, count: int, seed: int =
     return draw(jax.random.key(seed), scenario.default_params)
 
 
-@pytest.mark.slow_rows("False-circle", "True-circle-block", "True-crossway")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", scenarios.SCENARIOS)
 @pytest.mark.parametrize("obstacles", [False, True])
 def test_nobody_starts_inside_anything(name: str, obstacles: bool) -> None:
@@ -97,6 +97,7 @@ def test_the_door_is_1_m_wide_the_corridor_4_and_the_car_drives() -> None:
     np.testing.assert_allclose(pillars.pillar_radius, 0.2)
 
 
+@pytest.mark.slow_rows("circle")
 @pytest.mark.parametrize("name", scenarios.SCENARIOS)
 def test_the_arena_ends_at_9_75_m_all_around(name: str) -> None:
     walls = place(scenarios.as_scenario(name, False), 4, 4).obstacles
@@ -155,6 +156,7 @@ def test_a_recorded_table() -> None:
     assert scenarios.Recorded(table.tolist()) == recorded and hash(recorded)
 
 
+@pytest.mark.slow
 def test_what_fits_is_what_the_grid_holds() -> None:
     # 8 x 8 places 3/7 m apart hold discs of 0.2 m; at a mass of 1.5 kg these have 0.229 m, and 7 x 7 fit.
     assert spawning.rectangle_holds((1.5, 1.5), 0.2) == 64

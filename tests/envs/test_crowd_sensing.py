@@ -52,6 +52,7 @@ def sorted_by_numpy(walkers, walking, sight_radius, sight_angle, k):
         yield [j for _, j in sorted(seen)[:k]]
 
 
+@pytest.mark.slow_rows("10.0-3.141592653589793-all-pairs")
 @pytest.mark.parametrize("search", ["all-pairs", "cells"])
 @pytest.mark.parametrize("sight_radius, sight_angle", [(10.0, np.pi), (3.0, np.pi / 3), (2.0, np.pi)])
 def test_the_nearest_are_those_of_a_sort(search: str, sight_radius: float, sight_angle: float) -> None:
@@ -84,6 +85,7 @@ def distance_by_steps(origin, angle, discs, boxes, reach, step=1e-3):
     return way[np.argmax(inside)] if inside.any() else np.inf
 
 
+@pytest.mark.slow
 def test_rays_stop_where_small_steps_meet_something() -> None:
     walkers, walking = crowd(2, 12, half=3.0)
     things = jams.obstacles([(2.0, 2.0, 0.5, 1.0), (-2.5, 0.0, 0.3, 2.0)], [(0.0, -2.0, 0.4)])
@@ -122,6 +124,7 @@ def test_rays_along_an_edge_and_over_nothing_are_finite() -> None:
     np.testing.assert_array_equal(nothing, 0)
 
 
+@pytest.mark.slow_rows("False-absolute")
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("energy", [False, True])
 def test_the_own_vector_entry_by_entry(frame: observations.Frame, energy: bool) -> None:
@@ -183,6 +186,7 @@ def turned(walkers: Walkers, angle: float, shift: np.ndarray) -> Walkers:
     )
 
 
+@pytest.mark.slow
 def test_egocentric_rows_and_rays_do_not_know_where_the_world_is() -> None:
     walkers, walking = crowd(5, 10)
     pillars = jams.obstacles((), [(1.0, 2.0, 0.4), (-2.0, 0.5, 0.3)])
@@ -198,6 +202,7 @@ def test_egocentric_rows_and_rays_do_not_know_where_the_world_is() -> None:
         np.testing.assert_allclose(before, after, atol=2e-4)  # near a rim a ray's distance has a steep slope
 
 
+@pytest.mark.slow
 def test_permuting_agents_permutes_what_they_sense() -> None:
     walkers, walking = crowd(6, 9)
     order = jnp.asarray(np.random.default_rng(1).permutation(9))

@@ -83,6 +83,7 @@ def test_survival_is_the_mean_over_hazards() -> None:
     )
 
 
+@pytest.mark.slow_rows("uniform")
 @pytest.mark.parametrize("hazard", ["uniform", "exponential", "constant"])
 def test_paths_pay_what_they_are_worth(hazard: Any) -> None:
     env, episodes = Pathworld(hazard, num_paths=5), 4000
@@ -230,6 +231,7 @@ def test_rewards_and_steps_are_traced() -> None:
 # --- random dilemmas ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_dilemmas_pay_what_they_are_worth() -> None:
     env, curve = RandomDilemmas(), curve_of("beta:mu=0.99,eta=0.5")
     for key in range(3):

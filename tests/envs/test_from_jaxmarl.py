@@ -46,6 +46,7 @@ def test_they_keep_the_laws(name: str) -> None:
     envs.check(made(name), num_steps=16)
 
 
+@pytest.mark.slow
 @pytest.mark.slow_rows("MPE_simple_spread_v3-26")
 @pytest.mark.parametrize(
     ("name", "length"),
@@ -98,6 +99,7 @@ def test_the_riddle_ends_when_someone_tells() -> None:
     assert terminated and np.all(info["agent_terminated"]) and np.all(info["active"])
 
 
+@pytest.mark.slow
 def test_the_global_observation_is_all_observations() -> None:
     env = made("MPE_simple_spread_v3")
     obs, state = env.reset_env(jax.random.key(0), env.default_params)

@@ -51,6 +51,7 @@ class Walk(FuncEnv):
     stride = 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("functional/tabular/CliffWalking-v0")
 @pytest.mark.parametrize("name", LATEST)
 def test_gymnasiums_own_keep_the_laws(name: str):
@@ -107,6 +108,7 @@ def test_parameters_can_be_copied_and_pickled(name: str):
         assert again == params
 
 
+@pytest.mark.slow
 def test_ones_own_is_adapted(key: jax.Array):
     env = from_func_env(Walk(), time_limit=7)
     envs.check(env)

@@ -228,6 +228,7 @@ def test_an_old_gymnasium_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         as_gymnasium(envs.make("cartpole"))
 
 
+@pytest.mark.slow
 def test_names_in_gymnasium() -> None:
     assert {"jaxrl/CartPole-v1", "jaxrl/MountainCar-v0", "jaxrl/Pathworld-v0", "jaxrl/BernoulliBandit-v0"} < set(ids())
     several = {name for name in ROWS if name.startswith(("crowd/", "game/")) or name.endswith("-self-play")}
@@ -291,6 +292,7 @@ assert "jaxrl/CartPole-v1" in gymnasium.registry
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, capture_output=True)
 
 
+@pytest.mark.slow_rows("bandit/dueling")
 @pytest.mark.parametrize("name", ["cartpole", "delayed-choice", "bandit/dueling"])
 def test_the_functional_form_is_the_environment_itself(name: str) -> None:
     env = envs.make(name)

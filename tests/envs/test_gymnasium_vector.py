@@ -57,6 +57,7 @@ QUICK = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("random-dilemmas-Disabled")
 @pytest.mark.parametrize(
     ("name", "mode"),
@@ -101,6 +102,7 @@ def test_it_is_gymnasiums_own_vector_of_single_ones(name: str, mode: str) -> Non
         same(part, expected_part)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("SameStep")
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", pytest.param("Disabled", marks=pytest.mark.slow)])
 def test_device_arrays_are_the_same_numbers(mode: str) -> None:
@@ -233,6 +235,7 @@ def test_equal_environments_share_their_programs() -> None:
     assert as_gymnasium_vector(envs.make("cartpole"), 5, heavier)._programs is not first._programs
 
 
+@pytest.mark.slow
 def test_bad_input_gets_one_sentence() -> None:
     env, params = short("cartpole")
     cases: list[tuple[dict[str, Any], str]] = [
@@ -284,6 +287,7 @@ def test_seeds_may_be_missing_or_large() -> None:
     np.testing.assert_array_equal(many.reset(seed=[1, 2**32 + 1])[0], [small, large])
 
 
+@pytest.mark.slow
 def test_it_goes_to_other_processes_in_the_midst_of_an_episode() -> None:
     many = as_gymnasium_vector(envs.make("cartpole"), 3)
     many.reset(seed=0)

@@ -127,6 +127,7 @@ def _registered():
         del gymnasium.registry[f"tests/{name}"]
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("gymnasium/CartPole-v1")
 @pytest.mark.parametrize(
     "name", ["gymnasium/CartPole-v1", "gymnasium/Pendulum-v1", "gymnasium/tests/Odd-v0", "gymnasium/tests/Pushed-v0"]
@@ -147,6 +148,7 @@ def native(env_id: str, seed: int, actions: Any) -> list[Any]:
     return seen
 
 
+@pytest.mark.slow_rows("CartPole-v1")
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_random_rollouts_equal_the_native_ones(env_id: str, key: jax.Array):
     env = envs.make(f"gymnasium/{env_id}", time_limit=40)
@@ -198,6 +200,7 @@ def test_states_can_be_copied_and_continued_twice(key: jax.Array):
     assert host._simulators(env).repeated >= 6  # twice the three actions before the state
 
 
+@pytest.mark.slow
 def test_a_state_outlives_the_process(key: jax.Array):
     """A checkpoint is sufficient without any simulator."""
     env = envs.make("gymnasium/CartPole-v1", time_limit=20)
@@ -235,6 +238,7 @@ def test_rollouts_with_resets_repeat_nothing_and_keep_few_simulators(key: jax.Ar
     assert kept.made <= 2 * 3 + 1  # one for each episode, and one that fresh states share
 
 
+@pytest.mark.slow
 @pytest.mark.slow_rows("200")
 @pytest.mark.parametrize("limit", [200, 30])
 def test_blocks_of_runs_leave_each_other_their_simulators(limit: int, key: jax.Array):
@@ -418,6 +422,7 @@ def test_time_limits_and_fields(key: jax.Array):
     assert (places, float(reward), bool(terminated)) == ([1, 2, 6, 10, 14, 15], 1.0, True)
 
 
+@pytest.mark.slow
 def test_a_policy_is_evaluated():
     """Half the limit of CartPole is reached by a policy that leans against the pole's fall."""
     from jaxrl.learning.evaluation import evaluate

@@ -43,6 +43,7 @@ def test_it_has_what_jaxmarls_environments_have():
     assert env.observation_space("agent_0").shape == (2,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("native", "metric"),
     [
@@ -119,6 +120,7 @@ def test_agents_that_finish_keep_their_place_until_all_have(key: jax.Array):
     assert int(state.step) == 1
 
 
+@pytest.mark.slow
 def test_jaxmarls_rollout_manager_batches_and_sums(key: jax.Array):
     wrapped: Any = tiny()
     env = CTRolloutManager(wrapped, batch_size=3)

@@ -271,6 +271,7 @@ def test_a_policy_that_remembers_attains_the_optimum_in_every_episode(
     np.testing.assert_allclose(paid, best, rtol=0, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_another_suit_earns_what_is_said_without_a_memory() -> None:
     """The next suit is right for all 13 cards of the one before the first, in every order."""
     env = RepeatFirst()
@@ -278,6 +279,7 @@ def test_another_suit_earns_what_is_said_without_a_memory() -> None:
     np.testing.assert_allclose(paid, env.memoryless(), rtol=0, atol=52 * 2**-23)
 
 
+@pytest.mark.slow
 def test_decks_are_dealt_whole_and_first_cards_are_as_likely() -> None:
     env = RepeatFirst()
     _, state = jax.vmap(env.reset_env, (0, None))(jax.random.split(jax.random.key(1), 4096), env.default_params)
@@ -294,6 +296,7 @@ def test_decks_are_dealt_whole_and_first_cards_are_as_likely() -> None:
     assert shown[-1] == SUITS and not np.any(obs)
 
 
+@pytest.mark.slow
 def test_half_of_the_trials_match_and_each_draws_anew() -> None:
     env = DelayedMatch(num_symbols=3)
     sample, test = jax.vmap(env._draw)(jax.random.split(jax.random.key(0), 6000))

@@ -109,6 +109,7 @@ def test_only_those_who_take_part_are_there():
     assert list(obs) == ["agent_0", "agent_1"]
 
 
+@pytest.mark.slow
 def test_seeds_make_episodes_and_unseeded_resets_go_on():
     parallel, other = (as_pettingzoo(small("crowd/random")) for _ in range(2))
     first = parallel.reset(seed=3)[0]["agent_0"]["own"]
@@ -169,6 +170,7 @@ def test_several_choices_are_a_vector():
     assert list(rewards.values()) == [3.5, 1.5]
 
 
+@pytest.mark.slow
 def test_a_picture_is_drawn():
     parallel = as_pettingzoo(small("crowd/circle"), render_mode="rgb_array")
     parallel.reset(seed=0)
@@ -177,6 +179,7 @@ def test_a_picture_is_drawn():
     assert as_pettingzoo(small("crowd/circle")).render() is None
 
 
+@pytest.mark.slow_rows("<lambda>-RuntimeError-after every agent has finished; call reset\\\\(\\\\)")
 @pytest.mark.parametrize(
     ("do", "error", "sentence"),
     [

@@ -83,10 +83,12 @@ def test_the_pole_that_falls_terminates_and_the_limit_truncates(pendulum: Any, k
         assert bool(pendulum.is_truncated(PhysicsState(jnp.int32(time), None), params)) == cut
 
 
+@pytest.mark.slow
 def test_types_are_strong_and_the_state_is_stable(pendulum: Any):
     check_abstractly(pendulum)
 
 
+@pytest.mark.slow
 def test_equal_environments_are_equal(pendulum: Any):
     assert pendulum == envs.make("brax/inverted_pendulum", **PENDULUM) == copy.deepcopy(pendulum)
     assert (

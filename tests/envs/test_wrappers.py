@@ -65,6 +65,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("tuple")
 @pytest.mark.parametrize("env", KINDS.values(), ids=KINDS)
 def test_the_laws_hold(env: base.Environment) -> None:

@@ -106,6 +106,7 @@ def test_actions_that_always_stick_are_the_first_one() -> None:
     np.testing.assert_array_equal(play(env, keys(5), actions).obs, np.tile(actions[0], (5, 1)))
 
 
+@pytest.mark.slow
 def test_each_agent_sticks_on_its_own_with_the_probability_that_is_traced() -> None:
     count = 4096
     env = wrappers.sticky_actions(Echo((count,)), 0.5)
@@ -213,6 +214,7 @@ def test_parameters_that_cannot_be_are_refused() -> None:
         env.check_params(params.replace(inner=params.inner.replace(max_steps_in_episode=7)))
 
 
+@pytest.mark.slow
 def test_the_one_time_limit_reaches_the_environment_inside() -> None:
     """Nested ones included: a time feature inside shows the remaining time of the limit outside."""
     env: base.Environment = wrappers.sticky_actions(wrappers.time_feature(PENDULUM), 0.0)
@@ -244,6 +246,7 @@ def test_every_whole_number_can_be_chosen() -> None:
     np.testing.assert_array_equal(seen.obs[:, 0], np.arange(-3, 4))
 
 
+@pytest.mark.slow
 def test_actions_of_several_parts_are_late_and_stick() -> None:
     env = Whole(in_parts=True)
     choice = jnp.arange(4) % 3
@@ -255,6 +258,7 @@ def test_actions_of_several_parts_are_late_and_stick() -> None:
     np.testing.assert_array_equal(stuck.obs, np.tile(actions["whole"][0] + choice[0], (4, 1)))
 
 
+@pytest.mark.fast_rows("1000000000")
 @pytest.mark.parametrize("limit", [1, 3, 4, 10**9])
 def test_what_is_inside_knows_when_the_decisions_are_over(limit: int) -> None:
     """All delayed rewards are paid at the earlier limit, and no time remains there."""

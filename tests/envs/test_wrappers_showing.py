@@ -85,6 +85,7 @@ def test_observations_become_a_function_of_themselves(name: str) -> None:
     assert env != wrappers.transform_observation(inner, squares)
 
 
+@pytest.mark.slow
 def test_observations_become_vectors() -> None:
     obs, _ = shown(DictCrowd(4), KINDS["dictionaries of a crowd"][1])
     flat, _ = shown(wrappers.flatten_observation(DictCrowd(4)), KINDS["dictionaries of a crowd"][1])

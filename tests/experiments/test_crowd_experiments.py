@@ -392,6 +392,7 @@ def test_a_study_at_small_size(name: str, options: str, table: str, tmp_path: Pa
         np.testing.assert_allclose(result.env_params.switch_env_steps, 0.199 * 800, rtol=1e-6)  # float32
 
 
+@pytest.mark.slow
 def test_agent_steps_are_shared_out_among_the_agents(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     parts = no_training(monkeypatch, lambda *_: made(1.0))
     length: dict[str, Any] = {"seeds": 4, "agent_steps": 1000, "eval_episodes": 1}

@@ -167,6 +167,7 @@ def test_fitted_weights_are_the_best(values: xarray.Dataset) -> None:
     assert str(values["parameters"].sel(hazard="constant", discount="hyperbolic").item()) == "hyperbolic:k=0.05"
 
 
+@pytest.mark.slow
 def test_simulated_values_agree_with_exact_ones(values: xarray.Dataset) -> None:
     error = values["standard_error"].values
     off = np.abs(values["simulated"].values - values["exact"].values)

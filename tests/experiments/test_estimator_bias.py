@@ -68,6 +68,7 @@ def test_walks_have_the_bias_that_linearity_says(dataset: Any) -> None:
     assert known.sum() == 5 * 2 * 3 * 5 and np.all(difference[known] <= allowed[known])
 
 
+@pytest.mark.slow
 def test_approximate_values_leave_a_bias_to_both(dataset: Any) -> None:
     for critic in ("single", "mixture"):
         chosen = dataset["bias"].sel(discount="hyperbolic:k=0.02", critic=critic, values="approximate", lam=0.5)

@@ -103,6 +103,7 @@ def test_what_is_finished_is_loaded_with_equal_numbers(
     assert files == {name: (tmp_path / "toy" / name).read_text() for name in files}
 
 
+@pytest.mark.slow
 def test_a_loaded_part_has_its_policies(toy: Experiment, tmp_path: Path):
     run_experiment(toy, out=tmp_path, progress=False)
     loaded = Study(tmp_path, "toy", Settings(), progress=False).train("trained", ALGO)

@@ -88,6 +88,7 @@ def test_the_undiscounted_threshold_is_the_closed_form_and_impatience_lowers_it(
     assert least_effort.THRESHOLD > actual[0] > actual[1] > actual[2] > 0
 
 
+@pytest.mark.slow_rows("0.1")
 @pytest.mark.parametrize("share", [0.1, 0.7, standing_still.LONGEST_SHARE])
 def test_the_walker_has_the_way_and_the_time_that_are_said(share: float) -> None:
     env = standing_still.algorithm().env

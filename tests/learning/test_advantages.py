@@ -261,6 +261,7 @@ def test_ugae_is_linear_in_the_curve(lam):
     assert_close(targets[2], np.asarray(0.25 * targets[0] + 0.75 * targets[1], np.float64))
 
 
+@pytest.mark.slow
 def test_undiscounted_is_gae_without_discount():
     data = consistent(5, (64, 2))
     exact = np.stack([reference.gae(1.0, np.float32(0.95), *[x[:, b] for x in data]) for b in range(2)], axis=1)
@@ -276,6 +277,7 @@ def test_myopic_is_the_reward_alone():
             np.testing.assert_allclose(jitted(discount, lam, *data)[1], data[0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_one_step_targets_see_the_first_step_alone():
     data = rollout(7, (64, 2))
     reward, _, next_value, terminated, _ = data
@@ -325,6 +327,7 @@ def test_a_rollout_of_one_step(discount):
     np.testing.assert_allclose(advantage, np.asarray(target) - 0.5, rtol=1e-6)
 
 
+@pytest.mark.slow_rows("0.9")
 @pytest.mark.parametrize("discount", [0.9, "beta:0.9,0.5", "fixed:9"])
 def test_flags_are_shared_by_trailing_axes(discount):
     reward, value, next_value, _, _ = rollout(9, (32, 3, 2))
@@ -376,6 +379,7 @@ def test_parameters_and_lam_map_under_vmap():
         assert_close(row, np.asarray(jitted(BetaWeighted(mu, 0.5), lam, *data)[0], np.float64))
 
 
+@pytest.mark.slow
 def test_nan_stays_in_its_episode():
     for discount in (0.98, "beta:0.98,0.5", "fixed:40"):
         reward, value, next_value, terminated, done = rollout(13, (40, 2), ends=0.0)
@@ -466,6 +470,7 @@ def test_slopes_are_finite_at_the_edges(mu, eta):
             assert np.all(np.isfinite(slopes(mu, eta, lam, reward, value, next_value, terminated, done)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "name", "parameters"),
     [
@@ -486,6 +491,7 @@ def test_gradients_through_the_other_families(make, name, parameters):
         assert float(getattr(slopes, key)) == pytest.approx((above - below) / (2 * step), rel=0.01)
 
 
+@pytest.mark.slow_rows("0.95", "fixed:10")
 @pytest.mark.parametrize("discount", [0.95, "beta:0.95,0.5", "fixed:10"])
 def test_gradients_through_rewards_values_and_lam(discount):
     data = rollout(16, (24,))
@@ -548,6 +554,7 @@ class Linear:
         return jnp.maximum(0.0, 1.0 - jnp.arange(horizon + 1) / 10)
 
 
+@pytest.mark.slow
 def test_own_family_runs_lag_by_lag():
     data = rollout(17, (32, 2))
     curve = np.maximum(0, 1 - np.arange(33) / 10)

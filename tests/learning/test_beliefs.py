@@ -22,6 +22,7 @@ TINY = jaxrl.PPOConfig(
 )
 
 
+@pytest.mark.slow
 def test_a_belief_is_that_of_numpy() -> None:
     rng = np.random.default_rng(0)
     outputs = rng.normal(size=(5, 4, BELIEF.num_outputs))

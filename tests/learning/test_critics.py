@@ -93,6 +93,7 @@ def test_bad_arguments_get_one_sentence(changes: dict[str, Any], sentence: str) 
 # --- the critic --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_exponential_gives_the_mixture_critic_the_single_ones_estimates_and_loss() -> None:
     reward, value, next_value, terminated, done = rollout(2, (32, 3), 4)
     single, mixture = single_critic(), mixture_critic(4)

@@ -98,6 +98,7 @@ def test_hidden_layers_are_normalised_before_the_activation(key: jax.Array) -> N
     )
 
 
+@pytest.mark.slow
 def test_residual_blocks_agree_with_float64(key: jax.Array) -> None:
     network = ResidualActorCritic(None, (6, 6), "relu")
     obs = np.array([0.5, -1.0, 2.0])
@@ -134,6 +135,7 @@ def test_convolutions_are_normalised_over_the_whole_layer(key: jax.Array) -> Non
     np.testing.assert_allclose(jax.jit(network.apply)({"params": params}, image), exact, rtol=0, atol=18 * 32 * EPS)
 
 
+@pytest.mark.slow
 def test_initial_weights_are_orthogonal_with_the_usual_gains(key: jax.Array) -> None:
     params = MLPActorCritic(3, (16, 8)).init(key, jnp.zeros(4))["params"]
     gains = {"actor_0": 2, "actor_1": 2, "critic_0": 2, "critic_1": 2, "actor_out": 0.01**2, "critic_out": 1}
@@ -232,7 +234,7 @@ def neighbourhood(num_present: int = 3) -> dict[str, jax.Array]:
     }
 
 
-@pytest.mark.slow_rows("attention", "mean")
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_the_relation_network_is_what_its_weights_say(key: jax.Array, pooling: str) -> None:
     network = RelationActorCritic(3, (6,), (4, 5), (7,), pooling, own_scale=2.0, neighbour_scale=0.5)

@@ -80,6 +80,7 @@ def test_own_heads_settle_at_the_best_values_of_each_rate(discount: str, num_sta
     assert_close(values, own_values(chances, rewards, exact), rates, np.asarray(weights, np.float64))
 
 
+@pytest.mark.fast_rows("quasi:0.7,0.95-5")
 @pytest.mark.parametrize("num_states", SIZES)
 @pytest.mark.parametrize("discount", DISCOUNTS)
 def test_joint_heads_settle_at_the_values_of_the_policy_that_acts(discount: str, num_states: int) -> None:

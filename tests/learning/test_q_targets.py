@@ -101,6 +101,7 @@ def test_lambda_targets_are_means_of_n_step_returns(lam: float) -> None:
         np.testing.assert_allclose(got[t, i, j, k], exact, rtol=0, atol=12 * 4 * 16 * 6e-8 / sizes[k])
 
 
+@pytest.mark.slow
 def test_lambda_one_is_monte_carlo_and_lambda_zero_is_one_step() -> None:
     reward, following = jnp.float32(RNG.normal(size=(2, 9, 4)))
     terminated, truncated = jnp.asarray(RNG.random((2, 9, 4)) < 0.2)

@@ -77,6 +77,7 @@ def some_memory(cell: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(0.5 * draws.normal(size=leaf.shape), jnp.float32), cell.start())
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("lru")
 @pytest.mark.parametrize("name", CELLS)
 def test_a_step_is_what_the_weights_say(key: jax.Array, name: str) -> None:
@@ -89,6 +90,7 @@ def test_a_step_is_what_the_weights_say(key: jax.Array, name: str) -> None:
         np.testing.assert_allclose(got, exact, rtol=0, atol=4 * 8 * 4 * EPS)
 
 
+@pytest.mark.slow_rows("goes on-gru", "goes on-lru", "goes on-lstm")
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("first", [False, True], ids=["goes on", "begins anew"])
 def test_a_sequence_is_its_steps(key: jax.Array, name: str, first: bool) -> None:
@@ -137,6 +139,7 @@ def test_gradients_of_a_sequence_are_those_of_its_steps(key: jax.Array, name: st
         np.testing.assert_allclose(one, other, rtol=0, atol=ROUNDING)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("lstm")
 @pytest.mark.parametrize("name", CELLS)
 def test_gradients_of_runs_in_a_batch_are_those_of_each_alone(key: jax.Array, name: str) -> None:
@@ -167,6 +170,7 @@ def test_gradients_of_runs_in_a_batch_are_those_of_each_alone(key: jax.Array, na
                 np.testing.assert_allclose(got, exact, rtol=0, atol=2 * ROUNDING)  # of two sequences
 
 
+@pytest.mark.slow_rows("64", "7")
 @pytest.mark.parametrize("num_steps", [1, 2, 7, 8, 9, 64])
 def test_the_recurrence_is_a_loop(num_steps: int) -> None:
     draws = np.random.default_rng(num_steps)

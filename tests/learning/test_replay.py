@@ -70,6 +70,7 @@ def filled() -> list[tuple[Ring, Any, list[Transition]]]:
     return stages
 
 
+@pytest.mark.slow
 def test_the_ring_holds_the_newest_transitions_in_their_dtypes(filled: Any) -> None:
     for ring, buffer, history in filled:
         assert int(ring.filled) == min(len(history), CAPACITY)
@@ -163,6 +164,7 @@ def test_priorities_are_exact_after_many_updates(updates: int) -> None:
     np.testing.assert_allclose(drawn.weight, weight / weight.max(), rtol=2 * (num_blocks + block + 3) * rounding)
 
 
+@pytest.mark.slow
 def test_draws_are_in_proportion_to_priorities() -> None:
     size, filled, batch, rounds = 30, 26, 16, 2_000
     values = np.zeros(size, np.float32)

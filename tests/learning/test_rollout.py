@@ -201,6 +201,7 @@ def test_fresh_states_are_given_out_once_and_in_order(start: Carry, rolled: Any,
     assert (reused == 0) == (pool == NUM_STEPS)
 
 
+@pytest.mark.slow
 def test_every_fresh_state_has_a_key_of_its_environment(start: Carry) -> None:
     key, pool = jax.random.key(2), 3
     _, steps, _ = jax.tree.map(np.asarray, roll(key, start, wishes(), Params(), pool))
@@ -227,6 +228,7 @@ def test_a_neighbours_resets_change_nothing(start: Carry, rolled: Any) -> None:
         np.testing.assert_array_equal(np.asarray(changed)[:, 1:], before[:, 1:])
 
 
+@pytest.mark.slow
 def test_the_time_limit_is_traced(start: Carry) -> None:
     traced = []
 
@@ -311,6 +313,7 @@ def counting() -> Actor:
     return Actor(lambda policy: jnp.zeros((), jnp.int32), scores, unused_noise, choose)
 
 
+@pytest.mark.slow
 def test_an_agents_memory_is_that_of_the_start_where_its_own_episode_ended() -> None:
     """Three agents of 2, 3 and 4 steps: finished agents restart at every step, and all agents with the episode."""
     env, params, key = agents.Crowd(3), agents.CrowdParams(max_steps_in_episode=100), jax.random.key(0)

@@ -88,6 +88,7 @@ def test_values_and_losses_are_those_of_their_definitions(kind: str) -> None:
     )
 
 
+@pytest.mark.slow_rows("hl-gauss")
 @pytest.mark.parametrize("kind", ["squared", "huber", "quantile", "categorical", "hl-gauss"])
 def test_targets_get_no_gradient_and_outputs_that_of_differences(kind: str) -> None:
     loss, outputs, atoms, probabilities = drawn(kind, 1)

@@ -149,7 +149,7 @@ def elsewhere(cartpole: Result, pendulum: TrainedPolicy, tmp_path_factory: pytes
         return {"folder": folder, "answers": dict(archive), "obs": obs, "policies": policies}
 
 
-@pytest.mark.slow_rows("cartpole-logits-stablehlo")
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize(("name", "numbers"), [("cartpole", "logits"), ("pendulum", "mean")])
 def test_a_process_without_jaxrl_gets_the_policys_answers(
@@ -264,6 +264,7 @@ class Branches(envs.Environment):
         return spaces.Dict({"far": spaces.Box(-9.0, 9.0, (2,)), "near": spaces.Box(-9.0, 9.0, (1,))})
 
 
+@pytest.mark.slow_rows("onnx", "stablehlo")
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_several_actions_from_a_dictionary(file_format: str, tmp_path: Path):
     policy = policy_of(Branches(), normalise_observation=True)
@@ -292,6 +293,7 @@ def test_a_crowd_that_sees_neighbours(file_format: str, pooling: str, tmp_path: 
     np.testing.assert_allclose(loaded(obs), policy(obs), rtol=0, atol=10 * TOLERANCES[file_format])
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_was_chosen(run: Path, cartpole: Result, capsys: pytest.CaptureFixture[str]):
     assert cli.main(["export", str(run), "--at", "lr=1e-3", "--seed", "5", "--platforms", "cpu"]) == 0
     text = capsys.readouterr().out

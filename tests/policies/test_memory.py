@@ -96,7 +96,7 @@ def test_results_load_and_are_evaluated_again(
     assert loaded.policy(seed=1, strength=1e5).remembers
 
 
-@pytest.mark.slow_rows("terminated-greedy")
+@pytest.mark.slow
 @pytest.mark.parametrize("greedy", [True, False], ids=["greedy", "sampled"])
 def test_the_users_loop_reaches_the_optimum(task: Any, result: Result, greedy: bool) -> None:
     algo, optimum, length = task
@@ -180,6 +180,7 @@ def test_films_play_with_the_memory(task: Any, tmp_path: Path, monkeypatch: pyte
         assert picture.size == (16, 16)
 
 
+@pytest.mark.slow
 @pytest.mark.slow_rows("chain", "terminated")
 def test_gymnasium_single_and_many(task: Any) -> None:
     from envs.adapters.gymnasium import as_gymnasium, as_gymnasium_vector

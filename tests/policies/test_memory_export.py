@@ -35,7 +35,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return algo, optimum, length, export_policy(policy_of(algo), path)
 
 
-@pytest.mark.slow_rows("chain-onnx", "chain-stablehlo", "repeat-stablehlo")
+@pytest.mark.slow
 def test_a_file_solves_the_task_one_by_one_and_many_at_a_time(exported: Any) -> None:
     algo, optimum, length, path = exported
     env, params, policy = algo.env, algo.env.default_params, load_exported(path, allow="remembering")
@@ -54,6 +54,7 @@ def test_a_file_solves_the_task_one_by_one_and_many_at_a_time(exported: Any) -> 
         np.testing.assert_array_equal(total, optimum)
 
 
+@pytest.mark.slow_rows("chain-onnx", "chain-stablehlo")
 def test_an_end_clears_that_memory_alone(exported: Any) -> None:
     policy = load_exported(exported[-1], allow="remembering")
     size = policy.spec["inputs"][0]["shape"][1]
@@ -163,6 +164,7 @@ print(json.dumps({"answers": answers, "seen": int(memory["memory.seen"][0])}))
 """
 
 
+@pytest.mark.slow_rows("stablehlo")
 @pytest.mark.parametrize("name", ["onnx", "stablehlo"])
 def test_a_program_without_jaxrl_reads_names_and_starts(name: str, tmp_path: Path) -> None:
     path = export_policy(policy_of(echo(Repeat())), tmp_path / f"policy.{name}")

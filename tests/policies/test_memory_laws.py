@@ -46,6 +46,7 @@ def idle(env: envs.Environment, actor: Actor) -> Algorithm:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.slow_rows("terminated")
 @pytest.mark.parametrize("ends", ["terminated", "truncated"])
 def test_replaying_a_trajectory_gives_the_memory_that_was_stepped(ends: Any, key: jax.Array) -> None:
@@ -69,6 +70,7 @@ def test_replaying_a_trajectory_gives_the_memory_that_was_stepped(ends: Any, key
     np.testing.assert_array_equal(after.memory["seen"], steps % 5)
 
 
+@pytest.mark.slow
 def test_terminations_and_time_limits_reset_alike(key: jax.Array) -> None:
     carries = []
     for ends in ("terminated", "truncated"):
@@ -79,6 +81,7 @@ def test_terminations_and_time_limits_reset_alike(key: jax.Array) -> None:
     jax.tree.map(np.testing.assert_array_equal, *carries)
 
 
+@pytest.mark.slow_rows("3", "6")
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 6])
 def test_the_end_of_one_agent_does_not_touch_the_memory_of_another_in_a_rollout(steps: int, key: jax.Array) -> None:
     env, num_envs = agents.Crowd(3), 2  # agent i has i + 2 steps, and the episode has 4
@@ -94,6 +97,7 @@ def test_the_end_of_one_agent_does_not_touch_the_memory_of_another_in_a_rollout(
     np.testing.assert_array_equal(after.memory, np.broadcast_to(left, (num_envs, 3)))
 
 
+@pytest.mark.slow
 def test_the_end_of_one_agent_does_not_touch_the_memory_of_another_elsewhere(key: jax.Array) -> None:
     env = agents.Crowd(3)
     actor, params = counting(), env.default_params
@@ -135,6 +139,7 @@ def test_noise_goes_on_in_the_memory_until_the_episode_ends(key: jax.Array) -> N
     np.testing.assert_array_equal(policy(jnp.zeros((2, 4)), memory=memory)[1], memory)
 
 
+@pytest.mark.slow
 def test_an_actor_of_several_agents_with_a_memory_keeps_the_laws() -> None:
     jaxrl.check(idle(agents.Crowd(3), counting()))
 
@@ -205,6 +210,7 @@ def test_a_state_without_the_memories_of_its_actor_is_refused() -> None:
         jaxrl.train(algo._replace(init=init), env_steps=39, evals=1, eval_episodes=1, progress=False)
 
 
+@pytest.mark.slow
 def test_a_memory_goes_back_to_the_start_that_the_policy_says(key: jax.Array) -> None:
     env = Repeat()
     actor = first_seen(env, lambda first, obs: first)

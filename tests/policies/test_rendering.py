@@ -39,6 +39,7 @@ def centre(picture, colour):
     return rows.mean(), columns.mean()
 
 
+@pytest.mark.slow_rows("CartPole")
 @pytest.mark.parametrize("kind", KINDS)
 def test_frame_is_a_picture_of_the_state(kind):
     env = kind()

@@ -38,6 +38,7 @@ def policy():
     return TrainedPolicy(algo, weights, env_params=params)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("7")
 @pytest.mark.parametrize("count", [1, 7])
 def test_everybody_acts_alone_however_many_there_are(policy, count):

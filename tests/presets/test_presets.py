@@ -79,6 +79,7 @@ def test_a_preset_builds_what_it_says(algorithm: str, environment: str):
     assert preset.env_steps >= 10 * algo.env_steps_per_iteration
 
 
+@pytest.mark.slow
 def test_a_preset_differs_from_the_defaults():
     """Otherwise the test above would also pass for presets that change nothing."""
     for algorithm, environment in NAMES:
@@ -172,6 +173,7 @@ def final_returns(algo: jaxrl.Algorithm, environment: str) -> np.ndarray:
     return np.asarray(result.values("return"))[0, :, -1]
 
 
+@pytest.mark.slow
 def test_a_preset_serves_an_environment_of_ones_own():
     scene = Areas(spawns=[((-6, -2), (-3, 2))], goals=[((5, -2), (6, 2))])
     preset = jaxrl.preset("ppo", "crowd/circle")

@@ -281,6 +281,7 @@ def _numbers(state: Any) -> list[jax.Array]:
     return [value for name, value in vars(state).items() if name != "time"]
 
 
+@pytest.mark.slow
 def test_cartpole_s_reward_beyond_the_end() -> None:
     """gymnax pays 0 for a step that starts outside the limits; an episode never takes one, and jaxrl pays 1."""
     env, other = envs.make("cartpole"), envs.make("gymnax/CartPole-v1")
@@ -309,6 +310,7 @@ def test_derived_constants_follow_the_swept_ones() -> None:
         np.testing.assert_allclose(ours, env.state, rtol=0, atol=EPS * case.roundings * 5)
 
 
+@pytest.mark.slow
 def test_sin_cos() -> None:
     """Within 1.5e-7 up to 5e4, in [-1, 1], with the derivative of the other."""
     from envs.control.trigonometry import sin_cos

@@ -140,6 +140,7 @@ def test_a_checkpoint_of_another_run_is_refused(algo: Algorithm, stopped: Path, 
 # --- results ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_rows("policies.npz")
 @pytest.mark.parametrize("name", ["metrics.nc", "policies.npz", "config.json"])
 def test_every_byte_of_a_result_is_guarded(algo: Algorithm, whole: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(whole, tmp_path / "x")
@@ -182,6 +183,7 @@ def test_a_checksum_stands_in_one_place() -> None:
 # --- run.json -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_run_json_changed_by_hand_is_refused_unless_trusted(algo: Algorithm, stopped: Path, tmp_path: Path) -> None:
     shutil.copytree(stopped, tmp_path / "x")
     file = tmp_path / "x" / IDENTITY
@@ -337,6 +339,7 @@ def test_a_stretched_run_goes_on_from_its_checkpoint(algo: Algorithm, whole: Pat
         jaxrl.resume(tmp_path / "x", algo=algo, schedules="restart")
 
 
+@pytest.mark.slow
 def test_divergence_to_finite_nonsense_is_told(algo: Algorithm) -> None:
     wild = algo._replace(policy=lambda state, hparams: state * 2.0**25)
     with pytest.warns(RuntimeWarning, match=r"^2 of 2 runs have diverged, although their metrics are finite"):

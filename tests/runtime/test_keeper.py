@@ -76,6 +76,7 @@ def changed(directory: Path, **changes: Any) -> None:
 # --- with and without checkpoints ---------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_checkpoint_where_none_are_to_be_written(
     algo: Algorithm, whole: Result, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_finished_result_without_checkpoints_is_kept(algo: Algorithm, tmp_path
     assert (out / "metrics.nc").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow_rows("4")
 @pytest.mark.parametrize("block", [2, 4])
 def test_a_run_without_a_checkpoint_yet_starts_anew_and_says_so(algo: Algorithm, tmp_path: Path, block: int) -> None:
     out = tmp_path / "x"
@@ -286,6 +288,7 @@ def test_a_run_goes_on_as_it_was_begun_though_less_is_free(
         assert_same_bits(on, whole)
 
 
+@pytest.mark.slow
 def test_the_same_call_goes_on_with_blocks_that_became_narrower(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +338,7 @@ def test_parts_that_were_begun_go_on_though_blocks_of_another_became_narrower(
 # --- shards -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.slow_rows("base0")
 @pytest.mark.parametrize("base", [Exponential(0.9), jaxrl.BetaWeighted(0.9, 0.5)])
 def test_a_shard_of_settings_goes_on_in_the_program_of_the_whole(

@@ -74,6 +74,7 @@ def test_shards_without_checkpoints_are_merged_too(
     assert_same(jaxrl.merge(sorted(tmp_path.glob("x-*"))), jaxrl.merge(shards))
 
 
+@pytest.mark.slow
 def test_more_shards_than_seeds_split_the_settings(algo: Algorithm, sweep: Any, tmp_path: Path) -> None:
     call = RUN | {"seeds": [4]}
     for i in range(3):
@@ -88,6 +89,7 @@ def test_what_is_missing_is_said_and_left_out(algo: Algorithm, sweep: Any, shard
     assert merged.seeds == [3, 5]
 
 
+@pytest.mark.slow
 def test_a_shard_that_ended_early_is_said(algo: Algorithm, sweep: Any, shards: list[Path], tmp_path: Path) -> None:
     def stop(env_step: int, metrics: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -168,6 +170,7 @@ def test_a_shard_that_was_killed_while_it_was_made_longer_ends_early(
     assert merged.metrics["env_step"].values.tolist() == [32, 64] and merged.metrics.attrs["interrupted"] == 1
 
 
+@pytest.mark.slow
 def test_the_result_of_an_earlier_run_is_not_merged(
     algo: Algorithm, sweep: Any, shards: list[Path], tmp_path: Path
 ) -> None:

@@ -106,6 +106,7 @@ def assert_short(stacks: list[list[tuple[str, str]]], call: str) -> None:
         assert len({file for file, _ in frames}) <= MOST_FILES, frames
 
 
+@pytest.mark.fast_rows("3")
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_the_way_from_train_to_a_program_is_short(algo: Algorithm, stacks: Any, tmp_path: Path, num_threads: int):
     run(algo, devices=jax.devices()[:1] * num_threads, out=tmp_path / "x", checkpoint_minutes=1e-9)
@@ -124,6 +125,7 @@ def test_so_is_that_of_a_call_in_parts(algo: Algorithm, stacks: Any, monkeypatch
     assert_short(stacks, "train")
 
 
+@pytest.mark.slow
 def test_and_that_of_bandits(stacks: Any):
     bandit = BernoulliBandit(num_arms=3)
     jaxrl.run_bandit(jaxrl.bandits.ucb1(), bandit, steps=8, runs=4, points=2, block=2, progress=False)

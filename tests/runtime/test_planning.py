@@ -387,6 +387,7 @@ def test_memory_for_no_run_leaves_nothing_behind(
 # --- a device without memory left --------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_device_without_memory_left_gets_narrower_blocks(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,6 +148,7 @@ def test_a_sweep_goes_on_with_its_names_and_on_another_number_of_devices(algo: A
     assert on.settings == expected.settings and on.seeds == [5, 7] and on.dims == expected.dims
 
 
+@pytest.mark.slow
 def test_bandits_go_on_too(tmp_path: Path) -> None:
     ucb, bandit = jaxrl.bandits.ucb1(), BernoulliBandit(num_arms=3)
     settings: Any = {"steps": 64, "runs": 4, "points": [8, 16, 64], "progress": False}

@@ -202,6 +202,7 @@ def test_a_shared_run_is_stopped_and_goes_on_bit_for_bit(algo: Algorithm, tmp_pa
     assert np.shape(loaded.policy()(jnp.zeros(4))) == ()
 
 
+@pytest.mark.slow
 def test_every_device_keeps_the_same_parameters(algo: Algorithm) -> None:
     call = training_call(algo, None, seeds=[0], points=np.array([4]), eval_episodes=RUN["eval_episodes"])
     run = ShardedRun(call, jax.devices()[:2])

@@ -32,6 +32,7 @@ def result(folder: Path) -> jaxrl.Result:
     return train(out=folder / "run", trackers=[jaxrl.tracking.csv(folder / "bands.csv", by="setting"), "csv"])
 
 
+@pytest.mark.slow
 def test_it_is_a_point_more_and_changes_no_other(result: jaxrl.Result) -> None:
     without = train(eval_at_start=False)
     assert result.metrics["env_step"].values.tolist() == STEPS

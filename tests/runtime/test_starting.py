@@ -122,6 +122,7 @@ def test_runs_begin_with_those_of_their_own_labels(algo: Algorithm, source: Resu
         starting_policies(algo, source, None, [3])
 
 
+@pytest.mark.slow
 def test_blocks_shards_and_a_stop_change_no_bit(algo: Algorithm, source: Result, tmp_path: Path) -> None:
     sweep = jaxrl.grid(algo.hparams, SWEEP)
     whole = jaxrl.train(algo, sweep, start=source, **RUN, block=2)

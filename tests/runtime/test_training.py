@@ -130,6 +130,7 @@ def test_a_nan_is_named_and_leaves_every_other_run_alone(algo: Algorithm) -> Non
         assert_same_bits(final(healthy, 0, seed), final(poisoned, 0, seed))
 
 
+@pytest.mark.slow
 def test_equal_seeds_start_alike_under_every_setting(algo: Algorithm) -> None:
     result = run(algo, jaxrl.grid(algo.hparams, {"lr": [0.0, 1e-3], "entropy_coef": [0.0]}), seeds=2)
     frozen = run(algo, jaxrl.grid(algo.hparams, {"lr": [0.0], "entropy_coef": [1.0]}), seeds=2)
@@ -192,6 +193,7 @@ def test_any_number_of_blocks_is_the_same_program() -> None:
         np.testing.assert_array_equal(one.values(str(name)), several.values(str(name))[:, :4])
 
 
+@pytest.mark.slow
 def test_a_step_is_traced_once(algo: Algorithm) -> None:
     traced = []
 
@@ -317,6 +319,7 @@ def test_bad_sweeps_get_one_sentence(algo: Algorithm) -> None:
         run(algo, jaxrl.PPOHParams(log_std_init=1.0))
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_read_where_the_environment_is_not(tmp_path: Any, monkeypatch: Any) -> None:
     (tmp_path / "of_mine.py").write_text(
         "from envs.control.cartpole import CartPole\n\nclass Mine(CartPole):\n    pass\n"
@@ -386,12 +389,14 @@ def test_a_result_that_came_while_claiming_is_kept(tmp_path: Any) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_precision_is_recorded(algo: Algorithm) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert run(algo, precision="highest").metrics.attrs["precision"] == "highest"
 
 
+@pytest.mark.slow
 def test_env_steps_of_a_long_run_do_not_wrap(algo: Algorithm) -> None:
     program = jaxrl.make_train(algo, env_steps=2**33, evals=2, eval_episodes=2)
     assert jax.eval_shape(program, jax.random.key(0)).env_steps.dtype == jnp.float32

@@ -8,7 +8,9 @@ import itertools
 import json
 import logging
 import os
+import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +26,7 @@ from jaxrl.runtime.checkpoints.identity_file import IDENTITY
 
 CHECKPOINTS = "checkpoints"
 _ITEMS = ("states", "evaluations")  # items of a checkpoint with an array for each run
+_READS_END = 0.1  # seconds after a failed read in which others end
 
 __all__ = ["CHECKPOINTS", "Checkpoint", "CheckpointFiles"]
 
@@ -134,12 +137,16 @@ class CheckpointFiles:
         items = [name for name in _ITEMS if (where / name).is_dir()]
         try:
             with _quiet():
-                restored = manager.restore(
-                    step,
-                    args=ocp.args.Composite(
-                        done=ocp.args.JsonRestore(), **{name: ocp.args.PyTreeRestore() for name in items}
-                    ),
-                )
+                try:
+                    restored = manager.restore(
+                        step,
+                        args=ocp.args.Composite(
+                            done=ocp.args.JsonRestore(), **{name: ocp.args.PyTreeRestore() for name in items}
+                        ),
+                    )
+                except Exception:
+                    time.sleep(_READS_END)  # those that have begun
+                    raise
             done = restored["done"]
             empty = {name: np.zeros(shape, dtype) for name, (shape, dtype) in done.get("empty", {}).items()}
             states = {**(restored["states"] if "states" in items else {}), **empty}
@@ -282,16 +289,27 @@ def _require_room(directory: Path, num_bytes: int) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences messages of orbax on standard error: an error of this module reports the failure."""
-    logger = logging.getLogger("absl")
+    """Silences messages of orbax on standard error: an error of this module reports the failure.
+
+    After a failed read of an array, orbax closes the event loop of all reads; the others then fail in threads of
+    tensorstore, whose exceptions Python prints.
+    """
+    logger, hook = logging.getLogger("absl"), sys.unraisablehook
     before = logger.level
+
+    def unless_closed(unraisable: Any) -> None:
+        if "Event loop is closed" not in str(unraisable.exc_value):
+            hook(unraisable)
+
     logger.setLevel(logging.CRITICAL)
+    sys.unraisablehook = unless_closed
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         logger.setLevel(before)
+        sys.unraisablehook = hook
 
 
 def _reason(error: BaseException) -> str:
