@@ -24,8 +24,6 @@ PAGES = {str(page.relative_to(DOCS)): page.read_text() for page in sorted(DOCS.r
 WITH_PYTHON = [name for name, text in PAGES.items() if blocks(text, "python")]
 COMMANDS = {command for text in PAGES.values() for command in commands(text) if command.startswith("jaxrl ")}
 
-# Pages that train the same program run in one test, which compiles it once.
-TOGETHER = (("index.md", "tutorials/first-run.md"),)
 # Experiments without results, which the index of the results names.
 NOT_RUN = ("crowd-rewards", "partners", "time-limits", "value-losses")
 # Those that `make test-all` alone runs.
@@ -47,23 +45,20 @@ SLOW = (
     "tutorials/discounting.md",
     "tutorials/environment.md",
     "tutorials/evolution.md",
+    "tutorials/first-run.md",
     "tutorials/partners.md",
     "tutorials/q-learning.md",
     "tutorials/scaling.md",
     "tutorials/sweeps.md",
 )  # `make test-all` runs them
-ALONE = [(name,) for name in WITH_PYTHON if name not in {*SLOW, *(name for group in TOGETHER for name in group)}]
-GROUPS = [*TOGETHER, *ALONE, *(pytest.param((name,), marks=pytest.mark.slow) for name in SLOW)]
+ROWS = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in WITH_PYTHON]
 
 
-@pytest.mark.parametrize("names", GROUPS, ids=" ".join)
-def test_python_blocks_run(names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in names:
-        directory = tmp_path / Path(name).stem
-        directory.mkdir()
-        monkeypatch.chdir(directory)
-        monkeypatch.syspath_prepend(directory)  # as in a script or a notebook, which finds modules in its directory
-        run_blocks(PAGES[name], name)
+@pytest.mark.parametrize("name", ROWS)
+def test_python_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as in a script or a notebook, which finds modules in its directory
+    run_blocks(PAGES[name], name)
 
 
 def test_tutorials_have_python_blocks() -> None:

@@ -228,6 +228,7 @@ def test_a_name_is_not_an_algorithm() -> None:
 OPTIONS: Any = {"evals": 2, "eval_episodes": 2, "block": 4}
 
 
+@pytest.mark.slow_rows("None-48")
 @pytest.mark.parametrize(("env_steps", "total"), [(None, 48), (32, 32)])
 def test_two_names_train_as_their_preset(
     env_steps: Any, total: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -65,6 +65,7 @@ def test_functions_are_not_hidden_by_modules(package: Any):
     )
 
 
+@pytest.mark.fast_rows("plotting, hazards, discount_properties")
 @pytest.mark.parametrize("statement", ["plotting, hazards, discount_properties", "tracking, statistics, presets"])
 def test_documented_imports_of_modules_work(statement: str):
     assert run_python(f"from jaxrl import {statement}; print(plotting if 'plotting' in '{statement}' else presets)")

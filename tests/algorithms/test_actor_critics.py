@@ -163,6 +163,7 @@ def test_td3_and_ddpg_agree_with_float64_update_by_update(fields: dict[str, Any]
     assert ends > 0 and np.max(np.abs(reference.policy.vector - begin)) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("automatic", [True, False], ids=["automatic", "fixed"])
 @pytest.mark.fast_rows("automatic")
 def test_sac_agrees_with_float64_update_by_update(automatic: bool) -> None:

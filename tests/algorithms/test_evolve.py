@@ -203,7 +203,7 @@ def test_a_warm_start_moves_the_strategy_to_the_policy(name: str) -> None:
     np.testing.assert_allclose(metrics["population_return"], -1.69, rtol=1e-6)
 
 
-@pytest.mark.slow_rows("simple-ga")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_maximises(name: str) -> None:
     size, generations = (16 if name == "lm-ma-es" else 32), 150  # at most two for each of the eight parameters

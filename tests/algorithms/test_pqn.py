@@ -103,6 +103,7 @@ def exact_targets(policy: Any, steps: Any, hparams: Any, values: Any, heads: str
     return target
 
 
+@pytest.mark.slow_rows("own heads, terminal")
 @pytest.mark.parametrize(
     ("fields", "discount"),
     [({}, "0.9"), ({"heads": "own", "num_heads": 7, "time_limits": "terminal"}, "hyperbolic:0.1")],

@@ -67,6 +67,7 @@ def test_metrics_are_reduced_by_their_rules(run: Path) -> None:
         np.testing.assert_allclose(result.values(name), np.broadcast_to(expected, (2, 2, 4)), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_chunks_do_not_change_a_metric(algo: Algorithm, run: Path, tmp_path: Path) -> None:
     # Chunks end at evaluations and wherever a checkpoint is due; here one is due after every iteration.
     sweep = jaxrl.grid(algo.hparams, {"lr": [0.1, 0.5]})

@@ -57,6 +57,7 @@ def test_lin_ucb_pulls_the_arms_of_least_squares_solved_anew_over_ten_thousand_p
     assert arm == np.argmax(features[-1] @ theta)
 
 
+@pytest.mark.slow
 @pytest.mark.slow_rows("1.0")
 @pytest.mark.parametrize("ridge", [1.0, 0.01])
 def test_logistic_posterior_equals_the_slow_one_and_stays_near_the_exact_mode(ridge):

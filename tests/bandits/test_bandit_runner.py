@@ -113,6 +113,7 @@ def test_a_block_holds_whole_vectors_and_no_more_arms_than_a_cache(num_arms: int
     assert result.metrics.attrs["block"] == block
 
 
+@pytest.mark.slow
 def test_runs_are_the_same_bit_for_bit_whatever_their_neighbours() -> None:
     together = run(runs=6, block=2).metrics
     alone = run(runs=[5, 2], block=2).metrics

@@ -71,6 +71,7 @@ def test_indices_are_those_of_policy_iteration_and_other_arms_have_none(num_stat
     np.testing.assert_allclose(index[indexable], required, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_arms_without_indices_are_said() -> None:
     arms = make_arms(*arms_of_both_kinds(3))
     with pytest.raises(ValueError, match=r"of 100 arms these are not: .*94, 95, 96, 97, 98, 99; exact-planning"):

@@ -53,6 +53,7 @@ def play(env: LeverGame, params: LeverParams, replies: np.ndarray, seed: int = 0
     return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(jnp.arange(count), keys))
 
 
+@pytest.mark.slow
 def test_rules_are_those_of_plain_python() -> None:
     env = LeverGame(num_levers=NUM_LEVERS)
     rules = RULES[:-1]

@@ -126,6 +126,7 @@ def test_a_contact_takes_nothing_from_sliding():
     assert float(touched.count[0]) == 1
 
 
+@pytest.mark.slow
 def test_a_walker_alone_goes_where_the_velocity_leads_exactly():
     after, _, touched = _one_substep([(3, 4)], [(0.3, -1.1)], jams.obstacles([(0, 0, 1, 1)], [(5, 5, 0.2)]))
     np.testing.assert_array_equal(after.velocity, np.array([[0.3, -1.1]], np.float32))

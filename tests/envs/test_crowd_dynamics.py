@@ -109,6 +109,7 @@ def test_an_unknown_dynamics_is_named():
         Physics(substeps=0)
 
 
+@pytest.mark.slow
 def test_who_touches_the_goal_freezes_at_that_substep_and_is_in_nobodys_way():
     now = jams.walkers([(0, 0), (0.35 + 0.2, 0)])  # the second comes from the other side
     goals = Goals(centre=jnp.array([[0.3, 0.0], [-9.0, 0]]), half=jnp.full((2, 2), 0.05))
@@ -223,7 +224,7 @@ class TestLawsOfOneDecision:
         then = one.walkers
         _same(other, one, turn(then.position), turn(then.velocity), then.heading + angle)
 
-    @pytest.mark.slow_rows("polar-acceleration-2022", "polar-velocity-2022")
+    @pytest.mark.slow
     def test_a_mirrored_world_moves_mirrored(self, kind, preset):
         now, control = _crowd()
         flip = jnp.array([1.0, -1.0])

@@ -190,6 +190,7 @@ def test_an_episode_may_end_with_the_last_arrival() -> None:
     assert bool(terminated[-1]) and not bool(terminated[0])
 
 
+@pytest.mark.slow
 def test_how_many_take_part_is_traced() -> None:
     env = Crowd(num_agents=6)
     traces = []
@@ -227,6 +228,7 @@ def test_those_who_are_absent_change_nothing() -> None:
 # --- measures ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_who_walks_straight_on_spends_the_optimum() -> None:
     env = Crowd(Recorded([[0, 0, 6, 0]]), num_agents=1, dynamics="cartesian-velocity")
     share = float(jnp.sqrt(2.23 / 1.26) / 2)

@@ -49,6 +49,7 @@ def test_a_velocity_within_reach_is_there_after_one_decision(dynamics):
     np.testing.assert_allclose(after.walkers.velocity, expected, atol=200 * EPS)
 
 
+@pytest.mark.slow_rows("cartesian-velocity", "polar-velocity")
 @pytest.mark.parametrize("dynamics", DYNAMICS)
 def test_a_velocity_out_of_reach_is_come_nearer_to(dynamics):
     env, state = _alone(dynamics, 0.0, 1.0)

@@ -151,6 +151,7 @@ def test_nobody_is_there_before_the_entry(queue) -> None:
     assert float(episode.metrics["contacts"]) == 0 and float(episode.metrics["success"]) == 1
 
 
+@pytest.mark.slow
 def test_times_count_from_the_entry(queue) -> None:
     _, episode = queue
     way = np.array([4, 4, np.hypot(4, 0.1), 4]) - 0.375 - 0.2

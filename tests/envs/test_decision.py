@@ -83,7 +83,7 @@ def test_survival_is_the_mean_over_hazards() -> None:
     )
 
 
-@pytest.mark.slow_rows("uniform")
+@pytest.mark.slow
 @pytest.mark.parametrize("hazard", ["uniform", "exponential", "constant"])
 def test_paths_pay_what_they_are_worth(hazard: Any) -> None:
     env, episodes = Pathworld(hazard, num_paths=5), 4000

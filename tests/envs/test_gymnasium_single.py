@@ -67,7 +67,7 @@ def close(a: Any, b: Any) -> bool:
     return bool(np.allclose(a, b, rtol=0, atol=TOLERANCE * max(1.0, np.abs(b).max(initial=0.0))))
 
 
-@pytest.mark.fast_rows("CartPole", "Pendulum", "DelayedChoice", "DuelingBandit", "OnlyTerminates")
+@pytest.mark.slow
 @pytest.mark.parametrize("env_id", SINGLE)
 def test_gymnasiums_checker_passes_and_rollouts_are_the_native_ones(env_id: str) -> None:
     adapted = made(env_id)

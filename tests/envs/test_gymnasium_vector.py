@@ -275,6 +275,7 @@ def test_infos_are_listed_by_environment() -> None:
     assert [len(info["arrivals"]) for info in infos] == [3, 3]
 
 
+@pytest.mark.slow
 def test_seeds_may_be_missing_or_large() -> None:
     """A seed of None is drawn at random, and a seed of more than 32 bits is hashed to another one."""
     many = as_gymnasium_vector(envs.make("cartpole"), 2)

@@ -248,7 +248,7 @@ def returns(env: Any, policy: Callable[..., Any], params: Any) -> tuple[jax.Arra
     return jax.vmap(episode)(jax.random.split(jax.random.key(0), EPISODES))
 
 
-@pytest.mark.slow_rows("memory/delayed-match-fields1-_match-20")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "fields", "policy", "length"),
     [

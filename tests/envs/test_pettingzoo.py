@@ -119,6 +119,7 @@ def test_seeds_make_episodes_and_unseeded_resets_go_on():
     np.testing.assert_array_equal(other.reset()[0]["agent_0"]["own"], second)
 
 
+@pytest.mark.slow
 def test_large_seeds_make_episodes_of_their_own():
     parallel = as_pettingzoo(small("crowd/random"))
     firsts = [parallel.reset(seed=seed)[0]["agent_0"]["own"] for seed in (1, 2**32 + 1, 2**70)]

@@ -175,6 +175,7 @@ def test_simulated_values_agree_with_exact_ones(values: xarray.Dataset) -> None:
     assert np.all(off[:, 0] == 0) and np.all(error < 0.12)
 
 
+@pytest.mark.slow
 def test_choices_lose_what_they_say(values: xarray.Dataset) -> None:
     frame: Any = pathworld.choices(values).set_index("discount")
     exact = values["exact"].sel(hazard="uniform").values

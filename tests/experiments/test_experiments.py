@@ -110,6 +110,7 @@ def test_a_loaded_part_has_its_policies(toy: Experiment, tmp_path: Path):
     assert loaded.policy(lam=1.0, seed=1).setting == {"lam": 1.0}
 
 
+@pytest.mark.slow
 def test_only_the_part_that_is_missing_is_done(toy: Experiment, work: Work, tmp_path: Path):
     run_experiment(toy, out=tmp_path, progress=False)
     (tmp_path / "computed.nc").unlink()

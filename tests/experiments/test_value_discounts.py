@@ -86,7 +86,7 @@ def test_choosers_know_the_values_of_the_environments(small: dict[str, Task]) ->
     assert [naive(first, HYPERBOLIC).path[0] for first in task.first] == exact.argmax(1).tolist()
 
 
-@pytest.mark.slow_rows("pathworld")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pathworld", "delayed-choice", "preference-reversal", "random-dilemmas"])
 def test_trees_pay_what_the_environments_pay(small: dict[str, Task], name: str) -> None:
     """Every path of a tree is played: decisions equal the observed ones, and rewards have their delays."""

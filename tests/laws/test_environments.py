@@ -99,6 +99,7 @@ def test_the_rest_of_gymnax_keeps_the_laws(name: str) -> None:
     envs.check(envs.make(f"gymnax/{name}"))
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("ActionDependent(continuous=True)")
 @pytest.mark.parametrize(
     "env",
@@ -338,6 +339,7 @@ class PythonState(Walk):
         return obs, state, reward + PythonState.calls, terminated, info
 
 
+@pytest.mark.slow
 def test_a_sound_environment_passes() -> None:
     envs.check(Walk())
 

@@ -121,6 +121,7 @@ def test_a_single_allowed_action_is_certain(key: jax.Array) -> None:
 # --- several branches --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.slow_rows("False")
 @pytest.mark.parametrize("masked", [False, True])
 def test_branches_are_independent(key: jax.Array, masked: bool) -> None:

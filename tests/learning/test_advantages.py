@@ -131,7 +131,7 @@ def test_ugae_is_the_double_loop_at_any_length(name, parameters, family, length)
         assert_close(jitted(given_as, 1.0, *data)[0], exact)
 
 
-@pytest.mark.slow_rows("0.0-128", "0.0-32", "0.0-512")
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [32, 128, 512])
 @pytest.mark.parametrize("lam", LAMS)
 def test_mixture_scan_and_lag_form_agree(length, lam):
@@ -269,6 +269,7 @@ def test_undiscounted_is_gae_without_discount():
         assert_close(jitted(discount, 0.95, *data)[0], exact)
 
 
+@pytest.mark.slow
 def test_myopic_is_the_reward_alone():
     data = rollout(6, (64, 2))
     for discount in (0, FixedHorizon(1), Tabulated([1]), QuasiHyperbolic(0, 0.9), BetaWeighted(0, 0)):

@@ -123,6 +123,7 @@ def assert_close(actual: Any, exact: float) -> None:
     assert abs(float(actual) - exact) <= 50 * EPS * max(1.0, abs(exact))
 
 
+@pytest.mark.slow
 @pytest.mark.slow_rows("3")
 @pytest.mark.parametrize("limit", [3, 100])
 def test_whole_episodes_are_what_adding_up_by_hand_gives(limit: int) -> None:
@@ -180,6 +181,7 @@ FAMILIES: list[tuple[Any, np.ndarray]] = [
 ]
 
 
+@pytest.mark.slow
 def test_the_discounted_return_weighs_each_reward_by_the_discount() -> None:
     prepared = prepare(stack([discount for discount, _ in FAMILIES]), 8)
     metrics = jax.jit(jax.vmap(lambda one: evaluated(jax.random.key(0), Params(), one, EPISODES)))(prepared)

@@ -65,6 +65,7 @@ EXACT_ACTIVATIONS = {
 }
 
 
+@pytest.mark.slow
 def test_every_activation_is_used(key: jax.Array) -> None:
     assert set(EXACT_ACTIVATIONS) == set(ACTIVATIONS)
     features = np.array([1.0, -2.0, 0.5])

@@ -90,7 +90,7 @@ def test_a_step_is_what_the_weights_say(key: jax.Array, name: str) -> None:
         np.testing.assert_allclose(got, exact, rtol=0, atol=4 * 8 * 4 * EPS)
 
 
-@pytest.mark.slow_rows("goes on-gru", "goes on-lru", "goes on-lstm")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("first", [False, True], ids=["goes on", "begins anew"])
 def test_a_sequence_is_its_steps(key: jax.Array, name: str, first: bool) -> None:
@@ -247,7 +247,7 @@ class Summing(nn.Module):
         return jnp.tanh(features + memory), features + memory
 
 
-@pytest.mark.fast_rows("own")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*CELLS, "own", "own cell", "flax"])
 def test_agents_are_unrolled_apart_as_they_are_stepped(key: jax.Array, name: str) -> None:
     with jax.enable_x64(True):

@@ -248,6 +248,7 @@ def test_the_pool_has_room_for_a_reset_every_eighth_step() -> None:
     assert [default_reset_pool(steps) for steps in (1, 2, 3, 16, 17, 128)] == [1, 1, 2, 2, 3, 16]
 
 
+@pytest.mark.slow
 def test_without_a_pool_size_the_default_is_used(start: Carry) -> None:
     _, steps, reused = jax.tree.map(np.asarray, roll(jax.random.key(2), start, wishes(), Params()))
     resets = (steps.terminated | steps.truncated).sum(axis=0)

@@ -168,6 +168,7 @@ def test_a_process_without_jaxrl_gets_the_policys_answers(
         np.testing.assert_allclose(action, actions[:count], rtol=0, atol=0 if name == "cartpole" else 2 * tolerance)
 
 
+@pytest.mark.slow
 def test_the_continuous_actions_compared_reach_the_bounds_and_lie_between(elsewhere: dict[str, Any]):
     mean = elsewhere["answers"]["pendulum.stablehlo.5.mean"]
     assert np.any(np.abs(mean) < 1)
@@ -264,6 +265,7 @@ class Branches(envs.Environment):
         return spaces.Dict({"far": spaces.Box(-9.0, 9.0, (2,)), "near": spaces.Box(-9.0, 9.0, (1,))})
 
 
+@pytest.mark.slow
 @pytest.mark.slow_rows("onnx", "stablehlo")
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_several_actions_from_a_dictionary(file_format: str, tmp_path: Path):

@@ -119,7 +119,7 @@ def test_the_users_loop_reaches_the_optimum(task: Any, result: Result, greedy: b
     assert total == 3 * optimum
 
 
-@pytest.mark.slow_rows("chain")
+@pytest.mark.slow
 def test_a_batch_keeps_memories_apart(task: Any, result: Result) -> None:
     algo, optimum, length = task
     env, params, policy = algo.env, algo.env.default_params, result.policy(seed=0, strength=1e4)
@@ -150,6 +150,7 @@ def test_a_batch_keeps_memories_apart(task: Any, result: Result) -> None:
             policy.remembered(*wrong)
 
 
+@pytest.mark.slow_rows("chain")
 def test_a_policy_without_its_memory_is_refused(task: Any, result: Result) -> None:
     policy = result.policy(seed=0, strength=1e4)
     obs = jnp.zeros(task[0].env.observation_space(task[0].env.default_params).shape)
@@ -162,6 +163,7 @@ def test_a_policy_without_its_memory_is_refused(task: Any, result: Result) -> No
         memoryless(jnp.zeros(4), memory={"first": jnp.zeros(4)})
 
 
+@pytest.mark.slow_rows("chain")
 def test_films_play_with_the_memory(task: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     algo, _, length = task
     policy, params = policy_of(algo), algo.env.default_params

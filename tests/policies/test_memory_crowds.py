@@ -70,6 +70,7 @@ def test_memories_of_any_number_are_each_ones_own(policy: TrainedPolicy) -> None
     np.testing.assert_array_equal(memory.decisions, np.where(ended, 1, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows(".png")
 @pytest.mark.parametrize("suffix", [".html", ".png"])
 def test_pages_and_pictures_show_what_it_remembers(
@@ -123,6 +124,7 @@ def test_evaluation_rests_when_it_has_walked_enough(policy: TrainedPolicy) -> No
     assert speeds[0] == pytest.approx(speeds[1] * DECISIONS / STEPS, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.slow_rows("stablehlo")
 @pytest.mark.parametrize("name", ["stablehlo", "onnx"])
 def test_a_file_remembers_for_a_crowd_of_any_size(policy: TrainedPolicy, name: str, tmp_path: Path) -> None:

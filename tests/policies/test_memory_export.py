@@ -69,6 +69,7 @@ def test_an_end_clears_that_memory_alone(exported: Any) -> None:
     np.testing.assert_array_equal(whole["memory.seen"], [[0, 0], [1, 1], [1, 1]])
 
 
+@pytest.mark.slow_rows("chain-onnx", "chain-stablehlo")
 def test_a_file_names_its_memory_and_has_its_start(exported: Any) -> None:
     algo, _, _, path = exported
     spec = load_exported(path, allow="remembering").spec

@@ -173,7 +173,7 @@ def broken(change: str) -> Algorithm:
     return with_actor(algo, scores=scores, choose=choose, noise=noise)
 
 
-@pytest.mark.fast_rows("other", "forget")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -92,6 +92,7 @@ def test_partners_act_as_in_self_play(runs: tuple[Path, Path]) -> None:
     envs.check(partners.task, partners.env_params, progress=False)
 
 
+@pytest.mark.slow
 def test_others_take_their_place_without_compiling(runs: tuple[Path, Path]) -> None:
     one, two = (jaxrl.load_partners(run, algo=ALGO) for run in runs)
     assert one.task == two.task and hash(one.task) == hash(two.task)

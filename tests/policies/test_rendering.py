@@ -98,7 +98,7 @@ def test_mountain_car_is_low_in_the_valley(kind):
 DRAWN = [name for name in ROWS if not name.startswith(("crowd/", "bandit/")) or name in ("crowd/car", "bandit/dueling")]
 
 
-@pytest.mark.slow_rows("crowd/car")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWN)
 def test_every_environment_of_ours_can_be_drawn_and_a_step_shows(name):
     env = make(name)

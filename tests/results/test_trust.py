@@ -76,7 +76,7 @@ NAMING = {
 }
 
 
-@pytest.mark.slow_rows("algorithm")
+@pytest.mark.slow
 @pytest.mark.parametrize("naming", NAMING)
 def test_opening_imports_nothing_that_the_result_names(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], naming: str

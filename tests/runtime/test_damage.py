@@ -127,6 +127,7 @@ def test_a_checkpoint_out_of_range_is_refused(
     checkpoints.close()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_run_is_refused(algo: Algorithm, stopped: Path, tmp_path: Path) -> None:
     shutil.copytree(stopped, tmp_path / "x")
     run(algo, out=tmp_path / "y", on_chunk=stop, seeds=[7, 8])

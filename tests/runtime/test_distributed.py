@@ -183,7 +183,7 @@ def test_a_call_that_differs_between_processes_is_refused(tmp_path: Path) -> Non
     assert said(tmp_path, 1) == [
         "jaxrl: process 1 runs a different call than process 0: hparams.lr is 0.001 there and 0.002 here"
     ]
-    assert len(said(tmp_path, 0)) == 1 and "process 1 of the run is gone" in said(tmp_path, 0)[0]
+    assert "process 1 of the run is gone" in said(tmp_path, 0)[-1]
 
 
 @pytest.mark.slow

@@ -106,6 +106,7 @@ def assert_short(stacks: list[list[tuple[str, str]]], call: str) -> None:
         assert len({file for file, _ in frames}) <= MOST_FILES, frames
 
 
+@pytest.mark.slow
 @pytest.mark.fast_rows("3")
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_the_way_from_train_to_a_program_is_short(algo: Algorithm, stacks: Any, tmp_path: Path, num_threads: int):

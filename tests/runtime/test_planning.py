@@ -313,6 +313,7 @@ class Tracker:
         self.reported.append(("finish", result is not None))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("three_parts")
 def test_parts_change_no_bit(algo: Algorithm, tmp_path: Path) -> None:
     whole = run(algo, seeds=6)
@@ -403,6 +404,7 @@ def test_a_device_without_memory_left_gets_narrower_blocks(
     assert_same_runs(run(algo, seeds=6, out=tmp_path / "x", resume=True, block=None), narrow)
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_the_last_checkpoint(algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     half = run(algo, seeds=6, env_steps=2 * PER_ITERATION, evals=1)
     run(algo, seeds=6, block=1)

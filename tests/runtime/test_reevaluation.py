@@ -69,6 +69,7 @@ def test_every_policy_meets_its_own_environment() -> None:
     assert not np.array_equal(other.values("return_sampled")[..., 0], sampled)
 
 
+@pytest.mark.slow
 def test_a_run_that_failed_stays_one_although_its_policy_acts() -> None:
     actions = ACTIONS.copy()
     actions[0, 3] = np.nan

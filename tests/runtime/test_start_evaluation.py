@@ -56,6 +56,7 @@ def test_make_train_has_it_too(result: jaxrl.Result) -> None:
     np.testing.assert_array_equal(output.state, without.state)
 
 
+@pytest.mark.slow
 def test_curves_begin_at_the_start(result: jaxrl.Result) -> None:
     for metric, steps in (("return", STEPS), ("norm", STEPS[1:])):
         ax = result.plot(metric, ax=Figure().subplots())

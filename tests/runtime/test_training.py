@@ -139,6 +139,7 @@ def test_equal_seeds_start_alike_under_every_setting(algo: Algorithm) -> None:
     )
 
 
+@pytest.mark.slow
 def test_environment_parameters_are_swept(algo: Algorithm) -> None:
     hparams = {"env.gravity": [9.8, 980.0], "env.max_steps_in_episode": [30]}
     result = run(algo, jaxrl.grid(algo.hparams, hparams), seeds=2)
