@@ -67,8 +67,8 @@ REJAX := $(VENV)-rejax/.installed$(if $(EXTRA),-$(subst $(comma),-,$(EXTRA)))
 REJAX012 := $(subst -rejax,-rejax012,$(REJAX))
 # Environments of the peers that the named benchmarks compare with, all if none is named.
 asked = $(if $(NAMES),$(filter $(1),$(NAMES)),all)
-rivals = $(if $(call asked,train compile_time q_learning),$(REJAX)) \
-	$(if $(call asked,q_learning),$(REJAX012)) $(if $(call asked,train),$(VENV)-sb3/.installed) \
+rivals = $(if $(call asked,train compile_time off_policy),$(REJAX)) \
+	$(if $(call asked,off_policy),$(REJAX012)) $(if $(call asked,train),$(VENV)-sb3/.installed) \
 	$(if $(call asked,crowd bandits),$(VENV)-peers/.installed)
 
 bench: $(call stamp,test) $(rivals)  ## all benchmarks, compared with their peers, and the table of docs/results

@@ -13,7 +13,7 @@ whole rollout) is no more than 64 MiB, because it need not come from memory, oth
 after another on each device, or thread of a CPU. The largest floor binds, and the fraction is that floor divided by the
 median of the measured times: only noise can raise it above 100 %.
 
-The workloads are environments, advantages, PPO, A2C, crowds and bandits. The measurements of bench/driver.py,
+The workloads are environments, advantages, PPO, A2C, SAC, crowds and bandits. The measurements of bench/driver.py,
 compile_time.py, import_time.py and memory.py have no such floor. On a GPU: `--seeds 1024 4096 16384`.
 
 Memories: an iteration of PPO with each memory as a multiple of one without, at equal width and with rollouts of 128
@@ -62,6 +62,12 @@ from jaxrl.runtime.training import training_call
 PARTS = ("floors", "memories")
 WITH_MEMORY: dict[str, Any] = {"hidden": (64,), "memory_size": 64}
 MOST_TIMES = {"lru": 2.0, "gru": 3.0}
+# Environment and work of an iteration, by algorithm.
+ITERATIONS: dict[str, tuple[str, Callable[[Any], work.Work]]] = {
+    "ppo": ("cartpole", work.ppo_iteration),
+    "a2c": ("cartpole", work.a2c_iteration),
+    "sac": ("pendulum", work.sac_iteration),
+}
 CACHED = 2**26  # largest working set in bytes that may fit in caches
 
 
@@ -176,11 +182,12 @@ def runs_of(algo: jaxrl.Algorithm, num_seeds: int) -> Runs:
 
 
 def training(num_seeds: int, rounds: int, share: int, name: str = "ppo") -> Workload:
-    """An iteration of PPO, or of A2C, on CartPole for all seeds."""
-    algo = jaxrl.preset(name, "cartpole").algo
-    of_one = work.ppo_iteration(algo.config) if name == "ppo" else work.a2c_iteration(algo.config)
-    of_all, upper = of_one.times(num_seeds), name.upper()
-    title, short = f"{upper}, {num_seeds:,} seeds, an iteration", f"{upper}, {num_seeds:,}"
+    """An iteration of a preset for all seeds, on the environment of `ITERATIONS`."""
+    env, iteration = ITERATIONS[name]
+    algo = jaxrl.preset(name, env).algo
+    of_all, upper = iteration(algo.config).times(num_seeds), name.upper()
+    steps = f" of {algo.config.num_updates} gradient steps" if name == "sac" else ""
+    title, short = f"{upper}, {num_seeds:,} seeds, an iteration{steps}", f"{upper}, {num_seeds:,}"
     return of_runs(title, short, runs_of(algo, num_seeds), of_all, max(share // num_seeds, 1), rounds)
 
 
@@ -272,6 +279,7 @@ def usual(arguments: argparse.Namespace) -> list[Callable[[], Workload]]:
         lambda: estimates("beta:mu=0.98,eta=0.5", "Beta-weighted advantages", rounds, 500),
         *(functools.partial(training, num_seeds, rounds, 512) for num_seeds in arguments.seeds),
         *(functools.partial(training, num_seeds, rounds, 2048, "a2c") for num_seeds in arguments.seeds),
+        *(functools.partial(training, num_seeds, rounds, 256, "sac") for num_seeds in arguments.seeds),
         lambda: crowds(1, 1_000, rounds),
         lambda: bandits("ucb1", 1_000, 10, 10_000, rounds),
         lambda: bandits("thompson", 1_000, 10, 1_000, rounds),
@@ -285,6 +293,7 @@ def smallest(rounds: int) -> list[Callable[[], Workload]]:
         lambda: estimates(0.98, "GAE", rounds, 2),
         lambda: training(1, rounds, 1),
         lambda: training(1, rounds, 1, "a2c"),
+        lambda: training(1, rounds, 1, "sac"),
         lambda: crowds(1, 10, rounds),
         lambda: bandits("ucb1", 2, 2, 2, rounds),
     ]
@@ -313,7 +322,7 @@ def main() -> None:
     """Print the tables."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 8, 64], help="numbers of seeds of PPO")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 8, 64], help="numbers of seeds of training")
     parser.add_argument("--num-envs", type=int, nargs="+", default=[64, 1024, 8192], help="numbers of CartPoles")
     parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, help="parts to measure")
     parser.add_argument("--smallest", action="store_true", help="smallest sizes, to check that it works")

@@ -13,12 +13,14 @@ import numpy as np
 from jaxrl.algorithms.a2c import A2CConfig
 from jaxrl.algorithms.on_policy_config import OnPolicyConfig
 from jaxrl.algorithms.ppo import PPOConfig
+from jaxrl.algorithms.sac_config import SACConfig
 from jaxrl.learning.rollout import default_reset_pool
 
 STEP_OPERATIONS = 38 + 34  # of CartPole: equations and limits, and sine and cosine together
 OBSERVATION, STATE = 16, 20  # bytes of CartPole's observation and state
 RESET_WORDS = 4 + 2  # four coordinates and a key of two words
-ADAM_OPERATIONS = 14
+ADAM_OPERATIONS, AVERAGE_OPERATIONS = 14, 3
+ANGLE_INPUTS, TORQUES = 3, 1  # of Pendulum
 PAIR_OPERATIONS, PAIR_TRANSCENDENTALS = 54, 6
 AGENT_OPERATIONS = 12
 UCB_OPERATIONS, UPDATE_OPERATIONS = 8, 14
@@ -123,6 +125,31 @@ def _iteration(config: OnPolicyConfig, actor_passes: int, epochs: int, updates: 
     learning = gradient(config, inputs, outputs).times(epochs * samples)
     adam = Work(ADAM_OPERATIONS * parameters * updates, 24 * parameters, words, parameters * updates)
     return rollout._replace(words=fresh).plus(forward).plus(learning).plus(adam)
+
+
+def sac_iteration(config: SACConfig) -> Work:
+    """The gradient steps of one iteration of one run of SAC on Pendulum.
+
+    For every sample the policy and the target critics at the next observation; the gradient of the critics, counted as
+    `gradient`; and the gradient of the policy through the critics, whose weights need none and whose first layers need
+    that of the action alone. 14 operations of Adam per parameter of policy, critics and temperature, and 3 per
+    parameter of a target network. Transcendentals: an exponential, a tanh and the two of its slope for each action
+    drawn, and Adam's roots. Words: one for the place of a sample and one for each of two actions drawn. Bytes:
+    parameters and Adam's two moments, and the target networks, are read and written once. The environments' steps and
+    the losses are excluded.
+    """
+    policy, critic = layers(ANGLE_INPUTS, config.hidden, 2 * TORQUES), layers(ANGLE_INPUTS + TORQUES, config.hidden, 1)
+    of_policy, of_critic = policy.prod(axis=1).sum(), critic.prod(axis=1).sum()
+    first, first_of_action = policy[0].prod(), TORQUES * config.hidden[0]
+    following = 2 * of_policy + config.num_critics * 2 * of_critic
+    of_critics = config.num_critics * (6 * of_critic - 2 * (first + first_of_action))
+    through_critics = 6 * of_policy - 2 * first + config.num_critics * (4 * of_critic - 2 * first)
+    drawn = 2 * TORQUES
+    samples = Work(following + of_critics + through_critics, 0, 1 + drawn, 4 * drawn).times(config.batch_size)
+    averaged = config.num_critics * ((critic[:, 0] + 1) * critic[:, 1]).sum()
+    learned = averaged + ((policy[:, 0] + 1) * policy[:, 1]).sum() + 1
+    update = Work(ADAM_OPERATIONS * learned + AVERAGE_OPERATIONS * averaged, 0, 0, learned)
+    return samples.plus(update).times(config.num_updates)._replace(bytes=24 * learned + 8 * averaged)
 
 
 def crowd_agent_step(capacity: int, substeps: int) -> Work:

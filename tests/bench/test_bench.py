@@ -460,6 +460,15 @@ def of_ucb() -> tuple[Any, work.Work]:
     return cost(pull, jnp.ones(10), jnp.ones(10), jnp.float32(3)), work.bandit_pull("ucb1", 10)
 
 
+def of_sac() -> tuple[Any, work.Work]:
+    sizes: Any = {"num_envs": 1, "num_steps": 1, "num_updates": 1, "warm_up": 128, "buffer_size": 128}
+    algo = jaxrl.sac(make("pendulum"), jaxrl.SACConfig(**sizes, batch_size=128))
+    hparams, params = algo.prepare(algo.hparams), algo.env.default_params
+    state = jax.eval_shape(algo.init, jax.random.key(0), hparams, params)
+    actual = cost(lambda *a: algo.step(*a, hparams, params), jax.random.key(0), jnp.int32(0), state)
+    return actual, work.sac_iteration(algo.config)
+
+
 PIECES = {
     "cartpole": (of_step, 0.8),
     "gae": (lambda: of_advantages(0.98), 0.85),
@@ -480,6 +489,13 @@ def test_operations_are_a_lower_bound_that_is_near_the_compilers_count(name: str
     assert transcendentals == formula.transcendentals
 
 
+def test_work_of_gradient_steps_of_sac_is_a_lower_bound_that_is_near_the_compilers_count():
+    """XLA also counts the step of the environment, the losses and the logarithms and roots of normal noise."""
+    (operations, transcendentals), formula = of_sac()
+    assert 0.95 * operations < formula.operations <= operations
+    assert 0.95 * transcendentals < formula.transcendentals <= transcendentals
+
+
 def test_bytes_of_a_rollout_are_those_of_its_arrays():
     run, carry = envs.ours("cartpole", 64)
     shapes = jax.tree.leaves((carry, jax.eval_shape(run, jax.random.key(0), carry)))
@@ -494,6 +510,13 @@ def test_bytes_of_an_iteration_are_two_copies_of_parameters_and_moments(name: st
     kept = jax.tree.leaves((state.weights, state.observations, state.optimiser))
     total = sum(leaf.size * leaf.dtype.itemsize for leaf in kept)
     assert count(algo.config).bytes == 2 * (total - 4)  # Adam counts its steps
+
+
+def test_bytes_of_an_iteration_of_sac_are_two_copies_of_all_that_learns():
+    algo = jaxrl.preset("sac", "pendulum").algo
+    state = jax.eval_shape(algo.init, jax.random.key(0), algo.prepare(algo.hparams), algo.env.default_params)
+    total = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state.learner))
+    assert work.sac_iteration(algo.config).bytes == 2 * (total - 3 * 4)  # each Adam counts its steps
 
 
 def test_a2c_is_ppo_with_one_epoch_of_one_minibatch_without_log_probabilities():
