@@ -149,16 +149,12 @@ def episodes(scene: str, walks: Walks, settings: Settings) -> xarray.Dataset:
     import xarray
 
     keys = jax.random.split(jax.random.key(settings.seed), settings.episodes)
-    dims = {
-        "speed": "density",
-        "moments": "density",
-        "order": "time",
-        "order_by_chance": "time",
-        "free_speed": "person",
-    }
+    over = {**dict.fromkeys(("speed", "moments"), "density"), **dict.fromkeys(("order", "order_by_chance"), "time")}
+    over["free_speed"] = "person"
 
     def dataset(values: dict[str, np.ndarray]) -> xarray.Dataset:
-        return xarray.Dataset({name: (("sample", *([dims[name]] * (v.ndim - 1))), v) for name, v in values.items()})
+        dims = {name: ("sample", over[name]) if name in over else "sample" for name in values}
+        return xarray.Dataset({name: (dims[name], value) for name, value in values.items()})
 
     if scene == "corridor":
         sizes = [dataset(walks(keys, num_present=number)) for number in settings.people]
