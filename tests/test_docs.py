@@ -27,7 +27,7 @@ COMMANDS = {command for text in PAGES.values() for command in commands(text) if 
 # Pages that train the same program run in one test, which compiles it once.
 TOGETHER = (("index.md", "tutorials/first-run.md"),)
 # Experiments without results, which the index of the results names.
-NOT_RUN = ("crowd-rewards", "partners", "time-limits", "value-losses")
+NOT_RUN = ("crowd-people", "crowd-rewards", "partners", "time-limits", "value-losses")
 # Those that `make test-all` alone runs.
 SLOW = (
     "how-to/acting.md",

@@ -87,7 +87,7 @@ def lane_order(position: jax.Array, walking: jax.Array, forwards: jax.Array, wid
 def lane_order_by_chance(
     position: jax.Array, walking: jax.Array, forwards: jax.Array, width: jax.Array | float
 ) -> jax.Array:
-    """The expected `lane_order` of disordered people: its mean over all permutations of the groups among walking people.
+    """The expected `lane_order` of disordered people: its mean over all permutations of the groups of walking people.
 
     It is the mean over people of (1 + (m - 1) c) / m, where m is the number of people in the person's lane, and c the
     mean over pairs of people of the product of their directions, 1 or -1.
