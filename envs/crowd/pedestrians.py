@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from envs.crowd import measures
 
-__all__ = ["door_flow", "free_speed", "lane_order", "weidmann_speed"]
+__all__ = ["door_flow", "free_speed", "lane_order", "lane_order_by_chance", "weidmann_speed"]
 
 _FREE = 1.34  # m/s, of people who are alone
 _JAM = 5.4  # 1/m^2, at which nobody moves
@@ -62,7 +62,7 @@ def lane_order(position: jax.Array, walking: jax.Array, forwards: jax.Array, wid
 
     It is the mean over people of ((s - o) / (s + o))^2, where s and o are the numbers of people of the same group (the
     person included) and of the other group in the person's lane. It is also above 0 for disordered people, and larger
-    for fewer people.
+    for fewer people; `lane_order_by_chance` is that value.
 
     Args:
       position: Positions, `[*B, N, 2]` m.
@@ -73,18 +73,49 @@ def lane_order(position: jax.Array, walking: jax.Array, forwards: jax.Array, wid
     Returns:
       `[*B]`; nan where nobody walks.
 
-    Source: after Nowak and Schadschneider (2012), "Quantitative analysis of pedestrian counterflow in a cellular
-    automaton model", whose lanes are the rows of a grid.
+    Source: Nowak and Schadschneider (2012), "Quantitative analysis of pedestrian counterflow in a cellular automaton
+    model", whose lanes are the rows of a grid. Lanes around each person are those of von Kruechten (2019), 3 radii
+    wide, as cited by PedPy.
     """
-    chex.assert_axis_dimension(position, -1, 2, custom_message="position")
-    chex.assert_shape(walking, position.shape[:-1], custom_message="walking")
-    chex.assert_shape(forwards, position.shape[-2:-1], custom_message="forwards")
-    z = position[..., 1]
-    lane = (jnp.abs(z[..., :, None] - z[..., None, :]) <= jnp.asarray(width) / 2) & walking[..., None, :]
+    lane = _lanes(position, walking, forwards, width)
     alike = forwards[:, None] == forwards[None]
     same, other = jnp.sum(lane & alike, axis=-1), jnp.sum(lane & ~alike, axis=-1)
     each = ((same - other) / jnp.maximum(same + other, 1)) ** 2
     return jnp.sum(jnp.where(walking, each, 0.0), axis=-1) / jnp.sum(walking, axis=-1)
+
+
+def lane_order_by_chance(
+    position: jax.Array, walking: jax.Array, forwards: jax.Array, width: jax.Array | float
+) -> jax.Array:
+    """The expected `lane_order` of disordered people: its mean over all permutations of the groups of walking people.
+
+    It is the mean over people of (1 + (m - 1) c) / m, where m is the number of people in the person's lane, and c the
+    mean over pairs of people of the product of their directions, 1 or -1.
+
+    Args:
+      position, walking, forwards, width: Arguments of `lane_order`.
+
+    Returns:
+      `[*B]`; nan where nobody walks.
+
+    Source: the formula is derived here. Nowak and Schadschneider (2012) reduce the order parameter by its value for
+    random places, as (order - by chance) / (1 - by chance).
+    """
+    members = jnp.sum(_lanes(position, walking, forwards, width), axis=-1)
+    people = jnp.sum(walking, axis=-1)
+    balance = jnp.sum(jnp.where(walking, jnp.where(forwards, 1, -1), 0), axis=-1)
+    product = (balance**2 - people) / jnp.maximum(people * (people - 1), 1)
+    each = (1 + (members - 1) * product[..., None]) / jnp.maximum(members, 1)
+    return jnp.sum(jnp.where(walking, each, 0.0), axis=-1) / people
+
+
+def _lanes(position: jax.Array, walking: jax.Array, forwards: jax.Array, width: jax.Array | float) -> jax.Array:
+    """Whether somebody walks in the lane of each person, bool `[*B, N, N]`."""
+    chex.assert_axis_dimension(position, -1, 2, custom_message="position")
+    chex.assert_shape(walking, position.shape[:-1], custom_message="walking")
+    chex.assert_shape(forwards, position.shape[-2:-1], custom_message="forwards")
+    z = position[..., 1]
+    return (jnp.abs(z[..., :, None] - z[..., None, :]) <= jnp.asarray(width) / 2) & walking[..., None, :]
 
 
 def free_speed(position: jax.Array, walking: jax.Array, distance: jax.Array | float, interval: float) -> jax.Array:

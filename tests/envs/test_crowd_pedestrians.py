@@ -1,13 +1,15 @@
 """Measures of real people: each compared with a slow version in float64, and in known cases."""
 
+import itertools
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from envs.crowd import measures
-from envs.crowd.pedestrians import door_flow, free_speed, lane_order, weidmann_speed
+from envs.crowd.pedestrians import door_flow, free_speed, lane_order, lane_order_by_chance, weidmann_speed
 
 EPS = float(np.finfo(np.float32).eps)
 
@@ -84,6 +86,22 @@ def test_lanes_are_ordered_and_mixed_rows_are_not() -> None:
     assert float(lane_order(position, here, position[:, 0] % 2 > 0, 0.5)) == 0.0
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_by_chance_is_the_mean_over_all_permutations_of_the_groups(seed: int) -> None:
+    position, walking = walks(seed, num_steps=2, num_agents=6)
+    forwards = np.arange(6) < 2 + seed
+    actual = lane_order_by_chance(jnp.asarray(position), jnp.asarray(walking), jnp.asarray(forwards), 1.6)
+    for t in range(2):
+        place, here, groups = position[t, walking[t]], jnp.ones(int(walking[t].sum()), bool), forwards[walking[t]]
+        shuffled = jnp.asarray(list(itertools.permutations(groups)))
+        orders = jax.vmap(lambda group, place=place, here=here: lane_order(jnp.asarray(place), here, group, 1.6))(
+            shuffled
+        )
+        np.testing.assert_allclose(actual[t], np.mean(np.asarray(orders, np.float64)), rtol=8 * EPS)
+    nobody = lane_order_by_chance(jnp.zeros((1, 6, 2)), jnp.zeros((1, 6), bool), jnp.asarray(forwards), 1.6)
+    assert np.isnan(nobody[0])
+
+
 @pytest.mark.slow
 def test_free_speeds_equal_slow_ones() -> None:
     position, walking = walks(7, num_steps=30, num_agents=6)
@@ -133,6 +151,7 @@ def test_the_fundamental_diagram_equals_a_slow_one() -> None:
         (lambda: lane_order(jnp.zeros((4, 3, 3)), jnp.ones((4, 3), bool), jnp.ones(3, bool), 0.5), "position"),
         (lambda: lane_order(jnp.zeros((4, 3, 2)), jnp.ones((4, 2), bool), jnp.ones(3, bool), 0.5), "walking"),
         (lambda: lane_order(jnp.zeros((4, 3, 2)), jnp.ones((4, 3), bool), jnp.ones(2, bool), 0.5), "forwards"),
+        (lambda: lane_order_by_chance(jnp.zeros((4, 3, 2)), jnp.ones((4, 3), bool), jnp.ones(2, bool), 1), "forwards"),
         (lambda: free_speed(jnp.zeros((3, 2)), jnp.ones(3, bool), 1.0, 0.1), "position"),
         (lambda: free_speed(jnp.zeros((4, 3, 2)), jnp.ones((4, 2), bool), 1.0, 0.1), "walking"),
     ],

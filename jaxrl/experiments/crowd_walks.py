@@ -1,0 +1,199 @@
+"""Episodes of crowds, reduced to what is known of pedestrians: speeds by density, flows, lanes and free speeds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.crowd import Crowd, CrowdParams, Trajectory, roll, spawning
+from envs.crowd.measures import fundamental_diagram
+from envs.crowd.pedestrians import door_flow, free_speed, lane_order, lane_order_by_chance
+from envs.crowd.scenarios import Choke, Corridor
+from envs.crowd.state import Goals
+from jaxrl.policies.crowds import crowd_like, for_any_number
+
+if TYPE_CHECKING:
+    from envs.crowd.state import CrowdState, Scene, Traits
+    from envs.crowd.trajectories import Act
+    from jaxrl.results.policy import TrainedPolicy
+
+BINS, LARGEST = 12, 3.0  # bins of density up to this one, in 1/m^2
+LANE = 0.6  # m, the width of a lane: three radii
+NEAR = 2.0  # m, below which others are near
+DECISIONS = {"circle": 200, "corridor": 200, "choke": 400}
+_INSIDE = 2.0  # m, half the side of the square of the corridor in which densities are measured
+_MIDDLE = 4.0  # m, half the length of the corridor in which lanes are measured
+_FIRST = 12  # decisions, a second, before free speeds count, because everybody starts standing
+_DOOR = 1.0  # m, half the depth of a door
+_WALL = 9.75  # m, the inner face of the arena
+
+__all__ = ["BINS", "DECISIONS", "LANE", "LARGEST", "NEAR", "Walks", "learned", "planned", "to_the_door"]
+
+
+@struct.dataclass
+class Numbers:
+    """Numbers of a scene.
+
+    Attributes:
+      noise: Half the side, in m, of the square in which starts scatter.
+      width: Width in m of the door, where there is one.
+    """
+
+    noise: Any = 0.3
+    width: Any = 1.0
+
+
+class _Scattered:
+    """Starts that differ between episodes."""
+
+    @property
+    def default_params(self) -> Numbers:
+        return Numbers()
+
+    def place(self, key: jax.Array, params: Numbers, present: jax.Array, traits: Traits) -> Scene:
+        scene = super().place(key, params, present, traits)  # pyright: ignore[reportAttributeAccessIssue]
+        scene = self.opened(scene, params)
+        moved = scene.position + params.noise * jax.random.uniform(key, scene.position.shape, minval=-1.0)
+        position = spawning.push_apart(moved, traits.radius, present, scene.obstacles)
+        return dataclasses.replace(scene, position=position)
+
+    def opened(self, scene: Scene, params: Numbers) -> Scene:
+        """The scene with a door of the width of the parameters."""
+        del params
+        return scene
+
+
+@dataclasses.dataclass(frozen=True)
+class ScatteredCorridor(_Scattered, Corridor):
+    """`Corridor` with scattered starts."""
+
+    name: ClassVar[str] = "scattered-corridor"
+
+
+@dataclasses.dataclass(frozen=True)
+class Door(_Scattered, Choke):
+    """`Choke` with scattered starts and a door of any width."""
+
+    name: ClassVar[str] = "door"
+
+    def opened(self, scene: Scene, params: Numbers) -> Scene:
+        edge, sides = params.width / 2, jnp.array([1.0, -1.0])
+        things = dataclasses.replace(
+            scene.obstacles,
+            box_centre=scene.obstacles.box_centre.at[-2:, 1].set(sides * (_WALL + edge) / 2),
+            box_half=scene.obstacles.box_half.at[-2:, 1].set((_WALL - edge) / 2),
+        )
+        return dataclasses.replace(scene, obstacles=things)
+
+
+SCENES = {"circle": "circle", "corridor": ScatteredCorridor(), "choke": Door()}
+
+
+class Walks:
+    """Episodes of a policy in one of the `SCENES`, compiled once.
+
+    Args:
+      scene: Name of the scene, which decides on the measures.
+      env: Crowd.
+      act: Policy, for `envs.crowd.roll`.
+      params: Parameters of the crowd.
+
+    Attributes:
+      interval: Time between two positions in s.
+    """
+
+    def __init__(self, scene: str, env: Crowd, act: Act, params: CrowdParams):
+        measure = {"circle": _alone, "corridor": _in_counterflow, "choke": _through_door}[scene]
+        steps = DECISIONS[scene]
+
+        def measured(key: jax.Array, params: CrowdParams) -> dict[str, jax.Array]:
+            return measure(roll(env, act, key, params, steps))
+
+        self.params, self.interval = params, float(params.dt) * env.substeps
+        self._measured = jax.jit(jax.vmap(measured, in_axes=(0, None)))
+
+    def __call__(self, keys: jax.Array, num_present: int | None = None, **numbers: float) -> dict[str, np.ndarray]:
+        """The measures of an episode for each key, `[episodes, ...]`.
+
+        Args:
+          keys: Random keys, `[episodes]`.
+          num_present: Number of people; None for all.
+          **numbers: Numbers of the scene.
+        """
+        params = self.params
+        if num_present is not None:
+            params = dataclasses.replace(params, num_present=num_present)
+        if numbers:
+            params = dataclasses.replace(params, scenario=dataclasses.replace(params.scenario, **numbers))
+        return {name: np.asarray(values, np.float64) for name, values in self._measured(keys, params).items()}
+
+
+def planned(scene: str, planner: Callable[[Crowd], Act], dynamics: str, num_agents: int) -> Walks:
+    """A planner in a scene.
+
+    Planners walk straight on where a wall is in the way; here they go to the door first.
+    """
+    env = Crowd(SCENES[scene], num_agents=num_agents, dynamics=dynamics)  # pyright: ignore[reportArgumentType]
+    act = planner(env)
+    return Walks(scene, env, to_the_door(act) if scene == "choke" else act, env.default_params)
+
+
+def learned(scene: str, policy: TrainedPolicy, num_agents: int) -> Walks:
+    """A learned policy in a scene, with greedy actions."""
+    env, params = crowd_like(policy, SCENES[scene], num_agents)
+    crowd = for_any_number(policy)
+    return Walks(scene, env, lambda key, obs, state: crowd.act(obs, None)[0], params)
+
+
+def to_the_door(act: Act) -> Act:
+    """The policy with the door as everybody's goal up to the door."""
+
+    def led(key: jax.Array, obs: Any, state: CrowdState) -> jax.Array:
+        walls, goals = state.obstacles, state.goals
+        edge = walls.box_centre[-2, 1] - walls.box_half[-2, 1]
+        before = (state.walkers.position[:, 0] < -_DOOR)[:, None]
+        room = jnp.maximum(edge - state.traits.radius, 0.0)
+        opening = jnp.stack([jnp.zeros_like(room), room], axis=-1)
+        goals = Goals(
+            centre=jnp.where(before, jnp.array([-_DOOR, 0.0]), goals.centre),
+            half=jnp.where(before, opening, goals.half),
+        )
+        return act(key, obs, dataclasses.replace(state, goals=goals))
+
+    return led
+
+
+def _in_counterflow(track: Trajectory) -> dict[str, jax.Array]:
+    """Speeds by density in the middle of the corridor, and the order of lanes while both groups are there."""
+    step = (track.position[1:] - track.position[:-1]) / track.interval
+    walks = track.walking[1:] & track.walking[:-1]
+    corner = (_INSIDE, _INSIDE)
+    diagram = fundamental_diagram(track.position[1:], step, walks, (-_INSIDE, -_INSIDE), corner, BINS, LARGEST)
+    forwards = jnp.arange(track.position.shape[1]) % 2 == 0
+    middle = track.walking & (jnp.abs(track.position[..., 0]) < _MIDDLE)
+    both = jnp.any(middle & forwards, axis=-1) & jnp.any(middle & ~forwards, axis=-1)
+    lanes = {"order": lane_order, "order_by_chance": lane_order_by_chance}
+    return {
+        "speed": diagram.speed,
+        "moments": diagram.count,
+        **{
+            name: jnp.where(both, order(track.position, middle, forwards, LANE), jnp.nan)
+            for name, order in lanes.items()
+        },
+    }
+
+
+def _through_door(track: Trajectory) -> dict[str, jax.Array]:
+    flow = door_flow(track.position, track.walking, (_DOOR, _WALL), (_DOOR, -_WALL), track.interval)
+    through = track.present & (track.position[-1, :, 0] > _DOOR)
+    return {"flow": flow, "passed": jnp.sum(through) / jnp.sum(track.present)}
+
+
+def _alone(track: Trajectory) -> dict[str, jax.Array]:
+    return {"free_speed": free_speed(track.position[_FIRST:], track.walking[_FIRST:], NEAR, track.interval)}

@@ -1,0 +1,156 @@
+"""The study that compares crowds with pedestrians: refusals, scenes, measures that are known, tables, resuming."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jams
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas
+import pytest
+import xarray
+
+from envs.crowd import Crowd
+from envs.crowd.pedestrians import weidmann_speed
+from jaxrl.experiments import EXPERIMENTS, Study, crowd_people, crowd_walks, run_experiment
+from jaxrl.experiments import crowd_people_report as report
+from jaxrl.experiments.crowd_people import Settings
+
+TINY: dict[str, Any] = {"people": (2,), "door_people": 2, "circle_people": 2, "widths": (1.0,), "episodes": 2}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"people": ()}, "people takes one or more different values, got none"),
+        ({"people": (10, 1)}, "people must be a whole number of at least 2, got 1"),
+        ({"people": (500,)}, "people has 500, but num_agents must be at most 128 in corridor"),
+        ({"door_people": 65}, "door_people has 65, but num_agents must be at most 64 in choke"),
+        ({"circle_people": 1}, "circle_people must be a whole number of at least 2, got 1"),
+        ({"widths": (1.0, 1.0)}, "widths takes one or more different values, got 1.0 1.0"),
+        ({"widths": (0.4,)}, "widths must lie above 0.4 m, a body's, and at most at 19 m, got 0.4"),
+        ({"widths": (float("nan"),)}, "widths must lie above 0.4 m, a body's, and at most at 19 m, got nan"),
+        ({"planners": ("rvo",)}, "planners has 'rvo'; it takes orca, social-force, straight"),
+        ({"dynamics": "polar"}, "dynamics has 'polar'"),
+        ({"seeds": 1}, "seeds must be 0 or a whole number of at least 2, got 1"),
+        ({"seeds": 0, "planners": ()}, "planners or seeds must name somebody who walks"),
+        ({"episodes": 1}, "episodes must be a whole number of at least 2, got 1"),
+    ],
+)
+def test_settings_are_checked(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        Settings(**wrong)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_door_has_the_width_that_it_is_given_and_starts_differ() -> None:
+    door, present = crowd_walks.Door(), jnp.ones(20, bool)
+    place = jax.jit(lambda key, params: door.place(key, params, present, jams.traits(20)))
+    scenes = [
+        place(jax.random.key(seed), crowd_walks.Numbers(width=width)) for seed, width in ((0, 0.6), (1, 0.6), (0, 2.0))
+    ]
+    for scene, width in zip(scenes, (0.6, 0.6, 2.0), strict=True):
+        walls = scene.obstacles
+        np.testing.assert_allclose(walls.box_centre[-2, 1] - walls.box_half[-2, 1], width / 2, atol=1e-5)
+        np.testing.assert_allclose(walls.box_centre[-1, 1] + walls.box_half[-1, 1], -width / 2, atol=1e-5)
+        np.testing.assert_allclose(walls.box_centre[-2, 1] + walls.box_half[-2, 1], 9.75, atol=1e-5)
+        apart = np.linalg.norm(scene.position[:, None] - scene.position[None], axis=-1) + 9 * np.eye(20)
+        assert apart.min() >= 0.4
+    np.testing.assert_array_equal(scenes[0].position, scenes[2].position)
+    assert np.abs(scenes[0].position - scenes[1].position).max() > 0.1
+
+
+def test_planners_go_to_the_door_first() -> None:
+    env = Crowd(crowd_walks.Door(), num_agents=4)
+    _, state = jax.jit(env.reset_env)(jax.random.key(0), env.default_params)
+    position = jnp.array([[-7.0, 1.5], [-1.2, -3.0], [-0.9, 0.2], [5.0, 0.0]])
+    state = dataclasses.replace(state, walkers=dataclasses.replace(state.walkers, position=position))
+    goals = crowd_walks.to_the_door(lambda key, obs, state: state.goals)(jax.random.key(0), None, state)
+    np.testing.assert_allclose(goals.centre, [[-1, 0], [-1, 0], [10, 0], [10, 0]])
+    np.testing.assert_allclose(
+        goals.half, [[0, 0.3], [0, 0.3], [2, 2], [2, 2]], atol=1e-6
+    )  # a door of 1 m, bodies of 0.4
+
+
+def crowd(speed: np.ndarray, moments: np.ndarray, unit: int = 4) -> dict[str, xarray.Dataset]:
+    """A policy whose speeds by density are the same in each unit."""
+    density = (np.arange(len(speed)) + 0.5) / 4
+    walked = {"speed": speed, "moments": moments}
+    corridor = xarray.Dataset(
+        {name: (("unit", "sample", "people", "density"), np.tile(v, (unit, 1, 2, 1))) for name, v in walked.items()}
+        | {
+            name: (("unit", "sample", "people", "time"), np.tile([value, np.nan], (unit, 1, 2, 1)))
+            for name, value in (("order", 0.8), ("order_by_chance", 0.5))
+        },
+        {"people": [2, 4], "density": density, "time": [0.0, 0.1]},
+    )
+    flow = np.tile([1.0, 3.0], (unit, 1, 1))
+    choke = xarray.Dataset(
+        {name: (("unit", "sample", "width"), value) for name, value in (("flow", flow), ("passed", flow / 4))},
+        {"width": [0.5, 2.0]},
+    )
+    circle = xarray.Dataset({"free_speed": (("unit", "sample", "person"), np.tile([1.0, 1.5, np.nan], (unit, 1, 1)))})
+    return {"corridor": corridor, "choke": choke, "circle": circle}
+
+
+def test_measures_of_crowds_that_are_known(tmp_path: Path) -> None:
+    weidmann = np.asarray(weidmann_speed(jnp.asarray([0.125, 0.375, 0.625])), np.float64)
+    speed, moments = weidmann + np.array([0.3, 0.4, np.nan]), np.array([2.0, 1.0, 0.0])
+    crowds = {"exact": crowd(weidmann, np.ones(3)), "fast": crowd(speed, moments)}
+    frame = report.measures(crowds).set_index("policy")
+    assert frame["distance from Weidmann"]["exact"].startswith("0.0000 ")
+    # sqrt((0.3^2 + 0.4^2) / 2), over densities that occur, however often
+    assert frame.loc["fast"].tolist() == [
+        *("0.354 [0.354, 0.354]", "0.800 [0.800, 0.800]", "0.500 [0.500, 0.500]", "0.600 [0.600, 0.600]"),
+        *("1.25 [1.25, 1.25]", "0.250 [0.250, 0.250]"),
+    ]
+    assert frame.loc["people"].tolist()[4:] == ["1.34", "0.26"]
+    table = report.speeds({"fast": crowds["fast"]})
+    np.testing.assert_allclose(table, [[0.125, weidmann[0], speed[0]], [0.375, weidmann[1], speed[1]]])
+    doors = report.doors({"fast": crowds["fast"]})
+    assert doors["width"].tolist() == [0.5, 2.0]
+    assert [cell.split()[0] for cell in doors["1/(m s)"]] == ["2.00", "1.50"]
+    assert [cell.split()[0] for cell in doors["passed"]] == ["0.250", "0.750"]
+    report.drawn(crowds).savefig(tmp_path / "drawn.png")
+
+
+def test_speeds_are_means_over_moments_of_all_sizes_and_samples() -> None:
+    speed = np.array([[[[1.0, np.nan], [2.0, 0.5]], [[4.0, np.nan], [np.nan, np.nan]]]])
+    moments = np.array([[[[1.0, 0.0], [3.0, 2.0]], [[2.0, 0.0], [0.0, 0.0]]]])
+    dims = ("unit", "sample", "people", "density")
+    both = xarray.Dataset({"speed": (dims, speed), "moments": (dims, moments)})
+    np.testing.assert_allclose(report.curve(both), [[(1 + 3 * 2 + 2 * 4) / 6, 0.5]])
+
+
+def test_the_largest_flow_of_weidmanns_curve() -> None:
+    density = np.linspace(0.1, 5.4, 100_000)
+    speed = 1.34 * (1 - np.exp(-1.913 * (1 / density - 1 / 5.4)))
+    assert report.capacity() == pytest.approx(np.max(density * speed), rel=1e-3)
+
+
+def test_planners_are_played_and_tabled_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = Settings(planners=("straight",), seeds=0, **TINY)
+    for _ in range(2):
+        crowd_people.run(settings, Study(tmp_path, "crowd-people", settings))
+    assert "Skipped corridor_straight" in capsys.readouterr().out
+    people = pandas.read_csv(tmp_path / "people.csv")
+    assert people["policy"].tolist() == ["straight", "people"]
+    # Straight walkers keep to the preferred speed, sqrt(2.23 / 1.26) m/s, if nobody is near.
+    assert people["free speed"].iloc[0].startswith("1.33 [")
+    doors = pandas.read_csv(tmp_path / "doors.csv")
+    assert doors["passed"].iloc[0] == "1.00 [1.00, 1.00]"
+    assert np.all(np.diff(pandas.read_csv(tmp_path / "speeds.csv")["density"]) > 0)
+    assert (tmp_path / "crowd_people.png").is_file()
+
+
+@pytest.mark.slow
+def test_the_learned_are_a_row_too(tmp_path: Path) -> None:
+    settings = Settings(planners=(), seeds=2, env_steps=400, **TINY | {"people": (2, 3)})
+    run_experiment(EXPERIMENTS["crowd-people"], settings, tmp_path, progress=False)
+    walked = xarray.load_dataset(tmp_path / "corridor_learned_walks.nc", engine="h5netcdf")
+    assert dict(walked.sizes) == {"unit": 2, "sample": 2, "people": 2, "density": 12, "time": 201}
+    assert not np.array_equal(*walked["order"].fillna(0.0).values)  # two seeds, two policies
+    assert pandas.read_csv(tmp_path / "people.csv")["policy"].tolist() == ["learned", "people"]
