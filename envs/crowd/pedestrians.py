@@ -16,7 +16,7 @@ _JAM = 5.4  # 1/m^2, at which nobody moves
 _SHAPE = 1.913  # 1/m^2
 
 
-def weidmann_speed(density: jax.Array) -> jax.Array:
+def weidmann_speed(density: jax.typing.ArrayLike) -> jax.Array:
     """The speed of real people at a density, 1.34 (1 - exp(-1.913 (1 / density - 1 / 5.4))) m/s, at least 0.
 
     Args:
@@ -27,12 +27,16 @@ def weidmann_speed(density: jax.Array) -> jax.Array:
 
     Source: Weidmann (1993), "Transporttechnik der Fussgaenger", as commonly cited.
     """
-    crowded = jnp.clip(density, 1e-6, _JAM)
+    crowded = jnp.clip(jnp.asarray(density), 1e-6, _JAM)
     return -_FREE * jnp.expm1(-_SHAPE * (1 / crowded - 1 / _JAM))
 
 
 def door_flow(
-    position: jax.Array, walking: jax.Array, start: tuple[float, float], end: tuple[float, float], interval: float
+    position: jax.Array,
+    walking: jax.Array,
+    start: tuple[float, float],
+    end: tuple[float, float],
+    interval: jax.Array | float,
 ) -> jax.Array:
     """The mean flow through a door, from the first to the last person who passes it.
 
@@ -118,7 +122,9 @@ def _lanes(position: jax.Array, walking: jax.Array, forwards: jax.Array, width: 
     return (jnp.abs(z[..., :, None] - z[..., None, :]) <= jnp.asarray(width) / 2) & walking[..., None, :]
 
 
-def free_speed(position: jax.Array, walking: jax.Array, distance: jax.Array | float, interval: float) -> jax.Array:
+def free_speed(
+    position: jax.Array, walking: jax.Array, distance: jax.Array | float, interval: jax.Array | float
+) -> jax.Array:
     """The mean speed of each person while no other walking person is near.
 
     Args:

@@ -465,7 +465,8 @@ def of_sac() -> tuple[Any, work.Work]:
     algo = jaxrl.sac(make("pendulum"), jaxrl.SACConfig(**sizes, batch_size=128))
     hparams, params = algo.prepare(algo.hparams), algo.env.default_params
     state = jax.eval_shape(algo.init, jax.random.key(0), hparams, params)
-    actual = cost(lambda *a: algo.step(*a, hparams, params), jax.random.key(0), jnp.int32(0), state)
+    step: Any = algo.step
+    actual = cost(lambda *a: step(*a, hparams, params), jax.random.key(0), jnp.int32(0), state)
     return actual, work.sac_iteration(algo.config)
 
 

@@ -101,7 +101,7 @@ def test_measures_of_crowds_that_are_known(tmp_path: Path) -> None:
     speed, moments = weidmann + np.array([0.3, 0.4, np.nan]), np.array([2.0, 1.0, 0.0])
     crowds = {"exact": crowd(weidmann, np.ones(3)), "fast": crowd(speed, moments)}
     frame = report.measures(crowds).set_index("policy")
-    assert frame["distance from Weidmann"]["exact"].startswith("0.0000 ")
+    assert str(frame["distance from Weidmann"]["exact"]).startswith("0.0000 ")
     # sqrt((0.3^2 + 0.4^2) / 2), over densities that occur, however often
     assert frame.loc["fast"].tolist() == [
         *("0.354 [0.354, 0.354]", "0.800 [0.800, 0.800]", "0.500 [0.500, 0.500]", "0.600 [0.600, 0.600]"),
@@ -148,7 +148,8 @@ def test_planners_are_played_and_tabled_once(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.slow
 def test_the_learned_are_a_row_too(tmp_path: Path) -> None:
-    settings = Settings(planners=(), seeds=2, env_steps=400, **TINY | {"people": (2, 3)})
+    sizes: dict[str, Any] = TINY | {"people": (2, 3)}
+    settings = Settings(planners=(), seeds=2, env_steps=400, **sizes)
     run_experiment(EXPERIMENTS["crowd-people"], settings, tmp_path, progress=False)
     walked = xarray.load_dataset(tmp_path / "corridor_learned_walks.nc", engine="h5netcdf")
     assert dict(walked.sizes) == {"unit": 2, "sample": 2, "people": 2, "density": 12, "time": 201}
