@@ -31,6 +31,7 @@ def world(steps, logistic=False, seed=0):
     return features, rewards.astype(np.float32)
 
 
+@pytest.mark.slow
 def test_lin_ucb_pulls_the_arms_of_least_squares_solved_anew_over_ten_thousand_pulls():
     steps = 10_000
     features, rewards = world(steps)

@@ -131,6 +131,7 @@ def test_the_largest_flow_of_weidmanns_curve() -> None:
     assert report.capacity() == pytest.approx(np.max(density * speed), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_planners_are_played_and_tabled_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings(planners=("straight",), seeds=0, **TINY)
     for _ in range(2):

@@ -332,6 +332,7 @@ def test_an_agents_memory_is_that_of_the_start_where_its_own_episode_ended() -> 
     np.testing.assert_array_equal(counts, np.broadcast_to(exact[:, None], (10, 2, 3)))
 
 
+@pytest.mark.slow
 def test_memories_start_anew_after_a_time_limit(start: Carry) -> None:
     carry = start._replace(memory=memories(counting().start(None), (NUM_ENVS,)))
     _, steps, _ = rollout(Mortal(), Params(), counting(), None, jax.random.key(2), carry, wishes(), NUM_STEPS)

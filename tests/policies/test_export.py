@@ -178,6 +178,7 @@ def test_the_continuous_actions_compared_reach_the_bounds_and_lie_between(elsewh
     np.testing.assert_allclose(loaded(far), policy(far), rtol=0, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_loaded_export_takes_what_a_policy_takes(file_format: str, elsewhere: dict[str, Any]):
     policy, loaded = (
@@ -196,6 +197,7 @@ def test_a_loaded_export_takes_what_a_policy_takes(file_format: str, elsewhere: 
         loaded(obs, mask=np.ones((5, 2), bool))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_file_says_what_to_feed_and_where_it_is_from(file_format: str, elsewhere: dict[str, Any]):
     spec = jaxrl.load_exported(elsewhere["folder"] / f"cartpole.{file_format}").spec
@@ -375,6 +377,7 @@ def test_a_file_that_would_differ_from_the_policy_is_not_kept(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file_format", "library"), [("safetensors", "safetensors"), ("onnx", "onnxruntime"), ("stablehlo", "flatbuffers")]
 )
@@ -403,6 +406,7 @@ def test_a_missing_extra_is_named(
         jaxrl.load_exported(elsewhere["folder"] / f"pendulum.{file_format}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_damaged_and_missing_files_get_one_sentence(file_format: str, elsewhere: dict[str, Any], tmp_path: Path):
     whole = elsewhere["folder"] / f"pendulum.{file_format}"
@@ -421,6 +425,7 @@ def test_damaged_and_missing_files_get_one_sentence(file_format: str, elsewhere:
         jaxrl.load_exported(tmp_path / "policy.txt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_every_byte_of_a_file_is_guarded(file_format: str, elsewhere: dict[str, Any], tmp_path: Path):
     whole = elsewhere["folder"] / f"pendulum.{file_format}"
@@ -438,6 +443,7 @@ def test_every_byte_of_a_file_is_guarded(file_format: str, elsewhere: dict[str, 
     assert jaxrl.load_exported(tmp_path / whole.name).spec["format"] == file_format
 
 
+@pytest.mark.slow
 def test_a_program_of_a_newer_jax_gets_one_sentence(elsewhere: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
     def unreadable(self: Any) -> str:
         raise RuntimeError("INVALID_ARGUMENT: Failed to deserialize StableHLO")
