@@ -302,13 +302,13 @@ def test_a_time_limit_is_an_end_only_where_it_is_said_to_be(name: str, time_limi
     values, (steps, _) = learned(name, GAMMA, time_limits=time_limits)
     assert steps.truncated.mean() == pytest.approx(1 / 5, abs=0.01) and not steps.terminated.any()
     endless, ending = (linear_task.action_values(steps.obs, steps.next_obs[:, 0], GAMMA, limit) for limit in (None, 5))
-    wanted = endless if time_limits == "bootstrap" else ending
+    expected = endless if time_limits == "bootstrap" else ending
     # A share p of limits treated as ends lowers the value before a limit by g (p V + (1 - p) D), where V > 0 is the
     # endless value after it and D >= 0 the change there; all of them lower it by g V. So values change by at least p of
     # their distance. A share p that is bootstrapped instead of ended adds at least g p W, where W is the value after
     # the limit if all are ends: after five of the best steps, the place is at least 0.34, and W at least 0.29 V. A
     # bound of 5 % of the distance therefore shows one wrong limit in twenty, or one in six.
-    apart, error = (np.sqrt(np.mean(each**2)) for each in (endless - ending, values - wanted))
+    apart, error = (np.sqrt(np.mean(each**2)) for each in (endless - ending, values - expected))
     assert apart > 4 and error < 0.05 * apart, (apart, error)
 
 
@@ -317,8 +317,8 @@ def test_a_time_limit_is_an_end_only_where_it_is_said_to_be(name: str, time_limi
 def test_values_under_a_mixture_are_those_of_its_exponentials(name: str) -> None:
     values, (steps, discount) = learned(name, "hyperbolic:k=0.5", heads="joint", num_heads=3)
     by_rate = [linear_task.action_values(steps.obs, steps.next_obs[:, 0], float(rate)) for rate in discount.rates]
-    wanted = np.asarray(discount.weights) @ np.array(by_rate)
-    assert np.sqrt(np.mean((values - wanted) ** 2)) < 0.03 * np.sqrt(np.mean(wanted**2))
+    expected = np.asarray(discount.weights) @ np.array(by_rate)
+    assert np.sqrt(np.mean((values - expected) ** 2)) < 0.03 * np.sqrt(np.mean(expected**2))
 
 
 # --- refusals and the rest -------------------------------------------------------------------

@@ -243,6 +243,6 @@ def test_an_edited_field_gets_one_sentence_or_is_taken(kind: str, made: dict[str
     for _ in range(share(EDITS[kind])):
         shutil.rmtree(at, ignore_errors=True)
         shutil.copytree(subject.directory, at)
-        what, found = edit(generator, at, subject)
+        what, is_found = edit(generator, at, subject)
         after = outcome(subject.load, at, what)
-        assert after is None or not found, what
+        assert after is None or not is_found, what

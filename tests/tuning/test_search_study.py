@@ -214,7 +214,7 @@ def test_another_study_is_refused_in_a_sentence(space: Space, tmp_path: Path):
 
 def test_storage_that_cannot_be_used_is_told_in_a_sentence(space: Space, tmp_path: Path):
     no_database = tmp_path / "text.db"
-    no_database.write_text("this is no database, however long it may be " * 100)
+    no_database.write_text("this is not a database, however long it may be " * 100)
     for url, sentence in [
         (f"sqlite:///{tmp_path}/nowhere/study.db", "unable to open database file"),
         (f"sqlite:///{no_database}", "file is not a database"),
