@@ -131,8 +131,50 @@ def test_the_largest_flow_of_weidmanns_curve() -> None:
     assert report.capacity() == pytest.approx(np.max(density * speed), rel=1e-3)
 
 
+class Made:
+    """Walks that need no simulation."""
+
+    interval = 1 / 12
+
+    def __init__(self, scene: str, *_: Any):
+        self.scene = scene
+
+    def __call__(self, keys: jax.Array, num_present: int = 0, width: float = 0.0) -> dict[str, np.ndarray]:
+        if self.scene == "circle":
+            return {"free_speed": np.tile([1.0, np.nan], (len(keys), 1))}
+        if self.scene == "choke":
+            return {"flow": np.full(len(keys), 3 * width), "passed": np.ones(len(keys))}
+        lanes = {"order": 1.0, "order_by_chance": 0.5}
+        return {
+            "speed": np.full((len(keys), 12), 0.1 * num_present),
+            "moments": np.arange(12.0)[None] % 2 * np.ones((len(keys), 1)),
+            **{name: np.full((len(keys), 201), value) for name, value in lanes.items()},
+        }
+
+
+def test_planners_are_tabled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(crowd_walks, "planned", Made)
+    settings = Settings((4, 2), 2, 2, (1.0, 2.0), planners=("orca", "straight"), seeds=0, episodes=3)
+    for _ in range(2):
+        crowd_people.run(settings, Study(tmp_path, "crowd-people", settings))
+    assert "Skipped corridor_straight" in capsys.readouterr().out
+    people = pandas.read_csv(tmp_path / "people.csv")
+    assert people["policy"].tolist() == ["orca", "straight", "people"]
+    assert people["reduced order"].iloc[0] == "1.00 [1.00, 1.00]"
+    assert people["free speed"].tolist() == ["1.00 [1.00, 1.00]", "1.00 [1.00, 1.00]", "1.34"]
+    doors = pandas.read_csv(tmp_path / "doors.csv")
+    assert doors[["policy", "width"]].to_numpy().tolist() == [[p, w] for p in ("orca", "straight") for w in (1.0, 2.0)]
+    assert doors["1/s"].tolist() == ["3.00 [3.00, 3.00]", "6.00 [6.00, 6.00]"] * 2
+    speeds = pandas.read_csv(tmp_path / "speeds.csv")
+    np.testing.assert_allclose(speeds["density"], 0.125 + 0.25 * np.arange(1, 12, 2))
+    np.testing.assert_allclose(speeds["orca"], 0.3)
+    assert (tmp_path / "crowd_people.png").is_file()
+
+
 @pytest.mark.slow
-def test_planners_are_played_and_tabled_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_planners_are_played_and_tabled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings(planners=("straight",), seeds=0, **TINY)
     for _ in range(2):
         crowd_people.run(settings, Study(tmp_path, "crowd-people", settings))
