@@ -14,6 +14,7 @@ from envs.control.cartpole import CartPole
 from envs.control.mountain_car import MountainCar
 from envs.control.mountain_car_continuous import MountainCarContinuous
 from envs.control.pendulum import Pendulum
+from envs.cooperation.crowd import SharedCrowd
 from envs.cooperation.foraging import Foraging
 from envs.cooperation.levers import LeverGame
 from envs.crowd.crowd import Crowd
@@ -236,6 +237,11 @@ def _crowd(ax: Axes, env: Any, params: Any) -> Update:
     return draw_crowd(ax, params)
 
 
+def _shared_crowd(ax: Axes, env: Any, params: Any) -> Update:
+    update = draw_crowd(ax, params)
+    return lambda state: update(state.game)
+
+
 _PROBES = (
     probes.ConstantReward,
     probes.DelayedReward,
@@ -263,6 +269,7 @@ _SCENES: dict[type, tuple[tuple[int, int], Callable[[Axes, Any, Any], Update]]] 
     LeverGame: ((240, 640), rendering_cooperation.levers),
     Foraging: ((400, 400), rendering_cooperation.foraging),
     Crowd: ((560, 560), _crowd),
+    SharedCrowd: ((560, 560), _shared_crowd),
     Bandit: ((400, 640), rendering_tasks.bandit),
     **{kind: ((240, 640), rendering_tasks.probe) for kind in _PROBES},
 }

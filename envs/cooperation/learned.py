@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from envs.base import spaces
-from envs.cooperation.partners import Partner, Task
+from envs.cooperation.partners import Partner
 from envs.errors import UserValueError
 
 __all__ = ["Learned", "learned"]
@@ -36,25 +36,25 @@ class Learned(Partner):
     shapes: tuple[tuple[tuple[int, ...], str], ...]
     num_members: int
 
-    def population(self, task: Task) -> dict[str, Any]:
+    def population(self, task: Any) -> dict[str, Any]:
         """Indices `[P]`, and parameters of 0, which training rejects."""
         del task
         leaves = [np.zeros((self.num_members, *shape), dtype) for shape, dtype in self.shapes]
         return _members(jax.tree.unflatten(self.structure, leaves), self.num_members)
 
-    def start(self, task: Task, member: dict[str, Any]) -> Any:
+    def start(self, task: Any, member: dict[str, Any]) -> Any:
         """The memory of the function."""
         del task
         return self.begin(member["params"])
 
     def act(
-        self, key: jax.Array, task: Task, state: Any, obs: jax.Array, member: dict[str, Any], memory: Any, params: Any
+        self, key: jax.Array, task: Any, state: Any, obs: jax.Array, member: dict[str, Any], memory: Any, params: Any
     ) -> tuple[jax.Array, Any]:
         """The action of the function for the partner's observation."""
         del task, state, params
         return self.choose(key, member["params"], memory, obs)
 
-    def behaviour_space(self, task: Task) -> spaces.Tuple:
+    def behaviour_space(self, task: Any) -> spaces.Tuple:
         """The index of the member."""
         del task
         return spaces.Tuple((spaces.Discrete(self.num_members),))
@@ -63,7 +63,7 @@ class Learned(Partner):
         """The index of the member."""
         return (member["index"],)
 
-    def check(self, task: Task, population: dict[str, Any]) -> None:
+    def check(self, task: Any, population: dict[str, Any]) -> None:
         """Reject parameters that are all 0, as in a task whose population has not been set."""
         if not any(np.any(leaf) for leaf in jax.tree.leaves(population["params"])):
             raise UserValueError(

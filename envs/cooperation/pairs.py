@@ -13,6 +13,7 @@ from envs import base
 from envs.arguments import check_choice
 from envs.base import spaces
 from envs.cooperation.partners import Partner, Scripted, View
+from envs.cooperation.population import check_population, default_population, draw, member_of, revealed, revealed_space
 from envs.errors import UserTypeError, UserValueError
 
 __all__ = ["Pair", "PairParams", "PairState"]
@@ -131,8 +132,7 @@ class Pair(base.Environment):
         """The default population and its weights, as fields of the parameters; none in self-play."""
         if self.inside is None:
             return {}
-        population = self.inside.population(self)
-        return {"population": population, "weights": np.ones(_size(population), np.float32)}
+        return default_population(self.inside, self)
 
     def check_params(self, params: PairParams) -> None:
         """Reject an empty population, one that does not fit the task, and weights by which no partner is drawn."""
@@ -142,27 +142,7 @@ class Pair(base.Environment):
                     f"env.population has no effect in self-play, where {self.name} has no partner; leave it out"
                 )
             return
-        default = self.inside.population(self)
-        expected, got = jax.tree.leaves_with_path(default), jax.tree.leaves(params.population)
-        if jax.tree.structure(default) != jax.tree.structure(params.population):
-            raise UserValueError(
-                f"env.population must be that of {type(self.inside).__name__} in {self.name}, with the parts "
-                f"{', '.join(jax.tree_util.keystr(path) or 'array' for path, _ in expected)}, got "
-                f"{type(params.population).__name__}"
-            )
-        weights = np.asarray(params.weights)
-        if weights.ndim == 0 or weights.shape[-1] == 0:
-            raise UserValueError("env.population must have at least one partner, got none")
-        for (path, leaf), other in zip(expected, got, strict=True):
-            shape, takes = np.shape(other)[weights.ndim - 1 :], (weights.shape[-1], *np.shape(leaf)[1:])
-            if shape != takes:
-                raise UserValueError(
-                    f"env.population{jax.tree_util.keystr(path)} must have the shape {takes} for {takes[0]} weights, "
-                    f"got {shape}"
-                )
-        if np.any(~(weights >= 0)) or np.any(~np.isfinite(weights)) or np.any(weights.sum(axis=-1) <= 0):
-            raise UserValueError("env.weights must be at least 0 and finite, and one of them above 0")
-        self.inside.check(self, params.population)
+        check_population(self.inside, self, params.population, params.weights)
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, Any]:
         """The first observation, of both agents in self-play."""
@@ -170,9 +150,8 @@ class Pair(base.Environment):
             game = self.begin(key, params)
             return self.observe(game, params), game
         member_key, game_key = jax.random.split(key)
-        log_weights = jnp.log(jnp.asarray(params.weights, jnp.float32))
-        member = jax.random.categorical(member_key, log_weights).astype(jnp.int32)
-        row = self._row(member, params)
+        member = draw(member_key, params.weights)
+        row = member_of(params.population, member)
         game = self.begin(game_key, params)
         return self._seen(game, row, params), PairState(game.time, game, member, self.inside.start(self, row))
 
@@ -184,7 +163,7 @@ class Pair(base.Environment):
             game, payoff, terminated, metrics = self.play(key, state, jnp.asarray(action, jnp.int32), params)
             return self.observe(game, params), game, jnp.broadcast_to(payoff, (2,)), terminated, {"metrics": metrics}
         partner_key, game_key = jax.random.split(key)
-        member = self._row(state.member, params)
+        member = member_of(params.population, state.member)
         seen = self.observe(state.game, params)[1]
         other, memory = self.inside.act(partner_key, self, state.game, seen, member, state.memory, params)
         actions = jnp.stack([jnp.asarray(action, jnp.int32), jnp.asarray(other, jnp.int32)])
@@ -196,40 +175,21 @@ class Pair(base.Environment):
     def observation_space(self, params: Any = None) -> spaces.Box:
         """The space of the game, with room for the behaviour vector if it is revealed."""
         del params
-        space = self.game_space()
-        if not self.reveals:
+        space, behaviour = self.game_space(), self.behaviour_space()
+        if not self.reveals or behaviour is None:
             return space
-        low, high, width = np.min(space.low), np.max(space.high), space.shape[0]
-        for part in self._parts():
-            if isinstance(part, spaces.Discrete):
-                low, high, width = min(low, 0.0), max(high, 1.0), width + part.n
-            else:
-                low, high = min(low, np.min(part.low)), max(high, np.max(part.high))
-                width += part.shape[0]
-        return spaces.Box(float(low), float(high), (width,), jnp.float32)
+        shown = revealed_space(behaviour)
+        low, high = min(np.min(space.low), shown.low), max(np.max(space.high), shown.high)
+        return spaces.Box(float(low), float(high), (space.shape[0] + shown.shape[0],), jnp.float32)
 
     def behaviour_space(self, params: Any = None) -> spaces.Tuple | None:
         """The space of the partner's behaviour vector; None in self-play."""
         del params
         return None if self.inside is None else self.inside.behaviour_space(self)
 
-    def _parts(self) -> list[Any]:
-        space = self.behaviour_space()
-        return [] if space is None else list(space.spaces)
-
     def _seen(self, game: Any, member: Any, params: Any) -> jax.Array:
         """The observation of agent 0 beside a member of the population."""
         own = self.observe(game, params)[0]
         if not self.reveals or self.inside is None:
             return own
-        parts = zip(self._parts(), self.inside.behaviour(member), strict=True)
-        shown = [jnp.arange(part.n) == value if isinstance(part, spaces.Discrete) else value for part, value in parts]
-        return jnp.concatenate([own, *[value.astype(jnp.float32) for value in shown]])
-
-    def _row(self, member: jax.Array, params: Any) -> Any:
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[member], params.population)
-
-
-def _size(population: Any) -> int:
-    leaves = jax.tree.leaves(population)
-    return len(leaves[0]) if leaves else 0
+        return jnp.concatenate([own, revealed(self.inside.behaviour_space(self), self.inside.behaviour(member))])

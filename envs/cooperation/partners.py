@@ -93,23 +93,23 @@ class Partner:
     the task draws at a reset.
     """
 
-    def population(self, task: Task) -> Any:
+    def population(self, task: Any) -> Any:
         """The default members: a pytree of arrays `[P, ...]`."""
         raise NotImplementedError
 
-    def start(self, task: Task, member: Any) -> Any:
+    def start(self, task: Any, member: Any) -> Any:
         """The memory of a member at the start of an episode, a pytree of arrays; by default none."""
         del task, member
         return ()
 
     def act(
-        self, key: jax.Array, task: Task, state: Any, obs: jax.Array, member: Any, memory: Any, params: Any
+        self, key: jax.Array, task: Any, state: Any, obs: jax.Array, member: Any, memory: Any, params: Any
     ) -> tuple[jax.Array, Any]:
         """The action of a member and its memory afterwards.
 
         Args:
           key: Random key.
-          task: Task, static.
+          task: Any, static.
           state: State of the game; the partner is agent 1.
           obs: Observation of agent 1.
           member: Row of the population.
@@ -118,7 +118,7 @@ class Partner:
         """
         raise NotImplementedError
 
-    def behaviour_space(self, task: Task) -> spaces.Tuple:
+    def behaviour_space(self, task: Any) -> spaces.Tuple:
         """The space of behaviour vectors: a `Tuple` of `Discrete` and one-dimensional `Box` parts."""
         raise NotImplementedError
 
@@ -126,11 +126,11 @@ class Partner:
         """The behaviour vector of a member, in the behaviour space."""
         raise NotImplementedError
 
-    def check(self, task: Task, population: Any) -> None:
+    def check(self, task: Any, population: Any) -> None:
         """Reject a population that does not fit the task; by default all are accepted.
 
         Args:
-          task: Task.
+          task: Any.
           population: Concrete arrays `[..., P, ...]`, possibly with an axis of settings.
 
         Raises:

@@ -18,7 +18,7 @@ from jaxrl.runtime.runs import key_words, like_shape
 
 NUM_RUNS = 3
 # Their states have the same structure as those of similar environments, and they take long to trace.
-SLOW = {name for name in ROWS if name.startswith("crowd/") and name != "crowd/circle"}
+SLOW = {name for name in ROWS if name.startswith("crowd/") and name != "crowd/circle"} | {"cooperation/crowd"}
 PAIRS = [(algorithm, name) for algorithm in sorted(algorithms.ROWS) for name in sorted(ROWS)]
 
 

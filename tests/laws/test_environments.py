@@ -65,6 +65,7 @@ OTHERS_SLOW = [
     "bandit/dueling",
     "bandit/linear",
     "cooperation/foraging",
+    "cooperation/crowd",
     "cooperation/levers",
     "crowd/circle",
     "memory/cartpole",
