@@ -1,7 +1,7 @@
 """Proximal policy optimisation under any discount."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -14,22 +14,20 @@ from jaxrl.algorithms.contract import Algorithm, Metrics
 from jaxrl.algorithms.on_policy import on_policy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
 from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples
-from jaxrl.algorithms.policy_gradient import (
-    EpochsConfig,
-    Space,
-    acting,
-    advantages,
-    common_space,
-    total_loss,
-)
+from jaxrl.algorithms.policy_gradient import EpochsConfig, Space, acting, advantages, common_space, total_loss
 from jaxrl.checks import Range, check_choice
-from jaxrl.learning.beliefs import BELIEF
+from jaxrl.learning.beliefs import BELIEF, constant_belief, kept_belief
 from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.networks import Module
 from jaxrl.sweeps.distributions import Uniform
 
-SUPERVISED = ("conditioned", "auxiliary")
+# Hyper-parameters without an effect, for each use of a belief.
+WITHOUT = {
+    **dict.fromkeys(("none", "random"), ("belief_coef", "belief_env_steps")),
+    **dict.fromkeys(("conditioned", "auxiliary"), ("belief_env_steps",)),
+    "staged": ("belief_coef",),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,16 +40,17 @@ class PPOConfig(EpochsConfig):
         "rewind", at the same point, undoing the previous step as well.
       belief: Use of a belief about the behaviour of the environment, such as a partner's, which a layer infers from
         `memory`: "none"; "conditioned", trained on the true behaviour, with its mean and uncertainty as inputs of actor
-        and critic; "auxiliary", trained but not an input; or "random", an input but never trained.
+        and critic; "staged", the same, but memory and belief are trained first, while the actor stays as it began, and
+        are then constant; "auxiliary", trained but not an input; or "random", an input but never trained.
     """
 
     kl_stop: Literal["epoch", "minibatch", "rewind"] = "epoch"
-    belief: Literal["none", "conditioned", "auxiliary", "random"] = "none"
+    belief: Literal["none", "conditioned", "staged", "auxiliary", "random"] = "none"
 
     def __post_init__(self, gamma: None) -> None:
         super().__post_init__(gamma)
         check_choice("kl_stop", self.kl_stop, ("epoch", "minibatch", "rewind"))
-        check_choice("belief", self.belief, ("none", "conditioned", "auxiliary", "random"))
+        check_choice("belief", self.belief, WITHOUT)
         if self.belief != "none" and self.memory == "none":
             raise UserValueError(
                 f"belief={self.belief!r} takes a memory, which infers the behaviour, got memory='none'"
@@ -67,19 +66,29 @@ class PPOHParams(OnPolicyHParams):
       value_clip: Largest change of a value in one iteration; infinity disables clipping.
       target_kl: KL divergence beyond which an iteration stops learning, see `PPOConfig.kl_stop`;
         infinity disables it.
-      belief_coef: Weight of the negative log-likelihood of the behaviour; None without a supervised belief.
+      belief_coef: Weight of the negative log-likelihood of the behaviour; None if untrained or staged.
+      belief_env_steps: Number of environment steps in which a staged belief is trained; None for other beliefs.
     """
 
     clip_eps: Any = 0.2
     value_clip: Any = INFINITE
     target_kl: Any = INFINITE
     belief_coef: Any = 0.03
+    belief_env_steps: Any = 100_000.0
 
     ranges = OnPolicyHParams.ranges | {
         "clip_eps": Range(0, INFINITE, "[)"),
         "belief_coef": Range(0, INFINITE, "[)"),
+        "belief_env_steps": Range(0, INFINITE, "[)"),
         **dict.fromkeys(("value_clip", "target_kl"), Range(0, INFINITE)),
     }
+
+    def at(self, env_steps: jax.Array) -> Self:
+        """Values after `env_steps` environment steps, with the rest of the steps that train a staged belief."""
+        values = super().at(env_steps)
+        if self.belief_env_steps is None:
+            return values
+        return dataclasses.replace(values, belief_env_steps=jnp.maximum(self.belief_env_steps - env_steps, 0.0))
 
 
 @with_hints
@@ -107,7 +116,7 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: Module | Non
         make_learn,
         network=network,
         builder=f"{__name__}:ppo",
-        without=() if config.belief in SUPERVISED else ("belief_coef",),
+        without=WITHOUT[config.belief],
         believes=config.belief != "none",
     )
 
@@ -122,17 +131,24 @@ def make_learn(parts: Parts) -> Learn:
     config = parts.config
     parts.check_minibatches(config.num_minibatches)
 
+    staged = config.belief == "staged"
+
     def loss(weights: Any, rows: Samples, hparams: PPOHParams) -> tuple[jax.Array, Metrics]:
+        if staged:
+            weights = constant_belief(weights, hparams.belief_env_steps <= 0)
         now = acting(parts, weights, rows)
         advantage = advantages(parts, rows, "minibatch")
         log_ratio = now.log_prob - rows.log_prob
         policy_loss = clipped_surrogate(log_ratio, advantage, rows.weight, hparams.clip_eps)
         total, metrics = total_loss(parts, now, rows, policy_loss, hparams, hparams.value_clip)
         outside = jnp.abs(jnp.expm1(log_ratio)) > hparams.clip_eps
-        if parts.belief is not None and config.belief in SUPERVISED:
+        if parts.belief is not None and config.belief != "random":
             error = -parts.belief.log_prob(now.scores[BELIEF], rows.behaviour)
             metrics["belief_loss"] = weighted_mean(error, rows.weight)
-            total += hparams.belief_coef * metrics["belief_loss"]
+            if staged:
+                total = jnp.where(hparams.belief_env_steps > 0, metrics["belief_loss"], total)
+            else:
+                total += hparams.belief_coef * metrics["belief_loss"]
         return total, metrics | {
             "approx_kl": approximate_kl(log_ratio, rows.weight),
             "clip_fraction": weighted_mean(outside.astype(jnp.float32), rows.weight),
@@ -160,6 +176,7 @@ def make_learn(parts: Parts) -> Learn:
             over = stopped | (metrics["approx_kl"] > hparams.target_kl)
             return (_select(stopped, learner, learned), None, over), (metrics, stopped)
 
+        before = learner.weights
         start = (learner, None if config.kl_stop == "epoch" else learner, jnp.zeros((), bool))
         (learner, _, _), (metrics, stopped) = over_epochs(
             key,
@@ -172,6 +189,8 @@ def make_learn(parts: Parts) -> Learn:
         metrics, stopped = jax.tree.map(jnp.ravel, (metrics, stopped))
         metrics = kept_means(metrics, ~stopped)  # updates after the stop are computed and discarded
         metrics["stopped_early"] = jnp.mean(stopped.astype(jnp.float32))
+        if staged:  # the optimiser's averages would still move a belief whose gradients have become 0
+            learner = learner._replace(weights=kept_belief(before, learner.weights, hparams.belief_env_steps <= 0))
         return learner, metrics
 
     return learn

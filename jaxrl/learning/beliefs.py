@@ -21,7 +21,15 @@ LOG_STD = (-2.0, 2.0)
 
 BELIEF = "belief"  # entry of the scores
 
-__all__ = ["BELIEF", "Belief", "BelievingHeads", "belief_about", "believing_head"]
+__all__ = [
+    "BELIEF",
+    "Belief",
+    "BelievingHeads",
+    "belief_about",
+    "believing_head",
+    "constant_belief",
+    "kept_belief",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,6 +163,35 @@ def believing_head(head: ActionHead, belief: Belief) -> ActionHead:
         return head.scores(own, log_std) | {BELIEF: believed}
 
     return head._replace(scores=scores)
+
+
+def constant_belief(weights: Any, constant: jax.Array) -> Any:
+    """Weights whose gradients with respect to the memory and the belief are 0.
+
+    Args:
+      weights: Parameters of a recurrent network with `BelievingHeads`, and anything else.
+      constant: Whether the gradients are 0, bool `[]`, traced; otherwise they are unchanged.
+    """
+    chex.assert_rank(constant, 0, custom_message="constant")
+    return _belief_where(constant, jax.lax.stop_gradient(weights), weights)
+
+
+def kept_belief(before: Any, after: Any, constant: jax.Array) -> Any:
+    """The weights `after` an update, with those of memory and belief from `before` it where they are constant."""
+    chex.assert_trees_all_equal_shapes(before, after, custom_message="before, after")
+    chex.assert_rank(constant, 0, custom_message="constant")
+    return _belief_where(constant, before, after)
+
+
+def _belief_where(condition: jax.Array, one: Any, other: Any) -> Any:
+    """Where the condition holds, `one` for memory and belief; the heads, actor and critic, are those of `other`."""
+
+    def choose(path: Any, one: jax.Array, other: jax.Array) -> jax.Array:
+        names = [getattr(entry, "key", None) for entry in path]
+        believes = "params" in names and names.count("heads") < 2
+        return jnp.where(condition, one, other) if believes else other
+
+    return jax.tree_util.tree_map_with_path(choose, one, other)
 
 
 def _log_std(part: jax.Array, size: int) -> jax.Array:
