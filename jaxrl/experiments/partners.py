@@ -9,18 +9,25 @@ import jax
 import numpy as np
 
 import jaxrl
+from envs.arguments import check_count
 from envs.cooperation.bayes import best_rewards
 from envs.cooperation.levers import LeverGame, LeverParams
 from envs.cooperation.partners import RULES
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.checks import check_choices, check_counts
-from jaxrl.experiments.crowds import estimate
 from jaxrl.experiments.partner_play import cross_play_figure, curves_figure, play, reliability
+from jaxrl.experiments.partners_report import (
+    ADAPTATION,
+    IMPROVEMENT,
+    adaptation_table,
+    improvement_table,
+    returns_table,
+    steps_table,
+)
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.learning.beliefs import belief_about
 
 if TYPE_CHECKING:
-    import pandas
     import xarray
 
     from jaxrl.results.result import Result
@@ -31,11 +38,14 @@ METHODS: dict[str, dict[str, Any]] = {
     "GRU": {"memory": "gru"},
     "auxiliary": {"memory": "gru", "belief": "auxiliary"},
     "conditioned": {"memory": "gru", "belief": "conditioned"},
+    "staged": {"memory": "gru", "belief": "staged"},
     "random belief": {"memory": "gru", "belief": "random"},
 }
 # The first two parts of a behaviour, which are discrete.
 PARTS = ("rule", "preference")
 HELD_OUT_RULES_OF_PREFERENCE = ("alternate", "copy")
+# Share of the run that trains a staged belief.
+FIRST_STAGE = 0.25
 
 __all__ = ["EXPERIMENT", "METHODS", "Settings", "groups"]
 
@@ -48,8 +58,10 @@ class Settings:
     """Methods, which differ in the observations, the memory and the belief of the agent."""
     held_out_rule: str = "win-stay"
     """Rule of partners that are held out of training."""
-    held_out_preference: int = 3
-    """Preference of alternating and copying partners that are held out of training."""
+    held_out_preferences: tuple[int, ...] = (3, 7)
+    """Preferences of alternating and copying partners that are held out of training."""
+    num_levers: int = 10
+    """Number of levers; every rule with every preferred lever is a partner."""
     rate: float = 0.0
     """Probability of a random lever of every partner; above 0, exact values require fewer steps than the default."""
     num_steps: int = 8
@@ -64,43 +76,53 @@ class Settings:
     def __post_init__(self):
         check_choices("methods", self.methods, tuple(METHODS))
         check_choices("held_out_rule", (self.held_out_rule,), RULES)
-        check_counts(self, held_out_preference=0, num_steps=2, seeds=2, env_steps=1, episodes=1)
+        for preference in self.held_out_preferences:
+            check_count("held_out_preferences", preference, 0, self.num_levers - 1, ", the last lever")
+        check_counts(self, num_levers=2, num_steps=2, seeds=2, env_steps=1, episodes=1)
 
 
 def run(settings: Settings, study: Study) -> None:
     """Train every method, play beside every partner, and write tables and figures."""
-    task = LeverGame()
+    task = LeverGame(num_levers=settings.num_levers)
     params = _params(task, settings)
     members = groups(params, settings)
-    played = {}
+    alike = _self_play(settings, study)
+    strangers = jaxrl.load_partners(alike, greedy=True)
+    trained, played = {}, {}
     for method in settings.methods:
         file = method.replace(" ", "_")
-        result = study.train(
+        result = trained[method] = study.train(
             file,
             _algorithm(method, settings),
             seeds=settings.seeds,
             env_steps=settings.env_steps,
-            evals=10,
+            evals=20,
             eval_episodes=64,
             env_params=_weighted(params, members["training"]),
         )
         played[method] = study.compute(
-            f"{file}_play", lambda result=result, method=method: _played(result, method, params, settings)
+            f"{file}_play",
+            lambda result=result, method=method: _played(result, method, params, strangers, settings),
         )
     payoffs, curve = np.asarray(task._payoffs(params), np.float64), np.ones(settings.num_steps)
     known = np.array([best_rewards(_row(params, i), np.ones(1), payoffs, curve) for i in range(len(params.weights))])
     bayes = {name: _bayes(params, chosen, payoffs, curve) for name, chosen in members.items()}
     caption = (
-        f"PPO in the repeated lever game of {settings.num_steps} steps beside scripted partners, {settings.seeds} "
-        f"seeds, {settings.env_steps:,} environment steps: interquartile mean of the return beside partners of "
-        f"training, of a held-out region of behaviours and of a held-out rule, with its 95 % bootstrap interval. Best "
-        f"responses earn "
+        f"PPO in the repeated lever game of {settings.num_levers} levers and {settings.num_steps} steps beside "
+        f"{len(params.weights)} scripted partners, {settings.seeds} seeds, {settings.env_steps:,} environment steps: "
+        f"interquartile mean of the return beside partners of training, of a held-out region of behaviours, of a "
+        f"held-out rule, and trained in self-play, with its 95 % bootstrap interval. Best responses earn "
         + ", ".join(f"{known[chosen].sum(axis=1).mean():.3f} ({name})" for name, chosen in members.items())
         + ", and an agent that knows only the distribution of these partners "
         + ", ".join(f"{rewards.sum():.3f}" for rewards in bayes.values())
         + "."
     )
-    study.table("returns", _table(played, members, bayes["training"].sum()), caption)
+    study.table("returns", returns_table(played, members, known, bayes["training"].sum()), caption)
+    against = [name for name in ("conditioned", "staged", "auxiliary") if name in played and "GRU" in played]
+    if against:
+        study.table("improvement", improvement_table(played, members, against), IMPROVEMENT)
+    if "oracle" in settings.methods:
+        study.table("adaptation", adaptation_table(trained, played, members["training"]), ADAPTATION)
     regrets = {
         method: (known[None] - data["reward"].values)[:, members["training"]].mean(axis=(0, 1))
         for method, data in played.items()
@@ -113,17 +135,18 @@ def run(settings: Settings, study: Study) -> None:
         for k, part in enumerate(PARTS)
     }
     bins = {name: (data["bin_confidence"].values, data["bin_share"].values) for name, data in believing.items()}
-    study.table("steps", _steps(regrets, accuracies), "Regret to the best response and accuracy of beliefs, by step.")
+    study.table(
+        "steps", steps_table(regrets, accuracies), "Regret to the best response and accuracy of beliefs, by step."
+    )
     study.figure("adaptation", curves_figure(regrets, accuracies, bins))
-    alike = _self_play(settings, study)
-    cross = study.compute("cross_play", lambda: _cross_play(alike, settings))
+    cross = study.compute("cross_play", lambda: _cross_play(strangers, alike, settings))
     study.figure("cross_play", cross_play_figure(cross["return"].values, float(settings.num_steps)))
 
 
 def groups(params: LeverParams, settings: Settings) -> dict[str, np.ndarray]:
     """Indices of the partners of training, of the held-out region and of the held-out rule."""
     rule = np.array([RULES[each] for each in np.asarray(params.population.rule)])
-    unmet = np.asarray(params.population.preference) == settings.held_out_preference
+    unmet = np.isin(np.asarray(params.population.preference), settings.held_out_preferences)
     region = unmet & np.isin(rule, HELD_OUT_RULES_OF_PREFERENCE) & (rule != settings.held_out_rule)
     new_rule = rule == settings.held_out_rule
     chosen = {"training": ~region & ~new_rule, "held-out region": region, "held-out rule": new_rule}
@@ -157,21 +180,30 @@ def _algorithm(method: str, settings: Settings) -> jaxrl.Algorithm:
     memory = {"memory_size": 32} if METHODS[method]["memory"] != "none" else {}
     sizes: Any = {"num_envs": 64, "num_steps": 2 * settings.num_steps, "num_minibatches": 4, "hidden": (32,)}
     config = PPOConfig(**sizes, **memory, **METHODS[method])
-    algo = jaxrl.ppo(LeverGame(reveals=method == "oracle"), config)
-    return algo._replace(hparams=algo.hparams.replace(lr=2e-3, lr_end=0.0, discount=1.0, lam=0.95))
+    algo = jaxrl.ppo(LeverGame(num_levers=settings.num_levers, reveals=method == "oracle"), config)
+    hparams = algo.hparams.replace(lr=2e-3, lr_end=0.0, discount=1.0, lam=0.95)
+    if hparams.belief_env_steps is not None:
+        hparams = hparams.replace(belief_env_steps=FIRST_STAGE * settings.env_steps)
+    return algo._replace(hparams=hparams)
 
 
-def _played(result: Result, method: str, params: LeverParams, settings: Settings) -> xarray.Dataset:
+def _played(
+    result: Result, method: str, params: LeverParams, strangers: jaxrl.Partners, settings: Settings
+) -> xarray.Dataset:
     """Rewards by seed, partner and step, and the accuracy and calibration of a belief."""
     import xarray
 
     algo: Any = result.algo
-    supervised = METHODS[method].get("belief") in ("auxiliary", "conditioned")
-    belief = belief_about(algo.env, ()) if supervised else None
+    belief = None if METHODS[method].get("belief") in (None, "random") else belief_about(algo.env, ())
     policies = jax.tree.map(lambda leaf: leaf[0], result.policies)
     got = play(algo.env, algo.actor, policies, params, settings.episodes, settings.num_steps, belief)
     dims = ("run", "partner", "step")
     data: dict[str, Any] = {"reward": (dims, got.reward)}
+    if not algo.env.reveals:  # a partner of self-play has no rule to reveal
+        beside = play(
+            strangers.task, algo.actor, policies, _of_length(strangers.env_params, settings), 1, settings.num_steps
+        )
+        data["stranger_reward"] = (("run", "stranger", "step"), beside.reward)
     if got.right is not None and got.confidence is not None:
         data["accuracy"] = ((*dims, "part"), got.right.mean(axis=2))
         met = groups(params, settings)["training"]
@@ -182,7 +214,7 @@ def _played(result: Result, method: str, params: LeverParams, settings: Settings
 
 def _self_play(settings: Settings, study: Study) -> Result:
     """Training of agents in self-play."""
-    task, base = LeverGame(partner=None), _algorithm("GRU", settings)
+    task, base = LeverGame(num_levers=settings.num_levers, partner=None), _algorithm("GRU", settings)
     return study.train(
         "self_play",
         jaxrl.ppo(task, base.config)._replace(hparams=base.hparams),
@@ -194,39 +226,15 @@ def _self_play(settings: Settings, study: Study) -> Result:
     )
 
 
-def _cross_play(result: Result, settings: Settings) -> xarray.Dataset:
+def _cross_play(strangers: jaxrl.Partners, alike: Result, settings: Settings) -> xarray.Dataset:
     """Returns of agents trained in self-play, each paired with every other."""
     import xarray
 
-    algo: Any = result.algo
-    partners = jaxrl.load_partners(result, greedy=True)
-    policies = jax.tree.map(lambda leaf: leaf[0], result.policies)
-    params = _of_length(partners.env_params, settings)
-    got = play(partners.task, algo.actor, policies, params, 1, settings.num_steps)
+    algo: Any = alike.algo
+    policies = jax.tree.map(lambda leaf: leaf[0], alike.policies)
+    params = _of_length(strangers.env_params, settings)
+    got = play(strangers.task, algo.actor, policies, params, 1, settings.num_steps)
     return xarray.Dataset({"return": (("agent", "partner"), got.reward.sum(axis=-1))})
-
-
-def _table(played: dict[str, Any], members: dict[str, np.ndarray], bayes: float) -> pandas.DataFrame:
-    """A row per method: returns with each group of partners, and the share of the Bayes-optimal return."""
-    import pandas
-
-    rows = []
-    for method, data in played.items():
-        returns = data["reward"].values.sum(axis=-1)
-        row: dict[str, Any] = {"method": method}
-        row |= {name: estimate(returns[:, chosen].mean(axis=1)) for name, chosen in members.items()}
-        row["share of Bayes"] = estimate(returns[:, members["training"]].mean(axis=1) / bayes)
-        row["calibration error"] = float(data["calibration_error"]) if "calibration_error" in data else float("nan")
-        rows.append(row)
-    return pandas.DataFrame(rows)
-
-
-def _steps(regrets: dict[str, np.ndarray], accuracies: dict[str, np.ndarray]) -> pandas.DataFrame:
-    import pandas
-
-    steps = np.arange(1, len(next(iter(regrets.values()))) + 1)
-    accuracy = {f"accuracy: {name}": values for name, values in accuracies.items()}
-    return pandas.DataFrame({"step": steps, **{f"regret: {name}": each for name, each in regrets.items()}, **accuracy})
 
 
 EXPERIMENT = Experiment(

@@ -17,6 +17,7 @@ from jaxrl.experiments.partner_play import reliability
     [
         ({"methods": ("GRUs",)}, r"^methods has 'GRUs'"),
         ({"held_out_rule": "copycat"}, r"^held_out_rule has 'copycat'"),
+        ({"num_levers": 4}, r"^held_out_preferences must be a whole number from 0 to 3, the last lever, got 7"),
         ({"seeds": 1}, r"^seeds must be a whole number of at least 2, got 1$"),
     ],
 )
@@ -26,10 +27,10 @@ def test_settings_that_make_no_sense_get_one_sentence(changes: dict[str, Any], s
 
 
 def test_held_out_partners_are_not_met_in_training() -> None:
-    params = LeverGame().default_params
+    params = LeverGame(num_levers=10).default_params
     members = partners.groups(params, partners.Settings())
     everyone = np.concatenate(list(members.values()))
-    assert sorted(everyone) == list(range(28))
+    assert sorted(everyone) == list(range(70))
     rule, preference = np.asarray(params.population.rule), np.asarray(params.population.preference)
     assert set(rule[members["held-out rule"]]) == {RULES.index("win-stay")}
     assert {
@@ -38,6 +39,8 @@ def test_held_out_partners_are_not_met_in_training() -> None:
     } == {
         ("alternate", 3),
         ("copy", 3),
+        ("alternate", 7),
+        ("copy", 7),
     }
 
 
@@ -62,9 +65,17 @@ def test_reliability_is_that_of_a_loop() -> None:
 
 @pytest.mark.slow
 def test_methods_train_and_are_tabled(tmp_path: Path) -> None:
-    settings = partners.Settings(("oracle", "conditioned"), seeds=2, env_steps=2048, episodes=2)
+    settings = partners.Settings(
+        ("oracle", "GRU", "conditioned", "staged"),
+        held_out_preferences=(2,),
+        num_levers=3,
+        seeds=2,
+        env_steps=8192,
+        episodes=2,
+    )
     study = run_experiment(EXPERIMENTS["partners"], settings, tmp_path / "out", progress=False)
     written = {file.name for file in study.directory.iterdir()}
-    assert {"returns.md", "steps.md", "adaptation.png", "cross_play.png", "cross_play.nc"} <= written
+    assert {"returns.md", "improvement.md", "adaptation.md", "steps.md"} <= written
+    assert {"adaptation.png", "cross_play.png", "cross_play.nc"} <= written
     text = (study.directory / "returns.md").read_text()
     assert "Best responses earn" in text and "| conditioned" in text
