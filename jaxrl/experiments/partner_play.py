@@ -136,7 +136,8 @@ def curves_figure(
     by_step, by_belief, diagonal = figure.subplots(1, 3)
     for ax, lines, label in ((by_step, regrets, "regret of a step"), (by_belief, accuracies, "accuracy of the belief")):
         for index, (name, values) in enumerate(lines.items()):
-            ax.plot(np.arange(1, len(values) + 1), values, color=COLOURS[index % len(COLOURS)], label=name)
+            colour, style = COLOURS[index % len(COLOURS)], ("-", "--")[index // len(COLOURS) % 2]
+            ax.plot(np.arange(1, len(values) + 1), values, color=colour, linestyle=style, label=name)
         ax.set_xlabel("step of the episode")
         ax.set_ylabel(label)
         ax.legend(frameon=False, fontsize=7)

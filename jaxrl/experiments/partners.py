@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -86,24 +87,23 @@ def run(settings: Settings, study: Study) -> None:
     task = LeverGame(num_levers=settings.num_levers)
     params = _params(task, settings)
     members = groups(params, settings)
-    alike = _self_play(settings, study)
-    strangers = jaxrl.load_partners(alike, greedy=True)
-    trained, played = {}, {}
+
+    @functools.cache  # trained only for parts that are not finished
+    def strangers() -> tuple[Result, jaxrl.Partners]:
+        alike = _self_play(settings, study)
+        return alike, jaxrl.load_partners(alike, greedy=True)
+
+    played = {}
     for method in settings.methods:
         file = method.replace(" ", "_")
-        result = trained[method] = study.train(
-            file,
-            _algorithm(method, settings),
-            seeds=settings.seeds,
-            env_steps=settings.env_steps,
-            evals=20,
-            eval_episodes=64,
-            env_params=_weighted(params, members["training"]),
-        )
-        played[method] = study.compute(
-            f"{file}_play",
-            lambda result=result, method=method: _played(result, method, params, strangers, settings),
-        )
+
+        def play_after_training(method: str = method, file: str = file) -> xarray.Dataset:
+            weighted = _weighted(params, members["training"])
+            sizes: Any = {"seeds": settings.seeds, "env_steps": settings.env_steps, "evals": 20, "eval_episodes": 64}
+            result = study.train(file, _algorithm(method, settings), env_params=weighted, **sizes)
+            return _played(result, method, params, strangers()[1], settings)
+
+        played[method] = study.compute(f"{file}_play", play_after_training)
     payoffs, curve = np.asarray(task._payoffs(params), np.float64), np.ones(settings.num_steps)
     known = np.array([best_rewards(_row(params, i), np.ones(1), payoffs, curve) for i in range(len(params.weights))])
     bayes = {name: _bayes(params, chosen, payoffs, curve) for name, chosen in members.items()}
@@ -122,7 +122,7 @@ def run(settings: Settings, study: Study) -> None:
     if against:
         study.table("improvement", improvement_table(played, members, against), IMPROVEMENT)
     if "oracle" in settings.methods:
-        study.table("adaptation", adaptation_table(trained, played, members["training"]), ADAPTATION)
+        study.table("adaptation", adaptation_table(played, members["training"]), ADAPTATION)
     regrets = {
         method: (known[None] - data["reward"].values)[:, members["training"]].mean(axis=(0, 1))
         for method, data in played.items()
@@ -139,7 +139,7 @@ def run(settings: Settings, study: Study) -> None:
         "steps", steps_table(regrets, accuracies), "Regret to the best response and accuracy of beliefs, by step."
     )
     study.figure("adaptation", curves_figure(regrets, accuracies, bins))
-    cross = study.compute("cross_play", lambda: _cross_play(strangers, alike, settings))
+    cross = study.compute("cross_play", lambda: _cross_play(*strangers(), settings))
     study.figure("cross_play", cross_play_figure(cross["return"].values, float(settings.num_steps)))
 
 
@@ -190,7 +190,7 @@ def _algorithm(method: str, settings: Settings) -> jaxrl.Algorithm:
 def _played(
     result: Result, method: str, params: LeverParams, strangers: jaxrl.Partners, settings: Settings
 ) -> xarray.Dataset:
-    """Rewards by seed, partner and step, and the accuracy and calibration of a belief."""
+    """Rewards by seed, partner and step, returns over training, and the accuracy and calibration of a belief."""
     import xarray
 
     algo: Any = result.algo
@@ -198,18 +198,19 @@ def _played(
     policies = jax.tree.map(lambda leaf: leaf[0], result.policies)
     got = play(algo.env, algo.actor, policies, params, settings.episodes, settings.num_steps, belief)
     dims = ("run", "partner", "step")
-    data: dict[str, Any] = {"reward": (dims, got.reward)}
+    data: dict[str, Any] = {"reward": (dims, np.float32(got.reward))}
+    data["trained_return"] = (("run", "env_step"), np.float32(result.values("return")[0]))
     if not algo.env.reveals:  # a partner of self-play has no rule to reveal
         beside = play(
             strangers.task, algo.actor, policies, _of_length(strangers.env_params, settings), 1, settings.num_steps
         )
-        data["stranger_reward"] = (("run", "stranger", "step"), beside.reward)
+        data["stranger_reward"] = (("run", "stranger", "step"), np.float32(beside.reward))
     if got.right is not None and got.confidence is not None:
-        data["accuracy"] = ((*dims, "part"), got.right.mean(axis=2))
+        data["accuracy"] = ((*dims, "part"), np.float32(got.right.mean(axis=2)))
         met = groups(params, settings)["training"]
         mean, share, error = reliability(got.right[:, met], got.confidence[:, met])
         data |= {"bin_confidence": ("bin", mean), "bin_share": ("bin", share), "calibration_error": ((), error)}
-    return xarray.Dataset(data)
+    return xarray.Dataset(data, {"env_step": result.metrics["env_step"].values})
 
 
 def _self_play(settings: Settings, study: Study) -> Result:
@@ -226,7 +227,7 @@ def _self_play(settings: Settings, study: Study) -> Result:
     )
 
 
-def _cross_play(strangers: jaxrl.Partners, alike: Result, settings: Settings) -> xarray.Dataset:
+def _cross_play(alike: Result, strangers: jaxrl.Partners, settings: Settings) -> xarray.Dataset:
     """Returns of agents trained in self-play, each paired with every other."""
     import xarray
 

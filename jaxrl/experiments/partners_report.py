@@ -67,7 +67,7 @@ ADAPTATION = (
 )
 
 
-def adaptation_table(trained: dict[str, Any], played: dict[str, Any], met: np.ndarray) -> pandas.DataFrame:
+def adaptation_table(played: dict[str, Any], met: np.ndarray) -> pandas.DataFrame:
     """A row per method: the step of an episode, and of training, at which it has most of the oracle's reward."""
     import pandas
 
@@ -75,13 +75,13 @@ def adaptation_table(trained: dict[str, Any], played: dict[str, Any], met: np.nd
         return played[method]["reward"].values[:, met].mean(axis=(0, 1))
 
     def returns(method: str) -> np.ndarray:
-        return trained[method].values("return")[0].mean(axis=0)
+        return played[method]["trained_return"].values.mean(axis=0)
 
     rows = []
-    for method, result in trained.items():
+    for method, data in played.items():
         step = np.flatnonzero(rewards(method) >= REACHED * rewards("oracle"))
         evaluation = np.flatnonzero(returns(method) >= REACHED * returns("oracle")[-1])
-        env_steps = np.asarray(result.metrics["env_step"])
+        env_steps = data["env_step"].values
         rows.append(
             {
                 "method": method,
