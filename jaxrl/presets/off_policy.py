@@ -47,6 +47,14 @@ OFF_POLICY = (
         {"lr": 5e-4, "discount": 0.98, "epsilon_anneal_env_steps": 50_000.0},
         98_304,
     ),
+    # With the warm-up, 149,504 environment steps; random actions for longer, since none is rewarded before the goal.
+    Preset(
+        "dqn",
+        "mountain-car",
+        DQNConfig(**_DQN | {"n_step": 10}, batch_size=128, normalise_observation=True),
+        {"lr": 1e-3, "epsilon_anneal_env_steps": 60_000.0},
+        148_480,
+    ),
     Preset("pqn", "cartpole", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
     Preset("pqn", "acrobot", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
     Preset("sac", "pendulum", SACConfig(**_PENDULUM), {"discount": 0.98, "target_rate": 0.01}, 19_456),

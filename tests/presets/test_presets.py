@@ -36,6 +36,7 @@ BOUNDS = {
 BOUNDS_OF_OTHERS = {
     "cartpole": 475.0,
     "acrobot": -100.0,
+    "mountain-car": -115.0,
     "mountain-car-continuous": 90.0,
     "pendulum": -200.0,
     "memory/repeat-first": 0.98 * 52 / 51,
