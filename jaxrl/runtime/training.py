@@ -17,7 +17,6 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.members import check_members
 from jaxrl.checks import check_count
 from jaxrl.discounts.parsing import Prepared
-from jaxrl.presets import control as presets
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call, seeds_that_fit
@@ -164,6 +163,8 @@ def train(
 
 def _of_names(algorithm: str, environment: str, env_steps: int | None, show: bool) -> tuple[Algorithm, int | None]:
     """The algorithm of two names, and its number of environment steps, None where neither call nor preset has one."""
+    from jaxrl.presets import control as presets  # imports every algorithm
+
     algo, preset = presets.named(algorithm, environment)
     settings = "default settings" if preset is None else "the settings of its preset"
     steps = ""
@@ -197,6 +198,8 @@ def with_env_steps(
         second = None
     check_members(learner)
     if env_steps is None:
+        from jaxrl.presets import control as presets
+
         known = presets.find(learner.name, learner.env.name)
         example = "500_000" if known is None else f"{known.env_steps:_} of the preset"
         raise UserTypeError(
