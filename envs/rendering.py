@@ -268,8 +268,8 @@ _SCENES: dict[type, tuple[tuple[int, int], Callable[[Axes, Any, Any], Update]]] 
     ClimbingGame: ((240, 640), rendering_memory.climbing),
     LeverGame: ((240, 640), rendering_cooperation.levers),
     Foraging: ((400, 400), rendering_cooperation.foraging),
-    Crowd: ((560, 560), _crowd),
     SharedCrowd: ((560, 560), _shared_crowd),
+    Crowd: ((560, 560), _crowd),
     Bandit: ((400, 640), rendering_tasks.bandit),
     **{kind: ((240, 640), rendering_tasks.probe) for kind in _PROBES},
 }

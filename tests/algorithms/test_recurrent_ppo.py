@@ -102,7 +102,7 @@ def replayed(algo: Any, policy: Any, memory: Any, steps: Transition, network: An
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.fast_rows("lru")
+@pytest.mark.fast_rows("gru")
 def test_what_is_learned_from_is_what_acted_and_a_limit_bootstraps_from_the_memory_before_it(
     key: jax.Array, kind: Any
 ) -> None:
