@@ -27,6 +27,7 @@ for name, value in {"compilation_cache_dir": str(CACHE), "persistent_cache_min_c
     jax.config.update(f"jax_{name}", value)
 
 MOST_SECONDS = {"compiled before": 5, "compiled now": 20}  # processor time of a test that is not marked slow
+SECONDS_OF_LOOP = 0.068  # of `slowness`, where the limits were set: an AMD EPYC whose cores nobody shares
 # Whether the run began with an empty cache, so that the second limit holds for all tests; known to all its processes.
 COLD = os.environ.setdefault("JAXRL_TESTS_COLD", str(not CACHE.exists() or not any(CACHE.iterdir()))) == "True"
 _over_time = []  # of those that took longer: name, seconds, and which of the two limits holds
@@ -49,6 +50,14 @@ def processor_seconds() -> float:
     return time.process_time() + times.children_user + times.children_system
 
 
+def slowness() -> float:
+    """Processor time of a loop here and now, as a multiple of that on the machine of the limits; at least 1."""
+    start, total = time.process_time(), 0
+    for i in range(1_000_000):
+        total += i * i % 7
+    return max(1.0, (time.process_time() - start) / SECONDS_OF_LOOP)
+
+
 def last_compiled() -> int:
     """Time at which a program was last added to the cache."""
     return CACHE.stat().st_mtime_ns if CACHE.exists() else 0
@@ -63,12 +72,16 @@ def pytest_runtest_protocol(item: pytest.Item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
-    """Adds to the report of a test that is not marked slow the processor time over its limit, if it took longer."""
+    """Adds to the report of a test that is not marked slow the processor time over its limit, if it took longer.
+
+    The limit is higher on a machine that is slower at that moment.
+    """
     report = yield
     if call.when == "call" and item.get_closest_marker("slow") is None and item.path.parent.name != "torture":
         seconds, compiled = item.stash[_STARTED]
         limit = "compiled now" if COLD or last_compiled() != compiled else "compiled before"
-        if (took := processor_seconds() - seconds) > MOST_SECONDS[limit]:
+        most = MOST_SECONDS[limit]
+        if (took := processor_seconds() - seconds) > most and took > most * slowness():
             report.over_time = (took, limit)
     return report
 
