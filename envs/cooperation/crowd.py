@@ -109,6 +109,10 @@ class SharedCrowd(base.Environment):
         check_population(self.inside, self, params.population, params.weights)
         self.crowd.check_params(params.crowd)
 
+    def params_at(self, params: SharedCrowdParams, env_steps: jax.Array | float) -> SharedCrowdParams:
+        """The parameters after this many environment steps of training, with the crowd's reward of that stage."""
+        return dataclasses.replace(params, crowd=self.crowd.params_at(params.crowd, env_steps))
+
     def pays_beyond_limit(self, params: SharedCrowdParams) -> bool:
         """Whether the crowd's reward at the time limit includes the rest."""
         return self.crowd.pays_beyond_limit(params.crowd)
@@ -119,6 +123,7 @@ class SharedCrowd(base.Environment):
         member = draw(member_key, params.weights)
         row = member_of(params.population, member)
         obs, game = self.crowd.reset_env(crowd_key, _inner(params))
+        # The memory holds the observations of all people as well, which the others act on in the next step.
         return self._seen(obs, row), PairState(game.time, game, member, (obs, self.inside.start(self, row)))
 
     def step_env(
@@ -140,8 +145,9 @@ class SharedCrowd(base.Environment):
         return self._seen(obs, row), PairState(game.time, game, state.member, (obs, memory)), payoff, terminated, info
 
     def action_space(self, params: Any = None) -> spaces.Box:
-        """The crowd's."""
-        return self.crowd.action_space(None if params is None else params.crowd)
+        """The action space of one agent of the crowd."""
+        del params
+        return self.crowd.action_space()
 
     def observation_space(self, params: Any = None) -> spaces.Dict:
         """The space of one agent of the crowd, with the behaviour vector if it is revealed."""

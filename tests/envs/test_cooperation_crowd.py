@@ -103,6 +103,17 @@ def test_a_step_is_that_of_the_crowd_with_the_mean_reward() -> None:
     assert frame(env, state, params).shape == (560, 560, 3)
 
 
+def test_the_reward_of_the_crowd_changes_in_training() -> None:
+    env = SharedCrowd()
+    params = env.default_params
+    crowd = dataclasses.replace(
+        params.crowd, switch_env_steps=100.0, later_weights=dataclasses.replace(params.crowd.weights, collision=-7.0)
+    )
+    for env_steps, expected in ((99.0, params.crowd.weights.collision), (100.0, -7.0)):
+        later = env.params_at(dataclasses.replace(params, crowd=crowd), env_steps)
+        assert float(later.crowd.weights.collision) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
