@@ -99,8 +99,9 @@ def evaluate(
     # The means so far are over all slots of agents; if all are present, the factor is 1 and changes no bit.
     people = jnp.sum(present.reshape(2 * num_episodes, -1), axis=1)
     of_people = math.prod(agents) / jnp.maximum(people, 1)
-    for name in set(named) - {"length"}:
-        totals[name] = totals[name] * of_people
+    for name in named:
+        if name != "length":
+            totals[name] = totals[name] * of_people
     for name, rule in rules.items():
         if rule == "mean":
             totals[name] = totals[name] / totals["length"]
