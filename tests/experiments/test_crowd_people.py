@@ -196,5 +196,5 @@ def test_the_learned_are_a_row_too(tmp_path: Path) -> None:
     run_experiment(EXPERIMENTS["crowd-people"], settings, tmp_path, progress=False)
     walked = xarray.load_dataset(tmp_path / "corridor_learned_walks.nc", engine="h5netcdf")
     assert dict(walked.sizes) == {"unit": 2, "sample": 2, "people": 2, "density": 12, "time": 201}
-    assert not np.array_equal(*walked["order"].fillna(0.0).values)  # two seeds, two policies
+    assert not np.array_equal(*walked["speed"].fillna(0.0).values)  # two seeds, two policies
     assert pandas.read_csv(tmp_path / "people.csv")["policy"].tolist() == ["learned", "people"]
