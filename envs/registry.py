@@ -62,6 +62,8 @@ ROWS: dict[str, Row] = {
     "cooperation/levers-self-play": Row("envs.cooperation.levers", "LeverGame", fields=(("partner", None),)),
     "cooperation/foraging": Row("envs.cooperation.foraging", "Foraging"),
     "cooperation/foraging-self-play": Row("envs.cooperation.foraging", "Foraging", fields=(("partner", None),)),
+    "cooperation/levers-characters": Row("envs.cooperation.characters", "Characters", wraps="cooperation/levers"),
+    "cooperation/foraging-characters": Row("envs.cooperation.characters", "Characters", wraps="cooperation/foraging"),
     "cooperation/crowd": Row("envs.cooperation.crowd", "SharedCrowd"),
     **{
         f"crowd/{scenario}": Row("envs.crowd.crowd", "Crowd", fields=(("scenario", scenario),))

@@ -19,7 +19,6 @@ from envs.cooperation.population import (
     check_population,
     default_population,
     draw,
-    member_of,
     revealed,
     revealed_space,
 )
@@ -121,7 +120,7 @@ class SharedCrowd(base.Environment):
         """The first observation and state, with all standing."""
         member_key, crowd_key = jax.random.split(key)
         member = draw(member_key, params.weights)
-        row = member_of(params.population, member)
+        row = self.inside.member(params.population, member)
         obs, game = self.crowd.reset_env(crowd_key, _inner(params))
         # The memory holds the observations of all people as well, which the others act on in the next step.
         return self._seen(obs, row), PairState(game.time, game, member, (obs, self.inside.start(self, row)))
@@ -131,7 +130,7 @@ class SharedCrowd(base.Environment):
     ) -> tuple[dict[str, jax.Array], PairState, jax.Array, jax.Array, dict[Any, Any]]:
         """One decision of all people; the others decide before they see the agent's action."""
         partner_key, crowd_key = jax.random.split(key)
-        row, inner = member_of(params.population, state.member), _inner(params)
+        row, inner = self.inside.member(params.population, state.member), _inner(params)
         seen, memory = state.memory
         others, memory = self.inside.act(partner_key, self, state.game, seen, row, memory, inner)
         actions = jnp.asarray(others, jnp.float32).at[0].set(action)

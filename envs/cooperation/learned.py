@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from envs.base import spaces
+from envs.cooperation.characters import Character, behaviour, behaviour_space, last_paid, seen, tremble
 from envs.cooperation.partners import Partner
 from envs.errors import UserValueError
 
-__all__ = ["Learned", "learned"]
+__all__ = ["Conditioned", "Learned", "conditioned", "learned"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,75 @@ class Learned(Partner):
             )
 
 
+@dataclass(frozen=True)
+class Conditioned(Learned):
+    """Partners with characters, which share a few networks; created by `conditioned`.
+
+    The behaviour vector is the character. Other networks of the same shapes and other characters need no further
+    compilation.
+
+    Attributes:
+      num_networks: Number of networks.
+    """
+
+    num_networks: int = 1
+
+    def population(self, task: Any) -> dict[str, Any]:
+        """Weights of 0, other traits of 0.5, networks in turn, and parameters of 0, which training rejects."""
+        leaves = [np.zeros((self.num_networks, *shape), dtype) for shape, dtype in self.shapes]
+        half = np.full(self.num_members, 0.5, np.float32)
+        characters = Character(np.zeros((self.num_members, task.num_options), np.float32), half, half, half)
+        return _with_characters(jax.tree.unflatten(self.structure, leaves), characters, self.num_networks)
+
+    def rows(self, population: dict[str, Any]) -> Any:
+        """The characters, and the index of each one's network."""
+        return {name: population[name] for name in ("characters", "network")}
+
+    def member(self, population: dict[str, Any], index: jax.Array) -> dict[str, Any]:
+        """A character and the parameters of its network."""
+        character, network = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf)[index], (population["characters"], population["network"])
+        )
+        only = self.num_networks == 1  # whose parameters are then the same for all environments
+        params = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0 if only else network], population["params"])
+        return {"character": character, "params": params}
+
+    def start(self, task: Any, member: dict[str, Any]) -> Any:
+        """The memory of the network, and the last paid option, of which there is none."""
+        return super().start(task, member), jnp.full((), -1, jnp.int32)
+
+    def act(
+        self, key: jax.Array, task: Any, state: Any, obs: jax.Array, member: dict[str, Any], memory: Any, params: Any
+    ) -> tuple[jax.Array, Any]:
+        """The action of the network for the partner's observation and character, or a random one."""
+        own_key, tremble_key = jax.random.split(key)
+        memory, paid = memory
+        paid, character = last_paid(paid, task, state, params), member["character"]
+        shown = seen(task, obs, paid, character)
+        action, memory = super().act(own_key, task, state, shown, member, memory, params)
+        return tremble(tremble_key, action, character.rationality, task.num_actions), (memory, paid)
+
+    def behaviour_space(self, task: Any) -> spaces.Tuple:
+        """Weights of the options, and the other three traits."""
+        return behaviour_space(task)
+
+    def behaviour(self, member: dict[str, Any]) -> tuple[jax.Array, ...]:
+        """The traits of the character."""
+        return behaviour(member["character"])
+
+    def check(self, task: Any, population: dict[str, Any]) -> None:
+        """Reject parameters that are all 0, traits outside their ranges, and a network that does not exist."""
+        super().check(task, population)
+        ranges = {"weights": (-1, 1), "order": (0, 1), "patience": (0, 1), "rationality": (0, 1)}
+        traits = [
+            (f"characters.{name}", getattr(population["characters"], name), *ends) for name, ends in ranges.items()
+        ]
+        for name, values, least, most in (("network", population["network"], 0, self.num_networks - 1), *traits):
+            values = np.ravel(np.asarray(values))
+            for wrong in values[~((values >= least) & (values <= most))][:1]:
+                raise UserValueError(f"env.population.{name} must lie in [{least}, {most}], got {wrong}")
+
+
 def learned(
     begin: Callable[[Any], Any],
     choose: Callable[[jax.Array, Any, Any, jax.Array], tuple[jax.Array, Any]],
@@ -90,15 +161,55 @@ def learned(
       ValueError: There are no partners, or the arrays have different numbers of them.
     """
     params = jax.tree.map(np.asarray, params)
-    leaves, structure = jax.tree.flatten(params)
+    num_members = _count("params", params)
+    return Learned(begin, choose, *_static(params), num_members), _members(params, num_members)
+
+
+def conditioned(
+    begin: Callable[[Any], Any],
+    choose: Callable[[jax.Array, Any, Any, jax.Array], tuple[jax.Array, Any]],
+    params: Any,
+    characters: Character,
+) -> tuple[Conditioned, dict[str, Any]]:
+    """Create partners with characters from networks that take the character after the observation.
+
+    Args:
+      begin, choose: Functions, see `Learned`.
+      params: Parameters of one or several networks, a pytree of concrete arrays `[S, ...]`.
+      characters: Characters, leaves `[P, ...]`; they have the networks in turn.
+
+    Returns:
+      The partner, a static field of a task, and the population, a traced parameter of that task.
+
+    Raises:
+      ValueError: There are no networks or characters, or the arrays have different numbers of them.
+    """
+    params, characters = jax.tree.map(np.asarray, (params, characters))
+    num_networks, num_members = _count("params", params), _count("characters", characters)
+    partner = Conditioned(begin, choose, *_static(params), num_members, num_networks)
+    return partner, _with_characters(params, characters, num_networks)
+
+
+def _count(name: str, tree: Any) -> int:
+    """The common length of the first axes of arrays."""
+    leaves = jax.tree.leaves(tree)
     counts = {leaf.shape[0] if leaf.ndim else 0 for leaf in leaves}
     if len(counts) != 1 or 0 in counts:
         raise UserValueError(
-            f"params must be arrays [P, ...] of at least one partner, got shapes {[leaf.shape for leaf in leaves]}"
+            f"{name} must be arrays [P, ...] of at least one partner, got shapes {[leaf.shape for leaf in leaves]}"
         )
-    (num_members,) = counts
-    shapes = tuple((leaf.shape[1:], str(leaf.dtype)) for leaf in leaves)
-    return Learned(begin, choose, structure, shapes, num_members), _members(params, num_members)
+    return counts.pop()
+
+
+def _static(params: Any) -> tuple[Any, tuple[tuple[tuple[int, ...], str], ...]]:
+    """Structure of one partner's parameters, and shapes and types of their leaves."""
+    leaves, structure = jax.tree.flatten(params)
+    return structure, tuple((leaf.shape[1:], str(leaf.dtype)) for leaf in leaves)
+
+
+def _with_characters(params: Any, characters: Character, num_networks: int) -> dict[str, Any]:
+    count = len(np.asarray(characters.order))
+    return {"characters": characters, "network": np.arange(count, dtype=np.int32) % num_networks, "params": params}
 
 
 def _members(params: Any, num_members: int) -> dict[str, Any]:

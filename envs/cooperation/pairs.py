@@ -13,7 +13,7 @@ from envs import base
 from envs.arguments import check_choice
 from envs.base import spaces
 from envs.cooperation.partners import Partner, Scripted, View
-from envs.cooperation.population import check_population, default_population, draw, member_of, revealed, revealed_space
+from envs.cooperation.population import check_population, default_population, draw, revealed, revealed_space
 from envs.errors import UserTypeError, UserValueError
 
 __all__ = ["Pair", "PairParams", "PairState"]
@@ -151,7 +151,7 @@ class Pair(base.Environment):
             return self.observe(game, params), game
         member_key, game_key = jax.random.split(key)
         member = draw(member_key, params.weights)
-        row = member_of(params.population, member)
+        row = self.inside.member(params.population, member)
         game = self.begin(game_key, params)
         return self._seen(game, row, params), PairState(game.time, game, member, self.inside.start(self, row))
 
@@ -163,7 +163,7 @@ class Pair(base.Environment):
             game, payoff, terminated, metrics = self.play(key, state, jnp.asarray(action, jnp.int32), params)
             return self.observe(game, params), game, jnp.broadcast_to(payoff, (2,)), terminated, {"metrics": metrics}
         partner_key, game_key = jax.random.split(key)
-        member = member_of(params.population, state.member)
+        member = self.inside.member(params.population, state.member)
         seen = self.observe(state.game, params)[1]
         other, memory = self.inside.act(partner_key, self, state.game, seen, member, state.memory, params)
         actions = jnp.stack([jnp.asarray(action, jnp.int32), jnp.asarray(other, jnp.int32)])

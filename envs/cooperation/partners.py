@@ -94,8 +94,16 @@ class Partner:
     """
 
     def population(self, task: Any) -> Any:
-        """The default members: a pytree of arrays `[P, ...]`."""
+        """The default members: a pytree of arrays `[P, ...]`, apart from arrays that all members share, see `rows`."""
         raise NotImplementedError
+
+    def rows(self, population: Any) -> Any:
+        """The part of a population that has one row for each member; by default all of it."""
+        return population
+
+    def member(self, population: Any, index: jax.Array) -> Any:
+        """The member with this index, traced; by default its row."""
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], population)
 
     def start(self, task: Any, member: Any) -> Any:
         """The memory of a member at the start of an episode, a pytree of arrays; by default none."""
@@ -112,7 +120,7 @@ class Partner:
           task: Any, static.
           state: State of the game; the partner is agent 1.
           obs: Observation of agent 1.
-          member: Row of the population.
+          member: Member of the population, see `member`.
           memory: Memory of the member.
           params: Parameters of the task.
         """

@@ -10,13 +10,13 @@ from envs.base import spaces
 from envs.cooperation.partners import Partner
 from envs.errors import UserValueError
 
-__all__ = ["check_population", "default_population", "draw", "member_of", "revealed", "revealed_space"]
+__all__ = ["check_population", "default_population", "draw", "revealed", "revealed_space"]
 
 
 def default_population(partner: Partner, task: Any) -> dict[str, Any]:
     """The default members of a partner and their weights, all 1, as the fields `population` and `weights`."""
     population = partner.population(task)
-    leaves = jax.tree.leaves(population)
+    leaves = jax.tree.leaves(partner.rows(population))
     return {"population": population, "weights": np.ones(len(leaves[0]) if leaves else 0, np.float32)}
 
 
@@ -39,11 +39,13 @@ def check_population(partner: Partner, task: Any, population: Any, weights: Any)
     weights = np.asarray(weights)
     if weights.ndim == 0 or weights.shape[-1] == 0:
         raise UserValueError("env.population must have at least one partner, got none")
+    of_members = {id(leaf) for leaf in jax.tree.leaves(partner.rows(default))}
     for (path, leaf), other in zip(expected, got, strict=True):
-        shape, takes = np.shape(other)[weights.ndim - 1 :], (weights.shape[-1], *np.shape(leaf)[1:])
+        each = (weights.shape[-1], *np.shape(leaf)[1:])
+        shape, takes = np.shape(other)[weights.ndim - 1 :], each if id(leaf) in of_members else np.shape(leaf)
         if shape != takes:
             raise UserValueError(
-                f"env.population{jax.tree_util.keystr(path)} must have the shape {takes} for {takes[0]} weights, "
+                f"env.population{jax.tree_util.keystr(path)} must have the shape {takes} for {each[0]} weights, "
                 f"got {shape}"
             )
     if np.any(~(weights >= 0)) or np.any(~np.isfinite(weights)) or np.any(weights.sum(axis=-1) <= 0):
@@ -54,11 +56,6 @@ def check_population(partner: Partner, task: Any, population: Any, weights: Any)
 def draw(key: jax.Array, weights: Any) -> jax.Array:
     """The index of a member, int32 `[]`, drawn in proportion to the weights `[P]`."""
     return jax.random.categorical(key, jnp.log(jnp.asarray(weights, jnp.float32))).astype(jnp.int32)
-
-
-def member_of(population: Any, index: jax.Array) -> Any:
-    """The row of a population that belongs to a member."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], population)
 
 
 def revealed(space: spaces.Tuple, behaviour: tuple[jax.Array, ...]) -> jax.Array:

@@ -3,6 +3,7 @@
 from jaxrl.experiments import (
     bandit_slopes,
     centralised_critic,
+    characters,
     crowd_observations,
     crowd_people,
     crowd_planners,
@@ -31,6 +32,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         mixture_critic.EXPERIMENT,
         centralised_critic.EXPERIMENT,
         partners.EXPERIMENT,
+        characters.EXPERIMENT,
         preference_reversal.EXPERIMENT,
         pathworld.EXPERIMENT,
         value_discounts.EXPERIMENT,

@@ -30,11 +30,14 @@ class Played(NamedTuple):
       right: Whether the most probable value of each discrete part of the behaviour is the true one, bool
         `[S, P, E, T, K]`; None without a belief.
       confidence: Probability of that value, `[S, P, E, T, K]`; None without a belief.
+      error: Squared differences of the numbers of the behaviour from their means, `[S, P, E, T, N]`; None without a
+        belief.
     """
 
     reward: np.ndarray
     right: np.ndarray | None
     confidence: np.ndarray | None
+    error: np.ndarray | None
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 6, 7))
@@ -69,14 +72,16 @@ def _play(
     return jnp.mean(reward, axis=2), seen
 
 
-def _judged(belief: Belief, outputs: jax.Array, behaviour: Any) -> tuple[jax.Array, jax.Array]:
-    """Whether the most probable value of each discrete part is true, and its probability, both `[K]`."""
-    right, confidence = [], []
+def _judged(belief: Belief, outputs: jax.Array, behaviour: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Whether the likeliest value of each discrete part is true, its probability `[K]`, and errors of numbers `[N]`."""
+    right, confidence, error = [jnp.zeros(0, bool)], [jnp.zeros(0)], [jnp.zeros(0)]
     for part, value, discrete in zip(belief.split(outputs), behaviour, belief.discrete, strict=True):
         if discrete:
-            right.append(jnp.argmax(part) == value)
-            confidence.append(jnp.max(jax.nn.softmax(part)))
-    return jnp.stack(right), jnp.stack(confidence)
+            right.append(jnp.atleast_1d(jnp.argmax(part) == value))
+            confidence.append(jnp.atleast_1d(jnp.max(jax.nn.softmax(part))))
+        else:
+            error.append((part[: part.shape[0] // 2] - value) ** 2)
+    return jnp.concatenate(right), jnp.concatenate(confidence), jnp.concatenate(error)
 
 
 def play(
@@ -95,8 +100,8 @@ def play(
     """
     params = jax.tree.map(jnp.asarray, params)
     reward, seen = _play(task, actor, belief, policies, params, jax.random.key(0), episodes, steps)
-    right, confidence = (None, None) if belief is None else map(np.asarray, seen)
-    return Played(np.asarray(reward, np.float64), right, confidence)
+    right, confidence, error = (None, None, None) if belief is None else map(np.asarray, seen)
+    return Played(np.asarray(reward, np.float64), right, confidence, error)
 
 
 def reliability(right: np.ndarray, confidence: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

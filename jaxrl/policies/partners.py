@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.cooperation.learned import Learned, learned
+from envs.arguments import check_count
+from envs.cooperation.characters import Character, Characters, draw_characters
+from envs.cooperation.learned import Learned, conditioned, learned
 from envs.cooperation.pairs import Pair
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.contract import Algorithm
@@ -30,7 +32,7 @@ class Partners(NamedTuple):
     Attributes:
       task: Task with the partners inside, for one agent to learn; equal for partners of equal networks and number.
       env_params: Parameters of the task with these partners, all as frequent; `population` holds the arrays.
-      names: Origin of each partner: its run directory, setting and seed.
+      names: Origin of each partner: its run directory, setting and seed, and the traits of its character.
     """
 
     task: Pair
@@ -53,22 +55,30 @@ def load_partners(
     sources: str | Path | Result | Sequence[str | Path | Result],
     *,
     greedy: bool = False,
+    characters: int | Character | None = None,
     algo: Algorithm | None = None,
     allow: Sequence[str] = (),
 ) -> Partners:
     """Every run of results in self-play as a partner inside the same task; failed runs are left out.
 
+    Runs of a task whose agent has a character, such as `cooperation/levers-characters`, give a partner for each of many
+    characters, which have the networks of the runs in turn.
+
     Args:
-      sources: Run directory or result, or several, of one algorithm in one task in self-play, such as
-        `cooperation/levers-self-play`.
+      sources: Run directory or result, or several, of one algorithm in one task, in self-play or with characters, such
+        as `cooperation/levers-self-play`. Results of one run after several lengths of training are stages of its
+        agents.
       greedy: Whether partners take the most likely action; otherwise they sample.
+      characters: Number of characters to draw, always the same ones, or characters with leaves `[P, ...]`; None for
+        64, and in a task without characters.
       algo: Algorithm of the runs, where it cannot be rebuilt from their files, see `load_result`.
       allow: Names of user modules that results may import, see `load_result`.
 
     Raises:
       ResultError: A file is missing or damaged.
-      TypeError: A run is not of a cooperative task in self-play.
-      ValueError: Runs are of different algorithms or tasks, or there is none that did not fail.
+      TypeError: A run is not of a cooperative task in self-play or with characters.
+      ValueError: Runs are of different algorithms or tasks, or there is none that did not fail; a number below 1 of
+        characters, or characters in a task without them.
     """
     several = [sources] if isinstance(sources, str | Path | Result) else list(sources)
     results = [each if isinstance(each, Result) else load_result(each, algo, allow=tuple(allow)) for each in several]
@@ -89,20 +99,47 @@ def load_partners(
     if not names:
         raise UserValueError("sources must have at least one partner, got failed runs only")
     params = jax.tree.map(lambda *leaves: np.concatenate(leaves), *policies)
-    partner, population = learned(*_functions(first.actor, greedy), params)
-    task = dataclasses.replace(first.env, partner=partner)
-    env_params = task.default_params.replace(population=population, weights=np.ones(len(names), np.float32))
-    return Partners(task, env_params, tuple(names))
+    functions, task = _functions(first.actor, greedy), first.env
+    if isinstance(task, Characters):
+        task = task.task
+        several_characters = _characters(task, characters)
+        partner, population = conditioned(*functions, params, several_characters)
+        names = [f"{names[each % len(names)]} {text}" for each, text in enumerate(_texts(several_characters))]
+    elif characters is not None:
+        raise UserValueError(
+            f"characters have no effect in {task.name}, whose agents have no character; leave them out"
+        )
+    else:
+        partner, population = learned(*functions, params)
+    task = dataclasses.replace(task, partner=partner)
+    weights = np.ones(partner.num_members, np.float32)
+    return Partners(task, task.default_params.replace(population=population, weights=weights), tuple(names))
+
+
+def _characters(task: Pair, characters: int | Character | None) -> Character:
+    """The characters of partners: these, or a number of random ones."""
+    if isinstance(characters, Character):
+        return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), characters)
+    count = 64 if characters is None else characters
+    check_count("characters", count)
+    return jax.tree.map(np.asarray, draw_characters(jax.random.key(0), task, count))
+
+
+def _texts(characters: Character) -> list[str]:
+    """The traits of each character as text."""
+    weights = [",".join(f"{value:.2f}" for value in row) for row in characters.weights]
+    traits = zip(weights, characters.order, characters.patience, characters.rationality, strict=True)
+    return [f"weights={w} order={o:.2f} patience={p:.2f} rationality={r:.2f}" for w, o, p, r in traits]
 
 
 def _algorithm(result: Result) -> Any:
     if result.algo is None:
         raise UserValueError(f"the algorithm of a run is unknown: {result.metrics.attrs.get(UNKNOWN)}")
     env = result.algo.env
-    if not isinstance(env, Pair) or env.inside is not None:
+    if not isinstance(env, Characters) and (not isinstance(env, Pair) or env.inside is not None):
         raise UserTypeError(
-            f"load_partners takes runs of a cooperative task in self-play, such as cooperation/levers-self-play, got "
-            f"{env.name}"
+            f"load_partners takes runs of a cooperative task in self-play or with characters, such as "
+            f"cooperation/levers-self-play, got {env.name}"
         )
     return result.algo
 

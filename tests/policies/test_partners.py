@@ -12,6 +12,7 @@ from flax import struct
 
 import envs
 import jaxrl
+from envs.cooperation.characters import with_characters
 from envs.cooperation.learned import learned
 from envs.cooperation.levers import LeverGame
 from jaxrl.learning.action_heads import action_head
@@ -110,6 +111,31 @@ def test_others_take_their_place_without_compiling(runs: tuple[Path, Path]) -> N
     assert len(traces) == 1
 
 
+@pytest.mark.slow
+def test_a_run_with_characters_gives_a_partner_for_each_of_them(tmp_path: Path) -> None:
+    algo = pullers(with_characters(LeverGame(num_levers=3)))
+    jaxrl.train(algo, seeds=[0, 1], env_steps=1, evals=1, eval_episodes=2, out=tmp_path / "run", progress=False)
+    partners = jaxrl.load_partners(tmp_path / "run", algo=algo, characters=1_000)
+    assert partners.task == LeverGame(num_levers=3, partner=partners.partner)
+    population = partners.env_params.population
+    assert len(set(partners.names)) == 1_000 and population["params"].shape == (2, 4)
+    character = population["characters"]
+    for row in (0, 999):
+        text = f"seed={row % 2} weights={','.join(f'{w:.2f}' for w in character.weights[row])} "
+        assert text in partners.names[row]
+    envs.check(partners.task, partners.env_params, progress=False)
+    again = jaxrl.load_partners(tmp_path / "run", algo=algo, characters=1_000)
+    assert again.task == partners.task and hash(again.task) == hash(partners.task)
+    jax.tree.map(np.testing.assert_array_equal, again.env_params, partners.env_params)
+
+    halves = jax.tree.map(lambda leaf: np.full((2, *leaf.shape[1:]), 0.5), character)
+    own = jaxrl.load_partners(tmp_path / "run", algo=algo, characters=halves)
+    assert len(own.names) == 2 and own.names[1].endswith("order=0.50 patience=0.50 rationality=0.50")
+    own.task.check_params(own.env_params)
+    with pytest.raises(ValueError, match="characters must be a whole number of at least 1, got 0"):
+        jaxrl.load_partners(tmp_path / "run", algo=algo, characters=0)
+
+
 def test_partners_that_do_not_fit_are_refused(runs: tuple[Path, Path]) -> None:
     partners = jaxrl.load_partners(runs[0], algo=ALGO)
     with pytest.raises(ValueError, match=r"env\.population must have the parameters of trained partners"):
@@ -120,8 +146,10 @@ def test_partners_that_do_not_fit_are_refused(runs: tuple[Path, Path]) -> None:
     with pytest.raises(ValueError, match="sources must be runs of one algorithm in one task"):
         jaxrl.load_partners([result, other])
     beside = dataclasses.replace(result, algo=pullers(LeverGame(num_levers=3)))
-    with pytest.raises(TypeError, match=r"takes runs of a cooperative task in self-play, .* got cooperation/levers"):
+    with pytest.raises(TypeError, match=r"takes runs of a cooperative task in self-play or .* got cooperation/levers"):
         jaxrl.load_partners(beside)
+    with pytest.raises(ValueError, match="characters have no effect in cooperation/levers-self-play, whose agents"):
+        jaxrl.load_partners(result, characters=3)
     with pytest.raises(ValueError, match="sources takes at least one run directory or result, got none"):
         jaxrl.load_partners([])
     with pytest.raises(ValueError, match=r"params must be arrays \[P, \.\.\.\] of at least one partner"):

@@ -1,0 +1,252 @@
+"""Agents beside partners whose characters they do not observe: the effect of a belief about many continuous traits."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxrl
+from envs.cooperation.characters import Character, Characters, with_characters
+from envs.cooperation.levers import LeverGame
+from jaxrl.algorithms.ppo import PPOConfig
+from jaxrl.checks import check_choices, check_counts
+from jaxrl.experiments.crowds import estimate
+from jaxrl.experiments.partner_play import play
+from jaxrl.experiments.partners import METHODS as ALL_METHODS
+from jaxrl.experiments.partners_report import IMPROVEMENT, improvement_table
+from jaxrl.experiments.study import Experiment, Study
+from jaxrl.learning.beliefs import belief_about
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+    from jaxrl.learning.actor import Actor
+    from jaxrl.results.result import Result
+
+METHODS = {name: fields for name, fields in ALL_METHODS.items() if name != "staged"}
+
+__all__ = ["EXPERIMENT", "METHODS", "Settings", "groups"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of the study: methods, characters and lengths of training."""
+
+    methods: tuple[str, ...] = tuple(METHODS)
+    """Methods, which differ in the observations, the memory and the belief of the agent."""
+    num_levers: int = 4
+    """Number of levers."""
+    characters: int = 1024
+    """Number of characters of partners; those that like the last lever most are held out of training."""
+    networks: int = 2
+    """Number of networks of the characters."""
+    network_env_steps: int = 3_000_000
+    """Number of environment steps in which a network learns to act by any character."""
+    seeds: int = 16
+    """Number of seeds of every method."""
+    env_steps: int = 400_000
+    """Number of environment steps of a run."""
+    episodes: int = 4
+    """Number of episodes of every seed with every partner, played greedily."""
+
+    def __post_init__(self):
+        check_choices("methods", self.methods, tuple(METHODS))
+        check_counts(self, num_levers=2, networks=1, network_env_steps=1, seeds=2, env_steps=1, episodes=1)
+        check_counts(self, characters=8 * self.num_levers)
+
+
+def run(settings: Settings, study: Study) -> None:
+    """Train networks that act by any character, train every method beside them, and write tables."""
+    people = _population(settings, study)
+    study.table("traits", _habits_table(study.compute("habits", lambda: _habits(people))), HABITS)
+    partners = jaxrl.load_partners(people, characters=settings.characters)
+    members = groups(partners.env_params.population["characters"])
+
+    played = {}
+    for method in settings.methods:
+        file = method.replace(" ", "_")
+
+        def play_after_training(method: str = method, file: str = file) -> xarray.Dataset:
+            weights = np.float32(np.isin(np.arange(settings.characters), members["training"]))
+            weighted = dataclasses.replace(partners.env_params, weights=weights)
+            sizes: Any = {"seeds": settings.seeds, "env_steps": settings.env_steps, "evals": 20, "eval_episodes": 64}
+            result = study.train(file, _algorithm(method, partners), env_params=weighted, **sizes)
+            return _played(result, method, partners, settings)
+
+        played[method] = study.compute(f"{file}_play", play_after_training)
+    caption = (
+        f"PPO in the repeated lever game of {settings.num_levers} levers and 8 steps beside {settings.characters} "
+        f"partners with characters, {settings.seeds} seeds, {settings.env_steps:,} environment steps: interquartile "
+        "mean of the return, with its 95 % bootstrap interval, and the share of the variance of the partners' weights "
+        "that the belief explains after the last step."
+    )
+    study.table("returns", _returns_table(played, members), caption)
+    against = [name for name in ("conditioned", "auxiliary", "oracle") if name in played and "GRU" in played]
+    if against:
+        study.table("improvement", improvement_table(played, members, against), IMPROVEMENT)
+    study.table(
+        "steps", _steps_table(played, members["training"]), "Mean reward of each method with partners of training."
+    )
+
+
+def groups(characters: Character) -> dict[str, np.ndarray]:
+    """Indices of the partners of training, and of those that like the last lever most, which are held out."""
+    favourite = np.argmax(np.asarray(characters.weights), axis=1)
+    held_out = favourite == np.shape(characters.weights)[1] - 1
+    return {"training": np.flatnonzero(~held_out), "held-out favourite": np.flatnonzero(held_out)}
+
+
+def _population(settings: Settings, study: Study) -> Result:
+    """Training of networks that act by any character, beside scripted teammates."""
+    task = with_characters(LeverGame(num_levers=settings.num_levers))
+    algo = jaxrl.ppo(task, PPOConfig(num_envs=128, num_steps=16, hidden=(64, 64)))
+    hparams = algo.hparams.replace(lr=1e-3, lr_end=0.0, entropy_coef=0.03)
+    return study.train(
+        "people",
+        algo._replace(hparams=hparams),
+        seeds=settings.networks,
+        env_steps=settings.network_env_steps,
+        evals=5,
+        eval_episodes=256,
+    )
+
+
+def _algorithm(method: str, partners: jaxrl.Partners) -> jaxrl.Algorithm:
+    memory = {"memory_size": 32} if METHODS[method]["memory"] != "none" else {}
+    sizes: Any = {"num_envs": 64, "num_steps": 16, "num_minibatches": 4, "hidden": (32,)}
+    task = dataclasses.replace(partners.task, reveals=method == "oracle")
+    algo = jaxrl.ppo(task, PPOConfig(**sizes, **memory, **METHODS[method]))
+    return algo._replace(hparams=algo.hparams.replace(lr=2e-3, lr_end=0.0, discount=1.0, lam=0.95))
+
+
+def _played(result: Result, method: str, partners: jaxrl.Partners, settings: Settings) -> xarray.Dataset:
+    """Rewards by seed, partner and step, and squared errors of a belief about the weights."""
+    import xarray
+
+    algo: Any = result.algo
+    belief = None if METHODS[method].get("belief") in (None, "random") else belief_about(algo.env, ())
+    policies = jax.tree.map(lambda leaf: leaf[0], result.policies)
+    steps = int(partners.env_params.num_steps)
+    got = play(algo.env, algo.actor, policies, partners.env_params, settings.episodes, steps, belief)
+    dims = ("run", "partner", "step")
+    data: dict[str, Any] = {"reward": (dims, np.float32(got.reward))}
+    if got.error is not None:
+        of_weights = got.error[..., : settings.num_levers].mean(axis=(2, -1))
+        data["error"] = (dims, np.float32(of_weights))
+    data["spread"] = ((), np.var(partners.env_params.population["characters"].weights))
+    return xarray.Dataset(data)
+
+
+def _returns_table(played: dict[str, Any], members: dict[str, np.ndarray]) -> pandas.DataFrame:
+    import pandas
+
+    rows = []
+    for method, data in played.items():
+        returns = data["reward"].values.sum(axis=-1)
+        row: dict[str, Any] = {"method": method}
+        row |= {name: estimate(returns[:, chosen].mean(axis=1)) for name, chosen in members.items()}
+        if "error" in data:
+            last = data["error"].values[:, members["training"], -1].mean(axis=1)
+            row["explained"] = estimate(1 - last / float(data["spread"]))
+        rows.append(row)
+    return pandas.DataFrame(rows).fillna("")
+
+
+def _steps_table(played: dict[str, Any], met: np.ndarray) -> pandas.DataFrame:
+    import pandas
+
+    rewards = {method: data["reward"].values[:, met].mean(axis=(0, 1)) for method, data in played.items()}
+    return pandas.DataFrame({"step": np.arange(1, len(next(iter(rewards.values()))) + 1), **rewards})
+
+
+HABITS = (
+    "Behaviour of the networks beside scripted teammates, by the traits of their characters: means over 4,096 episodes "
+    "of each network in the lowest and the highest quarter of a trait's range."
+)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _episodes(env: Characters, actor: Actor, policy: Any, keys: jax.Array) -> Any:
+    """Characters, levers, whether they were paid, and the last paid lever before, each `[E, ...]`."""
+    params = env.default_params
+
+    def one(key: jax.Array) -> Any:
+        reset_key, key = jax.random.split(key)
+        obs, state = env.reset_env(reset_key, params)
+
+        def step(carry: Any, key: jax.Array) -> Any:
+            obs, state, memory = carry
+            action_key, step_key = jax.random.split(key)
+            scores, memory = actor.scores(policy, memory, obs, None)
+            action, _, memory = actor.choose(actor.noise(action_key, ()), scores, memory, False, None)
+            obs, after, *_ = env.step_env(step_key, state, action, params)
+            view = env.task.view(after.inner.game, 1, params.inner)
+            return (obs, after, memory), (view.other[0], view.success, state.paid)
+
+        start = obs, state, jax.tree.map(jnp.asarray, actor.start(policy))
+        return state.character, *jax.lax.scan(step, start, jax.random.split(key, params.inner.num_steps))[1]
+
+    return jax.vmap(one)(keys)
+
+
+def _habits(result: Result) -> xarray.Dataset:
+    """Traits and the behaviour of episodes of every network."""
+    import xarray
+
+    algo: Any = result.algo
+    num_levers, parts = algo.env.task.num_levers, []
+    for seed in range(len(result.seeds)):
+        policy = jax.tree.map(lambda leaf, seed=seed: leaf[0, seed], result.policies)
+        keys = jax.random.split(jax.random.key(seed), 4_096)
+        parts.append(jax.tree.map(np.asarray, _episodes(algo.env, algo.actor, policy, keys)))
+    character, levers, paid, before = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+    pulls, num_paid = levers < num_levers, paid.sum(axis=1)
+    again = paid & (before >= 0)
+    follows = (again & (levers == (before + 1) % num_levers)).sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        values = {
+            "weight": character.weights[:, 0],
+            "order": character.order,
+            "patience": character.patience,
+            "rationality": character.rationality,
+            "pulls of lever 0": (levers == 0).sum(axis=1),
+            "share of paid pulls in order": follows / again.sum(axis=1),
+            "pulls that are not paid": (pulls & ~paid).sum(axis=1),
+            "paid pulls": num_paid,
+        }
+    return xarray.Dataset({name: ("episode", np.float32(value)) for name, value in values.items()})
+
+
+def _habits_table(habits: xarray.Dataset) -> pandas.DataFrame:
+    import pandas
+
+    measures = {
+        "weight": "pulls of lever 0",
+        "order": "share of paid pulls in order",
+        "patience": "pulls that are not paid",
+        "rationality": "paid pulls",
+    }
+    lows = {"weight": (-1.0, 1.0), "order": (0.0, 1.0), "patience": (0.0, 1.0), "rationality": (0.5, 1.0)}
+    rows = []
+    for trait, measure in measures.items():
+        low, high = lows[trait]
+        quarter = (habits[trait].values - low) / (high - low) * 4
+        values = habits[measure].values
+        row = {"trait": "weight of lever 0" if trait == "weight" else trait, "behaviour": measure}
+        row |= {"lowest quarter": np.nanmean(values[quarter < 1]), "highest quarter": np.nanmean(values[quarter >= 3])}
+        rows.append(row)
+    return pandas.DataFrame(rows)
+
+
+EXPERIMENT = Experiment(
+    "characters",
+    "Agents beside partners with many characters, with and without a belief about them.",
+    Settings,
+    run,
+)

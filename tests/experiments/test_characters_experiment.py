@@ -1,0 +1,53 @@
+"""The study of characters: its groups, and a small run."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+from envs.cooperation.characters import Character
+from jaxrl.experiments import EXPERIMENTS, characters, run_experiment
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"methods": ("staged",)}, r"^methods has 'staged'"),
+        ({"characters": 31}, r"^characters must be a whole number of at least 32, got 31$"),
+        ({"networks": 0}, r"^networks must be a whole number of at least 1, got 0$"),
+    ],
+)
+def test_settings_that_make_no_sense_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        characters.Settings(**changes)
+
+
+def test_those_that_like_the_last_lever_most_are_held_out() -> None:
+    weights = np.array([[0.5, 0.2, 0.1], [-0.9, -0.5, -0.2], [0, 0.3, 0.1], [0.2, 0.3, 0.9]])
+    members = characters.groups(Character(weights, 0, 0, 0))
+    assert {name: each.tolist() for name, each in members.items()} == {"training": [0, 2], "held-out favourite": [1, 3]}
+
+
+@pytest.mark.slow
+def test_methods_train_and_are_tabled(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {
+        "characters": 24,
+        "networks": 2,
+        "network_env_steps": 4_096,
+        "seeds": 2,
+        "env_steps": 2_048,
+    }
+    settings = characters.Settings(("oracle", "feed-forward", "GRU", "conditioned"), num_levers=3, episodes=1, **sizes)
+    run_experiment(EXPERIMENTS["characters"], settings, tmp_path, progress=False)
+    traits = pandas.read_csv(tmp_path / "traits.csv")
+    assert traits["trait"].tolist() == ["weight of lever 0", "order", "patience", "rationality"]
+    returns = pandas.read_csv(tmp_path / "returns.csv")
+    assert returns["method"].tolist() == list(settings.methods)
+    assert returns["explained"].isna().tolist() == [True, True, True, False]
+    assert pandas.read_csv(tmp_path / "improvement.csv")["method"].tolist() == ["conditioned", "oracle"]
+    steps = pandas.read_csv(tmp_path / "steps.csv")
+    # The sum over steps of the mean rewards is the mean return of the partners of training, here of two seeds.
+    mean = float(returns["training"][0].split(" ")[0])
+    assert steps["oracle"].sum() == pytest.approx(mean, abs=0.01) and len(steps) == 8
