@@ -10,14 +10,18 @@ import numpy as np
 from flax import struct
 
 from envs import base, registry
-from envs.arguments import check_at_least
+from envs.arguments import check_at_least, check_number
 from envs.base import spaces
 from envs.cooperation.pairs import Pair
-from envs.cooperation.partners import Task
+from envs.cooperation.partners import Task, View
 from envs.errors import UserTypeError, UserValueError
 from envs.wrappers.wrapper import ParamsWrapper, WrapperParams, WrapperState
 
+# Default lower end of the range of rationality.
+LEAST_RATIONALITY = 0.5
+
 __all__ = [
+    "LEAST_RATIONALITY",
     "Character",
     "CharacterParams",
     "CharacterState",
@@ -39,7 +43,8 @@ class Character:
     Attributes:
       weights: Reward of each option as a share of its payoff, in [-1, 1], float32 `[n]`.
       order: Degree to which the order of options and not their weights determine the reward, in [0, 1], float32 `[]`.
-      patience: 1 less the share of the full cost of a step alone at an option, in [0, 1], float32 `[]`.
+      patience: 1 less the share of the full cost of a step alone at an option, in [0, 1], float32 `[]`; unlike
+        `ForagingParams.patience`, not a number of steps.
       rationality: Probability that an action is the agent's choice and not a random one, in [0, 1], float32 `[]`.
     """
 
@@ -58,7 +63,7 @@ class CharacterParams(WrapperParams):
       impatience: Full cost of a step alone at an option, at least 0.
     """
 
-    least_rationality: float = 0.5
+    least_rationality: float = LEAST_RATIONALITY
     impatience: float = 0.3
 
 
@@ -86,7 +91,7 @@ def behaviour(character: Character) -> tuple[jax.Array, jax.Array]:
     return jnp.asarray(character.weights, jnp.float32), traits.astype(jnp.float32)
 
 
-def draw_characters(key: jax.Array, task: Task, count: int, least_rationality: Any = 0.5) -> Character:
+def draw_characters(key: jax.Array, task: Task, count: int, least_rationality: Any = LEAST_RATIONALITY) -> Character:
     """Random characters; every trait is uniform on its range, rationality on [least_rationality, 1].
 
     Args:
@@ -111,16 +116,13 @@ def tremble(key: jax.Array, action: jax.Array, rationality: jax.Array, num_actio
     return jnp.where(jax.random.uniform(own_key) < rationality, action, random).astype(jnp.int32)
 
 
-def last_paid(paid: jax.Array, task: Task, game: Any, params: Any) -> jax.Array:
+def last_paid(paid: jax.Array, view: View) -> jax.Array:
     """The last option that was paid, int32 `[]`, after a step of the game; -1 before the first.
 
     Args:
-      paid: The same before the step.
-      task: Any.
-      game: State of the game after the step.
-      params: Parameters of the task.
+      paid: Last option that was paid before the step, int32 `[]`.
+      view: View of the game after the step, of either agent.
     """
-    view = task.view(game, 1, params)
     return jnp.where(view.success, view.other[0], paid).astype(jnp.int32)
 
 
@@ -154,7 +156,7 @@ def with_characters(env: base.Environment) -> "Characters":
         the agent in training.
 
     Raises:
-      TypeError: `env` is not a cooperative task with a partner inside.
+      TypeError: `env` is not a cooperative task of two agents with a partner inside.
       ValueError: The task reveals the behaviour of the partner.
     """
     return Characters(env)
@@ -170,8 +172,8 @@ class Characters(ParamsWrapper):
         super().__post_init__()
         if not isinstance(self.inner, Pair) or self.inner.inside is None:
             raise UserTypeError(
-                f"with_characters takes a cooperative task with a partner inside, such as cooperation/foraging, got "
-                f"{self.inner.name}"
+                "with_characters takes a cooperative task of two agents with a partner inside, such as "
+                f"cooperation/foraging, got {self.inner.name}"
             )
         if self.inner.reveals:
             raise UserValueError("with_characters takes a task with reveals=False, got True")
@@ -197,10 +199,8 @@ class Characters(ParamsWrapper):
     def check_params(self, params: CharacterParams) -> None:
         """Reject parameters that the task rejects, a rationality outside [0, 1], and a cost below 0."""
         super().check_params(params)
-        check_at_least(params, impatience=0, least_rationality=0)
-        for value in np.ravel(np.asarray(params.least_rationality)):
-            if not value <= 1:
-                raise UserValueError(f"env.least_rationality must lie in [0, 1], got {value}")
+        check_at_least(params, impatience=0)
+        check_number("env.least_rationality", np.asarray(params.least_rationality), 0, 1, "[]")
 
     def inner_state(self, state: CharacterState) -> Any:
         """The state of the task."""
@@ -238,6 +238,6 @@ class Characters(ParamsWrapper):
         weight = jnp.asarray(character.weights)[jnp.clip(option, 0, num_options - 1)]
         reward = payoff * ((1 - character.order) * weight + character.order * follows)
         reward -= jnp.where(at_option & ~view.success, params.impatience * (1 - character.patience), 0.0)
-        paid = last_paid(state.paid, task, inner.game, inner_params)
+        paid = last_paid(state.paid, view)
         after = dataclasses.replace(state, time=state.time + 1, inner=inner, paid=paid)
         return seen(task, obs, paid, character), after, reward, terminated, info

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.arguments import check_number
 from envs.base import spaces
 from envs.cooperation.characters import Character, behaviour, behaviour_space, last_paid, seen, tremble
 from envs.cooperation.partners import Partner
 from envs.errors import UserValueError
 
-__all__ = ["Conditioned", "Learned", "conditioned", "learned"]
+__all__ = ["Learned", "LearnedCharacters", "learned", "learned_characters"]
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ class Learned(Partner):
 
 
 @dataclass(frozen=True)
-class Conditioned(Learned):
-    """Partners with characters, which share a few networks; created by `conditioned`.
+class LearnedCharacters(Learned):
+    """Partners with characters, which share a few networks; created by `learned_characters`.
 
     The behaviour vector is the character. Other networks of the same shapes and other characters need no further
     compilation.
@@ -85,18 +86,18 @@ class Conditioned(Learned):
       num_networks: Number of networks.
     """
 
-    num_networks: int = 1
+    num_networks: int
 
     def population(self, task: Any) -> dict[str, Any]:
         """Weights of 0, other traits of 0.5, networks in turn, and parameters of 0, which training rejects."""
         leaves = [np.zeros((self.num_networks, *shape), dtype) for shape, dtype in self.shapes]
         half = np.full(self.num_members, 0.5, np.float32)
         characters = Character(np.zeros((self.num_members, task.num_options), np.float32), half, half, half)
-        return _with_characters(jax.tree.unflatten(self.structure, leaves), characters, self.num_networks)
+        return _population(jax.tree.unflatten(self.structure, leaves), characters, self.num_networks)
 
     def rows(self, population: dict[str, Any]) -> Any:
-        """The characters, and the index of each one's network."""
-        return {name: population[name] for name in ("characters", "network")}
+        """The characters and the index of each one's network, without the parameters of the networks."""
+        return population | {"params": None}
 
     def member(self, population: dict[str, Any], index: jax.Array) -> dict[str, Any]:
         """A character and the parameters of its network."""
@@ -117,7 +118,7 @@ class Conditioned(Learned):
         """The action of the network for the partner's observation and character, or a random one."""
         own_key, tremble_key = jax.random.split(key)
         memory, paid = memory
-        paid, character = last_paid(paid, task, state, params), member["character"]
+        paid, character = last_paid(paid, task.view(state, 1, params)), member["character"]
         shown = seen(task, obs, paid, character)
         action, memory = super().act(own_key, task, state, shown, member, memory, params)
         return tremble(tremble_key, action, character.rationality, task.num_actions), (memory, paid)
@@ -133,14 +134,10 @@ class Conditioned(Learned):
     def check(self, task: Any, population: dict[str, Any]) -> None:
         """Reject parameters that are all 0, traits outside their ranges, and a network that does not exist."""
         super().check(task, population)
-        ranges = {"weights": (-1, 1), "order": (0, 1), "patience": (0, 1), "rationality": (0, 1)}
-        traits = [
-            (f"characters.{name}", getattr(population["characters"], name), *ends) for name, ends in ranges.items()
-        ]
-        for name, values, least, most in (("network", population["network"], 0, self.num_networks - 1), *traits):
-            values = np.ravel(np.asarray(values))
-            for wrong in values[~((values >= least) & (values <= most))][:1]:
-                raise UserValueError(f"env.population.{name} must lie in [{least}, {most}], got {wrong}")
+        check_number("env.population.network", np.asarray(population["network"]), 0, self.num_networks - 1, "[]")
+        for name, least in (("weights", -1), ("order", 0), ("patience", 0), ("rationality", 0)):
+            values = np.asarray(getattr(population["characters"], name))
+            check_number(f"env.population.characters.{name}", values, least, 1, "[]")
 
 
 def learned(
@@ -165,12 +162,12 @@ def learned(
     return Learned(begin, choose, *_static(params), num_members), _members(params, num_members)
 
 
-def conditioned(
+def learned_characters(
     begin: Callable[[Any], Any],
     choose: Callable[[jax.Array, Any, Any, jax.Array], tuple[jax.Array, Any]],
     params: Any,
     characters: Character,
-) -> tuple[Conditioned, dict[str, Any]]:
+) -> tuple[LearnedCharacters, dict[str, Any]]:
     """Create partners with characters from networks that take the character after the observation.
 
     Args:
@@ -186,8 +183,8 @@ def conditioned(
     """
     params, characters = jax.tree.map(np.asarray, (params, characters))
     num_networks, num_members = _count("params", params), _count("characters", characters)
-    partner = Conditioned(begin, choose, *_static(params), num_members, num_networks)
-    return partner, _with_characters(params, characters, num_networks)
+    partner = LearnedCharacters(begin, choose, *_static(params), num_members, num_networks)
+    return partner, _population(params, characters, num_networks)
 
 
 def _count(name: str, tree: Any) -> int:
@@ -207,7 +204,7 @@ def _static(params: Any) -> tuple[Any, tuple[tuple[tuple[int, ...], str], ...]]:
     return structure, tuple((leaf.shape[1:], str(leaf.dtype)) for leaf in leaves)
 
 
-def _with_characters(params: Any, characters: Character, num_networks: int) -> dict[str, Any]:
+def _population(params: Any, characters: Character, num_networks: int) -> dict[str, Any]:
     count = len(np.asarray(characters.order))
     return {"characters": characters, "network": np.arange(count, dtype=np.int32) % num_networks, "params": params}
 

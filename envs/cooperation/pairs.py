@@ -24,8 +24,8 @@ class PairParams(base.EnvParams):
     """Parameters of a cooperative task.
 
     Attributes:
-      population: Members of the population of partners, leaves `[P, ...]`, see `Partner.population`; () in self-play.
-        Other members of the same shapes need no further compilation.
+      population: Members of the population of partners, see `Partner.population`; () in self-play. Other members
+        of the same shapes need no further compilation.
       weights: Relative frequency of each member, float32 `[P]`; () in self-play.
     """
 

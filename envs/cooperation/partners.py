@@ -98,7 +98,7 @@ class Partner:
         raise NotImplementedError
 
     def rows(self, population: Any) -> Any:
-        """The part of a population that has one row for each member; by default all of it."""
+        """The population with None in place of parts that all members share; by default all of it."""
         return population
 
     def member(self, population: Any, index: jax.Array) -> Any:

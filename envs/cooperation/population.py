@@ -39,10 +39,10 @@ def check_population(partner: Partner, task: Any, population: Any, weights: Any)
     weights = np.asarray(weights)
     if weights.ndim == 0 or weights.shape[-1] == 0:
         raise UserValueError("env.population must have at least one partner, got none")
-    of_members = {id(leaf) for leaf in jax.tree.leaves(partner.rows(default))}
+    of_members = [path for path, _ in jax.tree.leaves_with_path(partner.rows(default))]
     for (path, leaf), other in zip(expected, got, strict=True):
         each = (weights.shape[-1], *np.shape(leaf)[1:])
-        shape, takes = np.shape(other)[weights.ndim - 1 :], each if id(leaf) in of_members else np.shape(leaf)
+        shape, takes = np.shape(other)[weights.ndim - 1 :], each if path in of_members else np.shape(leaf)
         if shape != takes:
             raise UserValueError(
                 f"env.population{jax.tree_util.keystr(path)} must have the shape {takes} for {each[0]} weights, "

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
-from envs.cooperation.characters import Character, Characters, with_characters
+from envs.cooperation.characters import LEAST_RATIONALITY, Character, Characters, with_characters
 from envs.cooperation.levers import LeverGame
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.checks import check_choices, check_counts
 from jaxrl.experiments.crowds import estimate
+from jaxrl.experiments.frames import MISSING
 from jaxrl.experiments.partner_play import play
 from jaxrl.experiments.partners import METHODS as ALL_METHODS
 from jaxrl.experiments.partners_report import IMPROVEMENT, improvement_table
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 METHODS = {name: fields for name, fields in ALL_METHODS.items() if name != "staged"}
 
-__all__ = ["EXPERIMENT", "METHODS", "Settings", "groups"]
+__all__ = ["EXPERIMENT", "METHODS", "Settings", "explained", "groups"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Settings:
     num_levers: int = 4
     """Number of levers."""
     characters: int = 1024
-    """Number of characters of partners; those that like the last lever most are held out of training."""
+    """Number of characters of partners; those with the largest weight for the last lever are held out of training."""
     networks: int = 2
     """Number of networks of the characters."""
     network_env_steps: int = 3_000_000
@@ -58,7 +59,7 @@ class Settings:
     def __post_init__(self):
         check_choices("methods", self.methods, tuple(METHODS))
         check_counts(self, num_levers=2, networks=1, network_env_steps=1, seeds=2, env_steps=1, episodes=1)
-        check_counts(self, characters=8 * self.num_levers)
+        check_counts(self, characters=8 * self.num_levers)  # so that there are some in both groups
 
 
 def run(settings: Settings, study: Study) -> None:
@@ -81,12 +82,14 @@ def run(settings: Settings, study: Study) -> None:
 
         played[method] = study.compute(f"{file}_play", play_after_training)
     caption = (
-        f"PPO in the repeated lever game of {settings.num_levers} levers and 8 steps beside {settings.characters} "
-        f"partners with characters, {settings.seeds} seeds, {settings.env_steps:,} environment steps: interquartile "
-        "mean of the return, with its 95 % bootstrap interval, and the share of the variance of the partners' weights "
-        "that the belief explains after the last step."
+        f"PPO in the repeated lever game of {settings.num_levers} levers and {partners.env_params.num_steps} steps "
+        f"beside {settings.characters} partners with characters, which share {settings.networks} networks; "
+        f"{settings.seeds} seeds of the learner, {settings.env_steps:,} environment steps: interquartile mean of the "
+        "return, with its 95 % bootstrap interval over these seeds, and the share of the variance of the partners' "
+        "weights that a belief explains before the last step."
     )
-    study.table("returns", _returns_table(played, members), caption)
+    weights = np.asarray(partners.env_params.population["characters"].weights, np.float64)
+    study.table("returns", _returns_table(played, members, weights), caption)
     against = [name for name in ("conditioned", "auxiliary", "oracle") if name in played and "GRU" in played]
     if against:
         study.table("improvement", improvement_table(played, members, against), IMPROVEMENT)
@@ -96,7 +99,7 @@ def run(settings: Settings, study: Study) -> None:
 
 
 def groups(characters: Character) -> dict[str, np.ndarray]:
-    """Indices of the partners of training, and of those that like the last lever most, which are held out."""
+    """Indices of the partners of training, and of those with the largest weight for the last lever, held out of it."""
     favourite = np.argmax(np.asarray(characters.weights), axis=1)
     held_out = favourite == np.shape(characters.weights)[1] - 1
     return {"training": np.flatnonzero(~held_out), "held-out favourite": np.flatnonzero(held_out)}
@@ -139,11 +142,24 @@ def _played(result: Result, method: str, partners: jaxrl.Partners, settings: Set
     if got.error is not None:
         of_weights = got.error[..., : settings.num_levers].mean(axis=(2, -1))
         data["error"] = (dims, np.float32(of_weights))
-    data["spread"] = ((), np.var(partners.env_params.population["characters"].weights))
     return xarray.Dataset(data)
 
 
-def _returns_table(played: dict[str, Any], members: dict[str, np.ndarray]) -> pandas.DataFrame:
+def explained(error: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Share of the variance of partners' weights that beliefs explain; 0 for the mean weights of these partners.
+
+    Args:
+      error: Squared errors, mean over the weights of a partner, `[S, P]`: policies, partners.
+      weights: Weights of the partners, `[P, n]`.
+
+    Returns:
+      Shares of the policies, `[S]`.
+    """
+    return 1 - error.mean(axis=1) / np.var(weights, axis=0).mean()
+
+
+def _returns_table(played: dict[str, Any], members: dict[str, np.ndarray], weights: np.ndarray) -> pandas.DataFrame:
+    """A row per method: returns with each group of partners, and the shares that its belief explains."""
     import pandas
 
     rows = []
@@ -152,8 +168,9 @@ def _returns_table(played: dict[str, Any], members: dict[str, np.ndarray]) -> pa
         row: dict[str, Any] = {"method": method}
         row |= {name: estimate(returns[:, chosen].mean(axis=1)) for name, chosen in members.items()}
         if "error" in data:
-            last = data["error"].values[:, members["training"], -1].mean(axis=1)
-            row["explained"] = estimate(1 - last / float(data["spread"]))
+            last = data["error"].values[..., -1]
+            shares = {name: explained(last[:, chosen], weights[chosen]) for name, chosen in members.items()}
+            row |= {f"explained, {name}": estimate(share) for name, share in shares.items()}
         rows.append(row)
     return pandas.DataFrame(rows).fillna("")
 
@@ -166,8 +183,9 @@ def _steps_table(played: dict[str, Any], met: np.ndarray) -> pandas.DataFrame:
 
 
 HABITS = (
-    "Behaviour of the networks beside scripted teammates, by the traits of their characters: means over 4,096 episodes "
-    "of each network in the lowest and the highest quarter of a trait's range."
+    "Behaviour of the networks beside scripted teammates, by the traits of their characters: means and standard errors "
+    "over those of 4,096 episodes of each network in which a trait is in the lowest or highest quarter of its range. "
+    "The share of paid pulls in order is that of episodes with at least two paid pulls."
 )
 
 
@@ -223,6 +241,14 @@ def _habits(result: Result) -> xarray.Dataset:
     return xarray.Dataset({name: ("episode", np.float32(value)) for name, value in values.items()})
 
 
+def _mean(values: np.ndarray) -> str:
+    """Mean and standard error of the values that are not nan."""
+    values = values[np.isfinite(values)]
+    if len(values) < 2:
+        return MISSING
+    return f"{values.mean():.3f} ± {values.std(ddof=1) / np.sqrt(len(values)):.3f}"
+
+
 def _habits_table(habits: xarray.Dataset) -> pandas.DataFrame:
     import pandas
 
@@ -232,14 +258,19 @@ def _habits_table(habits: xarray.Dataset) -> pandas.DataFrame:
         "patience": "pulls that are not paid",
         "rationality": "paid pulls",
     }
-    lows = {"weight": (-1.0, 1.0), "order": (0.0, 1.0), "patience": (0.0, 1.0), "rationality": (0.5, 1.0)}
+    ranges = {
+        "weight": (-1.0, 1.0),
+        "order": (0.0, 1.0),
+        "patience": (0.0, 1.0),
+        "rationality": (LEAST_RATIONALITY, 1.0),
+    }
     rows = []
     for trait, measure in measures.items():
-        low, high = lows[trait]
+        low, high = ranges[trait]
         quarter = (habits[trait].values - low) / (high - low) * 4
         values = habits[measure].values
         row = {"trait": "weight of lever 0" if trait == "weight" else trait, "behaviour": measure}
-        row |= {"lowest quarter": np.nanmean(values[quarter < 1]), "highest quarter": np.nanmean(values[quarter >= 3])}
+        row |= {"lowest quarter": _mean(values[quarter < 1]), "highest quarter": _mean(values[quarter >= 3])}
         rows.append(row)
     return pandas.DataFrame(rows)
 

@@ -75,12 +75,13 @@ def _play(
 def _judged(belief: Belief, outputs: jax.Array, behaviour: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Whether the likeliest value of each discrete part is true, its probability `[K]`, and errors of numbers `[N]`."""
     right, confidence, error = [jnp.zeros(0, bool)], [jnp.zeros(0)], [jnp.zeros(0)]
-    for part, value, discrete in zip(belief.split(outputs), behaviour, belief.discrete, strict=True):
+    parts = zip(belief.split(outputs), behaviour, belief.discrete, belief.sizes, strict=True)
+    for part, value, discrete, size in parts:
         if discrete:
             right.append(jnp.atleast_1d(jnp.argmax(part) == value))
             confidence.append(jnp.atleast_1d(jnp.max(jax.nn.softmax(part))))
         else:
-            error.append((part[: part.shape[0] // 2] - value) ** 2)
+            error.append((part[:size] - value) ** 2)  # the means come first
     return jnp.concatenate(right), jnp.concatenate(confidence), jnp.concatenate(error)
 
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.arguments import check_count
-from envs.cooperation.characters import Character, Characters, draw_characters
-from envs.cooperation.learned import Learned, conditioned, learned
+from envs.cooperation.characters import LEAST_RATIONALITY, Character, Characters, draw_characters
+from envs.cooperation.learned import Learned, learned, learned_characters
 from envs.cooperation.pairs import Pair
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.contract import Algorithm
@@ -22,6 +22,9 @@ from jaxrl.learning.actor import Actor
 from jaxrl.results.dataset import UNKNOWN
 from jaxrl.results.loading import load_result
 from jaxrl.results.result import Result
+
+# Number of characters drawn by default.
+NUM_CHARACTERS = 64
 
 __all__ = ["Partners", "load_partners"]
 
@@ -62,23 +65,25 @@ def load_partners(
     """Every run of results in self-play as a partner inside the same task; failed runs are left out.
 
     Runs of a task whose agent has a character, such as `cooperation/levers-characters`, give a partner for each of many
-    characters, which have the networks of the runs in turn.
+    characters, which have the networks of the runs in turn. Other parameters of the task are the defaults.
 
     Args:
       sources: Run directory or result, or several, of one algorithm in one task, in self-play or with characters, such
         as `cooperation/levers-self-play`. Results of one run after several lengths of training are stages of its
         agents.
-      greedy: Whether partners take the most likely action; otherwise they sample.
-      characters: Number of characters to draw, always the same ones, or characters with leaves `[P, ...]`; None for
-        64, and in a task without characters.
+      greedy: Whether partners take the most likely action, except for a character's random ones; otherwise they
+        sample.
+      characters: Number of characters, drawn from the range of the training by a fixed key, 64 for None; or characters
+        with leaves `[P, ...]`, see `envs.cooperation.characters.draw_characters`. None in a task without characters.
       algo: Algorithm of the runs, where it cannot be rebuilt from their files, see `load_result`.
       allow: Names of user modules that results may import, see `load_result`.
 
     Raises:
       ResultError: A file is missing or damaged.
-      TypeError: A run is not of a cooperative task in self-play or with characters.
+      TypeError: A run is not of a cooperative task in self-play or with characters, or `characters` is of another type.
       ValueError: Runs are of different algorithms or tasks, or there is none that did not fail; a number below 1 of
-        characters, or characters in a task without them.
+        characters, characters in a task without them, traits outside their ranges, or runs of training with different
+        ranges.
     """
     several = [sources] if isinstance(sources, str | Path | Result) else list(sources)
     results = [each if isinstance(each, Result) else load_result(each, algo, allow=tuple(allow)) for each in several]
@@ -92,7 +97,9 @@ def load_partners(
             raise UserValueError(f"sources must be runs of one algorithm in one task, got {first!r} and {own!r}")
         good = ~result.failed_runs()
         policies.append(jax.tree.map(lambda leaf, good=good: np.asarray(leaf)[good], result.policies))
-        where = "" if isinstance(source, Result) else f"{source} "
+        where = f"{source} " if not isinstance(source, Result) else ""
+        if where == "" and len(several) > 1:
+            where = f"{int(result.metrics['env_step'][-1]):,} env steps "
         for setting, seed in np.argwhere(good):
             values = "".join(f"{path}={value} " for path, value in result.settings[setting].items())
             names.append(f"{where}{values}seed={result.seeds[seed]}")
@@ -102,9 +109,8 @@ def load_partners(
     functions, task = _functions(first.actor, greedy), first.env
     if isinstance(task, Characters):
         task = task.task
-        several_characters = _characters(task, characters)
-        partner, population = conditioned(*functions, params, several_characters)
-        names = [f"{names[each % len(names)]} {text}" for each, text in enumerate(_texts(several_characters))]
+        chosen = _characters(task, characters, results)
+        partner, population = learned_characters(*functions, params, chosen)
     elif characters is not None:
         raise UserValueError(
             f"characters have no effect in {task.name}, whose agents have no character; leave them out"
@@ -113,16 +119,30 @@ def load_partners(
         partner, population = learned(*functions, params)
     task = dataclasses.replace(task, partner=partner)
     weights = np.ones(partner.num_members, np.float32)
-    return Partners(task, task.default_params.replace(population=population, weights=weights), tuple(names))
+    env_params = task.default_params.replace(population=population, weights=weights)
+    task.check_params(env_params)
+    if isinstance(first.env, Characters):
+        texts = zip(population["network"], _texts(population["characters"]), strict=True)
+        names = [f"{names[network]} {text}" for network, text in texts]
+    return Partners(task, env_params, tuple(names))
 
 
-def _characters(task: Pair, characters: int | Character | None) -> Character:
-    """The characters of partners: these, or a number of random ones."""
+def _characters(task: Pair, characters: int | Character | None, results: Sequence[Result]) -> Character:
+    """The characters of partners: these, or a number of random ones from the range of the training."""
     if isinstance(characters, Character):
         return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), characters)
-    count = 64 if characters is None else characters
+    count = NUM_CHARACTERS if characters is None else characters
+    if not isinstance(count, int):
+        raise UserTypeError(f"characters takes a number, or an envs.cooperation.characters.Character, got {count!r}")
     check_count("characters", count)
-    return jax.tree.map(np.asarray, draw_characters(jax.random.key(0), task, count))
+    used = [LEAST_RATIONALITY if each.env_params is None else each.env_params.least_rationality for each in results]
+    least = np.unique(np.concatenate([np.ravel(np.float32(each)) for each in used]))
+    if len(least) > 1:
+        raise UserValueError(
+            f"sources must have one least_rationality for characters to be drawn, got {', '.join(map(str, least))}; "
+            "otherwise characters takes the characters themselves"
+        )
+    return jax.tree.map(np.asarray, draw_characters(jax.random.key(0), task, count, least[0]))
 
 
 def _texts(characters: Character) -> list[str]:

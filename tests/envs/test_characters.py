@@ -11,7 +11,7 @@ import pytest
 import envs
 from envs.cooperation.characters import Character, Characters, draw_characters, with_characters
 from envs.cooperation.foraging import Foraging
-from envs.cooperation.learned import conditioned
+from envs.cooperation.learned import learned_characters
 from envs.cooperation.levers import LeverGame
 from envs.cooperation.partners import behaviours
 
@@ -134,7 +134,7 @@ def test_partners_have_characters_and_share_networks() -> None:
     networks = floats([[0.1, 0.0, 0.0], [0.0, 0.0, 5.0]])
     weights = floats([[0, 1, 0], [0, 1, 0], [1, 0, 0], [1, 0, 0]])
     ones = np.ones(4, np.float32)
-    partner, population = conditioned(begin, act, networks, Character(weights, ones, ones, ones))
+    partner, population = learned_characters(begin, act, networks, Character(weights, ones, ones, ones))
     env = LeverGame(num_levers=3, partner=partner)
     params = dataclasses.replace(env.default_params, population=population, weights=ones)
     envs.check(env, params, progress=False)
@@ -152,8 +152,52 @@ def test_partners_have_characters_and_share_networks() -> None:
     np.testing.assert_array_equal(behaviour[2][1], np.ones(3))
 
 
+def remembered(params: Any) -> Any:
+    return jnp.zeros(int(params[0].shape[0]))
+
+
+def remember(key: Any, params: Any, memory: Any, obs: Any) -> Any:
+    """A memory of the last observation, and the action 2."""
+    return jnp.full((), 2, jnp.int32), obs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("game", [LeverGame(num_levers=3), Foraging(size=4)])
+def test_a_partner_observes_what_an_agent_with_its_character_does(game: Any) -> None:
+    """Compared with the last paid option of the whole history, for both a random and a certain action."""
+    half = np.full(1, 0.5, np.float32)
+    character = Character(floats([[0.3, -0.2, 0.9]]), half, half, half)
+    width = with_characters(game).observation_space().shape[0]
+    partner, population = learned_characters(remembered, remember, [np.ones((1, width), np.float32)], character)
+    env = dataclasses.replace(game, partner=partner)
+    params = dataclasses.replace(env.default_params, population=population, weights=np.ones(1, np.float32))
+    _, state = env.reset_env(jax.random.key(0), params)
+
+    def step(state: Any, xs: Any) -> Any:
+        key, option = xs
+        action = env.to_action(state.game, 0, option, params)
+        _, after, *_ = env.step_env(key, state, action, params)
+        own = env.observe(state.game, params)[1]
+        view = env.view(after.game, 1, params)
+        chosen = env.view(after.game, 0, params).other[0]
+        return after, (after.memory[0], own, view.success, view.other[0], chosen)
+
+    options = np.repeat(np.random.default_rng(2).integers(0, 3, 60), 6)
+    xs = (jax.random.split(jax.random.key(1), len(options)), jnp.int32(options))
+    saw, own, paid, option, chosen = jax.tree.map(np.asarray, jax.jit(lambda: jax.lax.scan(step, state, xs)[1])())
+    last = None
+    for time in range(len(options)):
+        expected = [*own[time], *(float(last == each) for each in range(3)), 0.3, -0.2, 0.9, 0.5, 0.5, 0.5]
+        np.testing.assert_array_equal(saw[time], floats(expected))
+        last = int(option[time]) if paid[time] else last
+    assert paid.sum() >= 3 and len(set(option[paid])) == 3
+    if isinstance(game, LeverGame):
+        # Half of the actions are random, a quarter of which are 2 as well; five standard errors of a share.
+        assert np.mean(chosen == 2) == pytest.approx(0.625, abs=5 * 0.5 / np.sqrt(len(options)))
+
+
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"takes a cooperative task with a partner inside, .* got cooperation/levers-"):
+    with pytest.raises(TypeError, match=r"takes a cooperative task of two agents with .* got cooperation/levers-"):
         with_characters(envs.make("cooperation/levers-self-play"))
     with pytest.raises(ValueError, match="takes a task with reveals=False"):
         with_characters(envs.make("cooperation/levers", reveals=True))
@@ -166,10 +210,11 @@ def test_what_does_not_fit_is_refused() -> None:
             env.check_params(dataclasses.replace(env.default_params, **change))
     ones = np.ones(2, np.float32)
     several = Character(np.ones((2, 4), np.float32), ones, ones, ones)
-    partner, population = conditioned(begin, act, np.ones((1, 4), np.float32), several)
+    partner, population = learned_characters(begin, act, np.ones((1, 4), np.float32), several)
     beside = LeverGame(partner=partner)
     params = dataclasses.replace(beside.default_params, population=population, weights=ones)
     beside.check_params(params)
+    beside.check_params(jax.tree.map(lambda leaf: np.stack([leaf, leaf]), params))  # two settings
     with pytest.raises(ValueError, match=r"env\.population must have the parameters of trained partners"):
         beside.check_params(beside.default_params)
     for wrong, sentence in (
@@ -183,4 +228,4 @@ def test_what_does_not_fit_is_refused() -> None:
         with pytest.raises(ValueError, match=sentence):
             beside.check_params(dataclasses.replace(params, population=population | wrong))
     with pytest.raises(ValueError, match=r"characters must be arrays \[P, \.\.\.\] of at least one partner"):
-        conditioned(begin, act, np.ones((1, 4)), dataclasses.replace(several, order=np.ones(3)))
+        learned_characters(begin, act, np.ones((1, 4)), dataclasses.replace(several, order=np.ones(3)))

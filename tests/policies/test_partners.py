@@ -132,8 +132,23 @@ def test_a_run_with_characters_gives_a_partner_for_each_of_them(tmp_path: Path) 
     own = jaxrl.load_partners(tmp_path / "run", algo=algo, characters=halves)
     assert len(own.names) == 2 and own.names[1].endswith("order=0.50 patience=0.50 rationality=0.50")
     own.task.check_params(own.env_params)
-    with pytest.raises(ValueError, match="characters must be a whole number of at least 1, got 0"):
-        jaxrl.load_partners(tmp_path / "run", algo=algo, characters=0)
+    wrong: Any
+    for wrong, sentence in (
+        (0, "characters must be a whole number of at least 1, got 0"),
+        ({"order": 1}, r"characters takes a number, or an envs\.cooperation\.characters\.Character, got \{'order'"),
+        (dataclasses.replace(halves, weights=np.zeros(2)), r"weights must have the shape \(2, 3\) for 2 weights"),
+        (dataclasses.replace(halves, order=np.full(2, 2.0)), r"characters\.order must lie in \[0, 1\], got 2"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=sentence):
+            jaxrl.load_partners(tmp_path / "run", algo=algo, characters=wrong)
+
+    rational = dataclasses.replace(algo.env.default_params, least_rationality=0.9)
+    sizes: Any = {"env_steps": 1, "evals": 1, "eval_episodes": 2, "progress": False}
+    other = jaxrl.train(algo, seeds=[0], env_params=rational, **sizes)
+    drawn = jaxrl.load_partners(other, algo=algo).env_params.population["characters"]
+    assert drawn.rationality.min() >= 0.9 and len(drawn.order) == 64
+    with pytest.raises(ValueError, match=r"sources must have one least_rationality .* got 0\.5, 0\.9; otherwise"):
+        jaxrl.load_partners([tmp_path / "run", other], algo=algo)
 
 
 def test_partners_that_do_not_fit_are_refused(runs: tuple[Path, Path]) -> None:
