@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
-from envs.cooperation.characters import LEAST_RATIONALITY, Character, Characters, with_characters
+from envs.cooperation.characters import LEAST_RATIONALITY, Character, Characters, draw_characters, with_characters
 from envs.cooperation.levers import LeverGame
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.checks import check_choices, check_counts
@@ -64,16 +64,22 @@ class Settings:
 
 def run(settings: Settings, study: Study) -> None:
     """Train networks that act by any character, train every method beside them, and write tables."""
-    people = _population(settings, study)
-    study.table("traits", _habits_table(study.compute("habits", lambda: _habits(people))), HABITS)
-    partners = jaxrl.load_partners(people, characters=settings.characters)
-    members = groups(partners.env_params.population["characters"])
+    task = LeverGame(num_levers=settings.num_levers)
+    drawn = draw_characters(jax.random.key(0), task, settings.characters)
+    members, num_steps = groups(drawn), task.default_params.num_steps
 
+    @functools.cache  # trained only for parts that are not finished
+    def people() -> tuple[Result, jaxrl.Partners]:
+        trained = _population(settings, study)
+        return trained, jaxrl.load_partners(trained, characters=drawn)
+
+    study.table("traits", _habits_table(study.compute("habits", lambda: _habits(people()[0]))), HABITS)
     played = {}
     for method in settings.methods:
         file = method.replace(" ", "_")
 
         def play_after_training(method: str = method, file: str = file) -> xarray.Dataset:
+            _, partners = people()
             weights = np.float32(np.isin(np.arange(settings.characters), members["training"]))
             weighted = dataclasses.replace(partners.env_params, weights=weights)
             sizes: Any = {"seeds": settings.seeds, "env_steps": settings.env_steps, "evals": 20, "eval_episodes": 64}
@@ -82,13 +88,13 @@ def run(settings: Settings, study: Study) -> None:
 
         played[method] = study.compute(f"{file}_play", play_after_training)
     caption = (
-        f"PPO in the repeated lever game of {settings.num_levers} levers and {partners.env_params.num_steps} steps "
+        f"PPO in the repeated lever game of {settings.num_levers} levers and {num_steps} steps "
         f"beside {settings.characters} partners with characters, which share {settings.networks} networks; "
         f"{settings.seeds} seeds of the learner, {settings.env_steps:,} environment steps: interquartile mean of the "
         "return, with its 95 % bootstrap interval over these seeds, and the share of the variance of the partners' "
         "weights that a belief explains before the last step."
     )
-    weights = np.asarray(partners.env_params.population["characters"].weights, np.float64)
+    weights = np.asarray(drawn.weights, np.float64)
     study.table("returns", _returns_table(played, members, weights), caption)
     against = [name for name in ("conditioned", "auxiliary", "oracle") if name in played and "GRU" in played]
     if against:
