@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from jaxrl.cli import main as cli
 from jaxrl.runtime.devices import processors
+from jaxrl.runtime.devices.compilation_cache import USERS, delete_truncated
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,6 +42,54 @@ def test_a_cache_that_cannot_be_written_gets_one_sentence(
     message = capsys.readouterr().err
     assert message.startswith(f"jaxrl: The compilation cache {tmp_path / 'file'}/")
     assert "cannot be written" in message and message.count("\n") == 1
+
+
+KILLED = """
+import os, sys, time, zlib
+from jaxrl.runtime.devices.compilation_cache import use_compilation_cache
+cache = use_compilation_cache(sys.argv[1])
+(cache / "jit_whole-1-cache").write_bytes(zlib.compress(b"program" * 100))
+(cache / "jit_part-2-cache").write_bytes(zlib.compress(b"program" * 100)[:-5])
+print(cache, flush=True)
+if sys.argv[2] == "killed":
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_truncated_programs_are_deleted(tmp_path: Path):
+    whole = zlib.compress(b"program" * 100)
+    for name, content in (("old", whole[:-5]), ("part", whole[:-5]), ("whole", whole), ("empty", b"")):
+        (tmp_path / f"jit_{name}-cache").write_bytes(content)
+    (tmp_path / "other").write_bytes(b"")
+    os.utime(tmp_path / "jit_old-cache", (0, 0))
+    assert delete_truncated(tmp_path, since=1.0) == ["jit_empty-cache", "jit_part-cache"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["jit_old-cache", "jit_whole-cache", "other"]
+    assert delete_truncated(tmp_path) == ["jit_old-cache"]
+
+
+@pytest.mark.slow
+def test_programs_that_a_killed_process_wrote_in_part_are_deleted(tmp_path: Path):
+    def run(how: str) -> Path:
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, str(tmp_path), how], capture_output=True, text=True, cwd=ROOT
+        )
+        assert done.returncode == (-9 if how == "killed" else 0), done.stderr
+        return Path(done.stdout.strip())
+
+    def names(cache: Path) -> list[str]:
+        return sorted(path.name for path in cache.glob("*-cache"))
+
+    cache = run("alive")
+    os.utime(cache / "jit_part-2-cache", (0, 0))  # written before, by a process that is not suspected
+    (cache / "jit_part-2-cache").rename(cache / "jit_old-0-cache")
+    assert not list((cache / USERS).iterdir())
+    assert run("killed") == cache
+    assert len(list((cache / USERS).iterdir())) == 1
+    assert names(cache) == ["jit_old-0-cache", "jit_part-2-cache", "jit_whole-1-cache"]
+    code = f"from jaxrl.runtime.devices.compilation_cache import *; use_compilation_cache({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    assert names(cache) == ["jit_old-0-cache", "jit_whole-1-cache"]
+    assert not list((cache / USERS).iterdir())
 
 
 @pytest.mark.slow

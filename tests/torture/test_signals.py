@@ -9,11 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 from torturing import begun, drawn, process, quiet
 
 import jaxrl
 from jaxrl.runtime.checkpoints.identity_file import IDENTITY
+from jaxrl.runtime.devices.compilation_cache import delete_truncated
 
 MOMENTS = 24  # at random, from the start of a process to well into training
 EVENTS = 10  # of each kind, at random among those before training begins
@@ -61,6 +63,12 @@ def dispatched(argv):
 module._dispatch = dispatched
 sys.exit(main(sys.argv[4:]))
 """
+
+
+@pytest.fixture(autouse=True, scope="module")
+def whole_cache() -> None:
+    """Programs without those that a test that killed a process has left in part, about which JAX would warn."""
+    delete_truncated(Path(jax.config.values["jax_compilation_cache_dir"]))
 
 
 class Stopping:
