@@ -5,7 +5,6 @@ import contextlib
 import os
 import uuid
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 from envs.errors import UserValueError
@@ -17,7 +16,6 @@ __all__ = ["VARIABLE", "delete_truncated", "use_compilation_cache"]
 VARIABLE = "JAXRL_COMPILATION_CACHE"
 # Folder of the cache with a file for each process that uses it, locked until the process ends.
 USERS = ".users"
-ZSTANDARD = b"\x28\xb5\x2f\xfd"  # first bytes of a program that is compressed by zstandard, if it is installed
 
 
 def use_compilation_cache(directory: str | Path) -> Path:
@@ -56,6 +54,8 @@ def use_compilation_cache(directory: str | Path) -> Path:
 
 def delete_truncated(cache: Path, since: float = 0.0) -> list[str]:
     """Deletes programs of a cache that were written in part.
+
+    JAX compresses programs by zstandard where that is installed; these cannot be checked and are deleted, too.
 
     Args:
       cache: Directory of the cache.
@@ -103,16 +103,9 @@ def _register(cache: Path) -> None:
 
 
 def _is_whole(program: bytes) -> bool:
-    """Whether a compressed program can be decompressed; True where the module for that is missing."""
-    decompress: Callable[[bytes], bytes] = zlib.decompress
-    if program.startswith(ZSTANDARD):
-        try:
-            import zstandard  # pyright: ignore[reportMissingImports]
-        except ImportError:
-            return True
-        decompress = zstandard.ZstdDecompressor().decompress
+    """Whether zlib can decompress a program."""
     try:
-        decompress(program)
-    except Exception:  # zlib and zstandard have errors of their own
+        zlib.decompress(program)
+    except zlib.error:
         return False
     return True
