@@ -97,9 +97,9 @@ def load_partners(
             raise UserValueError(f"sources must be runs of one algorithm in one task, got {first!r} and {own!r}")
         good = ~result.failed_runs()
         policies.append(jax.tree.map(lambda leaf, good=good: np.asarray(leaf)[good], result.policies))
-        where = f"{source} " if not isinstance(source, Result) else ""
-        if where == "" and len(several) > 1:
-            where = f"{int(result.metrics['env_step'][-1]):,} env steps "
+        where = f"{source} "
+        if isinstance(source, Result):  # several may be stages of the same runs
+            where = f"{int(result.metrics['env_step'][-1]):,} env steps " if len(several) > 1 else ""
         for setting, seed in np.argwhere(good):
             values = "".join(f"{path}={value} " for path, value in result.settings[setting].items())
             names.append(f"{where}{values}seed={result.seeds[seed]}")

@@ -45,7 +45,7 @@ def test_a_cache_that_cannot_be_written_gets_one_sentence(
 
 
 KILLED = """
-import os, sys, time, zlib
+import os, sys, zlib
 from jaxrl.runtime.devices.compilation_cache import use_compilation_cache
 cache = use_compilation_cache(sys.argv[1])
 (cache / "jit_whole-1-cache").write_bytes(zlib.compress(b"program" * 100))
