@@ -37,6 +37,7 @@ def door_flow(
     start: tuple[float, float],
     end: tuple[float, float],
     interval: jax.Array | float,
+    to_end: jax.Array | bool = False,
 ) -> jax.Array:
     """The mean flow through a door, from the first to the last person who passes it.
 
@@ -45,10 +46,13 @@ def door_flow(
       walking: Agents that walk, bool `[T + 1, N]`.
       start, end: Ends of the door in m; people pass from its right to its left, see `measures.flow`.
       interval: Time between two positions in s.
+      to_end: Whether the time ends with the last position instead of the last person, bool `[]`; True where people
+        have not passed yet, so that a jam lowers the flow.
 
     Returns:
-      `[]` 1/s: the number of people after the first, divided by the time between the first and the last; nan if that
-      time is 0, as with fewer than two people. People who go back do not count.
+      `[]` 1/s: the number of people after the first, divided by the time between the first and the last, or the end;
+      nan if that time is 0, as with fewer than two people, who are a flow of 0 with `to_end`. People who go back do not
+      count.
     """
     chex.assert_rank(position, 3, custom_message="position")
     chex.assert_axis_dimension(position, -1, 2, custom_message="position")
@@ -58,7 +62,8 @@ def door_flow(
     steps = passes.shape[0]
     first, last = jnp.argmax(passes > 0), steps - 1 - jnp.argmax(passes[::-1] > 0)
     count = jnp.sum(passes) - passes[first]
-    return jnp.where(count > 0, count / (jnp.maximum(last - first, 1) * interval), jnp.nan)
+    last = jnp.where(to_end, steps - 1, last)
+    return jnp.where((count > 0) | to_end, count / (jnp.maximum(last - first, 1) * interval), jnp.nan)
 
 
 def lane_order(position: jax.Array, walking: jax.Array, forwards: jax.Array, width: jax.Array | float) -> jax.Array:

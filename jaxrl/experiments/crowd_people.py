@@ -47,14 +47,16 @@ class Settings:
     """Planners, which read the state, in addition to the learned policies."""
     dynamics: str = "cartesian-velocity"
     """Dynamics of the planners; learned policies use those of their preset."""
-    seeds: int = 2
+    seeds: int = 4
     """Number of seeds of the learned policies; 0 omits them."""
+    repeats: int = 4
+    """Number of repeats of each planner, with other episodes each; they are to planners what seeds are to learning."""
     env_steps: int = 0
     """Number of environment steps of a run; 0 for the preset's."""
     episodes: int = 16
-    """Number of episodes of each planner and of each learned policy."""
+    """Number of episodes of each repeat of a planner and of each seed of the learned policies."""
     seed: int = 0
-    """Random seed of the episodes."""
+    """Random seed of the episodes, which are the same for the repeat and the seed of one number."""
     block: int = 1
     """Number of runs computed in one block: 1 is fastest on a CPU, 0 for the library's choice."""
 
@@ -74,7 +76,7 @@ class Settings:
         if self.planners:
             check_choices("planners", self.planners, tuple(PLANNERS))
         check_choices("dynamics", (self.dynamics,), DYNAMICS)
-        check_counts(self, seeds=0, env_steps=0, episodes=2, block=0)
+        check_counts(self, seeds=0, repeats=2, env_steps=0, episodes=2, block=0)
         if self.seeds == 1:
             raise UserValueError("seeds must be 0 or a whole number of at least 2, got 1")
         if not (self.planners or self.seeds):
@@ -95,8 +97,8 @@ def run(settings: Settings, study: Study) -> None:
             for scene, number in _sizes(settings)
         }
     study.table("people", report.measures(crowds), _caption(settings))
-    study.table("speeds", report.speeds(crowds), "Mean speed in m/s by density in 1/m^2, and Weidmann's curve.")
-    study.table("doors", report.doors(crowds), _doors_caption())
+    study.table("speeds", report.speeds(crowds), _speeds_caption(settings))
+    study.table("doors", report.doors(crowds), _doors_caption(settings))
     study.figure("crowd_people", report.drawn(crowds))
 
 
@@ -135,7 +137,7 @@ def _each_seed(scene: str, number: int, settings: Settings, result: Result) -> x
     import xarray
 
     walked = [
-        episodes(scene, crowd_walks.learned(scene, result.policy(seed=seed), number), settings)
+        episodes(scene, crowd_walks.learned(scene, result.policy(seed=seed), number), settings, seed)
         for seed in range(settings.seeds)
     ]
     units = xarray.concat(walked, "unit", data_vars="all")
@@ -143,16 +145,18 @@ def _each_seed(scene: str, number: int, settings: Settings, result: Result) -> x
 
 
 def _planned(scene: str, planner: str, number: int, settings: Settings) -> xarray.Dataset:
-    """A planner's episodes; each is a unit of its own."""
-    walks = crowd_walks.planned(scene, PLANNERS[planner], settings.dynamics, number)
-    return episodes(scene, walks, settings).rename(sample="unit").expand_dims("sample", axis=1)
-
-
-def episodes(scene: str, walks: Walks, settings: Settings) -> xarray.Dataset:
-    """The measures of a policy in a scene, each `[sample, ...]` and, where the scene has several sizes, by these."""
+    """A planner's episodes; a unit is a repeat, with a sample per episode."""
     import xarray
 
-    keys = jax.random.split(jax.random.key(settings.seed), settings.episodes)
+    walks = crowd_walks.planned(scene, PLANNERS[planner], settings.dynamics, number)
+    return xarray.concat([episodes(scene, walks, settings, repeat) for repeat in range(settings.repeats)], "unit")
+
+
+def episodes(scene: str, walks: Walks, settings: Settings, unit: int) -> xarray.Dataset:
+    """The measures of a unit's episodes in a scene, `[sample, ...]` and, where it has several sizes, by these."""
+    import xarray
+
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(settings.seed), unit), settings.episodes)
     over = {**dict.fromkeys(("speed", "moments"), "density"), **dict.fromkeys(("order", "order_by_chance"), "time")}
     over["free_speed"] = "person"
 
@@ -172,24 +176,42 @@ def episodes(scene: str, walks: Walks, settings: Settings) -> xarray.Dataset:
 
 
 def _caption(settings: Settings) -> str:
-    learned = f"{settings.seeds} seeds of the learned policies, each over {settings.episodes} greedy episodes, and "
     return (
-        f"Crowds by policy: interquartile means with 95 % intervals over {learned if settings.seeds else ''}"
-        f"{settings.episodes} episodes of each planner. The distance from Weidmann's curve, in m/s, is the root mean "
-        f"square over the densities in the corridor. Lanes are those of {max(settings.people)} people in the corridor "
-        "while both groups are in its middle; by chance, groups are permuted among the same places, and the reduced "
-        "order is (order - chance) / (1 - chance). Free speeds and their standard deviation, in m/s, are those of "
-        f"people on a circle with nobody within {NEAR:g} m."
+        f"Crowds by policy. {_units(settings)} The distance from Weidmann's curve, in m/s, is the root mean square "
+        "over the moments of people in the middle of the corridor, where two groups meet. Lanes are those of "
+        f"{max(settings.people)} people while both groups are in its middle; by chance, groups are permuted among the "
+        "same places, and the reduced order is (order - chance) / (1 - chance). Free speeds and their standard "
+        f"deviation, in m/s, are those of people on a circle with nobody within {NEAR:g} m; all of them prefer 1.33 "
+        "m/s, so that the deviation is only that of their ways of walking."
     )
 
 
-def _doors_caption() -> str:
+def _speeds_caption(settings: Settings) -> str:
+    return (
+        "Mean speed towards the goal in m/s by the density of other people around a person in 1/m^2, in a corridor "
+        f"with counterflow, and Weidmann's curve. {_units(settings)}"
+    )
+
+
+def _doors_caption(settings: Settings) -> str:
     return (
         "Flow through a door by its width in m, in people per second and per second and metre, from the first to the "
-        f"last who passes, and the share of people who pass within {DECISIONS['choke']} decisions. Planners are led to "
-        f"the door, because they do not look for it. The largest flow of Weidmann's curve is {report.capacity():.2f} "
-        "people per second and metre."
+        f"last who passes or, where not all {settings.door_people} people pass within {DECISIONS['choke']} decisions, "
+        "to the end; and the share of people who pass. Planners are led to the door, because they do not look for it. "
+        f"The largest flow of Weidmann's curve is {report.capacity():.2f} people per second and metre. "
+        f"{_units(settings)}"
     )
+
+
+def _units(settings: Settings) -> str:
+    """The sentence on what the intervals of a table are over."""
+    learned = (
+        f"{settings.seeds} seeds of the learned policies, trained with the largest number of people, a door of 1 m and "
+        "polar acceleration"
+    )
+    planned = f"{settings.repeats} repeats of the planners, with {settings.dynamics}"
+    over = " and ".join([learned] * bool(settings.seeds) + [planned] * bool(settings.planners))
+    return f"Interquartile means with 95 % intervals over {over}, of {settings.episodes} episodes each."
 
 
 EXPERIMENT = Experiment(

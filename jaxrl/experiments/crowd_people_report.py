@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
-    # Datasets `[unit, sample, ...]` by policy and scene: units are episodes of planners, or seeds of learned policies,
+    # Datasets `[unit, sample, ...]` by policy and scene: units are repeats of planners, or seeds of learned policies,
     # with a sample per episode.
     Crowds = dict[str, dict[str, xarray.Dataset]]
 
@@ -26,11 +26,14 @@ FREE_SPEED, SPREAD = 1.34, 0.26  # m/s, mean and standard deviation of free spee
 __all__ = ["capacity", "curve", "doors", "drawn", "measures", "speeds"]
 
 
-def curve(corridor: xarray.Dataset) -> xarray.DataArray:
-    """Mean speeds by density, `[unit, density]` m/s, over all sizes and samples; nan where a density does not occur."""
+def curve(corridor: xarray.Dataset) -> tuple[xarray.DataArray, xarray.DataArray]:
+    """Mean speeds in m/s by density and their numbers of moments, `[unit, density]`, over all sizes and samples.
+
+    The speed is nan where a density does not occur.
+    """
     moments = corridor["moments"].sum(("people", "sample"))
     total = (corridor["speed"].fillna(0.0) * corridor["moments"]).sum(("people", "sample"))
-    return total / moments.where(moments > 0)
+    return total / moments.where(moments > 0), moments
 
 
 def measures(crowds: Crowds) -> pandas.DataFrame:
@@ -39,13 +42,13 @@ def measures(crowds: Crowds) -> pandas.DataFrame:
 
     rows = []
     for policy, scenes in crowds.items():
-        speed = curve(scenes["corridor"])
+        speed, moments = curve(scenes["corridor"])
         error = speed - np.asarray(weidmann_speed(speed["density"].values))
         crowded = scenes["corridor"].sel(people=scenes["corridor"]["people"].max())
         order, chance = (crowded[name].mean(("sample", "time")) for name in ("order", "order_by_chance"))
         alone = scenes["circle"]["free_speed"]
         columns = {
-            "distance from Weidmann": np.sqrt((error**2).mean("density")),
+            "distance from Weidmann": np.sqrt((error**2 * moments).sum("density") / moments.sum("density")),
             "order of lanes": order,
             "order by chance": chance,
             "reduced order": (order - chance) / (1 - chance),
@@ -61,13 +64,13 @@ def speeds(crowds: Crowds) -> pandas.DataFrame:
     """A row per density that occurs, with the mean speed of each policy and that of Weidmann's curve."""
     import pandas
 
-    of_each = {policy: curve(scenes["corridor"]).mean("unit") for policy, scenes in crowds.items()}
+    of_each = {policy: curve(scenes["corridor"])[0] for policy, scenes in crowds.items()}
     density = next(iter(of_each.values()))["density"].values
-    columns = {policy: speed.values for policy, speed in of_each.items()}
-    frame = pandas.DataFrame(
-        {"density": density, "Weidmann": np.asarray(weidmann_speed(density), np.float64), **columns}
-    )
-    return frame.dropna(how="all", subset=list(columns))
+    columns = {policy: [estimate(speed.sel(density=at).values) for at in density] for policy, speed in of_each.items()}
+    weidmann = [f"{speed:.3f}" for speed in np.asarray(weidmann_speed(density))]
+    frame = pandas.DataFrame({"density": density, "Weidmann": weidmann, **columns})
+    occurs = (frame[list(columns)] != MISSING).any(axis=1)
+    return frame[occurs]
 
 
 def doors(crowds: Crowds) -> pandas.DataFrame:
@@ -105,7 +108,7 @@ def drawn(crowds: Crowds) -> matplotlib.figure.Figure:
     alone.plot(speed, [0.5 * (1 + math.erf((v - FREE_SPEED) / (SPREAD * math.sqrt(2)))) for v in speed], **people)
     for colour, (policy, scenes) in zip(COLOURS, crowds.items(), strict=False):
         corridor, door = scenes["corridor"], scenes["choke"]["flow"].mean(("unit", "sample"))
-        mean = curve(corridor).mean("unit")
+        mean = curve(corridor)[0].mean("unit")
         by_density.plot(mean["density"], mean, "o-", color=colour, label=policy)
         by_width.plot(door["width"], door, "o-", color=colour, label=policy)
         over_time = corridor.sel(people=corridor["people"].max()).mean(("unit", "sample"))

@@ -12,7 +12,6 @@ import numpy as np
 from flax import struct
 
 from envs.crowd import Crowd, CrowdParams, Trajectory, roll, spawning
-from envs.crowd.measures import fundamental_diagram
 from envs.crowd.pedestrians import door_flow, free_speed, lane_order, lane_order_by_chance
 from envs.crowd.scenarios import Choke, Corridor
 from envs.crowd.state import Goals
@@ -27,9 +26,10 @@ BINS, LARGEST = 12, 3.0  # bins of density up to this one, in 1/m^2
 LANE = 0.6  # m, the width of a lane: three radii
 NEAR = 2.0  # m, below which others are near
 DECISIONS = {"circle": 200, "corridor": 200, "choke": 400}
-_INSIDE = 2.0  # m, half the side of the square of the corridor in which densities are measured
+AROUND = 1.5  # m, the distance up to which others count for the density around a person
+_INSIDE = 2.0  # m, half the side of the square of the corridor in which speeds are measured; its walls are as far apart
 _MIDDLE = 4.0  # m, half the length of the corridor in which lanes are measured
-_FIRST = 12  # decisions, a second, before free speeds count, because everybody starts standing
+_FIRST = 36  # decisions, 3 s, before free speeds count: people start standing, and forces take 0.6 s to change a speed
 _DOOR = 1.0  # m, half the depth of a door
 _WALL = 9.75  # m, the inner face of the arena
 
@@ -171,17 +171,16 @@ def to_the_door(act: Act) -> Act:
 
 def _in_counterflow(track: Trajectory) -> dict[str, jax.Array]:
     """Speeds by density in the middle of the corridor, and the order of lanes while both groups are there."""
-    step = (track.position[1:] - track.position[:-1]) / track.interval
-    walks = track.walking[1:] & track.walking[:-1]
-    corner = (_INSIDE, _INSIDE)
-    diagram = fundamental_diagram(track.position[1:], step, walks, (-_INSIDE, -_INSIDE), corner, BINS, LARGEST)
     forwards = jnp.arange(track.position.shape[1]) % 2 == 0
+    step = (track.position[1:, :, 0] - track.position[:-1, :, 0]) / track.interval
+    walks = track.walking[1:] & track.walking[:-1]
+    speed, moments = speeds_by_density(track.position[1:], jnp.where(forwards, step, -step), walks)
     middle = track.walking & (jnp.abs(track.position[..., 0]) < _MIDDLE)
     both = jnp.any(middle & forwards, axis=-1) & jnp.any(middle & ~forwards, axis=-1)
     lanes = {"order": lane_order, "order_by_chance": lane_order_by_chance}
     return {
-        "speed": diagram.speed,
-        "moments": diagram.count,
+        "speed": speed,
+        "moments": moments,
         **{
             name: jnp.where(both, order(track.position, middle, forwards, LANE), jnp.nan)
             for name, order in lanes.items()
@@ -189,9 +188,42 @@ def _in_counterflow(track: Trajectory) -> dict[str, jax.Array]:
     }
 
 
+def speeds_by_density(position: jax.Array, ahead: jax.Array, walking: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The mean speed of people in the middle of the corridor by the density around each of them.
+
+    The density is the number of other people within 1.5 m over the part of that disc between the walls. The person
+    does not count, so that the density is unbiased where people are spread at random.
+
+    Args:
+      position: Positions, `[T, N, 2]` m.
+      ahead: Velocities in the direction of each person's goal, `[T, N]` m/s.
+      walking: Agents that walk, bool `[T, N]`.
+
+    Returns:
+      Mean speeds `[BINS]` m/s, nan where a density does not occur, and the numbers of times a person had that density,
+      `[BINS]`. The last bin also takes all larger densities.
+    """
+    counts = walking & jnp.all(jnp.abs(position) < _INSIDE, axis=-1)
+
+    def around(now: tuple[jax.Array, jax.Array]) -> jax.Array:
+        place, here = now
+        apart = place[:, None] - place[None]
+        return jnp.sum((jnp.sum(apart * apart, axis=-1) <= AROUND**2) & here[None], axis=-1) - 1
+
+    others = jax.lax.map(around, (position, walking))
+    to_walls = jnp.clip(jnp.stack([_INSIDE - position[..., 1], _INSIDE + position[..., 1]]), 0.0, AROUND)
+    beyond = AROUND**2 * jnp.arccos(to_walls / AROUND) - to_walls * jnp.sqrt(AROUND**2 - to_walls**2)
+    density = others / (jnp.pi * AROUND**2 - jnp.sum(beyond, axis=0))
+    place = jnp.clip((density / LARGEST * BINS).astype(jnp.int32), 0, BINS - 1)
+    moments = jnp.zeros(BINS).at[place].add(counts)
+    total = jnp.zeros(BINS).at[place].add(jnp.where(counts, ahead, 0.0))
+    return jnp.where(moments > 0, total / jnp.maximum(moments, 1), jnp.nan), moments
+
+
 def _through_door(track: Trajectory) -> dict[str, jax.Array]:
-    flow = door_flow(track.position, track.walking, (_DOOR, _WALL), (_DOOR, -_WALL), track.interval)
     through = track.present & (track.position[-1, :, 0] > _DOOR)
+    some_left = jnp.any(track.present & ~through)
+    flow = door_flow(track.position, track.walking, (_DOOR, _WALL), (_DOOR, -_WALL), track.interval, to_end=some_left)
     return {"flow": flow, "passed": jnp.sum(through) / jnp.sum(track.present)}
 
 

@@ -62,6 +62,16 @@ def test_without_two_who_pass_one_after_another_there_is_no_flow() -> None:
     assert float(door_flow(later, jnp.ones((3, 2), bool), (0.0, 1.0), (0.0, -1.0), 0.5)) == 2.0
 
 
+def test_a_jam_lowers_the_flow_through_a_door() -> None:
+    x = jnp.array([[-1, -1, -1], [1, -1, -1], [1, 1, -1], [1, 1, -1], [1, 1, -1]], jnp.float32)
+    position, walking = jnp.stack([x, jnp.zeros_like(x)], axis=-1), jnp.ones((5, 3), bool)
+    door = {"start": (0.0, 1.0), "end": (0.0, -1.0), "interval": 0.5}
+    assert float(door_flow(position, walking, **door)) == 2.0
+    assert float(door_flow(position, walking, **door, to_end=True)) == pytest.approx(1 / 1.5)
+    assert float(door_flow(position[:2], walking[:2], **door, to_end=True)) == 0.0
+    assert float(door_flow(position[:1].repeat(5, axis=0), walking, **door, to_end=True)) == 0.0
+
+
 def test_the_order_of_lanes_equals_a_slow_one() -> None:
     position, walking = walks(5)
     walking[3] = False
