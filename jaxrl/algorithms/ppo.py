@@ -16,7 +16,7 @@ from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
 from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples
 from jaxrl.algorithms.policy_gradient import EpochsConfig, Space, acting, advantages, common_space, total_loss
 from jaxrl.checks import Range, check_choice
-from jaxrl.learning.beliefs import BELIEF, constant_belief, kept_belief
+from jaxrl.learning.beliefs import BELIEF, constant_belief
 from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.networks import Module
@@ -84,11 +84,11 @@ class PPOHParams(OnPolicyHParams):
     }
 
     def at(self, env_steps: jax.Array) -> Self:
-        """Values after `env_steps` environment steps, with the rest of the steps that train a staged belief."""
+        """Values after `env_steps` environment steps; `belief_env_steps` is the rest, negative in the second stage."""
         values = super().at(env_steps)
         if self.belief_env_steps is None:
             return values
-        return dataclasses.replace(values, belief_env_steps=jnp.maximum(self.belief_env_steps - env_steps, 0.0))
+        return dataclasses.replace(values, belief_env_steps=self.belief_env_steps - env_steps)
 
 
 @with_hints
@@ -130,7 +130,6 @@ def make_learn(parts: Parts) -> Learn:
     """Learning from one rollout: epochs of minibatches, until the divergence is too large."""
     config = parts.config
     parts.check_minibatches(config.num_minibatches)
-
     staged = config.belief == "staged"
 
     def loss(weights: Any, rows: Samples, hparams: PPOHParams) -> tuple[jax.Array, Metrics]:
@@ -158,6 +157,10 @@ def make_learn(parts: Parts) -> Learn:
         key: jax.Array, learner: Learner, samples: Samples, hparams: PPOHParams, lr: jax.Array
     ) -> tuple[Learner, Metrics]:
         samples = samples._replace(advantage=advantages(parts, samples, "batch"))
+        if staged:  # a new optimiser for the second stage: the old one would still move the belief
+            begins = (hparams.belief_env_steps <= 0) & (hparams.belief_env_steps > -config.num_envs * config.num_steps)
+            new = jax.tree.map(jnp.zeros_like, learner.optimiser)
+            learner = learner._replace(optimiser=_select(begins, new, learner.optimiser))
         one_minibatch = parts.descent(loss, hparams, lr)
 
         def one_guarded_minibatch(carry: Any, rows: Samples) -> tuple[Any, tuple[Metrics, jax.Array]]:
@@ -176,7 +179,6 @@ def make_learn(parts: Parts) -> Learn:
             over = stopped | (metrics["approx_kl"] > hparams.target_kl)
             return (_select(stopped, learner, learned), None, over), (metrics, stopped)
 
-        before = learner.weights
         start = (learner, None if config.kl_stop == "epoch" else learner, jnp.zeros((), bool))
         (learner, _, _), (metrics, stopped) = over_epochs(
             key,
@@ -189,8 +191,6 @@ def make_learn(parts: Parts) -> Learn:
         metrics, stopped = jax.tree.map(jnp.ravel, (metrics, stopped))
         metrics = kept_means(metrics, ~stopped)  # updates after the stop are computed and discarded
         metrics["stopped_early"] = jnp.mean(stopped.astype(jnp.float32))
-        if staged:  # the optimiser's averages would still move a belief whose gradients have become 0
-            learner = learner._replace(weights=kept_belief(before, learner.weights, hparams.belief_env_steps <= 0))
         return learner, metrics
 
     return learn

@@ -28,7 +28,6 @@ __all__ = [
     "belief_about",
     "believing_head",
     "constant_belief",
-    "kept_belief",
 ]
 
 
@@ -173,25 +172,13 @@ def constant_belief(weights: Any, constant: jax.Array) -> Any:
       constant: Whether the gradients are 0, bool `[]`, traced; otherwise they are unchanged.
     """
     chex.assert_rank(constant, 0, custom_message="constant")
-    return _belief_where(constant, jax.lax.stop_gradient(weights), weights)
 
-
-def kept_belief(before: Any, after: Any, constant: jax.Array) -> Any:
-    """The weights `after` an update, with those of memory and belief from `before` it where they are constant."""
-    chex.assert_trees_all_equal_shapes(before, after, custom_message="before, after")
-    chex.assert_rank(constant, 0, custom_message="constant")
-    return _belief_where(constant, before, after)
-
-
-def _belief_where(condition: jax.Array, one: Any, other: Any) -> Any:
-    """Where the condition holds, `one` for memory and belief; the heads, actor and critic, are those of `other`."""
-
-    def choose(path: Any, one: jax.Array, other: jax.Array) -> jax.Array:
+    def choose(path: Any, leaf: jax.Array) -> jax.Array:
         names = [getattr(entry, "key", None) for entry in path]
-        believes = "params" in names and names.count("heads") < 2
-        return jnp.where(condition, one, other) if believes else other
+        believes = "params" in names and names.count("heads") < 2  # the inner heads are actor and critic
+        return jnp.where(constant, jax.lax.stop_gradient(leaf), leaf) if believes else leaf
 
-    return jax.tree_util.tree_map_with_path(choose, one, other)
+    return jax.tree_util.tree_map_with_path(choose, weights)
 
 
 def _log_std(part: jax.Array, size: int) -> jax.Array:

@@ -185,7 +185,6 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("beliefs.Belief.uncertainty", "outputs", lambda: BELIEF.uncertainty(ones(5, 3))),
     ("beliefs.Belief.log_prob", "behaviour", lambda: BELIEF.log_prob(ones(5, 7), (flags(4), ones(5, 2)))),
     ("beliefs.constant_belief", "constant", lambda: beliefs.constant_belief({}, flags(2))),
-    ("beliefs.kept_belief", "before, after", lambda: beliefs.kept_belief(ones(3), ones(2), flags())),
     (
         "beliefs.BelievingHeads.__call__",
         "features",

@@ -108,8 +108,9 @@ def test_supervision_alone_changes_the_belief() -> None:
 
 @pytest.mark.slow
 def test_a_staged_belief_is_trained_alone_and_then_constant() -> None:
-    algo = jaxrl.ppo(LEVERS, dataclasses.replace(TINY, belief="staged"))
-    hparams = algo.prepare(algo.hparams.replace(belief_env_steps=96.0))  # two iterations of 4 environments, 12 steps
+    algo = jaxrl.ppo(LEVERS, dataclasses.replace(TINY, belief="staged", num_minibatches=1))
+    # Two iterations of 4 environments and 12 steps; without a first moment, the first step of Adam is the step size.
+    hparams = algo.prepare(algo.hparams.replace(belief_env_steps=96.0, adam_b1=0.0))
 
     @jax.jit
     def run(key: jax.Array) -> Any:
@@ -130,6 +131,7 @@ def test_a_staged_belief_is_trained_alone_and_then_constant() -> None:
     # Initial parameters are computed twice, and differ by roundings of numbers below 1; later ones are equal.
     assert all(belief > 1e-4 and heads < (1e-6 if i == 0 else 1e-12) for i, (belief, heads) in enumerate(moved[:2]))
     assert all(belief == 0 and heads > 1e-4 for belief, heads in moved[2:])
+    assert moved[2][1] <= (1 + 1e-3) * hparams.lr  # not sqrt(3) times, without the correction for two steps before
 
 
 @pytest.mark.slow
