@@ -22,7 +22,7 @@ class QConfig(TransitionsConfig):
       duelling: Whether action values are sums of a state value and an advantage, each with its own hidden layer.
       value_loss: Representation of values and their loss: "squared" or "huber" for a number; "quantile" (QR-DQN) or
         "categorical" (C51) for the distribution of returns; "hl-gauss" for a number as a histogram.
-      num_atoms: Number of quantiles, atoms or bins.
+      num_atoms: Number of quantiles, atoms or bins; of the bins, at least 6, 2.25 lie beyond each end of the support.
       heads: Heads of the network: "single", one head for an exponential discount; "own" or "joint", one head for each
         exponential of a mixture, which bootstraps from the action that is best for its own rate or for the mixture.
       num_heads: Number of exponentials of the mixture.
@@ -40,7 +40,7 @@ class QConfig(TransitionsConfig):
         super().__post_init__(gamma)
         check_choice("value_loss", self.value_loss, value_losses.KINDS)
         check_choice("heads", self.heads, ("single", "own", "joint"))
-        check_count("num_atoms", self.num_atoms, 2)
+        check_count("num_atoms", self.num_atoms, value_losses.FEWEST_BINS if self.value_loss == "hl-gauss" else 2)
         check_count("num_heads", self.num_heads)
         atoms = self.value_loss not in ("squared", "huber")
         self._refuse_without_effect("num_atoms", f"value_loss={self.value_loss!r}", atoms)
@@ -65,9 +65,11 @@ class QHParams(TransitionsHParams):
       epsilon_end: Probability of a random action after its linear decay.
       epsilon_anneal_env_steps: Number of environment steps over which the probability decays.
       huber_delta: Absolute error above which the losses "huber" and "quantile" are linear.
-      reward_low: Smallest reward of a step; with the discount, it determines the lower end of the support of
-        "categorical" and "hl-gauss".
-      reward_high: Largest reward of a step; with the discount, it determines the upper end of the support. A narrower
+      reward_low: Smallest reward of a step, below `reward_high`; times the sum of the discount, it is the lower end of
+        the support of "categorical" and "hl-gauss", or 0 where it is positive. The sum is over an episode with
+        `time_limits="terminal"`, and else over all time, but at most twice the time limit. The bonus of Munchausen
+        Q-learning, down to -`munchausen_alpha` per step, counts as reward.
+      reward_high: Largest reward of a step, which determines the upper end of the support in the same way. A narrower
         range is sufficient if large rewards are rare.
 
     Fields without effect in a configuration are None in `Algorithm.hparams`.

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from envs.base import Environment, spaces
-from envs.errors import UserTypeError
+from envs.errors import UserTypeError, UserValueError
 from envs.threefry import unrolled
 from jaxrl.algorithms.contract import Algorithm, Metrics, longest_episode
 from jaxrl.algorithms.observations import check_normalised, leading_axes, observation_shapes, zeros
@@ -16,7 +17,7 @@ from jaxrl.algorithms.off_policy import OffPolicyPolicy
 from jaxrl.algorithms.q_config import QConfig
 from jaxrl.algorithms.q_discount import prepare_discount
 from jaxrl.algorithms.value_step import Nodes, Target, descend
-from jaxrl.checks import effective
+from jaxrl.checks import effective, is_concrete
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning import value_losses
 from jaxrl.learning.actor import Actor, Scores, memoryless
@@ -28,6 +29,9 @@ from jaxrl.learning.schedules import linear_share
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 
 Space = dict[str, Uniform | LogUniform | Choice]
+
+_LEAST = 1e-30  # in place of a divisor of 0
+_LONGEST_SUPPORT = 2.0  # time limits over which a value that bootstraps is summed at most, for rates near 1
 
 __all__ = ["ActionValues", "EpsilonGreedy", "Space", "action_values", "common_space"]
 
@@ -77,6 +81,9 @@ class ActionValues(NamedTuple):
         discount = prepare_discount(
             hparams.discount, self.config.heads, self.num_heads, self.episode_length, num_settings
         )
+        low, high = (changes.get(name, getattr(hparams, name)) for name in ("reward_low", "reward_high"))
+        if low is not None and is_concrete((low, high)) and np.any(np.asarray(low) >= np.asarray(high)):
+            raise UserValueError(f"reward_low must be below reward_high, got {_shown(low)} and {_shown(high)}")
         return dataclasses.replace(hparams, discount=discount, **changes)
 
     def outputs(self, params: Any, obs: Any, num_axes: int) -> jax.Array:
@@ -85,14 +92,25 @@ class ActionValues(NamedTuple):
         return outputs.reshape(*outputs.shape[:-1], self.num_heads, self.loss.num_outputs)
 
     def scale(self, hparams: Any) -> value_losses.Scale:
-        """Parameters of the value loss."""
+        """Parameters of the value loss, whose support has an entry for each head, `[K]`.
+
+        An output is a value divided by the size of its head. Values are the rewards times at most the sum of the head's
+        exponential: over an episode where time limits end it, and else over all time, because values bootstrap.
+        """
         delta = None if hparams.huber_delta is None else jnp.float32(hparams.huber_delta)
         if self.config.value_loss not in value_losses.WITH_SUPPORT:
             return value_losses.Scale(huber_delta=delta)
-        # The largest possible return for rewards of 1; outputs of all heads have the scale of the whole value.
-        weights, rates = jnp.asarray(hparams.discount.weights), jnp.asarray(hparams.discount.rates)
-        total = jnp.sum(weights * jnp.sum(rates[:, None] ** jnp.arange(hparams.discount.horizon), axis=1))
-        return value_losses.Scale(hparams.reward_low * total, hparams.reward_high * total, delta)
+        nodes, length = Nodes.of(hparams.discount), self.episode_length
+        if self.config.time_limits == "terminal":
+            over_all = -jnp.expm1(length * jnp.log(nodes.rates))
+            steps = jnp.where(nodes.rates < 1, over_all / jnp.maximum(1 - nodes.rates, _LEAST), length)
+        else:
+            steps = 1 / jnp.maximum(1 - nodes.rates, 1 / (_LONGEST_SUPPORT * length))
+        steps = steps / nodes.sizes
+        # The value after an end is 0, so that 0 belongs to the support.
+        return value_losses.Scale(
+            jnp.minimum(hparams.reward_low, 0.0) * steps, jnp.maximum(hparams.reward_high, 0.0) * steps, delta
+        )
 
     def initial(self, key: jax.Array, hparams: Any) -> EpsilonGreedy:
         """Initial values, with random parameters."""
@@ -190,6 +208,10 @@ def action_values(name: str, env: Environment, config: QConfig, agents: tuple[in
     outputs = num_heads * loss.num_outputs
     network = QNetwork(config.encoder(obs_shape), space.n, outputs, config.duelling, config.activation)
     return ActionValues(config, network, loss, num_heads, obs_shape, longest_episode(env))
+
+
+def _shown(value: Any) -> str:
+    return " ".join(f"{number:g}" for number in np.ravel(value))
 
 
 def common_space(algo: Algorithm, own: Space) -> Space:

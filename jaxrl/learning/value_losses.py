@@ -17,6 +17,8 @@ WITH_SUPPORT = ("categorical", "hl-gauss")
 WITH_HUBER = ("huber", "quantile")
 DISTRIBUTIONAL = ("quantile", "categorical")
 SIGMA_BINS = 0.75  # standard deviation of the targets of HL-Gauss, in bin widths
+MARGIN_BINS = 3 * SIGMA_BINS  # bins of HL-Gauss beyond each end of the support, for the tails of targets at the ends
+FEWEST_BINS = 6  # of HL-Gauss, more than its margins
 
 __all__ = ["DISTRIBUTIONAL", "KINDS", "WITH_HUBER", "WITH_SUPPORT", "Kind", "Scale", "ValueLoss", "value_loss"]
 
@@ -25,7 +27,8 @@ class Scale(NamedTuple):
     """Parameters of value losses; all traced.
 
     Attributes:
-      low, high: Ends of the support of a histogram, `[]`; None for other representations.
+      low, high: Ends of the support of a histogram, any shape that broadcasts to `[*B]`; None for other
+        representations.
       huber_delta: Absolute error above which a loss is linear, `[]`, above 0; None for losses without it.
     """
 
@@ -65,7 +68,8 @@ def value_loss(kind: Kind, num_atoms: int) -> ValueLoss:
     Args:
       kind: Kind of representation: "squared", half the squared error; "huber"; "quantile", quantile regression of the
         return distribution; "categorical", its projection on fixed atoms; or "hl-gauss", the value as a histogram.
-      num_atoms: Number of quantiles, atoms or bins; without effect for "squared" and "huber".
+      num_atoms: Number of quantiles, atoms or bins; without effect for "squared" and "huber". Of the bins of
+        "hl-gauss", at least 6, 2.25 lie beyond each end of the support.
 
     Source: Dabney et al. (2018) for "quantile", Bellemare et al. (2017) for "categorical", Farebrother et al. (2024),
     arXiv 2403.03950, for "hl-gauss".
@@ -112,12 +116,17 @@ def _quantile_loss(outputs: jax.Array, atoms: jax.Array, probabilities: jax.Arra
     return jnp.sum(asymmetric * probabilities[..., None, :], axis=(-2, -1))
 
 
+def _on_support(share: np.ndarray, scale: Scale) -> jax.Array:
+    low, high = jnp.asarray(scale.low)[..., None], jnp.asarray(scale.high)[..., None]
+    return low + (high - low) * share.astype(np.float32)
+
+
 def _atoms(count: int, scale: Scale) -> jax.Array:
-    return scale.low + (scale.high - scale.low) * (np.arange(count) / (count - 1)).astype(np.float32)
+    return _on_support(np.arange(count) / (count - 1), scale)
 
 
 def _centres(count: int, scale: Scale) -> jax.Array:
-    return scale.low + (scale.high - scale.low) * ((np.arange(count) + 0.5) / count).astype(np.float32)
+    return _on_support((np.arange(count) + 0.5 - MARGIN_BINS) / (count - 2 * MARGIN_BINS), scale)
 
 
 def _histogram(support: Callable[[int, Scale], jax.Array]) -> Callable[..., tuple[jax.Array, jax.Array]]:
@@ -142,15 +151,17 @@ def _cross_entropy(outputs: jax.Array, target: jax.Array) -> jax.Array:
 def _categorical_loss(outputs: jax.Array, atoms: jax.Array, probabilities: jax.Array, scale: Scale) -> jax.Array:
     count = outputs.shape[-1]
     # Positions of the atoms on the support; the share of each neighbour is 1 minus its distance.
-    place = (jnp.clip(atoms, scale.low, scale.high) - scale.low) / (scale.high - scale.low) * (count - 1)
+    low, high = jnp.asarray(scale.low)[..., None], jnp.asarray(scale.high)[..., None]
+    place = (jnp.clip(atoms, low, high) - low) / (high - low) * (count - 1)
     share = jnp.maximum(1 - jnp.abs(place[..., None, :] - np.arange(count, dtype=np.float32)[:, None]), 0.0)
     return _cross_entropy(outputs, jnp.sum(share * probabilities[..., None, :], axis=-1))
 
 
 def _hl_gauss_loss(outputs: jax.Array, atoms: jax.Array, probabilities: jax.Array, scale: Scale) -> jax.Array:
     count = outputs.shape[-1]
-    place = (expected(atoms, probabilities) - scale.low) / (scale.high - scale.low) * count
+    share = jnp.clip((expected(atoms, probabilities) - scale.low) / (scale.high - scale.low), 0.0, 1.0)
+    place = MARGIN_BINS + share * (count - 2 * MARGIN_BINS)
     edges = np.arange(count + 1, dtype=np.float32)
-    below = jax.scipy.special.ndtr((edges - jnp.clip(place, 0.0, count)[..., None]) / SIGMA_BINS)
+    below = jax.scipy.special.ndtr((edges - place[..., None]) / SIGMA_BINS)
     mass = jnp.diff(below, axis=-1)
     return _cross_entropy(outputs, mass / jnp.sum(mass, axis=-1, keepdims=True))

@@ -25,10 +25,16 @@ def log_softmax(x: np.ndarray) -> np.ndarray:
     return x - x.max() - np.log(np.exp(x - x.max()).sum())
 
 
+def slow_edges() -> np.ndarray:
+    """Edges of the bins, of which 3 standard deviations of a target lie beyond each end of the support."""
+    width = (HIGH - LOW) / (COUNT - 6 * SIGMA_BINS)
+    return LOW + width * (np.arange(COUNT + 1) - 3 * SIGMA_BINS)
+
+
 def slow_value(kind: str, outputs: np.ndarray) -> float:
     if kind in ("squared", "huber", "quantile"):
         return outputs.mean()
-    edges = np.linspace(LOW, HIGH, COUNT + 1)
+    edges = slow_edges()
     support = np.linspace(LOW, HIGH, COUNT) if kind == "categorical" else (edges[1:] + edges[:-1]) / 2
     return float(np.exp(log_softmax(outputs)) @ support)
 
@@ -59,8 +65,8 @@ def slow_loss(kind: str, outputs: np.ndarray, atoms: np.ndarray, probabilities: 
                 target[lower] += probability * (upper - place)
                 target[upper] += probability * (place - lower)
     else:
-        width = (HIGH - LOW) / COUNT
-        edges = [LOW + i * width for i in range(COUNT + 1)]
+        edges = slow_edges()
+        width = edges[1] - edges[0]
         centre = min(max(mean, LOW), HIGH)
         below = [0.5 * (1 + math.erf((edge - centre) / (SIGMA_BINS * width * math.sqrt(2)))) for edge in edges]
         target = np.diff(below) / (below[-1] - below[0])
@@ -114,7 +120,7 @@ def test_targets_get_no_gradient_and_outputs_that_of_differences(kind: str) -> N
 @pytest.mark.parametrize("kind", ["categorical", "hl-gauss"])
 def test_a_histogram_learns_the_value_within_its_support(kind: str) -> None:
     loss: Any = value_loss(kind, 51)  # pyright: ignore[reportArgumentType]
-    for target in (-2.0, 0.3, 4.0):
+    for target in (LOW, -2.0, 0.3, 4.0, HIGH):
         atoms = jnp.full((1, 1), target)
 
         def body(_: Any, outputs: jax.Array, atoms: jax.Array = atoms) -> jax.Array:
