@@ -33,6 +33,7 @@ SLOW = (
     "how-to/compare.md",
     "how-to/films.md",
     "how-to/memory.md",
+    "how-to/migrate.md",
     "how-to/repeat.md",
     "how-to/results.md",
     "how-to/search.md",
