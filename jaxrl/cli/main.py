@@ -349,9 +349,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is None:
         argv = sys.argv[1:]
-    # The current directory is searched only for modules that the user names, as module:name or by --allow, and last, so
-    # that nothing in it hides a package.
-    if any(":" in arg or arg.partition("=")[0] == "--allow" for arg in argv) and os.getcwd() not in sys.path:
+    # The current directory is searched only for modules that the user names, and last, so that nothing in it hides a
+    # package.
+    if any(map(_names_a_module, argv)) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     from jaxrl.runtime.interrupts import hearing_interrupts
 
@@ -371,6 +371,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"jaxrl: {_sentence(error) if _is_ours(error) else _sentence_of_another(error)}", file=sys.stderr)
         return 2
+
+
+def _names_a_module(arg: str) -> bool:
+    """Whether an argument is `--allow`, or names a user module as `module:name` or `--option=module:name`."""
+    option, equals, value = arg.partition("=")
+    if option == "--allow":
+        return True
+    module, _, name = (value if equals and option.startswith("--") else arg).partition(":")
+    return all(part.isidentifier() for part in (*module.split("."), name))
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:

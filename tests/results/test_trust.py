@@ -1,6 +1,7 @@
 """Opening a result imports only modules of jaxrl, and modules that the user allows, whatever the result names."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -148,6 +149,37 @@ def test_a_package_that_is_missing_is_not_looked_for_beside_the_run(kept: Path, 
         command = [sys.executable, "-P", "-c", code, "evaluate", "--episodes", "1", *args, str(run)]
         done = subprocess.run(command, cwd=run, capture_output=True, text=True, timeout=300, check=True)
         assert (done.stdout.splitlines()[-1] == str(run)) == looked
+
+
+@pytest.mark.parametrize(
+    ("args", "looked"),
+    [
+        (["evaluate", "runs/x", "--allow", "mine"], True),
+        (["evaluate", "runs/x", "--allow=mine"], True),
+        (["train", "ppo", "mine:Maze"], True),
+        (["train", "my.algorithms:build", "cartpole"], True),
+        (["bandit", "--env", "mine:Arms"], True),
+        (["bandit", "--env=mine:Arms"], True),
+        (["evaluate", "runs/x"], False),
+        (["train", "ppo", "cartpole", "--seeds", "7:8"], False),
+        (["train", "ppo", "cartpole", "--seeds=7:8"], False),
+        (["train", "ppo", "cartpole", "--hparams.discount", "beta:0.98,0.5", "hyperbolic:k=0.02"], False),
+        (["render", "runs/x", "--at", "discount=beta:0.98,0.5"], False),
+        (["sweep", "ppo", "cartpole", "--space", "lr=log:1e-4:1e-2", "lam=0.8:1"], False),
+        (["sweep", "ppo", "cartpole", "--storage", "sqlite:///study.db"], False),
+        (["train", "ppo", "cartpole", "--coordinator", "host0:1234"], False),
+        (["train", "ppo", "cartpole", "--devices", "gpu:0"], False),
+        (["train", "ppo", ":Maze"], False),
+    ],
+)
+def test_the_current_directory_is_searched_only_for_modules_that_the_arguments_name(
+    args: list[str], looked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(cli, "_dispatch", lambda argv: 0)
+    assert cli.main(args) == 0
+    assert (os.getcwd() in sys.path) == looked
 
 
 def test_saving_again_keeps_what_is_not_allowed(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
