@@ -17,7 +17,7 @@ NAMES = presets.names()
 
 # Bounds on the mean return of 8 seeds, whole episodes: greedy, and sampled where it is bounded. Measured over 32 seeds
 # were 500, -153, -84.1, -100.0 and 93.4 greedy, so that each leaves room for an unlucky eight;
-# of 16 crowds, the mean success is in docs/results/presets-crowds.md.
+# the success of crowds is in docs/results/presets-crowds.md.
 BOUNDS = {
     "cartpole": {"return": 495.0, "return_sampled": 470.0},
     "pendulum": {"return": -220.0},
@@ -55,8 +55,10 @@ BOUNDS_OF_MEMORIES = {
 # Four standard errors of the mean return of 16 seeds with 128 episodes each, if every episode returns -1 or 1.
 NOISE_OF_MEAN = 4 / (16 * 128) ** 0.5
 
-# 8 seeds of 128 episodes, except where a run takes minutes. Of four ants the returns were 3,382 to 6,365.
+# 8 seeds of 128 episodes, except where a run takes minutes. Of four ants the returns were 3,382 to 6,365. A quarter of
+# the crowds at a crossing and at a door are below their bounds, which are on the mean, so that these have 8 seeds, too.
 FEW = {"brax/ant": (2, 128), **{name: (2, 16) for name in BOUNDS if name.startswith("crowd/")}}
+FEW |= {"crowd/crossway": (8, 16), "crowd/choke": (8, 16)}
 
 
 def plain(value: Any) -> Any:
@@ -128,7 +130,13 @@ def test_a_preset_learns_its_task(environment: str):
     preset = jaxrl.preset("ppo", environment)
     seeds, episodes = FEW.get(environment, (8, 128))
     result = jaxrl.train(
-        preset.algo, seeds=seeds, env_steps=preset.env_steps, evals=1, eval_episodes=episodes, progress=False
+        preset.algo,
+        seeds=seeds,
+        env_steps=preset.env_steps,
+        evals=1,
+        eval_episodes=episodes,
+        block=1 if environment.startswith("crowd/") else None,  # fastest on a CPU
+        progress=False,
     )
     for metric, bound in BOUNDS[environment].items():
         mean = float(np.mean(result.metrics[metric].isel(env_step=-1)))
