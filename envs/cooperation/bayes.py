@@ -28,21 +28,27 @@ def action_chances(members: Behaviour, payoffs: np.ndarray) -> np.ndarray:
       (pulled none).
     """
     num_levers = len(payoffs)
-    pulled = jnp.arange(-1, num_levers + 1)
-
-    def of(member: Behaviour, own: jax.Array, last: jax.Array, before: jax.Array) -> jax.Array:
-        paid = (own == last) & (own >= 0) & (own < num_levers)
-        view = View(jnp.asarray(payoffs), jnp.stack([last, before]), jnp.ones((), bool), paid)
-        return option_of_rule(member, own, view)
-
-    function: Any = of
-    for argument in (3, 2, 1, 0):
-        function = jax.vmap(function, in_axes=tuple(0 if i == argument else None for i in range(4)))
-    option = np.asarray(jax.jit(function)(jax.tree.map(jnp.asarray, members), pulled, pulled, pulled))
+    option = np.asarray(_options(jax.tree.map(jnp.asarray, members), jnp.asarray(payoffs)))
     random = np.asarray(members.rule) == RULES.index("random")
     rate = np.where(random, 1.0, np.asarray(members.rate, np.float64))[:, None, None, None, None]
     uniform = np.where(np.arange(num_levers + 1) < num_levers, 1 / num_levers, 0.0)
     return (1 - rate) * (option[..., None] == np.arange(num_levers + 1)) + rate * uniform
+
+
+@jax.jit  # once for all members of one shape
+def _options(members: Behaviour, payoffs: jax.Array) -> jax.Array:
+    """The option of every member's rule without chance in every situation, int32 `[P, n + 2, n + 2, n + 2]`."""
+    num_levers = len(payoffs)
+    pulled = jnp.arange(-1, num_levers + 1)
+
+    def of(member: Behaviour, own: jax.Array, last: jax.Array, before: jax.Array) -> jax.Array:
+        paid = (own == last) & (own >= 0) & (own < num_levers)
+        return option_of_rule(member, own, View(payoffs, jnp.stack([last, before]), jnp.ones((), bool), paid))
+
+    function: Any = of
+    for argument in (3, 2, 1, 0):
+        function = jax.vmap(function, in_axes=tuple(0 if i == argument else None for i in range(4)))
+    return function(members, pulled, pulled, pulled)
 
 
 def best_return(members: Behaviour, weights: np.ndarray, payoffs: np.ndarray, curve: np.ndarray) -> float:
@@ -83,24 +89,20 @@ def best_rewards(members: Behaviour, weights: np.ndarray, payoffs: np.ndarray, c
         if time + 1 < len(curve):
             node, action = np.nonzero(chance > 0)
             after = joint[node, action] / chance[node, action][:, None]
-            reply = np.arange(num_actions)
-            # The partner's action, the reply to it and the last one make the next situation.
-            count = len(node)
-            where = np.empty((count, num_actions, 3), np.int64)
-            where[..., 0] = action[:, None] + 1
-            where[..., 1] = reply + 1
-            where[..., 2] = last[node][:, None]
             first_after, belief = _unique(np.rint(after * 10.0**DIGITS).astype(np.int64))
-            rows = np.concatenate([where, np.repeat(belief[:, None, None], num_actions, axis=1)], axis=-1)
-            first, index = _unique(rows.reshape(-1, 4))
-            if len(first) > MAX_BELIEFS:
+            # The partner's action, any reply to it and the last one make the next situation.
+            first, group = _unique(np.stack([action, last[node], belief], axis=-1))
+            count = len(first) * num_actions
+            if count > MAX_BELIEFS:
                 raise UserValueError(
-                    f"optimum takes at most {MAX_BELIEFS} beliefs, got {len(first)} after {time + 1} steps; take fewer "
-                    "steps, partners or rates above 0"
+                    f"optimum takes at most {MAX_BELIEFS} beliefs, got {count} after {time + 1} steps; take fewer "
+                    "steps, fewer partners, or fewer partners with a rate above 0"
                 )
-            following = (node, action, index.reshape(count, num_actions))
-            situations = where.reshape(-1, 3)[first]
-            beliefs = after[first_after][belief[first // num_actions]]
+            reply = np.arange(num_actions)
+            following = (node, action, group[:, None] * num_actions + reply)
+            parts = (action[first, None] + 1, reply + 1, last[node[first], None])
+            situations = np.stack(np.broadcast_arrays(*parts), axis=-1).reshape(-1, 3)
+            beliefs = np.repeat(after[first_after][belief[first]], num_actions, axis=0)
         stages.append((chance, following))
     value, replies = np.zeros(0), []
     for discount, (chance, following) in zip(curve[::-1], stages[::-1], strict=True):

@@ -132,8 +132,8 @@ class LeverGame(Pair):
         return spaces.Box(0.0, 1.0, (2 * self.num_levers + 3,), jnp.float32)
 
     def optimum(self, params: LeverParams | None = None, discount: Any = None) -> float | None:
-        """The best return: Bayes-optimal against the population, by `bayes.best_return`, or by the best lever in
-        self-play.
+        """The best return: Bayes-optimal against the population, by `bayes.best_return`; the mean of the best responses
+        to its members if they are revealed; or by the best lever in self-play.
 
         None for partners that are not scripted. See `envs.Environment.optimum`.
 
@@ -151,7 +151,11 @@ class LeverGame(Pair):
         weights = np.asarray(params.weights, np.float64)
         known = weights > 0
         members = jax.tree.map(lambda leaf: np.asarray(leaf)[known], params.population)
-        return bayes.best_return(members, weights[known], payoffs, curve)
+        if not self.reveals:
+            return bayes.best_return(members, weights[known], payoffs, curve)
+        each = [jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], members) for i in range(known.sum())]
+        best = [bayes.best_return(member, np.ones(1), payoffs, curve) for member in each]
+        return float(np.average(best, weights=weights[known]))
 
     def _payoffs(self, params: LeverParams) -> jax.Array:
         return jnp.where(jnp.arange(self.num_levers) == 0, params.odd, 1.0).astype(jnp.float32)

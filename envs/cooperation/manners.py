@@ -9,10 +9,9 @@ import numpy as np
 from flax import struct
 
 from envs.base import spaces
-from envs.cooperation.partners import Partner
+from envs.cooperation.partners import Partner, check_parts
 from envs.crowd import steering
 from envs.crowd.state import CrowdState
-from envs.errors import UserValueError
 
 SIDES = ("left", "right")
 
@@ -73,10 +72,7 @@ class MannerRule(Partner):
     def check(self, task: Any, population: Manner) -> None:
         """Reject a side other than 0 and 1, a patience outside [0, 1] and a pace outside [0.5, 1.5]."""
         del task
-        for name, (low, high) in _BOUNDS.items():
-            values = np.ravel(np.asarray(getattr(population, name)))
-            for wrong in values[~((values >= low) & (values <= high))][:1]:
-                raise UserValueError(f"env.population.{name} must lie in [{low}, {high}], got {wrong}")
+        check_parts(population, _BOUNDS, ("side",))
 
 
 def evading(state: CrowdState, manner: Manner) -> jax.Array:

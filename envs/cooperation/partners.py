@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ __all__ = [
     "Task",
     "View",
     "behaviours",
+    "check_parts",
     "choose",
     "option_of_rule",
 ]
@@ -203,11 +205,27 @@ class Scripted(Partner):
 
     def check(self, task: Task, population: Behaviour) -> None:
         """Reject an unknown rule, a preference that is not an option, and a rate outside [0, 1]."""
-        most = {"rule": len(RULES) - 1, "preference": task.num_options - 1, "rate": 1}
-        for name, high in most.items():
-            values = np.ravel(np.asarray(getattr(population, name)))
-            for wrong in values[~((values >= 0) & (values <= high))][:1]:
-                raise UserValueError(f"env.population.{name} must lie in [0, {high}], got {wrong}")
+        bounds = {"rule": (0, len(RULES) - 1), "preference": (0, task.num_options - 1), "rate": (0, 1)}
+        check_parts(population, bounds, ("rule", "preference"))
+
+
+def check_parts(population: Any, bounds: Mapping[str, tuple[float, float]], whole: tuple[str, ...]) -> None:
+    """Reject a population with a part that is out of range, or not of an integer type where it must be.
+
+    Args:
+      population: Concrete arrays.
+      bounds: Ends of the range of each part, both included.
+      whole: Names of the parts that must be of an integer type.
+
+    Raises:
+      ValueError: A part is out of range or of another type.
+    """
+    for name, (low, high) in bounds.items():
+        values = np.ravel(np.asarray(getattr(population, name)))
+        for wrong in values[~((values >= low) & (values <= high))][:1]:
+            raise UserValueError(f"env.population.{name} must lie in [{low}, {high}], got {wrong}")
+        if name in whole and values.dtype.kind not in "iu":
+            raise UserValueError(f"env.population.{name} must be of an integer type, got {values.dtype}")
 
 
 def behaviours(rules: tuple[str, ...], num_options: int, rate: float = 0.0) -> Behaviour:

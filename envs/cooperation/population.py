@@ -33,8 +33,7 @@ def check_population(partner: Partner, task: Any, population: Any, weights: Any)
     if jax.tree.structure(default) != jax.tree.structure(population):
         raise UserValueError(
             f"env.population must be that of {type(partner).__name__} in {task.name}, with the parts "
-            f"{', '.join(jax.tree_util.keystr(path) or 'array' for path, _ in expected)}, got "
-            f"{type(population).__name__}"
+            f"{_parts(default)}, got {type(population).__name__} with the parts {_parts(population)}"
         )
     weights = np.asarray(weights)
     if weights.ndim == 0 or weights.shape[-1] == 0:
@@ -76,3 +75,8 @@ def revealed_space(space: spaces.Tuple) -> spaces.Box:
             low, high = min(low, float(np.min(part.low))), max(high, float(np.max(part.high)))
             width += part.shape[0]
     return spaces.Box(low, high, (width,), jnp.float32)
+
+
+def _parts(population: Any) -> str:
+    paths = [jax.tree_util.keystr(path) or "array" for path, _ in jax.tree.leaves_with_path(population)]
+    return ", ".join(paths) or "none"

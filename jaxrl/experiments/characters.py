@@ -19,7 +19,8 @@ from jaxrl.experiments.crowds import estimate
 from jaxrl.experiments.frames import MISSING
 from jaxrl.experiments.partner_play import play
 from jaxrl.experiments.partners import METHODS as ALL_METHODS
-from jaxrl.experiments.partners_report import IMPROVEMENT, improvement_table
+from jaxrl.experiments.partners import of_good_runs
+from jaxrl.experiments.partners_report import IMPROVEMENT, improvement_table, with_failures
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.learning.beliefs import belief_about
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from jaxrl.results.result import Result
 
 METHODS = {name: fields for name, fields in ALL_METHODS.items() if name != "staged"}
+# Episodes of each network beside scripted teammates.
+NUM_EPISODES = 4_096
 
 __all__ = ["EXPERIMENT", "METHODS", "Settings", "explained", "groups"]
 
@@ -73,7 +76,9 @@ def run(settings: Settings, study: Study) -> None:
         trained = _population(settings, study)
         return trained, jaxrl.load_partners(trained, characters=drawn)
 
-    study.table("traits", _habits_table(study.compute("habits", lambda: _habits(people()[0]))), HABITS)
+    habits = study.compute("habits", lambda: _habits(people()[0]))
+    study.table("traits", _habits_table(habits), HABITS)
+    num_networks = habits.sizes["episode"] // NUM_EPISODES  # that did not fail
     played = {}
     for method in settings.methods:
         file = method.replace(" ", "_")
@@ -89,7 +94,7 @@ def run(settings: Settings, study: Study) -> None:
         played[method] = study.compute(f"{file}_play", play_after_training)
     caption = (
         f"PPO in the repeated lever game of {settings.num_levers} levers and {num_steps} steps "
-        f"beside {settings.characters} partners with characters, which share {settings.networks} networks; "
+        f"beside {settings.characters} partners with characters, which share {num_networks} networks; "
         f"{settings.seeds} seeds of the learner, {settings.env_steps:,} environment steps: interquartile mean of the "
         "return, with its 95 % bootstrap interval over these seeds, and the share of the variance of the partners' "
         "weights that a belief explains before the last step."
@@ -135,7 +140,7 @@ def _algorithm(method: str, partners: jaxrl.Partners) -> jaxrl.Algorithm:
 
 
 def _played(result: Result, method: str, partners: jaxrl.Partners, settings: Settings) -> xarray.Dataset:
-    """Rewards by seed, partner and step, and squared errors of a belief about the weights."""
+    """Rewards by seed, partner and step, and squared errors of a belief about the weights; nan for failed runs."""
     import xarray
 
     algo: Any = result.algo
@@ -144,10 +149,10 @@ def _played(result: Result, method: str, partners: jaxrl.Partners, settings: Set
     steps = int(partners.env_params.num_steps)
     got = play(algo.env, algo.actor, policies, partners.env_params, settings.episodes, steps, belief)
     dims = ("run", "partner", "step")
-    data: dict[str, Any] = {"reward": (dims, np.float32(got.reward))}
+    data: dict[str, Any] = {"reward": (dims, np.float32(of_good_runs(result, got.reward)))}
     if got.error is not None:
         of_weights = got.error[..., : settings.num_levers].mean(axis=(2, -1))
-        data["error"] = (dims, np.float32(of_weights))
+        data["error"] = (dims, np.float32(of_good_runs(result, of_weights)))
     return xarray.Dataset(data)
 
 
@@ -178,20 +183,20 @@ def _returns_table(played: dict[str, Any], members: dict[str, np.ndarray], weigh
             shares = {name: explained(last[:, chosen], weights[chosen]) for name, chosen in members.items()}
             row |= {f"explained, {name}": estimate(share) for name, share in shares.items()}
         rows.append(row)
-    return pandas.DataFrame(rows).fillna("")
+    return with_failures(pandas.DataFrame(rows).fillna(""), played)
 
 
 def _steps_table(played: dict[str, Any], met: np.ndarray) -> pandas.DataFrame:
     import pandas
 
-    rewards = {method: data["reward"].values[:, met].mean(axis=(0, 1)) for method, data in played.items()}
+    rewards = {method: np.nanmean(data["reward"].values[:, met], axis=(0, 1)) for method, data in played.items()}
     return pandas.DataFrame({"step": np.arange(1, len(next(iter(rewards.values()))) + 1), **rewards})
 
 
 HABITS = (
     "Behaviour of the networks beside scripted teammates, by the traits of their characters: means and standard errors "
-    "over those of 4,096 episodes of each network in which a trait is in the lowest or highest quarter of its range. "
-    "The share of paid pulls in order is that of episodes with at least two paid pulls."
+    f"over those of {NUM_EPISODES:,} episodes of each network in which a trait is in the lowest or highest quarter of "
+    "its range. The share of paid pulls in order is that of episodes with at least two paid pulls."
 )
 
 
@@ -220,14 +225,14 @@ def _episodes(env: Characters, actor: Actor, policy: Any, keys: jax.Array) -> An
 
 
 def _habits(result: Result) -> xarray.Dataset:
-    """Traits and the behaviour of episodes of every network."""
+    """Traits and the behaviour of episodes of every network that did not fail."""
     import xarray
 
     algo: Any = result.algo
     num_levers, parts = algo.env.task.num_levers, []
-    for seed in range(len(result.seeds)):
+    for seed in np.flatnonzero(~result.failed_runs()[0]).tolist():
         policy = jax.tree.map(lambda leaf, seed=seed: leaf[0, seed], result.policies)
-        keys = jax.random.split(jax.random.key(seed), 4_096)
+        keys = jax.random.split(jax.random.key(seed), NUM_EPISODES)
         parts.append(jax.tree.map(np.asarray, _episodes(algo.env, algo.actor, policy, keys)))
     character, levers, paid, before = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     pulls, num_paid = levers < num_levers, paid.sum(axis=1)

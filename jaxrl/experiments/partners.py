@@ -48,7 +48,7 @@ HELD_OUT_RULES_OF_PREFERENCE = ("alternate", "copy")
 # Share of the run that trains a staged belief.
 FIRST_STAGE = 0.25
 
-__all__ = ["EXPERIMENT", "METHODS", "Settings", "groups"]
+__all__ = ["EXPERIMENT", "METHODS", "Settings", "groups", "of_good_runs"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +87,10 @@ def run(settings: Settings, study: Study) -> None:
     task = LeverGame(num_levers=settings.num_levers)
     params = _params(task, settings)
     members = groups(params, settings)
+    payoffs, curve = np.asarray(task._payoffs(params), np.float64), np.ones(settings.num_steps)
+    # Before any training: too many partners, steps or rates are refused here.
+    bayes = {name: _bayes(params, chosen, payoffs, curve) for name, chosen in members.items()}
+    known = np.array([best_rewards(_row(params, i), np.ones(1), payoffs, curve) for i in range(len(params.weights))])
 
     @functools.cache  # trained only for parts that are not finished
     def strangers() -> tuple[Result, jaxrl.Partners]:
@@ -104,9 +108,6 @@ def run(settings: Settings, study: Study) -> None:
             return _played(result, method, params, strangers()[1], settings)
 
         played[method] = study.compute(f"{file}_play", play_after_training)
-    payoffs, curve = np.asarray(task._payoffs(params), np.float64), np.ones(settings.num_steps)
-    known = np.array([best_rewards(_row(params, i), np.ones(1), payoffs, curve) for i in range(len(params.weights))])
-    bayes = {name: _bayes(params, chosen, payoffs, curve) for name, chosen in members.items()}
     caption = (
         f"PPO in the repeated lever game of {settings.num_levers} levers and {settings.num_steps} steps beside "
         f"{len(params.weights)} scripted partners, {settings.seeds} seeds, {settings.env_steps:,} environment steps: "
@@ -124,13 +125,13 @@ def run(settings: Settings, study: Study) -> None:
     if "oracle" in settings.methods:
         study.table("adaptation", adaptation_table(played, members["training"]), ADAPTATION)
     regrets = {
-        method: (known[None] - data["reward"].values)[:, members["training"]].mean(axis=(0, 1))
+        method: np.nanmean((known[None] - data["reward"].values)[:, members["training"]], axis=(0, 1))
         for method, data in played.items()
     }
     regrets["Bayes"] = known[members["training"]].mean(axis=0) - bayes["training"]
     believing = {name: data for name, data in played.items() if "accuracy" in data}
     accuracies = {
-        f"{name}, {part}": data["accuracy"].values[:, members["training"], :, k].mean(axis=(0, 1))
+        f"{name}, {part}": np.nanmean(data["accuracy"].values[:, members["training"], :, k], axis=(0, 1))
         for name, data in believing.items()
         for k, part in enumerate(PARTS)
     }
@@ -151,6 +152,12 @@ def groups(params: LeverParams, settings: Settings) -> dict[str, np.ndarray]:
     new_rule = rule == settings.held_out_rule
     chosen = {"training": ~region & ~new_rule, "held-out region": region, "held-out rule": new_rule}
     return {name: np.flatnonzero(which) for name, which in chosen.items() if which.any()}
+
+
+def of_good_runs(result: Result, values: np.ndarray) -> np.ndarray:
+    """Values of runs `[S, ...]`, nan for those that failed, whose policies still act."""
+    failed = result.failed_runs()[0]
+    return np.where(failed.reshape(-1, *[1] * (values.ndim - 1)), np.nan, values)
 
 
 def _params(task: LeverGame, settings: Settings) -> LeverParams:
@@ -190,7 +197,10 @@ def _algorithm(method: str, settings: Settings) -> jaxrl.Algorithm:
 def _played(
     result: Result, method: str, params: LeverParams, strangers: jaxrl.Partners, settings: Settings
 ) -> xarray.Dataset:
-    """Rewards by seed, partner and step, returns over training, and the accuracy and calibration of a belief."""
+    """Rewards by seed, partner and step, returns over training, and the accuracy and calibration of a belief.
+
+    Values of failed runs are nan.
+    """
     import xarray
 
     algo: Any = result.algo
@@ -198,17 +208,17 @@ def _played(
     policies = jax.tree.map(lambda leaf: leaf[0], result.policies)
     got = play(algo.env, algo.actor, policies, params, settings.episodes, settings.num_steps, belief)
     dims = ("run", "partner", "step")
-    data: dict[str, Any] = {"reward": (dims, np.float32(got.reward))}
-    data["trained_return"] = (("run", "env_step"), np.float32(result.values("return")[0]))
+    data: dict[str, Any] = {"reward": (dims, np.float32(of_good_runs(result, got.reward)))}
+    data["trained_return"] = (("run", "env_step"), np.float32(of_good_runs(result, result.values("return")[0])))
     if not algo.env.reveals:  # a partner of self-play has no rule to reveal
         beside = play(
             strangers.task, algo.actor, policies, _of_length(strangers.env_params, settings), 1, settings.num_steps
         )
-        data["stranger_reward"] = (("run", "stranger", "step"), np.float32(beside.reward))
+        data["stranger_reward"] = (("run", "stranger", "step"), np.float32(of_good_runs(result, beside.reward)))
     if got.right is not None and got.confidence is not None:
-        data["accuracy"] = ((*dims, "part"), np.float32(got.right.mean(axis=2)))
-        met = groups(params, settings)["training"]
-        mean, share, error = reliability(got.right[:, met], got.confidence[:, met])
+        data["accuracy"] = ((*dims, "part"), np.float32(of_good_runs(result, got.right.mean(axis=2))))
+        judged = np.ix_(~result.failed_runs()[0], groups(params, settings)["training"])
+        mean, share, error = reliability(got.right[judged], got.confidence[judged])
         data |= {"bin_confidence": ("bin", mean), "bin_share": ("bin", share), "calibration_error": ((), error)}
     return xarray.Dataset(data, {"env_step": result.metrics["env_step"].values})
 
@@ -228,14 +238,17 @@ def _self_play(settings: Settings, study: Study) -> Result:
 
 
 def _cross_play(alike: Result, strangers: jaxrl.Partners, settings: Settings) -> xarray.Dataset:
-    """Returns of agents trained in self-play, each paired with every other."""
+    """Returns of agents trained in self-play, each paired with every other; nan for failed runs."""
     import xarray
 
     algo: Any = alike.algo
-    policies = jax.tree.map(lambda leaf: leaf[0], alike.policies)
+    good = ~alike.failed_runs()[0]  # those that are partners
+    policies = jax.tree.map(lambda leaf: leaf[0, good], alike.policies)
     params = _of_length(strangers.env_params, settings)
     got = play(strangers.task, algo.actor, policies, params, 1, settings.num_steps)
-    return xarray.Dataset({"return": (("agent", "partner"), got.reward.sum(axis=-1))})
+    returns = np.full((len(good), len(good)), np.nan)
+    returns[np.ix_(good, good)] = got.reward.sum(axis=-1)
+    return xarray.Dataset({"return": (("agent", "partner"), returns)})
 
 
 EXPERIMENT = Experiment(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxrl.experiments.crowds import estimate
+from jaxrl.experiments.frames import MISSING
 from jaxrl.results.statistics import probability_of_improvement
 
 if TYPE_CHECKING:
@@ -15,7 +16,15 @@ if TYPE_CHECKING:
 # Share of the oracle's reward that counts as reached.
 REACHED = 0.9
 
-__all__ = ["ADAPTATION", "IMPROVEMENT", "adaptation_table", "improvement_table", "returns_table", "steps_table"]
+__all__ = [
+    "ADAPTATION",
+    "IMPROVEMENT",
+    "adaptation_table",
+    "improvement_table",
+    "returns_table",
+    "steps_table",
+    "with_failures",
+]
 
 
 def returns_table(
@@ -37,21 +46,31 @@ def returns_table(
         row["share of Bayes"] = estimate(returns[:, met].mean(axis=1) / bayes)
         row["calibration error"] = float(data["calibration_error"]) if "calibration_error" in data else float("nan")
         rows.append(row)
-    return pandas.DataFrame(rows)
+    return with_failures(pandas.DataFrame(rows), played)
+
+
+def with_failures(frame: pandas.DataFrame, played: dict[str, Any]) -> pandas.DataFrame:
+    """The frame with the number of failed runs of each method, whose rewards are nan, if there are any."""
+    failed = [int(np.isnan(data["reward"].values).any(axis=(1, 2)).sum()) for data in played.values()]
+    return frame.assign(failed=failed) if any(failed) else frame
 
 
 IMPROVEMENT = "Probability that a run of the method returns more than one of the GRU, with its 95 % interval."
 
 
 def improvement_table(played: dict[str, Any], members: dict[str, np.ndarray], methods: list[str]) -> pandas.DataFrame:
-    """A row per method: its probability of improvement over the GRU with each group of partners."""
+    """A row per method: its probability of improvement over the GRU with each group of partners, of good runs."""
     import pandas
 
     def returns(method: str, chosen: np.ndarray) -> np.ndarray:
-        return played[method]["reward"].values.sum(axis=-1)[:, chosen].mean(axis=1)
+        values = played[method]["reward"].values.sum(axis=-1)[:, chosen].mean(axis=1)
+        return values[np.isfinite(values)]
 
     def chance(method: str, chosen: np.ndarray) -> str:
-        interval = probability_of_improvement(returns(method, chosen), returns("GRU", chosen))
+        own, others = returns(method, chosen), returns("GRU", chosen)
+        if min(own.size, others.size) < 2:
+            return MISSING
+        interval = probability_of_improvement(own, others)
         return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
     rows = [
@@ -72,10 +91,10 @@ def adaptation_table(played: dict[str, Any], met: np.ndarray) -> pandas.DataFram
     import pandas
 
     def rewards(method: str) -> np.ndarray:
-        return played[method]["reward"].values[:, met].mean(axis=(0, 1))
+        return np.nanmean(played[method]["reward"].values[:, met], axis=(0, 1))
 
     def returns(method: str) -> np.ndarray:
-        return played[method]["trained_return"].values.mean(axis=0)
+        return np.nanmean(played[method]["trained_return"].values, axis=0)
 
     rows = []
     for method, data in played.items():

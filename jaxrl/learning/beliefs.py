@@ -111,7 +111,8 @@ class BelievingHeads(nn.Module):
       heads: Module `(features) -> (outputs, value)`.
       belief: Belief about the behaviour.
       conditioned: Whether actor and critic take mean and uncertainty of the belief in addition to the features, without
-        a gradient, so that only supervision changes the belief.
+        a gradient, so that only supervision changes the layer of the belief; the features, its input, are also trained
+        by actor and critic.
     """
 
     heads: nn.Module

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import tracemalloc
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import envs
 import jaxrl
 from envs.cooperation import bayes
 from envs.cooperation.foraging import Foraging
+from envs.cooperation.learned import learned
 from envs.cooperation.levers import LeverGame, LeverParams
 from envs.cooperation.partners import RULES, Behaviour, Partner, Scripted, behaviours
 from envs.rendering import frame
@@ -108,6 +110,31 @@ def test_the_optimum_is_the_best_over_all_histories(members: Any, weights: Any) 
         assert env.optimum(params, gamma) == pytest.approx(best, rel=1e-10)
 
 
+@pytest.mark.parametrize("gamma", [None, 0.8])
+def test_where_members_are_revealed_the_optimum_is_the_mean_of_their_best_responses(gamma: float | None) -> None:
+    env = LeverGame(num_levers=2, reveals=True)
+    members = (("prefer", 1, 0.0), ("win-stay", 0, 0.25), ("copy", 1, 0.5), ("prefer", 0, 0.1))
+    weights = (2, 1, 0, 1)
+    params = params_of(env, population(*members), weights, num_steps=4, odd=0.7)
+    curve: Any = np.ones(4) if gamma is None else gamma ** np.arange(4)
+    payoffs = [float(np.float32(0.7)), 1.0]
+    exact = [(rule, lever, float(np.float32(rate))) for rule, lever, rate in members]
+    best = np.average([reference.best_return([member], [1.0], payoffs, curve) for member in exact], weights=weights)
+    assert env.optimum(params, gamma) == pytest.approx(best, rel=1e-10)
+    hidden: Any = LeverGame(num_levers=2).optimum(params, gamma)
+    assert hidden < best - 0.1
+
+
+def test_the_optimum_of_the_default_population_is_higher_where_it_is_revealed() -> None:
+    short = {"num_steps": 4, "max_steps_in_episode": 4}
+    env = LeverGame(reveals=True)
+    params = dataclasses.replace(env.default_params, **short)
+    # Best responses to prefer, alternate, copy and win-stay are paid in every step, with a quarter of the payoffs 0.9;
+    # those to wait in the last two, to greedy in every one, and to random ones in a quarter of them.
+    assert env.optimum(params) == pytest.approx((4 * 3.9 + 2 + 4 + 1) / 7, rel=1e-6)
+    assert LeverGame().optimum(params) == pytest.approx(2.509, abs=5e-4)
+
+
 def test_optima_of_known_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     env = LeverGame(num_levers=4)
     known = params_of(env, population(("prefer", 2, 0.0)))
@@ -121,8 +148,23 @@ def test_optima_of_known_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     assert envs.make("cooperation/levers-self-play").optimum() == pytest.approx(8)
     many = params_of(env, behaviours(RULES, 4, 0.25))
     monkeypatch.setattr(bayes, "MAX_BELIEFS", 100)
-    with pytest.raises(ValueError, match="optimum takes at most 100 beliefs, got"):
+    with pytest.raises(ValueError, match=r"at most 100 beliefs, got .*; take fewer steps, fewer partners, or "):
         env.optimum(many)
+
+
+def test_too_many_beliefs_are_refused_before_their_arrays_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bayes, "MAX_BELIEFS", 5_000)
+    members = population(("prefer", 0, 0.1), ("prefer", 1, 0.2))
+    bayes.action_chances(members, np.ones(10))  # compiled before memory is measured
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="optimum takes at most 5000 beliefs, got 7260 after 3 steps"):
+            bayes.best_rewards(members, np.ones(2), np.ones(10), np.ones(5))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The probabilities of actions take 9 MB; with a row for every belief, action and reply it was 57 MB.
+    assert peak < 20e6
 
 
 def test_a_population_changes_without_a_further_compilation() -> None:
@@ -187,12 +229,26 @@ def test_a_partner_of_ones_own_is_a_small_class() -> None:
     ("change", "sentence"),
     [
         ({"population": behaviours((), 4), "weights": np.zeros(0)}, "must have at least one partner, got none"),
-        ({"population": np.zeros(28)}, "must be that of Scripted in cooperation/levers, with the parts .rule, "),
+        (
+            {"population": np.zeros(28)},
+            r"must be that of Scripted in cooperation/levers, with the parts \.rule, \.preference, \.rate, got ndarray "
+            "with the parts array$",
+        ),
+        ({"population": {"rule": np.zeros(28)}}, r"\.rate, got dict with the parts \['rule'\]$"),
+        ({"population": ()}, r"\.rate, got tuple with the parts none$"),
         (
             {"population": behaviours(RULES, 3)},
             r"rule must have the shape \(28,\) for 28 weights, got \(21,",
         ),
         ({"population": behaviours(RULES, 4, 1.5)}, r"env\.population\.rate must lie in \[0, 1\], got 1.5"),
+        (
+            {"population": Behaviour(np.zeros(28), np.zeros(28, np.int32), np.zeros(28))},
+            r"env\.population\.rule must be of an integer type, got float64",
+        ),
+        (
+            {"population": Behaviour(np.zeros(28, np.int32), np.full(28, 1.5), np.zeros(28))},
+            r"env\.population\.preference must be of an integer type, got float64",
+        ),
         ({"weights": -np.ones(28)}, r"env\.weights must be at least 0 and finite"),
         ({"num_steps": 0}, r"env\.num_steps must be at least 1"),
     ],
@@ -201,6 +257,22 @@ def test_a_population_that_does_not_fit_is_refused(change: dict[str, Any], sente
     env = LeverGame()
     with pytest.raises(ValueError, match=sentence):
         env.check_params(dataclasses.replace(env.default_params, **change))
+
+
+def test_networks_of_other_parts_are_refused_with_both_lists() -> None:
+    def trained(params: Any) -> Any:
+        return learned(lambda params: (), lambda key, params, memory, obs: (jnp.int32(0), memory), params)
+
+    partner, _ = trained({"kernel": np.ones((2, 3))})
+    _, population = trained({"bias": np.ones(2), "weight": np.ones((2, 3))})
+    env = LeverGame(partner=partner)
+    params = dataclasses.replace(env.default_params, population=population)
+    sentence = (
+        r"must be that of Learned in cooperation/levers, with the parts \['index'\], \['params'\]\['kernel'\], got "
+        r"dict with the parts \['index'\], \['params'\]\['bias'\], \['params'\]\['weight'\]$"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        env.check_params(params)
 
 
 def test_partners_that_do_not_exist_are_refused() -> None:

@@ -118,6 +118,7 @@ def test_the_reward_of_the_crowd_changes_in_training() -> None:
     ("name", "value", "sentence"),
     [
         ("side", 2, r"env\.population\.side must lie in \[0, 1\], got 2"),
+        ("side", 1, r"env\.population\.side must be of an integer type, got float32"),
         ("patience", -0.5, r"env\.population\.patience must lie in \[0, 1\], got -0\.5"),
         ("pace", 2.0, r"env\.population\.pace must lie in \[0\.5, 1\.5\], got 2\.0"),
     ],

@@ -1,14 +1,17 @@
 """The study of characters: its groups, and a small run."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas
 import pytest
 
-from envs.cooperation.characters import Character
+from envs.cooperation.characters import Character, with_characters
+from envs.cooperation.levers import LeverGame
 from jaxrl.experiments import EXPERIMENTS, characters, run_experiment
+from jaxrl.experiments.partner_play import Played
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,47 @@ def test_the_mean_explains_nothing_and_the_truth_everything() -> None:
     beliefs = np.stack([np.broadcast_to(weights.mean(axis=0), weights.shape), weights])
     error = ((beliefs - weights) ** 2).mean(axis=-1)
     np.testing.assert_allclose(characters.explained(error, weights), [0, 1], atol=1e-12)
+
+
+def test_a_failed_run_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    reward, error = np.ones((3, 4, 8)) * np.array([1, 2, 4])[:, None, None], np.full((3, 4, 2, 8, 6), 0.25)
+    monkeypatch.setattr(characters, "play", lambda *given: Played(reward, None, None, error))
+    env = LeverGame(num_levers=3)
+    result: Any = SimpleNamespace(
+        algo=SimpleNamespace(env=env, actor=None),
+        policies=(np.ones((1, 3, 2)),),
+        failed_runs=lambda: np.array([[False, True, False]]),
+    )
+    partners: Any = SimpleNamespace(env_params=env.default_params)
+    data = characters._played(result, "conditioned", partners, characters.Settings(num_levers=3))
+    for values in (data["reward"].values, data["error"].values):
+        assert np.isnan(values[1]).all() and np.isfinite(values[[0, 2]]).all()
+    members, weights = {"training": np.arange(4)}, np.array([[0.0, 1], [1, 0], [0, 1], [1, 0]])
+    table = characters._returns_table({"conditioned": data}, members, weights)
+    assert table["failed"].tolist() == [1]
+    # The mean of 8 and 32; the weights have a variance of 0.25, so an error of 0.25 explains nothing.
+    for name, mean in (("training", "20.0"), ("explained, training", "0.0000")):
+        (text,) = table[name].tolist()
+        assert text.startswith(f"{mean} [")
+    steps = characters._steps_table({"conditioned": data}, members["training"])
+    assert steps["conditioned"].tolist() == [2.5] * 8
+
+
+def test_the_habits_are_those_of_networks_that_did_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    def episodes(env: Any, actor: Any, policy: Any, keys: Any) -> Any:
+        traits = [np.full((len(keys), *shape), float(policy[0])) for shape in ((3,), (), (), ())]
+        pulled = np.ones((len(keys), 8), int)
+        return Character(*traits), pulled, pulled == 1, pulled
+
+    monkeypatch.setattr(characters, "_episodes", episodes)
+    monkeypatch.setattr(characters, "NUM_EPISODES", 2)
+    result: Any = SimpleNamespace(
+        algo=SimpleNamespace(env=with_characters(LeverGame(num_levers=3)), actor=None),
+        policies=(np.array([[0.25, np.nan, 0.75]]),),
+        seeds=[0, 1, 2],
+        failed_runs=lambda: np.array([[False, True, False]]),
+    )
+    assert characters._habits(result)["order"].values.tolist() == [0.25, 0.25, 0.75, 0.75]
 
 
 @pytest.mark.slow
