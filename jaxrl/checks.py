@@ -148,19 +148,22 @@ def short(value: Any) -> str:
     return repr(value)
 
 
-def effective(name: str, value: Any, default: float, active: bool) -> Any:
+def effective(name: str, value: Any, default: float, active: bool, num_settings: int | None = None) -> Any:
     """Value of a hyper-parameter that has an effect; None for one without.
 
     Args:
       name, value: Name and value of the hyper-parameter; None stands for its default.
       default: Default value.
       active: Whether it has an effect on this environment and configuration.
+      num_settings: Number of settings in a batch, each of which gets the default; None for a single setting.
 
     Raises:
       ValueError: The hyper-parameter has no effect, and was changed; not raised for a traced value.
     """
     if active:
-        return default if value is None else value
+        if value is not None:
+            return value
+        return default if num_settings is None else np.full(num_settings, default, np.float32)
     number = is_concrete(value) and isinstance(value, int | float | np.ndarray | np.number | jax.Array)
     if number and np.any(np.asarray(value, np.float32) != np.float32(default)):
         raise UserValueError(

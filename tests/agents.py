@@ -105,3 +105,13 @@ class Crowd(Environment):
         steps = self._steps()
         left = jnp.maximum(steps - state.time, 0) / steps
         return jnp.stack([left, state.total / (steps * (NUM_ACTIONS - 1))], axis=-1).astype(jnp.float32)
+
+
+@dataclass(frozen=True)
+class Outlived(Crowd):
+    """A crowd whose last agent goes on when the episode ends, so that its value is not 0 there."""
+
+    def step_env(self, key: Any, state: CrowdState, action: Any, params: Any) -> Any:
+        *stepped, terminated, info = super().step_env(key, state, action, params)
+        outlives = jnp.arange(self.num_agents) == self.num_agents - 1
+        return *stepped, terminated, info | {"agent_terminated": info["agent_terminated"] & ~outlives}

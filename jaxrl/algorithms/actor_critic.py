@@ -1,7 +1,8 @@
 """Shared parts of off-policy actor-critic algorithms."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -130,7 +131,8 @@ def parts_of(
     shapes = observation_shapes(env, agents)
     inputs = with_action(shapes, jax.ShapeDtypeStruct((head.num_outputs,), jnp.float32))
     policy = OutputNetwork(config.encoder(shapes), outputs_per_component * head.num_outputs, 0.01)
-    critics = critics_of(config, lambda num_values: OutputNetwork(config.encoder(inputs), num_values))
+    encoder = config.encoder(inputs, with_action=True)
+    critics = critics_of(config, lambda num_values: OutputNetwork(encoder, num_values))
     return Parts(head, shapes, policy, critics, 1 + len(agents), config.noise == "ornstein-uhlenbeck")
 
 
@@ -169,6 +171,7 @@ def algorithm(
     effects: dict[str, bool],
     init_learner: Callable[[jax.Array, Any], Any],
     learn: Learn,
+    own_defaults: Mapping[str, float] = MappingProxyType({}),
 ) -> Algorithm:
     """Algorithm with the given actor and gradient steps.
 
@@ -185,6 +188,7 @@ def algorithm(
       init_learner: Function `(key, hparams) -> learner`, a named tuple with the field `policy`, its parameters, and
         perhaps `target_policy`.
       learn: Function of one gradient step, `Method.learn`.
+      own_defaults: Mapping from names in `effects` to defaults that depend on the environment, None in the class.
     """
     effects = effects | {
         "observation_clip": config.normalise_observation,
@@ -194,12 +198,13 @@ def algorithm(
     }
     episode_length = longest_episode(env)
     num_heads = 1 if config.heads == "single" else config.num_heads
-    defaults = hparams.__dataclass_fields__
+    defaults = {name: hparams.__dataclass_fields__[name].default for name in effects} | dict(own_defaults)
 
     def prepare(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
         del run_length
         changes = {
-            name: effective(name, getattr(hparams, name), defaults[name].default, on) for name, on in effects.items()
+            name: effective(name, getattr(hparams, name), defaults[name], on, num_settings)
+            for name, on in effects.items()
         }
         discount = prepare_discount(
             hparams.discount, config.heads, num_heads, episode_length, num_settings, "heads='joint'"
@@ -234,7 +239,7 @@ def algorithm(
         name=name,
         env=env,
         config=config,
-        hparams=hparams(**{name: None for name, on in effects.items() if not on}),
+        hparams=hparams(**{name: defaults[name] if on else None for name, on in effects.items()}),
         init=init,
         step=step,
         policy=policy_of,

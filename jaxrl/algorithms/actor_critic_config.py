@@ -72,8 +72,8 @@ class ActorCriticHParams(OffPolicyHParams):
     Attributes:
       lr: Step size of Adam for the critics.
       policy_lr: Step size of Adam for the policy.
-      max_grad_norm: Global norm to which gradients of the critics and of the policy are clipped; infinity disables
-        clipping.
+      max_grad_norm: Global norm to which the gradients of the critics, of the policy and of the temperature of SAC are
+        each clipped; infinity disables clipping.
       target_rate: Step size of target updates, in [0, 1]; 1 copies the online networks.
       huber_delta: Absolute error above which the losses "huber" and "quantile" are linear.
       noise_correlation: Correlation of the noise of two consecutive steps, in [0, 1], with "ornstein-uhlenbeck".

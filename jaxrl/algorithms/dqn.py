@@ -37,7 +37,8 @@ class DQNConfig(QConfig, OffPolicyConfig):
     """Static configuration of DQN: changing a field recompiles.
 
     Attributes:
-      double: Whether the online network, instead of the target network, selects the action of the bootstrap.
+      double: Whether the online network, instead of the target network, selects the action of the bootstrap; without
+        effect with `munchausen`, which bootstraps from the mean over actions.
       target_update: Update of the target network: "hard", a copy after every `target_interval` gradient steps, or
         "soft", a moving average.
       target_interval: Number of gradient steps between two copies.
@@ -56,6 +57,7 @@ class DQNConfig(QConfig, OffPolicyConfig):
         self._refuse_without_effect(
             "target_interval", f"target_update={self.target_update!r}", self.target_update == "hard"
         )
+        self._refuse_without_effect("double", "munchausen=True", not self.munchausen)
         if self.munchausen:
             for name, needed in (("n_step", 1), ("heads", "single")):
                 if getattr(self, name) != needed:

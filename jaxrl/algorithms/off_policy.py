@@ -119,9 +119,9 @@ def off_policy_functions(
     ) -> tuple[Carry, Transition, jax.Array]:
         noise_key, env_key = jax.random.split(key)
         noise = actor.noise(rolled(noise_key), (num_steps, num_envs, *agents))
-        return rollout(
-            env, env_params, actor, policy, env_key, carry, noise, config.reset_pool, with_next_mask=with_mask
-        )
+        # A warm-up is as long as several iterations.
+        pool = None if config.reset_pool is None else config.reset_pool * num_steps // config.num_steps
+        return rollout(env, env_params, actor, policy, env_key, carry, noise, pool, with_next_mask=with_mask)
 
     def seen(observations: RunningStatistics | None, steps: Transition) -> RunningStatistics | None:
         if observations is None:

@@ -76,7 +76,8 @@ class OffPolicyHParams(TransitionsHParams):
 
     Attributes:
       priority_alpha: Exponent of priorities, in [0, 1]; 0 draws uniformly.
-      priority_beta: Exponent of importance weights, in [0, 1]; 1 corrects the bias of priorities fully.
+      priority_beta: Exponent of importance weights, in [0, 1]; 1 corrects the bias of priorities within a batch, whose
+        weights are scaled so that the largest is 1.
 
     `priority_alpha` and `priority_beta` are None in `Algorithm.hparams` where they have no effect.
     """

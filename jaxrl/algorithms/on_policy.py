@@ -38,7 +38,7 @@ from jaxrl.learning.normalisation import (
 )
 from jaxrl.learning.optimisers import adam
 from jaxrl.learning.recurrent import is_recurrent, step_over, unroll_over
-from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, rollout
+from jaxrl.learning.rollout import Carry, Transition, episode_ends, over_agents, reset_all, rollout
 from jaxrl.learning.schedules import linear_share
 from jaxrl.learning.shards import EnvShards, own, summed
 
@@ -118,7 +118,7 @@ def on_policy(
       builder: Path of the builder, see `Algorithm`.
       init_own: Module-level function `(hparams) -> Learner.own` of the initial state; None for an algorithm without it.
       whole_episodes: Whether samples whose episode does not end within the rollout get a weight of 0.
-      without: Names of hyper-parameters that have no effect on this algorithm; lambda is then 1.
+      without: Names of hyper-parameters that have no effect on this algorithm; lambda is 1 if "lam" is one of them.
       keeps_scores: Whether samples contain the scores of the policy that acted.
       believes: Whether the network has a belief about the environment's behaviour, see `learning.beliefs`; samples then
         contain the behaviour.
@@ -268,7 +268,9 @@ def _build(
         scores = head.scores(outputs, policy.log_std)
         log_prob = head.log_prob(scores, steps.mask, steps.raw_action)
         done = episode_ends(steps)
-        ended = done if config.time_limits == "terminal" else steps.agent_terminated
+        ended = steps.agent_terminated
+        if config.time_limits == "terminal":
+            ended = ended | over_agents(steps.truncated, steps.reward)
         lam = 1.0 if hparams.lam is None else hparams.lam
         advantage, target = critic.estimate(hparams.discount, lam, reward, value, next_value, ended, done)
         weight = steps.active.astype(jnp.float32)

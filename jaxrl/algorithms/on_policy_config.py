@@ -163,8 +163,10 @@ class OnPolicyHParams(Settings):
 
     ranges = MappingProxyType(
         {
-            **dict.fromkeys(("lr", "lr_end", "value_coef", "adam_eps"), Range(0, INFINITE, "[)")),
-            **dict.fromkeys(("max_grad_norm", "observation_clip", "reward_clip"), Range(0, INFINITE)),
+            **dict.fromkeys(("lr", "lr_end", "value_coef"), Range(0, INFINITE, "[)")),
+            "adam_eps": Range(1e-30, INFINITE, "[)"),
+            "max_grad_norm": Range(1e-30, INFINITE),
+            **dict.fromkeys(("observation_clip", "reward_clip"), Range(0, INFINITE)),
             **dict.fromkeys(("adam_b1", "adam_b2"), Range(0, 1, "[)")),
             **dict.fromkeys(("anneal_env_steps", "entropy_decay_env_steps"), Range(1, INFINITE)),
             "lam": Range(0, 1),

@@ -206,7 +206,9 @@ def action_values(name: str, env: Environment, config: QConfig, agents: tuple[in
     num_heads = 1 if config.heads == "single" else config.num_heads
     loss = value_losses.value_loss(config.value_loss, config.num_atoms)
     outputs = num_heads * loss.num_outputs
-    network = QNetwork(config.encoder(obs_shape), space.n, outputs, config.duelling, config.activation)
+    network = QNetwork(
+        config.encoder(obs_shape), space.n, outputs, config.duelling, config.activation, config.layer_norm
+    )
     return ActionValues(config, network, loss, num_heads, obs_shape, longest_episode(env))
 
 

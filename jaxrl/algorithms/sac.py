@@ -21,8 +21,6 @@ from jaxrl.learning.replay import Window
 
 __all__ = ["Learner", "sac"]
 
-_DISCRETE_FRACTION = 0.5  # default of `target_entropy_fraction` for discrete actions
-
 
 class Learner(NamedTuple):
     """State of learning of SAC.
@@ -112,7 +110,7 @@ def _build(env: Environment, config: SACConfig, agents: tuple[int, ...]) -> Algo
         )
 
     effects = {"temperature_lr": automatic, "target_entropy_fraction": automatic}
-    algo = algorithm("sac", env, config, agents, soft.actor, soft.warming, SACHParams, effects, init_learner, learn)
-    if not (discrete and automatic):
-        return algo
-    return algo._replace(hparams=algo.hparams.replace(target_entropy_fraction=_DISCRETE_FRACTION))
+    defaults = {"target_entropy_fraction": 0.5 if discrete else 1.0}
+    return algorithm(
+        "sac", env, config, agents, soft.actor, soft.warming, SACHParams, effects, init_learner, learn, defaults
+    )

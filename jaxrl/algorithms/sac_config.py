@@ -40,13 +40,13 @@ class SACHParams(ActorCriticHParams):
       temperature: Reward for one nat of entropy; the initial value of an automatic temperature.
       temperature_lr: Step size of Adam for the logarithm of the temperature.
       target_entropy_fraction: Target entropy as a fraction of a reference: for continuous actions scaled to [-1, 1], -1
-        nat per component; for discrete actions, the logarithm of the number of allowed actions, with a default fraction
-        of 0.5.
+        nat per component; for discrete actions, the logarithm of the number of allowed actions. None stands for 1 with
+        continuous actions and 0.5 with discrete ones, the number in `Algorithm.hparams`.
     """
 
     temperature: Any = 1.0
     temperature_lr: Any = 1e-3
-    target_entropy_fraction: Any = 1.0
+    target_entropy_fraction: Any = None
 
     ranges = ActorCriticHParams.ranges | {
         "temperature": Range(1e-30, INFINITE, "[)"),

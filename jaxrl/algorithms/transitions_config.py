@@ -26,7 +26,8 @@ class TransitionsConfig(NetworkConfig):
       num_envs: Number of environments of one run.
       num_steps: Number of steps of each environment in one iteration.
       normalise_observation: Whether observations are normalised by their running mean and variance.
-      reset_pool: Number of fresh states for each environment and iteration; None allows for a reset every 8 steps.
+      reset_pool: Number of fresh states for each environment and iteration, and in a warm-up for each environment and
+        `num_steps` of its steps; None allows for a reset every 8 steps.
       time_limits: Treatment of time limits: "bootstrap" from the value of the last observation, or "terminal", which
         treats the limit as a termination; then the observation should include the remaining time, see
         `envs.wrappers.time_feature`.
@@ -93,8 +94,10 @@ class TransitionsHParams(Settings):
 
     ranges = MappingProxyType(
         {
-            **dict.fromkeys(("lr", "adam_eps"), Range(0, INFINITE, "[)")),
-            **dict.fromkeys(("max_grad_norm", "observation_clip"), Range(0, INFINITE)),
+            "lr": Range(0, INFINITE, "[)"),
+            "adam_eps": Range(1e-30, INFINITE, "[)"),
+            "max_grad_norm": Range(1e-30, INFINITE),
+            "observation_clip": Range(0, INFINITE),
             **dict.fromkeys(("adam_b1", "adam_b2"), Range(0, 1, "[)")),
         }
     )

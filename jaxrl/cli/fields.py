@@ -162,7 +162,9 @@ def _field_texts(documented: type) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     return (
-        str(value) if isinstance(value, Discount) else repr(value if isinstance(value, int | float) else float(value))
+        str(value)
+        if value is None or isinstance(value, Discount)
+        else repr(value if isinstance(value, int | float) else float(value))
     )
 
 

@@ -56,7 +56,8 @@ class NetworkConfig(Settings):
       neighbour_hidden: Widths of the layers of "relation" for each neighbour.
       pooling: Reduction over neighbours in "relation": over all slots, padding included ("mean"), over those that are
         present ("masked-mean", "max"), or by "attention".
-      own_scale: Factor of an agent's own part of observations in "relation", and of the whole global observation.
+      own_scale: Factor of an agent's own part of observations in "relation", and of the whole global observation, but
+        not of an action in the input of a critic.
       neighbour_scale: Factor of the neighbours' part of observations in "relation".
       channels: Numbers of channels of the 3 x 3 convolutions in "cnn"; `hidden` follows.
       strides: Strides of the convolutions in "cnn"; empty for 1 each.
@@ -120,16 +121,17 @@ class NetworkConfig(Settings):
         for name in ("own_scale", "neighbour_scale"):
             check_range(name, getattr(self, name), Range(0, math.inf, "()"))
 
-    def encoder(self, obs: Any) -> Module:
+    def encoder(self, obs: Any, with_action: bool = False) -> Module:
         """The network without its last layers, which gives the features of one observation, `[width]`.
 
         Args:
           obs: Shapes of one observation.
+          with_action: Whether observations are joined with an action by `output_networks.with_action`.
 
         Raises:
           ValueError: See `actor_critic`.
         """
-        return self._network(*self._kind(obs), obs, None, None)
+        return self._network(*self._kind(obs), obs, None, None, with_action)
 
     def actor_critic(self, obs: Any, num_outputs: int, num_values: int | None) -> Module:
         """Network of an actor and a critic.
@@ -196,7 +198,13 @@ class NetworkConfig(Settings):
         return kind, relational
 
     def _network(
-        self, kind: str, relational: bool, obs: Any, num_outputs: int | None, num_values: int | None
+        self,
+        kind: str,
+        relational: bool,
+        obs: Any,
+        num_outputs: int | None,
+        num_values: int | None,
+        with_action: bool = False,
     ) -> Module:
         if kind in ("mlp", "simba"):
             kind_of = MLPActorCritic if kind == "mlp" else ResidualActorCritic
@@ -233,6 +241,7 @@ class NetworkConfig(Settings):
             self.activation,
             num_values,
             self.layer_norm,
+            with_action,
         )
 
     def _refuse_others(self, kind: str, critic: str) -> None:

@@ -161,10 +161,11 @@ class RelationActorCritic(nn.Module):
       own_hidden, neighbour_hidden, hidden: Widths before and after the join.
       pooling: Reduction over rows: "mean" over all K slots, padding included, as in the papers; "masked-mean" and "max"
         over the neighbours that are present; "attention" of the agent to the neighbours that are present.
-      own_scale, neighbour_scale: Factors of the other leaves, and of the rows.
+      own_scale, neighbour_scale: Factors of the other leaves, apart from an action, and of the rows.
       activation: Name in `ACTIVATIONS`.
       num_values: Number of values of the critic; None for one, without an axis.
       layer_norm: Whether each hidden layer is normalised before its activation.
+      with_action: Whether observations are joined with an action by `output_networks.with_action`.
 
     Source: Kwiatkowski et al. (2023), "Understanding reinforcement learned crowds"; Zaheer et al. (2017), "Deep sets".
     """
@@ -179,6 +180,7 @@ class RelationActorCritic(nn.Module):
     activation: str = "tanh"
     num_values: int | None = None
     layer_norm: bool = False
+    with_action: bool = False
 
     @nn.compact
     def __call__(self, obs: Any) -> Any:
@@ -192,7 +194,7 @@ class RelationActorCritic(nn.Module):
 
     def _features(self, obs: Any, name: str) -> jax.Array:
         rest = {part: leaf for part, leaf in obs.items() if part not in ("neighbours", "neighbours_present")}
-        own = self._perceptron(self.own_scale * flatten_observation(rest), self.own_hidden, f"{name}_own")
+        own = self._perceptron(self._scaled(rest), self.own_hidden, f"{name}_own")
         rows = self._perceptron(self.neighbour_scale * obs["neighbours"], self.neighbour_hidden, f"{name}_neighbour")
         present = obs["neighbours_present"] > 0.5
         if self.pooling == "mean":
@@ -204,6 +206,13 @@ class RelationActorCritic(nn.Module):
         else:
             pooled = self._attend(own, rows, present, f"{name}_attention")
         return self._perceptron(jnp.concatenate([own, pooled]), self.hidden, name)
+
+    def _scaled(self, rest: Any) -> jax.Array:
+        """Numbers of the leaves other than the rows, of which an action is not scaled."""
+        if not self.with_action:
+            return self.own_scale * flatten_observation(rest)
+        own = self.own_scale * flatten_observation(rest["own"]["observation"])
+        return jnp.concatenate([flatten_observation(rest["own"]["action"]), own])
 
     def _attend(self, own: jax.Array, rows: jax.Array, present: jax.Array, name: str) -> jax.Array:
         """Attention of the agent to the rows, `[width]`."""

@@ -22,6 +22,7 @@ class QNetwork(nn.Module):
       duelling: Whether outputs are a state value plus an advantage minus the mean advantage over actions, each from its
         own hidden layer.
       activation: Activation function of the hidden layers, a name in `ACTIVATIONS`.
+      layer_norm: Whether each hidden layer is normalised before its activation.
 
     Source: Wang et al. (2016), "Dueling network architectures", equation 9.
     """
@@ -31,6 +32,7 @@ class QNetwork(nn.Module):
     num_values: int
     duelling: bool = False
     activation: str = "relu"
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, obs: Any) -> jax.Array:
@@ -45,8 +47,10 @@ class QNetwork(nn.Module):
 
     def _stream(self, features: jax.Array, name: str, width: int) -> jax.Array:
         if self.duelling:
-            hidden = nn.Dense(features.shape[-1], kernel_init=_orthogonal(2**0.5), name=f"{name}_hidden")
-            features = ACTIVATIONS[self.activation](hidden(features))
+            features = nn.Dense(features.shape[-1], kernel_init=_orthogonal(2**0.5), name=f"{name}_hidden")(features)
+            if self.layer_norm:
+                features = nn.LayerNorm(name=f"{name}_hidden_norm")(features)
+            features = ACTIVATIONS[self.activation](features)
         return nn.Dense(width, kernel_init=_orthogonal(0.01), name=f"{name}_out")(features)
 
 

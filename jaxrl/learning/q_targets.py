@@ -115,7 +115,8 @@ def soft_values(values: jax.Array, mask: Any, temperature: Any) -> tuple[jax.Arr
 
     Args:
       values: Values of actions, `[*B, num_actions]`.
-      mask: Action mask, bool `[*B, num_actions]`, or None.
+      mask: Action mask, bool `[*B, num_actions]`, or None; where it forbids all actions, as after some ends, it has no
+        effect, so that values are finite.
       temperature: Temperature of the policy, `[]`, above 0, traced.
 
     Returns:
@@ -125,6 +126,7 @@ def soft_values(values: jax.Array, mask: Any, temperature: Any) -> tuple[jax.Arr
     Source: Vieillard, Pietquin and Geist (2020), "Munchausen reinforcement learning".
     """
     chex.assert_rank(temperature, 0, custom_message="temperature")
-    logits = jnp.where(True if mask is None else mask, values / temperature, -jnp.inf)
+    allowed = True if mask is None else mask | ~jnp.any(mask, axis=-1, keepdims=True)
+    logits = jnp.where(allowed, values / temperature, -jnp.inf)
     total = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
     return temperature * total[..., 0], logits - total

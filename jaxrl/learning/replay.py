@@ -67,7 +67,7 @@ class Rows(NamedTuple):
     Attributes:
       slot: Slots, int32 `[B]`.
       env: Environments, int32 `[B]`.
-      weight: Importance weights, float32 `[B]`, the largest 1.
+      weight: Importance weights, float32 `[B]`, scaled so that the largest in the batch is 1.
     """
 
     slot: jax.Array

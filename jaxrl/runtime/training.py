@@ -27,7 +27,7 @@ from jaxrl.runtime.options import RunOptions, checked
 from jaxrl.runtime.progress import say
 from jaxrl.runtime.starting import starting_policies
 from jaxrl.sweeps.batching import batched_env_params, batched_hparams
-from jaxrl.sweeps.paths import leaves
+from jaxrl.sweeps.paths import fields_of, leaves
 from jaxrl.sweeps.sweep import Sweep
 
 STOPPED = "training stopped"  # how the warning of a signal begins
@@ -260,7 +260,7 @@ def training_call(
         seeds=seeds,
         sweep=sweep,
         algo=algo,
-        hparams=settings,
+        hparams=_with_defaults(settings, prepared),
         attrs={
             "algorithm": algo.name,
             "environment": algo.env.name,
@@ -268,6 +268,12 @@ def training_call(
             "run_length": run_length,
         },
     )
+
+
+def _with_defaults(settings: Any, prepared: Any) -> Any:
+    """Hyper-parameters with the prepared values in place of None, so that a result states them."""
+    missing = {name: getattr(prepared, name) for name in fields_of(settings) if getattr(settings, name) is None}
+    return dataclasses.replace(settings, **missing)
 
 
 def _warn_of_a_rest_counted_twice(algo: Algorithm, env_params: Any) -> None:

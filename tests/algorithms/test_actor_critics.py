@@ -18,9 +18,13 @@ import jaxrl
 from envs import wrappers
 from envs.base import spaces
 from envs.threefry import unrolled
+from jaxrl.algorithms.actor_critic import parts_of
 from jaxrl.algorithms.registry import ROWS, default_space
+from jaxrl.cli.fields import hparam_leaves, split, values_class
 from jaxrl.learning.replay import uniform_rows
+from jaxrl.results.description import config_of
 from jaxrl.runtime.loop import make_loop
+from jaxrl.runtime.training import training_call
 
 BUILDERS: dict[str, Any] = {"sac": (jaxrl.sac, jaxrl.SACConfig), "td3": (jaxrl.td3, jaxrl.TD3Config)}
 DDPG: dict[str, Any] = {"policy_delay": 1, "target_smoothing": False, "num_critics": 1}
@@ -321,6 +325,34 @@ def test_values_under_a_mixture_are_those_of_its_exponentials(name: str) -> None
     assert np.sqrt(np.mean((values - expected) ** 2)) < 0.03 * np.sqrt(np.mean(expected**2))
 
 
+# --- inputs of critics, and the warm-up --------------------------------------------------------
+
+
+def test_the_scale_of_observations_leaves_actions_as_they_are() -> None:
+    env = wrappers.bound_actions(envs.make("crowd/circle", num_agents=3), 3.0)
+    configs = (jaxrl.TD3Config(hidden=(4,), own_scale=scale) for scale in (1.0, 8.0))
+    plain, scaled = (parts_of("td3", env, config, (3,), 1)._replace(axes=1) for config in configs)
+    keys = iter(jax.random.split(jax.random.key(0), 9))
+    obs = jax.tree.map(lambda leaf: jax.random.uniform(next(keys), (3, *leaf.shape)), plain.shapes)
+    action = jax.random.normal(next(keys), (3, plain.head.num_outputs))
+    rows = ("neighbours", "neighbours_present")
+    larger = {name: leaf if name in rows else 8.0 * leaf for name, leaf in obs.items()}
+    params = plain.init(next(keys))[1]
+    expected = plain.values(params, larger, action)
+    np.testing.assert_array_equal(scaled.values(params, obs, action), expected)  # a power of two rounds nothing
+    assert np.all(plain.values(params, larger, 2 * action) != expected)
+
+
+@pytest.mark.parametrize(("pool", "states"), [(1, 5), (2, 9)])
+def test_the_pool_of_a_warm_up_grows_with_its_length(pool: int, states: int) -> None:
+    """Of 20 steps in place of the 4 of an iteration, in episodes of 2 steps."""
+    algo = small("td3", reset_pool=pool, warm_up=40)
+    params = algo.env.default_params.replace(max_steps_in_episode=2)
+    state = jax.jit(algo.init)(jax.random.key(0), algo.prepare(algo.hparams), params)
+    places = np.asarray(state.buffer.obs)[2:20:2, :, 0]  # of the first steps of episodes after a reset
+    assert [len(np.unique(places[:, env])) for env in range(2)] == [states, states]
+
+
 # --- refusals and the rest -------------------------------------------------------------------
 
 
@@ -424,6 +456,21 @@ def test_numbers_without_an_effect_are_refused() -> None:
     with pytest.raises(ValueError, match="target_entropy_fraction has no effect"):
         fixed.prepare(dataclasses.replace(fixed.hparams, target_entropy_fraction=0.5))
     assert small("td3", **DDPG).hparams.target_noise is None
+
+
+@pytest.mark.parametrize(("discrete", "fraction"), [(False, 1.0), (True, 0.5)])
+def test_the_default_target_entropy_depends_on_the_actions(discrete: bool, fraction: float) -> None:
+    algo, built = small("sac", LinearTask(discrete=discrete)), jaxrl.SACHParams(lr=2e-3)
+    assert algo.hparams.target_entropy_fraction == fraction
+    assert algo.prepare(built).target_entropy_fraction == fraction
+    sweep = jaxrl.grid(built, {"temperature": [0.5, 1.0]})
+    np.testing.assert_array_equal(algo.prepare(sweep.hparams, 2).target_entropy_fraction, [fraction, fraction])
+    call = training_call(algo, sweep, seeds=[0], points=np.array([1]), eval_episodes=1)
+    assert config_of(call.description())["hparams"]["target_entropy_fraction"] == fraction
+    fixed = small("sac", LinearTask(discrete=discrete), automatic_temperature=False)
+    assert fixed.prepare(built).target_entropy_fraction is None
+    defaults = hparam_leaves(fixed.hparams)
+    assert split("hparams", values_class(fixed.hparams, defaults)(), defaults) == ({}, {})
 
 
 @pytest.mark.parametrize("name", BUILDERS)

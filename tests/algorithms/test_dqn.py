@@ -15,6 +15,7 @@ from probe_values import PROBES, values_after
 import envs
 import jaxrl
 from jaxrl.algorithms.registry import ROWS, default_space
+from jaxrl.learning.optimisers import adam
 from jaxrl.learning.rollout import reset_all, rollout
 
 SMALL: dict[str, Any] = dict(ROWS["dqn"].small)
@@ -248,6 +249,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"target_update": "soft", "target_interval": 3}, "target_interval has no effect with target_update='soft'"),
     ({"munchausen": True, "n_step": 2}, "munchausen takes n_step=1, got 2"),
     ({"munchausen": True, "value_loss": "quantile"}, "munchausen takes value_loss 'squared', 'huber' or 'hl-gauss'"),
+    ({"munchausen": True, "double": False}, "double has no effect with munchausen=True, got False; leave it out"),
     ({"value_loss": "cubic"}, "value_loss"),
     ({"shared_trunk": True}, "shared_trunk has no effect"),
     ({"memory": "gru"}, "memory takes 'none' where transitions are drawn one by one, got 'gru'"),
@@ -259,6 +261,30 @@ def test_a_configuration_that_cannot_be_is_refused(fields: dict[str, Any], sente
     with pytest.raises(ValueError, match=sentence) as caught:
         jaxrl.DQNConfig(**SMALL | fields)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", [jaxrl.DQNHParams, jaxrl.PPOHParams])
+@pytest.mark.parametrize("name", ["adam_eps", "max_grad_norm"])
+def test_the_least_numbers_of_the_optimiser_leave_a_gradient_of_zero_finite(kind: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} must lie in \[1e-30, inf[)\]], got 0\.0$"):
+        kind(**{name: 0.0})
+    hparams, zeros = kind(**{name: 1e-30}), {"weights": jnp.zeros(3)}
+
+    @jax.jit
+    def updates(lr: Any) -> Any:
+        optimiser = adam(hparams, lr)
+        return optimiser.update(zeros, optimiser.init(zeros), zeros)[0]
+
+    np.testing.assert_array_equal(updates(1.0)["weights"], np.zeros(3))
+
+
+@pytest.mark.parametrize(("duelling", "layer_norm"), [(True, True), (True, False), (False, True)])
+def test_hidden_layers_of_duelling_streams_are_normalised_on_request(duelling: bool, layer_norm: bool) -> None:
+    algo = small(duelling=duelling, layer_norm=layer_norm)
+    params = jax.eval_shape(algo.init, jax.random.key(0), algo.prepare(algo.hparams), algo.env.default_params)
+    names = set(params.learner.target["params"])
+    streams = {"advantage_hidden_norm", "value_hidden_norm"}
+    assert names & streams == (streams if duelling and layer_norm else set())
 
 
 def test_continuous_actions_are_refused() -> None:

@@ -106,6 +106,18 @@ def test_reinforce_learns_from_whole_episodes_alone() -> None:
     jax.tree.map(np.testing.assert_array_equal, (start.weights, start.optimiser), (after.weights, after.optimiser))
 
 
+def test_an_agent_that_outlives_the_episode_has_a_value_at_its_end() -> None:
+    """Without a time limit within the rollout, both treatments of time limits are the same."""
+
+    def learned(time_limits: str) -> Any:
+        algo = small("a2c", agents.Outlived(), time_limits=time_limits)
+        hparams, params, key = algo.prepare(algo.hparams), algo.env.default_params, jax.random.key(0)
+        state = jax.jit(algo.init)(key, hparams, params)
+        return jax.jit(algo.step)(key, jnp.int32(0), state, hparams, params)
+
+    jax.tree.map(np.testing.assert_array_equal, learned("terminal"), learned("bootstrap"))
+
+
 @pytest.mark.slow
 def test_without_a_baseline_returns_take_the_place_of_advantages() -> None:
     """In one state, the gradient of the logits is that of log pi(a) times the return, averaged."""

@@ -160,6 +160,18 @@ def test_epsilon_and_step_size_fall_over_environment_steps() -> None:
     assert algo.stopped(hparams, 128) == "its step size fell to its least value within 128 env steps (lr_end=0)"
 
 
+def test_an_agent_that_outlives_the_episode_has_a_value_at_its_end() -> None:
+    """Without a time limit within the rollout, both treatments of time limits are the same."""
+
+    def learned(time_limits: str) -> Any:
+        algo = small(agents.Outlived(), num_epochs=1, time_limits=time_limits)
+        hparams, params, key = algo.prepare(algo.hparams), algo.env.default_params, jax.random.key(0)
+        state = jax.jit(algo.init)(key, hparams, params)
+        return jax.jit(algo.step)(key, jnp.int32(0), state, hparams, params)
+
+    jax.tree.map(np.testing.assert_array_equal, learned("terminal"), learned("bootstrap"))
+
+
 @pytest.mark.slow
 def test_a_crowd_learns_what_each_of_its_agents_can_earn() -> None:
     """Agent i earns (i + 1) * action at each of i + 2 steps; the largest action is 2."""

@@ -19,6 +19,7 @@ from jaxrl.learning.networks import (
     flatten_observation,
     orthogonal,
 )
+from jaxrl.learning.q_networks import QNetwork
 from jaxrl.learning.residual import ResidualActorCritic
 
 OBS = {"b": jnp.array([[1, 2], [3, 4]], jnp.int32), "a": jnp.array(0.5), "c": jnp.array([-1.5, 2.5])}
@@ -97,6 +98,22 @@ def test_hidden_layers_are_normalised_before_the_activation(key: jax.Array) -> N
     np.testing.assert_allclose(
         jax.jit(network.apply)(params, jnp.asarray(obs)), features, rtol=0, atol=2 * 6 * 32 * EPS
     )
+
+
+def test_hidden_layers_of_both_streams_are_normalised_before_the_activation(key: jax.Array) -> None:
+    network = QNetwork(MLPActorCritic(None, ()), 3, 2, duelling=True, layer_norm=True)
+    obs = np.array([0.5, -1.0, 2.0])
+    params = jax.tree.map(lambda leaf: leaf + 0.1, jax.jit(network.init)(key, jnp.asarray(obs)))
+    layers, outputs = params["params"], {}
+    for name in ("value", "advantage"):
+        hidden, out = layers[f"{name}_hidden"], layers[f"{name}_out"]
+        features = obs @ np.float64(hidden["kernel"]) + np.float64(hidden["bias"])
+        features = np.maximum(normalised(features, layers[f"{name}_hidden_norm"]), 0)
+        outputs[name] = features @ np.float64(out["kernel"]) + np.float64(out["bias"])
+    of_action = outputs["advantage"].reshape(3, 2)
+    exact = outputs["value"] + of_action - of_action.mean(axis=0)
+    # Two layers of sums of at most 3 terms of at most 8, divided by a standard deviation of at least 1/4.
+    np.testing.assert_allclose(jax.jit(network.apply)(params, jnp.asarray(obs)), exact, rtol=0, atol=2 * 3 * 32 * EPS)
 
 
 @pytest.mark.slow

@@ -63,6 +63,15 @@ def test_soft_values_are_means_with_entropy() -> None:
     np.testing.assert_allclose(np.exp(log_policy), policy, rtol=1e-5)
 
 
+def test_a_final_state_without_allowed_actions_has_a_finite_soft_value() -> None:
+    reward, ended, mask = jnp.float32([[3.0], [2.0]]), jnp.array([True, False]), jnp.array([[False] * 2, [True] * 2])
+    value, log_policy = soft_values(jnp.float32([[5.0, -1.0], [0.0, 0.0]]), mask, jnp.float32(0.5))
+    assert np.all(np.isfinite(log_policy))
+    half = jnp.full(1, 0.5)
+    got = n_step_targets(reward, jnp.ones((2, 1), bool), ended, value[:, None, None], half, jnp.ones(1))
+    np.testing.assert_allclose(got[:, 0, 0], [3.0, 2.0 + 0.5 * 0.5 * np.log(2)], rtol=1e-6)
+
+
 def lambda_return(lam: float, rate: float, reward: Any, following: Any, terminated: Any, done: Any, t: int) -> float:
     """The mean of the n-step returns of a step, weighted by powers of lambda; the last takes the remaining weight."""
     end = next((j for j in range(t, len(reward)) if done[j]), len(reward) - 1)
