@@ -53,7 +53,8 @@ def _play(
 ) -> Any:
     def one(policy: Any, member: jax.Array, key: jax.Array) -> Any:
         alone = params.replace(weights=jnp.arange(len(params.weights)) == member)
-        obs, state = task.reset_env(key, alone)
+        reset_key, key = jax.random.split(key)
+        obs, state = task.reset_env(reset_key, alone)
 
         def step(carry: Any, key: jax.Array) -> Any:
             obs, state, memory = carry
@@ -66,9 +67,11 @@ def _play(
         start = obs, state, jax.tree.map(jnp.asarray, actor.start(policy))
         return jax.lax.scan(step, start, jax.random.split(key, steps))[1]
 
-    keys = jax.random.split(key, episodes)
-    function = jax.vmap(jax.vmap(jax.vmap(one, (None, None, 0)), (None, 0, None)), (0, None, None))
-    reward, seen = function(policies, jnp.arange(len(params.weights)), keys)
+    members = jnp.arange(len(params.weights))
+    num_policies = len(jax.tree.leaves(policies)[0])
+    keys = jax.random.split(key, (num_policies, len(members), episodes))
+    function = jax.vmap(jax.vmap(jax.vmap(one, (None, None, 0)), (None, 0, 0)), (0, None, 0))
+    reward, seen = function(policies, members, keys)
     return jnp.mean(reward, axis=2), seen
 
 
@@ -88,7 +91,7 @@ def _judged(belief: Belief, outputs: jax.Array, behaviour: Any) -> tuple[jax.Arr
 def play(
     task: Pair, actor: Actor, policies: Any, params: Any, episodes: int, steps: int, belief: Belief | None = None
 ) -> Played:
-    """Episodes of greedy policies with every member of the population.
+    """Episodes of greedy policies with every member of the population, each pair with random numbers of its own.
 
     Args:
       task: Task with a partner inside.
