@@ -69,8 +69,7 @@ def speeds(crowds: Crowds) -> pandas.DataFrame:
     columns = {policy: [estimate(speed.sel(density=at).values) for at in density] for policy, speed in of_each.items()}
     weidmann = [f"{speed:.3f}" for speed in np.asarray(weidmann_speed(density))]
     frame = pandas.DataFrame({"density": density, "Weidmann": weidmann, **columns})
-    occurs = (frame[list(columns)] != MISSING).any(axis=1)
-    return frame[occurs]
+    return frame.replace(MISSING, None).dropna(how="all", subset=list(columns)).fillna(MISSING)
 
 
 def doors(crowds: Crowds) -> pandas.DataFrame:

@@ -59,8 +59,9 @@ def test_the_value_after_an_end_belongs_to_the_support() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(2.0, 1.0), (1.0, 1.0), (np.array([-1.0, 3.0]), np.array([1.0, 2.0]))])
 def test_bounds_in_the_wrong_order_are_refused(low: Any, high: Any) -> None:
-    q = action_values("dqn", MOUNTAIN_CAR, jaxrl.DQNConfig(value_loss="hl-gauss"), ())
-    hparams = jaxrl.dqn(MOUNTAIN_CAR, q.config).hparams.replace(reward_low=low, reward_high=high)
+    config = jaxrl.DQNConfig(value_loss="hl-gauss")
+    q = action_values("dqn", MOUNTAIN_CAR, config, ())
+    hparams = jaxrl.dqn(MOUNTAIN_CAR, config).hparams.replace(reward_low=low, reward_high=high)
     with pytest.raises(ValueError, match=r"^reward_low must be below reward_high, got [-\d. ]+ and [\d. ]+$"):
         q.prepare(hparams)
 
