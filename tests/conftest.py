@@ -30,7 +30,7 @@ MOST_SECONDS = {"compiled before": 5, "compiled now": 20}  # processor time of a
 SECONDS_OF_LOOP = 0.68  # of `slowness`, where the limits were set: an AMD EPYC whose cores nobody shares
 # Whether the run began with an empty cache, so that the second limit holds for all tests; known to all its processes.
 COLD = os.environ.setdefault("JAXRL_TESTS_COLD", str(not CACHE.exists() or not any(CACHE.iterdir()))) == "True"
-_over_time = []  # of those that took longer: name, seconds, and which of the two limits holds
+_over_time = []  # of those that took longer: name, seconds, the limit, and which of the two it is
 
 MOST_GROWTH = 2 * 2**30  # bytes
 _STARTED = pytest.StashKey[tuple[float, int]]()
@@ -77,15 +77,17 @@ def pytest_runtest_protocol(item: pytest.Item):
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     """Adds to the report of a test that is not marked slow the processor time over its limit, if it took longer.
 
-    The limit is higher on a machine that is slower at that moment.
+    The mark `seconds_to_compile` of a test replaces the limit with programs compiled now. The limit is higher on a
+    machine that is slower at that moment.
     """
     report = yield
     if call.when == "call" and item.get_closest_marker("slow") is None and item.path.parent.name != "torture":
         seconds, compiled = item.stash[_STARTED]
         limit = "compiled now" if COLD or last_compiled() != compiled else "compiled before"
-        most = MOST_SECONDS[limit]
+        own = item.get_closest_marker("seconds_to_compile")
+        most = own.args[0] if own and limit == "compiled now" else MOST_SECONDS[limit]
         if (took := processor_seconds() - seconds) > most and took > most * slowness():
-            report.over_time = (took, limit)
+            report.over_time = (took, most, limit)
     return report
 
 
@@ -104,9 +106,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Names the tests over their limit."""
-    for name, seconds, limit in sorted(_over_time, key=lambda row: -row[1]):
+    for name, seconds, most, limit in sorted(_over_time, key=lambda row: -row[1]):
         terminalreporter.write_line(
-            f"TOO SLOW {name}: {seconds:.1f} s of processor time, {MOST_SECONDS[limit]} s allowed with its programs "
+            f"TOO SLOW {name}: {seconds:.1f} s of processor time, {most} s allowed with its programs "
             f"{limit}; make it cheaper or mark it slow",
             red=True,
         )
