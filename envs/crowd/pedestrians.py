@@ -50,9 +50,8 @@ def door_flow(
         have not passed yet, so that a jam lowers the flow.
 
     Returns:
-      `[]` 1/s: the number of people after the first, divided by the time between the first and the last, or the end;
-      nan if that time is 0, as with fewer than two people, who are a flow of 0 with `to_end`. People who go back do not
-      count.
+      `[]` 1/s: the number of people after the first, divided by the time between the first and the last, or the end.
+      With fewer than two people it is 0 if `to_end`, and else nan. People who go back do not count.
     """
     chex.assert_rank(position, 3, custom_message="position")
     chex.assert_axis_dimension(position, -1, 2, custom_message="position")

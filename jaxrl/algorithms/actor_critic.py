@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -171,7 +170,7 @@ def algorithm(
     effects: dict[str, bool],
     init_learner: Callable[[jax.Array, Any], Any],
     learn: Learn,
-    own_defaults: Mapping[str, float] = MappingProxyType({}),
+    own_defaults: Mapping[str, float] | None = None,
 ) -> Algorithm:
     """Algorithm with the given actor and gradient steps.
 
@@ -188,7 +187,7 @@ def algorithm(
       init_learner: Function `(key, hparams) -> learner`, a named tuple with the field `policy`, its parameters, and
         perhaps `target_policy`.
       learn: Function of one gradient step, `Method.learn`.
-      own_defaults: Mapping from names in `effects` to defaults that depend on the environment, None in the class.
+      own_defaults: Defaults that depend on the environment, by names in `effects`; they are None in the class.
     """
     effects = effects | {
         "observation_clip": config.normalise_observation,
@@ -198,7 +197,7 @@ def algorithm(
     }
     episode_length = longest_episode(env)
     num_heads = 1 if config.heads == "single" else config.num_heads
-    defaults = {name: hparams.__dataclass_fields__[name].default for name in effects} | dict(own_defaults)
+    defaults = {name: hparams.__dataclass_fields__[name].default for name in effects} | dict(own_defaults or {})
 
     def prepare(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
         del run_length

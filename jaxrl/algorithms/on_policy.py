@@ -38,7 +38,7 @@ from jaxrl.learning.normalisation import (
 )
 from jaxrl.learning.optimisers import adam
 from jaxrl.learning.recurrent import is_recurrent, step_over, unroll_over
-from jaxrl.learning.rollout import Carry, Transition, episode_ends, over_agents, reset_all, rollout
+from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, rollout, value_ends
 from jaxrl.learning.schedules import linear_share
 from jaxrl.learning.shards import EnvShards, own, summed
 
@@ -268,9 +268,7 @@ def _build(
         scores = head.scores(outputs, policy.log_std)
         log_prob = head.log_prob(scores, steps.mask, steps.raw_action)
         done = episode_ends(steps)
-        ended = steps.agent_terminated
-        if config.time_limits == "terminal":
-            ended = ended | over_agents(steps.truncated, steps.reward)
+        ended = value_ends(steps, config.time_limits)
         lam = 1.0 if hparams.lam is None else hparams.lam
         advantage, target = critic.estimate(hparams.discount, lam, reward, value, next_value, ended, done)
         weight = steps.active.astype(jnp.float32)

@@ -29,7 +29,7 @@ from jaxrl.learning.minibatches import over_epochs, row_minibatches
 from jaxrl.learning.normalisation import RunningStatistics, init_statistics, update_statistics
 from jaxrl.learning.optimisers import adam
 from jaxrl.learning.q_targets import bootstrap_actions, lambda_targets
-from jaxrl.learning.rollout import Carry, Transition, episode_ends, over_agents, reset_all, rollout
+from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, rollout, value_ends
 from jaxrl.learning.schedules import linear_share
 from jaxrl.sweeps.distributions import Uniform
 
@@ -186,9 +186,7 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
         action = bootstrap_actions(after, acting.shares, steps.next_mask, config.heads)
         next_values = jnp.take_along_axis(after, action[..., None, :], axis=-2)[..., 0, :]
         done = episode_ends(steps)
-        ended = steps.agent_terminated
-        if config.time_limits == "terminal":
-            ended = ended | over_agents(steps.truncated, steps.reward)
+        ended = value_ends(steps, config.time_limits)
         return lambda_targets(hparams.lam, steps.reward, next_values, ended, done, nodes.rates, nodes.sizes)
 
     def step(

@@ -22,7 +22,8 @@ class QConfig(TransitionsConfig):
       duelling: Whether action values are sums of a state value and an advantage, each with its own hidden layer.
       value_loss: Representation of values and their loss: "squared" or "huber" for a number; "quantile" (QR-DQN) or
         "categorical" (C51) for the distribution of returns; "hl-gauss" for a number as a histogram.
-      num_atoms: Number of quantiles, atoms or bins; of the bins, at least 6, 2.25 lie beyond each end of the support.
+      num_atoms: Number of quantiles, atoms or bins. Bins are at least 6, because 2.25 of them lie beyond each end of
+        the support.
       heads: Heads of the network: "single", one head for an exponential discount; "own" or "joint", one head for each
         exponential of a mixture, which bootstraps from the action that is best for its own rate or for the mixture.
       num_heads: Number of exponentials of the mixture.

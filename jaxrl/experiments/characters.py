@@ -17,9 +17,8 @@ from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.checks import check_choices, check_counts
 from jaxrl.experiments.crowds import estimate
 from jaxrl.experiments.frames import MISSING
-from jaxrl.experiments.partner_play import play
+from jaxrl.experiments.partner_play import of_good_runs, play
 from jaxrl.experiments.partners import METHODS as ALL_METHODS
-from jaxrl.experiments.partners import of_good_runs
 from jaxrl.experiments.partners_report import IMPROVEMENT, improvement_table, with_failures
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.learning.beliefs import belief_about

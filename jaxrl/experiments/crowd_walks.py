@@ -26,14 +26,25 @@ BINS, LARGEST = 12, 3.0  # bins of density up to this one, in 1/m^2
 LANE = 0.6  # m, the width of a lane: three radii
 NEAR = 2.0  # m, below which others are near
 DECISIONS = {"circle": 200, "corridor": 200, "choke": 400}
-AROUND = 1.5  # m, the distance up to which others count for the density around a person
+_AROUND = 1.5  # m, the distance up to which others count for the density around a person
 _INSIDE = 2.0  # m, half the side of the square of the corridor in which speeds are measured; its walls are as far apart
 _MIDDLE = 4.0  # m, half the length of the corridor in which lanes are measured
 _FIRST = 36  # decisions, 3 s, before free speeds count: people start standing, and forces take 0.6 s to change a speed
 _DOOR = 1.0  # m, half the depth of a door
 _WALL = 9.75  # m, the inner face of the arena
 
-__all__ = ["BINS", "DECISIONS", "LANE", "LARGEST", "NEAR", "Walks", "learned", "planned", "to_the_door"]
+__all__ = [
+    "BINS",
+    "DECISIONS",
+    "LANE",
+    "LARGEST",
+    "NEAR",
+    "Walks",
+    "learned",
+    "planned",
+    "speeds_by_density",
+    "to_the_door",
+]
 
 
 @struct.dataclass
@@ -208,12 +219,12 @@ def speeds_by_density(position: jax.Array, ahead: jax.Array, walking: jax.Array)
     def around(now: tuple[jax.Array, jax.Array]) -> jax.Array:
         place, here = now
         apart = place[:, None] - place[None]
-        return jnp.sum((jnp.sum(apart * apart, axis=-1) <= AROUND**2) & here[None], axis=-1) - 1
+        return jnp.sum((jnp.sum(apart * apart, axis=-1) <= _AROUND**2) & here[None], axis=-1) - 1
 
     others = jax.lax.map(around, (position, walking))
-    to_walls = jnp.clip(jnp.stack([_INSIDE - position[..., 1], _INSIDE + position[..., 1]]), 0.0, AROUND)
-    beyond = AROUND**2 * jnp.arccos(to_walls / AROUND) - to_walls * jnp.sqrt(AROUND**2 - to_walls**2)
-    density = others / (jnp.pi * AROUND**2 - jnp.sum(beyond, axis=0))
+    to_walls = jnp.clip(jnp.stack([_INSIDE - position[..., 1], _INSIDE + position[..., 1]]), 0.0, _AROUND)
+    beyond = _AROUND**2 * jnp.arccos(to_walls / _AROUND) - to_walls * jnp.sqrt(_AROUND**2 - to_walls**2)
+    density = others / (jnp.pi * _AROUND**2 - jnp.sum(beyond, axis=0))
     place = jnp.clip((density / LARGEST * BINS).astype(jnp.int32), 0, BINS - 1)
     moments = jnp.zeros(BINS).at[place].add(counts)
     total = jnp.zeros(BINS).at[place].add(jnp.where(counts, ahead, 0.0))

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
     from envs.cooperation.pairs import Pair
     from jaxrl.learning.actor import Actor
+    from jaxrl.results.result import Result
 
 NUM_BINS = 10
 
-__all__ = ["Played", "cross_play_figure", "curves_figure", "play", "reliability"]
+__all__ = ["Played", "cross_play_figure", "curves_figure", "of_good_runs", "play", "reliability"]
 
 
 class Played(NamedTuple):
@@ -106,6 +107,12 @@ def play(
     reward, seen = _play(task, actor, belief, policies, params, jax.random.key(0), episodes, steps)
     right, confidence, error = (None, None, None) if belief is None else map(np.asarray, seen)
     return Played(np.asarray(reward, np.float64), right, confidence, error)
+
+
+def of_good_runs(result: Result, values: np.ndarray) -> np.ndarray:
+    """Values of runs `[S, ...]`, nan for those that failed, whose policies still act."""
+    failed = result.failed_runs()[0]
+    return np.where(failed.reshape(-1, *[1] * (values.ndim - 1)), np.nan, values)
 
 
 def reliability(right: np.ndarray, confidence: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

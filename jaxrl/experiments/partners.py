@@ -16,7 +16,7 @@ from envs.cooperation.levers import LeverGame, LeverParams
 from envs.cooperation.partners import RULES
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.checks import check_choices, check_counts
-from jaxrl.experiments.partner_play import cross_play_figure, curves_figure, play, reliability
+from jaxrl.experiments.partner_play import cross_play_figure, curves_figure, of_good_runs, play, reliability
 from jaxrl.experiments.partners_report import (
     ADAPTATION,
     IMPROVEMENT,
@@ -48,7 +48,7 @@ HELD_OUT_RULES_OF_PREFERENCE = ("alternate", "copy")
 # Share of the run that trains a staged belief.
 FIRST_STAGE = 0.25
 
-__all__ = ["EXPERIMENT", "METHODS", "Settings", "groups", "of_good_runs"]
+__all__ = ["EXPERIMENT", "METHODS", "Settings", "groups"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,12 +152,6 @@ def groups(params: LeverParams, settings: Settings) -> dict[str, np.ndarray]:
     new_rule = rule == settings.held_out_rule
     chosen = {"training": ~region & ~new_rule, "held-out region": region, "held-out rule": new_rule}
     return {name: np.flatnonzero(which) for name, which in chosen.items() if which.any()}
-
-
-def of_good_runs(result: Result, values: np.ndarray) -> np.ndarray:
-    """Values of runs `[S, ...]`, nan for those that failed, whose policies still act."""
-    failed = result.failed_runs()[0]
-    return np.where(failed.reshape(-1, *[1] * (values.ndim - 1)), np.nan, values)
 
 
 def _params(task: LeverGame, settings: Settings) -> LeverParams:

@@ -85,6 +85,14 @@ def episode_ends(steps: Transition) -> jax.Array:
     return over_agents(steps.terminated | steps.truncated, steps.reward) | steps.agent_terminated
 
 
+def value_ends(steps: Transition, time_limits: str) -> jax.Array:
+    """Steps after which the value is 0, bool `[T, N, *A]`: terminations, and truncations if limits are "terminal"."""
+    chex.assert_equal_shape_prefix([steps.reward, steps.truncated], 2, custom_message="reward, truncated")
+    if time_limits == "terminal":
+        return steps.agent_terminated | over_agents(steps.truncated, steps.reward)
+    return steps.agent_terminated
+
+
 def remembered(memory: Memory, start: Memory, ended: jax.Array) -> Memory:
     """Memories before the next step: reset to the start where an agent's episode has ended.
 
